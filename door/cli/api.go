@@ -75,7 +75,7 @@ func (f *serverFlags) ask(ctx context.Context, method, path string, body, out an
 	return f.send(ctx, method, path, "application/json", content, out, wait)
 }
 
-// send is ask for a body of any type, and with headers: pairs of a name and a value.
+// send is ask for a body of any type, and with headers: pairs of a name and a value. If out is a *[]byte, the answer need not be JSON.
 func (f *serverFlags) send(ctx context.Context, method, path, media string, content []byte, out any, wait time.Duration, headers ...string) error {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -120,7 +120,11 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 		}
 		return p
 	}
-	if out == nil {
+	switch out := out.(type) {
+	case nil:
+		return nil
+	case *[]byte:
+		*out = read
 		return nil
 	}
 	if err := json.Unmarshal(read, out); err != nil {

@@ -151,6 +151,17 @@ func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
 	weir(t, "a\n", "produce", "nothing").want(t, exitFailed, "line 1", "UNKNOWN_TOPIC_OR_PARTITION")
 }
 
+// Many lines make batches as large as the topic allows, and not larger.
+func TestABatchOfLinesFitsIntoTheTopic(t *testing.T) {
+	serve(t, "--store", "memory:")
+	weir(t, "", "topic", "create", "small", "--partitions", "1", "--config", "max.message.bytes=20000").want(t, exitOK)
+	lines := strings.Repeat(strings.Repeat("x", 999)+"\n", 5000)
+	for _, topic := range []string{"small", "usual"} {
+		weir(t, lines, "produce", topic).want(t, exitOK, "5000 records acknowledged")
+	}
+	weir(t, strings.Repeat("x", 21000)+"\n", "produce", "small", "--line-limit", "4MiB").want(t, exitFailed, "line 1", "MESSAGE_TOO_LARGE", "weir topic alter")
+}
+
 func TestEndlessLineCostsNoMemory(t *testing.T) {
 	otherBroker(t)
 	weir(t, "", "topic", "create", "long", "--partitions", "1").want(t, exitOK)

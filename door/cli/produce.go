@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -58,11 +60,15 @@ func (c *produceCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Partition != nil && *c.Partition < 0 {
 		return usage(fmt.Errorf("--partition %d is negative", *c.Partition), "leave it out to let the key decide")
 	}
+	batchMax, err := c.batchMax(ctx)
+	if err != nil {
+		return err
+	}
 	client, err := c.connect(ctx,
 		kgo.DefaultProduceTopic(c.Topic),
 		kgo.RecordPartitioner(byFieldOrKey{}),
 		kgo.ProducerBatchCompression(codecs[c.Compression]),
-		kgo.ProducerBatchMaxBytes(int32(min(max(int64(c.LineLimit)+4096, 1<<20), 1<<30))),
+		kgo.ProducerBatchMaxBytes(batchMax),
 		kgo.MaxBufferedBytes(bufferMax),
 		kgo.AllowAutoTopicCreation(), // the broker decides
 		kgo.UnknownTopicRetries(1),
@@ -79,6 +85,30 @@ func (c *produceCmd) Run(ctx context.Context, t *terminal) error {
 	defer send.patience.Stop()
 	stop := c.sendAll(ctx, lines, send, fixed)
 	return c.conclude(ctx, t, send, stop)
+}
+
+// batchMax returns how large a batch may be: what the topic allows, or Kafka's default if the topic does not exist yet or its settings are not for us to see.
+func (c *produceCmd) batchMax(ctx context.Context) (int32, error) {
+	const byDefault = 1<<20 + 12 // max.message.bytes
+	client, err := c.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Timeout))
+	defer cancel()
+	topics, err := kadm.NewClient(client).DescribeTopicConfigs(ctx, c.Topic)
+	if err != nil {
+		return byDefault, nil // producing says what is wrong
+	}
+	for _, topic := range topics {
+		for _, setting := range topic.Configs {
+			if n, err := strconv.ParseInt(setting.MaybeValue(), 10, 32); setting.Key == "max.message.bytes" && err == nil {
+				return int32(min(n, bufferMax)), nil
+			}
+		}
+	}
+	return byDefault, nil
 }
 
 // sendAll sends lines until they end, one is wrong, the broker refuses one, or a signal comes; and returns why it stopped.

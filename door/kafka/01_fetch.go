@@ -107,8 +107,8 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 type slot struct{ topic, partition int }
 
 // plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to read from the log; known has the client's leader epoch
-// for each span. A partition that is mentioned more than once gets one answer: it is where the partition is mentioned first, and starts at the offset that is
-// mentioned last. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
+// for each span. A partition that is mentioned more than once gets one answer: in the place of its first mention, to what the
+// last one asks for. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

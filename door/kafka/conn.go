@@ -40,6 +40,9 @@ type conn struct {
 	calls chan *call
 	awake context.Context // ends when the process was suspended
 
+	justWoke bool        // it may have waited for a suspended process to go on
+	answered atomic.Bool // an answer was sent
+
 	// waiting counts requests read but not started. While waiting is above 0, produce requests are not started
 	// early either, so that requests take effect in their order.
 	waiting  atomic.Int32
@@ -89,7 +92,8 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 	if at.TLS != nil {
 		nc = tls.Server(nc, at.TLS)
 	}
-	c := &conn{s: s, at: at, nc: nc, opened: time.Now(), awake: s.pulse.until(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+	c := &conn{s: s, at: at, nc: nc, opened: time.Now(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+	c.awake, c.justWoke = s.pulse.until()
 	if !at.SASL {
 		c.who.Store(anybody)
 	}
@@ -99,9 +103,14 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 // serve runs the connection until it is closed. It stops reading when the server starts to drain (drain is done), and closes the
 // connection when ctx is done.
 func (c *conn) serve(ctx, drain context.Context) {
-	defer c.nc.Close()
-	defer context.AfterFunc(ctx, func() { c.nc.Close() })()
-	defer context.AfterFunc(c.awake, func() { c.nc.Close() })()
+	defer func() {
+		if drain.Err() != nil {
+			c.interrupt()
+		}
+		c.nc.Close()
+	}()
+	defer context.AfterFunc(ctx, c.interrupt)()
+	defer context.AfterFunc(c.awake, c.interrupt)()
 	if err := c.handshake(drain); err != nil {
 		if drain.Err() == nil {
 			c.explain(err)
@@ -144,6 +153,20 @@ func (c *conn) serve(ctx, drain context.Context) {
 	}
 }
 
+// interrupt closes the connection for a reason that is not its client's. If the client got no answer yet, the connection is reset: a client repeats what a
+// reset interrupted, but may take an end before the first answer for a refusal (franz-go's ErrFirstReadEOF: "is SASL missing?").
+func (c *conn) interrupt() {
+	socket := c.nc
+	if t, is := socket.(*tls.Conn); is {
+		socket = t.NetConn()
+	}
+	if tcp, is := socket.(*net.TCPConn); is && !c.answered.Load() {
+		tcp.SetLinger(0)
+		tcp.Close() // tls.Conn would send an alert first, which is an end to its reader
+	}
+	c.nc.Close()
+}
+
 // read reads requests until an error or until polls is done, and returns the reason.
 func (c *conn) read(ctx, polls context.Context) error {
 	for {
@@ -155,7 +178,7 @@ func (c *conn) read(ctx, polls context.Context) error {
 		if err != nil {
 			return err
 		}
-		if c.suspended() {
+		if c.mayBeOld(call.api.key) {
 			call.claim.Release()
 			return errSuspended
 		}
@@ -450,6 +473,7 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 		b = append(b, 0)
 	}
 	began := time.Now()
+	c.answered.Store(true)
 	c.setWriteDeadline(began)
 	if records, ok := resp.(*fetched); ok {
 		call.body = nil

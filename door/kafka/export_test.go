@@ -1,6 +1,9 @@
 package kafka
 
 import (
+	"context"
+	"time"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
 )
@@ -30,3 +33,9 @@ func (c Config) With(l Limits) Config {
 	c.limits = l
 	return c
 }
+
+// Pulse is how a server notices that its process was suspended.
+type Pulse struct{ p pulse }
+
+func (p *Pulse) Beats() time.Duration           { return p.p.beats() }
+func (p *Pulse) Until() (context.Context, bool) { return p.p.until() }

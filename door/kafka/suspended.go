@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -20,19 +22,21 @@ var errSuspended = errors.New("this process was suspended; what was sent meanwhi
 // pulse notices that the process was suspended (SIGSTOP, a paused container, a frozen virtual machine). A request that waited meanwhile is not
 // executed: its client may have given up, repeated it at another broker, and gone on. A topic would be deleted that was created since, for example.
 type pulse struct {
-	mu    sync.Mutex // guards what follows
-	beat  time.Time  // the last one; zero: none yet
-	awake context.Context
-	end   context.CancelFunc // of awake
+	mu     sync.Mutex    // guards what follows
+	beat   time.Time     // the last one; zero: none yet
+	woke   time.Time     // when the process was last found to have been suspended
+	missed time.Duration // how long it was suspended, if run has not reported that yet
+	awake  context.Context
+	end    context.CancelFunc // of awake
 }
 
-// run beats until ctx ends.
+// run beats until ctx ends, and reports suspensions.
 func (p *pulse) run(ctx context.Context, suspended func(lasted time.Duration)) {
 	ticker := time.NewTicker(pulseEvery)
 	defer ticker.Stop()
 	for {
-		if late := p.beats(); late >= suspendedAfter {
-			suspended(late)
+		if missed := p.beats(); missed > 0 {
+			suspended(missed)
 		}
 		select {
 		case <-ticker.C:
@@ -42,37 +46,51 @@ func (p *pulse) run(ctx context.Context, suspended func(lasted time.Duration)) {
 	}
 }
 
-// beats returns how long ago the last beat was. If the process was suspended, it ends what listens to until.
-func (p *pulse) beats() (late time.Duration) {
+// beats returns how long the process was suspended since the last beat; 0: it was not.
+func (p *pulse) beats() (missed time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.beat.IsZero() {
-		late = time.Since(p.beat)
+	p.look()
+	p.beat = time.Now()
+	missed, p.missed = p.missed, 0
+	return missed
+}
+
+// look ends what listens to until if the process was suspended. The caller holds mu.
+func (p *pulse) look() {
+	now := time.Now()
+	late := now.Sub(p.beat)
+	if p.beat.IsZero() || late < suspendedAfter {
+		return
 	}
-	if late >= suspendedAfter && p.awake != nil {
+	p.beat, p.woke, p.missed = now, now, late
+	if p.awake != nil {
 		p.end()
 		p.awake = nil
 	}
-	p.beat = time.Now()
-	return late
 }
 
-// until returns a context that ends when the process was suspended.
-func (p *pulse) until() context.Context {
+// until returns a context that ends when the process was suspended. justWoke reports whether what begins now may have waited for the process to go on.
+func (p *pulse) until() (awake context.Context, justWoke bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.look()
 	if p.awake == nil {
 		p.awake, p.end = context.WithCancel(context.Background())
 	}
-	return p.awake
-}
-
-// skipped reports whether the process was suspended and beats did not yet find that out.
-func (p *pulse) skipped() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.beat.IsZero() && time.Since(p.beat) >= suspendedAfter
+	return p.awake, time.Since(p.woke) < suspendedAfter
 }
 
 // suspended reports whether the process was suspended since the connection began.
-func (c *conn) suspended() bool { return c.awake.Err() != nil || c.s.pulse.skipped() }
+func (c *conn) suspended() bool {
+	c.s.pulse.mu.Lock()
+	c.s.pulse.look()
+	c.s.pulse.mu.Unlock()
+	return c.awake.Err() != nil
+}
+
+// mayBeOld reports whether a request may have waited while the process was suspended. The kernel accepts connections for a suspended process, with what their
+// clients send. Clients begin with ApiVersions or a login and wait for the answer, so what follows an answer is new.
+func (c *conn) mayBeOld(key kmsg.Key) bool {
+	return c.suspended() || c.justWoke && !c.answered.Load() && key != kmsg.ApiVersions
+}

@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/s3test"
@@ -25,6 +28,7 @@ const (
 // cluster is one weir, or several, that run on a store of their own.
 type cluster struct {
 	addresses []string // of the Kafka ports
+	secured   []string // of those where clients log in
 	brokers   []*broker
 	closers   []func() error
 }
@@ -54,14 +58,38 @@ func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, e
 			return nil, c.fail(err)
 		}
 	}
+	if err := c.addUser(ctx); err != nil {
+		return nil, c.fail(err)
+	}
 	return c, nil
 }
 
-// seeds lists the addresses as franz-go's tests read them.
-func (c *cluster) seeds() string { return strings.Join(c.addresses, ",") }
+// The user that franz-go's tests of SCRAM log in as.
+const user, password = "kgo", "conformance"
+
+func (c *cluster) addUser(ctx context.Context) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.addresses...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	done, err := kadm.NewClient(client).AlterUserSCRAMs(ctx, nil, []kadm.UpsertSCRAM{{User: user, Mechanism: kadm.ScramSha256, Iterations: 4096, Password: password}})
+	if err == nil {
+		err = done.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("add the user %s: %w", user, err)
+	}
+	return nil
+}
+
+// env says to franz-go's tests where the brokers are.
+func (c *cluster) env() []string {
+	return []string{"KGO_SEEDS=" + strings.Join(c.addresses, ","), "KGO_TEST_SCRAM_SEEDS=" + strings.Join(c.secured, ","), "KGO_TEST_SCRAM=" + user + ":" + password}
+}
 
 func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName string) error {
-	addresses, err := freeAddresses(2)
+	addresses, err := freeAddresses(3)
 	if err != nil {
 		return err
 	}
@@ -70,13 +98,13 @@ func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName s
 		return err
 	}
 	c.closers = append(c.closers, log.Close)
-	b := &broker{process: exec.Command(weir, "serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1]), exited: make(chan error, 1)}
+	b := &broker{process: exec.Command(weir, "serve", "--store", url, "--kafka", addresses[0], "--kafka", "sasl_plaintext://"+addresses[2], "--http", addresses[1]), exited: make(chan error, 1)}
 	b.process.Stdout, b.process.Stderr = log, log
 	b.process.Dir = scratch
 	if err := b.process.Start(); err != nil {
 		return err
 	}
-	c.addresses, c.brokers = append(c.addresses, addresses[0]), append(c.brokers, b)
+	c.addresses, c.secured, c.brokers = append(c.addresses, addresses[0]), append(c.secured, addresses[2]), append(c.brokers, b)
 	go func() { b.exited <- b.process.Wait() }()
 	if err := b.ready(ctx, addresses[0]); err != nil {
 		return fmt.Errorf("%w; see %s", err, log.Name())

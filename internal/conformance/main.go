@@ -64,7 +64,7 @@ func run(ctx context.Context, o options) error {
 	}
 	var all []result
 	if o.broker != "" {
-		r, err := s.run(ctx, o, o.broker, o.broker)
+		r, err := s.run(ctx, o, o.broker, "KGO_SEEDS="+o.broker)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func runOnStore(ctx context.Context, s *suite, o options, weir, store string) (_
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	return s.run(ctx, o, store, c.seeds())
+	return s.run(ctx, o, store, c.env()...)
 }
 
 // command runs a program to its end, and shows what it says when it fails.

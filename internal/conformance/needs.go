@@ -5,9 +5,6 @@ package main
 var needs = map[string]string{
 	"TestTxnEtl": "transactions",
 
-	"TestSCRAMAuth":               "SCRAM",
-	"TestSCRAMAuthBadCredentials": "SCRAM",
-
 	"Test848RegexBrokerResolves":     "KIP-848",
 	"TestGroupSimple/848":            "KIP-848",
 	"TestGroupETL/range/848":         "KIP-848",

@@ -68,8 +68,8 @@ type event struct {
 	Elapsed float64
 }
 
-// run runs the suite against the broker at address. A failing test is a result; an error means that there is none.
-func (s *suite) run(ctx context.Context, o options, on, address string) (result, error) {
+// run runs the suite against brokers that variables of its environment name. A failing test is a result; an error means that there is none.
+func (s *suite) run(ctx context.Context, o options, on string, env ...string) (result, error) {
 	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String(), "-parallel", strconv.Itoa(o.parallel),
 		"-skip", "^(" + strings.Join(skipped, "|") + ")$"}
 	if o.run != "" {
@@ -77,7 +77,7 @@ func (s *suite) run(ctx context.Context, o options, on, address string) (result,
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "KGO_SEEDS="+address, "KGO_TEST_RF=1", "KGO_TEST_RECORDS="+strconv.Itoa(o.records))
+	cmd.Env = append(append(os.Environ(), "KGO_TEST_RF=1", "KGO_TEST_RECORDS="+strconv.Itoa(o.records)), env...)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	stdout, err := cmd.StdoutPipe()

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// fileUnit is the unit in which files are counted: they take whole blocks of the file system.
+	// fileUnit: sizes of files are rounded up to it, as files take whole blocks of the file system.
 	fileUnit = 4 << 10
 	// fileOverhead is counted for each file: its inode, its name, and its entry in memory.
 	fileOverhead = 1 << 10
@@ -48,7 +48,7 @@ type block struct {
 	used        *list.Element    // in disk.order
 }
 
-// disk is the files of a cache, and which there are.
+// disk is a cache's files, and an index of them.
 type disk struct {
 	dir   string
 	most  int64
@@ -120,7 +120,7 @@ func (d *disk) load() error {
 	return nil
 }
 
-// read returns batches from the one that holds an offset: those of one block that fit, with first the first one whatever its size. It reports whether
+// read returns batches from the one that holds an offset: those of its block that fit; if first, the first one whatever its size. It reports whether
 // all that follow in the block fit, and whether there is such a block. A damaged block is deleted, and is no hit.
 func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, room int, first bool) (batches []eventlog.Placed, all, hit bool) {
 	d.mu.Lock()
@@ -144,7 +144,7 @@ func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, ro
 	defer d.mu.Unlock()
 	if d.holds(b) { // otherwise it was evicted meanwhile
 		d.stats.readErrors.Add(1)
-		if !errors.Is(err, fs.ErrNotExist) { // whoever deletes files of a cache may delete many
+		if !errors.Is(err, fs.ErrNotExist) { // deleted files are not logged: there may be many
 			d.log.Warn("a block of the cache could not be read and was deleted; the store has its events", "file", d.path(b), "err", err)
 		}
 		d.remove(b)
@@ -152,7 +152,7 @@ func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, ro
 	return nil, false, false
 }
 
-// write keeps batches in a block, unless another block has them. Without whole they are kept only if they fill the gap before another block.
+// write keeps batches in a block, unless another block has them. If not whole, they are kept only if they fill the gap before another block.
 func (d *disk) write(at place, version eventlog.Version, batches []eventlog.Placed, whole bool) {
 	b := &block{place: at, version: version, first: batches[0].Base}
 	d.writing.Lock()
@@ -232,7 +232,7 @@ func (d *disk) forget(at place) {
 	d.removeIf(at, func(*block) bool { return true })
 }
 
-// keepWithin removes the blocks that the partition cannot have: those below its first offset, and those past its end, which a rewind that the store did not notice leaves.
+// keepWithin removes the blocks that the partition cannot have: those below its first offset, and those past its end, left by a rewind that the store did not notice.
 func (d *disk) keepWithin(at place, bounds eventlog.Bounds) {
 	d.removeIf(at, func(b *block) bool { return b.next <= bounds.First || b.next > bounds.Next })
 }
@@ -242,7 +242,7 @@ func (d *disk) removeIf(at place, gone func(*block) bool) {
 	defer d.mu.Unlock()
 	blocks := d.blocks[at]
 	if len(blocks) == 0 || !gone(blocks[0]) && !gone(blocks[len(blocks)-1]) {
-		return // blocks go from either end
+		return // blocks that are gone are at the ends
 	}
 	for _, b := range slices.Clone(blocks) {
 		if gone(b) {
@@ -290,7 +290,7 @@ func (d *disk) insert(b *block) bool {
 
 func (d *disk) holds(b *block) bool { return d.find(b.place, b.first) == b }
 
-// remove removes a block and its file. Readers that have the file open finish.
+// remove removes a block and its file. Readers of the open file can finish.
 func (d *disk) remove(b *block) {
 	blocks := d.blocks[b.place]
 	i := slices.Index(blocks, b)

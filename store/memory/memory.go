@@ -142,7 +142,7 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 	return base
 }
 
-// span returns which batches, [first, end), hold the offsets of a replacement. It reports false if they hold others, too, or were trimmed.
+// span returns which batches, [first, end), hold the offsets of a replacement. It reports false if they do not hold exactly these, or were trimmed.
 func (p *partition) span(r eventlog.Replace) (first, end int, whole bool) {
 	first = p.index(r.From)
 	end = first
@@ -323,7 +323,7 @@ func (s *Store) incarnation() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: "life " + strconv.FormatInt(s.life, 10), Epoch: s.state[eventlog.EpochKey].version}
 }
 
-// rewound reports whether told, an incarnation that Moved returned, is over. The zero incarnation never is.
+// rewound reports whether an incarnation that Moved returned (told) is over. The zero incarnation never is.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return told != eventlog.Incarnation{} && told != s.incarnation()
 }

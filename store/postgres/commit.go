@@ -162,7 +162,7 @@ func distinct[T cmp.Ordered](lists ...[]T) []T {
 	return slices.Compact(all)
 }
 
-// nth returns the index in the sorted list all, from 1, of each element of some.
+// nth returns, for each element of some, its index in all (sorted), from 1.
 func nth[T cmp.Ordered](all, some []T) []int32 {
 	places := make([]int32, len(some))
 	for i, v := range some {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,11 +255,28 @@ func TestAServerWithoutConditionalWritesIsRefused(t *testing.T) {
 	if _, err := f.open(t.Context(), quick); err == nil {
 		t.Fatal("it was accepted")
 	}
-	f = newFake()
-	opened(t, f)
-	f.answerPuts(func(key string, do func() error) error { return nil })
-	if _, err := f.open(t.Context(), quick); err == nil || !strings.Contains(err.Error(), "If-None-Match") {
-		t.Fatalf("%v", err)
+	for _, c := range []struct {
+		succeed int32 // puts of the probe
+		says    string
+	}{
+		{5, "ignores If-None-Match (4 of 4 puts of one new key succeeded, then one more succeeded): "},
+		{4, "ignores If-None-Match (4 of 4 puts of one new key succeeded, then one more failed: " + errExists.Error() + "): "},
+	} {
+		f := newFake()
+		opened(t, f)
+		var puts atomic.Int32
+		f.answerPuts(func(key string, do func() error) error {
+			switch {
+			case !strings.HasPrefix(key, "probe/"):
+				return do()
+			case puts.Add(1) > c.succeed:
+				return errExists
+			}
+			return nil
+		})
+		if _, err := f.open(t.Context(), quick); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v, want %s", err, c.says)
+		}
 	}
 }
 

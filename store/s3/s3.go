@@ -1,7 +1,7 @@
 // Package s3 keeps the log in a bucket of S3, or of a server with its protocol that knows If-None-Match. See eventlog.Store for the contract, docs/s3.md for its use,
 // docs/s3-format.md for the objects.
 //
-// The log is a chain of commit objects. Whoever creates commit n with If-None-Match: * is commit n; there is no other sequencer. A process holds in memory what all commits
+// The log is a chain of commit objects. The put with If-None-Match: * that creates commit n wins; there is no other sequencer. A process holds in memory what all commits
 // add up to (state). docs/decisions/s3-is-a-chain-of-commits.md says why that is safe.
 package s3
 
@@ -50,18 +50,18 @@ type Store struct {
 	clock  *clock
 	writer string // names this Store value in its commits
 
-	turn turn // of who moves the state to another commit
+	turn turn // held by whoever moves st to another commit
 
 	mu       sync.Mutex // guards all below; never held during a request
 	st       *state
 	behind   bool // st is being read anew, because the bucket was rewound
 	told     eventlog.Incarnation
-	synced   time.Time // the server's clock when it was last certain that no commit followed st, and no snapshot was newer
-	asked    time.Time // when that was asked for, by this machine's clock
+	synced   time.Time // the server's clock when st was last known to be no older than the newest snapshot that can be read
+	asked    time.Time // this machine's clock at the last request for the next commit that found none
 	verified time.Time // when the newest known commit was last read again
 	nextPut  time.Time // see linger
-	newest   int64     // the newest snapshot that is known of
-	floor    int64     // the log goes on at least to here: a snapshot covers it
+	newest   int64     // the newest known snapshot
+	floor    int64     // the log has this commit at least: a snapshot covers it
 	pending  map[string]bool
 
 	probing turn // guards probed
@@ -192,7 +192,7 @@ func probe(ctx context.Context, b bucket) error {
 				if err != nil && !errors.Is(err, errExists) && errors.Is(err, errRefused) {
 					return err
 				}
-				return nil // of an unclear answer nothing follows
+				return nil // an unclear answer proves nothing
 			})
 		}
 		err := all.Wait()
@@ -202,8 +202,12 @@ func probe(ctx context.Context, b bucket) error {
 			return err
 		}
 		if won.Load() > 1 || last == nil {
-			return fmt.Errorf("the S3 server ignores If-None-Match (%d of %d puts of one new key succeeded, and then: %v): several processes would overwrite each other's records; use a server that knows conditional writes",
-				won.Load(), puts, last)
+			then := "one more succeeded"
+			if last != nil {
+				then = fmt.Sprintf("one more failed: %v", last)
+			}
+			return fmt.Errorf("the S3 server ignores If-None-Match (%d of %d puts of one new key succeeded, then %s): processes would overwrite each other's records; use a server that knows conditional writes",
+				won.Load(), puts, then)
 		}
 		if gone != nil {
 			return gone
@@ -244,7 +248,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// rewound reports whether told, an incarnation that Moved returned, is over, or the state is being read anew. The caller holds mu.
+// rewound reports whether an incarnation that Moved returned (told) is over, or the state is being read anew. The caller holds mu.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return s.behind || told != eventlog.Incarnation{} && told != s.st.incarnation()
 }
@@ -258,7 +262,7 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// failed returns the error of a call that certainly changed nothing.
+// failed adds ErrUnavailable to an error whose kind is not known. Call it only if certainly nothing happened, as ErrUnavailable says.
 func failed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused):

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A topic that a queue created has no retention by time, which would delete messages that nobody has handled yet. Instead a message
+// A topic that a queue created has no retention by time: that would delete messages that nobody has handled yet. Instead a message
 // that all its queues have handled is deleted at the age of Kafka's default retention, so that other readers of the topic can read it
 // until then.
 const (
 	retentionMs = "retention.ms"
 	forEver     = "-1"
 	handledFor  = 7 * 24 * time.Hour
-	// retainEvery is about how often a process checks.
+	// retainEvery is the mean time between two checks of a process.
 	retainEvery = time.Hour
 )
 
@@ -27,7 +27,7 @@ func (qs *Queues) retain(ctx context.Context) {
 			return
 		case <-time.After(retainEvery/2 + rand.N(retainEvery)):
 		}
-		qs.forgetAllGone(ctx) // left by processes that ended too soon
+		qs.forgetAllGone(ctx) // the keys of purged and deleted queues that other processes left
 		if err := qs.removeHandled(ctx); err != nil && ctx.Err() == nil {
 			qs.logger.Warn("old handled messages were not deleted; trying again later", "again", retainEvery, "err", err)
 		}

@@ -13,8 +13,8 @@ type Call struct {
 	Events []NewEvent
 }
 
-// Carry returns the entry that appends calls to a stream of a category with this topic, as Category.Append would, and how many of the calls it appends: as many as fit into one
-// batch, at least one. head is the stream's head as the store has it now. next is the stream's version after the entry.
+// Carry returns the entry that appends the first calls to a stream, as Category.Append would, and how many these are: what fits into one batch, at least one. topic is the
+// category's. head is the stream's head as the store has it now. next is the stream's version after the entry.
 func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyValue, calls []Call) (e eventlog.Entry, carried int, next int64, err error) {
 	c := &Category{owner: s, topic: topic}
 	h, err := carriedHead(head)
@@ -38,7 +38,7 @@ func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyVa
 		return e, 0, 0, err
 	}
 	for i := range e.Checks {
-		e.Checks[i].Holdable = false // the key is held for this entry
+		e.Checks[i].Holdable = false // this entry carries the change that the key is held for
 	}
 	e.Puts[0].Version = calls[len(accepted)-1].Head
 	return e, len(accepted), after.Next, nil

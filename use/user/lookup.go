@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// freshFor is how old a snapshot may be for a connection that is open: within it, it ends after a change of its user.
+	// freshFor is how old a snapshot may be for an open connection. The connection ends at the first request after a change of its user is known.
 	freshFor = 2 * time.Second
 	// freshForLogin is the same for a login. It does not depend on whether there is such a user, because the time of an answer would tell.
 	freshForLogin = 250 * time.Millisecond

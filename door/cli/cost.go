@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/weir-log/weir/internal/cost"
+)
+
+type costCmd struct {
+	serverFlags
+	In        *size    `help:"Bytes published each second, after compression. Default: what the server at --server publishes now." placeholder:"SIZE"`
+	Record    size     `help:"With --in: the size of a record. Default: ${default}." default:"1KB"`
+	Reads     float64  `help:"With --in: how often each record is read. Default: ${default}." default:"1" placeholder:"N"`
+	For       duration `help:"Without --in: how long to watch the server. Default: ${default}." default:"10s"`
+	Retention duration `help:"How long records are kept. Default: ${default}." default:"7d"`
+	Processes int      `help:"On S3: how many processes use the bucket, each on a machine. Default: ${default}." default:"1" placeholder:"N"`
+	Linger    duration `help:"On S3: linger in the store's URL. Default: ${default}." default:"250ms"`
+	Alone     bool     `help:"On S3: alone=true in the store's URL."`
+	Prices    string   `help:"A file with other prices; docs/cost.md shows its form." type:"existingfile" placeholder:"FILE"`
+	Output    format   `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+}
+
+func (costCmd) Help() string {
+	return `Computes the month's bill of a load on S3, PostgreSQL with a standby, and SQLite, beside Apache Kafka with three brokers in three zones.
+Without --in, it watches a running server, and uses the requests that this one makes to its bucket. docs/cost.md has the arithmetic. How many machines a load needs
+is not computed: one runs weir unless --processes says otherwise.
+
+Examples:
+
+  weir cost
+  weir cost --in 500KB --reads 3 --retention 7d
+  weir cost --in 20MB --processes 3 --linger 500ms --prices ours.json`
+}
+
+func (c *costCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	prices, err := c.prices()
+	if err != nil {
+		return err
+	}
+	load := cost.Load{Reads: c.Reads, Retention: time.Duration(c.Retention)}
+	var requests cost.Requests
+	if c.In != nil {
+		load.Bytes, load.Records = float64(*c.In), float64(*c.In)/float64(c.Record)
+	} else if requests, err = c.watch(ctx, t, &load); err != nil {
+		return err
+	}
+	if requests == (cost.Requests{}) { // given, or on another store
+		requests = cost.Bucket{Processes: c.Processes, Linger: time.Duration(c.Linger), Alone: c.Alone}.Requests(load)
+	}
+	bills := []cost.Bill{prices.S3(load, c.Processes, requests), prices.PostgreSQL(load), prices.SQLite(load), prices.Kafka(load)}
+	if c.Output.json() {
+		return printCost(t, load, requests, prices, bills)
+	}
+	return c.print(t, load, prices, bills)
+}
+
+func (c *costCmd) check() error {
+	switch {
+	case c.Record <= 0:
+		return usage(errors.New("--record is 0"), "give the size of a record, such as 1KB")
+	case math.IsNaN(c.Reads) || c.Reads < 0 || c.Reads > 1e6:
+		return usage(fmt.Errorf("--reads %v: it must be from 0 to 1000000", c.Reads), "")
+	case c.Processes < 1 || c.Processes > 1000:
+		return usage(fmt.Errorf("--processes %d: it must be from 1 to 1000", c.Processes), "")
+	case c.Alone && c.Processes > 1:
+		return usage(fmt.Errorf("--alone and --processes %d contradict each other", c.Processes), "only one process may be alone on its bucket")
+	case c.Linger <= 0:
+		return usage(errors.New("--linger is 0"), "give the store's linger, such as 250ms")
+	case c.In == nil && c.For < duration(time.Second):
+		return usage(fmt.Errorf("--for %v: it must be at least 1s", time.Duration(c.For)), "")
+	}
+	return nil
+}
+
+func (c *costCmd) prices() (cost.Prices, error) {
+	if c.Prices == "" {
+		return cost.Default(), nil
+	}
+	text, err := os.ReadFile(c.Prices)
+	if err != nil {
+		return cost.Prices{}, config(err, "")
+	}
+	prices, err := cost.ParsePrices(text)
+	if err != nil {
+		return prices, config(fmt.Errorf("the prices in %s: %w", c.Prices, err), "docs/cost.md shows the form of the file")
+	}
+	return prices, nil
+}
+
+// watch reads the server's counters twice, and fills in the load. The requests are those to its bucket; none if it has none.
+func (c *costCmd) watch(ctx context.Context, t *terminal, load *cost.Load) (cost.Requests, error) {
+	first, err := c.scrape(ctx)
+	if err != nil {
+		return cost.Requests{}, err
+	}
+	began := time.Now()
+	fmt.Fprintf(t.err, "watching %s for %v\n", c.Server, time.Duration(c.For))
+	select {
+	case <-time.After(time.Duration(c.For)):
+	case <-ctx.Done():
+		return cost.Requests{}, context.Cause(ctx)
+	}
+	second, err := c.scrape(ctx)
+	if err != nil {
+		return cost.Requests{}, err
+	}
+	seconds := time.Since(began).Seconds()
+	rate := func(name, label, value string) float64 {
+		return (second.sum(name, label, value) - first.sum(name, label, value)) / seconds
+	}
+	load.Bytes, load.Records = rate("weir_appended_bytes_total", "", ""), rate("weir_appended_records_total", "", "")
+	if load.Bytes < 0 || load.Records < 0 {
+		return cost.Requests{}, failed(fmt.Errorf("the server at %s was started anew while it was watched", c.Server), "try again")
+	}
+	load.Reads = 0
+	if load.Bytes > 0 {
+		load.Reads = rate("weir_fetched_bytes_total", "", "") / load.Bytes
+	}
+	const requests = "weir_s3_requests_total"
+	return cost.Requests{Puts: rate(requests, "kind", "put"), Gets: rate(requests, "kind", "get"), Lists: rate(requests, "kind", "list")}, nil
+}
+
+// samples are the answer to one scrape.
+type samples map[string]*dto.MetricFamily
+
+func (c *costCmd) scrape(ctx context.Context) (samples, error) {
+	var text []byte
+	if err := c.send(ctx, http.MethodGet, "/metrics", "", nil, &text, 0); err != nil {
+		return nil, c.answer("read the metrics", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err == nil && families["weir_appended_bytes_total"] == nil {
+		err = errors.New("weir_appended_bytes_total is missing")
+	}
+	if err != nil {
+		return nil, unreachable(fmt.Errorf("%s answered, but not with the metrics of weir: %w", c.Server, err), "is --server the HTTP address of weir serve?")
+	}
+	return families, nil
+}
+
+// sum adds up a counter's series; with a label, those where it has the value.
+func (s samples) sum(name, label, value string) (sum float64) {
+	family := s[name]
+	if family == nil {
+		return 0
+	}
+	for _, m := range family.Metric {
+		matches := label == ""
+		for _, l := range m.Label {
+			matches = matches || l.GetName() == label && l.GetValue() == value
+		}
+		if matches {
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return sum
+}
+
+func (c *costCmd) print(t *terminal, l cost.Load, p cost.Prices, bills []cost.Bill) error {
+	fmt.Fprintf(t.out, "Load: %s/s in %s records/s, each read %s times and kept for %s: %s.\n", bytesText(l.Bytes), number(l.Records), number(l.Reads), daysText(l.Retention), bytesText(l.Bytes*l.Retention.Seconds()))
+	fmt.Fprintf(t.out, "Prices: %s, %s, in %s for a month of 730 hours; machines are %s.\n\n", p.What, p.AsOf, p.Currency, p.Machine)
+	var rows [][]string
+	for i, item := range bills[0].Items {
+		row := []string{item.What}
+		for _, b := range bills {
+			row = append(row, money(b.Items[i].Cost))
+		}
+		rows = append(rows, row)
+	}
+	total := []string{"total"}
+	for _, b := range bills {
+		total = append(total, money(b.Total()))
+	}
+	if err := table(t.out, "PART S3 POSTGRESQL SQLITE KAFKA", append(rows, total)); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.out, "\nS3: weir on %s. PostgreSQL: with a standby in another zone. SQLite: one copy. Kafka: three brokers in three zones. Clients are spread over three zones.\n", plural(int64(c.Processes), "machine"))
+	return nil
+}
+
+// costAnswer is the answer in JSON.
+type costAnswer struct {
+	Load struct {
+		Bytes     float64 `json:"bytes_per_second"`
+		Records   float64 `json:"records_per_second"`
+		Reads     float64 `json:"reads"`
+		Retention float64 `json:"retention_seconds"`
+	} `json:"load"`
+	Requests struct {
+		Puts  float64 `json:"put"`
+		Gets  float64 `json:"get"`
+		Lists float64 `json:"list"`
+	} `json:"s3_requests_per_second"`
+	Prices cost.Prices `json:"prices"`
+	Bills  []costBill  `json:"bills"`
+}
+
+type costBill struct {
+	cost.Bill
+	Total float64 `json:"total"`
+}
+
+func printCost(t *terminal, l cost.Load, r cost.Requests, p cost.Prices, bills []cost.Bill) error {
+	a := costAnswer{Prices: p}
+	a.Load.Bytes, a.Load.Records, a.Load.Reads, a.Load.Retention = l.Bytes, l.Records, l.Reads, l.Retention.Seconds()
+	a.Requests.Puts, a.Requests.Gets, a.Requests.Lists = r.Puts, r.Gets, r.Lists
+	for _, b := range bills {
+		a.Bills = append(a.Bills, costBill{b, b.Total()})
+	}
+	return printJSON(t, a)
+}
+
+func money(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
+// number prints three digits that count.
+func number(v float64) string {
+	if v >= 1000 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+func bytesText(v float64) string {
+	for _, unit := range []string{"B", "KB", "MB", "GB"} {
+		if v < 1000 {
+			return number(v) + " " + unit
+		}
+		v /= 1000
+	}
+	return number(v) + " TB"
+}
+
+func daysText(d time.Duration) string {
+	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
+		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
+	}
+	return d.String()
+}

@@ -1,0 +1,76 @@
+package cost
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+var round = Prices{MachineHour: 0.1, DiskGB: 0.1, ObjectGB: 0.02, Puts: 0.005, Gets: 0.0004, ZoneGB: 0.02}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9+1e-6*math.Abs(b) }
+
+// One megabyte each second is 2,628 GB a month of 730 hours; kept for 1,000 s it is 1 GB.
+func TestBillsOfARoundLoad(t *testing.T) {
+	load := Load{Bytes: 1e6, Records: 1000, Reads: 2, Retention: 1000 * time.Second}
+	clients := 2628 * 3 * 2.0 / 3 * 0.02 // of three transfers two thirds cross
+	for _, c := range []struct {
+		bill Bill
+		want map[string]float64
+	}{
+		{round.Kafka(load), map[string]float64{"machines": 219, "disks": 3 / 0.7 * 0.1, "traffic between zones": clients + 2*2628*0.02}},
+		{round.SQLite(load), map[string]float64{"machines": 73, "disks": 1.05 / 0.7 * 0.1, "traffic between zones": clients}},
+		{round.PostgreSQL(load), map[string]float64{"machines": 146, "disks": 2 * 1.05 / 0.7 * 0.1, "traffic between zones": clients + 1.05*2628*0.02}},
+		{round.S3(load, 2, Requests{Puts: 3, Lists: 1, Gets: 10}), map[string]float64{"machines": 146, "objects in the bucket": 0.02,
+			"PUT and LIST requests": 4 * 2628 * 0.005, "GET requests": 10 * 2628 * 0.0004, "traffic between zones": clients}},
+	} {
+		total := 0.0
+		for _, item := range c.bill.Items {
+			if !near(item.Cost, c.want[item.What]) {
+				t.Errorf("%s, %s: %v, want %v", c.bill.System, item.What, item.Cost, c.want[item.What])
+			}
+			total += c.want[item.What]
+		}
+		if !near(c.bill.Total(), total) {
+			t.Errorf("%s: the total is %v, want %v", c.bill.System, c.bill.Total(), total)
+		}
+	}
+}
+
+func TestRequestsOfABucket(t *testing.T) {
+	busy := Load{Bytes: 1e6, Records: 1000}
+	for _, c := range []struct {
+		name string
+		b    Bucket
+		l    Load
+		want Requests
+	}{
+		{"linger bounds the commits", Bucket{1, 250 * time.Millisecond, true}, busy, Requests{Puts: 4 + 4.0/500 + 1e6/(32<<20), Gets: 8.1, Lists: 12.0 / 500}},
+		{"each record of a slow load is a commit", Bucket{1, 250 * time.Millisecond, true}, Load{Bytes: 500, Records: 0.5}, Requests{Puts: 0.502, Gets: 1.1, Lists: 0.003}},
+		{"each of several processes commits, says in these commits that it lives, and asks for the others' commits", Bucket{3, time.Second, false}, busy, Requests{Puts: 3 + 3.0/500 + 1e6/(32<<20), Gets: 6 + 3 + 0.3, Lists: 9.0 / 500}},
+		{"an idle process says that it lives, in commits without records", Bucket{1, 250 * time.Millisecond, false}, Load{}, Requests{Puts: 1 + 1.0/500, Gets: 2.1, Lists: 3.0 / 500}},
+		{"an idle process that is alone asks for nothing", Bucket{1, 250 * time.Millisecond, true}, Load{}, Requests{}},
+	} {
+		if got := c.b.Requests(c.l); !near(got.Puts, c.want.Puts) || !near(got.Gets, c.want.Gets) || !near(got.Lists, c.want.Lists) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestPricesAreWhole(t *testing.T) {
+	if p := Default(); p.Machine == "" || p.AsOf == "" || p.MachineHour == 0 || p.Puts == 0 || p.ZoneGB == 0 {
+		t.Errorf("the default prices lack something: %+v", p)
+	}
+	text := string(embedded)
+	for _, c := range []struct{ name, text, want string }{
+		{"not JSON", "machine_hour: 1", "invalid character"},
+		{"an unknown field", strings.Replace(text, `"put_1000"`, `"puts_1000"`, 1), `unknown field "puts_1000"`},
+		{"no price for GETs", strings.Replace(text, "\"get_1000\": 0.0004,\n", "", 1), "get_1000 is missing"},
+		{"a negative price", strings.Replace(text, `"get_1000": 0.0004`, `"get_1000": -1`, 1), "get_1000 is -1"},
+	} {
+		if _, err := ParsePrices([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
