@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -26,13 +27,18 @@ import (
 type clusterMember struct {
 	*process
 	binary, store, kafka string
+	rack                 string // empty: none
 }
 
 // up starts the broker, and waits until it is ready.
 func (m *clusterMember) up(t *testing.T) {
 	t.Helper()
 	p := &process{out: &lockedBuffer{changed: make(chan struct{}, 1)}}
-	p.cmd = exec.Command(m.binary, "serve", "--store", m.store, "--kafka", m.kafka, "--http", "127.0.0.1:0")
+	args := []string{"serve", "--store", m.store, "--kafka", m.kafka, "--http", "127.0.0.1:0"}
+	if m.rack != "" {
+		args = append(args, "--rack", m.rack)
+	}
+	p.cmd = exec.Command(m.binary, args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -292,6 +298,82 @@ func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {
 	if topics, err := elsewhere.ListTopics(t.Context()); err != nil || !topics.Has("orders") {
 		t.Errorf("topics after the broker goes on: %v, %v", topics.Names(), err)
 	}
+}
+
+// A consumer reads from the broker in its rack, whoever leads the partition (KIP-392), and from the leader when no broker of its rack lives.
+func TestConsumersReadInTheirRack(t *testing.T) {
+	url, program := pgtest.URL(t), build(t)
+	var brokers []*clusterMember
+	for _, rack := range []string{"east", "west"} {
+		m := &clusterMember{binary: program, store: url, kafka: "127.0.0.1:0", rack: rack}
+		m.up(t)
+		brokers = append(brokers, m)
+	}
+	read := make(chan int32, 1000) // who answered the fetches that held records
+	hook := fetchHook(func(broker int32) { read <- broker })
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers[0].process.kafka), kgo.Rack("west"), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.WithHooks(hook), kgo.MetadataMinAge(100*time.Millisecond), kgo.AlwaysRetryEOF(),
+		kgo.RecheckPreferredReplicaInterval(time.Second)) // franz-go stays with a broker that died until then; by default half an hour
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	awaitBrokers(t, admin, 2)
+	const partitions = 8
+	if _, err := admin.CreateTopic(t.Context(), partitions, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	var topics kadm.TopicDetails
+	waitUntil(t, "every broker knows the topic", func() bool {
+		topics, err = admin.ListTopics(t.Context(), "orders")
+		return err == nil && topics.Error() == nil
+	})
+	led := make(map[int32]int)
+	topics.EachPartition(func(p kadm.PartitionDetail) {
+		led[p.Leader]++
+		if !slices.Contains(p.Replicas, 2) {
+			t.Errorf("partition %d, which broker %d leads, has the replicas %v", p.Partition, p.Leader, p.Replicas)
+		}
+	})
+	if led[1] == 0 {
+		t.Fatalf("all partitions have the same leader: %v", led)
+	}
+	round := func(want int32) {
+		t.Helper()
+		for p := range int32(partitions) {
+			if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Partition: p, Value: []byte("x")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for left := partitions; left > 0; {
+			fetches := client.PollFetches(ctx)
+			if ctx.Err() != nil {
+				t.Fatalf("%d records were not read", left)
+			}
+			left -= fetches.NumRecords()
+		}
+		for len(read) > 0 {
+			if broker := <-read; broker != want {
+				t.Errorf("broker %d answered with records, want broker %d", broker, want)
+			}
+		}
+	}
+	round(2)
+	round(2)
+	brokers[1].signal(t, syscall.SIGKILL)
+	_ = brokers[1].cmd.Wait()
+	awaitBrokers(t, admin, 1)
+	round(1)
+}
+
+// fetchHook is called for each batch of records that a broker sent.
+type fetchHook func(broker int32)
+
+func (h fetchHook) OnFetchBatchRead(meta kgo.BrokerMetadata, _ string, _ int32, _ kgo.FetchBatchMetrics) {
+	h(meta.NodeID)
 }
 
 // checkLog reads all partitions to their ends, and checks that the numbers in each go up by one.

@@ -57,7 +57,7 @@ type serveCmd struct {
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
 	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
 	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
-	Rack                 string   `help:"Where this broker is (broker.rack), for Kafka's tools." placeholder:"NAME"`
+	Rack                 string   `help:"Where this broker is (broker.rack). Consumers with this client.rack read from it." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
 	SuperUsers           []string `help:"A user that may do everything over Kafka (super.users): User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`

@@ -46,7 +46,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 		Claim:    r.records,
 		Epoch:    &epoch,
 	}
-	if out.failed {
+	if out.atOnce {
 		want.MaxWait = 0
 	}
 	got, err := s.fetchWithin(ctx, r, want)
@@ -112,6 +112,7 @@ type slot struct{ topic, partition int }
 func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans
+	view := s.view()
 	for i := range in.Topics {
 		asked, answer := &in.Topics[i], &out.topics[i]
 		answer.name, answer.id = asked.Topic, asked.TopicID
@@ -127,7 +128,12 @@ func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, ou
 			}
 			if err != nil {
 				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, code: errorCode(err)})
-				out.failed = true
+				out.atOnce = true
+				continue
+			}
+			if near, is := view.Nearest(partition, in.Rack); is && near != view.Self() && in.Rack != view.Rack() { // KIP-392
+				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, nearest: near})
+				out.atOnce = true
 				continue
 			}
 			span := eventlog.Span{Partition: partition, From: eventlog.Offset(ask.FetchOffset), MaxBytes: clamp(ask.PartitionMaxBytes)}

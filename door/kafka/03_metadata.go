@@ -32,7 +32,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		for _, t := range topics {
 			partitions += len(t.Partitions)
 		}
-		if err := r.claimAnswer(ctx, partitions*metadataCost); err != nil {
+		if err := r.claimAnswer(ctx, partitions*(metadataCost+replicaCost*len(view.Brokers()))); err != nil {
 			return nil
 		}
 		for _, t := range topics {
@@ -48,7 +48,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		}
 		topic, err := s.metadataFind(ctx, r, asked, mayCreate)
 		if err == nil {
-			if err := r.claimAnswer(ctx, len(topic.Partitions)*metadataCost); err != nil {
+			if err := r.claimAnswer(ctx, len(topic.Partitions)*(metadataCost+replicaCost*len(view.Brokers()))); err != nil {
 				return nil
 			}
 			out.Topics = append(out.Topics, s.metadataTopic(r, in, view, topic))
@@ -65,8 +65,11 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 	return out
 }
 
-// metadataCost estimates the bytes of a partition in an answer, in memory and encoded.
-const metadataCost = 256
+// metadataCost estimates the bytes of a partition in an answer, in memory and encoded, and replicaCost those of each replica.
+const (
+	metadataCost = 256
+	replicaCost  = 16
+)
 
 // metadataFind finds or creates the requested topic. An id takes precedence over a name: Kafka's own client sends an empty name with it
 // (KafkaApis.handleTopicMetadataRequest checks ids first as well).
@@ -105,7 +108,7 @@ func (s *Server) metadataTopic(r *request, in *kmsg.MetadataRequest, view *broke
 		p := &t.Partitions[i]
 		p.Default()
 		p.Partition, p.Leader, p.LeaderEpoch = int32(i), view.Leader(topic.Partitions[i]), s.log.LeaderEpoch()
-		p.Replicas = []int32{p.Leader} // the store has the others
+		p.Replicas = view.Replicas(topic.Partitions[i]) // brokers that clients read from; copies are the store's business
 		p.ISR = p.Replicas
 	}
 	return t

@@ -53,7 +53,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 		}
 		t.Partitions = slices.Grow(t.Partitions, max(end-int(from), 0))
 		for number := int(from); number < end; number++ {
-			t.Partitions = append(t.Partitions, s.describePartition(int32(number), view.Leader(topic.Partitions[number])))
+			t.Partitions = append(t.Partitions, s.describePartition(int32(number), view.Replicas(topic.Partitions[number])))
 			room--
 		}
 		out.Topics = append(out.Topics, t)
@@ -87,10 +87,10 @@ func (s *Server) describedNames(r *request, in *kmsg.DescribeTopicPartitionsRequ
 	return names
 }
 
-func (s *Server) describePartition(number, leader int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
+func (s *Server) describePartition(number int32, replicas []int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
-	p.Partition, p.LeaderID, p.LeaderEpoch = number, leader, s.log.LeaderEpoch()
-	p.Replicas, p.ISR = []int32{leader}, []int32{leader}
+	p.Partition, p.LeaderID, p.LeaderEpoch = number, replicas[0], s.log.LeaderEpoch()
+	p.Replicas, p.ISR = replicas, replicas
 	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{} // Kafka's own client fails on null
 	return p
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net"
 	"slices"
@@ -18,7 +19,7 @@ type fetched struct {
 	*kmsg.FetchResponse // version and error of the whole response
 
 	topics      []fetchedTopic
-	failed      bool // some partition has an error already
+	atOnce      bool // some partition has an answer already
 	uncommitted bool // isolation level read_uncommitted
 	epochAt     func(eventlog.Partition, eventlog.Offset) int32
 }
@@ -33,6 +34,8 @@ type fetchedPartition struct {
 	number int32
 	code   int16
 	slice  eventlog.Slice
+
+	nearest int32 // the broker to read from instead; 0: this one
 }
 
 const (
@@ -171,7 +174,7 @@ func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 	e.int32(p.number)
 	e.int16(p.code)
 	next, first := int64(p.slice.Bounds.Next), int64(p.slice.Bounds.First)
-	if p.code != 0 {
+	if p.code != 0 || p.nearest != 0 {
 		next, first = -1, -1
 	}
 	e.int64(next) // high watermark
@@ -185,7 +188,7 @@ func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 		e.length(0)
 	}
 	if e.version >= 11 {
-		e.int32(-1) // preferred read replica
+		e.int32(cmp.Or(p.nearest, -1)) // preferred read replica
 	}
 	size := 0
 	for _, b := range p.slice.Batches {

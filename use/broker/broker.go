@@ -327,6 +327,9 @@ func Alone(id int32) *View {
 // Self returns this broker's id.
 func (v *View) Self() int32 { return v.self.ID }
 
+// Rack returns this broker's rack; empty if it has none.
+func (v *View) Rack() string { return v.self.Rack }
+
 // Brokers returns the brokers that live, by id.
 func (v *View) Brokers() []Broker { return v.brokers }
 
@@ -343,17 +346,49 @@ func (v *View) Has(id int32) bool {
 }
 
 // Leader returns the broker that clients use for a partition.
-func (v *View) Leader(p eventlog.Partition) int32 {
-	return v.choose(binary.BigEndian.AppendUint64([]byte("p"), uint64(p))).ID
+func (v *View) Leader(p eventlog.Partition) int32 { return choose(v.brokers, partitionKey(p)).ID }
+
+// Nearest returns the broker from which clients in a rack read a partition: the leader, or another one if it is in the rack and the leader is not (KIP-392). false: none is.
+func (v *View) Nearest(p eventlog.Partition, rack string) (id int32, ok bool) {
+	var near []Broker
+	for _, b := range v.brokers {
+		if b.Rack == rack && rack != "" {
+			near = append(near, b)
+		}
+	}
+	if len(near) == 0 {
+		return 0, false
+	}
+	if leader := v.Leader(p); slices.ContainsFunc(near, func(b Broker) bool { return b.ID == leader }) {
+		return leader, true
+	}
+	return choose(near, partitionKey(p)).ID, true
+}
+
+// Replicas returns the brokers from which clients of any rack read a partition, the leader first.
+func (v *View) Replicas(p eventlog.Partition) []int32 {
+	all := []int32{v.Leader(p)}
+	for _, b := range v.brokers {
+		if near, is := v.Nearest(p, b.Rack); is && !slices.Contains(all, near) {
+			all = append(all, near)
+		}
+	}
+	return all
+}
+
+func partitionKey(p eventlog.Partition) []byte {
+	return binary.BigEndian.AppendUint64([]byte("p"), uint64(p))
 }
 
 // Coordinator returns the broker that coordinates a group.
-func (v *View) Coordinator(group string) Broker { return v.choose(append([]byte("g"), group...)) }
+func (v *View) Coordinator(group string) Broker {
+	return choose(v.brokers, append([]byte("g"), group...))
+}
 
 // choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the same, and when a broker joins or leaves, only its own share moves.
-func (v *View) choose(what []byte) (chosen Broker) {
+func choose(brokers []Broker, what []byte) (chosen Broker) {
 	highest, first := uint64(0), true
-	for _, b := range v.brokers {
+	for _, b := range brokers {
 		h := fnv.New64a()
 		h.Write(what)
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(b.ID)))
