@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/internal/conns"
+	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
@@ -42,9 +43,11 @@ type Config struct {
 
 	Keys *apikey.Keys // with which clients log in at listeners with SASL; default: none, so nobody can
 
+	Tokens *token.Verifier // with which clients log in by OAUTHBEARER at listeners with SASL; default: OAUTHBEARER is not offered
+
 	Users      *user.Users // who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
 	ACLs       *acl.ACLs   // what users may do; default: nothing
-	SuperUsers []string    // users that may do everything, such as User:admin (super.users); API keys with such a name may not
+	SuperUsers []string    // users that may do everything, such as User:admin (super.users), however they log in; API keys with such a name may not
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none
