@@ -165,7 +165,7 @@ func TestTokensOfTheIssuerAreValid(t *testing.T) {
 }
 
 func TestOtherTokensAreRefused(t *testing.T) {
-	keys := append(published(), jose.JSONWebKey{KeyID: "p256 too", Key: other.Public()})
+	keys := append(published(), jose.JSONWebKey{KeyID: "p256 too", Key: other.Public()}, jose.JSONWebKey{KeyID: "RS256 only", Key: rsaKey.Public(), Algorithm: "RS256"})
 	v := verifying(t, &issuer{keys: keys}, io.Discard)
 	if err := v.keys.from.(*endpoint).transport.(*issuer).check(t, v); err != nil {
 		t.Fatal(err)
@@ -203,6 +203,7 @@ func TestOtherTokensAreRefused(t *testing.T) {
 		"without its signature":       {parts[0] + "." + parts[1] + ".", "cannot be verified with the key"},
 		"signed by another":           {sign(jose.ES256, "p256", other, claims()), "cannot be verified with the key"},
 		"of a key for another alg":    {sign(jose.ES256, "rsa", p256, claims()), `"rsa" does not sign with ES256`},
+		"of a key for one alg":        {sign(jose.PS256, "RS256 only", rsaKey, claims()), `"RS256 only" does not sign with PS256`},
 		"of one of two keys":          {sign(jose.ES256, "", p256, claims()), "does not name its key (kid), and the issuer has 2"},
 		"with a long key id":          {sign(jose.ES256, strings.Repeat("k", 257), p256, claims()), "257 bytes; the limit is 256"},
 		"with its own key":            {embedded(claims()), `cannot be verified with the key ""`},
