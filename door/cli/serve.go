@@ -22,6 +22,7 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/internal/token"
@@ -55,7 +56,8 @@ type serveCmd struct {
 	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys. And allow an --oauth-jwks at an http URL of another machine."`
 	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
-	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. It makes them users, such as User:CN=billing,O=Example. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	TLSPrincipalRule     []string `help:"How the name of a user is made of its certificate's subject (ssl.principal.mapping.rules): DEFAULT, which is the subject, or RULE:PATTERN/REPLACEMENT/, with L or U at the end for small or capital letters. May be given again: the first that matches counts." name:"tls-principal-rule" placeholder:"RULE" sep:"none"`
 	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
 	Rack                 string   `help:"Where this broker is (broker.rack), for Kafka's tools." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
@@ -100,6 +102,10 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	logger := c.logger(t)
 	if err := checkSuperUsers(c.SuperUsers); err != nil {
 		return err
+	}
+	names, err := certificate.NewNames(c.TLSPrincipalRule)
+	if err != nil {
+		return usage(fmt.Errorf("--tls-principal-rule: %w", err), "")
 	}
 	addresses, err := c.checkAddresses(ctx, logger)
 	if err != nil {
@@ -155,7 +161,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, tls: secured.server, kafka: kafkaListeners, http: httpListener,
+		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.server, kafka: kafkaListeners, http: httpListener,
 		addresses: advertised(addresses, kafkaListeners),
 	})
 	if err != nil {
@@ -193,7 +199,8 @@ type wiring struct {
 	keys   *apikey.Keys
 	users  *user.Users
 	tokens *token.Verifier // nil: nobody logs in with tokens
-	tls    *tls.Config     // of HTTP
+	names  *certificate.Names
+	tls    *tls.Config // of HTTP
 	kafka  []kafka.Listener
 	http   net.Listener
 
@@ -246,11 +253,13 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			p.brokers = broker.New(log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
 		}
 		p.tokens = w.tokens
+		acls := acl.New(opened, w.logger)
+		c.warnOfNoRights(ctx, acls, w.logger)
 		p.kafka = kafka.New(log, groups, kafka.Config{
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, Tokens: w.tokens, LoginLasts: time.Duration(c.Reauth),
-			Users: w.users, ACLs: acl.New(opened, w.logger), SuperUsers: c.SuperUsers,
+			Users: w.users, ACLs: acls, Names: w.names, SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}

@@ -46,7 +46,7 @@ type conn struct {
 	inFlight atomic.Int32 // requests read but not answered
 	lastDone atomic.Int64 // when the last answer was sent, in Unix nanoseconds
 
-	who   atomic.Pointer[caller] // nil until the client has logged in
+	who   atomic.Pointer[caller] // nil until the client is known
 	login login                  // before the login only the reader uses it, then only the writer
 
 	deadline time.Time // by when the frame being read must be complete; only the reader uses it
@@ -85,7 +85,7 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 		nc = tls.Server(nc, at.TLS)
 	}
 	c := &conn{s: s, at: at, nc: nc, awake: s.pulse.until(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
-	if !at.SASL {
+	if !at.SASL && !at.Certified {
 		c.who.Store(anybody)
 	}
 	return c
