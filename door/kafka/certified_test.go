@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -160,7 +161,9 @@ func TestCertifiedListenerNeedsCertificates(t *testing.T) {
 	}
 	for name, bad := range map[string]kafka.Listener{"without TLS": {Certified: true}, "with SASL": {Certified: true, SASL: true, TLS: s.cert.TLS()}} {
 		bad.Listener = listening(t, nil).Listener
-		if err := kafka.New(b.log, nil, kafka.Config{}).Serve(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "it must have TLS, and no SASL") {
+		soon, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := kafka.New(b.log, nil, kafka.Config{}).Serve(soon, bad); err == nil || !strings.Contains(err.Error(), "it must have TLS, and no SASL") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -87,7 +87,7 @@ func New(registry prometheus.Registerer, version string) *Set {
 
 // Why the Kafka door closes a connection, and the methods of a store.
 var (
-	refusals = []string{"bad_length", "bad_login", "bad_request", "connections", "connections_per_ip", "http", "idle", "login_ended", "not_logged_in", "slow_frame", "slow_login", "ssh", "tls", "tls_handshake", "too_large", "unknown_key", "unsupported_version"}
+	refusals = []string{"bad_length", "bad_login", "bad_request", "certificate", "connections", "connections_per_ip", "http", "idle", "login_ended", "not_logged_in", "slow_frame", "slow_login", "ssh", "tls", "tls_handshake", "too_large", "unknown_key", "unsupported_version"}
 	storeOps = []string{"commit", "list", "moved", "read", "seek", "trim"}
 )
 
