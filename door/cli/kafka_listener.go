@@ -150,7 +150,7 @@ func (c *serveCmd) checkKafka(ctx context.Context, a kafkaAddress, logger *slog.
 			"listen on 127.0.0.1; or let clients log in with API keys or as users (sasl_ssl://), or ask for client certificates (ssl:// with --tls-client-ca FILE); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	if a.protocol == protocolSASLPlaintext && !loopback(a.host) {
-		logger.Warn("API keys are sent over the network without encryption", "kafka", a.String(), "do", "use sasl_ssl://, with --tls-cert and --tls-key")
+		logger.Warn("API keys and OAuth tokens are sent over the network without encryption", "kafka", a.String(), "do", "use sasl_ssl://, with --tls-cert and --tls-key")
 	}
 	if a.advertised == "" {
 		return nil

@@ -57,6 +57,7 @@ func TestClientsLogInWithTokens(t *testing.T) {
 		}
 		cl.Close()
 	}
+	s.metric(t, "weir_oauth_keys_age_seconds ")
 }
 
 // Nobody waits for an endpoint that takes connections and says nothing.

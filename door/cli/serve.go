@@ -252,7 +252,9 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			}
 			p.brokers = broker.New(log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
 		}
-		p.tokens = w.tokens
+		if p.tokens = w.tokens; p.tokens != nil {
+			metric.WatchOAuthKeys(registry, p.tokens.Fetched)
+		}
 		acls := acl.New(opened, w.logger)
 		c.warnOfNoRights(ctx, acls, w.logger)
 		p.kafka = kafka.New(log, groups, kafka.Config{

@@ -40,6 +40,7 @@ type signer struct {
 // known is what is known of the issuer's keys. It is never changed, only replaced.
 type known struct {
 	signers []signer  // nil: they were never fetched
+	at      time.Time // when they were fetched
 	tried   time.Time // when the last fetch began
 	err     error     // of the last fetch
 }
@@ -66,7 +67,7 @@ func newKeys(jwks string, logger *slog.Logger) (*keys, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.last.Store(&known{signers: signers, tried: time.Now()})
+		k.last.Store(&known{signers: signers, at: time.Now(), tried: time.Now()})
 	}
 	return k, nil
 }
@@ -146,11 +147,11 @@ func (k *keys) renew(ctx context.Context, fresh time.Duration) {
 	if time.Since(before.tried) < fresh {
 		return
 	}
-	next := &known{signers: before.signers, tried: time.Now()}
+	next := &known{signers: before.signers, at: before.at, tried: time.Now()}
 	signers, err := k.read(ctx)
 	switch {
 	case err == nil:
-		next.signers = signers
+		next.signers, next.at = signers, time.Now()
 	case ctx.Err() != nil: // the caller no longer wants it; that says nothing about the issuer
 		next.err = before.err
 	default:

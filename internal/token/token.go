@@ -87,6 +87,9 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return nil
 }
 
+// Fetched returns when the keys were fetched; zero: never. They are fetched again within 10 minutes.
+func (v *Verifier) Fetched() time.Time { return v.keys.last.Load().at }
+
 // Check returns what a valid token says; otherwise an error that is for the log, not for the client. eventlog.ErrUnavailable: not known, because the keys
 // cannot be fetched.
 //

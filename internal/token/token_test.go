@@ -319,6 +319,9 @@ func TestEndpointMayBeAway(t *testing.T) {
 		if took := time.Since(began); took != fetchMax {
 			t.Errorf("the check took %v, want %v", took, fetchMax)
 		}
+		if at := v.Fetched(); !at.IsZero() {
+			t.Errorf("keys that were never fetched are said to be of %v", at)
+		}
 		if said := logged.String(); strings.Count(said, "nobody can log in with a token") != 1 {
 			t.Errorf("the log says: %s", said)
 		}
@@ -332,6 +335,9 @@ func TestEndpointMayBeAway(t *testing.T) {
 		began = time.Now()
 		if _, err := v.Check(t.Context(), sign(jose.ES256, "p256", p256, claims())); err != nil || time.Since(began) != 0 {
 			t.Errorf("a day later: %v, after %v", err, time.Since(began))
+		}
+		if age := time.Since(v.Fetched()); age < 24*time.Hour-refreshURL || age > 24*time.Hour+2*refetchEvery {
+			t.Errorf("a day later the keys are said to be %v old", age)
 		}
 		if _, err := v.Check(t.Context(), sign(jose.ES256, "new", p256, claims())); !errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("an unknown key: %v", err)
