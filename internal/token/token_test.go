@@ -455,3 +455,21 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// FuzzToken takes anything as a token: only what the issuer signed is valid, and nothing panics.
+func FuzzToken(f *testing.F) {
+	keys := &keys{fetches: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), from: file("missing")}
+	signers := must(parse(must(json.Marshal(jose.JSONWebKeySet{Keys: published()}))))
+	keys.last.Store(&known{signers: signers, tried: time.Now().Add(time.Hour)})
+	v := &Verifier{Config{Issuer: "https://issuer.example", Audiences: []string{"weir"}, Claim: "sub"}, keys}
+	valid := sign(jose.ES256, "p256", p256, claims())
+	stem, _, _ := strings.Cut(valid, ".")
+	f.Add(valid)
+	f.Add(stem + ".e30.e30")
+	f.Add("eyJhbGciOiJub25lIn0.e30.")
+	f.Fuzz(func(t *testing.T, text string) {
+		if got, err := v.Check(t.Context(), text); (err == nil) != (got.Name != "") || err == nil && got.Name != "alice" {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	})
+}
