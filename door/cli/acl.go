@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/apikey"
 )
 
 type aclCmd struct {
@@ -25,8 +27,10 @@ type aclStore struct {
 }
 
 // with opens the store, which must exist, and does something with its rules.
-func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs) error) error {
-	return c.direct(ctx, t, "a rule", func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(acl.New(s, logger))) })
+func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs, *apikey.Keys) error) error {
+	return c.direct(ctx, t, "a rule", func(s eventlog.Store, logger *slog.Logger) error {
+		return c.answer(ctx, do(acl.New(s, logger), apikey.New(s, logger)))
+	})
 }
 
 // answer adds an exit code and a hint to an error about a rule.
@@ -171,6 +175,37 @@ func (f aclRules) filters() ([]acl.Filter, error) {
 	return all, nil
 }
 
+// keyRule is a rule that an API key has, which is valid now.
+type keyRule struct {
+	acl.Binding
+	key string // its id
+}
+
+// keyRules returns the rules of API keys that one of the filters finds. A key's principal is that of its name, with which its owner logs in over Kafka.
+func keyRules(ctx context.Context, keys *apikey.Keys, filters []acl.Filter) ([]keyRule, error) {
+	list, err := keys.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []keyRule
+	for _, k := range list {
+		if k.Err != nil {
+			continue
+		}
+		for _, r := range k.Rules() {
+			b := acl.Binding{Principal: "User:" + k.Name, Host: acl.Everywhere, Rule: r}
+			if r.Kind == acl.Cluster {
+				b.Name = acl.ClusterName
+			}
+			if slices.ContainsFunc(filters, func(f acl.Filter) bool { return f.Finds(b) }) {
+				found = append(found, keyRule{b, k.ID})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b keyRule) int { return cmp.Or(a.Compare(b.Binding), cmp.Compare(a.key, b.key)) })
+	return found, nil
+}
+
 // aclRow is a rule in a list.
 type aclRow struct {
 	Principal string `json:"principal"`
@@ -180,34 +215,42 @@ type aclRow struct {
 	Name      string `json:"name"`
 	Prefixed  bool   `json:"prefixed"`
 	Host      string `json:"host"`
+	APIKey    string `json:"api_key,omitempty"` // the id of the API key that has the rule; empty: it is an ACL
 }
 
-func rowOf(b acl.Binding) aclRow {
+func rowOf(b acl.Binding, key string) aclRow {
 	effect := "allow"
 	if b.Deny {
 		effect = "deny"
 	}
-	return aclRow{b.Principal, effect, strings.ToLower(b.Operation.String()), b.Kind.String(), b.Name, b.Prefixed, b.Host}
+	return aclRow{b.Principal, effect, strings.ToLower(b.Operation.String()), b.Kind.String(), b.Name, b.Prefixed, b.Host, key}
 }
 
-// print prints rules.
-func (c *aclStore) print(t *terminal, all []acl.Binding) error {
+// print prints rules: ACLs, and then those of API keys.
+func (c *aclStore) print(t *terminal, all []acl.Binding, ofKeys ...keyRule) error {
 	slices.SortFunc(all, acl.Binding.Compare)
-	all = slices.Compact(all)
 	rows, cells := []aclRow{}, [][]string{}
-	for _, b := range all {
-		r := rowOf(b)
+	for _, b := range slices.Compact(all) {
+		rows = append(rows, rowOf(b, ""))
+	}
+	for _, k := range ofKeys {
+		rows = append(rows, rowOf(k.Binding, k.key))
+	}
+	for _, r := range rows {
 		pattern := "literal"
 		if r.Prefixed {
 			pattern = "prefixed"
 		}
-		rows = append(rows, r)
-		cells = append(cells, []string{r.Principal, r.Effect, r.Operation, r.Kind, r.Name, pattern, r.Host})
+		from := "acl"
+		if r.APIKey != "" {
+			from = "key " + r.APIKey
+		}
+		cells = append(cells, []string{r.Principal, r.Effect, r.Operation, r.Kind, r.Name, pattern, r.Host, from})
 	}
 	if c.Output.json() {
 		return printJSON(t, rows)
 	}
-	return table(t.out, "PRINCIPAL EFFECT OPERATION RESOURCE NAME PATTERN HOST", cells)
+	return table(t.out, "PRINCIPAL EFFECT OPERATION RESOURCE NAME PATTERN HOST FROM", cells)
 }
 
 type aclAddCmd struct {
@@ -230,7 +273,7 @@ func (c *aclAddCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs) error {
+	return c.with(ctx, t, func(acls *acl.ACLs, keys *apikey.Keys) error {
 		errs := acls.Create(ctx, rules)
 		var added []acl.Binding
 		for i, b := range rules {
@@ -238,8 +281,22 @@ func (c *aclAddCmd) Run(ctx context.Context, t *terminal) error {
 				added = append(added, b)
 			}
 		}
-		return errors.Join(append(errs, c.print(t, added))...)
+		return errors.Join(append(errs, c.print(t, added), noteOfKeys(ctx, t, keys, c.Principal))...)
 	})
+}
+
+// noteOfKeys says that API keys with the principal's name do not have its rules.
+func noteOfKeys(ctx context.Context, t *terminal, keys *apikey.Keys, principal string) error {
+	list, err := keys.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range list {
+		if k.Err == nil && principal == "User:"+k.Name {
+			fmt.Fprintf(t.err, "the API key %s has this name, too: ACLs are about users, and do not change what the key may do. weir acl list shows it\n", k.ID)
+		}
+	}
+	return nil
 }
 
 type aclListCmd struct {
@@ -248,7 +305,8 @@ type aclListCmd struct {
 }
 
 func (aclListCmd) Help() string {
-	return "The flags say which rules are listed; without any, all are.\n\nExamples:\n\n  weir acl list\n  weir acl list --principal User:alice --output json"
+	return "The flags say which rules are listed; without any, all are. Rules from a key are the rights that weir key create gave to an API key, over HTTP and Kafka: " +
+		"weir key revoke takes them away together with the key, and weir acl remove leaves them. Keys for work queues have further rights, which weir key list shows. Super users are not in the store, and not listed.\n\nExamples:\n\n  weir acl list\n  weir acl list --principal User:alice --output json"
 }
 
 func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
@@ -256,7 +314,7 @@ func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs) error {
+	return c.with(ctx, t, func(acls *acl.ACLs, keys *apikey.Keys) error {
 		var found []acl.Binding
 		for _, f := range filters {
 			some, err := acls.List(ctx, f)
@@ -265,7 +323,11 @@ func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
 			}
 			found = append(found, some...)
 		}
-		return c.print(t, found)
+		ofKeys, err := keyRules(ctx, keys, filters)
+		if err != nil {
+			return err
+		}
+		return c.print(t, found, ofKeys...)
 	})
 }
 
@@ -299,7 +361,7 @@ func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "remove the ACLs that have what is given", "yes"); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs) error {
+	return c.with(ctx, t, func(acls *acl.ACLs, keys *apikey.Keys) error {
 		var removed []acl.Binding
 		var errs []error
 		for _, d := range acls.Delete(ctx, filters) {
@@ -310,7 +372,11 @@ func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
 				}
 			}
 		}
-		return errors.Join(append(errs, c.print(t, removed))...)
+		stay, err := keyRules(ctx, keys, filters)
+		if len(stay) > 0 {
+			fmt.Fprintf(t.err, "%d rules from API keys stay: weir key revoke ends a key with all its rules\n", len(stay))
+		}
+		return errors.Join(append(errs, err, c.print(t, removed))...)
 	})
 }
 
@@ -318,7 +384,7 @@ func (c *aclRemoveCmd) removeDamaged(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "remove the ACLs that cannot be read", "yes"); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs) error {
+	return c.with(ctx, t, func(acls *acl.ACLs, _ *apikey.Keys) error {
 		n, err := acls.DeleteDamaged(ctx)
 		if c.Output.json() {
 			return errors.Join(err, printJSON(t, map[string]int{"removed": n}))

@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -15,7 +17,7 @@ func TestACLsAreManaged(t *testing.T) {
 		if out := acl(append([]string{"list", "--output", "json"}, args...)...); json.Unmarshal([]byte(out.out), &rows) != nil {
 			t.Fatalf("listed is %s %s", out.out, out.err)
 		}
-		return rows
+		return slices.DeleteFunc(rows, func(r aclRow) bool { return r.APIKey != "" })
 	}
 	acl("list").want(t, exitConfig, "does not exist")
 	weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"}, at...)...).want(t, exitOK)
@@ -49,4 +51,62 @@ func TestACLsAreManaged(t *testing.T) {
 		t.Errorf("left are %v", all)
 	}
 	acl("remove", "--damaged", "--yes").want(t, exitOK, "removed 0")
+}
+
+// The rights of API keys are shown beside ACLs. They are the same rules, and no ACL changes them.
+func TestRulesOfAPIKeysAreListed(t *testing.T) {
+	at := []string{"--store", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")}
+	acl := func(args ...string) result { return weir(t, "", append(append([]string{"acl"}, args...), at...)...) }
+	create := func(args ...string) (id string) {
+		t.Helper()
+		var made struct{ ID string }
+		r := weir(t, "", append(append([]string{"key", "create", "--output", "json"}, args...), at...)...)
+		if err := json.Unmarshal([]byte(r.out), &made); err != nil || made.ID == "" {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		return made.ID
+	}
+	listed := func(args ...string) []aclRow {
+		t.Helper()
+		var rows []aclRow
+		if out := acl(append([]string{"list", "--output", "json"}, args...)...); json.Unmarshal([]byte(out.out), &rows) != nil {
+			t.Fatalf("listed is %s %s", out.out, out.err)
+		}
+		return rows
+	}
+	shop := create("shop", "--access", "write", "--topic", "orders.", "--topic", "mails.")
+	reader := create("shop", "--access", "read", "--topic", "orders.")
+	revoked := create("gone", "--access", "admin", "--all-topics", "--all-groups")
+	ops := create("ops", "--access", "read", "--all-topics", "--all-groups")
+	create("worker", "--access", "read", "--queue", "mail")
+	weir(t, "", append([]string{"key", "revoke", revoked, "--yes"}, at...)...).want(t, exitOK)
+	acl("add", "--principal", "User:alice", "--allow", "--operation", "write", "--topic", "orders.eu").want(t, exitOK)
+
+	row := func(principal, operation, kind, name string, prefixed bool, key string) aclRow {
+		return aclRow{principal, "allow", operation, kind, name, prefixed, "*", key}
+	}
+	want := []aclRow{row("User:alice", "write", "topic", "orders.eu", false, "")}
+	ofKeys := []aclRow{
+		row("User:ops", "read", "topic", "*", false, ops), row("User:ops", "describe_configs", "topic", "*", false, ops),
+		row("User:shop", "write", "topic", "mails.", true, shop),
+		row("User:shop", "read", "topic", "orders.", true, reader), row("User:shop", "write", "topic", "orders.", true, shop), row("User:shop", "describe_configs", "topic", "orders.", true, reader),
+		row("User:ops", "read", "group", "*", false, ops), row("User:ops", "describe_configs", "group", "*", false, ops),
+		row("User:shop", "read", "group", "orders.", true, reader), row("User:shop", "describe_configs", "group", "orders.", true, reader),
+		row("User:ops", "describe", "cluster", "kafka-cluster", false, ops), row("User:ops", "describe_configs", "cluster", "kafka-cluster", false, ops),
+	}
+	if got := listed(); !slices.Equal(got, append(want, ofKeys...)) {
+		t.Errorf("listed are\n%v, want\n%v", got, append(want, ofKeys...))
+	}
+	if got := listed("--principal", "User:shop", "--operation", "write"); len(got) != 2 || got[0].Name != "mails." || got[1].APIKey != shop {
+		t.Errorf("what shop may write is %v", got)
+	}
+	acl("list", "--topic", "mails.", "--prefixed").want(t, exitOK, "FROM", "key "+shop)
+	acl("remove", "--principal", "User:shop", "--yes").want(t, exitOK, "6 rules from API keys stay")
+	if got := listed("--principal", "User:shop"); len(got) != 6 {
+		t.Errorf("left of shop are %v", got)
+	}
+	acl("add", "--principal", "User:shop", "--deny", "--operation", "all", "--topic", "orders.eu").want(t, exitOK, "do not change what the key may do", shop)
+	if r := acl("add", "--principal", "User:gone", "--deny", "--operation", "all", "--topic", "orders.eu"); strings.Contains(r.err, "API key") {
+		t.Errorf("about a revoked key weir says %s", r.err)
+	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // kafkaOff is the value of --kafka for a broker without Kafka clients.
@@ -79,6 +81,9 @@ func (c *serveCmd) kafkaAddresses() ([]kafkaAddress, error) {
 	if c.TLSClientCA != "" && !slices.ContainsFunc(all, func(a kafkaAddress) bool { return a.protocol == protocolSSL }) {
 		return nil, usage(errors.New("--tls-client-ca is for Kafka clients that use TLS, but no --kafka address has the protocol ssl"), "write --kafka ssl://HOST:PORT")
 	}
+	if c.TLSClientCA == "" && len(c.TLSPrincipalRule) > 0 {
+		return nil, usage(errors.New("--tls-principal-rule is about client certificates, and --tls-client-ca is not given"), "give --tls-client-ca the certificate that signs your clients' certificates")
+	}
 	return all, advertise(all, c.Advertise)
 }
 
@@ -145,7 +150,7 @@ func (c *serveCmd) checkKafka(ctx context.Context, a kafkaAddress, logger *slog.
 			"listen on 127.0.0.1; or let clients log in with API keys or as users (sasl_ssl://), or ask for client certificates (ssl:// with --tls-client-ca FILE); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	if a.protocol == protocolSASLPlaintext && !loopback(a.host) {
-		logger.Warn("API keys are sent over the network without encryption", "kafka", a.String(), "do", "use sasl_ssl://, with --tls-cert and --tls-key")
+		logger.Warn("API keys and OAuth tokens are sent over the network without encryption", "kafka", a.String(), "do", "use sasl_ssl://, with --tls-cert and --tls-key")
 	}
 	if a.advertised == "" {
 		return nil
@@ -181,6 +186,7 @@ func listenKafka(ctx context.Context, addresses []kafkaAddress, secured encrypti
 		switch a.protocol {
 		case protocolSSL:
 			opened.TLS = secured.certified
+			opened.Certified = opened.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 		case protocolSASLSSL:
 			opened.TLS = secured.server
 		}
@@ -192,6 +198,17 @@ func listenKafka(ctx context.Context, addresses []kafkaAddress, secured encrypti
 func closeKafka(all []kafka.Listener) {
 	for _, l := range all {
 		l.Close()
+	}
+}
+
+// warnOfNoRights says that clients with certificates may do nothing, if that is so: weir once let them do everything.
+func (c *serveCmd) warnOfNoRights(ctx context.Context, acls *acl.ACLs, logger *slog.Logger) {
+	if c.TLSClientCA == "" || len(c.SuperUsers) > 0 {
+		return
+	}
+	rules, err := acls.List(ctx, acl.Filter{Kind: acl.Any, Pattern: acl.AnyPattern, Operation: acl.Any, Effect: acl.Allow})
+	if err == nil && len(rules) == 0 {
+		logger.Warn("Kafka clients that show a certificate may do nothing, because no ACL allows it and there are no super users", "do", "weir acl add --principal User:CN=… --allow …; docs/security.md, Certificates")
 	}
 }
 

@@ -160,3 +160,41 @@ func TestKafkaListenersHaveTheirOwnRules(t *testing.T) {
 	certtest.Write(t, s.caFile, []byte("hello"))
 	weir(t, "", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...).want(t, exitConfig, "ca.crt is not a PEM file")
 }
+
+// Rights of a certificate come from ACLs and --super-users. weir says so where there are none, because certificates once allowed everything.
+func TestCertificatesNeedRights(t *testing.T) {
+	s := newSecured(t)
+	cert, key := s.signer.Issue(t, "billing", time.Hour)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const warned = "Kafka clients that show a certificate may do nothing"
+	args := []string{"--store", s.url, "--kafka", "ssl://127.0.0.1:0", "--tls-cert", s.certFile, "--tls-key", s.keyFile, "--tls-client-ca", s.caFile}
+	produces := func(server *server) error {
+		t.Helper()
+		cl, err := kgo.NewClient(kgo.SeedBrokers(server.kafka), kgo.DialTLSConfig(&tls.Config{RootCAs: s.signer.Pool(), ServerName: "localhost", Certificates: []tls.Certificate{pair}}), kgo.AllowAutoTopicCreation())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		return cl.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: []byte("one")}).FirstErr()
+	}
+	one := serve(t, args...)
+	if err := produces(one); !errors.Is(err, kerr.TopicAuthorizationFailed) || !strings.Contains(one.out.String(), warned) {
+		t.Errorf("without ACLs: %v; weir says %s", err, one.out.String())
+	}
+	one.stop()
+	weir(t, "", "acl", "add", "--store", s.url, "--principal", "User:CN=billing,O=tests", "--allow", "--operation", "write", "--operation", "create", "--topic", "orders").want(t, exitOK, "User:CN=billing,O=tests")
+	for _, more := range [][]string{nil, {"--tls-principal-rule", "RULE:^CN=(.*?),.*$/$1/", "--super-users", "User:billing"}, {"--super-users", "User:CN=billing,O=tests"}} {
+		next := serve(t, append(args, more...)...)
+		if err := produces(next); err != nil || strings.Contains(next.out.String(), warned) {
+			t.Errorf("with %v: %v; weir says %s", more, err, next.out.String())
+		}
+		next.stop()
+	}
+	other := serve(t, append(args, "--tls-principal-rule", "RULE:^CN=(.*?),.*$/$1/U", "--tls-principal-rule", "DEFAULT")...)
+	if err := produces(other); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		t.Errorf("by another name: %v", err)
+	}
+}

@@ -22,8 +22,10 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
+	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/s3"
@@ -49,17 +51,18 @@ const (
 
 type serveCmd struct {
 	storeFlag
-	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys or as users; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
+	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys, as users or with OAuth tokens; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
 	HTTP                 string   `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise            []string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first. With several --kafka addresses, NAME is that of one of them; its default is the protocol." placeholder:"[NAME=]HOST:PORT"`
-	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys."`
+	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys. And allow an --oauth-jwks at an http URL of another machine."`
 	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
-	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. It makes them users, such as User:CN=billing,O=Example. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	TLSPrincipalRule     []string `help:"How the name of a user is made of its certificate's subject (ssl.principal.mapping.rules): DEFAULT, which is the subject, or RULE:PATTERN/REPLACEMENT/, with L or U at the end for small or capital letters. May be given again: the first that matches counts." name:"tls-principal-rule" placeholder:"RULE" sep:"none"`
 	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
 	Rack                 string   `help:"Where this broker is (broker.rack). Consumers with this client.rack read from it." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
-	SuperUsers           []string `help:"A user that may do everything over Kafka (super.users): User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
+	SuperUsers           []string `help:"A user that may do everything over Kafka (super.users), however it logs in: User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
 	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
@@ -69,6 +72,7 @@ type serveCmd struct {
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
 	LogLevel             string   `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	oauthFlags
 }
 
 func (serveCmd) Help() string {
@@ -82,6 +86,7 @@ Examples:
   weir serve --store postgres://weir@db.internal/weir
   weir serve --http 0.0.0.0:8443 --tls-cert weir.crt --tls-key weir.key --kafka off
   weir serve --kafka 127.0.0.1:9092 --kafka sasl_ssl://0.0.0.0:9093 --advertise sasl_ssl=broker.example.org:9093 --tls-cert weir.crt --tls-key weir.key
+  weir serve --kafka sasl_ssl://0.0.0.0:9093 --tls-cert weir.crt --tls-key weir.key --oauth-jwks https://id.example.org/jwks --oauth-issuer https://id.example.org --oauth-audience weir
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
@@ -99,7 +104,15 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	if err := checkSuperUsers(c.SuperUsers); err != nil {
 		return err
 	}
+	names, err := certificate.NewNames(c.TLSPrincipalRule)
+	if err != nil {
+		return usage(fmt.Errorf("--tls-principal-rule: %w", err), "")
+	}
 	addresses, err := c.checkAddresses(ctx, logger)
+	if err != nil {
+		return err
+	}
+	tokens, err := c.verifier(addresses, c.Insecure, logger)
 	if err != nil {
 		return err
 	}
@@ -149,7 +162,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tls: secured.server, kafka: kafkaListeners, http: httpListener,
+		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.server, kafka: kafkaListeners, http: httpListener,
 		addresses: advertised(addresses, kafkaListeners),
 	})
 	if err != nil {
@@ -186,6 +199,8 @@ type wiring struct {
 	tracer eventlog.Tracer
 	keys   *apikey.Keys
 	users  *user.Users
+	tokens *token.Verifier // nil: nobody logs in with tokens
+	names  *certificate.Names
 	tls    *tls.Config // of HTTP
 	kafka  []kafka.Listener
 	http   net.Listener
@@ -238,11 +253,16 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			}
 			p.brokers = broker.New(log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
 		}
+		if p.tokens = w.tokens; p.tokens != nil {
+			metric.WatchOAuthKeys(registry, p.tokens.Fetched)
+		}
+		acls := acl.New(opened, w.logger)
+		c.warnOfNoRights(ctx, acls, w.logger)
 		p.kafka = kafka.New(log, groups, kafka.Config{
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
-			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, LoginLasts: time.Duration(c.Reauth),
-			Users: w.users, ACLs: acl.New(opened, w.logger), Quotas: quota.New(opened, w.logger), SuperUsers: c.SuperUsers,
+			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, Tokens: w.tokens, LoginLasts: time.Duration(c.Reauth),
+			Users: w.users, ACLs: acls, Quotas: quota.New(opened, w.logger), Names: w.names, SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}
@@ -283,7 +303,8 @@ type parts struct {
 	publisher  *publish.Publisher
 	queues     *queue.Queues
 	categories *stream.Streams
-	kafka      *kafka.Server // nil: no Kafka clients
+	kafka      *kafka.Server   // nil: no Kafka clients
+	tokens     *token.Verifier // nil: nobody logs in with tokens
 	http       *httpapi.Server
 	mover      *sqlfn.Mover     // nil if the store has no SQL sessions
 	brokers    *broker.Registry // nil if no other process can serve Kafka clients on the store
@@ -307,6 +328,9 @@ func (p *parts) run(ctx context.Context) error {
 		doors, ctx := errgroup.WithContext(ctx)
 		if p.kafka != nil {
 			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
+		}
+		if p.tokens != nil {
+			doors.Go(func() error { return p.tokens.Run(ctx) })
 		}
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
 		doors.Go(func() error { return p.groups.Run(ctx) })

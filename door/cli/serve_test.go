@@ -388,6 +388,14 @@ func TestServeRefusesAddressesThatCannotWork(t *testing.T) {
 		{"advertised for which", []string{"--kafka", "a=127.0.0.1:0", "--kafka", "b=127.0.0.1:0", "--advertise", "localhost:1"}, exitUsage, "for which of the 2"},
 		{"advertised for nobody", []string{"--kafka", "a=127.0.0.1:0", "--advertise", "b=localhost:1"}, exitUsage, "no --kafka address has the name b"},
 		{"advertised twice", []string{"--kafka", "a=127.0.0.1:0", "--advertise", "a=localhost:1", "--advertise", "a=localhost:2"}, exitUsage, "given twice"},
+		{"a rule for no certificates", []string{"--tls-principal-rule", "DEFAULT"}, exitUsage, "--tls-client-ca is not given"},
+		{"a bad rule", []string{"--tls-principal-rule", "RULE:CN=(.*)"}, exitUsage, "it must be DEFAULT, RULE:PATTERN/REPLACEMENT/"},
+		{"tokens for nobody", []string{"--oauth-jwks", "https://a.example/jwks", "--oauth-issuer", "i", "--oauth-audience", "a"}, exitUsage, "no --kafka address has the protocol sasl_ssl"},
+		{"tokens of anybody", []string{"--oauth-jwks", "https://a.example/jwks", "--oauth-issuer", "i"}, exitUsage, "needs --oauth-issuer and --oauth-audience"},
+		{"tokens without keys", []string{"--oauth-issuer", "i"}, exitUsage, "--oauth-jwks is not given"},
+		{"unencrypted keys", []string{"--kafka", "sasl_plaintext://127.0.0.1:0", "--oauth-jwks", "http://a.example/jwks", "--oauth-issuer", "i", "--oauth-audience", "a"}, exitUnsafe, "is not encrypted"},
+		{"no file of keys", []string{"--kafka", "sasl_plaintext://127.0.0.1:0", "--oauth-jwks", "missing.json", "--oauth-issuer", "i", "--oauth-audience", "a"}, exitConfig, "--oauth-jwks: open missing.json"},
+		{"clocks that differ much", []string{"--kafka", "sasl_plaintext://127.0.0.1:0", "--oauth-jwks", "https://a.example/jwks", "--oauth-issuer", "i", "--oauth-audience", "a", "--oauth-leeway", "1h"}, exitConfig, "0 to 10m0s are allowed"},
 		{"bad size", []string{"--tail", "64"}, exitUsage, "the unit is missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -268,11 +269,10 @@ func (c *userDeleteCmd) Run(ctx context.Context, t *terminal) error {
 // checkSuperUsers refuses what is no user's principal.
 func checkSuperUsers(all []string) error {
 	for _, principal := range all {
-		name, ok := strings.CutPrefix(principal, "User:")
-		if !ok {
+		if !strings.HasPrefix(principal, "User:") {
 			return usage(fmt.Errorf("--super-users %q does not begin with %q", principal, "User:"), "for the user admin, give User:admin")
 		}
-		if err := user.CheckName(name); err != nil {
+		if err := acl.CheckPrincipal(principal); err != nil {
 			return usage(fmt.Errorf("--super-users %q: %w", principal, err), "")
 		}
 	}

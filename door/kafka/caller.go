@@ -20,6 +20,9 @@ type caller struct {
 	everything bool      // it may do everything: its listener does not ask who it is
 	rules      acl.Rules // what it may do otherwise
 	until      time.Time // it must log in again before then (KIP-368); zero: it need not
+	expires    time.Time // when its credentials say that they expire; zero: they do not
+
+	told time.Duration // after which time it must log in again, as it was told; 0: it need not
 
 	stored bool     // its rules are in the store, and change: admit renews them
 	set    *acl.Set // of which rules are a part; nil: not yet read

@@ -52,7 +52,7 @@ type conn struct {
 	opened     time.Time
 	mutedUntil atomic.Int64 // until when the client is throttled, in nanoseconds since opened; 0: it never was
 
-	who   atomic.Pointer[caller] // nil until the client has logged in
+	who   atomic.Pointer[caller] // nil until the client is known
 	login login                  // before the login only the reader uses it, then only the writer
 
 	deadline time.Time // by when the frame being read must be complete; only the reader uses it
@@ -94,7 +94,7 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 	}
 	c := &conn{s: s, at: at, nc: nc, opened: time.Now(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
 	c.awake, c.justWoke = s.pulse.until()
-	if !at.SASL {
+	if !at.SASL && !at.Certified {
 		c.who.Store(anybody)
 	}
 	return c

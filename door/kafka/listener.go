@@ -1,12 +1,15 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/weir-log/weir/use/acl"
 )
 
 // Listener is an address at which the server accepts clients. Each has its own rules for who may connect.
@@ -15,7 +18,11 @@ type Listener struct {
 	Name       string      // for the log; Kafka's tools call it the listener name
 	Advertised string      // host:port that clients of this listener are told to use; default: the address at which the client connected
 	TLS        *tls.Config // default: without TLS
-	SASL       bool        // clients must log in before they do anything else; otherwise whoever can connect may do everything
+	SASL       bool        // clients must log in before they do anything else
+
+	// Clients are known by their certificates, which TLS asks for. They are users, such as User:CN=billing,O=Example. Without this and SASL whoever can connect
+	// may do everything.
+	Certified bool
 }
 
 // handshakeTimeout is how long a client may take for the TLS handshake.
@@ -30,6 +37,9 @@ func (c *conn) handshake(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	err := secured.HandshakeContext(ctx)
+	if err == nil && c.at.Certified {
+		return c.certified(secured.ConnectionState())
+	}
 	if err == nil {
 		return nil
 	}
@@ -42,9 +52,32 @@ func (c *conn) handshake(ctx context.Context) error {
 	return refuse("tls_handshake", "the TLS handshake failed: %v", err)
 }
 
-// checkListeners refuses listeners whose advertised address no client could use.
+// certified makes the client the user whom its certificate names (KIP-371).
+func (c *conn) certified(state tls.ConnectionState) error {
+	if len(state.VerifiedChains) == 0 { // the listener's TLS does not ask for a certificate
+		return refuse("certificate", "listener %s must know its clients by their certificates, and this one has shown none that was verified", c.at.Name)
+	}
+	name, err := c.s.cfg.Names.Of(state.PeerCertificates[0])
+	if err != nil {
+		return refuse("certificate", "the client's certificate has no name for it: %v", err)
+	}
+	principal := "User:" + name
+	if err := acl.CheckPrincipal(principal); err != nil || principal == acl.Everybody {
+		return refuse("certificate", "the client's certificate has a name that no ACL can have: %v", cmp.Or(err, errEverybody))
+	}
+	c.s.cfg.Logger.Debug("kafka: a client is known by its certificate", "client", c.nc.RemoteAddr().String(), "principal", principal)
+	c.who.Store(c.s.userCaller(principal))
+	return nil
+}
+
+var errEverybody = errors.New("it stands for every user")
+
+// checkListeners refuses listeners that nobody could use: their rules contradict each other, or clients cannot connect to their advertised address.
 func checkListeners(all []Listener) error {
 	for _, l := range all {
+		if l.Certified && (l.SASL || l.TLS == nil) {
+			return fmt.Errorf("kafka: listener %s knows its clients by their certificates: it must have TLS, and no SASL", l.Name)
+		}
 		if err := checkAdvertised(l.Advertised); err != nil {
 			return fmt.Errorf("kafka: advertised address %q: %w", l.Advertised, err)
 		}

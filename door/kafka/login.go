@@ -39,7 +39,8 @@ type login struct {
 
 // exchange is one login by one mechanism.
 type exchange interface {
-	// step takes the client's next message and returns the answer. The caller is not nil once the client has shown who it is. errBadLogin: it has not.
+	// step takes the client's next message and returns the answer. The caller is not nil once the client has shown who it is. errBadLogin: it has not. An answer
+	// with errBadLogin is a challenge that says so: the client gets it, sends another message, and then gets the error.
 	step(ctx context.Context, message []byte) (answer []byte, who *caller, err error)
 }
 
@@ -48,6 +49,14 @@ var errBadLogin = errors.New("the login failed")
 
 const badLoginText = "Authentication failed: the user name, the password or the API key is not valid"
 
+// badLoginTextOf is what a client is told after a failed login.
+func badLoginTextOf(mechanism string) string {
+	if mechanism == oauthBearer {
+		return badTokenText
+	}
+	return badLoginText
+}
+
 // mechanisms are the SASL mechanisms that the server offers, by Kafka's names.
 func (s *Server) mechanisms() []string {
 	all := []string{"PLAIN"}
@@ -55,6 +64,9 @@ func (s *Server) mechanisms() []string {
 		for _, m := range user.Mechanisms {
 			all = append(all, string(m))
 		}
+	}
+	if s.cfg.Tokens != nil {
+		all = append(all, oauthBearer)
 	}
 	return all
 }
@@ -66,6 +78,8 @@ func (s *Server) newExchange(mechanism string) exchange {
 		return plainExchange{s.cfg.Keys}
 	case s.cfg.Users != nil && slices.Contains(user.Mechanisms, user.Mechanism(mechanism)):
 		return s.newScram(user.Mechanism(mechanism))
+	case s.cfg.Tokens != nil && mechanism == oauthBearer:
+		return oauthExchange{s}
 	}
 	return nil
 }
@@ -163,9 +177,12 @@ func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bo
 	before := c.who.Load()
 	if err == nil && who != nil && before != nil && who.principal != before.principal {
 		// As in Kafka (SaslServerAuthenticator.ReauthInfo.ensurePrincipalUnchanged).
-		err = fmt.Errorf("%w: %s logged in again as %s", errBadLogin, before.principal, who.principal)
+		answer, err = nil, fmt.Errorf("%w: %s logged in again as %s", errBadLogin, before.principal, who.principal)
 	}
 	switch {
+	case errors.Is(err, errChallenged):
+		c.login.exchange = nil
+		return nil, false, err
 	case err != nil:
 		c.login.exchange = nil
 		c.s.badLogins.log(c, c.login.mechanism, err)
@@ -174,14 +191,16 @@ func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bo
 		case <-ctx.Done():
 		case <-time.After(failedLoginDelay):
 		}
+		if answer != nil && errors.Is(err, errBadLogin) {
+			c.login.exchange = challenged{}
+			return answer, false, nil
+		}
 		return nil, false, err
 	case who == nil:
 		return answer, false, nil
 	}
 	who.mechanism = c.login.mechanism
-	if c.s.cfg.LoginLasts > 0 {
-		who.until = time.Now().Add(c.s.cfg.LoginLasts)
-	}
+	who.lasts(time.Now(), c.s.cfg.LoginLasts)
 	c.login.exchange, c.login.bare = nil, false
 	c.who.Store(who)
 	return answer, true, nil
@@ -196,7 +215,7 @@ func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	}
 	login := key == kmsg.SASLHandshake || key == kmsg.SASLAuthenticate
 	if !who.until.IsZero() && !login && time.Now().After(who.until) { // as in Kafka (KafkaChannel.serverAuthenticationSessionExpired)
-		return refuse("login_ended", "the client %s did not log in again within %v", shorten(who.principal), c.s.cfg.LoginLasts)
+		return refuse("login_ended", "the client %s did not log in again before its login ended, at %s", shorten(who.principal), who.until.UTC().Format(time.RFC3339))
 	}
 	if who.still != nil {
 		if err := who.still(ctx); err != nil {
@@ -264,13 +283,13 @@ func (s *Server) saslAuthenticate(ctx context.Context, r *request, in *kmsg.SASL
 	case errors.Is(err, eventlog.ErrUnavailable): // clients do not try again after an error; they do after a closed connection
 		return nil
 	case err != nil:
-		out.ErrorCode, out.ErrorMessage = codeOf(deny(kerr.SaslAuthenticationFailed, badLoginText))
+		out.ErrorCode, out.ErrorMessage = codeOf(deny(kerr.SaslAuthenticationFailed, "%s", badLoginTextOf(c.login.mechanism)))
 		r.hangUp = true
 		return out
 	}
 	out.SASLAuthBytes = answer
 	if done {
-		out.SessionLifetimeMillis = s.cfg.LoginLasts.Milliseconds()
+		out.SessionLifetimeMillis = c.who.Load().told.Milliseconds()
 	}
 	return out
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/internal/conns"
+	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
@@ -44,10 +46,14 @@ type Config struct {
 
 	Keys *apikey.Keys // with which clients log in at listeners with SASL; default: none, so nobody can
 
+	Tokens *token.Verifier // with which clients log in by OAUTHBEARER at listeners with SASL; default: OAUTHBEARER is not offered
+
+	Names *certificate.Names // of clients that are known by their certificates; default: the subjects of these
+
 	Users      *user.Users   // who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
 	ACLs       *acl.ACLs     // what users may do; default: nothing
 	Quotas     *quota.Quotas // how much clients may use; default: there are no quotas
-	SuperUsers []string      // users that may do everything, such as User:admin (super.users); API keys with such a name may not
+	SuperUsers []string      // users that may do everything, such as User:admin (super.users), however they log in; API keys with such a name may not
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none
@@ -106,6 +112,9 @@ func (c Config) withDefaults() Config {
 	c.limits.InFlightBytes = max(c.limits.InFlightBytes, int64(c.limits.FrameBytes), smallFrameMax)
 	c.limits.FetchBytes = cmp.Or(c.limits.FetchBytes, 64<<20)
 	c.limits.FetchBytes = max(c.limits.FetchBytes, fetchMax)
+	if c.Names == nil {
+		c.Names, _ = certificate.NewNames(nil) // no rule, no error
+	}
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()

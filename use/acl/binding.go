@@ -14,7 +14,7 @@ import (
 
 // Bounds of a stored rule, in bytes.
 const (
-	PrincipalMax = len(userPrefix) + 128
+	PrincipalMax = len(userPrefix) + 512 // a certificate's distinguished name may have some hundred
 	NameMax      = 255
 )
 
@@ -47,14 +47,10 @@ func (b Binding) Compare(c Binding) int {
 
 // Check returns an error if a binding cannot be stored.
 func (b Binding) Check() error {
-	name, ok := strings.CutPrefix(b.Principal, userPrefix)
+	if err := CheckPrincipal(b.Principal); err != nil {
+		return err
+	}
 	switch {
-	case !ok || name == "":
-		return invalid("principal of an ACL", short(b.Principal, PrincipalMax), "it must be User:NAME, or User:* for every user")
-	case len(b.Principal) > PrincipalMax:
-		return invalid("principal of an ACL", short(b.Principal, PrincipalMax), fmt.Sprintf("it has %d bytes; %d are allowed", len(b.Principal), PrincipalMax))
-	case !readable(b.Principal):
-		return invalid("principal of an ACL", b.Principal, "it has characters that cannot be printed")
 	case b.Host != Everywhere && !isHost(b.Host):
 		return invalid("host of an ACL", short(b.Host, NameMax), "it must be an IP address, or * for every address")
 	case b.Kind < Topic || b.Kind > TransactionalID:
@@ -67,6 +63,20 @@ func (b Binding) Check() error {
 		return invalid("resource name of an ACL", b.Name, "the only cluster is "+ClusterName)
 	case b.Operation < All || b.Operation > IdempotentWrite:
 		return invalid("operation of an ACL", strconv.Itoa(int(b.Operation)), fmt.Sprintf("%d (%s) to %d (%s) are allowed", All, All, IdempotentWrite, IdempotentWrite))
+	}
+	return nil
+}
+
+// CheckPrincipal returns an error if no rule can be about a principal.
+func CheckPrincipal(principal string) error {
+	name, ok := strings.CutPrefix(principal, userPrefix)
+	switch {
+	case !ok || name == "":
+		return invalid("principal of an ACL", short(principal, PrincipalMax), "it must be User:NAME, or User:* for every user")
+	case len(principal) > PrincipalMax:
+		return invalid("principal of an ACL", short(principal, PrincipalMax), fmt.Sprintf("it has %d bytes; %d are allowed", len(principal), PrincipalMax))
+	case !readable(principal):
+		return invalid("principal of an ACL", principal, "it has characters that cannot be printed")
 	}
 	return nil
 }

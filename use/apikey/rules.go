@@ -20,7 +20,10 @@ var grantedAll = map[Access][]acl.Operation{
 }
 
 // Rules returns what the key allows, as rules: the same rights, for doors that ask for one operation at a time. Queues and streams have no rules.
-func (id Identity) Rules() acl.Rules {
+func (id Identity) Rules() acl.Rules { return id.key.Rules() }
+
+// Rules returns what the key allows while it is valid, as Identity.Rules does.
+func (k Key) Rules() acl.Rules {
 	var rules acl.Rules
 	add := func(kind acl.Kind, all bool, prefixes []string, ops []acl.Operation) {
 		for _, op := range ops {
@@ -35,10 +38,10 @@ func (id Identity) Rules() acl.Rules {
 			}
 		}
 	}
-	for _, access := range slices.Compact(slices.Sorted(slices.Values(id.key.Access))) {
-		add(acl.Topic, id.key.AllTopics, id.key.Topics, granted[access][acl.Topic])
-		add(acl.Group, id.key.AllGroups, id.key.Groups, granted[access][acl.Group])
-		if id.key.AllTopics && id.key.AllGroups {
+	for _, access := range slices.Compact(slices.Sorted(slices.Values(k.Access))) {
+		add(acl.Topic, k.AllTopics, k.Topics, granted[access][acl.Topic])
+		add(acl.Group, k.AllGroups, k.Groups, granted[access][acl.Group])
+		if k.AllTopics && k.AllGroups {
 			add(acl.Cluster, true, nil, grantedAll[access])
 		}
 	}
