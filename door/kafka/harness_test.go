@@ -32,14 +32,42 @@ type broker struct {
 
 // said is a log that a test can read.
 type said struct {
-	mu   sync.Mutex // guards text
+	mu   sync.Mutex // guards text and more
 	text strings.Builder
+	more chan struct{} // closed at the next line; nil: nobody waits
 }
 
 func (s *said) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.more != nil {
+		close(s.more)
+		s.more = nil
+	}
 	return s.text.Write(b)
+}
+
+// await waits until the log has a text so often. A client may learn of a refusal before it is logged, because TLS sends an alert.
+func (s *said) await(t testing.TB, text string, times int) {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		s.mu.Lock()
+		found := strings.Count(s.text.String(), text)
+		if s.more == nil {
+			s.more = make(chan struct{})
+		}
+		more := s.more
+		s.mu.Unlock()
+		if found == times {
+			return
+		}
+		select {
+		case <-more:
+		case <-late:
+			t.Fatalf("the log has %q %d times, want %d: %s", text, found, times, s)
+		}
+	}
 }
 
 func (s *said) String() string {
