@@ -121,6 +121,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
 	}
 	s.work.Go(s.upkeep)
+	s.work.Go(s.findTick)
 	return s, nil
 }
 
