@@ -258,6 +258,12 @@ type Waker interface {
 	Wake(ctx context.Context) (<-chan struct{}, error)
 }
 
+// Costly is an optional interface: a store of which each commit costs money.
+type Costly interface {
+	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
+	HeartbeatEvery() time.Duration
+}
+
 // Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.
 type Writable interface {
 	// Writable returns why records are refused, such as ErrNoSpace, or nil while they are accepted. err means that this is

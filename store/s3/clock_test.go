@@ -98,7 +98,7 @@ func TestTheServersTickIsFound(t *testing.T) {
 				time.Sleep(wait)
 				server.ask(c, rng)
 			}
-			if earliest, latest := c.now(); latest-earliest > eventlog.Timestamp((server.lag()+tickKnown+45*time.Millisecond).Milliseconds()) {
+			if earliest, latest := c.now(); latest-earliest > eventlog.Timestamp((server.lag() + tickKnown + 45*time.Millisecond).Milliseconds()) {
 				t.Errorf("%+v: after %d requests the bounds are %d ms apart", server, requests, latest-earliest)
 			}
 		})
