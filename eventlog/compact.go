@@ -41,7 +41,8 @@ const (
 // cleaned is the state of a partition's compaction, the value of compact/<partition>.
 type cleaned struct {
 	Clean Offset    `json:"clean"`         // below it, only the newest record of each key is left
-	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass
+	First Offset    `json:"first"`         // the partition's First when the last pass began
+	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass; batches that are trimmed later stay counted
 	Due   Timestamp `json:"due,omitempty"` // when the first tombstone below Clean may be deleted; 0: there is none
 	By    string    `json:"by,omitempty"`  // who makes a pass; "": nobody
 
@@ -128,8 +129,8 @@ func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds
 	if clean >= end {
 		return 0, nil
 	}
-	if float64(max(held.Bytes-state.Bytes, 0)) >= t.dirtyRatio()*float64(held.Bytes) {
-		return end, nil
+	if dirty, err := l.dirty(ctx, t, p, held, state, clean); dirty || err != nil {
+		return end, err
 	}
 	most := t.number("max.compaction.lag.ms")
 	if most > now.UnixMilli() {
@@ -140,6 +141,20 @@ func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds
 		return 0, err
 	}
 	return end, nil
+}
+
+// dirty reports whether the batches from clean on are as large a share of a partition's bytes as min.cleanable.dirty.ratio asks for. It costs a Seek if the state does
+// not answer this: batches below Clean were trimmed since the last pass, or a pass that ended early has made them smaller.
+func (l *Log) dirty(ctx context.Context, t Topic, p Partition, held Bounds, state cleaned, clean Offset) (bool, error) {
+	want := t.dirtyRatio() * float64(held.Bytes)
+	if float64(max(held.Bytes-state.Bytes, 0)) >= want { // there are not more clean bytes than state.Bytes
+		return true, nil
+	}
+	if held.First == state.First && state.By == "" {
+		return false, nil
+	}
+	last, err := l.Seek(ctx, p, Goal{Bytes: max(int64(math.Ceil(want)), 1)}) // the last batch with so many bytes from it on
+	return last >= clean, err
 }
 
 // compaction is one pass over a partition.
@@ -165,6 +180,7 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	}
 	err = c.each(ctx, first, end, func(batches []Placed) error {
 		if batches[0].Base < first {
+			c.bytes += int64(bytesIn(batches[:1]))
 			batches = batches[1:] // the first records of this batch were trimmed: it stays until the others are, too
 		}
 		if len(batches) == 0 {
@@ -175,7 +191,7 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	if err != nil {
 		return err
 	}
-	c.state.Clean, c.state.Bytes, c.state.Due, c.state.By = end, c.bytes, c.due, ""
+	c.state.Clean, c.state.First, c.state.Bytes, c.state.Due, c.state.By = end, first, c.bytes, c.due, ""
 	return c.commit(ctx, nil)
 }
 

@@ -131,6 +131,110 @@ func TestYoungRecordsAreNotCompacted(t *testing.T) {
 	})
 }
 
+// min.cleanable.dirty.ratio is about the bytes that a partition holds: those that were trimmed since the last pass do not count as clean.
+func TestACompactedTopicIsCompactedAfterATrim(t *testing.T) {
+	for name, c := range map[string]struct {
+		trim eventlog.Offset
+		more int  // records that are appended after it
+		pass bool // whether a pass begins then
+	}{
+		"most is trimmed, two thirds are dirty":   {trim: 90, more: 20, pass: true},
+		"all is trimmed":                          {trim: 100, more: 20, pass: true},
+		"little is trimmed, a quarter is dirty":   {trim: 40, more: 20, pass: false},
+		"nothing is trimmed, a sixth is dirty":    {trim: 0, more: 20, pass: false},
+		"nothing is trimmed, two thirds is dirty": {trim: 0, more: 200, pass: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := open(t, memory.New(), eventlog.Config{})
+				p := compacted(t, log, map[string]string{"min.cleanable.dirty.ratio": "0.5", "cleanup.policy": "compact,delete"})
+				publish := func(key string) {
+					if _, err := log.Publish(t.Context(), p, batch.Record{Key: []byte(key), Value: make([]byte, 100)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range 100 {
+					publish(fmt.Sprintf("k%03d", i))
+				}
+				time.Sleep(time.Minute)
+				if err := log.Trim(t.Context(), p, c.trim); err != nil {
+					t.Fatal(err)
+				}
+				for range c.more {
+					publish("again")
+				}
+				time.Sleep(time.Minute)
+				want := 100 - int(c.trim) + c.more
+				if c.pass {
+					want = 100 - int(c.trim) + 1
+				}
+				if got := len(heldRecords(t, log, p)); got != want {
+					t.Errorf("%d records are held, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// A batch whose first records are trimmed is not rewritten. It counts as clean nevertheless: otherwise it would make every check begin a pass.
+func TestABatchThatIsTrimmedInPartCountsAsClean(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		p := compacted(t, log, map[string]string{"min.cleanable.dirty.ratio": "0.5"})
+		publish := func(recs ...batch.Record) {
+			if _, err := log.Publish(t.Context(), p, recs...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var large []batch.Record
+		for i := range 50 {
+			large = append(large, batch.Record{Key: fmt.Append(nil, "k", i), Value: make([]byte, 100)})
+		}
+		small := batch.Record{Key: []byte("small"), Value: []byte("v")}
+		publish(large...)
+		publish(small)
+		if err := log.Trim(t.Context(), p, 25); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		publish(small)
+		time.Sleep(time.Minute)
+		if got := len(heldRecords(t, log, p)); got != 25+2 {
+			t.Errorf("%d records are held, want 27: a small share of the bytes is dirty", got)
+		}
+	})
+}
+
+// A pass that ended early has made batches smaller than its state says.
+func TestAPassThatEndedEarlyIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		p := compacted(t, log, map[string]string{"min.cleanable.dirty.ratio": "0.5"})
+		for i := range 100 {
+			if _, err := log.Publish(t.Context(), p, batch.Record{Key: fmt.Append(nil, i/50), Value: make([]byte, 100)}); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				time.Sleep(time.Minute) // a state
+			}
+		}
+		// As a process leaves it that rewrote most batches and was killed: below clean are fewer bytes than the state says.
+		kv, err := log.Get(t.Context(), eventlog.ReplacedKey(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := eventlog.Put{Key: kv.Key, Version: kv.Version.Next(), Value: []byte(`{"clean":1,"bytes":1000000,"by":"killed"}`)}
+		if out, err := store.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{put}}}); err != nil || out[0].Err != nil {
+			t.Fatal(out, err)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := len(heldRecords(t, log, p)); got != 2 {
+			t.Errorf("%d records are held, want the newest of two keys", got)
+		}
+	})
+}
+
 // A producer's numbers are keyed state: compaction of its batches does not touch them.
 func TestAnIdempotentProducerContinuesAfterCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

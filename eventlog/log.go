@@ -215,6 +215,14 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return nil
 }
 
+// HeartbeatEvery returns how often a process that would put a key every usual, only to say that it lives, does so on this store.
+func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
+	if store, is := As[Costly](l.store); is {
+		return max(usual, store.HeartbeatEvery())
+	}
+	return usual
+}
+
 // TrimFound is Trim below an offset that the caller found by reading. changed is what IncarnationChanged returned before that read: if the
 // log has entered another incarnation since, TrimFound does nothing and returns ErrRewound, because other records may have the offset now.
 func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partition, before Offset) error {

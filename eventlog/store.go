@@ -201,8 +201,9 @@ type KeyValue struct {
 	Key     string
 	Version Version
 	Value   []byte
-	Age     time.Duration // how long ago it was put, by the store's clock; at least 0
-	Now     Timestamp     // the store's clock when the value was read; 0: the key does not exist
+	Age     time.Duration // how long ago it was put, by the store's clock; never more than that, and at least 0
+	Now     Timestamp     // the store's clock when the value was read, never later than it was; 0: the key does not exist
+	NowMax  Timestamp     // never earlier than the store's clock was; 0: it was Now
 }
 
 // Store keeps batches and a little keyed state. It knows nothing of topics, groups or Kafka.
@@ -255,6 +256,12 @@ type Store interface {
 type Waker interface {
 	// Wake returns a channel that receives after other processes committed, until ctx ends.
 	Wake(ctx context.Context) (<-chan struct{}, error)
+}
+
+// Costly is an optional interface: a store of which each commit costs money.
+type Costly interface {
+	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
+	HeartbeatEvery() time.Duration
 }
 
 // Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.

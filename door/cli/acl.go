@@ -29,24 +29,8 @@ type aclStore struct {
 // with opens the store, which must exist, and does something with its rules.
 func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs, *apikey.Keys) error) error {
 	return c.direct(ctx, t, "a rule", func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(acl.New(s, logger), apikey.New(s, logger)))
+		return c.answer(ctx, do(acl.New(s, logger), apikey.New(s, logger)), hint{acl.ErrTooMany, "`weir acl remove` removes rules"})
 	})
-}
-
-// answer adds an exit code and a hint to an error about a rule.
-func (c *aclStore) answer(ctx context.Context, err error) error {
-	var invalid *eventlog.InvalidError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &invalid):
-		return usage(err, "")
-	case errors.Is(err, acl.ErrTooMany):
-		return failed(err, "`weir acl remove` removes rules")
-	case errors.Is(err, eventlog.ErrUnsure):
-		return unreachable(err, "the change may have been made; run the command again")
-	}
-	return c.explain(ctx, err, "")
 }
 
 // aclRules are flags that say which rules are meant.
@@ -58,8 +42,12 @@ type aclRules struct {
 	Topic     []string `help:"The topic; * is every topic. May be given again." placeholder:"NAME" env:"-"`
 	Group     []string `help:"The consumer group; * is every group. May be given again." placeholder:"NAME" env:"-"`
 	Cluster   bool     `help:"What belongs to no single topic or group." env:"-"`
-	Prefixed  bool     `help:"The names are the beginnings of names." env:"-"`
 	Host      string   `help:"The IP address from which the client connects; * is every address." placeholder:"ADDRESS" env:"-"`
+}
+
+// aclPrefixed is the flag of commands that name rules as they are stored.
+type aclPrefixed struct {
+	Prefixed bool `help:"The names are the beginnings of names." env:"-"`
 }
 
 // aclResource is a kind of resource, and the name of one.
@@ -97,7 +85,7 @@ func (f aclRules) operations() ([]acl.Operation, error) {
 }
 
 // rules returns the rules that the flags spell out.
-func (f aclRules) rules() ([]acl.Binding, error) {
+func (f aclRules) rules(prefixed bool) ([]acl.Binding, error) {
 	ops, err := f.operations()
 	switch {
 	case err != nil:
@@ -110,7 +98,7 @@ func (f aclRules) rules() ([]acl.Binding, error) {
 		return nil, usage(errors.New("--operation is missing"), "for a consumer, give --operation read")
 	case len(f.resources()) == 0:
 		return nil, usage(errors.New("none of --topic, --group and --cluster is given"), "")
-	case f.Prefixed && f.Cluster:
+	case prefixed && f.Cluster:
 		return nil, usage(errors.New("--prefixed is for names of topics and groups, and --cluster has none"), "give --cluster in a command of its own")
 	}
 	host := acl.Everywhere
@@ -120,7 +108,7 @@ func (f aclRules) rules() ([]acl.Binding, error) {
 	var all []acl.Binding
 	for _, r := range f.resources() {
 		for _, op := range ops {
-			b := acl.Binding{Principal: f.Principal, Host: host, Rule: acl.Rule{Kind: r.kind, Name: r.name, Prefixed: f.Prefixed, Operation: op, Deny: f.Deny}}
+			b := acl.Binding{Principal: f.Principal, Host: host, Rule: acl.Rule{Kind: r.kind, Name: r.name, Prefixed: prefixed, Operation: op, Deny: f.Deny}}
 			if err := b.Check(); err != nil {
 				return nil, usage(err, "")
 			}
@@ -130,9 +118,9 @@ func (f aclRules) rules() ([]acl.Binding, error) {
 	return all, nil
 }
 
-// filters returns the filters that find the rules that the flags describe.
-func (f aclRules) filters() ([]acl.Filter, error) {
-	one := acl.Filter{Kind: acl.Any, Pattern: acl.AnyPattern, Operation: acl.Any, Effect: acl.Any}
+// filters returns the filters that find the rules that the flags describe. pattern says how the names are compared; without names it is about rules of every name.
+func (f aclRules) filters(pattern acl.Pattern) ([]acl.Filter, error) {
+	one := acl.Filter{Kind: acl.Any, Pattern: pattern, Operation: acl.Any, Effect: acl.Any}
 	if f.Principal != "" {
 		one.Principal = &f.Principal
 	}
@@ -152,14 +140,9 @@ func (f aclRules) filters() ([]acl.Filter, error) {
 	if len(ops) == 0 {
 		ops = []acl.Operation{acl.Any}
 	}
-	if f.Prefixed {
-		one.Pattern = acl.Prefixed
-	}
 	resources := f.resources()
 	if len(resources) == 0 {
 		resources = []aclResource{{kind: acl.Any}}
-	} else if !f.Prefixed {
-		one.Pattern = acl.Literal
 	}
 	var all []acl.Filter
 	for _, r := range resources {
@@ -256,6 +239,7 @@ func (c *aclStore) print(t *terminal, all []acl.Binding, ofKeys ...keyRule) erro
 type aclAddCmd struct {
 	aclStore
 	aclRules
+	aclPrefixed
 }
 
 func (aclAddCmd) Help() string {
@@ -269,7 +253,7 @@ Examples:
 }
 
 func (c *aclAddCmd) Run(ctx context.Context, t *terminal) error {
-	rules, err := c.rules()
+	rules, err := c.rules(c.Prefixed)
 	if err != nil {
 		return err
 	}
@@ -302,15 +286,28 @@ func noteOfKeys(ctx context.Context, t *terminal, keys *apikey.Keys, principal s
 type aclListCmd struct {
 	aclStore
 	aclRules
+	Pattern string `help:"Which rules concern a name: match (all that apply to it, also those about every name and about beginnings of it), any (literal and prefixed ones with exactly this name), literal or prefixed (with exactly this name). Without a name, literal and prefixed list all such rules. Default: ${default}." enum:"match,any,literal,prefixed" default:"match" env:"-" placeholder:"HOW"`
 }
 
+// patterns are the values of --pattern. They mean what those of kafka-acls --resource-pattern-type mean (KIP-290); there the default is literal, which does not find the rules that
+// apply to a topic by its prefix.
+var patterns = map[string]acl.Pattern{"match": acl.Match, "any": acl.AnyPattern, "literal": acl.Literal, "prefixed": acl.Prefixed}
+
 func (aclListCmd) Help() string {
-	return "The flags say which rules are listed; without any, all are. Rules from a key are the rights that weir key create gave to an API key, over HTTP and Kafka: " +
-		"weir key revoke takes them away together with the key, and weir acl remove leaves them. Keys for work queues have further rights, which weir key list shows. Super users are not in the store, and not listed.\n\nExamples:\n\n  weir acl list\n  weir acl list --principal User:alice --output json"
+	return `The flags say which rules are listed; without any, all are. With --topic or --group, these are the rules that decide who may do something to it.
+
+Rules from a key are the rights that weir key create gave to an API key, over HTTP and Kafka: weir key revoke takes them away together with the key, and weir acl remove leaves them. Keys for work queues have further rights, which weir key list shows. Super users are not in the store, and not listed.
+
+Examples:
+
+  weir acl list
+  weir acl list --topic orders.eu
+  weir acl list --topic orders. --pattern prefixed
+  weir acl list --principal User:alice --output json`
 }
 
 func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
-	filters, err := c.filters()
+	filters, err := c.filters(patterns[c.Pattern])
 	if err != nil {
 		return err
 	}
@@ -334,6 +331,7 @@ func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
 type aclRemoveCmd struct {
 	aclStore
 	aclRules
+	aclPrefixed
 	consent
 	Damaged bool `help:"Remove the rules that cannot be read, and no others." env:"-"`
 }
@@ -351,7 +349,14 @@ func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
 		return c.removeDamaged(ctx, t)
 	}
-	filters, err := c.filters()
+	pattern := acl.AnyPattern
+	switch {
+	case c.Prefixed:
+		pattern = acl.Prefixed
+	case len(c.resources()) > 0:
+		pattern = acl.Literal
+	}
+	filters, err := c.filters(pattern)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func TestACLsAreManaged(t *testing.T) {
 	acl("add", "--principal", "User:alice", "--allow", "--operation", "read", "--topic", "orders", "--group", "billing").want(t, exitOK, "User:alice", "allow", "read", "orders", "billing", "literal")
 	acl("add", "--principal", "User:alice", "--allow", "--operation", "write", "--operation", "describe-configs", "--topic", "orders.", "--prefixed").want(t, exitOK, "prefixed", "describe_configs")
 	acl("add", "--principal", "User:*", "--deny", "--operation", "all", "--cluster", "--host", "::ffff:10.0.0.1").want(t, exitOK, "deny", "10.0.0.1", "kafka-cluster")
-	if all, alice, topic := listed(), listed("--principal", "User:alice"), listed("--topic", "orders"); len(all) != 5 || len(alice) != 4 || len(topic) != 1 {
+	if all, alice, topic := listed(), listed("--principal", "User:alice"), listed("--topic", "orders"); len(all) != 5 || len(alice) != 4 || len(topic) != 1 { // orders. is no beginning of orders
 		t.Errorf("listed are %v, of alice %v, of the topic %v", all, alice, topic)
 	}
 	for want, args := range map[string][]string{
@@ -100,7 +101,7 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 	if got := listed("--principal", "User:shop", "--operation", "write"); len(got) != 2 || got[0].Name != "mails." || got[1].APIKey != shop {
 		t.Errorf("what shop may write is %v", got)
 	}
-	acl("list", "--topic", "mails.", "--prefixed").want(t, exitOK, "FROM", "key "+shop)
+	acl("list", "--topic", "mails.", "--pattern", "prefixed").want(t, exitOK, "FROM", "key "+shop)
 	acl("remove", "--principal", "User:shop", "--yes").want(t, exitOK, "6 rules from API keys stay")
 	if got := listed("--principal", "User:shop"); len(got) != 6 {
 		t.Errorf("left of shop are %v", got)
@@ -108,5 +109,55 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 	acl("add", "--principal", "User:shop", "--deny", "--operation", "all", "--topic", "orders.eu").want(t, exitOK, "do not change what the key may do", shop)
 	if r := acl("add", "--principal", "User:gone", "--deny", "--operation", "all", "--topic", "orders.eu"); strings.Contains(r.err, "API key") {
 		t.Errorf("about a revoked key weir says %s", r.err)
+	}
+}
+
+// Who may do something to a topic is decided by rules about it, about beginnings of its name, and about every topic.
+func TestACLsThatConcernATopicAreListed(t *testing.T) {
+	at := []string{"--store", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")}
+	acl := func(args ...string) result { return weir(t, "", append(append([]string{"acl"}, args...), at...)...) }
+	weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"}, at...)...).want(t, exitOK)
+	for _, rule := range [][]string{
+		{"--allow", "--topic", "orders.eu"}, {"--allow", "--topic", "orders.", "--prefixed"}, {"--deny", "--topic", "*"}, {"--allow", "--topic", "orders.us"},
+		{"--allow", "--topic", "orders.eu", "--prefixed"}, {"--allow", "--topic", "bills.", "--prefixed"}, {"--allow", "--group", "orders.eu"},
+	} {
+		acl(append([]string{"add", "--principal", "User:alice", "--operation", "read"}, rule...)...).want(t, exitOK)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--topic", "orders.eu"}, "[* orders.… orders.eu orders.eu…]"},
+		{[]string{"--topic", "orders.eu", "--pattern", "match", "--deny"}, "[*]"},
+		{[]string{"--topic", "orders.eu", "--pattern", "any"}, "[orders.eu orders.eu…]"},
+		{[]string{"--topic", "orders.eu", "--pattern", "literal"}, "[orders.eu]"},
+		{[]string{"--topic", "orders.eu", "--pattern", "prefixed"}, "[orders.eu…]"},
+		{[]string{"--topic", "orders.us", "--topic", "bills.eu"}, "[* bills.… orders.… orders.us]"},
+		{[]string{"--pattern", "prefixed"}, "[bills.… orders.… orders.eu…]"},
+		{[]string{"--topic", "mails"}, "[*]"},
+	} {
+		out := acl(append([]string{"list", "--output", "json"}, c.args...)...)
+		var rows []aclRow
+		if err := json.Unmarshal([]byte(out.out), &rows); err != nil {
+			t.Fatalf("%v: %v, %s %s", c.args, err, out.out, out.err)
+		}
+		got := []string{}
+		for _, r := range rows {
+			if r.APIKey != "" {
+				continue
+			}
+			if r.Prefixed {
+				r.Name += "…"
+			}
+			got = append(got, r.Name)
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("weir acl list %v lists %v, want %s", c.args, got, c.want)
+		}
+	}
+	acl("list", "--topic", "orders.eu", "--pattern", "nearly").want(t, exitUsage, "--pattern")
+	acl("remove", "--topic", "orders.eu", "--yes").want(t, exitOK, "orders.eu", "literal") // what is removed is never more than what is named
+	if out := acl("list", "--topic", "orders.eu"); !strings.Contains(out.out, "orders. ") || !strings.Contains(out.out, "*") {
+		t.Errorf("left are %s", out.out)
 	}
 }

@@ -38,25 +38,10 @@ func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) 
 }
 
 func (c *keyStore) keys(ctx context.Context, do func(*apikey.Keys) error) func(eventlog.Store, *slog.Logger) error {
-	return func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(apikey.New(s, logger))) }
-}
-
-// answer adds an exit code and a hint to an error about a key.
-func (c *keyStore) answer(ctx context.Context, err error) error {
-	var invalid *eventlog.InvalidError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &invalid):
-		return usage(err, "")
-	case errors.Is(err, apikey.ErrUnknown):
-		return failed(err, "`weir key list` lists the keys")
-	case errors.Is(err, apikey.ErrTooMany):
-		return failed(err, "")
-	case errors.Is(err, eventlog.ErrUnsure):
-		return unreachable(err, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed")
+	return func(s eventlog.Store, logger *slog.Logger) error {
+		return c.answer(ctx, do(apikey.New(s, logger)), hint{apikey.ErrUnknown, "`weir key list` lists the keys"}, hint{apikey.ErrTooMany, ""},
+			hint{eventlog.ErrUnsure, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed"})
 	}
-	return c.explain(ctx, err, "")
 }
 
 type keyCreateCmd struct {

@@ -62,3 +62,29 @@ func (f *storeFlag) directNew(ctx context.Context, t *terminal, what string, do 
 	}
 	return do(opened, logger)
 }
+
+// hint says what to do after an error.
+type hint struct {
+	after error
+	do    string // "": there is nothing to say
+}
+
+// answer adds an exit code and a hint to an error about what a store keeps beside the log: API keys, users, rules. The errors of hints mean that what was asked could not be done;
+// eventlog.ErrUnsure has a hint of its own unless it is among them.
+func (f *storeFlag) answer(ctx context.Context, err error, hints ...hint) error {
+	var invalid *eventlog.InvalidError
+	if errors.As(err, &invalid) {
+		return usage(err, "")
+	}
+	unsure := hint{eventlog.ErrUnsure, "the change may have been made; run the command again"}
+	for _, h := range append(hints, unsure) {
+		switch {
+		case !errors.Is(err, h.after):
+		case h.after == eventlog.ErrUnsure:
+			return unreachable(err, h.do)
+		default:
+			return failed(err, h.do)
+		}
+	}
+	return f.explain(ctx, err, "")
+}

@@ -32,29 +32,10 @@ type userStore struct {
 
 // with opens the store, which must exist, and does something with its users.
 func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) error {
-	return c.direct(ctx, t, "a user", func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(user.New(s, logger))) })
-}
-
-// answer adds an exit code and a hint to an error about a user.
-func (c *userStore) answer(ctx context.Context, err error) error {
-	var invalid *eventlog.InvalidError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &invalid):
-		return usage(err, "")
-	case errors.Is(err, user.ErrUnknown):
-		return failed(err, "`weir user list` lists the users")
-	case errors.Is(err, user.ErrExists):
-		return failed(err, "`weir user password` changes a password")
-	case errors.Is(err, user.ErrTooMany):
-		return failed(err, "")
-	case errors.Is(err, eventlog.ErrStale):
-		return failed(err, "another command changed the user at the same time, and this one did nothing; run it again")
-	case errors.Is(err, eventlog.ErrUnsure):
-		return unreachable(err, "the change may have been made; run the command again")
-	}
-	return c.explain(ctx, err, "")
+	return c.direct(ctx, t, "a user", func(s eventlog.Store, logger *slog.Logger) error {
+		return c.answer(ctx, do(user.New(s, logger)), hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user password` changes a password"},
+			hint{user.ErrTooMany, ""}, hint{eventlog.ErrStale, "another command changed the user at the same time, and this one did nothing; run it again"})
+	})
 }
 
 // newPassword says what a user's new password is.

@@ -208,7 +208,7 @@ func (r *remote) dated(asked time.Time, header http.Header) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	r.clock.observe(date, asked, time.Now())
+	r.clock.observe(date, asked, time.Now(), lagOf(header))
 	return date
 }
 

@@ -1,24 +1,62 @@
 package s3
 
 import (
+	"context"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
 
-// clockSpan is how long bounds of the server's clock are refined before they begin anew, so that drift cannot make them lie.
-const clockSpan = 10 * time.Minute
+const (
+	// dateLag is by how much the server's clock may be ahead of the second that an answer's Date names, beyond that second: fasthttp, on which versitygw is built, reads its clock for
+	// Date, sleeps for a second, and reads it again (updateServerDate in its header.go).
+	dateLag = 1100 * time.Millisecond
+	// exactLag is dateLag for servers that read their clock for each answer. It is for those that are many machines, whose clocks differ a little.
+	exactLag = 50 * time.Millisecond
+	// drift: two clocks move apart by at most one part in drift. Linux slews a clock by 500 ppm at most (adjtimex).
+	drift = 2000
+	// tickKnown is how exactly a process wants to know when the server's second begins, beyond the time that an answer takes.
+	tickKnown = 20 * time.Millisecond
+	// ticksMost bounds the requests that a process makes for that when it opens the store. Each halves what is unknown, which is a second at first.
+	ticksMost = 8
+	// clockOld is the age of an answer at which a process that makes no other requests asks for the time again.
+	clockOld = time.Minute
+	// clockSlip is by how much the machine's wall clock and its monotonic clock move apart when it sleeps, at least: then the last answer is of no use.
+	clockSlip = 100 * time.Millisecond
+)
 
-// clock knows the server's time by the Date header of its answers (Cristian's algorithm): an answer with Date D that was asked for at t0 and came at t1 was made when
-// the server's clock was in [D, D+1s), and ours in [t0, t1]. So the server is ahead of us by at least D-t1 and at most D+1s-t0. Bounds of several
-// answers are intersected. The difference that is used moves only as far as these bounds force it to.
+// exact are the servers, by their header Server, whose Date is the time of the answer: "The date and time Amazon S3 responded" (Amazon S3 API, common response headers); MinIO
+// uses Go's net/http, which calls time.Now for each answer.
+var exact = map[string]bool{"AmazonS3": true, "MinIO": true}
+
+// lagOf returns by how much a server's Date may be late.
+func lagOf(header http.Header) time.Duration {
+	if exact[header.Get("Server")] {
+		return exactLag
+	}
+	return dateLag
+}
+
+// clock knows bounds of the server's time, by the Date header of its answers (Cristian's algorithm):
+//
+//	our clock      asked ────────────── came
+//	                        answer
+//	server's clock     Date ────────── Date + 1s + lag
+//
+// So the server is ahead of us by at least Date-came, and by at most Date+1s+lag-asked. Bounds of several answers are intersected, and widened by the drift since. An
+// answer shortly after the server's second began raises the lower bound as far as it can be raised.
+//
+// Nothing may come before its time, whichever processes a message passes: what must not be too early is judged by the lower bound, and what is to be in the future
+// begins at the upper one.
 type clock struct {
 	mu       sync.Mutex // guards all below
 	known    bool
-	low, top time.Duration
-	ahead    time.Duration // what is used: of the machine's clock at the start, plus what has passed since on the monotonic clock
-	began    time.Time     // when the bounds began
+	low, top time.Duration // at that time
+	at       time.Time     // of the last answer
+	lag      time.Duration // of its server
+	trip     time.Duration // how long it took
 }
 
 // machine is when this process started, for readings that jumps of the machine's clock do not change.
@@ -27,20 +65,79 @@ var machine = time.Now()
 func steady(t time.Time) time.Time { return machine.Round(0).Add(t.Sub(machine)) }
 
 // observe learns from an answer.
-func (c *clock) observe(date, asked, came time.Time) {
+func (c *clock) observe(date, asked, came time.Time, lag time.Duration) {
 	low := date.Sub(steady(came))
-	top := date.Add(time.Second).Sub(steady(asked))
+	top := date.Add(time.Second + lag).Sub(steady(asked))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.known || came.Sub(c.began) > clockSpan || low > c.top || top < c.low {
-		c.known, c.low, c.top, c.began = true, low, top, came
+	wasLow, wasTop := c.bounds(came)
+	switch {
+	case !c.known || low > wasTop || top < wasLow: // the first one, or the clock was set
+		c.known, c.low, c.top = true, low, top
+	default:
+		c.low, c.top = max(low, wasLow), min(top, wasTop)
 	}
-	c.low, c.top = max(c.low, low), min(c.top, top)
-	c.ahead = min(max(c.ahead, c.low), c.top)
+	c.at, c.lag, c.trip = came, lag, came.Sub(asked)
 }
 
-func (c *clock) now() eventlog.Timestamp {
+// bounds returns by how much the server is ahead of us, at least and at most. The caller holds mu.
+func (c *clock) bounds(at time.Time) (low, top time.Duration) {
+	apart := max(at.Sub(c.at), 0) / drift
+	return c.low - apart, c.top + apart
+}
+
+// now returns the bounds of the server's time.
+func (c *clock) now() (earliest, latest eventlog.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return eventlog.Timestamp(steady(time.Now()).Add(c.ahead).UnixMilli())
+	now := time.Now()
+	low, top := c.bounds(now)
+	return eventlog.Timestamp(steady(now).Add(low).UnixMilli()), eventlog.Timestamp(steady(now).Add(top).UnixMilli() + 1)
+}
+
+// old reports whether the last answer is too old to say what the server's time is now.
+func (c *clock) old() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	passed := now.Sub(c.at)
+	wall := now.Round(0).Sub(c.at.Round(0)) // Round strips the monotonic reading
+	return passed > clockOld || (wall-passed).Abs() > clockSlip
+}
+
+// untilTick returns how long to wait with a request that halves what is unknown about when the server's second begins; false: it is known well enough.
+func (c *clock) untilTick() (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	low, top := c.bounds(now)
+	top -= c.lag
+	if top-low <= tickKnown+c.trip {
+		return 0, false
+	}
+	arrives := steady(now).Add((low + top) / 2).Add(c.trip / 2) // if it is sent now, by the server's clock
+	return arrives.Truncate(time.Second).Add(time.Second).Sub(arrives), true
+}
+
+// findTick asks the server for its time until it is known when its second begins.
+func (s *Store) findTick() {
+	for range ticksMost {
+		wait, more := s.clock.untilTick()
+		if !more {
+			return
+		}
+		select {
+		case <-s.closing.Done():
+			return
+		case <-time.After(wait):
+		}
+		s.askTime(s.closing)
+	}
+}
+
+// askTime makes a request for the sake of its answer's Date.
+func (s *Store) askTime(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestMax)
+	defer cancel()
+	_, _, _ = s.bucket.get(ctx, "format", 0, 1) // without an answer, the bounds stay as they are
 }

@@ -138,7 +138,8 @@ func (s *Store) pace(ctx context.Context) error {
 
 // compose makes the next commit. The caller holds mu and has the turn.
 func (s *Store) compose(e effects) (*commit, []byte, hash) {
-	c := &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, nonce: random(), time: max(s.st.time, s.clock.now()), effects: e}
+	_, latest := s.clock.now() // so that no process takes what is put for older than it is
+	c := &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, nonce: random(), time: max(s.st.time, latest), effects: e}
 	framed, of := c.encode()
 	return c, framed, of
 }

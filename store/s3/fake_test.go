@@ -32,7 +32,7 @@ type seen struct {
 
 func (f seen) answer(asked time.Time) answer {
 	date := time.Now().Add(f.ahead).Truncate(time.Second)
-	f.clock.observe(date, asked, time.Now())
+	f.clock.observe(date, asked, time.Now(), exactLag)
 	return answer{date: date}
 }
 

@@ -288,14 +288,17 @@ func (p *partition) seek(goal eventlog.Goal) eventlog.Offset {
 
 // List implements eventlog.Store.
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
+	if s.alone && s.clock.old() { // others have just made a request
+		s.askTime(ctx)
+	}
 	err = s.current(ctx, func(st *state) error {
-		now := max(s.clock.now(), st.time)
+		now, latest := s.clock.now()
 		st.keys.Ascend(max(prefix, after), func(key string, v value) bool {
 			if !strings.HasPrefix(key, prefix) || len(list) >= limit {
 				return key < prefix
 			}
 			if key > after {
-				list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Duration(now-v.putAt) * time.Millisecond, Now: now})
+				list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: max(time.Duration(now-v.putAt)*time.Millisecond, 0), Now: now, NowMax: latest})
 			}
 			return true
 		})

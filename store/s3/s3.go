@@ -74,7 +74,10 @@ type Store struct {
 	work    sync.WaitGroup
 }
 
-var _ eventlog.Store = (*Store)(nil)
+var (
+	_ eventlog.Store  = (*Store)(nil)
+	_ eventlog.Costly = (*Store)(nil)
+)
 
 // turn is a mutex whose waiters can give up.
 type turn chan struct{}
@@ -121,6 +124,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
 	}
 	s.work.Go(s.upkeep)
+	s.work.Go(s.findTick)
 	return s, nil
 }
 
@@ -231,6 +235,12 @@ func (s *Store) noGap(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %s is there, and %s is missing: a part of the bucket was lost; restore all of it from a backup", errDamaged, found[0].key, commitKey(last+1))
 }
+
+// heartbeatEvery is how often a process says that it lives. Each time is a PUT: 520,000 a month.
+const heartbeatEvery = 5 * time.Second
+
+// HeartbeatEvery implements eventlog.Costly.
+func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }
 
 // Stats is how many requests a store has made, by kind. Repeats that the AWS SDK makes by itself are not counted.
 type Stats struct{ Puts, Gets, Lists, Deletes int64 }

@@ -34,7 +34,7 @@ func (c *Copy) Compare(ctx context.Context) error {
 }
 
 func (c *Copy) compareSome(ctx context.Context, some []pair) error {
-	for {
+	for idle := 0; ; {
 		var spans []eventlog.Span
 		for _, p := range some {
 			if at := max(c.compared[p.Partition], p.from.First, p.to.First); at < min(p.from.Next, p.to.Next) {
@@ -53,11 +53,12 @@ func (c *Copy) compareSome(ctx context.Context, some []pair) error {
 		if err != nil {
 			return fmt.Errorf("read the target: %w", err)
 		}
-		before := c.done
+		before, further := c.done, false
 		for i, span := range spans {
 			if err := c.compareSlice(ctx, span, from[i], to[i]); err != nil {
 				return err
 			}
+			further = further || c.compared[span.Partition] > span.From
 			for j := range some {
 				if p := &some[j]; p.Partition == span.Partition {
 					p.from.First = max(p.from.First, from[i].Bounds.First) // the source trims while it is read
@@ -67,7 +68,9 @@ func (c *Copy) compareSome(ctx context.Context, some []pair) error {
 				}
 			}
 		}
-		if c.done == before && !moved(spans, from) {
+		if further || c.done != before || moved(spans, from) {
+			idle = 0
+		} else if idle++; idle == tries { // else the source was trimmed or compacted between two reads
 			return differs("the target returns no records of partition %d from offset %d", spans[0].Partition, spans[0].From)
 		}
 		c.report(c.done)
@@ -100,6 +103,11 @@ func (c *Copy) compareSlice(ctx context.Context, span eventlog.Span, from, to ev
 			return nil // the source trimmed between the reads
 		}
 		if a.Base != b.Base || a.Records != b.Records || a.MaxTime != b.MaxTime || !bytes.Equal(a.Bytes, b.Bytes) {
+			if b.Base >= a.Base && a.Base < from.Bounds.First { // compaction in the source rewrote it, and then its first records were trimmed: recopy cannot replace it
+				end, err := keeps(span.Partition, a, max(from.Bounds.First, span.From), to.Batches[i:])
+				c.compared[span.Partition] = end
+				return err
+			}
 			if damaged(b.Bytes) == "" { // compaction in the source has rewritten it since it was copied
 				_, err := c.recopy(ctx, span.Partition, a.Base, to.Bounds.Next)
 				return err

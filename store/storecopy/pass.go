@@ -188,6 +188,13 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 				continue
 			}
 			fill(b.Base)
+			if b.Base < now[i] && b.Base < read[i].Bounds.First { // as below, but the target cannot replace what is trimmed in part
+				rest, err := tailOf(b, now[i])
+				if err != nil {
+					return fmt.Errorf("the batch at offset %d of partition %d is damaged in the source: %w", b.Base, p.Partition, err)
+				}
+				b = eventlog.Placed{Base: now[i], Batch: rest}
+			}
 			if b.Base != now[i] { // compaction has joined several batches, and the target has the first of these
 				end, err := c.recopy(ctx, p.Partition, b.Base, p.to.Next)
 				p.to.Next = end

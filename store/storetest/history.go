@@ -216,10 +216,10 @@ func (p *pair) list() string {
 	}
 	for i := range got {
 		p.versions[got[i].Key] = got[i].Version
-		got[i].Age, got[i].Now = 0, 0
+		got[i].Age, got[i].Now, got[i].NowMax = 0, 0, 0
 	}
 	for i := range want {
-		want[i].Age, want[i].Now = 0, 0
+		want[i].Age, want[i].Now, want[i].NowMax = 0, 0, 0
 	}
 	p.same(what, want, got)
 	return what

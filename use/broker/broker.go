@@ -1,6 +1,6 @@
 // Package broker lets the processes that serve Kafka clients on one store know each other, so that clients are spread over them.
 //
-// Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery. Whether a process lives is judged by the age of its key, by
+// Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery, or less often if the store's commits cost money. Whether a process lives is judged by the age of its key, by
 // the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other.
 //
 // Correctness does not depend on it. Every process can append to every partition and coordinate every group, and the store decides every conflict.
@@ -33,8 +33,8 @@ const (
 	// heartbeatEvery is the time between two puts of a broker's key, readEvery the time between two reads of all brokers' keys.
 	heartbeatEvery = time.Second
 	readEvery      = time.Second
-	// lease is the age of a key at which its broker counts as dead.
-	lease = 4 * time.Second
+	// leaseBeats: a broker counts as dead when its key is as old as so many of its heartbeats.
+	leaseBeats = 4
 	// idMax is the highest id that a broker draws by itself.
 	idMax = 1000
 	// leaveTimeout bounds the call by which a broker leaves.
@@ -53,9 +53,15 @@ type Broker struct {
 	Host      string            `json:"host"`      // its machine's name: loopback addresses are usable only from there
 	Addresses map[string]string `json:"addresses"` // host:port by listener name
 	Rack      string            `json:"rack,omitempty"`
-	Life      string            `json:"life"` // drawn anew by each process
+	Life      string            `json:"life"`               // drawn anew by each process
+	LeaseMS   int64             `json:"lease_ms,omitempty"` // the age of its key, in milliseconds, at which it counts as dead; 0: that of heartbeatEvery
 
 	version eventlog.Version
+}
+
+// lease is the age of a broker's key at which it counts as dead.
+func (b Broker) lease() time.Duration {
+	return cmp.Or(time.Duration(b.LeaseMS)*time.Millisecond, leaseBeats*heartbeatEvery)
 }
 
 // Config sets a Registry up.
@@ -72,6 +78,7 @@ type Registry struct {
 	log  *eventlog.Log
 	cfg  Config
 	life string
+	beat time.Duration // the time between two puts of this broker's key
 	view atomic.Pointer[View]
 }
 
@@ -80,7 +87,7 @@ func New(log *eventlog.Log, cfg Config) *Registry {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	r := &Registry{log: log, cfg: cfg, life: rand.Text()}
+	r := &Registry{log: log, cfg: cfg, life: rand.Text(), beat: log.HeartbeatEvery(heartbeatEvery)}
 	r.view.Store(Alone(cmp.Or(cfg.ID, 1)))
 	return r
 }
@@ -93,7 +100,7 @@ func (r *Registry) Join(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return r.refresh(ctx, me)
-		case !errors.Is(err, ErrIDInUse) || time.Since(began) > lease+heartbeatEvery:
+		case !errors.Is(err, ErrIDInUse) || time.Since(began) > (leaseBeats+1)*r.beat:
 			return fmt.Errorf("join the brokers of the store: %w", err)
 		}
 		select {
@@ -117,7 +124,7 @@ func (r *Registry) register(ctx context.Context) (Broker, error) {
 				return Broker{}, fmt.Errorf("%w: %d brokers live on the store, which is the limit", ErrIDInUse, idMax)
 			}
 		}
-		me := Broker{ID: id, Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life}
+		me := Broker{ID: id, Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life, LeaseMS: (leaseBeats * r.beat).Milliseconds()}
 		before := known[id]
 		if before.alive && before.Life != r.life {
 			return Broker{}, fmt.Errorf("%w: %d belongs to a broker on %s at %v: give this one another --broker-id", ErrIDInUse, id, before.Host, before.Addresses)
@@ -159,7 +166,7 @@ func (r *Registry) list(ctx context.Context) (map[int32]found, error) {
 			return fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
 		}
 		b.version = kv.Version
-		all[b.ID] = found{b, kv.Age < lease}
+		all[b.ID] = found{b, kv.Age < b.lease()}
 		return nil
 	})
 	return all, err
@@ -176,7 +183,7 @@ func lowestFree(known map[int32]found) int32 {
 // Run keeps this broker's key young, and follows the others, until ctx ends.
 func (r *Registry) Run(ctx context.Context) error {
 	me := *r.View().self
-	beat, read := time.NewTicker(heartbeatEvery), time.NewTicker(readEvery)
+	beat, read := time.NewTicker(r.beat), time.NewTicker(readEvery)
 	defer beat.Stop()
 	defer read.Stop()
 	failed := false
@@ -186,7 +193,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-beat.C:
-			me, err = r.beat(ctx, me)
+			me, err = r.renew(ctx, me)
 		case <-read.C:
 			err = r.refresh(ctx, me)
 		}
@@ -202,9 +209,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 }
 
-// beat puts the broker's key again. If another process has taken its id, because this one was away for longer than its lease, it registers anew.
-func (r *Registry) beat(ctx context.Context, me Broker) (Broker, error) {
-	ctx, cancel := context.WithTimeout(ctx, lease)
+// renew puts the broker's key again. If another process has taken its id, because this one was away for longer than its lease, it registers anew.
+func (r *Registry) renew(ctx context.Context, me Broker) (Broker, error) {
+	ctx, cancel := context.WithTimeout(ctx, me.lease())
 	defer cancel()
 	next := me
 	next.version = me.version.Next()
@@ -294,7 +301,7 @@ func (r *Registry) Leave(ctx context.Context) (others bool) {
 		})
 	}
 	if err != nil {
-		r.cfg.Logger.Info("cannot tell the other brokers that this one stops; they notice when its lease ends", "lease", lease, "err", err)
+		r.cfg.Logger.Info("cannot tell the other brokers that this one stops; they notice when its lease ends", "lease", me.lease(), "err", err)
 	}
 	next := &View{self: &me}
 	for _, b := range r.View().brokers {

@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,5 +271,53 @@ func TestWorkIsSpreadAndMovesLittle(t *testing.T) {
 				t.Fatalf("partition %d moved from %d to %d", n, before[n], now)
 			}
 		}
+	})
+}
+
+// costly is a store whose commits cost money. It counts those of brokers.
+type costly struct {
+	eventlog.Store
+	every time.Duration
+	puts  atomic.Int64
+}
+
+func (s *costly) HeartbeatEvery() time.Duration { return s.every }
+
+func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	for _, e := range flush {
+		for _, p := range e.Puts {
+			if strings.HasPrefix(p.Key, "broker/") {
+				s.puts.Add(1)
+			}
+		}
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// A store whose commits cost money says how often a broker puts its key. Brokers judge each other by that, also one that puts its own more often.
+func TestAStoreSaysHowOftenABrokerPutsItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), every: 5 * time.Second}
+		seldom := start(t, store, on("a", 9092))
+		often := start(t, store.Store, on("b", 9092))
+		time.Sleep(noticed)
+		for range 60 {
+			wantIDs(t, "within a minute", seldom, 1, 2)
+			wantIDs(t, "within a minute", often, 1, 2)
+			time.Sleep(time.Second)
+		}
+		if n := store.puts.Load(); n < 12 || n > 14 {
+			t.Errorf("in a minute the broker put its key %d times, want about 12", n)
+		}
+		third := start(t, store, on("c", 9092))
+		third.stop()
+		time.Sleep(14 * time.Second)
+		wantIDs(t, "before its lease ended", often, 1, 2, 3)
+		time.Sleep(6*time.Second + noticed)
+		wantIDs(t, "after its lease ended", often, 1, 2)
+		wantIDs(t, "after its lease ended", seldom, 1, 2)
+		often.stop()
+		time.Sleep(leaseEnds)
+		wantIDs(t, "after the other's lease ended", seldom, 1)
 	})
 }

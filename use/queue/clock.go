@@ -23,13 +23,14 @@ const (
 
 // clock gives the store's time. A reading is one store call; between readings the machine's own clock counts.
 //
-// The store read its clock at some time during the call. So its time lies between two bounds: a lease has ended when the earlier bound
+// The store read its clock at some time during the call, and may know only bounds of it. So its time lies between two bounds: a lease has ended when the earlier bound
 // is past the lease's end, and a new lease is counted from the later bound.
 type clock struct {
 	log *eventlog.Log
 
 	mu      sync.Mutex // guards what follows; held during the trip, too
-	read    Time       // the store's time at the reading
+	read    Time       // the store's time at the reading, at least
+	most    Time       // and at most
 	asked   time.Time  // before the trip
 	told    time.Time  // after it
 	reading bool       // the fields above are set
@@ -45,7 +46,7 @@ func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
 		}
 	}
 	now := time.Now()
-	return c.read + Time(now.Sub(c.told).Milliseconds()), c.read + Time(now.Sub(c.asked).Milliseconds()) + 1, nil
+	return c.read + Time(now.Sub(c.told).Milliseconds()), c.most + Time(now.Sub(c.asked).Milliseconds()) + 1, nil
 }
 
 // forget makes the next call of now read the store's clock again.
@@ -77,7 +78,7 @@ func (c *clock) ask(ctx context.Context) error {
 			}
 			continue
 		}
-		c.read, c.asked, c.told, c.reading = Time(kv.Now), asked, time.Now(), true
+		c.read, c.most, c.asked, c.told, c.reading = Time(kv.Now), Time(max(kv.Now, kv.NowMax)), asked, time.Now(), true
 		return nil
 	}
 }

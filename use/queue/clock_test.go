@@ -1,11 +1,14 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -120,6 +123,76 @@ func TestALeaseEndsByTheStoresClock(t *testing.T) {
 			if err := one(t, errs, err); !errors.Is(err, queue.ErrStaleReceipt) {
 				t.Errorf("ack of the claim that was over: %v", err)
 			}
+		})
+	}
+}
+
+// inexact is a store that knows its clock only within bounds, as S3 does.
+type inexact struct {
+	eventlog.Store
+	before, after time.Duration
+}
+
+func (s inexact) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	for i := range kvs {
+		now := time.Now()
+		kvs[i].Now, kvs[i].NowMax = eventlog.Timestamp(now.Add(-s.before).UnixMilli()), eventlog.Timestamp(now.Add(s.after).UnixMilli())
+	}
+	return kvs, err
+}
+
+// A message passes processes that know the store's clock more or less exactly: one delays it, another gives it out, and fails. It comes neither before its time, nor before its
+// pause or another worker's lease ended, nor later than what is unknown.
+func TestNothingComesEarlyInProcessesThatDoNotKnowTheTimeExactly(t *testing.T) {
+	for _, bounds := range [][4]time.Duration{{0, 0, 0, 0}, {0, time.Second, 0, 0}, {time.Second, 0, 0, time.Second}, {0, time.Second, 900 * time.Millisecond, 100 * time.Millisecond}, {500 * time.Millisecond, 600 * time.Millisecond, 0, time.Second}} {
+		t.Run(fmt.Sprint(bounds), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore(t)
+				a, b := begin(t, inexact{store, bounds[0], bounds[1]}, time.Second), begin(t, inexact{store, bounds[2], bounds[3]}, time.Second)
+				synctest.Wait()
+				spec := queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: 20 * time.Second}}
+				queues := []*queue.Queue{create(t, a.Queues, spec), nil}
+				synctest.Wait()
+				queues[1] = open(t, b.Queues, "mail")
+				last := time.Now()
+				within := func(what string, want time.Duration) {
+					t.Helper()
+					const looks = 3 * time.Second // a process looks for another's changes so often
+					if got := time.Since(last); got < want || got > want+bounds[0]+bounds[1]+bounds[2]+bounds[3]+looks {
+						t.Errorf("%s: after %v, want %v", what, got, want)
+					}
+					last = time.Now()
+				}
+				get := func(q *queue.Queue) queue.Message {
+					t.Helper()
+					got, err := q.Claim(t.Context(), queue.Claim{Wait: time.Minute})
+					if err != nil || len(got) != 1 {
+						t.Fatal(got, err)
+					}
+					return got[0]
+				}
+				for n := range 4 {
+					last = time.Now()
+					delayed(t, queues[n%2], "late", 30*time.Second)
+					if m := get(queues[(n/2)%2]); m.Time.Before(last.Add(-time.Millisecond)) {
+						t.Errorf("it was enqueued at %v, and has the time %v, from which its ttl counts", last, m.Time)
+					}
+					within("a delay of 30 s", 30*time.Second)
+					m := get(queues[(n+1)%2])
+					within("a lease of 20 s", 20*time.Second)
+					errs, err := queues[n%2].Nack(t.Context(), queue.Nack{SetDelay: true, Delay: 10 * time.Second}, m.Receipt)
+					if err := one(t, errs, err); err != nil {
+						t.Fatal(err)
+					}
+					m = get(queues[(n/2)%2])
+					within("a pause of 10 s", 10*time.Second)
+					errs, err = queues[n%2].Ack(t.Context(), m.Receipt)
+					if err := one(t, errs, err); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
 		})
 	}
 }

@@ -102,7 +102,7 @@ func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit 
 // events returns the events for messages. If the known settings refuse a message, events reads the queue's settings and tries again: another process may
 // have changed them.
 func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Event, error) {
-	earliest, latest, err := q.owner.clock.now(ctx)
+	_, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
@@ -110,7 +110,7 @@ func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Ev
 	current := false
 	for i, m := range messages {
 		if m.Time.IsZero() {
-			m.Time = time.UnixMilli(int64(earliest)) // the TTL counts from it, by the same clock
+			m.Time = time.UnixMilli(int64(latest - 1)) // the TTL counts from it, by the same clock, and must not end early; latest is rounded up
 		}
 		events[i], err = q.event(ctx, m, latest)
 		var invalid *eventlog.InvalidError

@@ -95,11 +95,14 @@ func (p *part) unresolved() (n int64) {
 	return n
 }
 
-// started counts the messages that are claimed, or wait after at least one attempt that counted. The other unfinished messages below next have no
-// attempt: most were skipped because an older message with the same key is not done.
+// started reports whether the messages are claimed, or wait after at least one attempt that counted. The other unfinished messages below next have no
+// attempt: they were skipped because an older message with the same key was not done, or given back.
+func (r run) started() bool { return r.fate == claimed || r.fate == waiting && r.attempt > 0 }
+
+// started counts the messages that are started.
 func (p *part) started() (n int64) {
 	for _, r := range p.runs {
-		if r.fate == claimed || r.fate == waiting && r.attempt > 0 {
+		if r.started() {
 			n += r.n
 		}
 	}
@@ -231,7 +234,7 @@ type claim struct {
 	nonce       uint32
 	worker      string
 	attemptsMax int32 // how many attempts a message has, including leases that ended without an answer; 0: no limit
-	window      int64 // the most messages that part.started may count
+	window      int64 // at most how many messages may be started, see part.started; those that are may be claimed again however many they are
 	end         eventlog.Offset
 	order       *order // nil: none
 }
@@ -246,6 +249,7 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 		changes = joinAt(changes, run{from: o, n: 1, fate: claimed, attempt: attempt, until: c.until, nonce: c.nonce, worker: c.worker, reason: reason})
 		granted = append(granted, grant{p.partition, o, attempt, c.nonce, c.until})
 	}
+	room := c.window - p.started() // how many messages may be started
 	for _, r := range p.runs {
 		if len(granted) >= c.most {
 			break
@@ -262,12 +266,16 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 			reason = "" // its lease ended
 		}
 		for o := r.from; o < r.end() && len(granted) < c.most; o++ {
-			if first := c.order.first(o, r.fate == done); first && free {
-				give(o, r.attempt+1, reason)
+			first := c.order.first(o, r.fate == done)
+			if !first || !free || !r.started() && room <= 0 {
+				continue
+			}
+			give(o, r.attempt+1, reason)
+			if !r.started() {
+				room--
 			}
 		}
 	}
-	room := c.window - p.started()
 	for o := p.next; o < c.end && room > 0 && len(granted) < c.most; o++ {
 		if c.order.first(o, false) {
 			give(o, 1, "")
@@ -344,10 +352,11 @@ func (p *part) untilFree(now Time) time.Duration {
 
 // free reports whether a message can be claimed now, according to this state.
 func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
-	if p.next < end && p.started() < window {
+	room := p.started() < window
+	if p.next < end && room {
 		return true
 	}
-	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate != done && r.until <= now })
+	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate != done && r.until <= now && (room || r.started()) })
 }
 
 // state is the value of a shard's key: what became of the messages of its partitions.

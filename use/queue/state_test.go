@@ -56,10 +56,11 @@ func TestRunsAreTheirMessages(t *testing.T) {
 			last[keyOf[o]] = eventlog.Offset(o)
 		}
 		ordered := rng.IntN(2) == 0
+		window := 1 + rng.IntN(20)
 		for now := Time(1); now < 200; now++ {
 			switch rng.IntN(4) {
 			case 0, 1:
-				c := claim{most: 1 + rng.IntN(5), now: now, until: now + Time(rng.IntN(20)), nonce: rng.Uint32(), window: 50, end: eventlog.Offset(len(keyOf))}
+				c := claim{most: 1 + rng.IntN(5), now: now, until: now + Time(rng.IntN(20)), nonce: rng.Uint32(), window: int64(window), end: eventlog.Offset(len(keyOf))}
 				if ordered {
 					c.order, c.end = k.order(&p, c.end)
 				}
@@ -74,15 +75,16 @@ func TestRunsAreTheirMessages(t *testing.T) {
 						continue
 					}
 					open[keyOf[o]] = m.fate != done && keyOf[o] > 0
-					if m.fate != done && m.until <= now && len(want) < c.most {
+					isStarted := m.fate == claimed || m.attempt > 0
+					if m.fate != done && m.until <= now && len(want) < c.most && (isStarted || started < window) {
 						want = append(want, eventlog.Offset(o))
 						messages[o] = run{fate: claimed, attempt: m.attempt + 1, until: c.until, nonce: c.nonce}
-						if m.attempt == 0 && m.fate == waiting {
+						if !isStarted {
 							started++
 						}
 					}
 				}
-				for o := len(messages); o < len(keyOf) && len(want) < c.most && started < 50; o++ {
+				for o := len(messages); o < len(keyOf) && len(want) < c.most && started < window; o++ {
 					if ordered && open[keyOf[o]] {
 						messages = append(messages, run{fate: waiting})
 						continue
@@ -105,8 +107,11 @@ func TestRunsAreTheirMessages(t *testing.T) {
 					o := eventlog.Offset(rng.IntN(len(messages) + 1))
 					if r, there := e.at(o); there && r.fate == claimed {
 						to := run{fate: done}
-						if rng.IntN(2) == 0 {
+						switch rng.IntN(3) {
+						case 0:
 							to = run{fate: waiting, attempt: r.attempt, until: now + 3}
+						case 1: // given back
+							to = run{fate: waiting, attempt: r.attempt - 1}
 						}
 						e.put(o, to)
 						messages[o] = to
