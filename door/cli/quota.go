@@ -27,27 +27,12 @@ type quotaStore struct {
 
 // with opens the store, which must exist, and does something with its quotas.
 func (c *quotaStore) with(ctx context.Context, t *terminal, do func(*quota.Quotas) error) error {
-	return c.direct(ctx, t, "a quota", func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(quota.New(s, logger))) })
-}
-
-// answer adds an exit code and a hint to an error about a quota.
-func (c *quotaStore) answer(ctx context.Context, err error) error {
-	var invalid *eventlog.InvalidError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &invalid):
-		return usage(err, "")
-	case errors.Is(err, quota.ErrUnknown):
-		return failed(err, "`weir quota list` lists the quotas")
-	case errors.Is(err, quota.ErrTooMany):
-		return failed(err, "`weir quota remove` removes quotas")
-	case errors.Is(err, eventlog.ErrStale):
-		return failed(err, "another command changed the quotas of the same entity at the same time, and this one did nothing; run it again")
-	case errors.Is(err, eventlog.ErrUnsure):
-		return unreachable(err, "the change may have been made; run the command again")
-	}
-	return c.explain(ctx, err, "")
+	return c.direct(ctx, t, "a quota", func(s eventlog.Store, logger *slog.Logger) error {
+		return c.answer(ctx, do(quota.New(s, logger)),
+			hint{quota.ErrUnknown, "`weir quota list` lists the quotas"},
+			hint{quota.ErrTooMany, "`weir quota remove` removes quotas"},
+			hint{eventlog.ErrStale, "another command changed the quotas of the same entity at the same time, and this one did nothing; run it again"})
+	})
 }
 
 // quotaEntity are flags that say whom a quota is about.
