@@ -8,7 +8,7 @@ import (
 )
 
 func TestEveryKindIsOpenedByItsURL(t *testing.T) {
-	for _, kind := range append(everystore.Durable(), "s3") {
+	for _, kind := range everystore.Durable() {
 		t.Run(kind, func(t *testing.T) {
 			address := everystore.URL(t, kind)
 			everystore.Open(t, address)

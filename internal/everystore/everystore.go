@@ -16,12 +16,10 @@ import (
 // Kinds are the kinds of stores.
 func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 
-// Durable are the kinds of stores that keep what they hold when weir stops.
-//
-// S3 is not among them: store/s3 runs the contract of stores on it.
-func Durable() []string { return []string{"sqlite", "postgres", "mysql"} }
+// Durable are the kinds of stores that keep what they hold when weir stops. "s3" is versitygw, see internal/s3test.
+func Durable() []string { return []string{"sqlite", "postgres", "mysql", "s3"} }
 
-// URL returns the URL of an empty store of a durable kind, or of the kind "s3". It is removed after the test.
+// URL returns the URL of an empty store of a durable kind. It is removed after the test.
 func URL(t testing.TB, kind string) string {
 	t.Helper()
 	switch kind {

@@ -19,7 +19,7 @@ type Count struct {
 // Counts counts each queue's messages, and the delayed messages of all queues. It costs one store call per thousand keys of queues,
 // and one for each partition whose oldest message is not cached. What other processes have just written may be missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
-	now, _, err := qs.clock.now(ctx)
+	now, latest, err := qs.clock.now(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -51,7 +51,7 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 			}
 			for _, p := range topic.Partitions {
 				mine, next := qs.partNow(parts[statesOf(d.id)], p)
-				if err := qs.age(ctx, &c.Stats, p, mine.count(&c.Stats, now, next), now); err != nil {
+				if err := qs.age(ctx, &c.Stats, p, mine.count(&c.Stats, now, next), latest); err != nil {
 					return nil, 0, fmt.Errorf("count the messages of queue %q: %w", d.name, err)
 				}
 			}
@@ -108,7 +108,7 @@ func (qs *Queues) left(parts map[eventlog.Partition]*part, p eventlog.Partition)
 }
 
 // age raises s.Oldest to the age of the oldest ready message of a partition; −1: there is none.
-func (qs *Queues) age(ctx context.Context, s *Stats, p eventlog.Partition, oldest eventlog.Offset, now Time) error {
+func (qs *Queues) age(ctx context.Context, s *Stats, p eventlog.Partition, oldest eventlog.Offset, latest Time) error {
 	if oldest < 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (qs *Queues) age(ctx context.Context, s *Stats, p eventlog.Partition, oldes
 		return nil
 	}
 	if err == nil && rec.Timestamp >= 0 {
-		s.Oldest = max(s.Oldest, time.Duration(now-Time(rec.Timestamp))*time.Millisecond)
+		s.Oldest = max(s.Oldest, time.Duration(latest-Time(rec.Timestamp))*time.Millisecond)
 	}
 	return err
 }

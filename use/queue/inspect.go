@@ -25,7 +25,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	now, _, err := q.owner.clock.now(ctx)
+	now, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -54,7 +54,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 			return s, err
 		}
 		if err == nil && rec.Timestamp >= 0 {
-			s.Oldest = max(s.Oldest, time.Duration(now-Time(rec.Timestamp))*time.Millisecond)
+			s.Oldest = max(s.Oldest, time.Duration(latest-Time(rec.Timestamp))*time.Millisecond)
 		}
 	}
 	dead, err := q.deadTopic(ctx)
