@@ -2,6 +2,7 @@
 package everystore
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -16,8 +17,15 @@ import (
 // Kinds are the kinds of stores.
 func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 
-// Durable are the kinds of stores that keep what they hold when weir stops. "s3" is versitygw, see internal/s3test.
-func Durable() []string { return []string{"sqlite", "postgres", "mysql", "s3"} }
+// Durable are the kinds of stores that keep what they hold when weir stops. "s3", which is versitygw (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as
+// `make s3` does: its commits are a quarter of a second apart, so these tests take minutes.
+func Durable() []string {
+	all := []string{"sqlite", "postgres", "mysql"}
+	if os.Getenv("WEIR_TEST_S3") != "" {
+		all = append(all, "s3")
+	}
+	return all
+}
 
 // URL returns the URL of an empty store of a durable kind. It is removed after the test.
 func URL(t testing.TB, kind string) string {
