@@ -105,7 +105,7 @@ const (
 	snapshotEvery = 500      // commits from one snapshot to the next
 	segment       = 32 << 20 // bytes of a segment at most
 	verifyEvery   = 10       // seconds
-	heartbeat     = 1        // entries each second, with which a process tells others that it lives
+	heartbeat     = 0.2      // entries each second, with which a process tells others that it lives
 	poll          = 1        // requests each second for other processes' commits
 )
 
