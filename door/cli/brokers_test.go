@@ -107,8 +107,9 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 
 	// Producers number the records of each partition; a record's place in the log must follow its number.
 	type place struct{ partition, number int }
-	var mu sync.Mutex // guards acked, pause and groups
+	var mu sync.Mutex // guards acked, acks, longest and got
 	acked := make(map[place]int64)
+	var acks [partitions]int // by producer
 	var longest time.Duration
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -124,6 +125,7 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 				}
 				mu.Lock()
 				acked[place{p, n}] = r.Offset
+				acks[p]++
 				longest = max(longest, time.Since(began))
 				mu.Unlock()
 			}
@@ -171,6 +173,19 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 			m.up(t)
 		}
 		awaitBrokers(t, admin, 3)
+		mu.Lock()
+		soFar := acks
+		mu.Unlock()
+		waitUntil(t, "every producer goes on", func() bool { // what waits for a broker that was suspended belongs to this round
+			mu.Lock()
+			defer mu.Unlock()
+			for p := range acks {
+				if acks[p] == soFar[p] {
+					return false
+				}
+			}
+			return true
+		})
 		mu.Lock()
 		pauses = append(pauses, fmt.Sprintf("%s %v", []string{"killed", "suspended", "stopped"}[fault], longest.Round(10*time.Millisecond)))
 		if len(acked) == before {
