@@ -225,6 +225,38 @@ func TestGroupGoesOnAfterTheBrokerRestarts(t *testing.T) {
 	}
 }
 
+// Kafka's admin client takes a group without a protocol type for one whose members only commit (isSimpleConsumerGroup), and so do user interfaces.
+func TestEmptyGroupKeepsItsProtocolTypeWhenTheBrokerRestarts(t *testing.T) {
+	store := memory.New()
+	b := startOn(t, store, kafka.Config{})
+	createTopic(t, b)
+	y := newTally()
+	c := y.consume(b, "c")
+	produce(t, b, 0, 8)
+	y.await(t, 8)
+	c.stop()
+	<-c.done
+	c.cl.LeaveGroup()
+	b.stop()
+
+	b = startOn(t, store, kafka.Config{})
+	adm := kadm.NewClient(b.client())
+	described, err := adm.DescribeGroups(limit(t), "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := described["g"]; g.Err != nil || g.State != "Empty" || g.ProtocolType != "consumer" {
+		t.Errorf("described %+v", g)
+	}
+	listed, err := adm.ListGroups(limit(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := listed["g"]; g.State != "Empty" || g.ProtocolType != "consumer" {
+		t.Errorf("listed %+v", g)
+	}
+}
+
 func TestGroupAdministration(t *testing.T) {
 	b := start(t, kafka.Config{})
 	adm := createTopic(t, b)

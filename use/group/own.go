@@ -180,6 +180,9 @@ func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	var err error
 	switch {
 	case len(s.Members) == 0:
+		if s.ProtocolType != peerProtocol {
+			g.protocolType = s.ProtocolType // as in Kafka; members of another type may still join
+		}
 		g.since = time.Now().Add(-kv.Age - time.Duration(s.EmptyMS)*time.Millisecond)
 	case s.ProtocolType == peerProtocol:
 		err = g.restorePeers(ctx, kv, s)
