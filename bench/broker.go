@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +32,7 @@ type broker struct {
 	kafka, http string
 	started     time.Duration // until it was ready
 	cmd         *exec.Cmd
+	flags       []string // of weir serve, besides the store and the addresses
 	closeStore  func()
 	log         string // file with its output
 }
@@ -114,12 +117,12 @@ func (b *bench) start(ctx context.Context, kind string) (*broker, error) {
 	return b.startBinary(ctx, b.weir, kind)
 }
 
-func (b *bench) startBinary(ctx context.Context, binary, kind string) (*broker, error) {
+func (b *bench) startBinary(ctx context.Context, binary, kind string, flags ...string) (*broker, error) {
 	url, closeStore, err := b.store(kind)
 	if err != nil {
 		return nil, err
 	}
-	w := &broker{store: url, closeStore: closeStore, kafka: freePort(), http: freePort(), log: filepath.Join(b.dir, "weir.log")}
+	w := &broker{store: url, closeStore: closeStore, kafka: freePort(), http: freePort(), flags: flags, log: filepath.Join(b.dir, "weir.log")}
 	if err := w.run(ctx, binary); err != nil {
 		closeStore()
 		return nil, err
@@ -133,14 +136,18 @@ func (w *broker) run(ctx context.Context, binary string) error {
 		return err
 	}
 	defer out.Close()
-	w.cmd = exec.CommandContext(ctx, binary, "serve", "--store", w.store, "--kafka", w.kafka, "--http", w.http)
+	w.cmd = exec.CommandContext(ctx, binary, append([]string{"serve", "--store", w.store, "--kafka", w.kafka, "--http", w.http}, w.flags...)...)
 	w.cmd.Stdout, w.cmd.Stderr = out, out
+	ready, client := "http://"+w.http+"/readyz", http.DefaultClient
+	if slices.Contains(w.flags, "--tls-cert") {
+		ready, client = "https://"+w.http+"/readyz", &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it is our own
+	}
 	begin := time.Now()
 	if err := w.cmd.Start(); err != nil {
 		return err
 	}
 	for {
-		resp, err := http.Get("http://" + w.http + "/readyz")
+		resp, err := client.Get(ready)
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {

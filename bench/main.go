@@ -48,6 +48,11 @@ var jobs = []job{
 	{"projection", "from an append's answer to the projected row, at 5,000 appends a second", true, runProjection},
 	{"streams-long", "-rows events in the log: appends and projection compared with an empty log, reads, a replay, bytes on disk", false, runStreamsLong},
 	{"fanout", "load that groups at the end of the log put on the database; PostgreSQL", true, runFanout},
+	{"tls", "Kafka's perf tools with TLS: weir on the first store, without and with it, and Apache Kafka", false, runTLS},
+	{"acl", "Kafka's perf tools as a super user, and as a user with 1,000 ACLs; on the first store", false, runACL},
+	{"logins", "a producer beside 500 clients a second that connect, log in with SCRAM and leave; on the first store", false, runLogins},
+	{"brokers", "Kafka's perf tools against one broker on a PostgreSQL, and against two", false, runBrokers},
+	{"compact", "-gib GiB of records with a million keys compacted: a producer beside it, and memory", false, runCompact},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
 }
 
@@ -71,7 +76,7 @@ type bench struct {
 func main() {
 	var (
 		b      bench
-		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, snapshot and streams-long")
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, snapshot, streams-long, and from tls to compact")
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres, mysql, s3")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
@@ -82,7 +87,7 @@ func main() {
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
 	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, projection, streams-long, fanout")
 	flag.IntVar(&b.load.rows, "rows", 1_000_000, "rows of the mover's backlog; messages of the part delayed; events of streams-long")
-	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
+	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, and of the topic that is compacted, in GiB")
 	flag.Usage = usage
 	flag.Parse()
 	b.stores = strings.Split(*stores, ",")
