@@ -87,7 +87,7 @@ var mutants = []mutant{
 			{"use/queue/clock.go", "\t\"fmt\"\n", "\t\"fmt\"\n\t\"os\"\n"},
 			{
 				"use/queue/clock.go",
-				"now := time.Now()\n\treturn c.read + Time(now.Sub(c.told).Milliseconds()), c.read + Time(now.Sub(c.asked).Milliseconds()) + 1, nil\n",
+				"now := time.Now()\n\treturn c.read + Time(now.Sub(c.told).Milliseconds()), c.most + Time(now.Sub(c.asked).Milliseconds()) + 1, nil\n",
 				"now := Time(time.Now().UnixMilli() + int64(os.Getpid()%2)*60_000)\n\treturn now, now + 1, nil\n",
 			},
 		},
