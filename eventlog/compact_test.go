@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -106,6 +107,44 @@ func TestCompactionKeepsTheNewestRecordOfEachKey(t *testing.T) {
 		for _, rec := range heldRecords(t, logs[0], p) {
 			if rec.Value == nil {
 				t.Errorf("the tombstone at %d is there after delete.retention.ms", rec.Offset)
+			}
+		}
+	})
+}
+
+// slowReplaces takes a second for each entry of a pass that replaces batches, and notes when it began.
+type slowReplaces struct {
+	eventlog.Store
+	began []time.Time
+}
+
+func (s *slowReplaces) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if len(flush[0].Replaces) > 0 {
+		s.began = append(s.began, time.Now())
+		time.Sleep(time.Second)
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// Producers get half of the store's time while a pass is made.
+func TestAPassRestsAsLongAsItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowReplaces{Store: memory.New()}
+		log := open(t, store, eventlog.Config{})
+		p := compacted(t, log, nil)
+		for range 16 { // 4 MiB
+			if _, err := log.Publish(t.Context(), p, batch.Record{Key: []byte("k"), Value: make([]byte, 256<<10)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(store.began) < 3 {
+			t.Fatalf("a pass over 4 MiB replaced batches %d times", len(store.began))
+		}
+		for i, at := range store.began[1:] {
+			if apart := at.Sub(store.began[i]); apart < 2*time.Second {
+				t.Errorf("entry %d of a pass began %v after the one before it, which took a second", i+1, apart)
 			}
 		}
 	})

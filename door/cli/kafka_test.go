@@ -159,6 +159,8 @@ func TestABatchOfLinesFitsIntoTheTopic(t *testing.T) {
 	for _, topic := range []string{"small", "usual"} {
 		weir(t, lines, "produce", topic).want(t, exitOK, "5000 records acknowledged")
 	}
+	weir(t, "", "topic", "create", "tiny", "--config", "max.message.bytes=500").want(t, exitOK)
+	weir(t, "a\n", "produce", "tiny").want(t, exitOK, "1 record acknowledged")
 	weir(t, strings.Repeat("x", 21000)+"\n", "produce", "small", "--line-limit", "4MiB").want(t, exitFailed, "line 1", "MESSAGE_TOO_LARGE", "weir topic alter")
 }
 

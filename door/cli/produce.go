@@ -104,7 +104,7 @@ func (c *produceCmd) batchMax(ctx context.Context) (int32, error) {
 	for _, topic := range topics {
 		for _, setting := range topic.Configs {
 			if n, err := strconv.ParseInt(setting.MaybeValue(), 10, 32); setting.Key == "max.message.bytes" && err == nil {
-				return int32(min(n, bufferMax)), nil
+				return int32(min(max(n, 512), bufferMax)), nil // franz-go takes no less
 			}
 		}
 	}
