@@ -50,14 +50,14 @@ func (p *pulse) run(ctx context.Context, suspended func(lasted time.Duration)) {
 func (p *pulse) beats() (missed time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.look()
+	p.detect()
 	p.beat = time.Now()
 	missed, p.missed = p.missed, 0
 	return missed
 }
 
-// look ends what listens to until if the process was suspended. The caller holds mu.
-func (p *pulse) look() {
+// detect ends what listens to until if the process was suspended. The caller holds mu.
+func (p *pulse) detect() {
 	now := time.Now()
 	late := now.Sub(p.beat)
 	if p.beat.IsZero() || late < suspendedAfter {
@@ -74,7 +74,7 @@ func (p *pulse) look() {
 func (p *pulse) until() (awake context.Context, justWoke bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.look()
+	p.detect()
 	if p.awake == nil {
 		p.awake, p.end = context.WithCancel(context.Background())
 	}
@@ -84,7 +84,7 @@ func (p *pulse) until() (awake context.Context, justWoke bool) {
 // suspended reports whether the process was suspended since the connection began.
 func (c *conn) suspended() bool {
 	c.s.pulse.mu.Lock()
-	c.s.pulse.look()
+	c.s.pulse.detect()
 	c.s.pulse.mu.Unlock()
 	return c.awake.Err() != nil
 }
