@@ -32,8 +32,8 @@ type child struct {
 	mu        sync.Mutex // guards what follows
 	out       *json.Encoder
 	consumers map[string]*weir.Consumer
-	projects  bool
-	busy      int // orders that are being done
+	projector *weir.Projector // nil until it projects
+	busy      int             // orders that are being done
 }
 
 // runChild does orders until its standard input ends, which kills it, or until SIGTERM, which closes the log.

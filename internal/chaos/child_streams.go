@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"strconv"
 	"time"
 
@@ -23,6 +24,8 @@ func (c *child) doStream(ctx context.Context, o order) word {
 		return outcomeOf(c.project(ctx, o))
 	case "rebuild":
 		return outcomeOf(c.log.RebuildProjection(ctx, o.Name))
+	case "why stuck":
+		return c.whyStuck()
 	}
 	category, err := c.log.Category(ctx, o.Topic)
 	if err != nil {
@@ -133,10 +136,10 @@ func readTag(ctx context.Context, category *weir.Category, tag string) word {
 func (c *child) project(ctx context.Context, o order) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.projects {
+	if c.projector != nil {
 		return nil
 	}
-	_, err := c.log.Project(ctx, weir.Projection{
+	projector, err := c.log.Project(ctx, weir.Projection{
 		Name: o.Name, Categories: []string{o.Topic}, Session: 3 * time.Second,
 		Retry: weir.Retry{Attempts: -1, First: 10 * time.Millisecond, Max: time.Second},
 		Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
@@ -160,6 +163,17 @@ func (c *child) project(ctx context.Context, o order) error {
 			return nil
 		},
 	})
-	c.projects = err == nil
+	c.projector = projector
 	return err
+}
+
+// whyStuck tells where this process's projector has halted, and writes to standard error what each goroutine does.
+func (c *child) whyStuck() word {
+	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.projector == nil {
+		return word{Outcome: done, State: "no projector"}
+	}
+	return word{Outcome: done, State: fmt.Sprintf("halted: %v", c.projector.Halted())}
 }

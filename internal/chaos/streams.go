@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -344,7 +345,7 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[str
 			end, behind = time.Now().Add(2*drainMax), lag
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			w.model.broken("S8", []string{projectionName}, "the projection got no further for %v after the last fault: %+v, next %+v", 2*drainMax, info, info.Next)
+			w.model.broken("S8", []string{projectionName}, "the projection got no further for %v after the last fault: %+v, next %+v%s", 2*drainMax, info, info.Next, w.whyStuck(ctx, log, info))
 			return nil
 		}
 	}
@@ -378,4 +379,22 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[str
 		}
 	}
 	return err
+}
+
+// whyStuck tells what is known of a projection that gets no further. The output of the processes then has their goroutines.
+func (w *world) whyStuck(ctx context.Context, log *weir.Log, info weir.ProjectionInfo) string {
+	var text strings.Builder
+	runs := []weir.ProjectionRun{info.Run}
+	if info.Next != nil {
+		runs = append(runs, *info.Next)
+	}
+	for _, run := range runs {
+		g, err := log.Group(ctx, run.Group)
+		fmt.Fprintf(&text, "; run %d: %+v %v", run.Number, g, err)
+	}
+	for _, e := range w.embedded {
+		said := e.ask(ctx, order{Do: "why stuck"})
+		fmt.Fprintf(&text, "; %s: %s %s", e.name, said.State, said.Err)
+	}
+	return text.String()
 }
