@@ -52,7 +52,7 @@ func TestAMoveCostsTheSameWhateverTheStatisticsSay(t *testing.T) {
 				run(t, conn, sql)
 			}
 			run(t, conn, fmt.Sprintf(`SELECT weir.publish_all('orders', NULL, ARRAY(SELECT 'v' FROM generate_series(1, %d)))`, rows))
-			n := pages(t, address, fmt.Sprintf(`SELECT weir.take(ARRAY(SELECT id FROM weir.inbox ORDER BY id DESC LIMIT %d))`, rows))
+			n := pages(t, address, fmt.Sprintf(`SELECT weir.delete_rows(ARRAY(SELECT id FROM weir.inbox ORDER BY id DESC LIMIT %d))`, rows))
 			t.Logf("%d rows, %d pages", rows, n)
 			if n > 10*rows {
 				t.Errorf("to take %d rows reads %d pages", rows, n)

@@ -232,6 +232,7 @@ func Launch(dir string, flags ...string) (*Server, error) {
 		}
 	}
 	cmd := exec.Command(install, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal", "--skip-test-db")
+	cmd.Env = s.env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", install, err, out)
@@ -253,10 +254,13 @@ func Launch(dir string, flags ...string) (*Server, error) {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string  { return filepath.Join(s.dir, "log") }
 
+// env gives the server a directory of its own for temporary tables: a server that starts deletes all that it finds there, also those of others.
+func (s *Server) env() []string { return append(os.Environ(), "TMPDIR="+s.dir) }
+
 // start starts the server and waits until it takes connections.
 func (s *Server) start() error {
 	s.cmd = exec.Command(s.flags[0], append(s.flags[1:], "--port="+strconv.Itoa(s.port))...)
-	s.cmd.Dir = s.dir
+	s.cmd.Dir, s.cmd.Env = s.dir, s.env()
 	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the server.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}
 	if err := s.cmd.Start(); err != nil {

@@ -69,6 +69,6 @@ BEGIN
     me := pg_current_xact_id(); -- before the row's id, see weir.look
     INSERT INTO weir.inbox (xact, topic, key, headers, size)
     VALUES (me, about.id, convert_to(stream, 'UTF8'), jsonb_build_object('weir.stream', jsonb_build_object('key', key, 'head', after)), size);
-    PERFORM weir.stir();
+    PERFORM weir.notify_mover();
     RETURN found_.next + cardinality(types);
 END $$;

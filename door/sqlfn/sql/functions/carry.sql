@@ -37,7 +37,7 @@ DECLARE
     wanted  int[];
     stale   int[];
 BEGIN
-    moved := weir.take(ids);
+    moved := weir.delete_rows(ids);
     IF NOT moved THEN
         RETURN;
     END IF;
@@ -48,7 +48,7 @@ BEGIN
         SELECT g.key
         FROM unnest(guarded, bases, nexts) AS g(key, base, next)
         CROSS JOIN LATERAL weir.newest_state(g.key) AS s
-        CROSS JOIN LATERAL weir.told(s.value) AS told
+        CROSS JOIN LATERAL weir.json_of_value(s.value) AS told
         WHERE weir.base_of(told, weir.stamp(s.put_at)) <> g.base
            OR weir.is_carried(told) AND (told ->> 'offset')::bigint >= g.next);
     -- Grouped, because to search the refused keys for each put would take puts × refused steps.

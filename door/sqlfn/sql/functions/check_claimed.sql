@@ -8,9 +8,9 @@ DECLARE
     part  json;
     run   json;
 BEGIN
-    SELECT weir.told(s.value) INTO state FROM weir.newest_state(format('queue/state/%s/%s', fields[1], fields[2])) AS s;
+    SELECT weir.json_of_value(s.value) INTO state FROM weir.newest_state(format('queue/state/%s/%s', fields[1], fields[2])) AS s;
     IF state IS NULL THEN -- a queue with limits has one state
-        SELECT weir.told(s.value) INTO state FROM weir.newest_state(format('queue/state/%s/all', fields[1])) AS s;
+        SELECT weir.json_of_value(s.value) INTO state FROM weir.newest_state(format('queue/state/%s/all', fields[1])) AS s;
     END IF;
     SELECT p INTO part FROM json_array_elements(state -> 'parts') AS p WHERE (p ->> 'partition')::bigint = fields[2]::bigint;
     SELECT x.run INTO run

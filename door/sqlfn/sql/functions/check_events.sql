@@ -44,8 +44,8 @@ BEGIN
     IF FOUND THEN
         RAISE 'two events have the id "%"', left(bad.id, 64) USING ERRCODE = 'invalid_parameter_value', HINT = 'Give each event an id of its own.';
     END IF;
-    -- around, and the three headers of an event: 47 bytes of names, 19 digits of the version, and the sizes.
-    SELECT sum(weir.around(x.metadata) + 80 + octet_length(stream) + octet_length(x.type) + octet_length(x.data) + coalesce(octet_length(nullif(x.id, '')), 36)) INTO size
+    -- overhead, and the three headers of an event: 47 bytes of names, 19 digits of the version, and the sizes.
+    SELECT sum(weir.overhead(x.metadata) + 80 + octet_length(stream) + octet_length(x.type) + octet_length(x.data) + coalesce(octet_length(nullif(x.id, '')), 36)) INTO size
     FROM unnest(types, data, metadata, ids) AS x(type, data, metadata, id);
     RETURN size;
 END $$;

@@ -6,7 +6,7 @@ AS $$
 DECLARE
     about json;
 BEGIN
-    SELECT weir.told(s.value) INTO about
+    SELECT weir.json_of_value(s.value) INTO about
     FROM weir.newest_state('group/state/' || weir.escape(grp)) AS s;
     IF generation IS NOT NULL AND generation IS DISTINCT FROM (about ->> 'generation')::int THEN
         RAISE 'generation % is not the current one of group "%", which is %', generation, grp, coalesce(about ->> 'generation', 'none')

@@ -59,7 +59,7 @@ BEGIN
         IF octet_length(raw) <> b.size THEN
             EXIT WHEN reached > low;
             RAISE 'batch % of % must have % bytes, but the store returned %', b.base_offset, weir.partition_name(p.id), b.size, octet_length(raw)
-            USING ERRCODE = 'data_corrupted', HINT = weir.pass_over(b.base_offset + b.records);
+            USING ERRCODE = 'data_corrupted', HINT = weir.damage_hint(b.base_offset + b.records);
         END IF;
         n := b.base_offset;
         stop := n + b.records;
@@ -68,14 +68,14 @@ BEGIN
         IF b.all_fit IS NOT TRUE AND NOT weir.checksum_fits(raw) THEN
             EXIT WHEN reached > low;
             RAISE 'batch % of % was changed: its checksum does not match', n, weir.partition_name(p.id)
-            USING ERRCODE = 'data_corrupted', HINT = weir.pass_over(stop);
+            USING ERRCODE = 'data_corrupted', HINT = weir.damage_hint(stop);
         END IF;
         reached := stop;
         flags := get_byte(raw, 22);
 
         IF flags & 7 > 0 THEN -- compressed
             "offset" := greatest(n, low);
-            "timestamp" := weir.moment(weir.int8_at(raw, 35));
+            "timestamp" := weir.time_of(weir.int8_at(raw, 35));
             key := NULL;
             key_text := NULL;
             value := NULL;
@@ -145,7 +145,7 @@ BEGIN
                         start := start + weir.varint_size(raw, start) + (weir.varint(raw, start) >> 1);
                     END IF;
                     "offset" := n;
-                    "timestamp" := weir.moment(time);
+                    "timestamp" := weir.time_of(time);
                     RETURN NEXT;
                     n := n + 1;
                     EXIT WHEN gaps AND left_ = 0;
@@ -164,6 +164,6 @@ BEGIN
     ELSIF reached < high THEN
         n := (SELECT min(w.base_offset) FROM weir.batch AS w WHERE w.partition_id = p.id AND w.base_offset > reached);
         RAISE '% has no batch for offsets % to %', weir.partition_name(p.id), reached, coalesce(n, p.next_offset) - 1
-        USING ERRCODE = 'data_corrupted', HINT = weir.pass_over(coalesce(n, p.next_offset));
+        USING ERRCODE = 'data_corrupted', HINT = weir.damage_hint(coalesce(n, p.next_offset));
     END IF;
 END $$;

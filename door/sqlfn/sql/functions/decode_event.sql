@@ -14,7 +14,7 @@ BEGIN
         USING ERRCODE = 'data_corrupted', HINT = 'Run weir doctor, and restore a backup.';
     END IF;
     e.version := version;
-    e."time" := weir.moment(weir.int8_at(raw, 27)); -- of the batch, and so of its first record
+    e."time" := weir.time_of(weir.int8_at(raw, 27)); -- of the batch, and so of its first record
     at := at + weir.varint_size(raw, at) + 1;
     at := at + weir.varint_size(raw, at); -- the deltas of time and offset
     at := at + weir.varint_size(raw, at);

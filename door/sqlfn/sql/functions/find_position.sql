@@ -15,7 +15,7 @@ BEGIN
     SELECT s.value, weir.stamp(s.put_at) AS stamp INTO key FROM weir.newest_state(weir.offset_key(grp, topic, partition)) AS s;
     place := own.next_offset;
     IF key.value IS NOT NULL THEN
-        other := weir.told(key.value);
+        other := weir.json_of_value(key.value);
         base := weir.base_of(other, key.stamp);
         IF base IS NULL OR own.base = base THEN
             place := greatest(own.next_offset, (other ->> 'offset')::bigint);

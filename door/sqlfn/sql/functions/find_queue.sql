@@ -12,7 +12,7 @@ BEGIN
         RAISE '"%" is not a valid name of a queue', left(queue, 64)
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A name has 1 to 244 of the characters a-z, A-Z, 0-9, ".", "_" and "-".';
     END IF;
-    SELECT weir.told(s.value) INTO definition FROM weir.newest_state('queue/def/' || queue) AS s;
+    SELECT weir.json_of_value(s.value) INTO definition FROM weir.newest_state('queue/def/' || queue) AS s;
     IF definition IS NULL THEN
         RAISE 'queue "%" does not exist', queue
         USING ERRCODE = 'WE007', HINT = format('Create it first: weir queue create %s', queue);

@@ -17,7 +17,7 @@ DECLARE
     about json;
     last  record;
 BEGIN
-    SELECT s.version, weir.told(s.value) INTO head, about FROM weir.newest_state(key) AS s;
+    SELECT s.version, weir.json_of_value(s.value) INTO head, about FROM weir.newest_state(key) AS s;
     head := coalesce(head, 0);
     carried := coalesce((about ->> 'next')::bigint, 0);
     first := coalesce((about ->> 'first')::bigint, 0);

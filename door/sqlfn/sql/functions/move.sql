@@ -31,7 +31,7 @@ DECLARE
     homeless int[];
     stale    int[];
 BEGIN
-    moved := weir.take(ids); -- the rows before the partitions, so that partitions are locked only for a short time
+    moved := weir.delete_rows(ids); -- the rows before the partitions, so that partitions are locked only for a short time
     IF moved AND cardinality(batch_nth) > 0 THEN
         SELECT c.bases, c.homeless, c.stale INTO bases, homeless, stale
         FROM weir.commit(partitions, keys, batch_entry, batch_nth, batch_records, batch_time, batch_start, batch_size,

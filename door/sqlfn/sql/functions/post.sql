@@ -1,7 +1,7 @@
 -- post puts one event into the inbox. A role that may call it may publish. All functions that publish a single event call it.
 --
 -- It is often called once in each transaction; then each statement, and each expression outside one, costs as much as the row. So the usual case is
--- one statement and one condition; all else, errors included, is in post_unusual and stir.
+-- one statement and one condition; all else, errors included, is in post_unusual and notify_mover.
 CREATE OR REPLACE FUNCTION weir.post(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 :pinned
@@ -20,5 +20,5 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM weir.post_unusual(topic, key, value, headers, partition, tombstone, me);
     END IF;
-    PERFORM weir.stir();
+    PERFORM weir.notify_mover();
 END $$;

@@ -8,5 +8,5 @@ DECLARE
 BEGIN
     INSERT INTO weir.inbox (xact, topic, headers, size)
     VALUES (me, '00000000-0000-0000-0000-000000000000', jsonb_build_object('weir.queue', jsonb_strip_nulls(answer)), 200 + octet_length(answer::text));
-    PERFORM weir.stir();
+    PERFORM weir.notify_mover();
 END $$;

@@ -50,7 +50,7 @@ BEGIN
         headers := (SELECT jsonb_object_agg(h.name, h.content) FROM jsonb_each(headers) AS h (name, content)
                     WHERE h.name NOT LIKE 'weir.queue.%' OR h.name IN ('weir.queue.schedule', 'weir.queue.tick'));
     END IF;
-    event := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value)
+    event := weir.overhead(headers) + coalesce(octet_length(key), 0) + octet_length(value)
         + CASE WHEN unique_key IS NULL THEN 0 ELSE 110 END + CASE priority WHEN 0 THEN 0 ELSE 22 END;
     IF event > about.event_max THEN
         PERFORM weir.too_large(about.name, event, about.event_max);
@@ -61,7 +61,7 @@ BEGIN
     ELSIF priority > 0 THEN
         headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue.priority', priority::text);
     END IF;
-    size := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value);
+    size := weir.overhead(headers) + coalesce(octet_length(key), 0) + octet_length(value);
     IF unique_key IS NOT NULL THEN
         -- weir reads the store for each of them, and other messages of the same key wait for it. So a look returns at most 512
         -- of them, or 64 of those with keys, because all other events wait while they are moved.
@@ -69,5 +69,5 @@ BEGIN
     END IF;
     me := pg_current_xact_id(); -- before the row's id, see weir.look
     INSERT INTO weir.inbox (xact, topic, key, value, headers, size) VALUES (me, about.id, key, value, headers, size);
-    PERFORM weir.stir();
+    PERFORM weir.notify_mover();
 END $$;

@@ -21,7 +21,7 @@ BEGIN
         PERFORM weir.check_partition(about, partition);
     END IF;
     headers := weir.checked_headers(headers);
-    size := weir.around(headers) + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0);
+    size := weir.overhead(headers) + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0);
     IF size > about.event_max THEN
         PERFORM weir.too_large(topic, size, about.event_max);
     END IF;

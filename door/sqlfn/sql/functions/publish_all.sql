@@ -6,7 +6,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
     about  weir.topic := weir.find_topic(topic);
-    around bigint;
+    overhead bigint;
     wrong  record;
     me     xid8;
 BEGIN
@@ -27,10 +27,10 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one key for each value (it may be null), or NULL instead of the array.';
     END IF;
     headers := weir.checked_headers(headers);
-    around := weir.around(headers);
+    overhead := weir.overhead(headers);
     SELECT e.n, e.size INTO wrong
     FROM (
-        SELECT x.n, around + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value)) AS size
+        SELECT x.n, overhead + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value)) AS size
         FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
     ) AS e
     WHERE e.size IS NULL OR e.size > about.event_max ORDER BY e.n LIMIT 1;
@@ -43,9 +43,9 @@ BEGIN
     me := pg_current_xact_id();
     INSERT INTO weir.inbox (xact, topic, key, value, headers, size)
     SELECT me, about.id, weir.octets(x.key), weir.octets(x.value), publish_all.headers,
-           around + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value))
+           overhead + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value))
     FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
     ORDER BY x.n;
-    PERFORM weir.stir();
+    PERFORM weir.notify_mover();
     RETURN cardinality("values");
 END $$;

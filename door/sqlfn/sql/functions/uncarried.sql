@@ -19,7 +19,7 @@ BEGIN
         RETURN QUERY
         SELECT n, a.version, NULL::bytea, a.head, a.id, a.type, a.data, a.metadata::text, (extract(epoch FROM a."time") * 1000)::bigint
         FROM weir.appended a
-        WHERE a.key = heads[n] AND a.version >= coalesce((weir.told(h.value) ->> 'next')::bigint, 0) AND a.head <= upto[n]
+        WHERE a.key = heads[n] AND a.version >= coalesce((weir.json_of_value(h.value) ->> 'next')::bigint, 0) AND a.head <= upto[n]
         ORDER BY a.version;
     END LOOP;
 END $$;

@@ -1,6 +1,6 @@
--- take deletes rows of the inbox, for a caller that moves them into the log in the same transaction. It returns false, and does nothing, if another
+-- delete_rows deletes rows of the inbox, for a caller that moves them into the log in the same transaction. It returns false, and does nothing, if another
 -- mover is working, or has already moved the rows. It fails with WE090, and undoes everything, if another mover worked in between.
-CREATE OR REPLACE FUNCTION weir.take(ids bigint[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION weir.delete_rows(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql
 :by_index
 SET plan_cache_mode = force_generic_plan

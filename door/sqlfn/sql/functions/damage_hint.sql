@@ -1,5 +1,5 @@
--- pass_over returns the hint for a reader that finds damage; the next batch begins at next_offset.
-CREATE OR REPLACE FUNCTION weir.pass_over(next_offset bigint) RETURNS text
+-- damage_hint returns the hint for a reader that finds damage; the next batch begins at next_offset.
+CREATE OR REPLACE FUNCTION weir.damage_hint(next_offset bigint) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 :pinned
 AS $$

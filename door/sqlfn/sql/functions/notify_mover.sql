@@ -1,5 +1,5 @@
--- stir notifies the mover when the transaction commits, if the mover wants that.
-CREATE OR REPLACE FUNCTION weir.stir() RETURNS void
+-- notify_mover notifies the mover when the transaction commits, if the mover wants that.
+CREATE OR REPLACE FUNCTION weir.notify_mover() RETURNS void
 LANGUAGE plpgsql
 :pinned
 AS $$
