@@ -557,6 +557,7 @@ type sendBuffers struct {
 	out     []byte
 	splices []splice
 	buffers net.Buffers
+	joined  []byte // a piece of an encrypted answer
 }
 
 var sendBuffersPool = sync.Pool{New: func() any { return new(sendBuffers) }}

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"cmp"
+	"crypto/tls"
 	"encoding/binary"
 	"net"
 	"slices"
@@ -77,22 +78,24 @@ func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *bud
 	}
 	reused.buffers = append(buffers, e.b[from:])
 	claim.Sends(func() { c.nc.Close() })
-	err := c.writePieces(reused.buffers, claim, began)
+	err := c.writePieces(reused, claim, began)
 	claim.Rests()
 	return size, err
 }
 
-// Most bytes of one write: fewer while other clients wait for memory, to notice sooner that this client does not read.
+// Most bytes of one write: fewer while other clients wait for memory, to notice sooner that this client does not read; and with TLS, which makes at least one
+// record of each buffer (crypto/tls has no vectored writes), so that the buffers of a piece are copied into one.
 const (
 	pieceMax       = 256 << 10
 	pieceContended = 64 << 10
 )
 
-// writePieces writes and consumes buffers; each piece has a write deadline of its own.
-func (c *conn) writePieces(buffers net.Buffers, claim *budget.Claim, began time.Time) error {
-	for len(buffers) > 0 {
+// writePieces writes the buffers; each piece has a write deadline of its own.
+func (c *conn) writePieces(reused *sendBuffers, claim *budget.Claim, began time.Time) error {
+	_, encrypts := c.nc.(*tls.Conn)
+	for buffers := reused.buffers; len(buffers) > 0; {
 		limit := pieceMax
-		if claim.Progress() {
+		if claim.Progress() || encrypts {
 			limit = pieceContended
 		}
 		size, n := 0, 0
@@ -106,6 +109,13 @@ func (c *conn) writePieces(buffers net.Buffers, claim *budget.Claim, began time.
 			buffers[0] = buffers[0][limit:]
 		}
 		buffers = buffers[n:]
+		if encrypts && len(piece) > 1 {
+			reused.joined = reused.joined[:0]
+			for _, b := range piece {
+				reused.joined = append(reused.joined, b...)
+			}
+			piece = net.Buffers{reused.joined}
+		}
 		c.setWriteDeadline(began)
 		if _, err := piece.WriteTo(c.nc); err != nil {
 			return err
