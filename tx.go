@@ -23,7 +23,7 @@ type PgxTx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// SQLTx is the caller's transaction with database/sql: a *sql.Tx, with any driver for PostgreSQL.
+// SQLTx is the caller's transaction with database/sql: a *sql.Tx, with any driver for the store's database.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -70,8 +70,13 @@ func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
 }
 
-// PublishSQLTx is PublishTx for database/sql.
+// PublishSQLTx is PublishTx for database/sql. It also publishes in transactions on MariaDB, MySQL and SQLite, if the log is in the same database: there
+// the events of one transaction keep their order, and come before those of a transaction that began after its commit; on SQLite they are delivered up to 0.2 s after the
+// commit. The transaction's user needs the right to insert into the table weir_inbox.
 func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error {
+	if err := l.usable(); err == nil && l.inbox != nil {
+		return wrap(l.publishRows(ctx, tx, events), "publish in a transaction")
+	}
 	return wrap(l.publishIn(ctx, sqlExec(tx), events), "publish in a transaction")
 }
 

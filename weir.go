@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
@@ -54,7 +55,8 @@ type Tracer = eventlog.Tracer
 // Log is an open event log. All methods may be called concurrently.
 type Log struct {
 	store       eventlog.Store
-	sql         *sqlfn.Door // nil if the store has no SQL sessions
+	sql         *sqlfn.Door // nil if the store is not PostgreSQL
+	inbox       *inbox.Door // nil if the store is neither MariaDB, MySQL nor SQLite
 	log         *eventlog.Log
 	publisher   *publish.Publisher
 	groups      *group.Coordinator
@@ -140,12 +142,16 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 	if err != nil {
 		return nil, err
 	}
+	rows, err := inbox.Attach(ctx, store, logger)
+	if err != nil {
+		return nil, err
+	}
 	log, err := eventlog.Open(ctx, store, eventlog.Config{TailBytes: opts.TailBytes, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer})
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		store: store, sql: sql, log: log, opts: opts, logger: logger,
+		store: store, sql: sql, inbox: rows, log: log, opts: opts, logger: logger,
 		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
 		flushed:   make(chan struct{}), ended: make(chan struct{}),
 		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}), projectors: make(map[*Projector]struct{}),
@@ -181,6 +187,9 @@ func (l *Log) start(ctx context.Context) {
 	l.use(ctx, "streams", l.streams.Run)
 	if l.sql != nil {
 		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer, Queues: l.queues, Streams: l.streams}).Run)
+	}
+	if l.inbox != nil {
+		l.use(ctx, "mover", inbox.NewMover(l.log, l.inbox, l.publisher, l.logger).Run)
 	}
 }
 

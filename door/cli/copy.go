@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
@@ -124,13 +125,15 @@ func (c *copyCmd) run(ctx context.Context, t *terminal, from, to eventlog.Store,
 
 // moved returns an error if SQL sessions published something to the source that is not moved into its log.
 func (c *copyCmd) moved(ctx context.Context, from eventlog.Store) error {
-	waiting, err := sqlfn.Waiting(ctx, from)
-	if err != nil {
-		return err
-	}
-	if waiting > 0 {
-		return failed(fmt.Errorf("%d rows that SQL sessions committed wait in weir.inbox of the source; nothing was switched", waiting),
-			"stop the programs that publish with SQL to the source, let `weir serve` run on it until `SELECT count(*) FROM weir.inbox` is 0, and repeat the command")
+	for table, waiting := range map[string]func(context.Context, eventlog.Store) (int64, error){"weir.inbox": sqlfn.Waiting, "weir_inbox": inbox.Waiting} {
+		rows, err := waiting(ctx, from)
+		if err != nil {
+			return err
+		}
+		if rows > 0 {
+			return failed(fmt.Errorf("%d rows that SQL sessions committed wait in %s of the source; nothing was switched", rows, table),
+				"stop the programs that publish with SQL to the source, let `weir serve` run on it until `SELECT count(*) FROM "+table+"` is 0, and repeat the command")
+		}
 	}
 	return nil
 }

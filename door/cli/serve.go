@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
@@ -216,6 +217,10 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if err != nil {
 		return nil, c.explain(ctx, err, "")
 	}
+	rows, err := inbox.Attach(ctx, opened, w.logger)
+	if err != nil {
+		return nil, c.explain(ctx, err, "")
+	}
 	log, err := eventlog.Open(ctx, opened, eventlog.Config{
 		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
 	})
@@ -269,6 +274,9 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if sql != nil {
 		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics, Queues: queues, Streams: categories})
 	}
+	if rows != nil {
+		p.mover = inbox.NewMover(log, rows, publisher, w.logger)
+	}
 	return p, nil
 }
 
@@ -306,11 +314,15 @@ type parts struct {
 	kafka      *kafka.Server   // nil: no Kafka clients
 	tokens     *token.Verifier // nil: nobody logs in with tokens
 	http       *httpapi.Server
-	mover      *sqlfn.Mover     // nil if the store has no SQL sessions
+	mover      mover            // of what SQL sessions published; nil if the store has none
 	brokers    *broker.Registry // nil if no other process can serve Kafka clients on the store
 
 	kafkaListeners []kafka.Listener
 	httpListener   net.Listener
+}
+
+type mover interface {
+	Run(ctx context.Context) error
 }
 
 // run runs until ctx ends or a part fails. First the doors and the mover drain, then the log flushes what they handed to it.

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/weir-log/weir/eventlog"
 )
 
@@ -37,6 +39,7 @@ type Options struct {
 // Store keeps batches and keyed state in MariaDB or MySQL.
 type Store struct {
 	name    string // server and database, without secrets
+	config  *mysql.Config
 	logger  *slog.Logger
 	commits *sql.DB // READ COMMITTED
 	reads   *sql.DB // REPEATABLE READ: a read sees one state of the database
@@ -46,6 +49,9 @@ type Store struct {
 	seen            seen
 	durable         durable
 	sweeper         sweeper
+
+	mu       sync.Mutex // guards what follows
+	sessions []*sql.DB
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
@@ -63,7 +69,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Store{name: nameOf(config), logger: opts.Logger}
+	s := &Store{name: nameOf(config), config: config, logger: opts.Logger}
 	s.commits = pool(config, "READ COMMITTED", commitsMax)
 	s.reads = pool(config, "REPEATABLE READ", readersMax)
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
@@ -93,7 +99,13 @@ func (s *Store) prepare(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.close()
 	s.work.Wait()
-	return errors.Join(s.commits.Close(), s.reads.Close())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{s.commits.Close(), s.reads.Close()}
+	for _, db := range s.sessions {
+		errs = append(errs, db.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // detached returns a context for a transaction that cannot be cancelled safely: it outlives the caller, for at most answerMax.

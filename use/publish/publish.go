@@ -107,6 +107,12 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
+// Check returns the error with which Publish would refuse an event for good now, or nil. It publishes nothing.
+func (p *Publisher) Check(ctx context.Context, e *Event) error {
+	_, err := p.target(ctx, e)
+	return err
+}
+
 // Within is the index of an event's batch among several, and the index of its record in that batch.
 type Within struct{ Batch, Record int }
 

@@ -1,0 +1,8 @@
+// Package inbox lets transactions of other programs publish events on MariaDB, MySQL and SQLite: a transaction inserts rows into the table weir_inbox of the
+// log's own database, and the mover publishes what was committed. door/sqlfn does more on PostgreSQL.
+//
+// Each event is published exactly once. The entry that publishes a chunk of rows also puts a key that names them, with a check that no other mover put it
+// meanwhile; the rows are deleted after that. Whoever finds the key deletes the rows that it names before reading more.
+//
+// Events of one transaction keep their order in a partition. Of two transactions, the one that was committed before the other began comes first.
+package inbox

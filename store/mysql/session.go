@@ -1,0 +1,78 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Session is a connection for the SQL of another package, in the same database. It connects when it is first used, and closes with its store. Its errors are those of
+// the store: eventlog.ErrUnavailable for what was certainly not done, eventlog.ErrUnsure for what may have been done.
+type Session struct{ db *sql.DB }
+
+// Session returns a session of one connection. Its transactions are READ COMMITTED.
+func (s *Store) Session() *Session {
+	db := pool(s.config, "READ COMMITTED", 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions = append(s.sessions, db)
+	return &Session{db}
+}
+
+// Query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.
+func (c *Session) Query(ctx context.Context, each func(row []any) error, statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerMax)
+	defer cancel()
+	rows, err := retry(ctx, interrupted, func() (*sql.Rows, error) { return c.db.QueryContext(ctx, statement, args...) })
+	if err != nil {
+		return readFailed(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return readFailed(err)
+	}
+	row, into := make([]any, len(columns)), make([]any, len(columns))
+	for i := range row {
+		into[i] = &row[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		if err := each(row); err != nil {
+			return err
+		}
+	}
+	return readFailed(rows.Err())
+}
+
+// Exec runs a statement in a transaction of its own. If it returns nil, the change is durable.
+func (c *Session) Exec(ctx context.Context, statement string, args ...any) error {
+	conn, err := c.db.Conn(ctx)
+	if err != nil {
+		return readFailed(err)
+	}
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	_, err = retry(ctx, rolledBack, func() (none struct{}, err error) {
+		_, err = conn.ExecContext(ctx, statement, args...)
+		return none, err
+	})
+	if err = commitFailed(err); errors.Is(err, eventlog.ErrUnsure) {
+		discard(conn) // a statement may be running there
+		return err
+	}
+	return errors.Join(writeFailed(err), conn.Close())
+}
+
+// Refused reports whether the server refused a statement because the user has no right to it.
+func Refused(err error) bool {
+	switch code(err) {
+	case errDatabaseDenied, errTableDenied, errRoutineDenied, errNoSuper, errSpecialDenied:
+		return true
+	}
+	return false
+}
