@@ -152,6 +152,17 @@ func (j *Projector) Halted() map[TopicPartition]error {
 	return halted
 }
 
+// Assigned lists, for each run by its number, the partitions that this process works on now.
+func (j *Projector) Assigned() map[int64][]Assigned {
+	assigned := make(map[int64][]Assigned)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for number, r := range j.runs {
+		assigned[number] = r.consumer.Assigned()
+	}
+	return assigned
+}
+
 // tellProjectors wakes the projectors of a projection in this process.
 func (l *Log) tellProjectors(name string) {
 	l.mu.Lock()

@@ -25,7 +25,7 @@ func (c *child) doStream(ctx context.Context, o order) word {
 	case "rebuild":
 		return outcomeOf(c.log.RebuildProjection(ctx, o.Name))
 	case "why stuck":
-		return c.whyStuck()
+		return c.whyStuck(ctx)
 	}
 	category, err := c.log.Category(ctx, o.Topic)
 	if err != nil {
@@ -168,12 +168,19 @@ func (c *child) project(ctx context.Context, o order) error {
 }
 
 // whyStuck tells where this process's projector has halted, and writes to standard error what each goroutine does.
-func (c *child) whyStuck() word {
+func (c *child) whyStuck(ctx context.Context) word {
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.projector == nil {
 		return word{Outcome: done, State: "no projector"}
 	}
-	return word{Outcome: done, State: fmt.Sprintf("halted: %v", c.projector.Halted())}
+	read := 0
+	bounds, err := c.log.Bounds(ctx, accounts)
+	for n := range bounds {
+		for range c.log.Read(ctx, weir.TopicPartition{Topic: accounts, Partition: int32(n)}, weir.Earliest) {
+			read++
+		}
+	}
+	return word{Outcome: done, State: fmt.Sprintf("assigned %+v, halted %v, bounds %v %v, %d events can be read", c.projector.Assigned(), c.projector.Halted(), bounds, err, read)}
 }

@@ -182,7 +182,7 @@ func (f *flush) wrote() (saw sight) {
 		}
 	}
 	for _, p := range f.puts {
-		saw.keys = append(saw.keys, keyVersion{p.Key, p.Version})
+		saw.keys = append(saw.keys, storedAs(p.Key, p.Version, p.value))
 	}
 	return saw
 }

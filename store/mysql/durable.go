@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 type durable struct {
 	mu     sync.Mutex // guards bounds, keys, next
 	bounds map[eventlog.Partition]eventlog.Bounds
-	keys   map[string]eventlog.Version // of at most keysMax keys
-	next   *barrier                    // the one that did not begin yet; nil: nobody asked for one
+	keys   map[string]stored // of at most keysMax keys
+	next   *barrier          // the one that did not begin yet; nil: nobody asked for one
 
 	turn sync.Mutex // held while a barrier is committed
 }
@@ -33,19 +34,31 @@ type barrier struct {
 // unsureMax is how old a key's value must be to be durable for certain: from the statement that put it to the end of the commit, answerMax passes at most twice.
 const unsureMax = 2 * answerMax
 
-// keysMax bounds the keys whose versions are remembered as durable. When there are more, all are forgotten: they only save barriers.
+// keysMax bounds the keys whose values are remembered as durable. When there are more, all are forgotten: they only save barriers.
 const keysMax = 10_000
 
 // sight is what a view saw that a crash might undo.
 type sight struct {
 	bounds []eventlog.Bounds
 	gone   []eventlog.Partition // partitions that do not exist
-	keys   []keyVersion         // that were put less than unsureMax ago
+	keys   []keyStored          // that were put less than unsureMax ago
 }
 
-type keyVersion struct {
-	key     string
+type keyStored struct {
+	key string
+	stored
+}
+
+// stored tells values of one key apart. The version does not: values may follow each other under one version, as the offsets of a group do.
+type stored struct {
 	version eventlog.Version
+	value   uint64 // a hash of the value
+}
+
+var valueSeed = maphash.MakeSeed()
+
+func storedAs(key string, version eventlog.Version, value []byte) keyStored {
+	return keyStored{key, stored{version, maphash.Bytes(valueSeed, value)}}
 }
 
 // note records what is durable: this process committed it, or passed a barrier after it saw it.
@@ -62,10 +75,10 @@ func (d *durable) note(saw sight) {
 		delete(d.bounds, p)
 	}
 	if d.keys == nil || len(d.keys)+len(saw.keys) > keysMax {
-		d.keys = map[string]eventlog.Version{}
+		d.keys = map[string]stored{}
 	}
 	for _, k := range saw.keys[max(0, len(saw.keys)-keysMax):] {
-		d.keys[k.key] = k.version
+		d.keys[k.key] = k.stored
 	}
 }
 
@@ -104,7 +117,7 @@ func (d *durable) known(saw sight) bool {
 		}
 	}
 	for _, k := range saw.keys {
-		if d.keys[k.key] != k.version {
+		if d.keys[k.key] != k.stored {
 			return false
 		}
 	}

@@ -206,7 +206,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 			kv.Key = string(key)
 			kv.Age = time.Duration(min(max(0, int64(kv.Now)-putAt), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 			if young(kv.Age) {
-				v.saw.keys = append(v.saw.keys, keyVersion{kv.Key, kv.Version})
+				v.saw.keys = append(v.saw.keys, storedAs(kv.Key, kv.Version, kv.Value))
 			}
 			found = append(found, kv)
 			return nil
