@@ -148,45 +148,43 @@ func (r *rig) insert(topic, key string, commit bool, values ...string) {
 // events waits until a topic has n events and the inbox is empty, and returns their values by key, in order.
 func (r *rig) events(topic string, n int) map[string][]string {
 	r.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		found := map[string][]string{}
-		total := 0
-		about, err := r.log.Topic(r.Context(), topic)
-		if err != nil {
-			r.Fatal(err)
-		}
-		for _, p := range about.Partitions {
-			at := eventlog.Offset(0)
-			for {
-				got, err := r.log.Fetch(r.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: at, MaxBytes: 1 << 20}}})
-				if err != nil || got[0].Err != nil {
-					r.Fatal(err, got)
-				}
-				if len(got[0].Batches) == 0 {
-					break
-				}
-				for _, b := range got[0].Batches {
-					for rec, err := range b.Decode() {
-						if err != nil {
-							r.Fatal(err)
-						}
-						found[string(rec.Key)] = append(found[string(rec.Key)], string(rec.Value))
-						total++
-					}
-					at = b.Base + eventlog.Offset(b.Records)
-				}
-			}
-		}
-		if waiting := r.count("weir_inbox"); total >= n && waiting == 0 {
-			if total > n {
-				r.Fatalf("%d events of %s, want %d: %v", total, topic, n, found)
-			}
-			return found
-		}
+	about, err := r.log.Topic(r.Context(), topic)
+	if err != nil {
+		r.Fatal(err)
+	}
+	found, total := map[string][]string{}, 0
+	want := eventlog.Want{MaxWait: 20 * time.Millisecond}
+	for _, p := range about.Partitions {
+		want.Spans = append(want.Spans, eventlog.Span{Partition: p, MaxBytes: 1 << 20})
+	}
+	for deadline := time.Now().Add(time.Minute); total < n || r.count("weir_inbox") > 0; {
 		if time.Now().After(deadline) {
 			r.Fatalf("%d of %d events of %s after a minute; what was logged:\n%s", total, n, topic, r.said)
 		}
+		got, err := r.log.Fetch(r.Context(), want)
+		if err != nil {
+			r.Fatal(err)
+		}
+		for i, slice := range got {
+			if slice.Err != nil {
+				r.Fatal(slice.Err)
+			}
+			for _, b := range slice.Batches {
+				for rec, err := range b.Decode() {
+					if err != nil {
+						r.Fatal(err)
+					}
+					found[string(rec.Key)] = append(found[string(rec.Key)], string(rec.Value))
+					total++
+				}
+				want.Spans[i].From = b.Base + eventlog.Offset(b.Records)
+			}
+		}
 	}
+	if total > n {
+		r.Fatalf("%d events of %s, want %d: %v", total, topic, n, found)
+	}
+	return found
 }
 
 func (r *rig) count(table string) (n int) {

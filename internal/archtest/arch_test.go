@@ -30,11 +30,12 @@ type layer struct {
 
 // layers reads top to bottom as a request travels: cmd, door, use, eventlog; stores hang below eventlog and know it alone.
 var layers = []layer{
-	{".", []string{"use", "eventlog", "store", "internal", "door/sqlfn"}}, // the Go library; on PostgreSQL it runs the mover
-	{"weirotel", []string{".", "eventlog"}},                               // an adapter for who wants it
+	{".", []string{"use", "eventlog", "store", "internal", "door/sqlfn", "door/inbox"}}, // the Go library; on databases it runs the mover
+	{"weirotel", []string{".", "eventlog"}},                                             // an adapter for who wants it
 	{"cmd", []string{"door/cli"}},
 	{"door/cli", []string{"door", "use", "eventlog", "store", "internal", "weirotel"}}, // wires the program
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
+	{"door/inbox", []string{"use", "eventlog", "store", "internal"}},                   // as well
 	{"door", []string{"use", "eventlog", "internal"}},
 	{"use/queue", []string{"use/publish", "eventlog", "internal"}},                  // enqueues by publishing
 	{"use/apikey", []string{"use/acl", "eventlog", "internal"}},                     // a key's scopes are rules
