@@ -162,24 +162,41 @@ func (w *world) deleteLiving(ctx context.Context, b, home *broker, group string,
 	w.history.add(fmt.Sprintf("%s was asked to delete %s: %v", b.name, group, err), group)
 }
 
-// listEnds asks for the ends of a topic's partitions: they never go back.
+// listEnds asks a broker for the ends of a topic's partitions: they never go back. It asks this broker, whoever leads them: while the store is away, each broker
+// tells what it knows.
 func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
 	l := w.model.living(topic)
 	if l == nil {
 		return
 	}
+	client, err := b.kafkaClient()
+	if err != nil {
+		return
+	}
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	asked := kmsg.NewListOffsetsRequestTopic()
+	asked.Topic = topic
+	for n := range int32(3) { // those that there are not are refused
+		p := kmsg.NewListOffsetsRequestTopicPartition()
+		p.Partition, p.Timestamp, p.CurrentLeaderEpoch = n, -1, -1
+		asked.Partitions = append(asked.Partitions, p)
+	}
+	req.Topics = append(req.Topics, asked)
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
 	process, invoked := b.id(), w.now()
-	w.askKafka(ctx, b, func(ctx context.Context, c *kadm.Client) {
-		ends, err := c.ListEndOffsets(ctx, topic)
-		if err != nil || l != w.model.living(topic) {
-			return
-		}
-		ends.Each(func(o kadm.ListedOffset) {
-			if o.Err == nil {
-				w.model.showEnd(process, l, o.Partition, invoked, o.Offset)
+	answer, err := client.SeedBrokers()[0].Request(ctx, req)
+	if err != nil || l != w.model.living(topic) {
+		return
+	}
+	for _, t := range answer.(*kmsg.ListOffsetsResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode == 0 {
+				w.model.showEnd(process, l, p.Partition, invoked, p.Offset)
 			}
-		})
-	})
+		}
+	}
 }
 
 // sessionOfIdle is the shortest session that weir lets a Kafka client have.

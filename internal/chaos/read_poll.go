@@ -86,14 +86,24 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 	}
 }
 
-// knows says that a broker has heard of a topic, which it is asked for by its id.
+// knows says that a broker, and no other one, has heard of a topic, which it is asked for by its id.
 func knows(ctx context.Context, b *broker, l *life) bool {
+	client, err := b.kafkaClient()
+	if err != nil {
+		return false
+	}
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
 	t.TopicID = l.id
 	req.Topics = append(req.Topics, t)
-	resp, err := request(ctx, b, req)
-	return err == nil && len(resp.Topics) == 1 && resp.Topics[0].ErrorCode == 0
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	answer, err := client.SeedBrokers()[0].Request(ctx, req)
+	if err != nil {
+		return false
+	}
+	topics := answer.(*kmsg.MetadataResponse).Topics
+	return len(topics) == 1 && topics[0].ErrorCode == 0
 }
 
 // mayLose says that somebody asked to drop events of a partition.
