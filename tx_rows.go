@@ -34,8 +34,9 @@ func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err er
 		if err == nil && e.Key == nil && e.Value == nil {
 			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: an event without a value is a tombstone, which needs a key"}
 		}
+		id := ""
 		if err == nil {
-			err = l.checkRow(ctx, &e)
+			id, err = l.checkRow(ctx, &e)
 		}
 		if err != nil {
 			return fmt.Errorf("event %d: %w", i, err)
@@ -48,9 +49,9 @@ func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err er
 			}
 			partition = int64(number)
 		}
-		args = append(args, e.Topic, column(e.Key), column(e.Value), object, partition, now)
+		args = append(args, e.Topic, id, column(e.Key), column(e.Value), object, partition, now)
 	}
-	const columns = 6
+	const columns = 7
 	for len(args) > 0 {
 		some := min(len(args)/columns, insertMax)
 		if _, err := tx.ExecContext(ctx, inbox.Insert(some), args[:some*columns]...); err != nil {
@@ -65,13 +66,13 @@ func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err er
 	return nil
 }
 
-// checkRow refuses what the mover would refuse.
-func (l *Log) checkRow(ctx context.Context, e *publish.Event) error {
-	err := l.publisher.Check(ctx, e)
+// checkRow refuses what the mover would refuse, and returns the topic's id.
+func (l *Log) checkRow(ctx context.Context, e *publish.Event) (id string, err error) {
+	topic, err := l.publisher.Check(ctx, e)
 	if errors.Is(err, ErrUnknownTopic) {
-		return fmt.Errorf("%w: create it with EnsureTopic or weir topic create", err)
+		err = fmt.Errorf("%w: create it with EnsureTopic or weir topic create", err)
 	}
-	return err
+	return topic.ID.String(), err
 }
 
 // column returns bytes for a statement: nil is NULL.

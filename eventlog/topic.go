@@ -30,6 +30,15 @@ type TopicID [16]byte
 
 func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
 
+// ParseTopicID reads what String returns.
+func ParseTopicID(text string) (id TopicID, err error) {
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != len(id) {
+		return id, &InvalidError{What: "topic id", Value: fmt.Sprintf("%.64q", text), Why: fmt.Sprintf("it must have %d hexadecimal digits", 2*len(id))}
+	}
+	return TopicID(raw), nil
+}
+
 // Unchanged returns the check that the topic is still as described here: it was neither altered nor deleted, and got no partitions.
 func (t Topic) Unchanged() Check { return Check{Key: topicPrefix + t.Name, Version: t.Version} }
 

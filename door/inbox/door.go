@@ -92,11 +92,11 @@ func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) 
 	return rows, nil
 }
 
-// Insert is the statement that publishes events in a caller's transaction, with six arguments for each: topic, key, value, headers as a JSON object, partition and
-// time. All but topic and time may be nil.
+// Insert is the statement that publishes events in a caller's transaction, with seven arguments for each: topic, the topic's id in hexadecimal digits, key, value,
+// headers as a JSON object, partition and time. All but topic and time may be nil.
 func Insert(events int) string {
-	return "INSERT INTO weir_inbox (topic, event_key, event_value, headers, partition_number, published_at) VALUES " +
-		strings.Repeat("(?, ?, ?, ?, ?, ?), ", events-1) + "(?, ?, ?, ?, ?, ?)"
+	return "INSERT INTO weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number, published_at) VALUES " +
+		strings.Repeat("(?, ?, ?, ?, ?, ?, ?), ", events-1) + "(?, ?, ?, ?, ?, ?, ?)"
 }
 
 // Wake tells the mover that rows will be committed soon.
@@ -129,7 +129,7 @@ func scripts(dialect string) (all []string) {
 }
 
 // columns are those of weir_inbox.
-const columns = "id, topic, event_key, event_value, headers, partition_number, published_at"
+const columns = "id, topic, topic_id, event_key, event_value, headers, partition_number, published_at"
 
 func text(column any) string {
 	switch v := column.(type) {
@@ -222,7 +222,7 @@ func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) 
 	err := s.query(ctx, func([]any) error {
 		there = true
 		return nil
-	}, "SELECT 1 FROM sqlite_schema WHERE name = 'weir_inbox_check'")
+	}, "SELECT 1 FROM sqlite_schema WHERE name = 'weir_inbox_topic'")
 	if err != nil || there {
 		return err // nothing is written: there may be no space
 	}

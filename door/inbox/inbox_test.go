@@ -131,7 +131,7 @@ func (r *rig) insert(topic, key string, commit bool, values ...string) {
 	}
 	var args []any
 	for _, v := range values {
-		args = append(args, topic, []byte(key), []byte(v), nil, nil, int64(1700000000000))
+		args = append(args, topic, nil, []byte(key), []byte(v), nil, nil, int64(1700000000000))
 	}
 	if _, err := tx.ExecContext(r.Context(), Insert(len(values)), args...); err != nil {
 		r.Fatal(err)
@@ -300,11 +300,38 @@ func TestARowOfADeletedTopicIsKeptAndHoldsNobodyUp(t *testing.T) {
 	})
 }
 
+// An event is for the topic that there was when it was published, not for one with the same name.
+func TestARowOfADeletedTopicDoesNotReachItsNamesake(t *testing.T) {
+	publish := map[string]string{
+		"sqlite": "INSERT INTO weir_inbox (topic, event_value) VALUES ('bills', 'old')",
+		"mysql":  "CALL weir_publish('bills', NULL, 'old')",
+	}
+	onEach(t, func(r *rig) {
+		kind := strings.TrimPrefix(r.Name(), "TestARowOfADeletedTopicDoesNotReachItsNamesake/")
+		if _, err := r.db.Exec(publish[kind]); err != nil {
+			r.Fatal(err)
+		}
+		if err := r.log.DeleteTopic(r.Context(), "bills"); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := r.log.CreateTopic(r.Context(), eventlog.TopicSpec{Name: "bills", Partitions: 1}); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := r.db.Exec(strings.Replace(publish[kind], "old", "new", 1)); err != nil {
+			r.Fatal(err)
+		}
+		r.move()
+		if got := fmt.Sprint(r.events("bills", 1)[""]); got != "[new]" || r.count("weir_inbox_refused") != 1 {
+			r.Errorf("%s, and %d rows were refused, want [new] and 1", got, r.count("weir_inbox_refused"))
+		}
+	})
+}
+
 func TestARowKeepsKeyHeadersPartitionAndTime(t *testing.T) {
 	onEach(t, func(r *rig) {
 		_, err := r.db.Exec(Insert(2),
-			"orders", []byte("k"), []byte{}, `{"b": "1", "a": null, "n": 2}`, int64(1), int64(1700000000123),
-			"orders", []byte("k"), nil, nil, int64(1), int64(1700000000124))
+			"orders", nil, []byte("k"), []byte{}, `{"b": "1", "a": null, "n": 2}`, int64(1), int64(1700000000123),
+			"orders", nil, []byte("k"), nil, nil, int64(1), int64(1700000000124))
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -173,7 +173,7 @@ func (m *Mover) read(ctx context.Context) (chunk []row, err error) {
 		most = 1
 	}
 	err = m.door.query(ctx, func(columns []any) error {
-		size += len(bytesOf(columns[2])) + len(bytesOf(columns[3])) + len(bytesOf(columns[4]))
+		size += len(bytesOf(columns[3])) + len(bytesOf(columns[4])) + len(bytesOf(columns[5]))
 		if len(chunk) == most || len(chunk) > 0 && size > bytesMax {
 			return errFull
 		}
@@ -217,16 +217,18 @@ func (m *Mover) publish(ctx context.Context, chunk []row) error {
 
 // rowOf reads a row. Its bytes are its own.
 func rowOf(columns []any) row {
-	r := row{id: columns[0].(int64), event: publish.Event{Topic: text(columns[1]), Key: bytesOf(columns[2]), Value: bytesOf(columns[3])}}
-	if n, is := columns[5].(int64); is {
+	r := row{id: columns[0].(int64), event: publish.Event{Topic: text(columns[1]), Key: bytesOf(columns[3]), Value: bytesOf(columns[4]), Time: time.UnixMilli(columns[7].(int64))}}
+	if id := text(columns[2]); id != "" {
+		r.event.TopicID, r.wrong = eventlog.ParseTopicID(id)
+	}
+	if n, is := columns[6].(int64); is {
 		number := int32(n)
 		r.event.Partition = &number
 		if int64(number) != n {
 			r.wrong = &eventlog.InvalidError{What: "partition", Value: fmt.Sprint(n), Why: "it is not a 32-bit number"}
 		}
 	}
-	r.event.Time = time.UnixMilli(columns[6].(int64))
-	if headers := bytesOf(columns[4]); headers != nil && r.wrong == nil {
+	if headers := bytesOf(columns[5]); headers != nil && r.wrong == nil {
 		r.event.Headers, r.wrong = headersOf(headers)
 	}
 	return r

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,10 +25,8 @@ type held struct {
 
 // finalCheck reads all that is left with a log of its own, and holds it against what was answered.
 func (w *world) finalCheck(ctx context.Context) error {
-	if w.postgres() {
-		if err := w.settleMarkers(ctx); err != nil {
-			return err
-		}
+	if err := w.settleMarkers(ctx); err != nil {
+		return err
 	}
 	w.drain(ctx)
 	if err := w.finishQueues(ctx); err != nil {
@@ -66,11 +65,19 @@ func (w *world) finalCheck(ctx context.Context) error {
 
 // settleMarkers finds out what became of transactions: their markers tell.
 func (w *world) settleMarkers(ctx context.Context) error {
-	rows, err := w.sql.Query(ctx, `SELECT value FROM markers`)
-	if err != nil {
-		return err
+	var values []string
+	var err error
+	switch {
+	case w.bucket != nil || !w.opt.does("publishers"):
+		return nil // there are no transactions
+	case w.postgres():
+		var rows pgx.Rows
+		if rows, err = w.sql.Query(ctx, `SELECT value FROM markers`); err == nil {
+			values, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+	default:
+		values, err = w.rowsMoved(ctx)
 	}
-	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
@@ -85,7 +92,7 @@ func (w *world) settleMarkers(ctx context.Context) error {
 		}
 	}
 	for _, r := range m.records {
-		inTx := len(r.session) > 3 && r.session[:3] == "sql" || len(r.session) > 5 && r.session[:5] == "go-tx"
+		inTx := strings.HasPrefix(r.session, "sql") || strings.HasPrefix(r.session, "go-tx") || strings.HasPrefix(r.session, "rows")
 		if inTx && !committed[r.value] && r.outcome == unknown {
 			r.outcome = refused
 			m.judgeEnd(r)

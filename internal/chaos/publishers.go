@@ -29,6 +29,8 @@ var publishers = []publisher{
 	{name: "go-once", most: 3, open: openGo("publish once")},
 	{name: "go-tx", stores: "postgres", most: 5, open: openGoTx},
 	{name: "sql", stores: "postgres", most: 6, open: openSQL},
+	{name: "rows", stores: "sqlite", most: 6, open: openRows},
+	{name: "rows", stores: "mysql", most: 6, open: openRows},
 }
 
 // publish publishes to topics chosen at random until ctx ends.

@@ -107,10 +107,10 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
-// Check returns the error with which Publish would refuse an event for good now, or nil. It publishes nothing.
-func (p *Publisher) Check(ctx context.Context, e *Event) error {
-	_, err := p.target(ctx, e)
-	return err
+// Check returns the topic of an event, or the error with which Publish would refuse the event for good now. It publishes nothing.
+func (p *Publisher) Check(ctx context.Context, e *Event) (eventlog.Topic, error) {
+	t, err := p.target(ctx, e)
+	return t.topic, err
 }
 
 // Within is the index of an event's batch among several, and the index of its record in that batch.

@@ -275,11 +275,11 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 	if d.name, err = url.PathUnescape(strings.TrimPrefix(kv.Key, defPrefix)); err != nil {
 		return fail(err)
 	}
-	if d.topicID, err = parseTopicID(stored.TopicID); err != nil {
+	if d.topicID, err = eventlog.ParseTopicID(stored.TopicID); err != nil {
 		return fail(err)
 	}
 	for _, text := range stored.Levels {
-		id, err := parseTopicID(text)
+		id, err := eventlog.ParseTopicID(text)
 		if err != nil {
 			return fail(err)
 		}
@@ -308,14 +308,6 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 	}
 	d.settings = d.settings.withDefaults() // for settings that did not exist when the queue was created
 	return d, nil
-}
-
-func parseTopicID(text string) (id eventlog.TopicID, err error) {
-	raw, err := hex.DecodeString(text)
-	if err != nil || len(raw) != len(id) {
-		return id, fmt.Errorf("%q is not the id of a topic", text)
-	}
-	return eventlog.TopicID(raw), nil
 }
 
 // Info describes a queue.

@@ -25,6 +25,6 @@ BEGIN
         SET why = LEFT(CONCAT('weir: ', why), 128); -- MESSAGE_TEXT has at most 128 characters
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = why;
     END IF;
-    INSERT INTO weir_inbox (topic, event_key, event_value, headers, partition_number, published_at)
-    VALUES (topic, event_key, event_value, headers, partition_number, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000));
+    INSERT INTO weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number, published_at)
+    VALUES (topic, JSON_UNQUOTE(JSON_EXTRACT(about, '$.id')), event_key, event_value, headers, partition_number, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000));
 END

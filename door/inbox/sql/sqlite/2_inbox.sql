@@ -2,6 +2,7 @@
 CREATE TABLE IF NOT EXISTS weir_inbox (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
     topic            TEXT NOT NULL,
+    topic_id         TEXT, -- the trigger weir_inbox_topic sets it
     event_key        BLOB,
     event_value      BLOB,    -- NULL: a tombstone, which needs a key
     headers          TEXT,    -- a JSON object; NULL: none

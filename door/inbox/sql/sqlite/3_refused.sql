@@ -2,6 +2,7 @@
 CREATE TABLE IF NOT EXISTS weir_inbox_refused (
     id               INTEGER PRIMARY KEY,
     topic            TEXT NOT NULL,
+    topic_id         TEXT, -- the trigger weir_inbox_topic sets it
     event_key        BLOB,
     event_value      BLOB,
     headers          TEXT,
