@@ -47,7 +47,7 @@ var layers = []layer{
 	{"store", []string{"eventlog", "internal", "store/storerow"}},                     // what stores with a row for each batch have in common
 	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
 	{"examples", []string{".", "weirotel"}},                                           // what anybody could write
-	{"internal/chaos", []string{".", "eventlog", "store", "door/inbox", "internal"}},  // what users have, and the log to see whether it is true
+	{"internal/chaos", []string{".", "eventlog", "store", "internal"}},                // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
 	{"internal/everystore", []string{"eventlog", "store", "internal"}}, // opens them for tests
 	{"internal", []string{"eventlog", "internal"}},

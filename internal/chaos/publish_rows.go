@@ -10,8 +10,6 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite"
-
-	"github.com/weir-log/weir/door/inbox"
 )
 
 // openRows publishes by rows of weir_inbox, on MariaDB and SQLite. Markers in the same transaction tell what was committed.
@@ -21,6 +19,10 @@ func openRows(w *world, _ string, random *rand.Rand) (send, error) {
 		return nil, err
 	}
 	w.atEnd(db.Close)
+	publish := "INSERT INTO weir_inbox (topic, event_value) VALUES (?, ?)"
+	if w.mariadb != nil {
+		publish = "CALL weir_publish(?, NULL, ?)"
+	}
 	return func(ctx context.Context, records []*record) (outcome, []place) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientPatience)
 		defer cancel()
@@ -34,15 +36,13 @@ func openRows(w *world, _ string, random *rand.Rand) (send, error) {
 			return refused, nil
 		}
 		defer tx.Rollback()
-		var args []any
 		for _, r := range records {
-			args = append(args, r.topic, nil, nil, []byte(r.value), nil, nil, time.Now().UnixMilli())
+			if _, err := tx.ExecContext(ctx, publish, r.topic, []byte(r.value)); err != nil {
+				return refused, nil
+			}
 			if _, err := tx.ExecContext(ctx, "INSERT INTO markers VALUES (?)", r.value); err != nil {
 				return refused, nil
 			}
-		}
-		if _, err := tx.ExecContext(ctx, inbox.Insert(len(records)), args...); err != nil {
-			return refused, nil
 		}
 		pause(ctx, hold)
 		if undone {
