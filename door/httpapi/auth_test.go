@@ -242,7 +242,7 @@ func TestEveryRouteAsks(t *testing.T) {
 	for _, rt := range api {
 		method, path, _ := strings.Cut(rt.pattern, " ")
 		path = strings.NewReplacer("{topic}", "orders.eu", "{partition}", "0", "{", "", "}", "").Replace(path)
-		if rt.access == public {
+		if rt.needs.access == public {
 			if rt.pattern != "GET /openapi.yaml" {
 				t.Errorf("%s is open to all", rt.pattern)
 			}
@@ -251,7 +251,7 @@ func TestEveryRouteAsks(t *testing.T) {
 		if w := door.ask(elsewhere, method, path, ""); w.Code != 401 {
 			t.Errorf("%s without a key: %d, want 401", rt.pattern, w.Code)
 		}
-		if w := door.ask(elsewhere, method, path, "", "Authorization", "Bearer "+others[rt.access]); w.Code != 403 {
+		if w := door.ask(elsewhere, method, path, "", "Authorization", "Bearer "+others[rt.needs.access]); w.Code != 403 {
 			t.Errorf("%s with a key for other things: %d, want 403", rt.pattern, w.Code)
 		}
 	}
