@@ -27,18 +27,23 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
+	"github.com/weir-log/weir/use/user"
 )
 
 // locked is a door that asks for keys, and its log lines.
 type locked struct {
 	http.Handler
+	server     *Server
 	keys       *apikey.Keys
+	users      *user.Users
+	acls       *acl.ACLs
 	categories *stream.Streams
 	said       *bytes.Buffer
 }
@@ -78,6 +83,7 @@ func lock(t *testing.T, cfg Config) *locked {
 			t.Errorf("the queues ended with %v", err)
 		}
 	})
+	cfg.Users, cfg.ACLs = user.New(store, cfg.Logger), acl.New(store, cfg.Logger)
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.Close)
@@ -85,7 +91,7 @@ func lock(t *testing.T, cfg Config) *locked {
 	var watching sync.WaitGroup
 	watching.Go(func() { s.streams.watch(watched) })
 	t.Cleanup(func() { unwatch(); watching.Wait() })
-	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), cfg.Keys, cfg.Categories, said}
+	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s, cfg.Keys, cfg.Users, cfg.ACLs, cfg.Categories, said}
 }
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {
