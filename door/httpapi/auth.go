@@ -50,9 +50,10 @@ func (s *Server) again(c *call, n need, topics ...string) error {
 	if err != nil {
 		return err
 	}
+	c.who = who
 	for _, t := range topics {
-		if !who.mayTopic(n, t) {
-			return who.forbidden(n, "topic", t)
+		if err := c.may(n, t); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -64,6 +65,7 @@ func (s *Server) stillQueue(c *call, n need, queue string) error {
 	if err != nil {
 		return err
 	}
+	c.who = who
 	return s.mayQueue(c.r.Context(), who, n, queue)
 }
 

@@ -184,10 +184,13 @@ func (s *Server) now(ctx context.Context, who *caller) (*caller, error) {
 	if who.user == "" {
 		return who, nil
 	}
+	rights, err := who.rights.Now(ctx, s.cfg.ACLs)
+	if err != nil || rights == who.rights {
+		return who, err
+	}
 	next := *who
-	var err error
-	next.rights, err = who.rights.Now(ctx, s.cfg.ACLs)
-	return &next, err
+	next.rights = rights
+	return &next, nil
 }
 
 // unauthorized refuses credentials. It is the same for all that is wrong with them. Trouble of the store, or of who signs tokens, is passed on.

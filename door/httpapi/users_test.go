@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -468,6 +469,33 @@ func TestUserThatIsDeletedOrLosesARightGetsNothingMore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What another process changes holds within 2 s: users and rules.
+func TestChangesOfAnotherProcessHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{})
+		elsewhere := &locked{users: user.New(door.store, slog.New(slog.DiscardHandler)), acls: acl.New(door.store, slog.New(slog.DiscardHandler))}
+		auth := door.user(t, "alice")
+		check := func(when string, want int) {
+			t.Helper()
+			if w := door.as(auth, "GET", ordersPage, ""); w.Code != want {
+				t.Errorf("%s: %d, want %d", when, w.Code, want)
+			}
+		}
+		check("without a rule", 403)
+		elsewhere.rule(t, "alice", "read topic orders.eu")
+		time.Sleep(2 * time.Second)
+		check("with a rule", 200)
+		elsewhere.rule(t, "alice", "deny read topic *")
+		time.Sleep(2 * time.Second)
+		check("with a rule that forbids it", 403)
+		if err := elsewhere.users.Change(t.Context(), []user.Change{{Name: "alice", Clear: true}})[0]; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		check("without the user", 401)
+	})
 }
 
 // A stream to which nothing comes ends within 10 s, as docs/security.md says.
