@@ -39,8 +39,8 @@ func (w *caller) String() string {
 }
 
 // need is what a request needs of its caller: of an API key an access, and of a user operations with Kafka's meaning. What the request is about is in its path, or in its
-// body: a topic, which may be a category of streams; a group; the groups of a projection; or a queue. A queue has no rules of its own: a user needs the operations on the topic with the
-// queue's messages, and those on the group with the queue's name.
+// body: topics, of which some are categories of streams; a group; the groups of a projection; or a queue. A queue has no rules of its own: a user needs the operations on the topic
+// with the queue's messages, and those on the group with the queue's name.
 type need struct {
 	access access
 	topic  []acl.Operation // on the topic: all of them; none: no user may
@@ -48,7 +48,7 @@ type need struct {
 	either bool            // one of topic is enough for the route; its handler knows which
 }
 
-// The needs. The route's path says which of the two columns counts; see needs in docs/http.md.
+// The needs, which docs/http.md lists by route. If the path has a topic or a category, the operations on the group do not matter.
 var (
 	toAll = need{} // for every client, whoever it is
 
@@ -62,6 +62,8 @@ var (
 	toMakeQueue    = need{access: mayAdmin, topic: ops(acl.Create), group: ops(acl.AlterConfigs)} // if the topic exists: READ and WRITE
 	toAlterConfigs = need{access: mayAdmin, topic: ops(acl.AlterConfigs), group: ops(acl.AlterConfigs)}
 	toDelete       = need{access: mayAdmin, topic: ops(acl.Delete), group: ops(acl.Delete)}
+	toDeleteGroup  = need{access: mayAdmin, group: ops(acl.Delete)}
+	toAlterGroup   = need{access: mayAdmin, group: ops(acl.AlterConfigs)}
 	toSchedule     = need{access: mayAdmin, topic: ops(acl.AlterConfigs, acl.Write), group: ops(acl.AlterConfigs)}
 	toRedrive      = need{access: mayAdmin, topic: ops(acl.Read, acl.Write), group: ops(acl.Read)}
 	toReset        = need{access: mayAdmin, topic: ops(acl.Read), group: ops(acl.Read)} // as Kafka's OffsetCommit

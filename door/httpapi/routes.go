@@ -32,7 +32,7 @@ var api = []route{
 
 	{"GET /v1/groups", toDescribe, (*Server).listGroups},
 	{"GET /v1/groups/{group}", toDescribe, (*Server).describeGroup},
-	{"DELETE /v1/groups/{group}", toDelete, (*Server).deleteGroup},
+	{"DELETE /v1/groups/{group}", toDeleteGroup, (*Server).deleteGroup},
 	{"GET /v1/groups/{group}/offsets", toDescribe, (*Server).groupOffsets},
 	{"PUT /v1/groups/{group}/offsets", toReset, (*Server).resetOffsets},
 
@@ -55,8 +55,8 @@ var api = []route{
 	{"GET /v1/queues/{queue}/messages?state&from&max", toRead, (*Server).peekMessages},
 	{"GET /v1/queues/{queue}/messages/{message}", toRead, (*Server).findMessage},
 
-	{"GET /v1/queues/{queue}/schedules", toDescribe, (*Server).listSchedules},
-	{"GET /v1/queues/{queue}/schedules/{schedule}", toDescribe, (*Server).describeSchedule},
+	{"GET /v1/queues/{queue}/schedules", toRead, (*Server).listSchedules},
+	{"GET /v1/queues/{queue}/schedules/{schedule}", toRead, (*Server).describeSchedule},
 	{"PUT /v1/queues/{queue}/schedules/{schedule}", toSchedule, (*Server).setSchedule},
 	{"DELETE /v1/queues/{queue}/schedules/{schedule}", toSchedule, (*Server).deleteSchedule},
 
@@ -91,10 +91,10 @@ var api = []route{
 
 	{"GET /v1/projections", toDescribe, (*Server).listProjections},
 	{"GET /v1/projections/{projection}", toDescribe, (*Server).describeProjection},
-	{"DELETE /v1/projections/{projection}", toDelete, (*Server).deleteProjection},
-	{"POST /v1/projections/{projection}/rebuild", toAlterConfigs, (*Server).rebuildProjection},
-	{"POST /v1/projections/{projection}/pause", toAlterConfigs, (*Server).pauseProjection},
-	{"POST /v1/projections/{projection}/resume", toAlterConfigs, (*Server).resumeProjection},
+	{"DELETE /v1/projections/{projection}", toDeleteGroup, (*Server).deleteProjection},
+	{"POST /v1/projections/{projection}/rebuild", toAlterGroup, (*Server).rebuildProjection},
+	{"POST /v1/projections/{projection}/pause", toAlterGroup, (*Server).pauseProjection},
+	{"POST /v1/projections/{projection}/resume", toAlterGroup, (*Server).resumeProjection},
 }
 
 // routes returns the handler of all routes.
