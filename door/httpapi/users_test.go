@@ -245,6 +245,11 @@ func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 			t.Fatalf("%s: %d %s", made, w.Code, w.Body)
 		}
 	}
+	for name, categories := range map[string][]string{"totals": {"order"}, "everything": nil} {
+		if _, err := door.categories.EnsureProjection(t.Context(), name, 1, categories); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i, c := range []struct {
 		rules     []string
 		path      string
@@ -265,6 +270,10 @@ func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 		{[]string{"describe topic *", "describe group bills"}, "/v1/queues", []string{"bills"}, []string{`"mail"`}},
 		{[]string{"describe topic mail", "describe group *"}, "/v1/queues", []string{`"mail"`}, []string{"bills"}},
 		{[]string{"read topic order"}, "/v1/streams", []string{"order"}, nil},
+		{[]string{"describe group projection.totals.…"}, "/v1/projections", []string{"totals"}, []string{"everything"}},
+		{[]string{"describe group projection.…"}, "/v1/projections/totals", []string{`"categories":[]`}, []string{"order"}},
+		{[]string{"describe group projection.…", "describe topic order"}, "/v1/projections/totals", []string{`"categories":["order"]`}, nil},
+		{[]string{"describe group projection.…"}, "/v1/projections/everything", nil, []string{"categories"}},
 	} {
 		name := fmt.Sprint("user", i)
 		auth := door.user(t, name)
