@@ -26,8 +26,8 @@ type commands struct {
 	Stream      streamCmd        `cmd:"" help:"Append to, read and manage event-sourced streams."`
 	Projection  projectionCmd    `cmd:"" help:"Manage projections of event-sourced streams."`
 	Key         keyCmd           `cmd:"" help:"Create, list and revoke the API keys of HTTP clients."`
-	User        userCmd          `cmd:"" help:"Add, list and delete the users of Kafka clients, who log in with SCRAM."`
-	ACL         aclCmd           `cmd:"" name:"acl" help:"Add, list and remove the rules that say what users may do over Kafka."`
+	User        userCmd          `cmd:"" help:"Add, list and delete users, who log in over Kafka with SCRAM, and over HTTP with their password."`
+	ACL         aclCmd           `cmd:"" name:"acl" help:"Add, list and remove the rules that say what users may do, over Kafka and HTTP."`
 	Quota       quotaCmd         `cmd:"" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Copy        copyCmd          `cmd:"" help:"Copy a store to another one, of any kind, and switch to it."`

@@ -78,12 +78,6 @@ func (c *serveCmd) kafkaAddresses() ([]kafkaAddress, error) {
 		}
 		all = append(all, a)
 	}
-	if c.TLSClientCA != "" && !slices.ContainsFunc(all, func(a kafkaAddress) bool { return a.protocol == protocolSSL }) {
-		return nil, usage(errors.New("--tls-client-ca is for Kafka clients that use TLS, but no --kafka address has the protocol ssl"), "write --kafka ssl://HOST:PORT")
-	}
-	if c.TLSClientCA == "" && len(c.TLSPrincipalRule) > 0 {
-		return nil, usage(errors.New("--tls-principal-rule is about client certificates, and --tls-client-ca is not given"), "give --tls-client-ca the certificate that signs your clients' certificates")
-	}
 	return all, advertise(all, c.Advertise)
 }
 
@@ -208,7 +202,7 @@ func (c *serveCmd) warnOfNoRights(ctx context.Context, acls *acl.ACLs, logger *s
 	}
 	rules, err := acls.List(ctx, acl.Filter{Kind: acl.Any, Pattern: acl.AnyPattern, Operation: acl.Any, Effect: acl.Allow})
 	if err == nil && len(rules) == 0 {
-		logger.Warn("Kafka clients that show a certificate may do nothing, because no ACL allows it and there are no super users", "do", "weir acl add --principal User:CN=… --allow …; docs/security.md, Certificates")
+		logger.Warn("clients that show a certificate may do nothing, because no ACL allows it and there are no super users", "do", "weir acl add --principal User:CN=… --allow …; docs/security.md, Certificates")
 	}
 }
 

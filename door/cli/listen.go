@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/user"
 )
 
 // resolveTimeout bounds how long start-up waits for a name server.
@@ -43,19 +44,23 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) ([]k
 	return addresses, nil
 }
 
-// checkKeys reports whether HTTP clients need API keys. It refuses an address that other machines can reach if clients would need
-// none.
-func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slog.Logger) (locked bool, err error) {
+// checkHTTP reports whether HTTP clients must show who they are: with API keys, as users, or because the server takes tokens or certificates. It refuses an address that other machines can
+// reach if clients need not.
+func (c *serveCmd) checkHTTP(ctx context.Context, keys *apikey.Keys, users *user.Users, logger *slog.Logger) (locked bool, err error) {
 	host, _, _ := net.SplitHostPort(c.HTTP) // checkAddresses has checked it
 	locked, err = keys.Any(ctx)
+	if err == nil && !locked {
+		locked, err = users.Any(ctx)
+	}
+	locked = locked || c.OAuthJWKS != "" || c.TLSClientCA != ""
 	switch {
 	case err != nil:
 		return false, c.explain(ctx, err, "")
 	case locked && c.TLSCert == "" && !loopback(host):
-		logger.Warn("API keys are sent over the network without encryption", "http", c.HTTP, "do", "give --tls-cert and --tls-key, or put a proxy with TLS in front of weir")
+		logger.Warn("API keys, passwords and tokens are sent over the network without encryption", "http", c.HTTP, "do", "give --tls-cert and --tls-key, or put a proxy with TLS in front of weir")
 	case !locked && !c.Insecure && !loopback(host):
-		return false, unsafe(fmt.Errorf("--http %s can be reached from other machines, and the store has no API keys: anybody could read and write everything", c.HTTP),
-			"listen on 127.0.0.1; or create a key (`weir key create --help`); or add --insecure if a firewall lets in only clients that you trust")
+		return false, unsafe(fmt.Errorf("--http %s can be reached from other machines, and the store has no API keys and no users: anybody could read and write everything", c.HTTP),
+			"listen on 127.0.0.1; or create a key (`weir key create --help`) or a user (`weir user add --help`); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	return locked, nil
 }
@@ -63,11 +68,16 @@ func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slo
 // encryption is how to serve over TLS. Its fields are nil if no flag asks for it.
 type encryption struct {
 	server    *tls.Config // the server shows a certificate
-	certified *tls.Config // and so do Kafka clients, if --tls-client-ca is given
+	certified *tls.Config // and so must Kafka clients, if --tls-client-ca is given
+	http      *tls.Config // and so may HTTP clients
 }
 
 func (c *serveCmd) encryption(logger *slog.Logger) (encryption, error) {
 	switch {
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		return encryption{}, usage(errors.New("--tls-client-ca is for clients that use TLS, and --tls-cert is not given"), "add --tls-cert FILE --tls-key FILE")
+	case c.TLSClientCA == "" && len(c.TLSPrincipalRule) > 0:
+		return encryption{}, usage(errors.New("--tls-principal-rule is about client certificates, and --tls-client-ca is not given"), "give --tls-client-ca the certificate that signs your clients' certificates")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return encryption{}, usage(errors.New("--tls-cert and --tls-key must be given together"), "give both, or neither")
 	case c.TLSCert == "":
@@ -80,13 +90,13 @@ func (c *serveCmd) encryption(logger *slog.Logger) (encryption, error) {
 	case err != nil:
 		return encryption{}, config(err, "")
 	case c.TLSClientCA == "":
-		return encryption{shown.TLS(), shown.TLS()}, nil
+		return encryption{shown.TLS(), shown.TLS(), shown.TLS()}, nil
 	}
 	signers, err := certificate.LoadAuthorities(c.TLSClientCA, logger)
 	if err != nil {
 		return encryption{}, config(err, "give --tls-client-ca the certificate that signs your clients' certificates")
 	}
-	return encryption{shown.TLS(), shown.MutualTLS(signers)}, nil
+	return encryption{shown.TLS(), shown.MutualTLS(signers), shown.OptionalTLS(signers)}, nil
 }
 
 func splitAddress(flag, address string) (host, port string, err error) {

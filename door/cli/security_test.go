@@ -169,7 +169,7 @@ func TestCertificatesNeedRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const warned = "Kafka clients that show a certificate may do nothing"
+	const warned = "clients that show a certificate may do nothing"
 	args := []string{"--store", s.url, "--kafka", "ssl://127.0.0.1:0", "--tls-cert", s.certFile, "--tls-key", s.keyFile, "--tls-client-ca", s.caFile}
 	produces := func(server *server) error {
 		t.Helper()

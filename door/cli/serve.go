@@ -55,15 +55,15 @@ type serveCmd struct {
 	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys, as users or with OAuth tokens; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
 	HTTP                 string   `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise            []string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first. With several --kafka addresses, NAME is that of one of them; its default is the protocol." placeholder:"[NAME=]HOST:PORT"`
-	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys. And allow an --oauth-jwks at an http URL of another machine."`
+	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys or users, or --oauth-jwks or --tls-client-ca is given. And allow an --oauth-jwks at an http URL of another machine."`
 	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
-	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. It makes them users, such as User:CN=billing,O=Example. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed, and HTTP clients may. It makes them users, such as User:CN=billing,O=Example. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
 	TLSPrincipalRule     []string `help:"How the name of a user is made of its certificate's subject (ssl.principal.mapping.rules): DEFAULT, which is the subject, or RULE:PATTERN/REPLACEMENT/, with L or U at the end for small or capital letters. May be given again: the first that matches counts." name:"tls-principal-rule" placeholder:"RULE" sep:"none"`
 	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
 	Rack                 string   `help:"Where this broker is (broker.rack). Consumers with this client.rack read from it." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
-	SuperUsers           []string `help:"A user that may do everything over Kafka (super.users), however it logs in: User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
+	SuperUsers           []string `help:"A user that may do everything (super.users), over Kafka and HTTP, however it shows who it is: User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
 	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
@@ -113,7 +113,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	if err != nil {
 		return err
 	}
-	tokens, err := c.verifier(addresses, c.Insecure, logger)
+	tokens, err := c.verifier(c.Insecure, logger)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	opened = cached
 	c.warnOfLoss(ctx, logger)
 	keys, users := apikey.New(opened, logger), user.New(opened, logger)
-	locked, err := c.checkKeys(ctx, keys, logger)
+	locked, err := c.checkHTTP(ctx, keys, users, logger)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.server, kafka: kafkaListeners, http: httpListener,
+		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.http, kafka: kafkaListeners, http: httpListener,
 		addresses: advertised(addresses, kafkaListeners),
 	})
 	if err != nil {
@@ -200,7 +200,7 @@ type wiring struct {
 	tracer eventlog.Tracer
 	keys   *apikey.Keys
 	users  *user.Users
-	tokens *token.Verifier // nil: nobody logs in with tokens
+	tokens *token.Verifier // nil: tokens are not taken
 	names  *certificate.Names
 	tls    *tls.Config // of HTTP
 	kafka  []kafka.Listener
@@ -243,12 +243,18 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	metric.WatchCategories(registry, categoriesSeen(categories))
 	projections := projection.New(log, categories, groups, positions, w.logger)
 	metric.WatchProjections(registry, projectionsSeen(projections))
+	acls := acl.New(opened, w.logger)
+	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListeners: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projections, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projections, Partitions: c.Partitions,
+			Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
+	}
+	if p.tokens = w.tokens; p.tokens != nil {
+		metric.WatchOAuthKeys(registry, p.tokens.Fetched)
 	}
 	if len(w.kafka) > 0 {
 		if store.Shared(c.Store) && !store.Alone(c.Store) {
@@ -258,11 +264,6 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			}
 			p.brokers = broker.New(log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
 		}
-		if p.tokens = w.tokens; p.tokens != nil {
-			metric.WatchOAuthKeys(registry, p.tokens.Fetched)
-		}
-		acls := acl.New(opened, w.logger)
-		c.warnOfNoRights(ctx, acls, w.logger)
 		p.kafka = kafka.New(log, groups, kafka.Config{
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
@@ -312,7 +313,7 @@ type parts struct {
 	queues     *queue.Queues
 	categories *stream.Streams
 	kafka      *kafka.Server   // nil: no Kafka clients
-	tokens     *token.Verifier // nil: nobody logs in with tokens
+	tokens     *token.Verifier // nil: tokens are not taken
 	http       *httpapi.Server
 	mover      mover            // of what SQL sessions published; nil if the store has none
 	brokers    *broker.Registry // nil if no other process can serve Kafka clients on the store
@@ -405,7 +406,7 @@ func (c *serveCmd) logger(t *terminal) *slog.Logger {
 type where struct {
 	kafka  []kafkaDoor // none: no Kafka clients
 	http   string      // its address
-	locked bool        // HTTP asks for API keys
+	locked bool        // HTTP clients must show who they are
 }
 
 // withoutKey returns who may use each door without a key.
@@ -445,9 +446,9 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 	if len(at.kafka) == 0 {
 		doors.WriteString("  Kafka  off  for nobody\n")
 	}
-	httpFor, header := "for "+httpOpen+", until there is an API key", ""
+	httpFor, header := "for "+httpOpen+", until there is an API key or a user", ""
 	if at.locked {
-		httpFor, header = "with an API key", ` -H "Authorization: Bearer $KEY"`
+		httpFor, header = "with an API key or as a user", ` -H "Authorization: Bearer $KEY"`
 	}
 	url, overKafka := scheme+"://"+at.http, ""
 	if i := slices.IndexFunc(at.kafka, func(d kafkaDoor) bool { return d.protocol == protocolPlaintext }); i >= 0 {

@@ -99,7 +99,7 @@ func passwordLine(in io.Reader, most int) (string, error) {
 type userAddCmd struct {
 	userStore
 	newPassword
-	Name string `arg:"" help:"The user's name. Over Kafka it is the principal User:NAME."`
+	Name string `arg:"" help:"The user's name. In ACLs it is the principal User:NAME."`
 }
 
 func (userAddCmd) Help() string {

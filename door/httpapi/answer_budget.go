@@ -59,7 +59,7 @@ func (c *call) claimAnswer(ctx context.Context, want, least int64) (*budget.Clai
 
 // overloaded is the error when there is no memory for an answer.
 func (s *Server) overloaded() error {
-	return kindOverloaded.past(s.cfg.limits.FetchBytes, "answers that clients have not read yet take %d bytes of memory, the limit, or those of this API key a quarter of it, the limit for one key. Nothing was read; try again", s.cfg.limits.FetchBytes)
+	return kindOverloaded.past(s.cfg.limits.FetchBytes, "answers that clients have not read yet take %d bytes of memory, the limit, or those of this client a quarter of it, the limit for one client. Nothing was read; try again", s.cfg.limits.FetchBytes)
 }
 
 // fetchError translates an error of Log.Fetch for clients.

@@ -42,7 +42,7 @@ func (s *Server) appendAll(c *call) error {
 		return kindInvalidRequest.because("the body has no streams")
 	}
 	for _, p := range parts {
-		if err := c.may(mayWrite, p.category); err != nil {
+		if err := c.may(toWrite, p.category); err != nil {
 			return err
 		}
 	}

@@ -26,19 +26,26 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/certificate"
+	"github.com/weir-log/weir/internal/certtest"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
+	"github.com/weir-log/weir/use/user"
 )
 
 // locked is a door that asks for keys, and its log lines.
 type locked struct {
 	http.Handler
+	server     *Server
+	store      eventlog.Store
 	keys       *apikey.Keys
+	users      *user.Users
+	acls       *acl.ACLs
 	categories *stream.Streams
 	said       *bytes.Buffer
 }
@@ -78,6 +85,7 @@ func lock(t *testing.T, cfg Config) *locked {
 			t.Errorf("the queues ended with %v", err)
 		}
 	})
+	cfg.Users, cfg.ACLs = user.New(store, cfg.Logger), acl.New(store, cfg.Logger)
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.Close)
@@ -85,7 +93,7 @@ func lock(t *testing.T, cfg Config) *locked {
 	var watching sync.WaitGroup
 	watching.Go(func() { s.streams.watch(watched) })
 	t.Cleanup(func() { unwatch(); watching.Wait() })
-	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), cfg.Keys, cfg.Categories, said}
+	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s, store, cfg.Keys, cfg.Users, cfg.ACLs, cfg.Categories, said}
 }
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {
@@ -242,7 +250,7 @@ func TestEveryRouteAsks(t *testing.T) {
 	for _, rt := range api {
 		method, path, _ := strings.Cut(rt.pattern, " ")
 		path = strings.NewReplacer("{topic}", "orders.eu", "{partition}", "0", "{", "", "}", "").Replace(path)
-		if rt.access == public {
+		if rt.needs.access == public {
 			if rt.pattern != "GET /openapi.yaml" {
 				t.Errorf("%s is open to all", rt.pattern)
 			}
@@ -251,7 +259,7 @@ func TestEveryRouteAsks(t *testing.T) {
 		if w := door.ask(elsewhere, method, path, ""); w.Code != 401 {
 			t.Errorf("%s without a key: %d, want 401", rt.pattern, w.Code)
 		}
-		if w := door.ask(elsewhere, method, path, "", "Authorization", "Bearer "+others[rt.access]); w.Code != 403 {
+		if w := door.ask(elsewhere, method, path, "", "Authorization", "Bearer "+others[rt.needs.access]); w.Code != 403 {
 			t.Errorf("%s with a key for other things: %d, want 403", rt.pattern, w.Code)
 		}
 	}
@@ -567,6 +575,57 @@ func TestTLSIsModern(t *testing.T) {
 	if err == nil {
 		old.Close()
 		t.Error("TLS 1.1 is spoken")
+	}
+}
+
+// TLS that takes clients' certificates, and needs none, speaks HTTP/2, too. A client with a certificate is known by it.
+func TestTLSTakesClientsCertificates(t *testing.T) {
+	signer, other, dir := certtest.New(t), certtest.New(t), t.TempDir()
+	cert, key := signer.Issue(t, "weir", time.Hour)
+	files := map[string][]byte{"cert.pem": cert, "key.pem": key, "ca.pem": signer.PEM()}
+	for name, text := range files {
+		certtest.Write(t, filepath.Join(dir, name), text)
+	}
+	shown, err := certificate.Load(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signers, err := certificate.LoadAuthorities(filepath.Join(dir, "ca.pem"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memory.New()
+	address := listen(t, Config{TLS: shown.OptionalTLS(signers), Keys: apikey.New(store, slog.New(slog.DiscardHandler)), SuperUsers: []string{"User:CN=ops,O=tests"}})
+	get := func(by *certtest.Authority, name string) (*http.Response, error) {
+		t.Helper()
+		trust := &tls.Config{RootCAs: signer.Pool()}
+		if by != nil {
+			cert, key := by.Issue(t, name, time.Hour)
+			pair, err := tls.X509KeyPair(cert, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			trust.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // whoever the server asks for
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust, ForceAttemptHTTP2: true}}
+		defer client.CloseIdleConnections()
+		response, err := client.Get("https://" + address + "/v1/topics")
+		if err == nil {
+			response.Body.Close()
+		}
+		return response, err
+	}
+	for name, want := range map[string]int{"": 401, "ops": 200} {
+		by := signer
+		if name == "" {
+			by = nil
+		}
+		if response, err := get(by, name); err != nil || response.StatusCode != want || response.ProtoMajor != 2 {
+			t.Errorf("the certificate of %q: %+v, %v; want %d over HTTP/2", name, response, err, want)
+		}
+	}
+	if response, err := get(other, "ops"); err == nil {
+		t.Errorf("a certificate that somebody else signed: %s", response.Status)
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *call) shrinkBody(n int64) {
 // claimMemory waits for n bytes of Server.bodies, which the call holds until its end.
 func (c *call) claimMemory(n int64) (waited time.Duration, err error) {
 	if share := c.s.keyBodies.most; !c.s.keyBodies.take(c.who, n, c.memory.Held()) {
-		return 0, kindTooManyCalls.past(share, "request bodies of the key %s already take %d bytes of memory, the limit for one key. Nothing happened; try again when some of its requests are answered", c.who, share)
+		return 0, kindTooManyCalls.past(share, "request bodies of the %s already take %d bytes of memory, the limit for one client. Nothing happened; try again when some of its requests are answered", c.who, share)
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), storeTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ func (c *call) build(ctx context.Context) error {
 		return nil
 	}
 	if c.s.builders.acquire(ctx, c.who.ID()) != nil {
-		return kindOverloaded.past(buildersMax, "weir is already building %d lists, the limit, or a quarter of them for this API key, the limit for one key; try again", buildersMax)
+		return kindOverloaded.past(buildersMax, "weir is already building %d lists, the limit, or a quarter of them for this client, the limit for one client; try again", buildersMax)
 	}
 	c.building = true
 	return nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/budget"
-	"github.com/weir-log/weir/use/apikey"
 )
 
 // call is one request and its answer.
@@ -17,12 +16,12 @@ type call struct {
 	r        *http.Request
 	route    string
 	id       string
-	query    url.Values      // the route's parameters, each at most once, except repeatable
-	who      apikey.Identity // set by allow
-	status   int             // of the answer; 0: none yet
-	memory   *budget.Claim   // on Server.bodies; nil: none
-	until    time.Time       // deadline for the store
-	building bool            // it counts against buildersMax
+	query    url.Values    // the route's parameters, each at most once, except repeatable
+	who      *caller       // set by allow; never nil
+	status   int           // of the answer; 0: none yet
+	memory   *budget.Claim // on Server.bodies; nil: none
+	until    time.Time     // deadline for the store
+	building bool          // it counts against buildersMax
 }
 
 // WriteHeader remembers the answer's status.

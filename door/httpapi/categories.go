@@ -67,9 +67,9 @@ func (s *Server) viewOfCategory(ctx context.Context, category *stream.Category) 
 	return v, err
 }
 
-// listCategories lists the names of the categories that the key has access to.
+// listCategories lists the names of the categories that the caller may see.
 func (s *Server) listCategories(c *call) error {
-	return answerList(c, "categories", s.cfg.Categories.Categories, func(name string) bool { return c.may(mayRead, name) == nil }, asItIs)
+	return answerList(c, "categories", s.cfg.Categories.Categories, func(name string) bool { return c.who.mayTopic(toDescribe, name) }, asItIs)
 }
 
 // describeCategory describes a category and lists streams of it.
@@ -112,7 +112,7 @@ func (s *Server) createCategory(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.may(mayAdmin, spec.Name); err != nil {
+	if err := c.may(toCreate, spec.Name); err != nil {
 		return err
 	}
 	ctx, cancel := c.withTimeout()

@@ -48,7 +48,7 @@ func (s *Server) claimMessages(c *call) error {
 	var memory *budget.Claim
 	defer func() { memory.Release() }()
 	asked.claim.Room = func(ctx context.Context) (int64, func(), error) {
-		if err := s.stillQueue(c, mayRead, c.r.PathValue("queue")); err != nil { // the request may have waited for long
+		if err := s.stillQueue(c, toRead, c.r.PathValue("queue")); err != nil { // the request may have waited for long
 			return 0, func() {}, err
 		}
 		claim, err := c.claimAnswer(ctx, 2*fetchBytes, 2*claimStep)

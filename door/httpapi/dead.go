@@ -34,7 +34,7 @@ func (s *Server) findMessage(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if s.searches.acquire(ctx, c.who.ID()) != nil {
-		return kindOverloaded.past(searchesMax, "weir is already looking for %d messages, the limit, or a quarter of them for this API key, the limit for one key; try again", searchesMax)
+		return kindOverloaded.past(searchesMax, "weir is already looking for %d messages, the limit, or a quarter of them for this client, the limit for one client; try again", searchesMax)
 	}
 	defer s.searches.release(c.who.ID())
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
@@ -122,7 +122,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 func (c *call) claimPage(ctx context.Context, size int64) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {
-		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages or of events with tags, the limit, or a quarter of them for this API key, the limit for one key; try again", pagesMax)
+		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages or of events with tags, the limit, or a quarter of them for this client, the limit for one client; try again", pagesMax)
 	}
 	if claim, err = c.claimAnswer(ctx, size, size); err != nil {
 		pages.release(id)

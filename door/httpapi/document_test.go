@@ -351,6 +351,18 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 	}
 }
 
+// docs/http.md says for each path what a key and a user need, as the code asks for it.
+func TestDocumentSaysWhatEveryPathNeeds(t *testing.T) {
+	page, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile("(?m)^\\| `(GET|POST|PUT|PATCH|DELETE) /v1/.+ \\|$").FindAllString(string(page), -1)
+	if rows := httpapi.Needs(); !slices.Equal(told, rows) {
+		t.Errorf("docs/http.md has\n%s\nthe code asks for\n%s", strings.Join(told, "\n"), strings.Join(rows, "\n"))
+	}
+}
+
 // What the document allows the server takes, and the other way round.
 func TestDocumentAllowsWhatTheServerTakes(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")

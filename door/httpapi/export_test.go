@@ -1,6 +1,13 @@
 package httpapi
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weir-log/weir/use/acl"
+)
 
 // Routes are the patterns of the API, with the parameters of each.
 func Routes() (patterns []string) {
@@ -79,4 +86,30 @@ type Limits = limits
 func (c Config) With(l Limits) Config {
 	c.limits = l
 	return c
+}
+
+// Needs is the table of docs/http.md: for each route the access of a key, and the operations of a user on the topic and on the group.
+func Needs() (rows []string) {
+	list := func(all []acl.Operation, between string) string {
+		var words []string
+		for _, op := range all {
+			words = append(words, op.String())
+		}
+		return cmp.Or(strings.Join(words, between), "–")
+	}
+	for _, rt := range api {
+		if rt.needs.access == public {
+			continue
+		}
+		path, _, _ := strings.Cut(rt.pattern, "?")
+		between, group := ", ", "–"
+		if rt.needs.either {
+			between = " or "
+		}
+		if strings.Contains(path, "/groups") || strings.Contains(path, "/queues") || strings.Contains(path, "/projections") {
+			group = list(rt.needs.group, ", ")
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", path, rt.needs.access, list(rt.needs.topic, between), group))
+	}
+	return rows
 }

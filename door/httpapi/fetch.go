@@ -10,7 +10,6 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/budget"
-	"github.com/weir-log/weir/use/apikey"
 )
 
 const (
@@ -44,7 +43,7 @@ func (p *page) passTrimmed() {
 // fetch returns a page for each span, with no more events than most in all. If there are none it waits, until polls ends at the latest.
 // If not all spans fit, turn decides which comes first. epoch is as in eventlog.Want; after an error it may be raised although nothing
 // was returned. The claim is the pages' memory: release it when they were sent.
-func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []eventlog.Span, turn, most int, wait time.Duration, epoch *int32) (pages []page, claim *budget.Claim, err error) {
+func (s *Server) fetch(ctx, polls context.Context, who *caller, spans []eventlog.Span, turn, most int, wait time.Duration, epoch *int32) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])
 	size := max(min(fetchBytes, int(s.answers.Share()/2)), 1) // the other half is for the decoded records

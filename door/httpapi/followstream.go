@@ -198,7 +198,7 @@ func (f *followed) wait(ctx context.Context) bool {
 			stop()
 			f.page.begin(nil)
 			f.comment()
-			if f.flush() != nil || !f.s.still(f.c, mayRead, f.category.Name()) {
+			if f.flush() != nil || !f.s.still(f.c, toRead, f.category.Name()) {
 				return false
 			}
 		}
@@ -211,7 +211,7 @@ func (f *followed) round(ctx context.Context) (more bool, err error) {
 	page, claim, err := f.read(readCtx, streamPageMax)
 	cancel()
 	defer claim.Release()
-	if !f.s.still(f.c, mayRead, f.category.Name()) { // the key may have been revoked while this waited
+	if !f.s.still(f.c, toRead, f.category.Name()) { // the key may have been revoked while this waited
 		return false, context.Canceled
 	}
 	if err != nil {

@@ -48,10 +48,10 @@ type (
 // listGroups lists the groups that the caller may read.
 func (s *Server) listGroups(c *call) error {
 	read := func(ctx context.Context) ([]group.Listed, error) {
-		return s.cfg.Groups.Select(ctx, group.Filter{Prefixes: c.who.GroupPrefixes()})
+		return s.cfg.Groups.Select(ctx, group.Filter{Prefixes: c.who.groupPrefixes()})
 	}
 	view := func(g group.Listed) groupView { return groupView{g.Group, string(g.State), g.ProtocolType} }
-	return answerList(c, "groups", read, func(g group.Listed) bool { return c.who.MayGroup(mayRead, g.Group) }, view)
+	return answerList(c, "groups", read, func(g group.Listed) bool { return c.who.seesGroup(g.Group) }, view)
 }
 
 // describeGroup returns a group's members, and the partitions of each in topics that the caller may read.
@@ -70,7 +70,7 @@ func (s *Server) describeGroup(c *call) error {
 		v := memberView{ID: m.ID, Client: m.ClientID, Host: m.ClientHost, Partitions: map[string][]int32{}}
 		if g.ProtocolType == "consumer" {
 			v.Partitions = m.Partitions()
-			maps.DeleteFunc(v.Partitions, func(topic string, _ []int32) bool { return c.may(mayRead, topic) != nil })
+			maps.DeleteFunc(v.Partitions, func(topic string, _ []int32) bool { return !c.who.mayTopic(toDescribe, topic) })
 		}
 		view.Members = append(view.Members, v)
 	}
@@ -116,7 +116,7 @@ func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found 
 	}
 	view := offsetsView{Offsets: []offsetView{}}
 	for _, lag := range lags {
-		if c.may(mayRead, lag.Name) != nil {
+		if !c.who.mayTopic(toDescribe, lag.Name) {
 			continue
 		}
 		view.Offsets = append(view.Offsets, offsetView{
@@ -146,7 +146,7 @@ func (s *Server) resetOffsets(c *call) error {
 	commit := group.Commit{Group: name, Generation: -1}
 	given := make(map[group.TopicPartition]bool)
 	for _, a := range asked {
-		if err := c.may(mayAdmin, a.topic); err != nil {
+		if err := c.may(toReset, a.topic); err != nil {
 			return err
 		}
 		t, err := s.cfg.Log.Topic(ctx, a.topic)

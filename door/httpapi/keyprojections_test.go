@@ -27,7 +27,7 @@ func TestProjectionsAreForKeysOfTheirGroups(t *testing.T) {
 	}
 	for _, rt := range api {
 		pattern, _, _ := strings.Cut(rt.pattern, "?")
-		if strings.Contains(pattern, "{projection}") && !slices.ContainsFunc(steps, func(s step) bool { return s.pattern == pattern && s.admin == (rt.access == mayAdmin) }) {
+		if strings.Contains(pattern, "{projection}") && !slices.ContainsFunc(steps, func(s step) bool { return s.pattern == pattern && s.admin == (rt.needs.access == mayAdmin) }) {
 			t.Errorf("%s is not tried, or for another access", rt.pattern)
 		}
 	}

@@ -47,7 +47,7 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 	}
 	for _, rt := range api {
 		pattern, _, _ := strings.Cut(rt.pattern, "?")
-		if strings.Contains(pattern, "{category}") && !slices.ContainsFunc(steps, func(s step) bool { return s.pattern == pattern && s.access == rt.access }) {
+		if strings.Contains(pattern, "{category}") && !slices.ContainsFunc(steps, func(s step) bool { return s.pattern == pattern && s.access == rt.needs.access }) {
 			t.Errorf("%s is not tried, or for another access", rt.pattern)
 		}
 	}

@@ -1,24 +1,26 @@
 package httpapi
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/weir-log/weir/use/apikey"
-)
+// holder is who holds something that is bounded: a caller, or a network.
+type holder interface {
+	ID() string     // "": everybody, who has no limit of its own
+	String() string // for people
+}
 
-// limiter bounds the number of things of one kind that clients hold, such as waiting requests, in all and per key.
+// limiter bounds the number of things of one kind that clients hold, such as waiting requests, in all and per client.
 type limiter struct {
 	most, mostKey int
 	what          string // "claims waiting"
 	instead       string // what a client can do
-	tooMany       kind   // for one key
+	tooMany       kind   // for one client
 
 	mu    sync.Mutex // guards the rest
 	all   int
-	ofKey map[string]int // by the key's id
+	ofKey map[string]int // by the holder's id
 }
 
-// quarter is the limit for one key: a quarter of most.
+// quarter is the limit for one client: a quarter of most.
 func quarter(most int) int { return max(1, most/4) }
 
 func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter {
@@ -26,12 +28,12 @@ func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter 
 }
 
 // begin counts one more, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
-func (l *limiter) begin(who apikey.Identity) error {
+func (l *limiter) begin(who holder) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch n := l.ofKey[who.ID()]; {
 	case who.ID() != "" && n >= l.mostKey:
-		return l.tooMany.past(int64(l.mostKey), "the key %s already has %d %s in this process; one key may have %d of the %d; %s", who, n, l.what, l.mostKey, l.most, l.instead)
+		return l.tooMany.past(int64(l.mostKey), "the %s already has %d %s in this process; one client may have %d of the %d; %s", who, n, l.what, l.mostKey, l.most, l.instead)
 	case l.all >= l.most:
 		return kindOverloaded.past(int64(l.most), "there are already %d %s, the limit; try again later", l.most, l.what)
 	}
@@ -40,15 +42,15 @@ func (l *limiter) begin(who apikey.Identity) error {
 	return nil
 }
 
-func (l *limiter) end(who apikey.Identity) {
+func (l *limiter) end(who holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all--
 	l.uncount(who)
 }
 
-// move counts one thing for the key to, and no longer for the key from. It returns false if to is at its limit.
-func (l *limiter) move(from, to apikey.Identity) bool {
+// move counts one thing for the client to, and no longer for the client from. It returns false if to is at its limit.
+func (l *limiter) move(from, to holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if to.ID() != "" && l.ofKey[to.ID()] >= l.mostKey {
@@ -59,13 +61,13 @@ func (l *limiter) move(from, to apikey.Identity) bool {
 	return true
 }
 
-func (l *limiter) uncount(who apikey.Identity) {
+func (l *limiter) uncount(who holder) {
 	if l.ofKey[who.ID()]--; l.ofKey[who.ID()] == 0 {
 		delete(l.ofKey, who.ID())
 	}
 }
 
-// keyShares bounds how many bytes the requests of one key hold.
+// keyShares bounds how many bytes the requests of one client hold.
 type keyShares struct {
 	most int64
 
@@ -73,8 +75,8 @@ type keyShares struct {
 	ofKey map[string]int64
 }
 
-// take counts n more bytes for a request that holds held bytes. It returns false if the key's requests would hold too much. If it is the key's only request, it may hold any number.
-func (k *keyShares) take(who apikey.Identity, n, held int64) bool {
+// take counts n more bytes for a request that holds held bytes. It returns false if the client's requests would hold too much. If it is the client's only request, it may hold any number.
+func (k *keyShares) take(who holder, n, held int64) bool {
 	if who.ID() == "" { // without keys all clients are one
 		return true
 	}
@@ -89,7 +91,7 @@ func (k *keyShares) take(who apikey.Identity, n, held int64) bool {
 }
 
 // add counts n bytes; n is negative for bytes that are given back.
-func (k *keyShares) add(who apikey.Identity, n int64) {
+func (k *keyShares) add(who holder, n int64) {
 	if who.ID() == "" || n == 0 {
 		return
 	}

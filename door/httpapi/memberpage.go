@@ -10,7 +10,6 @@ import (
 	"github.com/weir-log/weir/door/httpapi/member"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
-	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -40,7 +39,7 @@ func deliver(m *member.Member, pages []memberPage) (kept []memberPage) {
 
 // lookAt fetches no more events of the member's partitions than most; it waits for events, or for a change of the assignment. The first
 // partition is random, so that none always comes last.
-func (s *Server) lookAt(ctx, polls context.Context, who apikey.Identity, m *member.Member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
+func (s *Server) lookAt(ctx, polls context.Context, who *caller, m *member.Member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.Changed()
 	own := m.Peer.Assignment().Own
 	round, endRound := context.WithCancel(polls)

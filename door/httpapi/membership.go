@@ -115,7 +115,7 @@ func parseJoin(r *jsonReader, m *member.Member, cfg *group.PeerConfig) error {
 
 func (c *call) mayAll(topics []string) error {
 	for _, t := range topics {
-		if err := c.may(mayRead, t); err != nil {
+		if err := c.may(toRead, t); err != nil {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ func (s *Server) memberEvents(c *call) error {
 		}
 		if events > 0 || polls.Err() != nil || !time.Now().Before(deadline) {
 			defer claim.Release()
-			if err := s.again(c, mayRead, m.Topics...); err != nil {
+			if err := s.again(c, toRead, m.Topics...); err != nil {
 				return err
 			}
 			return s.answerMember(c, pages, gaps, claim)

@@ -73,7 +73,7 @@ var (
 	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "The receipt is not one of this queue"}
 	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim of this receipt has ended"}
 	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name already exists"}
-	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The API key has too many waiting claims"}
+	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The client has too many waiting claims"}
 	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not support the method"}
 	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member in this process"}
 	kindFenced          = kind{"fenced", http.StatusConflict, "The partition is no longer assigned to the member"}
@@ -88,10 +88,11 @@ var (
 	kindOutOfRange      = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The offset is out of range"}
 	kindMisdirected     = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
 	kindKeyReused       = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was already used for other events"}
-	kindTooManyMembers  = kind{"too_many_members", http.StatusTooManyRequests, "The API key has too many members of groups"}
-	kindTooManyPolls    = kind{"too_many_polls", http.StatusTooManyRequests, "The API key has too many requests that wait for events"}
-	kindTooManyCalls    = kind{"too_many_requests", http.StatusTooManyRequests, "The API key has too many requests in progress"}
-	kindTooManyStreams  = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has too many open streams"}
+	kindTooManyMembers  = kind{"too_many_members", http.StatusTooManyRequests, "The client has too many members of groups"}
+	kindTooManyPolls    = kind{"too_many_polls", http.StatusTooManyRequests, "The client has too many requests that wait for events"}
+	kindTooManyCalls    = kind{"too_many_requests", http.StatusTooManyRequests, "The client has too many requests in progress"}
+	kindTooManyStreams  = kind{"too_many_streams", http.StatusTooManyRequests, "The client has too many open streams"}
+	kindTooManyLogins   = kind{"too_many_logins", http.StatusTooManyRequests, "Too many passwords from this network wait to be checked"}
 	kindUnknown         = kind{"outcome_unknown", http.StatusInternalServerError, "The outcome is unknown"}
 	kindInternal        = kind{"internal", http.StatusInternalServerError, "Internal error"}
 	kindUnavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The store is not available"}

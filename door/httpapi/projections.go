@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/stream"
@@ -20,20 +21,25 @@ type (
 	runView struct {
 		Number     int64    `json:"number"`
 		Version    int      `json:"version"`
-		Categories []string `json:"categories,omitempty"` // none: all
+		Categories []string `json:"categories,omitzero"` // nil: all
 		Group      string   `json:"group"`
 		Lag        int64    `json:"lag"`
 		Behind     int64    `json:"behind_ms"`
 	}
 )
 
-func viewOfRun(r projection.Run) runView {
-	return runView{r.Number, r.Version, r.Categories, r.Group, r.Lag, r.Behind.Milliseconds()}
+// viewOfRun describes a run to a client, with the categories that the client may see.
+func (c *call) viewOfRun(r projection.Run) runView {
+	var seen []string // nil: all
+	if len(r.Categories) > 0 {
+		seen = slices.DeleteFunc(slices.Clone(r.Categories), func(name string) bool { return !c.who.mayTopic(toDescribe, name) })
+	}
+	return runView{r.Number, r.Version, seen, r.Group, r.Lag, r.Behind.Milliseconds()}
 }
 
 // listProjections lists the names of the projections that the caller may read.
 func (s *Server) listProjections(c *call) error {
-	return answerList(c, "projections", s.cfg.Projections.Names, func(name string) bool { return c.who.MayGroup(mayRead, stream.GroupsOf(name)) }, asItIs)
+	return answerList(c, "projections", s.cfg.Projections.Names, func(name string) bool { return c.who.mayGroup(toDescribe, stream.GroupsOf(name)) }, asItIs)
 }
 
 // describeProjection says which runs a projection has, and how far they have come.
@@ -47,9 +53,9 @@ func (s *Server) describeProjection(c *call) error {
 	if err != nil {
 		return err
 	}
-	v := projectionView{Name: info.Name, Paused: info.Paused, Run: viewOfRun(info.Run)}
+	v := projectionView{Name: info.Name, Paused: info.Paused, Run: c.viewOfRun(info.Run)}
 	if info.Next != nil {
-		next := viewOfRun(*info.Next)
+		next := c.viewOfRun(*info.Next)
 		v.Next = &next
 	}
 	return c.json(http.StatusOK, v)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,12 +66,12 @@ func (s *Server) withQueue(ctx context.Context, c *call, do func(*queue.Queue) e
 	return s.cfg.Queues.With(ctx, c.r.PathValue("queue"), do)
 }
 
-// listQueues lists the queues that the key has access to.
+// listQueues lists the queues that the caller may see.
 func (s *Server) listQueues(c *call) error {
 	read := func(ctx context.Context) ([]queue.Info, error) {
-		return s.cfg.Queues.Select(ctx, c.who.QueuePrefixes())
+		return s.cfg.Queues.Select(ctx, c.who.queuePrefixes())
 	}
-	return answerList(c, "queues", read, func(q queue.Info) bool { return c.who.MayQueue(mayRead, q.Name) }, viewOfQueue)
+	return answerList(c, "queues", read, func(q queue.Info) bool { return c.who.mayQueue(toDescribe, q.Name, q.Topic) }, viewOfQueue)
 }
 
 // describeQueue returns a queue with its counts.
@@ -114,8 +115,8 @@ func (s *Server) createQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.mayQueue(mayAdmin, change.spec.Name); err != nil {
-		return err
+	if !c.who.mayMakeQueue(change.spec.Name) {
+		return c.who.forbidden(toMakeQueue, "queue", change.spec.Name)
 	}
 	_ = change.apply(&change.spec.Settings) // it never fails
 	ctx, cancel := c.withTimeout()
@@ -134,16 +135,23 @@ func (s *Server) createQueue(c *call) error {
 	return c.json(http.StatusCreated, viewOfQueue(info))
 }
 
-// mayTakeTopics checks that a key does not gain access to existing topics through a queue: access to a queue is access to the records of its topic, and
-// of the topics of its dead letters and priorities. named is the topic in the request, or "": if the key has no access to it, it is not told whether it exists.
+// mayTakeTopics checks that a client does not gain access to existing topics through a queue: access to a queue is access to the records of its topic, and
+// of the topics of its dead letters and priorities. named is the topic in the request, or "": if the client has no access to it, it is not told whether it exists. A user may
+// have the queue create only topics that it may create itself.
 func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
 	for _, name := range append(topics, named) {
-		if name == "" || c.who.May(mayRead, name) && c.who.May(mayWrite, name) {
+		uses, creates := c.who.mayTopic(toRead, name) && c.who.mayTopic(toWrite, name), c.who.user == "" || c.who.mayTopic(toCreate, name)
+		if name == "" || uses && creates {
 			continue
 		}
 		_, err := s.cfg.Log.Topic(ctx, name)
-		if name == named || err == nil {
-			return kindForbidden.because("the queue would use topic %s; for this the key %s needs read and write access to the topic", shorten(name), c.who)
+		switch {
+		case c.who.user != "" && err != nil && !errors.Is(err, eventlog.ErrUnknownTopic):
+			return err
+		case c.who.user != "" && (err == nil && !uses || err != nil && !creates):
+			return kindForbidden.because("the queue would use topic %s; for this the %s needs READ and WRITE on the topic if it exists, and CREATE if it does not", shorten(name), c.who)
+		case c.who.user == "" && (name == named || err == nil):
+			return kindForbidden.because("the queue would use topic %s; for this the %s needs read and write access to the topic", shorten(name), c.who)
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func (s *Server) read(c *call) error {
 	pages, claim, err := s.fetch(ctx, polls, c.who, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait, nil)
 	defer claim.Release()
 	if err == nil && wait > 0 {
-		err = s.again(c, mayRead, topic.Name)
+		err = s.again(c, toRead, topic.Name)
 	}
 	if err != nil {
 		return err

@@ -11,90 +11,90 @@ import (
 // route is one path and method of the API.
 type route struct {
 	pattern string // of http.ServeMux, and after a ? the allowed query parameters
-	access  access
+	needs   need
 	handle  func(*Server, *call) error
 }
 
 // api lists all routes. openapi.yaml has the same ones.
 var api = []route{
-	{"GET /openapi.yaml", public, (*Server).document},
+	{"GET /openapi.yaml", toAll, (*Server).document},
 
-	{"POST /v1/topics/{topic}/events?key&key_b64&partition&timestamp&tombstone", mayWrite, (*Server).publishOne},
-	{"POST /v1/topics/{topic}/batch?partial", mayWrite, (*Server).publishMany},
-	{"GET /v1/topics/{topic}/partitions/{partition}/events?offset&max&wait_ms", mayRead, (*Server).read},
-	{"GET /v1/topics/{topic}/stream?from&partition", mayRead, (*Server).stream},
+	{"POST /v1/topics/{topic}/events?key&key_b64&partition&timestamp&tombstone", toWrite, (*Server).publishOne},
+	{"POST /v1/topics/{topic}/batch?partial", toWrite, (*Server).publishMany},
+	{"GET /v1/topics/{topic}/partitions/{partition}/events?offset&max&wait_ms", toRead, (*Server).read},
+	{"GET /v1/topics/{topic}/stream?from&partition", toRead, (*Server).stream},
 
-	{"GET /v1/topics", mayRead, (*Server).listTopics},
-	{"POST /v1/topics", mayAdmin, (*Server).createTopic},
-	{"GET /v1/topics/{topic}", mayRead, (*Server).describeTopic},
-	{"PATCH /v1/topics/{topic}", mayAdmin, (*Server).alterTopic},
-	{"DELETE /v1/topics/{topic}", mayAdmin, (*Server).deleteTopic},
+	{"GET /v1/topics", toDescribe, (*Server).listTopics},
+	{"POST /v1/topics", toCreate, (*Server).createTopic},
+	{"GET /v1/topics/{topic}", toDescribe, (*Server).describeTopic},
+	{"PATCH /v1/topics/{topic}", toChange, (*Server).alterTopic},
+	{"DELETE /v1/topics/{topic}", toDelete, (*Server).deleteTopic},
 
-	{"GET /v1/groups", mayRead, (*Server).listGroups},
-	{"GET /v1/groups/{group}", mayRead, (*Server).describeGroup},
-	{"DELETE /v1/groups/{group}", mayAdmin, (*Server).deleteGroup},
-	{"GET /v1/groups/{group}/offsets", mayRead, (*Server).groupOffsets},
-	{"PUT /v1/groups/{group}/offsets", mayAdmin, (*Server).resetOffsets},
+	{"GET /v1/groups", toDescribe, (*Server).listGroups},
+	{"GET /v1/groups/{group}", toDescribe, (*Server).describeGroup},
+	{"DELETE /v1/groups/{group}", toDeleteGroup, (*Server).deleteGroup},
+	{"GET /v1/groups/{group}/offsets", toDescribe, (*Server).groupOffsets},
+	{"PUT /v1/groups/{group}/offsets", toReset, (*Server).resetOffsets},
 
-	{"POST /v1/groups/{group}/members", mayRead, (*Server).join},
-	{"DELETE /v1/groups/{group}/members/{member}", mayRead, (*Server).leaveGroup},
-	{"GET /v1/groups/{group}/members/{member}/events?max&wait_ms&after", mayRead, (*Server).memberEvents},
-	{"POST /v1/groups/{group}/members/{member}/commit", mayRead, (*Server).commitOffsets},
+	{"POST /v1/groups/{group}/members", toRead, (*Server).join},
+	{"DELETE /v1/groups/{group}/members/{member}", toRead, (*Server).leaveGroup},
+	{"GET /v1/groups/{group}/members/{member}/events?max&wait_ms&after", toRead, (*Server).memberEvents},
+	{"POST /v1/groups/{group}/members/{member}/commit", toRead, (*Server).commitOffsets},
 
-	{"GET /v1/queues", mayRead, (*Server).listQueues},
-	{"POST /v1/queues", mayAdmin, (*Server).createQueue},
-	{"GET /v1/queues/{queue}", mayRead, (*Server).describeQueue},
-	{"PATCH /v1/queues/{queue}", mayAdmin, (*Server).alterQueue},
-	{"DELETE /v1/queues/{queue}", mayAdmin, (*Server).deleteQueue},
-	{"POST /v1/queues/{queue}/pause", mayAdmin, (*Server).pauseQueue},
-	{"POST /v1/queues/{queue}/resume", mayAdmin, (*Server).resumeQueue},
-	{"POST /v1/queues/{queue}/purge", mayAdmin, (*Server).purgeQueue},
+	{"GET /v1/queues", toDescribe, (*Server).listQueues},
+	{"POST /v1/queues", toMakeQueue, (*Server).createQueue},
+	{"GET /v1/queues/{queue}", toDescribe, (*Server).describeQueue},
+	{"PATCH /v1/queues/{queue}", toAlterConfigs, (*Server).alterQueue},
+	{"DELETE /v1/queues/{queue}", toDelete, (*Server).deleteQueue},
+	{"POST /v1/queues/{queue}/pause", toAlterConfigs, (*Server).pauseQueue},
+	{"POST /v1/queues/{queue}/resume", toAlterConfigs, (*Server).resumeQueue},
+	{"POST /v1/queues/{queue}/purge", toDelete, (*Server).purgeQueue},
 
-	{"POST /v1/queues/{queue}/messages?key&key_b64&delay_ms&at&unique&priority", mayWrite, (*Server).enqueueOne},
-	{"POST /v1/queues/{queue}/batch", mayWrite, (*Server).enqueueMany},
-	{"GET /v1/queues/{queue}/messages?state&from&max", mayRead, (*Server).peekMessages},
-	{"GET /v1/queues/{queue}/messages/{message}", mayRead, (*Server).findMessage},
+	{"POST /v1/queues/{queue}/messages?key&key_b64&delay_ms&at&unique&priority", toWrite, (*Server).enqueueOne},
+	{"POST /v1/queues/{queue}/batch", toWrite, (*Server).enqueueMany},
+	{"GET /v1/queues/{queue}/messages?state&from&max", toRead, (*Server).peekMessages},
+	{"GET /v1/queues/{queue}/messages/{message}", toRead, (*Server).findMessage},
 
-	{"GET /v1/queues/{queue}/schedules", mayRead, (*Server).listSchedules},
-	{"GET /v1/queues/{queue}/schedules/{schedule}", mayRead, (*Server).describeSchedule},
-	{"PUT /v1/queues/{queue}/schedules/{schedule}", mayAdmin, (*Server).setSchedule},
-	{"DELETE /v1/queues/{queue}/schedules/{schedule}", mayAdmin, (*Server).deleteSchedule},
+	{"GET /v1/queues/{queue}/schedules", toRead, (*Server).listSchedules},
+	{"GET /v1/queues/{queue}/schedules/{schedule}", toRead, (*Server).describeSchedule},
+	{"PUT /v1/queues/{queue}/schedules/{schedule}", toSchedule, (*Server).setSchedule},
+	{"DELETE /v1/queues/{queue}/schedules/{schedule}", toSchedule, (*Server).deleteSchedule},
 
-	{"POST /v1/queues/{queue}/claim", mayRead, (*Server).claimMessages},
-	{"POST /v1/queues/{queue}/ack", mayRead, (*Server).ackMessages},
-	{"POST /v1/queues/{queue}/nack", mayRead, (*Server).nackMessages},
-	{"POST /v1/queues/{queue}/extend", mayRead, (*Server).extendLeases},
+	{"POST /v1/queues/{queue}/claim", toRead, (*Server).claimMessages},
+	{"POST /v1/queues/{queue}/ack", toRead, (*Server).ackMessages},
+	{"POST /v1/queues/{queue}/nack", toRead, (*Server).nackMessages},
+	{"POST /v1/queues/{queue}/extend", toRead, (*Server).extendLeases},
 
-	{"GET /v1/queues/{queue}/dead?max&after", mayRead, (*Server).listDead},
-	{"POST /v1/queues/{queue}/dead/redrive", mayAdmin, (*Server).redriveDead},
-	{"POST /v1/queues/{queue}/dead/discard", mayAdmin, (*Server).discardDead},
+	{"GET /v1/queues/{queue}/dead?max&after", toRead, (*Server).listDead},
+	{"POST /v1/queues/{queue}/dead/redrive", toRedrive, (*Server).redriveDead},
+	{"POST /v1/queues/{queue}/dead/discard", toDelete, (*Server).discardDead},
 
-	{"GET /v1/streams", mayRead, (*Server).listCategories},
-	{"POST /v1/streams", mayAdmin, (*Server).createCategory},
-	{"GET /v1/streams/{category}?prefix&after&max", mayRead, (*Server).describeCategory},
-	{"PATCH /v1/streams/{category}", mayAdmin, (*Server).alterCategory},
-	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", mayRead, (*Server).readStream},
-	{"GET /v1/streams/{category}/{stream}/events?from", mayRead, (*Server).followStream},
-	{"POST /v1/streams/{category}/{stream}", mayWrite, (*Server).appendEvents},
-	// These need admin access: a key for writing must not take away what others read, nor keep others from writing.
-	{"DELETE /v1/streams/{category}/{stream}", mayAdmin, (*Server).deleteStream},
-	{"POST /v1/streams/{category}/{stream}/archive", mayAdmin, (*Server).archiveStream},
-	{"POST /v1/streams/{category}/{stream}/unarchive", mayAdmin, (*Server).unarchiveStream},
-	{"GET /v1/streams/{category}/{stream}/snapshot?at", mayRead, (*Server).loadSnapshot},
-	{"PUT /v1/streams/{category}/{stream}/snapshot", mayWrite, (*Server).saveSnapshot},
-	{"PUT /v1/streams/{category}/{stream}/retention", mayAdmin, (*Server).setStreamRetention},
-	{"DELETE /v1/streams/{category}/{stream}/retention", mayAdmin, (*Server).unsetStreamRetention},
+	{"GET /v1/streams", toDescribe, (*Server).listCategories},
+	{"POST /v1/streams", toCreate, (*Server).createCategory},
+	{"GET /v1/streams/{category}?prefix&after&max", toRead, (*Server).describeCategory},
+	{"PATCH /v1/streams/{category}", toAlterConfigs, (*Server).alterCategory},
+	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", toRead, (*Server).readStream},
+	{"GET /v1/streams/{category}/{stream}/events?from", toRead, (*Server).followStream},
+	{"POST /v1/streams/{category}/{stream}", toWrite, (*Server).appendEvents},
+	// These need more than a right to write: whoever writes must not take away what others read, nor keep others from writing.
+	{"DELETE /v1/streams/{category}/{stream}", toDelete, (*Server).deleteStream},
+	{"POST /v1/streams/{category}/{stream}/archive", toAlterConfigs, (*Server).archiveStream},
+	{"POST /v1/streams/{category}/{stream}/unarchive", toAlterConfigs, (*Server).unarchiveStream},
+	{"GET /v1/streams/{category}/{stream}/snapshot?at", toRead, (*Server).loadSnapshot},
+	{"PUT /v1/streams/{category}/{stream}/snapshot", toWrite, (*Server).saveSnapshot},
+	{"PUT /v1/streams/{category}/{stream}/retention", toAlterConfigs, (*Server).setStreamRetention},
+	{"DELETE /v1/streams/{category}/{stream}/retention", toAlterConfigs, (*Server).unsetStreamRetention},
 	// What is not about one stream cannot be below /v1/streams/{category}: any name there is that of a stream.
-	{"POST /v1/append", mayWrite, (*Server).appendAll},
-	{"GET /v1/tagged/{category}?tag", mayRead, (*Server).readTagged},
-	{"POST /v1/subjects/{category}/forget", mayAdmin, (*Server).forgetSubject},
+	{"POST /v1/append", toWrite, (*Server).appendAll},
+	{"GET /v1/tagged/{category}?tag", toRead, (*Server).readTagged},
+	{"POST /v1/subjects/{category}/forget", toDelete, (*Server).forgetSubject},
 
-	{"GET /v1/projections", mayRead, (*Server).listProjections},
-	{"GET /v1/projections/{projection}", mayRead, (*Server).describeProjection},
-	{"DELETE /v1/projections/{projection}", mayAdmin, (*Server).deleteProjection},
-	{"POST /v1/projections/{projection}/rebuild", mayAdmin, (*Server).rebuildProjection},
-	{"POST /v1/projections/{projection}/pause", mayAdmin, (*Server).pauseProjection},
-	{"POST /v1/projections/{projection}/resume", mayAdmin, (*Server).resumeProjection},
+	{"GET /v1/projections", toDescribe, (*Server).listProjections},
+	{"GET /v1/projections/{projection}", toDescribe, (*Server).describeProjection},
+	{"DELETE /v1/projections/{projection}", toDeleteGroup, (*Server).deleteProjection},
+	{"POST /v1/projections/{projection}/rebuild", toAlterGroup, (*Server).rebuildProjection},
+	{"POST /v1/projections/{projection}/pause", toAlterGroup, (*Server).pauseProjection},
+	{"POST /v1/projections/{projection}/resume", toAlterGroup, (*Server).resumeProjection},
 }
 
 // routes returns the handler of all routes.
@@ -117,7 +117,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	}
 	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(storeTimeout)}
+		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), who: stranger, until: began.Add(storeTimeout)}
 		defer func() {
 			c.releaseBody()
 			c.built()
@@ -128,7 +128,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			s.refuse(c, kindOverloaded.past(int64(s.cfg.limits.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.limits.Requests))
 			return
 		}
-		if !s.allow(c, rt.access, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {
+		if !s.allow(c, rt.needs, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {
 			return
 		}
 		if err := s.requests.begin(c.who); err != nil {
@@ -161,7 +161,7 @@ func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
 
 // turnDown answers a request that matches no route.
 func (s *Server) turnDown(w http.ResponseWriter, r *http.Request, p *problem) {
-	c := &call{ResponseWriter: w, s: s, r: r, route: "other", id: w.Header().Get(requestIDHeader)}
+	c := &call{ResponseWriter: w, s: s, r: r, route: "other", id: w.Header().Get(requestIDHeader), who: stranger}
 	s.answerProblem(c, p)
 	s.cfg.Observer.Answered(c.route, p.Status, 0)
 }

@@ -21,12 +21,16 @@ import (
 	"github.com/weir-log/weir/door/httpapi/member"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/internal/certificate"
+	"github.com/weir-log/weir/internal/token"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
+	"github.com/weir-log/weir/use/user"
 )
 
 // Bounds of one request. A slower client is disconnected, so that it holds a connection for a bounded time.
@@ -59,9 +63,16 @@ type Config struct {
 	// Projections are read models of these streams.
 	Projections *projection.Projections
 
-	Keys     *apikey.Keys // the API keys; nil: every client has access
-	Insecure bool         // while there are no keys, serve all clients, and not only this machine's
-	TLS      *tls.Config  // nil: no TLS
+	// How clients show who they are. While nothing asks for it, because there are no keys and no users, and neither tokens nor certificates are taken, all clients on this
+	// machine may do everything.
+	Keys       *apikey.Keys       // the API keys; nil: nobody need show who it is
+	Users      *user.Users        // those who log in with a password; nil: none
+	Tokens     *token.Verifier    // checks OAuth tokens; nil: none are taken
+	Names      *certificate.Names // what owners of clients' certificates are called; default: by the certificate's subject. TLS says which certificates are taken
+	ACLs       *acl.ACLs          // what users may do; nil: nothing
+	SuperUsers []string           // users that may do everything, such as User:admin, however they show who they are
+	Insecure   bool               // while nothing asks for credentials, serve all clients, and not only this machine's
+	TLS        *tls.Config        // nil: no TLS
 
 	Partitions int // of a topic created without a number; default 1
 
@@ -77,11 +88,11 @@ type Config struct {
 // limits are bounds that only tests change; 0: the default.
 type limits struct {
 	Conns      int           // most connections; one address may have half of those that the other addresses leave. Default 10,000
-	Requests   int           // most requests in progress; three quarters of them with one API key; default 16,384
-	Polls      int           // most requests that wait for events; a quarter of them with one API key; default 4,096
-	Streams    int           // most streams; a quarter of them with one API key; default 4,096
-	Members    int           // most members of groups; a quarter of them with one API key; default 1,000
-	Claims     int           // most claims that wait for messages; a quarter of them with one API key; default 4,096
+	Requests   int           // most requests in progress; three quarters of them of one client; default 16,384
+	Polls      int           // most requests that wait for events; a quarter of them of one client; default 4,096
+	Streams    int           // most streams; a quarter of them of one client; default 4,096
+	Members    int           // most members of groups; a quarter of them of one client; default 1,000
+	Claims     int           // most claims that wait for messages; a quarter of them of one client; default 4,096
 	BodyBytes  int64         // most bytes of bodies above 16 KiB being read or handled, over all connections; default 128 MiB
 	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
 	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
@@ -114,6 +125,9 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.Names == nil {
+		c.Names, _ = certificate.NewNames(nil) // it fails only for rules
+	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
@@ -126,7 +140,7 @@ type Server struct {
 	mux         *http.ServeMux
 	ids         requestIDs
 	bodies      *budget.Budget // bytes of bodies being read or handled
-	keyBodies   *keyShares     // bytes of request bodies, by API key
+	keyBodies   *keyShares     // bytes of request bodies, by caller
 	answers     *budget.Budget // bytes of answers being sent
 	builders    *slots         // answers being built as a whole
 	streams     *streams
@@ -139,6 +153,11 @@ type Server struct {
 	searches    *slots       // searches for a message
 	pages       *slots       // pages of messages, dead letters or events with tags, until they are sent
 	decoders    *slots       // batches being decoded: a decoder's memory is not claimed
+
+	superUsers map[string]bool
+	passwords  *user.Passwords // of users, if there are some
+	logins     *limiter        // passwords that wait to be checked, by network
+	checks     *slots          // passwords being checked, by network
 
 	turnedAway turnedAway
 }
@@ -157,7 +176,9 @@ func New(cfg Config) *Server {
 	s.streams = newStreams(cfg.limits.Streams, cfg.Log, s.known, cfg.Logger)
 	s.memberships = newLimiter(cfg.limits.Members, quarter(cfg.limits.Members), "members of groups", "let some members leave, or join through another weir process", kindTooManyMembers)
 	s.members = member.New(member.Config{
-		Valid: s.known, Move: s.memberships.move, End: s.memberships.end, CheckEvery: keyCheckEvery, StoreTimeout: storeTimeout, Logger: cfg.Logger,
+		Valid: func(ctx context.Context, who member.Caller) error { return s.known(ctx, who.(*caller)) },
+		Move:  func(from, to member.Caller) bool { return s.memberships.move(from, to) },
+		End:   func(who member.Caller) { s.memberships.end(who) }, CheckEvery: keyCheckEvery, StoreTimeout: storeTimeout, Logger: cfg.Logger,
 	})
 	s.claims = newLimiter(cfg.limits.Claims, quarter(cfg.limits.Claims), "waiting claims", "claim more messages with one request, or claim without wait_ms", kindTooManyClaims)
 	s.polls = newLimiter(cfg.limits.Polls, quarter(cfg.limits.Polls), "requests that wait for events", "read several partitions as one member of a group, or use a stream, or read without wait_ms", kindTooManyPolls)
@@ -165,6 +186,15 @@ func New(cfg Config) *Server {
 	s.searches = newSlots(searchesMax)
 	s.pages = newSlots(pagesMax)
 	s.decoders = newSlots(runtime.GOMAXPROCS(0))
+	s.superUsers = make(map[string]bool)
+	for _, name := range cfg.SuperUsers {
+		s.superUsers[name] = true
+	}
+	if cfg.Users != nil {
+		s.passwords = user.NewPasswords(cfg.Users)
+	}
+	s.logins = newLimiter(loginsMax, loginsFromMax, "passwords that wait to be checked", "wait for an answer before you send more", kindTooManyLogins)
+	s.checks = newSlots(max(1, runtime.GOMAXPROCS(0)/2))
 	s.mux = s.routes()
 	return s
 }

@@ -192,7 +192,7 @@ func (st *streamed) round(ctx context.Context) bool {
 	st.page.begin(claim)
 	defer st.page.finish()
 	switch {
-	case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
+	case ctx.Err() != nil, !st.s.still(st.c, toRead, st.topic.Name):
 		return false
 	case err != nil:
 		err = st.holdOn(ctx)

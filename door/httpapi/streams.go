@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/use/apikey"
 )
 
-// streams is the set of open streams. Their number is bounded, in all and per key. One goroutine watches them: it ends streams whose key is no
+// streams is the set of open streams. Their number is bounded, in all and per client. One goroutine watches them: it ends streams whose credentials are no
 // longer valid, and wakes streams whose topic changed, so that neither happens only at the next event.
 type streams struct {
 	count  *limiter
 	log    *eventlog.Log
-	valid  func(context.Context, apikey.Identity) error
+	valid  func(context.Context, *caller) error
 	logger *slog.Logger
 
 	mu   sync.Mutex // guards the rest
@@ -25,7 +26,7 @@ type streams struct {
 
 // openStream is one stream in streams.
 type openStream struct {
-	who apikey.Identity
+	who *caller
 	end context.CancelFunc // ends the stream
 
 	// Guarded by streams.mu.
@@ -33,8 +34,8 @@ type openStream struct {
 	again context.CancelFunc // ends the stream's wait
 }
 
-// newStreams takes valid, a function that checks whether a key is still valid.
-func newStreams(most int, log *eventlog.Log, valid func(context.Context, apikey.Identity) error, logger *slog.Logger) *streams {
+// newStreams takes valid, a function that checks whether a caller's credentials are still valid.
+func newStreams(most int, log *eventlog.Log, valid func(context.Context, *caller) error, logger *slog.Logger) *streams {
 	return &streams{
 		count: newLimiter(most, quarter(most), "open streams", "close some, or stream from another weir process", kindTooManyStreams),
 		log:   log, valid: valid, logger: logger, open: make(map[*openStream]struct{}),
@@ -42,7 +43,7 @@ func newStreams(most int, log *eventlog.Log, valid func(context.Context, apikey.
 }
 
 // begin adds a stream, or returns an error at the limit.
-func (ss *streams) begin(who apikey.Identity, topic eventlog.Topic, end context.CancelFunc) (*openStream, error) {
+func (ss *streams) begin(who *caller, topic eventlog.Topic, end context.CancelFunc) (*openStream, error) {
 	if err := ss.count.begin(who); err != nil {
 		return nil, err
 	}
@@ -74,10 +75,10 @@ func (ss *streams) refresh(ctx context.Context, st *openStream) (eventlog.Topic,
 	return topic, waiting, again, err
 }
 
-// keyCheckEvery is how often keys are checked while their clients wait.
+// keyCheckEvery is how often credentials are checked while their clients wait.
 const keyCheckEvery = 5 * time.Second
 
-// watch checks keys and topics of the streams until ctx ends.
+// watch checks credentials and topics of the streams until ctx ends.
 func (ss *streams) watch(ctx context.Context) {
 	keys := time.NewTicker(keyCheckEvery)
 	defer keys.Stop()
@@ -105,27 +106,21 @@ func (ss *streams) wakeChanged() {
 	}
 }
 
-// checkKeys ends streams whose key is no longer valid. If the store is unavailable they continue.
+// checkKeys ends streams whose credentials are no longer valid. If the store is unavailable they continue.
 func (ss *streams) checkKeys(ctx context.Context) {
 	ss.mu.Lock()
-	who := make(map[string]apikey.Identity)
-	for st := range ss.open {
-		who[st.who.ID()] = st.who
-	}
+	open := slices.Collect(maps.Keys(ss.open))
 	ss.mu.Unlock()
-	for id, key := range who { // this may take a store call
-		err := ss.valid(ctx, key)
+	logged := make(map[string]bool)
+	for _, st := range open { // this may take a store call
+		err := ss.valid(ctx, st.who)
 		if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
-			delete(who, id)
 			continue
 		}
-		ss.logger.Info("http: closes the streams of an API key that is no longer valid", "key", id, "reason", err)
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	for st := range ss.open {
-		if _, invalid := who[st.who.ID()]; invalid {
-			st.end()
+		st.end()
+		if id := st.who.ID(); !logged[id] {
+			logged[id] = true
+			ss.logger.Info("http: closes the streams of a client whose credentials are no longer valid", "who", id, "reason", err)
 		}
 	}
 }

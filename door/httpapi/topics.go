@@ -13,7 +13,7 @@ type topicView struct {
 	Name       string            `json:"name"`
 	ID         string            `json:"id"`
 	Partitions int               `json:"partitions"`
-	Config     map[string]string `json:"config"` // set explicitly
+	Config     map[string]string `json:"config,omitzero"` // set explicitly; nil: the client may not see settings
 	Holds      []partitionView   `json:"holds,omitempty"`
 	Settings   map[string]string `json:"settings,omitempty"` // effective, defaults included
 }
@@ -25,9 +25,13 @@ type partitionView struct {
 	Bytes       int64           `json:"bytes"`
 }
 
-func viewOf(t eventlog.Topic) topicView {
-	v := topicView{Name: t.Name, ID: t.ID.String(), Partitions: len(t.Partitions), Config: t.Config}
-	if v.Config == nil {
+// viewOf describes a topic to a client, with its settings if the client may see them.
+func (c *call) viewOf(t eventlog.Topic) topicView {
+	v := topicView{Name: t.Name, ID: t.ID.String(), Partitions: len(t.Partitions)}
+	if !c.who.mayConfigs(t.Name) {
+		return v
+	}
+	if v.Config = t.Config; v.Config == nil {
 		v.Config = map[string]string{}
 	}
 	return v
@@ -36,7 +40,7 @@ func viewOf(t eventlog.Topic) topicView {
 // listTopics lists the topics that the caller may read.
 func (s *Server) listTopics(c *call) error {
 	read := func(context.Context) ([]eventlog.Topic, error) { return s.cfg.Log.Topics(), nil }
-	return answerList(c, "topics", read, func(t eventlog.Topic) bool { return c.may(mayRead, t.Name) == nil }, viewOf)
+	return answerList(c, "topics", read, func(t eventlog.Topic) bool { return c.who.mayTopic(toDescribe, t.Name) }, c.viewOf)
 }
 
 // describeTopic returns one topic and the bounds of its partitions, with one store call.
@@ -54,16 +58,18 @@ func (s *Server) describeTopic(c *call) error {
 	if err != nil {
 		return err
 	}
-	v := viewOf(t)
+	v := c.viewOf(t)
 	for n, b := range bounds {
 		if b.Err != nil {
 			return b.Err
 		}
 		v.Holds = append(v.Holds, partitionView{n, b.Bounds.First, b.Bounds.Next, b.Bounds.Bytes})
 	}
-	v.Settings = make(map[string]string)
-	for _, setting := range eventlog.Settings {
-		v.Settings[setting.Name] = t.Setting(setting.Name)
+	if v.Config != nil {
+		v.Settings = make(map[string]string)
+		for _, setting := range eventlog.Settings {
+			v.Settings[setting.Name] = t.Setting(setting.Name)
+		}
 	}
 	return c.json(http.StatusOK, v)
 }
@@ -81,7 +87,7 @@ func (s *Server) createTopic(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.may(mayAdmin, change.name); err != nil {
+	if err := c.may(toCreate, change.name); err != nil {
 		return err
 	}
 	spec := eventlog.TopicSpec{Name: change.name, Partitions: cmp.Or(change.partitions, s.cfg.Partitions), Config: map[string]string{}}
@@ -93,7 +99,7 @@ func (s *Server) createTopic(c *call) error {
 		return err
 	}
 	c.Header().Set("Location", "/v1/topics/"+t.Name)
-	return c.json(http.StatusCreated, viewOf(t))
+	return c.json(http.StatusCreated, c.viewOf(t))
 }
 
 // alterTopic changes settings and adds partitions, all or nothing.
@@ -102,12 +108,15 @@ func (s *Server) alterTopic(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := change.allowed(c); err != nil {
+		return err
+	}
 	t, err := s.topic(c)
 	if err != nil {
 		return err
 	}
 	if change.partitions == 0 && len(change.config) == 0 {
-		return c.json(http.StatusOK, viewOf(t))
+		return c.json(http.StatusOK, c.viewOf(t))
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -115,7 +124,21 @@ func (s *Server) alterTopic(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, viewOf(t))
+	return c.json(http.StatusOK, c.viewOf(t))
+}
+
+// allowed returns nil if the client may make the change to the topic in the path. As in Kafka, more partitions need another operation than settings.
+func (change topicChange) allowed(c *call) error {
+	topic := c.r.PathValue("topic")
+	if change.partitions > 0 {
+		if err := c.may(toAlter, topic); err != nil {
+			return err
+		}
+	}
+	if len(change.config) > 0 {
+		return c.may(toAlterConfigs, topic)
+	}
+	return nil
 }
 
 // edit applies the change to a topic's settings.

@@ -2,8 +2,6 @@ package kafka
 
 import (
 	"context"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,55 +13,37 @@ import (
 
 // caller is who uses a connection. It does not change; a client that logs in again gets another.
 type caller struct {
-	principal  string    // as Kafka writes it, such as User:billing
-	mechanism  string    // with which it logged in; "" if it did not
-	everything bool      // it may do everything: its listener does not ask who it is
-	rules      acl.Rules // what it may do otherwise
-	until      time.Time // it must log in again before then (KIP-368); zero: it need not
-	expires    time.Time // when its credentials say that they expire; zero: they do not
+	principal string      // as Kafka writes it, such as User:billing
+	mechanism string      // with which it logged in; "" if it did not
+	rights    *acl.Rights // what it may do; admit renews them
+	until     time.Time   // it must log in again before then (KIP-368); zero: it need not
+	expires   time.Time   // when its credentials say that they expire; zero: they do not
 
 	told time.Duration // after which time it must log in again, as it was told; 0: it need not
-
-	stored bool     // its rules are in the store, and change: admit renews them
-	set    *acl.Set // of which rules are a part; nil: not yet read
 
 	still func(context.Context) error // returns an error once its credentials are no longer valid; nil: they stay valid
 }
 
 // anybody is the caller at a listener that does not ask who a client is.
-var anybody = &caller{principal: "User:ANONYMOUS", everything: true}
+var anybody = &caller{principal: "User:ANONYMOUS", rights: acl.Unlimited}
 
-// renewed returns the caller with the rules that the store has for it now.
-func (w *caller) renewed(ctx context.Context, acls *acl.ACLs, remote net.Addr) (*caller, error) {
-	if !w.stored || w.everything || acls == nil {
-		return w, nil
-	}
-	set, err := acls.Current(ctx)
-	if err != nil || set == w.set {
+// renewed returns the caller with the rights that it has now.
+func (w *caller) renewed(ctx context.Context, acls *acl.ACLs) (*caller, error) {
+	rights, err := w.rights.Now(ctx, acls)
+	if err != nil || rights == w.rights {
 		return w, err
 	}
 	next := *w
-	next.set, next.rules = set, set.Of(w.principal, hostOf(remote))
+	next.rights = rights
 	return &next, nil
 }
 
-// hostOf returns a client's address as rules have it.
-func hostOf(remote net.Addr) string {
-	host, _, err := net.SplitHostPort(remote.String())
-	if err != nil {
-		return remote.String()
-	}
-	host, _, _ = strings.Cut(host, "%") // the zone
-	return acl.HostOf(host)
-}
-
-func (w *caller) may(op acl.Operation, kind acl.Kind, name string) bool {
-	return w.everything || w.rules.May(op, kind, name)
-}
+// rights returns what the client may do.
+func (r *request) rights() *acl.Rights { return r.conn.who.Load().rights }
 
 // may reports whether the client may do something to a resource.
 func (r *request) may(op acl.Operation, kind acl.Kind, name string) bool {
-	return r.conn.who.Load().may(op, kind, name)
+	return r.rights().May(op, kind, name)
 }
 
 // permit returns nil if the client may do something to a resource; otherwise the error with Kafka's code. It does not depend on whether the resource
@@ -97,13 +77,13 @@ var forbidden = func() map[acl.Kind]map[acl.Operation]error {
 
 // operations returns which of a set of operations the client may do, for the answers that list them.
 func (r *request) operations(set int32, kind acl.Kind, name string) int32 {
-	who := r.conn.who.Load()
-	if who.everything {
+	rights := r.rights()
+	if rights.Everything() {
 		return set
 	}
 	allowed := int32(0)
 	for op := acl.Read; op <= acl.IdempotentWrite; op++ {
-		if bit := int32(1) << op; set&bit != 0 && who.may(op, kind, name) {
+		if bit := int32(1) << op; set&bit != 0 && rights.May(op, kind, name) {
 			allowed |= bit
 		}
 	}
@@ -118,23 +98,23 @@ func (r *request) clusterOperations() int32 {
 	return r.operations(clusterOperations, acl.Cluster, acl.ClusterName)
 }
 
-// permitCreate returns nil if the client may create a topic: this one, or any (AuthHelper in KafkaApis.handleCreateTopicsRequest).
+// permitCreate returns nil if the client may create a topic.
 func (r *request) permitCreate(topic string) error {
-	if r.may(acl.Create, acl.Cluster, acl.ClusterName) {
+	if r.rights().MayCreate(topic) {
 		return nil
 	}
-	return r.permit(acl.Create, acl.Topic, topic)
+	return forbidden[acl.Topic][acl.Create]
 }
 
 // topicsSeen returns the topics that the client may describe.
 func (s *Server) topicsSeen(r *request) []eventlog.Topic {
-	all, who := s.log.Topics(), r.conn.who.Load()
-	if who.everything {
+	all, rights := s.log.Topics(), r.rights()
+	if rights.Everything() {
 		return all
 	}
 	var seen []eventlog.Topic
 	for _, t := range all {
-		if who.may(acl.Describe, acl.Topic, t.Name) {
+		if rights.May(acl.Describe, acl.Topic, t.Name) {
 			seen = append(seen, t)
 		}
 	}
@@ -143,7 +123,7 @@ func (s *Server) topicsSeen(r *request) []eventlog.Topic {
 
 // permitIdempotent returns nil if the client may get a producer id: it may write to some topic, or has the right by name (KIP-679).
 func (r *request) permitIdempotent() error {
-	if who := r.conn.who.Load(); who.everything || who.rules.MayAny(acl.Write, acl.Topic) {
+	if r.rights().MayAny(acl.Write, acl.Topic) {
 		return nil
 	}
 	return r.permitCluster(acl.IdempotentWrite)

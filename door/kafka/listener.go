@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -61,16 +60,14 @@ func (c *conn) certified(state tls.ConnectionState) error {
 	if err != nil {
 		return refuse("certificate", "the client's certificate has no name for it: %v", err)
 	}
-	principal := "User:" + name
-	if err := acl.CheckPrincipal(principal); err != nil || principal == acl.Everybody {
-		return refuse("certificate", "the client's certificate has a name that no ACL can have: %v", cmp.Or(err, errEverybody))
+	principal, err := acl.PrincipalOf(name)
+	if err != nil {
+		return refuse("certificate", "the client's certificate has a name that no ACL can have: %v", err)
 	}
 	c.s.cfg.Logger.Debug("kafka: a client is known by its certificate", "client", c.nc.RemoteAddr().String(), "principal", principal)
-	c.who.Store(c.s.userCaller(principal))
+	c.who.Store(c.userCaller(principal))
 	return nil
 }
-
-var errEverybody = errors.New("it stands for every user")
 
 // checkListeners refuses listeners that nobody could use: their rules contradict each other, or clients cannot connect to their advertised address.
 func checkListeners(all []Listener) error {

@@ -72,14 +72,14 @@ func (s *Server) mechanisms() []string {
 }
 
 // newExchange begins a login; nil if the server does not offer the mechanism.
-func (s *Server) newExchange(mechanism string) exchange {
+func (c *conn) newExchange(mechanism string) exchange {
 	switch {
 	case mechanism == "PLAIN":
-		return plainExchange{s.cfg.Keys}
-	case s.cfg.Users != nil && slices.Contains(user.Mechanisms, user.Mechanism(mechanism)):
-		return s.newScram(user.Mechanism(mechanism))
-	case s.cfg.Tokens != nil && mechanism == oauthBearer:
-		return oauthExchange{s}
+		return plainExchange{c.s.cfg.Keys}
+	case c.s.cfg.Users != nil && slices.Contains(user.Mechanisms, user.Mechanism(mechanism)):
+		return c.newScram(user.Mechanism(mechanism))
+	case c.s.cfg.Tokens != nil && mechanism == oauthBearer:
+		return oauthExchange{c}
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 			return refuse("login_ended", "the client %s may no longer connect: %v", shorten(who.principal), err)
 		}
 	}
-	next, err := who.renewed(ctx, c.s.cfg.ACLs, c.nc.RemoteAddr())
+	next, err := who.renewed(ctx, c.s.cfg.ACLs)
 	if err != nil {
 		return refuse("login_ended", "what the client %s may do is not known: %v", shorten(who.principal), err)
 	}
@@ -260,7 +260,7 @@ func (s *Server) saslHandshake(_ context.Context, r *request, in *kmsg.SASLHands
 		return out
 	}
 	out.SupportedMechanisms = s.mechanisms()
-	next := s.newExchange(in.Mechanism)
+	next := c.newExchange(in.Mechanism)
 	if next == nil {
 		out.ErrorCode = kerr.UnsupportedSaslMechanism.Code
 		r.hangUp = true

@@ -28,7 +28,7 @@ const oauthMessageMax = token.TextMax + 4<<10
 var oauthMessage = regexp.MustCompile(`^n,(?:a=((?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01$`)
 
 // oauthExchange is a login by OAUTHBEARER (KIP-255, KIP-768): one message, with a token.
-type oauthExchange struct{ s *Server }
+type oauthExchange struct{ c *conn }
 
 // step takes the first message. With errBadLogin it returns an answer, too: the challenge.
 func (x oauthExchange) step(ctx context.Context, message []byte) ([]byte, *caller, error) {
@@ -39,7 +39,7 @@ func (x oauthExchange) step(ctx context.Context, message []byte) ([]byte, *calle
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errBadLogin, err)
 	}
-	valid, err := x.s.cfg.Tokens.Check(ctx, text)
+	valid, err := x.c.s.cfg.Tokens.Check(ctx, text)
 	switch {
 	case errors.Is(err, eventlog.ErrUnavailable):
 		return nil, nil, err
@@ -48,7 +48,7 @@ func (x oauthExchange) step(ctx context.Context, message []byte) ([]byte, *calle
 	case as != "" && as != valid.Name:
 		return refused(fmt.Errorf("the authorization id is %q, and the token's name %q", as, valid.Name))
 	}
-	who := x.s.userCaller("User:" + valid.Name)
+	who := x.c.userCaller("User:" + valid.Name)
 	who.expires, who.until = valid.Expires, valid.Ends
 	return []byte{}, who, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/xdg-go/scram"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -17,7 +18,7 @@ const scramMessageMax = 4 << 10
 // scramExchange is a login by SCRAM (RFC 5802, RFC 7677, KIP-84): two messages of the client, each answered. A client's message costs the server a few hashes, however
 // many iterations the user's credential has.
 type scramExchange struct {
-	s         *Server
+	c         *conn
 	mechanism user.Mechanism
 	talk      *scram.ServerConversation
 	found     user.Found
@@ -25,8 +26,8 @@ type scramExchange struct {
 	trouble   error                                 // of find
 }
 
-func (s *Server) newScram(m user.Mechanism) exchange {
-	x := &scramExchange{s: s, mechanism: m}
+func (c *conn) newScram(m user.Mechanism) exchange {
+	x := &scramExchange{c: c, mechanism: m}
 	kind := scram.SHA256
 	if m == user.SHA512 {
 		kind = scram.SHA512
@@ -44,7 +45,7 @@ func (x *scramExchange) step(ctx context.Context, message []byte) ([]byte, *call
 	if len(message) > scramMessageMax {
 		return nil, nil, fmt.Errorf("%w: a message of %s has %d bytes; the limit is %d", errBadLogin, x.mechanism, len(message), scramMessageMax)
 	}
-	x.find = func(name string) (user.Found, error) { return x.s.cfg.Users.Lookup(ctx, name, x.mechanism) }
+	x.find = func(name string) (user.Found, error) { return x.c.s.cfg.Users.Lookup(ctx, name, x.mechanism) }
 	answer, err := x.talk.Step(string(message))
 	name := x.talk.Username()
 	switch {
@@ -62,8 +63,8 @@ func (x *scramExchange) step(ctx context.Context, message []byte) ([]byte, *call
 		return nil, nil, fmt.Errorf("%w: there is no user %q", errBadLogin, name)
 	}
 	found := x.found
-	who := x.s.userCaller("User:" + name)
-	who.still = func(ctx context.Context) error { return x.s.cfg.Users.Still(ctx, found) }
+	who := x.c.userCaller("User:" + name)
+	who.still = func(ctx context.Context) error { return x.c.s.cfg.Users.Still(ctx, found) }
 	return []byte(answer), who, nil
 }
 
@@ -81,6 +82,6 @@ func (x *scramExchange) credential(name string) (scram.StoredCredentials, error)
 
 // userCaller is the caller for a principal whose rights do not come with its credentials, as those of an API key do: a super user may do everything, others
 // what the stored ACLs allow, which admit reads before each request.
-func (s *Server) userCaller(principal string) *caller {
-	return &caller{principal: principal, everything: s.superUsers[principal], stored: true}
+func (c *conn) userCaller(principal string) *caller {
+	return &caller{principal: principal, rights: acl.RightsOf(principal, c.nc.RemoteAddr().String(), c.s.superUsers[principal])}
 }

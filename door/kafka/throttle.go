@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/quota"
 )
 
@@ -168,7 +169,7 @@ func (s *Server) tooOften(ctx context.Context, nc net.Conn) bool {
 	if !s.quotas.Active() {
 		return false
 	}
-	host := hostOf(nc.RemoteAddr())
+	host := acl.HostAt(nc.RemoteAddr().String())
 	pause, ok := s.quotas.CountWithin(quota.ConnectionCreationRate, quota.Client{IP: host}, 1)
 	if ok {
 		return false

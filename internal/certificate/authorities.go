@@ -35,8 +35,18 @@ func LoadAuthorities(file string, logger *slog.Logger) (*Authorities, error) {
 
 // MutualTLS is TLS, for clients that show a valid certificate signed by one of the authorities. Others cannot connect.
 func (c *Certificate) MutualTLS(a *Authorities) *tls.Config {
+	return c.asking(a, tls.RequireAndVerifyClientCert)
+}
+
+// OptionalTLS is TLS for HTTP, for clients that show a valid certificate signed by one of the authorities, or none. Those that show another one cannot connect. A browser is told
+// who the authorities are, and offers only certificates of theirs.
+func (c *Certificate) OptionalTLS(a *Authorities) *tls.Config {
+	return c.asking(a, tls.VerifyClientCertIfGiven, "h2", "http/1.1") // http.Server adds these to the config that it knows, and not to the one for each connection
+}
+
+func (c *Certificate) asking(a *Authorities, how tls.ClientAuthType, protocols ...string) *tls.Config {
 	base := c.TLS()
-	base.ClientAuth = tls.RequireAndVerifyClientCert
+	base.ClientAuth, base.NextProtos = how, protocols
 	base.SessionTicketsDisabled = true // a resumed session would not be judged by the authorities that there are now
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := base.Clone()

@@ -69,7 +69,13 @@ func networkOf(a net.Addr) netip.Prefix {
 	if !ok {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
-	ip, bits := tcp.AddrPort().Addr().Unmap(), 32
+	return Network(tcp.AddrPort().Addr())
+}
+
+// Network returns the network of an IP address: what one client usually has as a whole.
+func Network(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap()
+	bits := 32
 	if ip.Is6() {
 		bits = 64
 	}

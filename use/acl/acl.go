@@ -3,8 +3,8 @@
 // An API key carries rules of its own (apikey.Identity.Rules). Those of users are in the store (ACLs). A door asks for one operation on one resource at a time, and
 // does not know where the rules come from.
 //
-// acl.go judges, binding.go says whom a stored rule is about and which rules a filter finds, stored.go creates and deletes stored rules, follow.go is what a server
-// knows of them.
+// acl.go judges, rights.go is what a door asks about one client, binding.go says whom a stored rule is about and which rules a filter finds, stored.go creates and
+// deletes stored rules, follow.go is what a server knows of them.
 package acl
 
 import "strings"

@@ -67,6 +67,15 @@ func (b Binding) Check() error {
 	return nil
 }
 
+// PrincipalOf returns the principal of the user with a name, or an error if no rule can be about it.
+func PrincipalOf(name string) (string, error) {
+	principal := userPrefix + name
+	if principal == Everybody {
+		return "", invalid("principal of a user", principal, "it stands for every user")
+	}
+	return principal, CheckPrincipal(principal)
+}
+
 // CheckPrincipal returns an error if no rule can be about a principal.
 func CheckPrincipal(principal string) error {
 	name, ok := strings.CutPrefix(principal, userPrefix)

@@ -15,7 +15,8 @@ const (
 	// freshForUnknown is the same for a key that is not among them: it may have been made just now.
 	freshForUnknown = 250 * time.Millisecond
 
-	secretPrefix = "weir_"
+	// Prefix is the beginning of every secret.
+	Prefix = "weir_"
 )
 
 // Check returns the identity of a secret. ErrUnknown, ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged: the secret is not valid.
@@ -80,7 +81,7 @@ func Looks(text string) bool {
 
 // IDOf takes the id out of a secret, valid or not.
 func IDOf(secret string) (id string, ok bool) {
-	rest, ok := strings.CutPrefix(secret, secretPrefix)
+	rest, ok := strings.CutPrefix(secret, Prefix)
 	if !ok || len(rest) != idLength+1+randomLength || rest[idLength] != '_' {
 		return "", false
 	}

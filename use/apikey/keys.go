@@ -84,7 +84,7 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups,
 		Queues: set(s.Queues), AllQueues: s.AllQueues}
 	key.ID = strings.ToLower(rand.Text()[:idLength])
-	secret := secretPrefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
+	secret := Prefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
 	sum := sha256.Sum256([]byte(secret))
 
 	all, err := k.read(ctx)

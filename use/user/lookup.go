@@ -21,7 +21,8 @@ const (
 // snapshot is all users at a moment. It is never changed, only replaced.
 type snapshot struct {
 	stored
-	ring []point // by hash: a credential to imitate for an unknown user
+	ring   []point // by hash: a credential to imitate for an unknown user
+	logins []point // the same, of the credentials that passwords are compared with
 }
 
 // point is a user's credential in the ring.
@@ -37,7 +38,11 @@ func newSnapshot(all stored) *snapshot {
 		for m, c := range h.scram {
 			s.ring = append(s.ring, point{s.derive("ring", m, name), m, c})
 		}
+		if m, ok := h.forPasswords(); ok {
+			s.logins = append(s.logins, point{s.derive("login", m, name), m, h.scram[m]})
+		}
 	}
+	slices.SortFunc(s.logins, func(a, b point) int { return bytes.Compare(a.hash, b.hash) })
 	slices.SortFunc(s.ring, func(a, b point) int { return cmp.Or(cmp.Compare(a.m, b.m), bytes.Compare(a.hash, b.hash)) })
 	return s
 }
@@ -67,6 +72,18 @@ func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, er
 	}
 	return Found{c, name, m, known}, nil
 }
+
+// Any reports whether the store has users, or had some: deleting the last user must not allow access without credentials. eventlog.ErrUnavailable: see Lookup.
+func (u *Users) Any(ctx context.Context) (bool, error) {
+	last, err := u.last.Get(ctx, freshFor)
+	if err != nil {
+		return false, err
+	}
+	return last.Value.kept || len(last.Value.users) > 0, nil
+}
+
+// Name returns the name that was looked for.
+func (f Found) Name() string { return f.name }
 
 // Known reports whether the user exists.
 func (f Found) Known() bool { return f.known }

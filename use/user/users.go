@@ -67,6 +67,16 @@ type held struct {
 	damaged bool // its value cannot be read
 }
 
+// forPasswords returns the mechanism whose credential a password is compared with.
+func (h held) forPasswords() (m Mechanism, ok bool) {
+	for _, m := range Mechanisms {
+		if _, ok := h.scram[m]; ok {
+			return m, true
+		}
+	}
+	return "", false
+}
+
 // value is a user's state.
 type value struct {
 	SCRAM map[Mechanism]Credential `json:"scram"`

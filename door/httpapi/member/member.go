@@ -12,19 +12,24 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 )
 
+// Caller is who makes a request. It is a pointer: a client that shows other credentials is another caller, even with the same id.
+type Caller interface {
+	ID() string
+	String() string
+}
+
 // Config is what members need of the door.
 type Config struct {
-	// Valid checks whether a key is still valid. eventlog.ErrUnavailable: that is not known.
-	Valid func(context.Context, apikey.Identity) error
-	// Move counts a member for the key to, and no longer for the key from. It returns false if to is at its limit.
-	Move func(from, to apikey.Identity) bool
+	// Valid checks whether a caller's credentials are still valid. eventlog.ErrUnavailable: that is not known.
+	Valid func(context.Context, Caller) error
+	// Move counts a member for the caller to, and no longer for the caller from. It returns false if to is at its limit.
+	Move func(from, to Caller) bool
 	// End uncounts a member.
-	End          func(apikey.Identity)
-	CheckEvery   time.Duration // how often a member's key is checked
+	End          func(Caller)
+	CheckEvery   time.Duration // how often the credentials of a member's client are checked
 	StoreTimeout time.Duration // bounds a release of partitions
 	Logger       *slog.Logger
 }
@@ -34,7 +39,7 @@ type Members struct {
 	cfg Config
 	run sync.WaitGroup // over all peers
 
-	mu     sync.Mutex // guards the rest, and Member.key
+	mu     sync.Mutex // guards the rest, and Member.who
 	byID   map[string]*Member
 	closed bool
 }
@@ -47,8 +52,8 @@ type Member struct {
 	Topics  []string
 	Session time.Duration
 
-	key    apikey.Identity // that it counts for; guarded by Members.mu
-	silent *time.Timer     // runs while no request of the client is in progress
+	who    Caller      // whom it counts for; guarded by Members.mu
+	silent *time.Timer // runs while no request of the client is in progress
 	leave  context.CancelFunc
 	gone   chan struct{}
 	cfg    *Config
@@ -72,9 +77,9 @@ func New(cfg Config) *Members {
 	return &Members{cfg: cfg, byID: make(map[string]*Member)}
 }
 
-// Add runs a member's peer until the client leaves, or is silent for its session, or Close is called. who is the key that the member is counted for; Config.End
+// Add runs a member's peer until the client leaves, or is silent for its session, or Close is called. who is whom the member is counted for; Config.End
 // uncounts it. After Close, Add does nothing and returns false.
-func (ms *Members) Add(m *Member, who apikey.Identity) bool {
+func (ms *Members) Add(m *Member, who Caller) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if ms.closed {
@@ -87,7 +92,7 @@ func (ms *Members) Add(m *Member, who apikey.Identity) bool {
 		m.left = true
 		cancel()
 	}
-	m.key, m.cfg = who, &ms.cfg
+	m.who, m.cfg = who, &ms.cfg
 	m.gone, m.changed = make(chan struct{}), make(chan struct{})
 	m.busy, m.from = make(map[group.TopicPartition]bool), make(map[partitionName]eventlog.TopicID)
 	m.silent = time.AfterFunc(m.Session, func() {
@@ -114,7 +119,7 @@ func (ms *Members) remove(m *Member) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	delete(ms.byID, m.Peer.ID())
-	ms.cfg.End(m.key)
+	ms.cfg.End(m.who)
 	close(m.gone) // after the member was uncounted: a client that waits for this channel may join
 }
 
@@ -145,20 +150,20 @@ func (m *Member) requestDone() {
 	}
 }
 
-// Adopt counts a member for the key that its client uses now, so that its former key can be revoked. If the new key is at its
-// limit, nothing changes.
-func (ms *Members) Adopt(m *Member, who apikey.Identity) {
+// Adopt counts a member for the caller that its client is now, so that its former credentials may end: a key that is revoked, a token that expires. If the new caller is
+// at its limit, nothing changes.
+func (ms *Members) Adopt(m *Member, who Caller) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if m.key.ID() != who.ID() && ms.byID[m.Peer.ID()] == m && ms.cfg.Move(m.key, who) {
-		m.key = who
+	if ms.byID[m.Peer.ID()] == m && (m.who.ID() == who.ID() || ms.cfg.Move(m.who, who)) {
+		m.who = who
 	}
 }
 
-// checkKey makes a member leave if its key is no longer valid, so that other members need not wait for its session to end.
-func (ms *Members) checkKey(ctx context.Context, m *Member) {
+// checkCaller makes a member leave if its credentials are no longer valid, so that other members need not wait for its session to end.
+func (ms *Members) checkCaller(ctx context.Context, m *Member) {
 	ms.mu.Lock()
-	who := m.key
+	who := m.who
 	ms.mu.Unlock()
 	err := ms.cfg.Valid(ctx, who)
 	if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
@@ -166,10 +171,10 @@ func (ms *Members) checkKey(ctx context.Context, m *Member) {
 	}
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if m.key.ID() != who.ID() {
+	if m.who != who {
 		return // it was adopted meanwhile
 	}
-	m.cfg.Logger.Info("http: a member leaves its group, because its key is no longer valid", "group", m.Group, "member", m.Peer.ID(), "key", who.ID(), "reason", err)
+	m.cfg.Logger.Info("http: a member leaves its group, because its credentials are no longer valid", "group", m.Group, "member", m.Peer.ID(), "who", who.ID(), "reason", err)
 	m.leave()
 }
 
@@ -202,7 +207,7 @@ func (ms *Members) watch(ctx context.Context, m *Member) {
 		case <-over:
 			return
 		case <-keys.C:
-			ms.checkKey(ctx, m)
+			ms.checkCaller(ctx, m)
 			continue
 		case <-m.Peer.Changed():
 		}

@@ -32,7 +32,7 @@ func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Memb
 		t.Fatal(err)
 	}
 	ended = new(atomic.Int32)
-	cfg.End = func(apikey.Identity) { ended.Add(1) }
+	cfg.End = func(member.Caller) { ended.Add(1) }
 	cfg.CheckEvery, cfg.StoreTimeout, cfg.Logger = time.Second, time.Second, slog.New(slog.DiscardHandler)
 	ms = member.New(cfg)
 	peer, err := group.New(log, group.Config{Logger: cfg.Logger}).JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: cfg.Logger})
@@ -40,7 +40,7 @@ func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Memb
 		t.Fatal(err)
 	}
 	m = &member.Member{Peer: peer, Group: "g", Topics: []string{"orders"}, Session: session}
-	if !ms.Add(m, apikey.Identity{}) {
+	if !ms.Add(m, new(apikey.Identity)) {
 		t.Fatal("it was not added")
 	}
 	t.Cleanup(func() {
@@ -53,8 +53,8 @@ func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Memb
 	return ms, m, ended
 }
 
-func valid(err error) func(context.Context, apikey.Identity) error {
-	return func(context.Context, apikey.Identity) error { return err }
+func valid(err error) func(context.Context, member.Caller) error {
+	return func(context.Context, member.Caller) error { return err }
 }
 
 // While keys cannot be read, everybody stays.
