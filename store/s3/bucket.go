@@ -242,7 +242,7 @@ func (r *remote) failed(what string, asked time.Time, err error) (a answer, _ er
 	}
 	advice := map[string]string{
 		"NoSuchBucket":                 "the bucket does not exist: create it, or correct the URL",
-		"AccessDenied":                 "the credentials lack rights: weir needs s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket (see docs/s3.md)",
+		"AccessDenied":                 "the credentials lack rights: weir needs " + r.rights() + " (see docs/s3.md)",
 		"InvalidAccessKeyId":           "the access key is unknown to this server: check the credentials and the endpoint",
 		"SignatureDoesNotMatch":        "the secret key is wrong",
 		"RequestTimeTooSkewed":         "this machine's clock differs too much from the server's: set it, for example with NTP",

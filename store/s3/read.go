@@ -225,7 +225,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	if s.rewound(since.Incarnation) {
 		return nil, since, fmt.Errorf("moved: %w", eventlog.ErrRewound)
 	}
-	s.told = s.st.incarnation()
+	s.told = s.incarnation()
 	var moved []eventlog.Bounds
 	for id, p := range s.st.partitions {
 		if p.moved > seen {
