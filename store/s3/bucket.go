@@ -21,6 +21,8 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 var (
@@ -63,6 +65,17 @@ type (
 		modified time.Time
 	}
 )
+
+// onlyRead is a bucket of a replica. Nothing calls what it refuses; if something does by mistake, nothing is written all the same.
+type onlyRead struct{ bucket }
+
+func (onlyRead) put(_ context.Context, key string, _ []byte) (answer, error) {
+	return answer{}, fmt.Errorf("%w: put %s", eventlog.ErrReadOnly, key)
+}
+
+func (onlyRead) remove(_ context.Context, key string) error {
+	return fmt.Errorf("%w: delete %s", eventlog.ErrReadOnly, key)
+}
 
 // requests counts the requests of a store by kind.
 type requests struct{ puts, gets, lists, removes atomic.Int64 }

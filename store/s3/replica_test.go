@@ -253,6 +253,37 @@ func TestAReplicaNoticesThatTheBucketWasRewound(t *testing.T) {
 	expect(t, replica, "a", "new")
 }
 
+// Whatever part of the store writes by itself, of a replica it cannot.
+func TestTheUpkeepOfAReplicaCannotWrite(t *testing.T) {
+	f := newFake()
+	writer := opened(t, f)
+	replica := following(t, f)
+	mustPublish(t, writer, "a")
+	tended(t, writer, f, "b", "c", "d")
+	f.pass(2 * time.Hour)
+	expect(t, replica, "a", "b", "c", "d")
+	before := f.keys("")
+	replica.mu.Lock()
+	replica.newest = 0
+	replica.mu.Unlock()
+	for name, do := range map[string]func() error{
+		"compact": func() error { _, err := replica.compact(t.Context(), 1); return err },
+		"snapshot": func() error {
+			mustPublish(t, writer, "more")
+			expect2(t, replica, 4, "more")
+			return replica.snapshot(t.Context())
+		},
+		"remove": func() error { return replica.bucket.remove(t.Context(), commitKey(replica.st.number)) },
+	} {
+		if err := do(); name != "compact" && !errors.Is(err, eventlog.ErrReadOnly) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := f.keys(""); len(after) != len(before)+1 { // the writer's commit
+		t.Errorf("the replica changed the bucket: %v, before %v", after, before)
+	}
+}
+
 // Where there is no log, a replica says so and begins none.
 func TestAReplicaBeginsNoLog(t *testing.T) {
 	f := newFake()

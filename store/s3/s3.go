@@ -118,6 +118,9 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
+	if at.replica {
+		b = onlyRead{b}
+	}
 	s := &Store{
 		place: at, logger: opts.Logger, bucket: b, clock: clock, writer: random(),
 		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
