@@ -123,7 +123,7 @@ func (s *Store) advance(ctx context.Context) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.st.number < s.floor {
-					return fmt.Errorf("%w: %s is missing, and there was a snapshot of commit %d: a part of the bucket was lost; restore all of it from a backup", errDamaged, commitKey(s.st.number+1), s.floor)
+					return fmt.Errorf("%w: %s is missing, and there was a snapshot of commit %d: %s", errDamaged, commitKey(s.st.number+1), s.floor, lost)
 				}
 				s.noteSync(f.date, asked)
 				return nil

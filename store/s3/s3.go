@@ -41,6 +41,9 @@ var (
 	errNoLog = errors.New("there is no log yet, and a replica (--read-only) begins none: correct the bucket and the prefix, or start weir without --read-only first")
 )
 
+// lost says what to do when objects are missing that weir did not delete.
+const lost = "a part of the bucket was lost: restore all of it from a backup, and remove lifecycle rules that delete objects below the prefix"
+
 // Options change how a store works. The zero value is the default.
 type Options struct {
 	Logger *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
@@ -182,7 +185,7 @@ func (s *Store) format(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if found, _, err := s.bucket.list(ctx, "commit/", "", 1); err != nil || len(found) > 0 {
-			return "", errors.Join(err, fmt.Errorf("the object format is missing, and commits are there (%v): a part of the bucket was lost; restore all of it", found))
+			return "", errors.Join(err, fmt.Errorf("the object format is missing, and commits are there (%v): %s", found, lost))
 		}
 		if s.replica {
 			return "", errNoLog
@@ -250,7 +253,7 @@ func (s *Store) noGap(ctx context.Context) error {
 	if s.st.number > last {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is there, and %s is missing: a part of the bucket was lost; restore all of it from a backup", errDamaged, found[0].key, commitKey(last+1))
+	return fmt.Errorf("%w: %s is there, and %s is missing: %s", errDamaged, found[0].key, commitKey(last+1), lost)
 }
 
 // heartbeatEvery is how often a process says that it lives. Each time is a PUT: 520,000 a month.
