@@ -101,8 +101,11 @@ func Alone(address string) bool {
 // ReadOnly returns the URL by which Open follows the store that a URL names, and never writes to it. Only a bucket can be followed: the other stores change their tables
 // when they are opened.
 func ReadOnly(address string) (string, error) {
-	scheme, _ := split(address)
-	if scheme != "s3" {
+	switch scheme, _ := split(address); scheme {
+	case "s3":
+	case "":
+		return "", unknown(address)
+	default:
 		return "", fmt.Errorf("%w: a store of the kind %q cannot be followed read-only: only s3://BUCKET/PREFIX can", ErrAddress, scheme+":")
 	}
 	u, err := url.Parse(address)
