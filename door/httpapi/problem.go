@@ -177,7 +177,7 @@ var knownErrors = []struct {
 	detail string
 }{
 	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store, but no answer came. " + sendAgain},
-	{eventlog.ErrReadOnly, kindReadOnly, sendElsewhere},
+	{eventlog.ErrReadOnly, kindReadOnly, "the request needs a change. Nothing happened"},
 	{eventlog.ErrCrowded, kindOverloaded, "there is no memory for the answer, because clients read their answers too slowly; try again"},
 	{publish.ErrKeyReused, kindKeyReused, "use a new Idempotency-Key for other events"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},

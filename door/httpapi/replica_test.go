@@ -5,8 +5,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 )
@@ -49,6 +52,59 @@ func TestAReplicaReadsAndRefusesAllElse(t *testing.T) {
 	}
 	if said := replica.said.String(); strings.Contains(said, "level=WARN") || strings.Contains(said, "level=ERROR") {
 		t.Errorf("it complains: %s", said)
+	}
+}
+
+// The first use of a queue makes a key for the store's clock. A replica does without.
+func TestAReplicaShowsAQueueThatNobodyHasUsed(t *testing.T) {
+	store := memory.New()
+	openOn(t, store, httpapi.Config{}).asJSON("POST", "/v1/queues", `{"name":"q"}`).ok()
+	replica := openOn(t, &everystore.Replica{Store: store}, httpapi.Config{})
+	replica.get("/v1/queues/q").has(`"name":"q"`)
+	replica.get("/v1/queues/q/messages").has(`"messages":[]`)
+}
+
+// What falls due while only a replica runs waits for a process that writes: the replica neither does it nor complains.
+func TestAReplicaLeavesWhatIsDueToTheWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		at := newPipes()
+		writer := openAt(t, store, httpapi.Config{}, at, at.dial)
+		writer.topic("t", 1)
+		writer.do("POST", "/v1/topics/t/events", "once", "Idempotency-Key: key-1")
+		writer.asJSON("POST", "/v1/queues", `{"name":"q"}`)
+		writer.do("POST", "/v1/queues/q/messages?delay_ms=60000", "later")
+		writer.asJSON("PUT", "/v1/queues/q/schedules/s", `{"cron":"* * * * *","message":{"value":"tick"}}`).ok()
+		writer.asJSON("POST", "/v1/streams", `{"name":"s"}`)
+		writer.asJSON("POST", "/v1/streams/s/1", `{"events":[{"type":"opened"}]}`)
+		writer.do("DELETE", "/v1/streams/s/1", "").ok()
+		writer.asJSON("PUT", "/v1/groups/g/offsets", `{"topics":{"t":{"to":"end"}}}`)
+		writer.stop()
+		_, before, err := store.Moved(t.Context(), eventlog.Mark{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := &everystore.Replica{Store: store}
+		at = newPipes()
+		replica := openAt(t, refused, httpapi.Config{}, at, at.dial)
+		defer replica.stop()
+		replica.get("/v1/queues/q").has(`"name":"q"`)
+		time.Sleep(65 * time.Minute)
+		synctest.Wait()
+		if said := replica.said.String(); strings.Contains(said, "level=WARN") || strings.Contains(said, "level=ERROR") {
+			t.Errorf("it complains: %s", said)
+		}
+		if moved, _, err := store.Moved(t.Context(), before); err != nil || len(moved) > 0 || refused.Tried.Load() > 0 {
+			t.Errorf("something changed: %v, %v; %d changes were tried", moved, err, refused.Tried.Load())
+		}
+	})
+}
+
+// ok sees that the answer is no error.
+func (a answer) ok() {
+	a.t.Helper()
+	if a.status/100 != 2 {
+		a.t.Errorf("%d %s", a.status, a.body)
 	}
 }
 
