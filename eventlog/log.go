@@ -213,6 +213,9 @@ func (l *Log) ofNow(ctx context.Context, op string, err error) error {
 
 // Trim moves the partition's First up to before, but not past its Next.
 func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
+	if l.readOnly {
+		return fmt.Errorf("trim partition %d below %d: %w", p, before, ErrReadOnly) // not an error of the store
+	}
 	if err := l.failed("trim", l.store.Trim(ctx, p, before)); err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}
