@@ -261,25 +261,22 @@ func TestTheUpkeepOfAReplicaCannotWrite(t *testing.T) {
 	mustPublish(t, writer, "a")
 	tended(t, writer, f, "b", "c", "d")
 	f.pass(2 * time.Hour)
-	expect(t, replica, "a", "b", "c", "d")
+	mustPublish(t, writer, "more")
+	expect(t, replica, "a", "b", "c", "d", "more")
 	before := f.keys("")
 	replica.mu.Lock()
 	replica.newest = 0
 	replica.mu.Unlock()
 	for name, do := range map[string]func() error{
-		"compact": func() error { _, err := replica.compact(t.Context(), 1); return err },
-		"snapshot": func() error {
-			mustPublish(t, writer, "more")
-			expect2(t, replica, 4, "more")
-			return replica.snapshot(t.Context())
-		},
-		"remove": func() error { return replica.bucket.remove(t.Context(), commitKey(replica.st.number)) },
+		"compact":  func() error { _, err := replica.compact(t.Context(), 1); return err },
+		"snapshot": func() error { return replica.snapshot(t.Context()) },
+		"remove":   func() error { return replica.bucket.remove(t.Context(), commitKey(replica.st.number)) },
 	} {
-		if err := do(); name != "compact" && !errors.Is(err, eventlog.ErrReadOnly) {
+		if err := do(); !errors.Is(err, eventlog.ErrReadOnly) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if after := f.keys(""); len(after) != len(before)+1 { // the writer's commit
+	if after := f.keys(""); len(after) != len(before) {
 		t.Errorf("the replica changed the bucket: %v, before %v", after, before)
 	}
 }
