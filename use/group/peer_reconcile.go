@@ -44,8 +44,9 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	p.heartbeatVersion++
 	p.mu.Lock()
 	silent := sent.Sub(p.lastHeartbeat)
-	if p.beside != nil && time.Since(p.lastHeartbeat) >= p.cfg.Session {
-		clear(p.held) // The session had expired, so Assignment was empty. fill must read all positions again, also those committed with SQL.
+	expired := time.Since(p.lastHeartbeat) >= p.cfg.Session // By now, whenever the new heartbeat was stored: Assignment was empty until its answer came.
+	if p.beside != nil && expired {
+		clear(p.held) // fill must read all positions again, also those committed with SQL
 	}
 	switch {
 	case p.lastHeartbeat.IsZero():
@@ -55,8 +56,8 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	}
 	p.lastHeartbeat = sent
 	p.mu.Unlock()
-	if silent >= p.cfg.Session {
-		p.notify() // Assignment was empty
+	if expired {
+		p.notify()
 	}
 	return nil
 }
