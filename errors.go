@@ -15,6 +15,8 @@ var (
 	ErrUnavailable = eventlog.ErrUnavailable
 	// ErrNoSpace: the disk of the store is full. It matches ErrUnavailable, too.
 	ErrNoSpace = eventlog.ErrNoSpace
+	// ErrReadOnly: the Log only follows its store (read_only=true in the URL of a bucket), and nothing was changed. Trying again does not help.
+	ErrReadOnly = eventlog.ErrReadOnly
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
 	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail returns it, except Close. While Close

@@ -37,6 +37,8 @@ type appender struct {
 	queue     []*Ticket
 	submitted uint64 // how many tickets were queued so far
 	closed    bool
+
+	readOnly bool // every ticket is refused
 }
 
 func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, suspectRewind func(), cfg Config) *appender {
@@ -51,6 +53,10 @@ func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate 
 func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	t.done = make(chan struct{})
 	t.trace = a.cfg.Tracer.Inject(ctx)
+	if a.readOnly {
+		t.resolve(Outcome{}, fmt.Errorf("append: %w", ErrReadOnly))
+		return t
+	}
 	t.size = min(t.cost(), a.cfg.limits.QueueBytes)
 	if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
 		t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.limits.QueueBytes, err))

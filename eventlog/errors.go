@@ -19,6 +19,8 @@ var (
 	// ErrHeld: a transaction of a user of the store holds a key (Check.Holdable), or its change of the key is not in the log yet. It matches ErrUnavailable, too:
 	// certainly nothing happened, and trying again may work.
 	ErrHeld = fmt.Errorf("%w: a transaction holds a key", ErrUnavailable)
+	// ErrReadOnly: this process only reads the store, which others write (Replica). Certainly nothing happened, and trying again here does not help.
+	ErrReadOnly = errors.New("this process follows the store read-only, and nothing was changed: send changes to a process that runs without --read-only, and without read_only=true in the store's URL")
 	// ErrRewound: the store may have been rewound. It is in another incarnation than Moved returned last, and certainly
 	// nothing happened.
 	ErrRewound = fmt.Errorf("%w: it may have been rewound; its state is read again", ErrUnavailable)

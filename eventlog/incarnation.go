@@ -272,16 +272,26 @@ func (l *Log) enter(ctx context.Context) error {
 		known, same, rewound := int32(-1), false, false
 		if before != nil {
 			epochs = before.epochs
-			known, same, rewound = before.epochs.newest(), before.Incarnation == mark.Incarnation, l.tail.rewound(bounds)
+			same, rewound = before.Incarnation == mark.Incarnation, l.tail.rewound(bounds)
+			if epochs.version > 0 { // else no process had begun one
+				known = epochs.newest()
+			}
 		}
 		switch {
-		case same && !rewound && record.Store == mark.Incarnation.Store:
+		case same && !rewound && (record.Store == mark.Incarnation.Store || l.readOnly):
 			l.gate.shut = false
 			l.gate.entered()
 			return nil // a false alarm
-		case !same && record.version > 0 && record.Store == mark.Incarnation.Store && record.newest() > known:
+		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known:
 			// Some process, perhaps this one, began this epoch after the last one that we knew.
 			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
+				return fmt.Errorf("enter the store's incarnation: %w", err)
+			}
+			l.gate.shut = false
+			return nil
+		}
+		if l.readOnly {
+			if err := l.enterUnseen(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
 			l.gate.shut = false
@@ -328,6 +338,23 @@ func (l *Log) enter(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("enter the store's incarnation: %w: it changed %d times meanwhile", ErrUnavailable, enterMax)
+}
+
+// enterUnseen enters an incarnation of a store that this process may only read, and for which no other process has begun an epoch that is above those that this process
+// knows. So the log takes the lowest number that is: its readers find out what was lost, and the epoch that a process begins with writes will be higher, as these are
+// numbered by the clock. The caller holds the gate.
+func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
+	var known *epochRecord
+	if before != nil {
+		known = before.epochs
+	}
+	next := &epochRecord{Epochs: []epoch{{}}} // no process has ever written a record
+	if record.version > 0 {
+		next = record.raised(mark.Incarnation.Store, known, bounds, epochZero)
+		l.cfg.Logger.Warn("the store may have lost its last acknowledged records: it was restored, or another server took over; a leader epoch begins that only clients of this process see",
+			"epoch", next.newest(), "store", mark.Incarnation.Store)
+	}
+	return l.resetForIncarnation(ctx, before, bounds, mark, next)
 }
 
 // incarnationKey reads EpochKey. If the store is closed, it returns an error that says why.

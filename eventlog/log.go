@@ -51,18 +51,21 @@ type Log struct {
 	catalogAt       Offset                // the end of partition 0 when the follower last read the catalog
 	gate            gate                  // shut while the log enters another incarnation of the store
 	rewindSuspected chan struct{}         // has a value when a rewind of the store is suspected
+	readOnly        bool                  // the store is a Replica: nothing is written
 
 	incarnation atomic.Pointer[incarnation]
 }
 
 // Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If
-// no epoch has begun in the current incarnation of the store, it begins one, with three calls more.
+// no epoch has begun in the current incarnation of the store, it begins one, with three calls more. Of a Replica, the log writes nothing: see ReadOnly.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
 	outages := newOutages(cfg.Poll)
 	cfg.Observer = outageObserver{cfg.Observer, outages}
 	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), rewindSuspected: make(chan struct{}, 1)}
+	_, l.readOnly = behind(store)
 	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, &l.gate, l.suspectRewind, cfg)
+	l.appender.readOnly = l.readOnly
 	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.incarnationNumber)
 	if err := l.enter(ctx); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
@@ -86,22 +89,24 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Run appends, follows other processes and enforces retention until ctx ends. Then it flushes what was submitted, for at
+// Run appends, follows other processes, enforces retention and compacts until ctx ends; if the log is ReadOnly it only follows. Then it flushes what was submitted, for at
 // most Config.DrainTimeout, and returns. Later submits get ErrClosed.
 func (l *Log) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return l.appender.run(ctx) })
 	g.Go(func() error { return l.follow(ctx) })
 	g.Go(func() error { return l.retain(ctx) })
-	g.Go(func() error { return l.compactAll(ctx) })
+	if !l.readOnly {
+		g.Go(func() error { return l.compactAll(ctx) })
+	}
 	defer l.prefetch.calls.Wait()
 	return g.Wait()
 }
 
 // Healthy returns nil while the store answers and accepts records; otherwise the last poll's error, or why records
-// are refused.
+// are refused. A log that is ReadOnly need not accept records.
 func (l *Log) Healthy() error {
-	if err := l.reachable(); err != nil {
+	if err := l.reachable(); err != nil || l.readOnly {
 		return err
 	}
 	return l.Refusing()
@@ -208,6 +213,9 @@ func (l *Log) ofNow(ctx context.Context, op string, err error) error {
 
 // Trim moves the partition's First up to before, but not past its Next.
 func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
+	if l.readOnly {
+		return fmt.Errorf("trim partition %d below %d: %w", p, before, ErrReadOnly) // not an error of the store
+	}
 	if err := l.failed("trim", l.store.Trim(ctx, p, before)); err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}

@@ -20,8 +20,8 @@ const (
 	catalogKept = 1000
 )
 
-// retain trims the records that are past their topic's retention, and sweeps. Every broker on a store does so; trimming twice does no
-// harm.
+// retain trims the records that are past their topic's retention, and sweeps. Every broker that writes a store does so; trimming twice does no
+// harm. It also frees what was prefetched for readers that went away.
 func (l *Log) retain(ctx context.Context) error {
 	checked := make(map[Partition]time.Time) // when a partition was last checked, or first seen
 	var swept time.Time
@@ -34,7 +34,7 @@ func (l *Log) retain(ctx context.Context) error {
 		case <-tick.C:
 		}
 		l.prefetch.forgetStale()
-		if l.reachable() != nil {
+		if l.readOnly || l.reachable() != nil {
 			continue
 		}
 		now := time.Now()

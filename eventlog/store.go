@@ -264,6 +264,12 @@ type Costly interface {
 	HeartbeatEvery() time.Duration
 }
 
+// Replica is an optional interface: a store that this process may only read. Then Commit and Trim answer ErrReadOnly, and no other method writes.
+type Replica interface {
+	// Replica reports whether that is so, and how long ago the store last knew all that other processes had committed. It makes no request.
+	Replica() (behind time.Duration, is bool)
+}
+
 // Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.
 type Writable interface {
 	// Writable returns why records are refused, such as ErrNoSpace, or nil while they are accepted. err means that this is

@@ -98,6 +98,26 @@ func Alone(address string) bool {
 	return err == nil && u.Scheme == "s3" && u.Query().Get("alone") == "true"
 }
 
+// ReadOnly returns the URL by which Open follows the store that a URL names, and never writes to it. Only a bucket can be followed: the other stores change their tables
+// when they are opened.
+func ReadOnly(address string) (string, error) {
+	switch scheme, _ := split(address); scheme {
+	case "s3":
+	case "":
+		return "", unknown(address)
+	default:
+		return "", fmt.Errorf("%w: a store of the kind %q cannot be followed read-only: only s3://BUCKET/PREFIX can", ErrAddress, scheme+":")
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return address, nil // Open says what is wrong
+	}
+	options := u.Query()
+	options.Set("read_only", "true")
+	u.RawQuery = options.Encode()
+	return u.String(), nil
+}
+
 // Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	scheme, rest := split(address)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,24 @@ func TestOpenGivesNoStoreWithAnError(t *testing.T) {
 	s, err := Open(t.Context(), "sqlite:"+t.TempDir(), nil)
 	if err == nil || s != nil {
 		t.Errorf("open a directory: %v, %v", s, err)
+	}
+}
+
+func TestOnlyBucketsCanBeFollowedReadOnly(t *testing.T) {
+	for address, want := range map[string]string{
+		"s3://bucket/prefix":                    "s3://bucket/prefix?read_only=true",
+		"s3://bucket?poll=2s":                   "s3://bucket?poll=2s&read_only=true",
+		"s3://bucket?read_only=false":           "s3://bucket?read_only=true",
+		"sqlite:weir.db":                        "",
+		"postgres://weir:secret@db.internal/db": "",
+		"mysql://weir:secret@db.internal/db":    "",
+		"memory:":                               "",
+		"weir.db":                               "",
+	} {
+		got, err := ReadOnly(address)
+		if got != want || (err == nil) != (want != "") || err != nil && (!errors.Is(err, ErrAddress) || !strings.Contains(err.Error(), "s3://") || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %q, %v; want %q", address, got, err, want)
+		}
 	}
 }
 

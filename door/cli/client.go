@@ -129,12 +129,14 @@ func (f *brokerFlags) answer(ctx context.Context, tried string, err error, messa
 
 // hints says what to do about a broker's answer.
 var hints = map[int16]string{
-	kerr.UnknownTopicOrPartition.Code: "`weir topic list` lists the topics; `weir topic create NAME` creates one",
-	kerr.TopicAlreadyExists.Code:      "`weir topic describe NAME` shows it; with --if-not-exists the command succeeds if the topic exists",
-	kerr.NonEmptyGroup.Code:           "stop the group's members first; `weir group describe NAME` lists them",
-	kerr.GroupIDNotFound.Code:         "`weir group list` lists the groups",
-	kerr.InvalidTopicException.Code:   "a name has 1 to 249 letters, digits, dots, hyphens and underscores",
-	kerr.MessageTooLarge.Code:         "raise the topic's limit with `weir topic alter NAME --config max.message.bytes=BYTES`",
+	kerr.ClusterAuthorizationFailed.Code: "the user has no right to write; or the broker only reads its store, because it runs with --read-only: write to one that does not",
+	kerr.GroupAuthorizationFailed.Code:   "the user has no right to the group; or the broker only reads its store, because it runs with --read-only: use one that does not",
+	kerr.UnknownTopicOrPartition.Code:    "`weir topic list` lists the topics; `weir topic create NAME` creates one",
+	kerr.TopicAlreadyExists.Code:         "`weir topic describe NAME` shows it; with --if-not-exists the command succeeds if the topic exists",
+	kerr.NonEmptyGroup.Code:              "stop the group's members first; `weir group describe NAME` lists them",
+	kerr.GroupIDNotFound.Code:            "`weir group list` lists the groups",
+	kerr.InvalidTopicException.Code:      "a name has 1 to 249 letters, digits, dots, hyphens and underscores",
+	kerr.MessageTooLarge.Code:            "raise the topic's limit with `weir topic alter NAME --config max.message.bytes=BYTES`",
 }
 
 // cause finds the part of a client's error that a person can use: what the operating system said.

@@ -68,6 +68,7 @@ type serveCmd struct {
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
 	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
 	Tail                 size     `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
+	ReadOnly             bool     `help:"Follow the log that other processes write, serve consumers, and never write: what would change something is refused. For a store in a bucket (s3://), with credentials that may only read it." name:"read-only"`
 	CacheDir             string   `help:"Keep batches that were read from the store in files in this directory, so that consumers of older records are served from them. No other process may use it. Default: no cache." name:"cache-dir" placeholder:"DIR"`
 	CacheBytes           size     `help:"Space for the files in --cache-dir. Default: ${default}." name:"cache-bytes" default:"1GiB"`
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
@@ -86,6 +87,7 @@ Examples:
   weir serve --store sqlite:/var/lib/weir/weir.db --http 127.0.0.1:9090
   weir serve --store postgres://weir@db.internal/weir
   weir serve --http 0.0.0.0:8443 --tls-cert weir.crt --tls-key weir.key --kafka off
+  weir serve --store s3://my-bucket/weir --read-only
   weir serve --kafka 127.0.0.1:9092 --kafka sasl_ssl://0.0.0.0:9093 --advertise sasl_ssl=broker.example.org:9093 --tls-cert weir.crt --tls-key weir.key
   weir serve --kafka sasl_ssl://0.0.0.0:9093 --tls-cert weir.crt --tls-key weir.key --oauth-jwks https://id.example.org/jwks --oauth-issuer https://id.example.org --oauth-audience weir
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
@@ -104,6 +106,11 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	logger := c.logger(t)
 	if err := checkSuperUsers(c.SuperUsers); err != nil {
 		return err
+	}
+	if c.ReadOnly {
+		if c.Store, err = store.ReadOnly(c.Store); err != nil {
+			return config(err, "leave --read-only out, or name the bucket of the processes that write with --store")
+		}
 	}
 	names, err := certificate.NewNames(c.TLSPrincipalRule)
 	if err != nil {
@@ -169,7 +176,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	if err != nil {
 		return err
 	}
-	c.welcome(t, logger, where{kafka: c.kafkaDoors(addresses, kafkaListeners), http: httpListener.Addr().String(), locked: locked})
+	c.welcome(t, logger, where{kafka: c.kafkaDoors(addresses, kafkaListeners), http: httpListener.Addr().String(), locked: locked, readOnly: program.log.ReadOnly()})
 	if err := program.run(ctx); err != nil {
 		return err
 	}
@@ -227,7 +234,11 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if err != nil {
 		return nil, c.explain(ctx, err, "")
 	}
-	metric.WatchWritable(registry, log.Refusing)
+	if log.ReadOnly() {
+		metric.WatchBehind(registry, log.Behind)
+	} else {
+		metric.WatchWritable(registry, log.Refusing)
+	}
 	var beside group.Beside
 	var acks queue.Beside
 	var positions projection.Positions
@@ -257,7 +268,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 		metric.WatchOAuthKeys(registry, p.tokens.Fetched)
 	}
 	if len(w.kafka) > 0 {
-		if store.Shared(c.Store) && !store.Alone(c.Store) {
+		if store.Shared(c.Store) && !store.Alone(c.Store) && !log.ReadOnly() { // nobody hears of a process that only reads: it leads everything for its own clients
 			host, err := os.Hostname()
 			if err != nil {
 				return nil, config(fmt.Errorf("find the name of this machine: %w", err), "")
@@ -404,9 +415,10 @@ func (c *serveCmd) logger(t *terminal) *slog.Logger {
 
 // where is what welcome shows.
 type where struct {
-	kafka  []kafkaDoor // none: no Kafka clients
-	http   string      // its address
-	locked bool        // HTTP clients must show who they are
+	kafka    []kafkaDoor // none: no Kafka clients
+	http     string      // its address
+	locked   bool        // HTTP clients must show who they are
+	readOnly bool        // nobody can write
 }
 
 // withoutKey returns who may use each door without a key.
@@ -436,7 +448,7 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 	}
 	if c.Log == "json" {
 		logger.Info("listening", "kafka", at.kafkaAddresses(), "http", at.http, "tls", c.TLSCert != "", "api_keys", at.locked,
-			"kafka_without_key", kafkaOpen, "http_without_key", httpOpen, "store", store.Redact(c.Store))
+			"kafka_without_key", kafkaOpen, "http_without_key", httpOpen, "store", store.Redact(c.Store), "read_only", at.readOnly)
 		return
 	}
 	var doors strings.Builder
@@ -461,6 +473,17 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 	try := url
 	if host, port, err := net.SplitHostPort(at.http); err == nil && unspecified(host) {
 		try = scheme + "://localhost:" + port
+	}
+	if at.readOnly {
+		fmt.Fprintf(t.out, `weir is ready, and only reads.
+%s  HTTP   %s  %s
+  data   %s
+
+Try:
+  curl%s %s/v1/topics
+
+`, &doors, url, httpFor, store.Redact(c.Store), header, try)
+		return
 	}
 	fmt.Fprintf(t.out, `weir is ready.
 %s  HTTP   %s  %s

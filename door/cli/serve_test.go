@@ -290,6 +290,41 @@ func TestAloneOnABucketNobodyIsTold(t *testing.T) {
 	}
 }
 
+// serve --read-only follows a process that writes, with credentials that may only read, and serves consumers.
+func TestServeReadOnlyFollowsABucketAndNeverWrites(t *testing.T) {
+	address := s3test.URL(t)
+	writer := serve(t, "--store", address)
+	bootstrap := func(s *server) string { return "--bootstrap=" + s.kafka }
+	weir(t, "one\n", "produce", "greetings", bootstrap(writer)).want(t, exitOK)
+	proxy := s3test.NewProxy(t, address)
+	proxy.Faults(func(r s3test.Request) s3test.Fault { return s3test.Fault{Deny: r.Method != http.MethodGet} })
+	replica := serve(t, "--store", proxy.URL(), "--read-only")
+	if code, body := replica.get(t, "/readyz"); code != http.StatusOK || !strings.Contains(body, "read-only") {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+	weir(t, "two\n", "produce", "greetings", bootstrap(writer)).want(t, exitOK)
+	weir(t, "", "consume", "greetings", "--max", "2", "--follow", bootstrap(replica)).want(t, exitOK, "one\ntwo\n")
+	weir(t, "three\n", "produce", "greetings", bootstrap(replica)).want(t, exitFailed, "--read-only")
+	weir(t, "", "topic", "create", "other", bootstrap(replica)).want(t, exitFailed, "--read-only")
+	replica.metric(t, "weir_replica_behind_seconds")
+	for _, none := range []string{`weir_s3_requests_total{kind="put"} 0`, `weir_s3_requests_total{kind="delete"} 0`} {
+		replica.metric(t, none)
+	}
+	if code := replica.stop(); code != exitOK && code != 130 {
+		t.Errorf("it ends with %d: %s", code, replica.out)
+	}
+	if said := replica.out.String(); strings.Contains(said, "level=WARN") || strings.Contains(said, "level=ERROR") {
+		t.Errorf("it complains: %s", said)
+	}
+	for _, r := range proxy.Requests() {
+		if r.Method != http.MethodGet {
+			t.Errorf("the replica sent %s %s", r.Method, r.Key)
+		}
+	}
+	weir(t, "", "serve", "--read-only", "--http", "127.0.0.1:0", "--kafka", "off").want(t, exitConfig, "only s3://", "leave --read-only out")
+	weir(t, "", "serve", "--read-only", "--http", "127.0.0.1:0", "--kafka", "off", "--store", s3test.URL(t)).want(t, exitRefused, "there is no log yet")
+}
+
 func TestStoreGoesAwayAndComesBack(t *testing.T) {
 	database := pgtest.Start(t)
 	s := serve(t, "--store", database.URL())

@@ -3,8 +3,10 @@ package httpapi
 import (
 	_ "embed" // for openapi.yaml
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -31,7 +33,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	text(w, http.StatusOK, "ok\n")
 }
 
-// readyz reports whether this process can serve clients.
+// readyz reports whether this process can serve clients. Of one that only reads the store, it says how old what it serves may be.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Ready(); err != nil {
 		why := "the store does not answer"
@@ -42,6 +44,10 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 			why = err.Error() // it names the store
 		}
 		text(w, http.StatusServiceUnavailable, "not ready: "+why+"\n")
+		return
+	}
+	if s.cfg.Log.ReadOnly() {
+		text(w, http.StatusOK, fmt.Sprintf("ready: follows the store read-only; it has all that was written up to %v ago\n", s.cfg.Log.Behind().Round(10*time.Millisecond)))
 		return
 	}
 	text(w, http.StatusOK, "ready\n")

@@ -93,6 +93,7 @@ var (
 	kindTooManyCalls    = kind{"too_many_requests", http.StatusTooManyRequests, "The client has too many requests in progress"}
 	kindTooManyStreams  = kind{"too_many_streams", http.StatusTooManyRequests, "The client has too many open streams"}
 	kindTooManyLogins   = kind{"too_many_logins", http.StatusTooManyRequests, "Too many passwords from this network wait to be checked"}
+	kindReadOnly        = kind{"read_only", http.StatusForbidden, "This process only reads the store"}
 	kindUnknown         = kind{"outcome_unknown", http.StatusInternalServerError, "The outcome is unknown"}
 	kindInternal        = kind{"internal", http.StatusInternalServerError, "Internal error"}
 	kindUnavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The store is not available"}
@@ -168,6 +169,8 @@ func problemOf(err error) *problem {
 
 const sendAgain = "Check whether it happened, or send the request again: this is safe for events of a topic with an Idempotency-Key, and for events of a stream with the same ids and the same expected version"
 
+const sendElsewhere = "it follows what other processes write (weir serve --read-only). Nothing happened; send changes to a process that runs without --read-only"
+
 // knownErrors is searched from top to bottom: an error may match several, and an unknown outcome takes precedence.
 var knownErrors = []struct {
 	err    error
@@ -175,6 +178,7 @@ var knownErrors = []struct {
 	detail string
 }{
 	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store, but no answer came. " + sendAgain},
+	{eventlog.ErrReadOnly, kindReadOnly, "the request needs a change. Nothing happened"},
 	{eventlog.ErrCrowded, kindOverloaded, "there is no memory for the answer, because clients read their answers too slowly; try again"},
 	{publish.ErrKeyReused, kindKeyReused, "use a new Idempotency-Key for other events"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},

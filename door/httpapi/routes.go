@@ -131,6 +131,10 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		if !s.allow(c, rt.needs, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {
 			return
 		}
+		if s.cfg.Log.ReadOnly() && r.Method != http.MethodGet && r.Method != http.MethodHead { // all other methods write, claims, acks and joins too
+			s.refuse(c, kindReadOnly.because("%s", sendElsewhere))
+			return
+		}
 		if err := s.requests.begin(c.who); err != nil {
 			s.refuse(c, err)
 			return

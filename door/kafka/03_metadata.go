@@ -40,7 +40,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		}
 		return out
 	}
-	mayCreate := !s.cfg.NoAutoCreate && (in.AllowAutoTopicCreation || in.Version < 4)
+	mayCreate := !s.cfg.NoAutoCreate && !s.log.ReadOnly() && (in.AllowAutoTopicCreation || in.Version < 4)
 	mentions := make(map[string]bool) // as in Kafka, a topic that is mentioned more than once has one answer
 	for _, asked := range in.Topics {
 		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 // initProducerID gives an idempotent producer a unique id. A transactional producer is refused: transactions are not
@@ -23,6 +25,12 @@ func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitPr
 	}
 	if err := r.permitIdempotent(); err != nil {
 		out.ErrorCode = errorCode(err)
+		return out
+	}
+	if s.log.ReadOnly() {
+		// The only code after which librdkafka gives up (rd_kafka_idemp_check_error); after others it asks twice a second until its messages time out.
+		s.refused(r, eventlog.ErrReadOnly)
+		out.ErrorCode = kerr.ClusterAuthorizationFailed.Code
 		return out
 	}
 	id, err := s.log.NewProducerID(ctx)

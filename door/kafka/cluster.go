@@ -23,7 +23,8 @@ type cluster struct {
 	ID string `json:"id"`
 }
 
-// clusterID returns the store's cluster id, and makes one on first use: 22 characters, as Kafka's.
+// clusterID returns the store's cluster id, and makes one on first use: 22 characters, as Kafka's. If the log is read-only and no process has made one, it is this
+// process's own.
 func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 	for {
 		kv, err := log.Get(ctx, clusterKey)
@@ -47,6 +48,9 @@ func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 			Checks: []eventlog.Check{{Key: clusterKey, Version: 0}},
 			Puts:   []eventlog.Put{{Key: clusterKey, Version: 1, Value: value}},
 		})
+		if errors.Is(err, eventlog.ErrReadOnly) {
+			return base64.RawURLEncoding.EncodeToString(id[:]), nil
+		}
 		if err != nil && !errors.Is(err, eventlog.ErrStale) { // stale: another process was first
 			return "", err
 		}

@@ -58,6 +58,9 @@ func textOf(err error, k *kerr.Error) string {
 	if outside, ok := errors.AsType[*eventlog.RangeError](err); ok {
 		return fmt.Sprintf("offset %d is out of range: the first offset of the partition is %d, and the next record gets %d", outside.Asked, outside.First, outside.Next)
 	}
+	if errors.Is(err, eventlog.ErrReadOnly) {
+		return eventlog.ErrReadOnly.Error()
+	}
 	if errors.Is(err, eventlog.ErrNoSpace) {
 		return "the disk of the store is full. Nothing was changed; the same request will succeed when there is space again"
 	}
@@ -125,6 +128,10 @@ func kafkaError(err error) *kerr.Error {
 		return kerr.UnknownProducerID
 	case errors.Is(err, eventlog.ErrFenced):
 		return kerr.InvalidProducerEpoch
+
+	// Not retriable, so clients pass it to their callers. Java shows our text with it (Sender.failBatch), and texts of its own with authorization errors.
+	case errors.Is(err, eventlog.ErrReadOnly):
+		return kerr.PolicyViolation
 
 	// The outcome is unknown. Check this before ErrUnavailable: an error's chain may contain both.
 	case errors.Is(err, eventlog.ErrUnsure),

@@ -27,6 +27,7 @@ var groupCodes = []struct {
 	{group.ErrNotFound, kerr.GroupIDNotFound},
 	{group.ErrNotEmpty, kerr.NonEmptyGroup},
 	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
+	{group.ErrReadOnly, kerr.GroupAuthorizationFailed}, // these answers have no text; with this code Java says that it may not access the group, and gives up (AbstractCoordinator)
 	{group.ErrLoading, kerr.CoordinatorLoadInProgress},
 	{group.ErrUnavailable, kerr.CoordinatorNotAvailable},
 	{group.ErrMoved, kerr.NotCoordinator},

@@ -14,7 +14,7 @@ const offsetsTopic = eventlog.OffsetsTopic
 // openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does. Groups work without it, so a
 // failure does not fail the request.
 func (s *Server) openOffsetsTopic(ctx context.Context, r *request) {
-	if _, err := s.log.Topic(ctx, offsetsTopic); err == nil {
+	if _, err := s.log.Topic(ctx, offsetsTopic); err == nil || s.log.ReadOnly() {
 		return
 	}
 	_, err := s.createTopic(ctx, r, eventlog.TopicSpec{Name: offsetsTopic, Partitions: 1})

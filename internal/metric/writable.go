@@ -1,6 +1,10 @@
 package metric
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // WatchWritable registers a metric of whether the store accepts records. refusing returns why it does not, or nil.
 func WatchWritable(registry prometheus.Registerer, refusing func() error) {
@@ -13,4 +17,12 @@ func WatchWritable(registry prometheus.Registerer, refusing func() error) {
 		}
 		return 1
 	}))
+}
+
+// WatchBehind registers a metric of a process that only reads its store. behind returns how long ago it last knew all that was written.
+func WatchBehind(registry prometheus.Registerer, behind func() time.Duration) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_replica_behind_seconds",
+		Help: "How long ago this process, which only reads the store, last knew all that was written. If it grows, the store does not answer or reading it is too slow: see /readyz and the log.",
+	}, func() float64 { return behind().Seconds() }))
 }

@@ -56,6 +56,7 @@ type Fault struct {
 
 	Drop bool // the server does not get the request; the client's connection is closed
 	Busy bool // the server does not get the request; the answer is 503 SlowDown
+	Deny bool // the server does not get the request; the answer is 403 AccessDenied
 	Late bool // the client's connection is closed at once, and then the server gets the request
 	Lose bool // the client's connection is closed when the server has answered
 
@@ -217,9 +218,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.Drop:
 		panic(http.ErrAbortHandler)
 	case fault.Busy:
-		w.Header().Set("Content-Type", "application/xml")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>")
+		refuse(w, http.StatusServiceUnavailable, "SlowDown", "Please reduce your request rate.")
+		return
+	case fault.Deny:
+		refuse(w, http.StatusForbidden, "AccessDenied", "Access Denied")
 		return
 	case fault.Late:
 		f.later(func() {
@@ -257,6 +259,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(got.StatusCode)
 	_, _ = w.Write(answer)
+}
+
+// refuse answers with an error of S3.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
 }
 
 // note records a request, and chooses its fault.

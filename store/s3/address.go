@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -10,7 +11,7 @@ import (
 
 const (
 	form    = "s3://bucket/prefix"
-	options = "endpoint, region, path_style, linger, poll, verify, alone, sse, storage_class and grace"
+	options = "endpoint, region, path_style, linger, poll, verify, alone, read_only, sse, storage_class and grace"
 )
 
 // place is a bucket, a prefix in it, and how to use them: what a URL says.
@@ -23,11 +24,12 @@ type place struct {
 	sse        string
 	class      string
 
-	linger time.Duration // at least this long from one put to the next
-	poll   time.Duration // Moved asks the server at most this often
-	verify time.Duration // how often the newest known commit is read again, to notice that the bucket was rewound
-	grace  time.Duration // how long objects stay that are no longer named
-	alone  bool          // no other process writes
+	linger  time.Duration // at least this long from one put to the next
+	poll    time.Duration // Moved asks the server at most this often
+	verify  time.Duration // how often the newest known commit is read again, to notice that the bucket was rewound
+	grace   time.Duration // how long objects stay that are no longer named
+	alone   bool          // no other process writes
+	replica bool          // this process only reads: it sends no request that writes
 }
 
 // graceMin is longer than a request may be late: S3 refuses requests whose signature is older than 15 minutes.
@@ -69,6 +71,8 @@ func parse(address string) (place, error) {
 			at.pathStyle, err = strconv.ParseBool(value)
 		case "alone":
 			at.alone, err = strconv.ParseBool(value)
+		case "read_only":
+			at.replica, err = strconv.ParseBool(value)
 		case "linger":
 			at.linger, err = duration(value, 0, time.Minute)
 		case "poll":
@@ -92,7 +96,18 @@ func parse(address string) (place, error) {
 			return at, fmt.Errorf("%s=%s in the URL: %w", name, value, err)
 		}
 	}
+	if at.alone && at.replica {
+		return at, errors.New("the URL has alone=true and read_only=true: a process that is alone never looks for what others wrote, and one that only reads would see nothing new: leave one of them out")
+	}
 	return at, nil
+}
+
+// rights names the rights that a process needs for a bucket, for messages.
+func (p place) rights() string {
+	if p.replica {
+		return "s3:GetObject and s3:ListBucket, as it only reads"
+	}
+	return "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket; with --read-only it only reads, and the first and the last are enough"
 }
 
 func duration(value string, least, most time.Duration) (time.Duration, error) {

@@ -21,6 +21,8 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 var (
@@ -63,6 +65,17 @@ type (
 		modified time.Time
 	}
 )
+
+// onlyRead is a bucket of a replica. Nothing calls what it refuses; if something does by mistake, nothing is written all the same.
+type onlyRead struct{ bucket }
+
+func (onlyRead) put(_ context.Context, key string, _ []byte) (answer, error) {
+	return answer{}, fmt.Errorf("%w: put %s", eventlog.ErrReadOnly, key)
+}
+
+func (onlyRead) remove(_ context.Context, key string) error {
+	return fmt.Errorf("%w: delete %s", eventlog.ErrReadOnly, key)
+}
 
 // requests counts the requests of a store by kind.
 type requests struct{ puts, gets, lists, removes atomic.Int64 }
@@ -242,7 +255,7 @@ func (r *remote) failed(what string, asked time.Time, err error) (a answer, _ er
 	}
 	advice := map[string]string{
 		"NoSuchBucket":                 "the bucket does not exist: create it, or correct the URL",
-		"AccessDenied":                 "the credentials lack rights: weir needs s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket (see docs/s3.md)",
+		"AccessDenied":                 "the credentials lack rights: weir needs " + r.rights() + " (see docs/s3.md)",
 		"InvalidAccessKeyId":           "the access key is unknown to this server: check the credentials and the endpoint",
 		"SignatureDoesNotMatch":        "the secret key is wrong",
 		"RequestTimeTooSkewed":         "this machine's clock differs too much from the server's: set it, for example with NTP",

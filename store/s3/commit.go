@@ -59,6 +59,9 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 
 // change makes one commit of what decide says. It calls decide again whenever another process committed before; decide's last call is what counts.
 func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
+	if s.replica {
+		return eventlog.ErrReadOnly
+	}
 	if err := alive(ctx); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ type fake struct {
 	objects map[string]stored
 	ahead   time.Duration
 	onPut   func(key string, do func() error) error // answers a put
+	onGet   func(key string)                        // is called before a get is answered
 }
 
 type stored struct {
@@ -65,6 +66,12 @@ func (f seen) put(_ context.Context, key string, body []byte) (answer, error) {
 }
 
 func (f seen) get(_ context.Context, key string, from, size int64) ([]byte, answer, error) {
+	f.mu.Lock()
+	on := f.onGet
+	f.mu.Unlock()
+	if on != nil {
+		on(key)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.answer(time.Now())

@@ -64,6 +64,12 @@ func (f *fake) answerPuts(on func(key string, do func() error) error) {
 	f.onPut = on
 }
 
+func (f *fake) answerGets(on func(key string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onGet = on
+}
+
 // O3: whatever happens to the answer of a put, the writer knows whose commit it is.
 func TestALostAnswerIsResolved(t *testing.T) {
 	for name, on := range map[string]func(n int, do func() error) error{

@@ -190,7 +190,7 @@ func (s *Store) piece(ctx context.Context, piece []source) ([]content, error) {
 		from := p.at - first.at
 		switch {
 		case err != nil:
-			all[i].err = err
+			all[i].err = fmt.Errorf("%w: %s, which holds a batch: %s", err, p.key, lost)
 		case int64(len(got)) < from+int64(p.size):
 			all[i].err = fmt.Errorf("%w: %s is cut: it ends at %d, and a batch lies at [%d, %d)", errDamaged, p.key, first.at+int64(len(got)), p.at, p.at+int64(p.size))
 		default:
@@ -225,7 +225,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	if s.rewound(since.Incarnation) {
 		return nil, since, fmt.Errorf("moved: %w", eventlog.ErrRewound)
 	}
-	s.told = s.st.incarnation()
+	s.told = s.incarnation()
 	var moved []eventlog.Bounds
 	for id, p := range s.st.partitions {
 		if p.moved > seen {

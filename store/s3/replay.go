@@ -123,7 +123,7 @@ func (s *Store) advance(ctx context.Context) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.st.number < s.floor {
-					return fmt.Errorf("%w: %s is missing, and there was a snapshot of commit %d: a part of the bucket was lost; restore all of it from a backup", errDamaged, commitKey(s.st.number+1), s.floor)
+					return fmt.Errorf("%w: %s is missing, and there was a snapshot of commit %d: %s", errDamaged, commitKey(s.st.number+1), s.floor, lost)
 				}
 				s.noteSync(f.date, asked)
 				return nil
@@ -292,7 +292,8 @@ func (s *Store) reload(ctx context.Context) error {
 	return s.advance(ctx)
 }
 
-// startAnew reads the state of a bucket that was rewound, and begins an incarnation with a commit, so that all processes learn of it. The caller has the turn.
+// startAnew reads the state of a bucket that was rewound, and begins an incarnation with a commit, so that all processes learn of it. A replica begins one that only it
+// knows. The caller has the turn.
 func (s *Store) startAnew(ctx context.Context) error {
 	s.logger.Error("the bucket was rewound: the newest commits that this process knows are no longer there", "store", s.name(), "commit", s.st.number)
 	id, err := s.format(ctx)
@@ -304,6 +305,12 @@ func (s *Store) startAnew(ctx context.Context) error {
 	s.mu.Unlock()
 	if err := s.reload(ctx); err != nil {
 		return err
+	}
+	if s.replica {
+		s.mu.Lock()
+		s.rewinds, s.behind = "+"+random(), false
+		s.mu.Unlock()
+		return nil
 	}
 	for range roundsMax {
 		s.mu.Lock()

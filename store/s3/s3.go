@@ -34,8 +34,15 @@ const (
 	headGuess = 64 << 10
 )
 
-// errForeign: a commit that does not continue what this process knows.
-var errForeign = errors.New("another chain of commits")
+var (
+	// errForeign: a commit that does not continue what this process knows.
+	errForeign = errors.New("another chain of commits")
+	// errNoLog: a replica was opened where no process has begun a store.
+	errNoLog = errors.New("there is no log yet, and a replica (--read-only) begins none: correct the bucket and the prefix, or start weir without --read-only first")
+)
+
+// lost says what to do when objects are missing that weir did not delete.
+const lost = "a part of the bucket was lost: restore all of it from a backup, and remove lifecycle rules that delete objects below the prefix"
 
 // Options change how a store works. The zero value is the default.
 type Options struct {
@@ -54,7 +61,8 @@ type Store struct {
 
 	mu       sync.Mutex // guards all below; never held during a request
 	st       *state
-	behind   bool // st is being read anew, because the bucket was rewound
+	behind   bool   // st is being read anew, because the bucket was rewound
+	rewinds  string // of a replica: names the rewinds that it noticed, because it may not begin an incarnation for all processes; else empty
 	told     eventlog.Incarnation
 	synced   time.Time // the server's clock when st was last known to be no older than the newest snapshot that can be read
 	asked    time.Time // this machine's clock at the last request for the next commit that found none
@@ -75,8 +83,9 @@ type Store struct {
 }
 
 var (
-	_ eventlog.Store  = (*Store)(nil)
-	_ eventlog.Costly = (*Store)(nil)
+	_ eventlog.Store   = (*Store)(nil)
+	_ eventlog.Costly  = (*Store)(nil)
+	_ eventlog.Replica = (*Store)(nil)
 )
 
 // turn is a mutex whose waiters can give up.
@@ -93,7 +102,8 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) give() { <-t }
 
-// Open opens the store at a URL (s3://bucket/prefix; docs/s3.md has the options), and begins one if there is none.
+// Open opens the store at a URL (s3://bucket/prefix; docs/s3.md has the options), and begins one if there is none. With the option read_only=true it is a replica: no
+// request of it writes, and a store must be there.
 func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	at, err := parse(address)
 	if err != nil {
@@ -111,6 +121,9 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
+	if at.replica {
+		b = onlyRead{b}
+	}
 	s := &Store{
 		place: at, logger: opts.Logger, bucket: b, clock: clock, writer: random(),
 		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
@@ -123,7 +136,9 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 		b.close()
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
 	}
-	s.work.Go(s.upkeep)
+	if !s.replica {
+		s.work.Go(s.upkeep)
+	}
 	s.work.Go(s.findTick)
 	return s, nil
 }
@@ -134,8 +149,10 @@ func (s *Store) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := probe(ctx, s.bucket); err != nil {
-		return err
+	if !s.replica { // a replica has nothing to write, so it need not know whether the server honours If-None-Match
+		if err := probe(ctx, s.bucket); err != nil {
+			return err
+		}
 	}
 	if err := s.turn.take(ctx); err != nil {
 		return err
@@ -148,7 +165,7 @@ func (s *Store) begin(ctx context.Context) error {
 	return s.noGap(ctx)
 }
 
-// format reads the store's id, or begins a store.
+// format reads the store's id, or begins a store; a replica begins none.
 func (s *Store) format(ctx context.Context) (string, error) {
 	for range 5 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
@@ -168,7 +185,10 @@ func (s *Store) format(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if found, _, err := s.bucket.list(ctx, "commit/", "", 1); err != nil || len(found) > 0 {
-			return "", errors.Join(err, fmt.Errorf("the object format is missing, and commits are there (%v): a part of the bucket was lost; restore all of it", found))
+			return "", errors.Join(err, fmt.Errorf("the object format is missing, and commits are there (%v): %s", found, lost))
+		}
+		if s.replica {
+			return "", errNoLog
 		}
 		var w writer
 		w.string(random())
@@ -233,7 +253,7 @@ func (s *Store) noGap(ctx context.Context) error {
 	if s.st.number > last {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is there, and %s is missing: a part of the bucket was lost; restore all of it from a backup", errDamaged, found[0].key, commitKey(last+1))
+	return fmt.Errorf("%w: %s is there, and %s is missing: %s", errDamaged, found[0].key, commitKey(last+1), lost)
 }
 
 // heartbeatEvery is how often a process says that it lives. Each time is a PUT: 520,000 a month.
@@ -250,6 +270,20 @@ func (s *Store) Stats() Stats {
 	return s.bucket.stats()
 }
 
+// Replica implements eventlog.Replica.
+func (s *Store) Replica() (behind time.Duration, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.asked), s.replica
+}
+
+// incarnation is what Moved returns. The caller holds mu.
+func (s *Store) incarnation() eventlog.Incarnation {
+	in := s.st.incarnation()
+	in.Store += s.rewinds
+	return in
+}
+
 // Close ends the background work, and closes the connections.
 func (s *Store) Close() error {
 	s.close()
@@ -260,7 +294,7 @@ func (s *Store) Close() error {
 
 // rewound reports whether an incarnation that Moved returned (told) is over, or the state is being read anew. The caller holds mu.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
-	return s.behind || told != eventlog.Incarnation{} && told != s.st.incarnation()
+	return s.behind || told != eventlog.Incarnation{} && told != s.incarnation()
 }
 
 func commitKey(n int64) string { return fmt.Sprintf("commit/%020d", n) }
@@ -275,7 +309,7 @@ func random() string {
 // failed adds ErrUnavailable to an error whose kind is not known. Call it only if certainly nothing happened, as ErrUnavailable says.
 func failed(err error) error {
 	switch {
-	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused):
+	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused), errors.Is(err, errNoLog):
 		return err
 	case errors.Is(err, errMissing):
 		return err

@@ -34,10 +34,17 @@ func openURL(ctx context.Context, place string) (eventlog.Store, error) {
 	return Open(ctx, place, Options{})
 }
 
+// refusal is an error of S3.
+type refusal struct {
+	status int
+	code   string
+}
+
 // server answers the few requests of S3 that the store makes, from a fake.
 type server struct {
 	seen
 	lose        atomic.Pointer[func(r *http.Request) bool] // true: the answer is lost
+	refuses     atomic.Pointer[refusal]                    // how every request is answered
 	connections sync.WaitGroup                             // that are open
 }
 
@@ -50,6 +57,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if lose := s.lose.Load(); lose != nil && (*lose)(r) {
 		defer panic(http.ErrAbortHandler)
+	}
+	if no := s.refuses.Load(); no != nil {
+		fail(no.status, no.code)
+		return
 	}
 	switch {
 	case r.Method == http.MethodPut:

@@ -18,6 +18,9 @@ var historyTests = map[string]func(*testing.T, Harness){
 	"ARandomHistoryGoesAsInMemory": testHistory,
 }
 
+// History runs one history of random operations on a store and on the model. A store can run it under faults; WEIR_SEED chooses the history.
+func History(t *testing.T, h Harness) { testHistory(t, h) }
+
 // One history of random operations runs on the store and on the model, in lock step, with equal answers.
 func testHistory(t *testing.T, h Harness) {
 	r := newRig(t, h)

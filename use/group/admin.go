@@ -225,6 +225,9 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (Described, err
 // Delete removes a group without members, and all its offsets, in one entry. Members that have been silent for longer than their session, by the
 // store's clock, do not count.
 func (c *Coordinator) Delete(ctx context.Context, name string) error {
+	if err := c.mayChange(name); err != nil {
+		return err
+	}
 	return retryMoved(ctx, func() error { return c.deleteOnce(ctx, name) })
 }
 

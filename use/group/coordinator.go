@@ -86,7 +86,7 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	}
 }
 
-// Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved and look for another coordinator:
+// Run removes expired groups and offsets until ctx ends, unless the log is read-only. Then all members get ErrMoved and look for another coordinator:
 // members that wait for an answer get it immediately, the others at their next request.
 func (c *Coordinator) Run(ctx context.Context) error {
 	var following sync.WaitGroup
@@ -96,7 +96,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	for {
 		// The first sweep after this process started, or after a sweep that failed, removes nothing: live members have until the next sweep to send a
 		// heartbeat.
-		err := c.sweep(ctx, found)
+		err := error(nil)
+		if !c.log.ReadOnly() {
+			err = c.sweep(ctx, found)
+		}
 		if found = err == nil; !found && ctx.Err() == nil {
 			c.logger.Warn("expiry of group offsets failed; trying again later", "err", err)
 		}
@@ -151,6 +154,14 @@ func (c *Coordinator) close() {
 		g.unlock()
 	}
 	c.ticks.Wait()
+}
+
+// mayChange returns ErrReadOnly if this process may not change groups. Every method that could change one asks first.
+func (c *Coordinator) mayChange(name string) error {
+	if c.log.ReadOnly() {
+		return fmt.Errorf("group %q: %w", name, ErrReadOnly)
+	}
+	return nil
 }
 
 // serves returns an error if a group of this name cannot be served here.

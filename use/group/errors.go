@@ -1,6 +1,11 @@
 package group
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+)
 
 // The errors that callers get. Each has one of Kafka's error codes.
 var (
@@ -36,6 +41,9 @@ var (
 	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition is another peer's now. Nothing was
 	// committed.
 	ErrFenced = errors.New("fenced: the partition is no longer assigned to this member")
+
+	// ErrReadOnly: this process only reads the store, so it has no members and commits nothing. Offsets that others commit can be read.
+	ErrReadOnly = fmt.Errorf("no groups can be joined or changed here: %w", eventlog.ErrReadOnly)
 
 	// ErrLoading: the group could not be read from the store yet. Try again.
 	ErrLoading = errors.New("group is not loaded")

@@ -66,6 +66,9 @@ type (
 // Join waits until the group's next generation begins, and returns the member's role in it. With ErrMemberIDRequired,
 // Joined.Member is the id to join with.
 func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
+	if err := c.mayChange(r.Group); err != nil {
+		return Joined{Member: r.Member}, err
+	}
 	if r.Rebalance <= 0 {
 		r.Rebalance = r.Session
 	}

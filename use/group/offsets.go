@@ -45,6 +45,9 @@ type (
 // Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are left out, and have an error in the first
 // result. If a partition is given more than once, its last offset counts. Commits of many members share flushes.
 func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
+	if err := c.mayChange(r.Group); err != nil {
+		return nil, err
+	}
 	errs := make([]error, len(r.Offsets))
 	var fit []Committed
 	mentioned := make(map[TopicPartition]int) // their index in fit
@@ -124,6 +127,9 @@ func (g *group) mayCommit(r Commit) error {
 
 // DeleteOffsets deletes offsets of a group, except of topics that its members read: those have an error in the first result.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
+	if err := c.mayChange(name); err != nil {
+		return nil, err
+	}
 	errs := make([]error, len(which))
 	err := c.change(ctx, name, nothing, func(ctx context.Context, g *group) (change, error) {
 		if g.version == 0 && g.state == Empty {

@@ -149,6 +149,9 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	if err := c.mayChange(cfg.Group); err != nil {
+		return nil, err
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "" // it is for people only

@@ -42,6 +42,9 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 	if r.Group == "" {
 		return Synced{}, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
+	if err := c.mayChange(r.Group); err != nil {
+		return Synced{}, err
+	}
 	var g *group
 	var wait chan answer[Synced]
 	var synced Synced
@@ -165,6 +168,9 @@ func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
+	if err := c.mayChange(r.Group); err != nil {
+		return err
+	}
 	err := retryMoved(ctx, func() error {
 		g, err := c.lock(ctx, r.Group, owned)
 		if err != nil {
@@ -201,6 +207,9 @@ func (g *group) beat(ctx context.Context, r Beat) error {
 func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) ([]error, error) {
 	if name == "" {
 		return nil, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
+	}
+	if err := c.mayChange(name); err != nil {
+		return nil, err
 	}
 	var errs []error
 	err := retryMoved(ctx, func() error {

@@ -24,8 +24,12 @@ const (
 )
 
 // Run forgets idempotency keys that are older than Config.IdempotencyAge, by the store's clock, until ctx ends. Any number of
-// processes may run it: in each interval only one of them looks for old keys.
+// processes may run it: in each interval only one of them looks for old keys. With a log that is read-only it does nothing.
 func (p *Publisher) Run(ctx context.Context) error {
+	if p.log.ReadOnly() {
+		<-ctx.Done()
+		return nil
+	}
 	every := min(max(p.cfg.IdempotencyAge/sweepsPerAge, sweepOften), sweepSeldom)
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -68,7 +68,11 @@ func (c *clock) fresh(now time.Time) bool {
 func (c *clock) ask(ctx context.Context) error {
 	for {
 		asked := time.Now()
-		kv, err := c.log.Get(ctx, clockKey)
+		key := clockKey
+		if c.log.ReadOnly() { // nobody may have made the key yet; this one is there as soon as a process has written
+			key = eventlog.EpochKey
+		}
+		kv, err := c.log.Get(ctx, key)
 		if err != nil {
 			return err
 		}

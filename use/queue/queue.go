@@ -74,18 +74,20 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 }
 
 // Run serves claims and answers until ctx ends, then waits for the changes in flight. Claims and answers that come before Run wait for it.
-// Call it once.
+// Call it once. With a log that is read-only, queues can be looked at, and nothing is done for them.
 func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Lock()
 	qs.ctx = ctx
 	qs.mu.Unlock()
 	close(qs.begun)
-	qs.start(qs.wheel.run)
 	qs.start(qs.followStore)
 	qs.start(qs.followDefinitions)
-	qs.start(qs.forgetAllGone)
-	qs.start(qs.retain)
-	qs.start(qs.scheduler.run)
+	if !qs.log.ReadOnly() {
+		qs.start(qs.wheel.run)
+		qs.start(qs.forgetAllGone)
+		qs.start(qs.retain)
+		qs.start(qs.scheduler.run)
+	}
 	<-ctx.Done()
 	qs.mu.Lock()
 	qs.ctx = nil

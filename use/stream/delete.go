@@ -62,6 +62,10 @@ const (
 // Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than limits.IDAge.
 // Any number of processes may run it: each removes only what is still there.
 func (s *Streams) Run(ctx context.Context) error {
+	if s.log.ReadOnly() {
+		<-ctx.Done()
+		return nil
+	}
 	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.limits.IDAge/24, sweepEvery))
 	defer streams.Stop()
 	defer ids.Stop()
