@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -792,61 +791,6 @@ func TestWhatIsGivenBackAndGotAgainIsAnother(t *testing.T) {
 		check(t, p.Release(t.Context()))
 		if p.Generation() != calm {
 			t.Error("giving back nothing made a new generation")
-		}
-	})
-}
-
-// tardyStore answers the next commit late, once it is armed. It makes the commit at once.
-type tardyStore struct {
-	eventlog.Store
-	late atomic.Int64 // how late
-}
-
-func (s *tardyStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
-	out, err := s.Store.Commit(ctx, flush)
-	time.Sleep(time.Duration(s.late.Swap(0)))
-	return out, err
-}
-
-// A heartbeat is stored within the session, and its answer comes after it. Whoever was told that the assignment is empty is told that it is not any more.
-func TestAnAssignmentThatComesBackWithALateAnswerIsTold(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		store := &tardyStore{Store: memory.New()}
-		b := startBroker(t, store, group.Config{})
-		b.topic(t, "orders", 2)
-		p := joinPeer(t, b, group.PeerConfig{Heartbeat: 2 * time.Second, Session: 9 * time.Second})
-		told := make(chan string, 100)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() {
-			for {
-				select {
-				case <-p.Changed():
-					told <- has(p)
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
-		time.Sleep(5 * time.Second)
-		store.late.Store(int64(7500 * time.Millisecond)) // that of the heartbeat at 6 s, after one at 4 s
-		time.Sleep(8200 * time.Millisecond)
-		synctest.Wait()
-		last := ""
-		for len(told) > 0 {
-			last = <-told
-		}
-		if last != "" || has(p) != "" {
-			t.Fatalf("after the session the peer has %q, and was told of %q: the test tests nothing", has(p), last)
-		}
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		wantHas(t, p, "orders:0,1")
-		for len(told) > 0 {
-			last = <-told
-		}
-		if last != has(p) {
-			t.Errorf("the peer has %q, and was told of %q last", has(p), last)
 		}
 	})
 }
