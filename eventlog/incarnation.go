@@ -333,7 +333,7 @@ func (l *Log) enter(ctx context.Context) error {
 // incarnationKey reads EpochKey. If the store is closed, it returns an error that says why.
 func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 	found := KeyValue{Key: EpochKey}
-	kvs, err := l.store.List(ctx, EpochKey, "", 2) // ClosedKey is the next in order
+	kvs, err := l.store.List(ctx, EpochKey, "", 3) // ClosedKey and ShardKey are the next in order
 	for _, kv := range kvs {
 		switch kv.Key {
 		case EpochKey:
@@ -344,6 +344,8 @@ func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 				return found, err
 			}
 			return found, closed.refusal(kv.Version)
+		case ShardKey:
+			return found, refuseShard(kv)
 		}
 	}
 	return found, err
