@@ -264,8 +264,19 @@ func (l *Log) In(in Incarnation) bool {
 func (l *Log) Known(p Partition) (Bounds, bool) { return l.tail.known(p) }
 
 // Bounds reads from the store, in one call, what the partitions hold now. Slice.Err is ErrNoPartition for a partition
-// that does not exist.
+// that does not exist. It fails if the shard of one of them does not answer.
 func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
+	slices, err := l.EachBounds(ctx, ps...)
+	for _, s := range slices {
+		if s.Err != nil && !errors.Is(s.Err, ErrNoPartition) {
+			return nil, fmt.Errorf("read %d partitions: %w", len(ps), s.Err)
+		}
+	}
+	return slices, err
+}
+
+// EachBounds is Bounds, but if a partition's shard does not answer, only its Slice.Err says so.
+func (l *Log) EachBounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	spans := make([]Span, len(ps))
 	for i, p := range ps {
 		spans[i].Partition = p

@@ -132,7 +132,7 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	if is {
 		shards = sharded.Shards()
 	}
-	home := 0
+	home, together := 0, t.Together || t.Writer != "" // a topic with a Writer may be older than Together
 	switch {
 	case !is:
 	case beside != "":
@@ -140,7 +140,7 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 		if home, err = sharded.ShardOf(beside); err != nil {
 			return 0, err
 		}
-	case t.Together:
+	case t.Partitions[0] != catalogPartition && together:
 		home = t.Partitions[0].Shard()
 	}
 	own, all := make([]int, shards), make([]int, shards)
@@ -159,7 +159,7 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 			continue
 		}
 		to := home
-		if !t.Together {
+		if !together {
 			for s := range shards {
 				if own[s] < own[to] || own[s] == own[to] && all[s] < all[to] {
 					to = s

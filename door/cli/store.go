@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/keys"
 )
 
 // storeFlag names the store of the log.
@@ -17,7 +18,7 @@ type storeFlag struct {
 }
 
 func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
-	opened, err := store.Open(ctx, f.Store, logger)
+	opened, err := store.Open(ctx, f.Store, logger, keys.Rules()...)
 	return opened, f.explain(ctx, err, "`weir doctor --store URL` examines a store and changes nothing")
 }
 

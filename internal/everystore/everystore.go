@@ -12,6 +12,7 @@ import (
 	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/keys"
 )
 
 // Kinds are the kinds of stores.
@@ -62,7 +63,7 @@ func Run(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) eventlo
 // Open opens the store at a URL until the test ends.
 func Open(t testing.TB, url string) eventlog.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), url, nil)
+	s, err := store.Open(t.Context(), url, nil, keys.Rules()...)
 	if err != nil {
 		t.Fatal(err)
 	}
