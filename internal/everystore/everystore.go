@@ -22,6 +22,9 @@ func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 // `make s3` does: its commits are a quarter of a second apart, so these tests take minutes.
 func Durable() []string {
 	all := []string{"sqlite", "postgres", "mysql"}
+	if os.Getenv("WEIR_TEST_SHARDS") != "" {
+		all = append(all, "shards")
+	}
 	if os.Getenv("WEIR_TEST_S3") != "" {
 		all = append(all, "s3")
 	}
@@ -34,6 +37,9 @@ func URL(t testing.TB, kind string) string {
 	switch kind {
 	case "sqlite":
 		return "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	case "shards":
+		dir := t.TempDir()
+		return "shard:sqlite:" + filepath.Join(dir, "a.db") + ",sqlite:" + filepath.Join(dir, "b.db")
 	case "postgres":
 		return pgtest.URL(t)
 	case "mysql":

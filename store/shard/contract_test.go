@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -94,7 +95,7 @@ func openMemory(t testing.TB, stores ...*memory.Store) *Set {
 
 func openSet(t testing.TB, shards ...Shard) *Set {
 	t.Helper()
-	s, err := Open(t.Context(), shards, Options{Rules: testRules})
+	s, err := Open(t.Context(), shards, Options{Rules: testRules, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
