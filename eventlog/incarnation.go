@@ -359,6 +359,7 @@ func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, boun
 	if err != nil {
 		return err
 	}
+	l.noteLeftovers(bounds, catalog)
 	l.mark, l.catalogAt = mark, 0
 	for _, b := range bounds {
 		if b.Partition == catalogPartition {

@@ -191,3 +191,40 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 	}
 	return nil
 }
+
+// noteLeftovers notes the partitions that a deleted or never completed topic left on a shard: their numbers were assigned, and no topic has them.
+func (l *Log) noteLeftovers(bounds []Bounds, catalog *catalog) {
+	if _, is := As[Sharded](l.store); !is {
+		return
+	}
+	var left []Partition
+	for _, b := range bounds {
+		if catalog.deleted(b.Partition) {
+			left = append(left, b.Partition)
+		}
+	}
+	l.leftovers.Store(&left)
+}
+
+// forgetLeftovers deletes them, with one entry for each shard. What fails is tried again with the next call.
+func (l *Log) forgetLeftovers(ctx context.Context) {
+	left := l.leftovers.Swap(nil)
+	if left == nil {
+		return
+	}
+	of := make(map[int][]Partition)
+	for _, p := range *left {
+		of[p.Shard()] = append(of[p.Shard()], p)
+	}
+	var again []Partition
+	for shard, ps := range of {
+		if _, err := l.Append(ctx, Entry{Forgets: ps, UsesReserve: true}); err != nil {
+			again = append(again, ps...)
+		} else {
+			l.cfg.Logger.Info("partitions that no topic has were deleted", "shard", shard, "partitions", ps)
+		}
+	}
+	if len(again) > 0 {
+		l.leftovers.CompareAndSwap(nil, &again)
+	}
+}

@@ -232,6 +232,8 @@ type counting struct {
 	hold           atomic.Pointer[chan struct{}] // commits wait until it is closed
 }
 
+func (s *counting) Unwrap() eventlog.Store { return s.Store }
+
 func (c *counting) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	c.commits.Add(1)
 	if hold := c.hold.Load(); hold != nil {
