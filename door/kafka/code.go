@@ -125,6 +125,8 @@ func kafkaError(err error) *kerr.Error {
 		return kerr.UnknownProducerID
 	case errors.Is(err, eventlog.ErrFenced):
 		return kerr.InvalidProducerEpoch
+	case errors.Is(err, eventlog.ErrSpansShards):
+		return kerr.InvalidRequest
 
 	// The outcome is unknown. Check this before ErrUnavailable: an error's chain may contain both.
 	case errors.Is(err, eventlog.ErrUnsure),
