@@ -279,9 +279,11 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	if errors.Is(err, ErrRewound) {
 		a.suspectRewind()
 	}
-	if errors.Is(err, ErrUnavailable) {
+	_, sharded := As[Sharded](a.store)
+	if errors.Is(err, ErrUnavailable) && (!sharded || errors.Is(err, ErrRewound)) {
 		return true
 	}
+	// On a store made of shards the tickets after this one may be for shards that answer.
 	a.mu.Lock()
 	head := a.queue[0]
 	a.queue = a.queue[1:]
