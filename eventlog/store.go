@@ -224,7 +224,8 @@ type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
 	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of
 	// the flush, so all entries are checked against the state before the flush. A key that no entry puts may be in many checks. Offsets are
-	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns.
+	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns; if an outcome
+	// is ErrUnsure, it may keep them until it gives up the commit.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
 	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. The

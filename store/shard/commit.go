@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -252,10 +253,31 @@ func (s *Set) commitOn(ctx context.Context, m *member, parts []part, indexes []i
 	return err
 }
 
+// commit is Commit of the shard, for at most commitPatience. PostgreSQL and MySQL wait longer for the answer to a commit that was sent, whatever becomes of ctx:
+// that goes on then, and its outcome is unknown.
 func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes []eventlog.Outcome, err error) {
+	type answer struct {
+		outcomes []eventlog.Outcome
+		err      error
+	}
 	err = m.call(ctx, commitPatience, func(ctx context.Context) error {
-		outcomes, err = m.store.Commit(ctx, entries)
-		return err
+		answered := make(chan answer, 1)
+		m.running.Go(func() {
+			out, err := m.store.Commit(ctx, entries)
+			answered <- answer{out, err}
+		})
+		var a answer
+		select {
+		case a = <-answered:
+		case <-ctx.Done():
+			select {
+			case a = <-answered:
+			case <-time.After(commitGrace):
+				return fmt.Errorf("commit: %w: the shard did not answer in time (%w)", eventlog.ErrUnsure, context.Cause(ctx))
+			}
+		}
+		outcomes = a.outcomes
+		return a.err
 	})
 	return outcomes, err
 }

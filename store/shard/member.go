@@ -26,6 +26,8 @@ type member struct {
 	store  eventlog.Store
 	logger *slog.Logger
 
+	running *sync.WaitGroup // of the set
+
 	mu      sync.Mutex // guards what follows
 	lost    error      // why it is lost; nil: it answers
 	skip    bool       // it is lost, and the last failure was slow
@@ -44,8 +46,8 @@ type flight struct {
 	err   error
 }
 
-func newMember(number int, s Shard, logger *slog.Logger) *member {
-	return &member{number: number, name: s.Name, store: s.Store, logger: logger, known: make(map[eventlog.Partition]eventlog.Bounds)}
+func newMember(number int, s Shard, logger *slog.Logger, running *sync.WaitGroup) *member {
+	return &member{number: number, name: s.Name, store: s.Store, logger: logger, running: running, known: make(map[eventlog.Partition]eventlog.Bounds)}
 }
 
 func (m *member) String() string { return fmt.Sprintf("shard %d (%s)", m.number, m.name) }

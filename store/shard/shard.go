@@ -22,6 +22,8 @@ import (
 const (
 	// commitPatience bounds how long a commit waits for one shard. The entries of other shards wait as long.
 	commitPatience = 10 * time.Second
+	// commitGrace is how long a shard may take to give up a commit.
+	commitGrace = 250 * time.Millisecond
 	// readPatience bounds how long a read waits for one shard.
 	readPatience = 10 * time.Second
 	// movedPatience is how long Moved waits for a shard while others have answered.
@@ -52,7 +54,7 @@ type Set struct {
 
 	ctx     context.Context // ends with Close: for the calls of Moved that no caller waits for
 	cancel  context.CancelFunc
-	running sync.WaitGroup // these calls
+	running sync.WaitGroup // these calls, and commits that were given up
 	moving  sync.Mutex     // held by Moved: one call at a time
 }
 
@@ -73,7 +75,7 @@ func Open(ctx context.Context, shards []Shard, opts Options) (*Set, error) {
 	}
 	s := &Set{logger: opts.Logger}
 	for i, shard := range shards {
-		s.members = append(s.members, newMember(i, shard, opts.Logger))
+		s.members = append(s.members, newMember(i, shard, opts.Logger, &s.running))
 	}
 	homes, err := identify(ctx, s.members)
 	if err != nil {
