@@ -4,6 +4,7 @@ package everystore
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -18,7 +19,8 @@ import (
 // Kinds are the kinds of stores.
 func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 
-// Durable are the kinds of stores that keep what they hold when weir stops. "s3", which is versitygw (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as
+// Durable are the kinds of stores that keep what they hold when weir stops. "shards", which is two SQLite files as one store, is one of them if WEIR_TEST_SHARDS is set;
+// "s3", which is versitygw (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as
 // `make s3` does: its commits are a quarter of a second apart, so these tests take minutes.
 func Durable() []string {
 	all := []string{"sqlite", "postgres", "mysql"}
@@ -49,6 +51,14 @@ func URL(t testing.TB, kind string) string {
 	}
 	t.Fatalf("there is no durable store of the kind %q", kind)
 	return ""
+}
+
+// RefusedOnShards skips a test that needs a change which a store made of shards refuses, if it runs on one.
+func RefusedOnShards(t testing.TB, what string) {
+	t.Helper()
+	if strings.HasSuffix(t.Name(), "/shards") {
+		t.Skipf("refused on shards (docs/shards.md): %s", what)
+	}
 }
 
 // Run runs a test on an empty store of each kind. reopen opens it once more, as another process would; what it opened is closed with the test.
