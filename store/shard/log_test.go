@@ -370,7 +370,7 @@ func TestWhatUsesNeedIsOnOneShard(t *testing.T) {
 	streams := stream.New(log, stream.Config{})
 	on := map[int]bool{}
 	var categories []*stream.Category
-	for n := range 12 {
+	for n := range 60 {
 		c, err := streams.CreateCategory(t.Context(), stream.Spec{Name: fmt.Sprint("category-", n), Partitions: 3})
 		if err != nil {
 			t.Fatal(err)
@@ -393,7 +393,7 @@ func TestWhatUsesNeedIsOnOneShard(t *testing.T) {
 		categories = append(categories, c)
 	}
 	if len(on) != 3 {
-		t.Errorf("twelve categories are on the shards %v", on)
+		t.Errorf("sixty categories are on the shards %v", on)
 	}
 	shardOf := func(c *stream.Category) int {
 		topic, err := log.Topic(t.Context(), c.Name())
