@@ -80,7 +80,7 @@ type Log struct {
 	over       atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
 }
 
-// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
+// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:, or several stores as shard:URL,URL (docs/shards.md).
 // It creates missing tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	opened, err := store.Open(ctx, address, opts.logger(), keys.Rules()...)
