@@ -53,7 +53,7 @@ type Log struct {
 	rewindSuspected chan struct{}         // has a value when a rewind of the store is suspected
 
 	incarnation atomic.Pointer[incarnation]
-	leftovers   atomic.Pointer[[]Partition] // partitions that no topic has, to be deleted
+	leftovers   atomic.Pointer[[]Partition] // not nil: empty partitions that no topic has, to be deleted together with those that leftPrefix lists
 }
 
 // Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If

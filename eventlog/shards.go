@@ -192,39 +192,74 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 	return nil
 }
 
-// noteLeftovers notes the partitions that a deleted or never completed topic left on a shard: their numbers were assigned, and no topic has them.
+// A topic that was deleted, or never completed, may leave partitions on shards: the process ended between two steps, or a shard did not answer.
+//
+// Partitions of a deleted topic are deleted if leftKey names them. Others are deleted only while they are empty: if shard 0 was restored from a backup, it lacks the topics
+// that were created since, and their records on other shards must stay.
+const leftPrefix = "left/"
+
+// leftKey is the key that lists the partitions of a deleted topic, until they are deleted.
+func leftKey(id TopicID) string { return leftPrefix + id.String() }
+
+// leave returns the put of leftKey for a topic that is deleted; false: all its partitions are deleted in the same entry.
+func (l *Log) leave(t Topic) (Put, bool) {
+	if _, is := As[Sharded](l.store); !is {
+		return Put{}, false
+	}
+	value, err := json.Marshal(t.Partitions)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %v as JSON: %v", t.Partitions, err)) // numbers
+	}
+	return Put{Key: leftKey(t.ID), Version: Version(0).Next(), Value: value}, true
+}
+
+// noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has, and that there may be lists under leftPrefix.
 func (l *Log) noteLeftovers(bounds []Bounds, catalog *catalog) {
 	if _, is := As[Sharded](l.store); !is {
 		return
 	}
 	var left []Partition
 	for _, b := range bounds {
-		if catalog.deleted(b.Partition) {
+		if b.Next == 0 && catalog.deleted(b.Partition) {
 			left = append(left, b.Partition)
 		}
 	}
 	l.leftovers.Store(&left)
 }
 
-// forgetLeftovers deletes them, with one entry for each shard. What fails is tried again with the next call.
+// forgetLeftovers deletes what was noted. What fails is tried again with the next call.
 func (l *Log) forgetLeftovers(ctx context.Context) {
 	left := l.leftovers.Swap(nil)
 	if left == nil {
 		return
 	}
-	of := make(map[int][]Partition)
-	for _, p := range *left {
-		of[p.Shard()] = append(of[p.Shard()], p)
-	}
-	var again []Partition
-	for shard, ps := range of {
-		if _, err := l.Append(ctx, Entry{Forgets: ps, UsesReserve: true}); err != nil {
-			again = append(again, ps...)
-		} else {
-			l.cfg.Logger.Info("partitions that no topic has were deleted", "shard", shard, "partitions", ps)
+	again := l.forgetEach(ctx, *left)
+	err := l.ListAll(ctx, leftPrefix, func(kv KeyValue) error {
+		var ps []Partition
+		if err := json.Unmarshal(kv.Value, &ps); err != nil {
+			return fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
 		}
-	}
-	if len(again) > 0 {
+		if failed := l.forgetEach(ctx, ps); len(failed) > 0 {
+			return fmt.Errorf("%d partitions of a deleted topic are left", len(failed))
+		}
+		_, err := l.Append(ctx, Entry{Checks: []Check{{Key: kv.Key, Version: kv.Version}}, Puts: []Put{{Key: kv.Key}}, UsesReserve: true})
+		return err
+	})
+	if err != nil || len(again) > 0 {
 		l.leftovers.CompareAndSwap(nil, &again)
 	}
+}
+
+// forgetEach deletes partitions, with one entry for each shard, and returns those that it could not delete.
+func (l *Log) forgetEach(ctx context.Context, all []Partition) (failed []Partition) {
+	of := make(map[int][]Partition)
+	for _, p := range all {
+		of[p.Shard()] = append(of[p.Shard()], p)
+	}
+	for _, ps := range of {
+		if _, err := l.Append(ctx, Entry{Forgets: ps, UsesReserve: true}); err != nil {
+			failed = append(failed, ps...)
+		}
+	}
+	return failed
 }

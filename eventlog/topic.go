@@ -414,6 +414,9 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		case err != nil:
 			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
 		}
+		if _, is := As[Sharded](l.store); is && next.Name == "" {
+			l.leftovers.CompareAndSwap(nil, &[]Partition{}) // if a shard did not answer
+		}
 		if err := l.loadCatalog(ctx); err != nil {
 			l.cfg.Logger.Warn("topic changed, but the catalog could not be read again", "topic", name, "err", err)
 		}
@@ -437,6 +440,9 @@ func (l *Log) catalogChange(head KeyValue, old, next Topic, beside func(TopicID)
 	name := old.Name
 	if next.Name == "" {
 		e.Puts, e.Forgets = []Put{{Key: topicPrefix + name}}, old.Partitions
+		if left, is := l.leave(old); is {
+			e.Puts = append(e.Puts, left)
+		}
 	} else {
 		name, next.Version = next.Name, version
 		var key string

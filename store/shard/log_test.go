@@ -249,7 +249,11 @@ func TestATopicIsThereOrNotWhereverTheProcessDies(t *testing.T) {
 				}
 				first := run(t, openSet(t, all...))
 				if deletes {
-					create(t, first, "topic", 6)
+					for _, p := range create(t, first, "topic", 6).Partitions {
+						if _, err := first.Publish(t.Context(), p, batch.Record{Value: []byte("v"), Timestamp: 1}); err != nil {
+							t.Fatal(err)
+						}
+					}
 				}
 				stores[at].commits.Store(0)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -290,6 +294,33 @@ func TestATopicIsThereOrNotWhereverTheProcessDies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// If shard 0 is restored from a backup, it lacks the topics created since. Their records on other shards stay.
+func TestRecordsOfATopicThatABackupLacksStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home, other := memory.New(), memory.New()
+		log := run(t, openSet(t, home, other))
+		restore := home.Backup()
+		var there eventlog.Partition
+		for _, p := range create(t, log, "topic", 2).Partitions {
+			if p.Shard() == 1 {
+				there = p
+			}
+		}
+		if _, err := log.Publish(t.Context(), there, batch.Record{Value: []byte("v"), Timestamp: 1}); err != nil {
+			t.Fatal(err)
+		}
+		restore(false)
+		time.Sleep(time.Minute)    // of the bubble
+		create(t, log, "later", 2) // raises the next free number
+		run(t, openSet(t, home, other))
+		time.Sleep(time.Minute)
+		bounds, _, err := other.Moved(t.Context(), eventlog.Mark{})
+		if err != nil || !slices.ContainsFunc(bounds, func(b eventlog.Bounds) bool { return b.Partition == there && b.Next == 1 }) {
+			t.Errorf("the shard holds %+v (%v), and not the record in partition %d", bounds, err, there)
+		}
+	})
 }
 
 // While a shard is lost, what is on the others goes on, in processes that are running; nothing is started again.
