@@ -81,6 +81,7 @@ func examineShards(ctx context.Context, list string) (all []doctor.Finding, err 
 	if err != nil {
 		return nil, err
 	}
+	all = []doctor.Finding{{Name: "store", Value: fmt.Sprintf("%d shards; whether they are those of one set is checked when the store is opened", len(addresses))}}
 	for i, address := range addresses {
 		found, err := Examine(ctx, address)
 		if err != nil {
