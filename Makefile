@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test s3 versions contract lint fuzz chaos bench conformance
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos bench conformance
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -26,6 +26,9 @@ test: ## run all tests with the race detector, a real PostgreSQL included
 
 s3: ## the tests of all uses and doors on S3, a real versitygw: they take minutes
 	WEIR_TEST_S3=1 go test -count=1 -p 1 -timeout 30m -run '/s3' . ./use/... ./door/... ./store
+
+shards: ## the tests of all uses and doors on a store made of two SQLite files
+	WEIR_TEST_SHARDS=1 go test -count=1 -p 1 -timeout 30m -run '/^shards$$' . ./use/... ./door/... ./store/...
 
 versions: ## the PostgreSQL tests on the oldest and the newest version that weir supports, fetched where they are missing
 	WEIR_TEST_POSTGRES_VERSION=14 go test -timeout 20m ./store/postgres ./door/sqlfn

@@ -115,12 +115,22 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 }
 
 // commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is called with
-// the same mark. Only run calls it.
+// the same mark. On a store made of shards, letters that go to another shard than the group's are published before the commit, and may be there twice after a
+// crash. Only run calls it.
 func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
 	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
-		return c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
+		err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
 			return c.member().Commit(ctx, []group.Committed{offset}, batches...)
 		}, c.log.outgoing(nil, letters)...)
+		if !errors.Is(err, eventlog.ErrSpansShards) {
+			return err
+		}
+		for _, letter := range letters { // each by itself: they may be on several shards
+			if _, err := c.log.publisher.Publish(ctx, c.log.outgoing(nil, []Event{letter})...); err != nil {
+				return err
+			}
+		}
+		return c.member().Commit(ctx, []group.Committed{offset})
 	})
 }
 

@@ -32,7 +32,7 @@
 //
 // A handler that fails or panics is called again after a pause, which grows with each attempt; other partitions continue. After
 // Retry.Attempts attempts the event goes to the dead-letter topic, `<topic>.dlt`, with the reason in its headers. It goes there once: the dead letter
-// and the commit of the event's offset are one change.
+// and the commit of the event's offset are one change, except on a store made of shards (docs/shards.md).
 //
 // # Work queues
 //

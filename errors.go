@@ -17,6 +17,8 @@ var (
 	ErrNoSpace = eventlog.ErrNoSpace
 	// ErrReadOnly: the Log only follows its store (read_only=true in the URL of a bucket), and nothing was changed. Trying again does not help.
 	ErrReadOnly = eventlog.ErrReadOnly
+	// ErrSpansShards: on a store made of shards, the parts of the change are on several of them. Trying again does not help; docs/shards.md says what works.
+	ErrSpansShards = eventlog.ErrSpansShards
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
 	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail returns it, except Close. While Close

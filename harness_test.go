@@ -16,6 +16,7 @@ import (
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/keys"
 )
 
 // site is a store that any number of Logs open.
@@ -42,7 +43,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, under eventlog.Store)) {
 	eachStore(t, func(t *testing.T, s site) {
 		under := s.memory
 		if under == nil {
-			opened, err := store.Open(t.Context(), s.url, nil)
+			opened, err := store.Open(t.Context(), s.url, nil, keys.Rules()...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -91,6 +91,8 @@ func (p *partition) appendReaction(ctx, wait context.Context, e Event) error {
 			return err
 		case errors.As(err, &refused) && !errors.Is(err, ErrUnavailable):
 			return refused.Err
+		case errors.Is(err, ErrSpansShards): // nothing happened, in any attempt
+			return err
 		case errors.Is(err, ErrUnsure):
 			patience = ctx // until the outcome is known, the event must not be delivered again
 		}

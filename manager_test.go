@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 )
 
 // transfer is an event of the category transfer, which moves money between accounts.
@@ -99,6 +100,7 @@ func (b *bank) entries(t *testing.T, accounts ...string) map[string]int {
 // Processes run the manager one after the other and side by side; each ends in the middle of its work. React fails, and others append to the same accounts.
 func TestAProcessManagerAppendsWhatItReactsWithOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
+		everystore.RefusedOnShards(t, "a process manager whose group and category are on two shards")
 		w := s.open(t)
 		b, transfers := newBank(t, w)
 		b.fails = func(e weir.CategoryEvent) error {
@@ -180,6 +182,7 @@ func (s *forgetful) Commit(ctx context.Context, flush []eventlog.Entry) ([]event
 
 func TestAReactionWhoseAnswerGotLostIsThereOnce(t *testing.T) {
 	onEachStore(t, func(t *testing.T, under eventlog.Store) {
+		everystore.RefusedOnShards(t, "a process manager whose group and category are on two shards")
 		w := site{memory: &forgetful{Store: under}}.open(t)
 		b, transfers := newBank(t, w)
 		const n = 12

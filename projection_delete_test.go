@@ -48,6 +48,8 @@ type noDeletion struct {
 	on atomic.Bool
 }
 
+func (n *noDeletion) Unwrap() eventlog.Store { return n.Store }
+
 func (n *noDeletion) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	for _, e := range flush {
 		if n.on.Load() && slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool {

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/keys"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
@@ -81,10 +82,10 @@ type Log struct {
 	over       atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
 }
 
-// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
+// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:, or several stores as shard:URL,URL (docs/shards.md).
 // It creates missing tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
-	opened, err := store.Open(ctx, address, opts.logger())
+	opened, err := store.Open(ctx, address, opts.logger(), keys.Rules()...)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", store.Redact(address), err)
 	}

@@ -285,9 +285,11 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	if errors.Is(err, ErrRewound) {
 		a.suspectRewind()
 	}
-	if errors.Is(err, ErrUnavailable) {
+	_, sharded := As[Sharded](a.store)
+	if errors.Is(err, ErrUnavailable) && (!sharded || errors.Is(err, ErrRewound)) {
 		return true
 	}
+	// On a store made of shards the tickets after this one may be for shards that answer.
 	a.mu.Lock()
 	head := a.queue[0]
 	a.queue = a.queue[1:]
@@ -428,10 +430,16 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	for i, out := range outcomes {
 		s := f.pending[i]
 		if errors.Is(out.Err, ErrUnavailable) && !errors.Is(out.Err, ErrHeld) {
-			a.cfg.Observer.StoreFailed("commit", out.Err) // ErrNoSpace: counted here, because the flush as a whole succeeded
+			a.cfg.Observer.StoreFailed("commit", out.Err) // ErrNoSpace, or a shard that does not answer: counted here, because the flush as a whole succeeded
+		}
+		if errors.Is(out.Err, ErrRewound) {
+			a.suspectRewind() // a shard was; the others answered
 		}
 		if s.producer != nil && out.Err == nil {
 			a.producers.moved(s.producer, out.Base)
+		}
+		if s.producer != nil && errors.Is(out.Err, ErrUnsure) {
+			a.producers.forget(s.producer.key) // its state is read from the store before its next batch
 		}
 		if s.producer != nil && errors.Is(out.Err, ErrStale) {
 			stale = append(stale, s)

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,13 +49,17 @@ func parseClosed(kv KeyValue) (Closed, error) {
 	return c, nil
 }
 
-// CheckOpen returns an error that matches ErrStoreClosed if a store is closed. What writes keys without a log calls it first.
+// CheckOpen returns an error that matches ErrStoreClosed if a store is closed, or is a shard that was opened by itself. What writes keys without a log calls it first.
 func CheckOpen(ctx context.Context, store Store) error {
 	closed, version, err := FindClosed(ctx, store)
-	if err != nil {
+	if err != nil || version > 0 {
+		return cmp.Or(err, closed.refusal(version))
+	}
+	shard, err := lister(store.List).get(ctx, ShardKey)
+	if err != nil || shard.Version == 0 {
 		return err
 	}
-	return closed.refusal(version)
+	return refuseShard(shard)
 }
 
 func (c Closed) refusal(version Version) error {

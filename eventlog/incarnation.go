@@ -360,7 +360,7 @@ func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds []Bou
 // incarnationKey reads EpochKey. If the store is closed, it returns an error that says why.
 func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 	found := KeyValue{Key: EpochKey}
-	kvs, err := l.store.List(ctx, EpochKey, "", 2) // ClosedKey is the next in order
+	kvs, err := l.store.List(ctx, EpochKey, "", 3) // ClosedKey and ShardKey are the next in order
 	for _, kv := range kvs {
 		switch kv.Key {
 		case EpochKey:
@@ -371,6 +371,8 @@ func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 				return found, err
 			}
 			return found, closed.refusal(kv.Version)
+		case ShardKey:
+			return found, refuseShard(kv)
 		}
 	}
 	return found, err
@@ -384,6 +386,7 @@ func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, boun
 	if err != nil {
 		return err
 	}
+	l.noteLeftovers(bounds, catalog)
 	l.mark, l.catalogAt = mark, 0
 	for _, b := range bounds {
 		if b.Partition == catalogPartition {

@@ -54,6 +54,7 @@ type Log struct {
 	readOnly        bool                  // the store is a Replica: nothing is written
 
 	incarnation atomic.Pointer[incarnation]
+	leftovers   atomic.Pointer[[]Partition] // not nil: empty partitions that no topic has, to be deleted together with those that leftPrefix lists
 }
 
 // Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If
@@ -272,8 +273,19 @@ func (l *Log) In(in Incarnation) bool {
 func (l *Log) Known(p Partition) (Bounds, bool) { return l.tail.known(p) }
 
 // Bounds reads from the store, in one call, what the partitions hold now. Slice.Err is ErrNoPartition for a partition
-// that does not exist.
+// that does not exist. It fails if the shard of one of them does not answer.
 func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
+	slices, err := l.EachBounds(ctx, ps...)
+	for _, s := range slices {
+		if s.Err != nil && !errors.Is(s.Err, ErrNoPartition) {
+			return nil, fmt.Errorf("read %d partitions: %w", len(ps), s.Err)
+		}
+	}
+	return slices, err
+}
+
+// EachBounds is Bounds, but if a partition's shard does not answer, only its Slice.Err says so.
+func (l *Log) EachBounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	spans := make([]Span, len(ps))
 	for i, p := range ps {
 		spans[i].Partition = p
@@ -284,12 +296,22 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 // List returns, in byte order, at most limit keys that begin with prefix and are greater than after. While the log enters another incarnation of
 // the store, List waits, at most entryPatience: an incarnation begins with each restart of a server, and with the first process on a store.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
+	var kvs []KeyValue
+	err := l.onceEntered(ctx, func() (err error) {
+		kvs, err = l.listNow(ctx, prefix, after, limit)
+		return err
+	})
+	return kvs, err
+}
+
+// onceEntered repeats a read of keys while the log enters another incarnation of the store, at most for entryPatience.
+func (l *Log) onceEntered(ctx context.Context, read func() error) error {
 	until := time.Now().Add(entryPatience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		changed := l.IncarnationChanged()
-		kvs, err := l.listNow(ctx, prefix, after, limit)
+		err := read()
 		if !errors.Is(err, ErrRewound) || time.Now().After(until) {
-			return kvs, err
+			return err
 		}
 		timer := time.NewTimer(pause) // if the log finds that nothing changed, changed stays open
 		select {
@@ -299,12 +321,12 @@ func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyV
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return nil, err
+			return err
 		}
 	}
 }
 
-// entryPatience is how long List waits for the log to enter the store's incarnation.
+// entryPatience is how long List and Get wait for the log to enter the store's incarnation.
 const entryPatience = 5 * time.Second
 
 // listNow is List that does not wait.
@@ -320,9 +342,18 @@ func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) ([]K
 // lister is Store.List.
 type lister func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
-// Get returns one key's value; its Version is 0 when there is no such key.
+// Get returns one key's value; its Version is 0 when there is no such key. It waits as List does.
 func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
-	return lister(l.List).get(ctx, key)
+	found := KeyValue{Key: key}
+	err := l.onceEntered(ctx, func() error {
+		kv, err := Get(ctx, l.store, key)
+		if err = l.ofNow(ctx, "list", err); err == nil {
+			found = kv
+			l.outages.answered()
+		}
+		return err
+	})
+	return found, err
 }
 
 func (list lister) get(ctx context.Context, key string) (KeyValue, error) {

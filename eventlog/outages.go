@@ -71,6 +71,9 @@ type outageStore struct {
 	outages *outages
 }
 
+// Unwrap implements Wrapper.
+func (s outageStore) Unwrap() Store { return s.Store }
+
 func (s outageStore) Commit(ctx context.Context, entries []Entry) ([]Outcome, error) {
 	s.outages.commits()
 	outcomes, err := s.Store.Commit(ctx, entries)

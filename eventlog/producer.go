@@ -213,15 +213,15 @@ func (ps *producers) load(ctx context.Context, store Store, asOf uint64, keys []
 }
 
 func readProducer(ctx context.Context, store Store, key producerKey) (producerState, error) {
-	kvs, err := store.List(ctx, key.String(), "", 1)
-	if err != nil || len(kvs) == 0 || kvs[0].Key != key.String() {
+	kv, err := Get(ctx, store, key.String())
+	if err != nil || kv.Version == 0 {
 		return producerState{}, err
 	}
-	state, err := parseProducer(string(kvs[0].Value))
+	state, err := parseProducer(string(kv.Value))
 	if err != nil {
-		return producerState{}, fmt.Errorf("key %s holds %q: %w", key, kvs[0].Value, err)
+		return producerState{}, fmt.Errorf("key %s holds %q: %w", key, kv.Value, err)
 	}
-	state.version = kvs[0].Version
+	state.version = kv.Version
 	return state, nil
 }
 

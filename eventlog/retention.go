@@ -37,6 +37,7 @@ func (l *Log) retain(ctx context.Context) error {
 		if l.readOnly || l.reachable() != nil {
 			continue
 		}
+		l.forgetLeftovers(ctx)
 		now := time.Now()
 		seen := make(map[Partition]time.Time)
 		for _, t := range l.Topics() {

@@ -146,7 +146,8 @@ func (r Replace) Check() error {
 // Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed or batches to
 // replace are not there, ErrHeld if a
 // transaction holds a key, ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then
-// the entry certainly did not happen.
+// the entry certainly did not happen. A store that is Sharded also answers ErrSpansShards, and ErrUnavailable, ErrUnsure or ErrRewound for the entries of a shard
+// that does not answer, while other entries of the flush happen.
 type Outcome struct {
 	Base      []Offset // the base offset of each batch; 0 for a batch that only creates its partition
 	Duplicate bool     // set by the log, not by stores: the batch had been appended before, at Base
@@ -173,7 +174,7 @@ func (b Bounds) Lag(committed Offset) int64 { return int64(max(0, b.Next-max(com
 
 // Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier spans used the
 // budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From cannot be read back; DamagedError.Next
-// is where the next batch begins. Other spans are not affected. The log checks the bytes, not the store.
+// is where the next batch begins, or ErrUnavailable if the store is Sharded and the partition's shard does not answer. Other spans are not affected. The log checks the bytes, not the store.
 type Slice struct {
 	Bounds  Bounds
 	Batches []Placed
@@ -223,7 +224,8 @@ type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
 	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of
 	// the flush, so all entries are checked against the state before the flush. A key that no entry puts may be in many checks. Offsets are
-	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns.
+	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns; if an outcome
+	// is ErrUnsure, it may keep them until it gives up the commit.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
 	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. The

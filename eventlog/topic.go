@@ -22,6 +22,7 @@ type Topic struct {
 	Partitions []Partition       // by number, from 0
 	Config     map[string]string // only what was set; Setting knows the defaults
 	Writer     string            // the only use that appends to it, shown to people; "": any publisher
+	Together   bool              // on a store made of shards: all its partitions are on one
 	Version    Version           // the catalog's version when the topic was created or last changed: two topics never have the same
 }
 
@@ -48,7 +49,10 @@ type TopicSpec struct {
 	Partitions int
 	Config     map[string]string
 	Writer     string // see Topic.Writer
-	Internal   bool   // allows a Name that is reserved for weir's own topics; never set it for a topic that a client asks for
+	// Beside, on a store made of shards, returns a key for the topic's id: all partitions, also those added later, are on the shard of that key, so that
+	// entries may hold both. nil: the partitions are spread over the shards.
+	Beside   func(TopicID) string
+	Internal bool // allows a Name that is reserved for weir's own topics; never set it for a topic that a client asks for
 }
 
 // The catalog in keyed state:
@@ -103,7 +107,7 @@ func newCatalog(incarnation int64, version Version, free Partition, topics []Top
 
 // deleted reports whether a partition's topic was deleted: its number was assigned, and no topic has it.
 func (c *catalog) deleted(p Partition) bool {
-	return p != catalogPartition && p < c.free && !c.owned[p]
+	return p != catalogPartition && p.assigned() < c.free && !c.owned[p]
 }
 
 // sealing returns how records of a partition are sealed, by the settings that this process knows.
@@ -234,11 +238,11 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 	if err := spec.Check(); err != nil {
 		return Topic{}, err
 	}
-	return l.changeTopic(ctx, spec.Name, TopicID{}, func(old Topic) (Topic, error) {
+	return l.changeTopic(ctx, spec.Name, TopicID{}, spec.Beside, func(old Topic) (Topic, error) {
 		if old.Version != 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
-		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Writer: spec.Writer, Partitions: make([]Partition, spec.Partitions)}
+		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Writer: spec.Writer, Together: spec.Beside != nil, Partitions: make([]Partition, spec.Partitions)}
 		_, _ = rand.Read(t.ID[:])                               // never fails
 		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
 		return t, nil
@@ -303,7 +307,7 @@ func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter fun
 	if err := checkReserved(name); err != nil {
 		return Topic{}, err
 	}
-	return l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
+	return l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
@@ -367,7 +371,7 @@ func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
 	if err := checkReserved(name); err != nil {
 		return err
 	}
-	_, err := l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
+	_, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
@@ -384,7 +388,7 @@ const changesMax = 32
 //
 // It does not touch a topic with another id. With no id, the topic read first is meant: another process may delete it
 // meanwhile and create another with the same name, which the next round must not change.
-func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide func(old Topic) (Topic, error)) (Topic, error) {
+func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, error)) (Topic, error) {
 	for range changesMax {
 		head, err := l.Get(ctx, catalogKey)
 		if err != nil {
@@ -408,7 +412,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 		if err != nil {
 			return Topic{}, err
 		}
-		entry, next, err := catalogChange(head, old, next, l.LeaderEpoch())
+		entry, next, err := l.catalogChange(head, old, next, beside)
 		if err != nil {
 			return Topic{}, err
 		}
@@ -419,6 +423,9 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 		case err != nil:
 			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
 		}
+		if _, is := As[Sharded](l.store); is && next.Name == "" {
+			l.leftovers.CompareAndSwap(nil, &[]Partition{}) // if a shard did not answer
+		}
 		if err := l.loadCatalog(ctx); err != nil {
 			l.cfg.Logger.Warn("topic changed, but the catalog could not be read again", "topic", name, "err", err)
 		}
@@ -427,13 +434,13 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 	return Topic{}, fmt.Errorf("change topic %q: %w: other changes of topics came first, %d times", name, ErrUnavailable, changesMax)
 }
 
-// catalogChange returns the entry that replaces old by next.
-func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, error) {
+// catalogChange returns the entry that replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on any.
+func (l *Log) catalogChange(head KeyValue, old, next Topic, beside func(TopicID) string) (Entry, Topic, error) {
 	free, err := freePartition(head)
 	if err != nil {
 		return Entry{}, Topic{}, err
 	}
-	free = max(free, Partition(epochNumbers(epoch)))
+	free = max(free, Partition(epochNumbers(l.LeaderEpoch())))
 	version := head.Version + 1
 	e := Entry{
 		Checks:  []Check{{Key: catalogKey, Version: head.Version}},
@@ -442,13 +449,23 @@ func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, e
 	name := old.Name
 	if next.Name == "" {
 		e.Puts, e.Forgets = []Put{{Key: topicPrefix + name}}, old.Partitions
+		if left, is := l.leave(old); is {
+			e.Puts = append(e.Puts, left)
+		}
 	} else {
 		name, next.Version = next.Name, version
+		var key string
+		if beside != nil {
+			key = beside(next.ID)
+		}
+		numbered := slices.Clone(next.Partitions)
+		next.Partitions = slices.Clone(next.Partitions)
+		if free, err = l.numberOn(&next, key, free); err != nil {
+			return Entry{}, Topic{}, err
+		}
 		for i, p := range next.Partitions {
-			if p == catalogPartition {
-				next.Partitions[i] = free
-				e.Batches = append(e.Batches, Batch{Partition: free})
-				free++
+			if numbered[i] == catalogPartition {
+				e.Batches = append(e.Batches, Batch{Partition: p})
 			}
 		}
 		e.Puts = []Put{{Key: topicPrefix + name, Version: version, Value: next.json()}}
@@ -481,10 +498,11 @@ type topicJSON struct {
 	Partitions []Partition       `json:"partitions"`
 	Config     map[string]string `json:"config,omitempty"`
 	Writer     string            `json:"writer,omitempty"`
+	Together   bool              `json:"together,omitempty"`
 }
 
 func (t Topic) json() []byte {
-	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer})
+	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer, Together: t.Together})
 	if err != nil {
 		panic(fmt.Sprintf("cannot encode topic %q as JSON: %v", t.Name, err))
 	}
@@ -501,7 +519,7 @@ func parseTopic(kv KeyValue) (Topic, error) {
 	if err := json.Unmarshal(kv.Value, &j); err != nil {
 		return Topic{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 	}
-	t.Partitions, t.Config, t.Writer = j.Partitions, j.Config, j.Writer
+	t.Partitions, t.Config, t.Writer, t.Together = j.Partitions, j.Config, j.Writer, j.Together
 	if n, err := hex.Decode(t.ID[:], []byte(j.ID)); err != nil || n != len(t.ID) {
 		return Topic{}, fmt.Errorf("key %s holds the id %q: expected %d hexadecimal digits", kv.Key, j.ID, 2*len(t.ID))
 	}

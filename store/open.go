@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
@@ -26,10 +27,11 @@ import (
 var ErrAddress = errors.New("invalid URL of a store")
 
 // forms lists what Open accepts.
-const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql://USER:PASSWORD@HOST:PORT/DATABASE, s3://BUCKET/PREFIX or memory:"
+const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql://USER:PASSWORD@HOST:PORT/DATABASE, s3://BUCKET/PREFIX, memory:, or several of them as shard:URL,URL"
 
-// Open opens the store that a URL names. The logger logs what fails while no caller waits for an answer.
-func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.Store, error) {
+// Open opens the store that a URL names. The logger logs what fails while no caller waits for an answer. The rules say where keys live on a store made of
+// shards (use/keys); without them such a store is refused.
+func Open(ctx context.Context, address string, logger *slog.Logger, rules ...eventlog.KeyRule) (eventlog.Store, error) {
 	scheme, rest := split(address)
 	switch scheme {
 	case "memory":
@@ -46,6 +48,8 @@ func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.St
 		return opened(mysql.Open(ctx, address, mysql.Options{Logger: logger}))
 	case "s3":
 		return opened(s3.Open(ctx, address, s3.Options{Logger: logger}))
+	case "shard":
+		return opened(openShards(ctx, rest, logger, rules))
 	}
 	return nil, unknown(address)
 }
@@ -72,9 +76,12 @@ func Cached(opened eventlog.Store, address string, opts cache.Options) (*cache.S
 }
 
 // Missing reports whether a URL names a store that is not there yet, and that Open would create: a SQLite file. Open never creates a
-// database on a server.
+// database on a server. Of shards, one may be missing.
 func Missing(address string) bool {
 	scheme, rest := split(address)
+	if scheme == "shard" {
+		return slices.ContainsFunc(shardsIn(rest), Missing)
+	}
 	if scheme != "sqlite" {
 		return false
 	}
@@ -88,12 +95,18 @@ func Missing(address string) bool {
 
 // Shared reports whether processes on several machines may use the store that a URL names.
 func Shared(address string) bool {
-	scheme, _ := split(address)
+	scheme, rest := split(address)
+	if scheme == "shard" {
+		return !slices.ContainsFunc(shardsIn(rest), func(address string) bool { return !Shared(address) })
+	}
 	return scheme == "postgres" || scheme == "postgresql" || scheme == "mysql" || scheme == "mariadb" || scheme == "s3"
 }
 
 // Alone reports whether a URL says that one process alone writes to the store: s3://…?alone=true.
 func Alone(address string) bool {
+	if scheme, rest := split(address); scheme == "shard" {
+		return !slices.ContainsFunc(shardsIn(rest), func(address string) bool { return !Alone(address) })
+	}
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "s3" && u.Query().Get("alone") == "true"
 }
@@ -137,13 +150,22 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 		return mysql.Examine(ctx, address)
 	case "s3":
 		return s3.Examine(ctx, address)
+	case "shard":
+		return examineShards(ctx, rest)
 	}
 	return nil, unknown(address)
 }
 
 // Redact returns a store's URL without its passwords, for logs and errors.
 func Redact(address string) string {
-	scheme, _ := split(address)
+	scheme, rest := split(address)
+	if scheme == "shard" {
+		var all []string
+		for _, shard := range shardsIn(rest) {
+			all = append(all, strings.ReplaceAll(Redact(shard), ",", ",,"))
+		}
+		return "shard:" + strings.Join(all, ",")
+	}
 	if scheme == "sqlite" || scheme == "memory" {
 		return address
 	}

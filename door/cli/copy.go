@@ -57,6 +57,9 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 			return usage(errors.New("the store memory: cannot be copied, because it ends with its process"), "")
 		}
 	}
+	if strings.HasPrefix(c.To, "shard:") { // before it is opened, which makes a set of its stores
+		return usage(storecopy.ErrSharded, "")
+	}
 	if store.Missing(c.From) {
 		return config(fmt.Errorf("the store %s does not exist", c.From), "give the store that is copied with --from")
 	}

@@ -9,15 +9,16 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/keys"
 )
 
 // storeFlag names the store of the log.
 type storeFlag struct {
-	Store string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, s3://BUCKET/PREFIX, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	Store string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, s3://BUCKET/PREFIX, several of them as shard:URL,URL, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
 }
 
 func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
-	opened, err := store.Open(ctx, f.Store, logger)
+	opened, err := store.Open(ctx, f.Store, logger, keys.Rules()...)
 	return opened, f.explain(ctx, err, "`weir doctor --store URL` examines a store and changes nothing")
 }
 

@@ -50,6 +50,7 @@ type kind struct {
 }
 
 var (
+	kindSpansShards     = kind{"spans_shards", http.StatusConflict, "The change would be on several shards of the store"}
 	kindInvalidRequest  = kind{"invalid_request", http.StatusBadRequest, "The request is not valid for this path"}
 	kindInvalidJSON     = kind{"invalid_json", http.StatusBadRequest, "The JSON is not valid for this path"}
 	kindForeignOrigin   = kind{"foreign_origin", http.StatusForbidden, "A web page of another site sent the request"}
@@ -185,6 +186,7 @@ var knownErrors = []struct {
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing works again as soon as there is space: free some, delete topics, or shorten their retention"},
 	{eventlog.ErrHeld, kindUnavailable, "a transaction that appends with SQL holds the stream. Nothing happened; try again"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
+	{eventlog.ErrSpansShards, kindSpansShards, "nothing happened; docs/shards.md says what is possible: for example, send the events of each partition by themselves"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again at another process, or here in a moment"},
 	{context.DeadlineExceeded, kindUnknown, "the store did not answer in time. " + sendAgain},
 	{context.Canceled, kindUnknown, "the request ended before its answer came. Check whether it happened"},

@@ -101,13 +101,15 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, to
 	}
 	asking, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
-	slices, err := s.log.Bounds(asking, ps...)
+	slices, err := s.log.EachBounds(asking, ps...)
 	away := errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	for i, p := range ps {
 		known, seen := s.log.Known(p)
 		switch {
-		case err == nil:
+		case err == nil && (slices[i].Err == nil || !seen || !errors.Is(slices[i].Err, eventlog.ErrUnavailable)):
 			bounds[p] = slices[i]
+		case err == nil: // its shard does not answer
+			bounds[p] = eventlog.Slice{Bounds: known}
 		case away && seen:
 			bounds[p] = eventlog.Slice{Bounds: known}
 		default:

@@ -51,7 +51,7 @@ func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteR
 		return out
 	}
 	changed := s.log.IncarnationChanged()
-	bounds, err := s.log.Bounds(ctx, ps...)
+	bounds, err := s.log.EachBounds(ctx, ps...)
 	for i, at := range slots {
 		low, err := eventlog.Offset(0), err
 		if err == nil {

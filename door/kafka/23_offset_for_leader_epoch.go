@@ -47,7 +47,7 @@ func (s *Server) offsetForLeaderEpoch(ctx context.Context, r *request, in *kmsg.
 	if len(ps) == 0 {
 		return out
 	}
-	bounds, err := s.log.Bounds(ctx, ps...)
+	bounds, err := s.log.EachBounds(ctx, ps...)
 	for i, at := range slots {
 		p, err := &out.Topics[at.topic].Partitions[at.partition], err
 		if err == nil {

@@ -128,6 +128,8 @@ func kafkaError(err error) *kerr.Error {
 		return kerr.UnknownProducerID
 	case errors.Is(err, eventlog.ErrFenced):
 		return kerr.InvalidProducerEpoch
+	case errors.Is(err, eventlog.ErrSpansShards):
+		return kerr.InvalidRequest
 
 	// Not retriable, so clients pass it to their callers. Java shows our text with it (Sender.failBatch), and texts of its own with authorization errors.
 	case errors.Is(err, eventlog.ErrReadOnly):

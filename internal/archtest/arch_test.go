@@ -39,6 +39,7 @@ var layers = []layer{
 	{"door", []string{"use", "eventlog", "internal"}},
 	{"use/queue", []string{"use/publish", "eventlog", "internal"}},                  // enqueues by publishing
 	{"use/apikey", []string{"use/acl", "eventlog", "internal"}},                     // a key's scopes are rules
+	{"use/keys", []string{"use/group", "use/stream", "eventlog"}},                   // gathers their rules
 	{"use/projection", []string{"use/group", "use/stream", "eventlog", "internal"}}, // a run is a group that reads streams
 	{"use/stream", []string{"use/publish", "eventlog", "internal"}},                 // places streams as keys are placed
 	{"use", []string{"eventlog", "internal"}},
@@ -47,9 +48,9 @@ var layers = []layer{
 	{"store", []string{"eventlog", "internal", "store/storerow"}},                     // what stores with a row for each batch have in common
 	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
 	{"examples", []string{".", "weirotel"}},                                           // what anybody could write
-	{"internal/chaos", []string{".", "eventlog", "store", "internal"}},                // what users have, and the log to see whether it is true
+	{"internal/chaos", []string{".", "eventlog", "store", "use/keys", "internal"}},    // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
-	{"internal/everystore", []string{"eventlog", "store", "internal"}}, // opens them for tests
+	{"internal/everystore", []string{"eventlog", "store", "use/keys", "internal"}}, // opens them for tests
 	{"internal", []string{"eventlog", "internal"}},
 }
 

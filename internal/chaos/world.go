@@ -20,6 +20,7 @@ import (
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/keys"
 )
 
 // world is one run: a store, two brokers and two programs with an embedded log on it, and all that is done to them.
@@ -159,7 +160,7 @@ func (w *world) openStore(ctx context.Context) error {
 
 // openAudit opens the log that is asked what is true.
 func (w *world) openAudit(ctx context.Context) error {
-	opened, err := store.Open(ctx, w.url, quiet)
+	opened, err := store.Open(ctx, w.url, quiet, keys.Rules()...)
 	if err != nil {
 		return err
 	}

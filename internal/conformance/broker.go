@@ -42,6 +42,9 @@ type broker struct {
 // twoBrokers is the name of the store that two processes share.
 const twoBrokers = "postgres, two brokers"
 
+// shards is the name of a store that is made of three: two SQLite files, and PostgreSQL.
+const shards = "shards"
+
 // startCluster starts weir on a fresh store, and returns once it takes connections. Its output goes to files under scratch.
 func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, error) {
 	c := &cluster{}
@@ -119,12 +122,15 @@ func (c *cluster) open(store, scratch string) (string, error) {
 		return "memory:", nil
 	case "sqlite":
 		return "sqlite:" + filepath.Join(scratch, "weir.db"), nil
-	case "postgres", twoBrokers:
+	case "postgres", twoBrokers, shards:
 		server, err := pgtest.Launch("")
 		if err != nil {
 			return "", fmt.Errorf("start PostgreSQL: %w", err)
 		}
 		c.closers = append(c.closers, server.Close)
+		if store == shards {
+			return fmt.Sprintf("shard:sqlite:%s,%s,sqlite:%s", filepath.Join(scratch, "a.db"), strings.ReplaceAll(server.Admin(), ",", ",,"), filepath.Join(scratch, "c.db")), nil
+		}
 		return server.Admin(), nil
 	case "mysql":
 		server, err := mytest.Launch("")

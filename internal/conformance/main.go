@@ -37,7 +37,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, mysql, s3, \"postgres, two brokers\" or all")
+	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, mysql, s3, \"postgres, two brokers\", shards, or all (without shards, which docs/conformance.md does not have)")
 	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
@@ -105,12 +105,12 @@ func chosen(store string) ([]string, error) {
 	if store == "all" {
 		return stores, nil
 	}
-	for _, s := range stores {
+	for _, s := range append(stores, shards) {
 		if s == store {
 			return []string{s}, nil
 		}
 	}
-	return nil, fmt.Errorf("--store %s: it must be %s or all", store, strings.Join(stores, ", "))
+	return nil, fmt.Errorf("--store %s: it must be %s, %s or all", store, strings.Join(stores, ", "), shards)
 }
 
 func runOnStore(ctx context.Context, s *suite, o options, weir, store string) (_ result, err error) {

@@ -4,6 +4,7 @@ package everystore
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -12,15 +13,20 @@ import (
 	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/keys"
 )
 
 // Kinds are the kinds of stores.
 func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 
-// Durable are the kinds of stores that keep what they hold when weir stops. "s3", which is versitygw (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as
+// Durable are the kinds of stores that keep what they hold when weir stops. "shards", which is two SQLite files as one store, is one of them if WEIR_TEST_SHARDS is set;
+// "s3", which is versitygw (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as
 // `make s3` does: its commits are a quarter of a second apart, so these tests take minutes.
 func Durable() []string {
 	all := []string{"sqlite", "postgres", "mysql"}
+	if os.Getenv("WEIR_TEST_SHARDS") != "" {
+		all = append(all, "shards")
+	}
 	if os.Getenv("WEIR_TEST_S3") != "" {
 		all = append(all, "s3")
 	}
@@ -33,6 +39,9 @@ func URL(t testing.TB, kind string) string {
 	switch kind {
 	case "sqlite":
 		return "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	case "shards":
+		dir := t.TempDir()
+		return "shard:sqlite:" + filepath.Join(dir, "a.db") + ",sqlite:" + filepath.Join(dir, "b.db")
 	case "postgres":
 		return pgtest.URL(t)
 	case "mysql":
@@ -42,6 +51,14 @@ func URL(t testing.TB, kind string) string {
 	}
 	t.Fatalf("there is no durable store of the kind %q", kind)
 	return ""
+}
+
+// RefusedOnShards skips a test that needs a change which a store made of shards refuses, if it runs on one.
+func RefusedOnShards(t testing.TB, what string) {
+	t.Helper()
+	if strings.HasSuffix(t.Name(), "/shards") {
+		t.Skipf("refused on shards (docs/shards.md): %s", what)
+	}
 }
 
 // Run runs a test on an empty store of each kind. reopen opens it once more, as another process would; what it opened is closed with the test.
@@ -62,7 +79,7 @@ func Run(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) eventlo
 // Open opens the store at a URL until the test ends.
 func Open(t testing.TB, url string) eventlog.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), url, nil)
+	s, err := store.Open(t.Context(), url, nil, keys.Rules()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -140,6 +141,9 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 			break
 		}
 		answer, done, err := s.read(ctx, told, spans, maxBytes)
+		if _, sharded := eventlog.As[eventlog.Sharded](s.Store); sharded && err != nil && !errors.Is(err, eventlog.ErrRewound) {
+			break // a shard that has keys of compaction may not answer, and others have the spans
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +165,9 @@ func (s *Store) read(ctx context.Context, told *told, spans []eventlog.Span, max
 		at := place{told.identity, span.Partition}
 		bounds := answer[i].Bounds
 		if answer[i].Err != nil {
-			s.disk.forget(at)
+			if errors.Is(answer[i].Err, eventlog.ErrNoPartition) {
+				s.disk.forget(at)
+			}
 			continue
 		}
 		s.disk.keepWithin(at, bounds)
@@ -236,11 +242,11 @@ func (s *Store) versions(ctx context.Context, partitions []eventlog.Partition) (
 	}
 	if len(wanted) <= singleKeys {
 		for key := range wanted {
-			list, err := s.Store.List(ctx, key, "", 1) // the key is before all that it begins
+			kv, err := eventlog.Get(ctx, s.Store, key)
 			if err != nil {
 				return nil, err
 			}
-			add(list)
+			add([]eventlog.KeyValue{kv})
 		}
 		return found, nil
 	}

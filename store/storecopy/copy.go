@@ -22,6 +22,8 @@ var (
 	ErrNotEmpty = errors.New("the target is not an empty store, and not an incomplete copy of this source")
 	// ErrSame: source and target are one store. Nothing was changed.
 	ErrSame = errors.New("source and target are the same store")
+	// ErrSharded: the target is made of shards, where keys live on other shards than the partitions that a copy puts on shard 0. Nothing was changed.
+	ErrSharded = errors.New("a store made of shards cannot be the target of a copy; a store in use becomes shard 0 of a new set: docs/shards.md")
 	// ErrTaken: another process copies to the target now.
 	ErrTaken = errors.New("another process copies to this target now")
 	// ErrComplete: the copy was completed before. Nothing was changed.
@@ -64,6 +66,9 @@ type Progress struct {
 func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string, report func(Progress)) (*Copy, error) {
 	if report == nil {
 		report = func(Progress) {}
+	}
+	if _, is := eventlog.As[eventlog.Sharded](to); is {
+		return nil, ErrSharded
 	}
 	c := &Copy{from: from, to: to, fromName: fromName, toName: toName, compared: map[eventlog.Partition]eventlog.Offset{}, report: report}
 	source, sourceClosed, err := eventlog.FindClosed(ctx, from)

@@ -16,12 +16,14 @@ import (
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/shard"
 	"github.com/weir-log/weir/store/storecopy"
 )
 
 func opened(t *testing.T, url string) eventlog.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), url, nil)
+	s, err := store.Open(t.Context(), url, nil, eventlog.KeyRules()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +125,7 @@ func copyAll(t *testing.T, from, to string) {
 func TestACopyIsWhatItsSourceWas(t *testing.T) {
 	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
+			everystore.RefusedOnShards(t, "a copy to a store made of shards")
 			from, to := everystore.URL(t, "sqlite"), everystore.URL(t, name)
 			log, stop := run(t, from)
 			makeTopic(t, log, "gone", 3)
@@ -407,6 +410,21 @@ func TestATargetThatIsNotEmptyIsRefused(t *testing.T) {
 }
 
 // An abandoned copy leaves its source as it was, also after the source was closed.
+func TestATargetMadeOfShardsIsRefused(t *testing.T) {
+	from := opened(t, everystore.URL(t, "sqlite"))
+	set, err := shard.Open(t.Context(), []shard.Shard{{Name: "a", Store: memory.New()}, {Name: "b", Store: memory.New()}}, shard.Options{Rules: eventlog.KeyRules()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	if _, err := storecopy.Begin(t.Context(), from, set, "a", "b", nil); !errors.Is(err, storecopy.ErrSharded) {
+		t.Errorf("a copy to shards: %v", err)
+	}
+	if err := eventlog.CheckOpen(t.Context(), from); err != nil {
+		t.Errorf("the source: %v", err)
+	}
+}
+
 func TestAnAbandonedCopyOpensItsSource(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")

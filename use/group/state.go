@@ -30,6 +30,14 @@ const (
 	saveTimeout = 5 * time.Second
 )
 
+// KeyRules say where the keys of groups live on a store made of shards: those of one group on one shard.
+func KeyRules() (rules []eventlog.KeyRule) {
+	for _, prefix := range []string{statePrefix, offsetPrefix, ownerPrefix, memberPrefix} {
+		rules = append(rules, eventlog.KeyRule{Prefix: prefix, By: eventlog.ByFirst})
+	}
+	return rules
+}
+
 // StateKey is the key of a group's state.
 func StateKey(group string) string { return statePrefix + url.PathEscape(group) }
 

@@ -125,6 +125,11 @@ func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([
 	if err != nil {
 		return nil, err
 	}
+	for _, b := range pl.batches {
+		if err := p.log.CheckTogether(b.topic, o.key, "an idempotency key"); err != nil {
+			return nil, err
+		}
+	}
 	if o.bound() && pl.batches[0].topic.ID != o.topic.ID {
 		return nil, fmt.Errorf("topic %q was deleted and created again a moment ago: %w", o.topic.Name, eventlog.ErrStale)
 	}

@@ -476,7 +476,8 @@ func (qs *Queues) topic(ctx context.Context, name string, partitions, messageByt
 
 // topicSpec describes a topic of a queue: it has no retention by time, which could delete messages that nobody has handled.
 func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
-	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}}
+	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver},
+		Beside: func(eventlog.TopicID) string { return defPrefix }} // queues move messages to and from topics that all of them share
 	if messageBytes > 0 {
 		spec.Config["max.message.bytes"] = strconv.Itoa(min(messageBytes, 1<<31-1))
 	}
@@ -498,6 +499,9 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 	}
 	if err == nil && t.Compacted() {
 		err = &eventlog.InvalidError{What: "topic", Value: spec.Name, Why: "it is compacted (cleanup.policy), which would remove messages that nobody has handled; choose another topic"}
+	}
+	if err == nil {
+		err = qs.log.CheckTogether(t, defPrefix, "a queue")
 	}
 	return t, made, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/keys"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -143,6 +144,8 @@ type lossy struct {
 	mu     sync.Mutex // guards random
 	random *rand.Rand
 }
+
+func (s *lossy) Unwrap() eventlog.Store { return s.Store }
 
 func (l *lossy) dice() float64 {
 	l.mu.Lock()
@@ -341,7 +344,7 @@ func oneHistory(t *testing.T, seed uint64, url func(*testing.T) string) {
 	for n := range hosts {
 		under := shared
 		if address != "" {
-			opened, err := store.Open(t.Context(), address, nil)
+			opened, err := store.Open(t.Context(), address, nil, keys.Rules()...)
 			if err != nil {
 				t.Fatal(err)
 			}

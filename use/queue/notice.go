@@ -50,7 +50,8 @@ func (qs *Queues) define(ctx context.Context, name string, e eventlog.Entry) err
 
 // notices returns the topic of notices, and creates it if it does not exist.
 func (qs *Queues) notices(ctx context.Context) (eventlog.Topic, error) {
-	t, _, err := qs.makeTopic(ctx, eventlog.TopicSpec{Name: noticeTopic, Partitions: 1, Internal: true, Config: map[string]string{retentionMs: fmt.Sprint(noticeKept.Milliseconds())}})
+	t, _, err := qs.makeTopic(ctx, eventlog.TopicSpec{Name: noticeTopic, Partitions: 1, Internal: true, Config: map[string]string{retentionMs: fmt.Sprint(noticeKept.Milliseconds())},
+		Beside: func(eventlog.TopicID) string { return defPrefix }})
 	return t, err
 }
 

@@ -19,6 +19,8 @@ type unmarked struct {
 	before func() error
 }
 
+func (s *unmarked) Unwrap() eventlog.Store { return s.Store }
+
 func (u *unmarked) Commit(ctx context.Context, flush []eventlog.Entry) (done []eventlog.Outcome, err error) {
 	for _, e := range flush {
 		if slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, "stream/category/") }) {

@@ -137,11 +137,12 @@ func (s *Streams) sweepIDs(ctx context.Context) error {
 		if kv.Age < s.cfg.limits.IDAge {
 			return nil
 		}
-		if old = append(old, kv); len(old) < sweepKeys {
+		if len(old) < sweepKeys && (len(old) == 0 || categoryIn(old[0].Key) == categoryIn(kv.Key)) { // of one category, so that an entry is on one shard
+			old = append(old, kv)
 			return nil
 		}
 		all := old
-		old = nil
+		old = []eventlog.KeyValue{kv}
 		_, err := s.forget(ctx, all, nil)
 		return err
 	})
@@ -149,6 +150,12 @@ func (s *Streams) sweepIDs(ctx context.Context) error {
 		_, err = s.forget(ctx, old, nil)
 	}
 	return err
+}
+
+// categoryIn returns the category in the key of an id.
+func categoryIn(key string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(key, idPrefix), "/")
+	return id
 }
 
 // forget removes keys, and others with them, if the keys are as they were read and the checks hold; false if not: another process was first.

@@ -121,6 +121,8 @@ type lossy struct {
 	random *rand.Rand
 }
 
+func (s *lossy) Unwrap() eventlog.Store { return s.Store }
+
 func (l *lossy) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	l.mu.Lock()
 	dice := l.random.Float64()

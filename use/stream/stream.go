@@ -26,6 +26,14 @@ const (
 	subjectPrefix  = "stream/subject/"
 )
 
+// KeyRules say where the keys of streams live on a store made of shards: a category's on one shard, with its topic's partitions.
+func KeyRules() (rules []eventlog.KeyRule) {
+	for _, prefix := range []string{categoryPrefix, headPrefix, eventPrefix, snapshotPrefix, idPrefix, gonePrefix, subjectPrefix, retainedPrefix, tagPrefix, taggedPrefix} {
+		rules = append(rules, eventlog.KeyRule{Prefix: prefix, By: eventlog.ByFirst})
+	}
+	return rules
+}
+
 // nameMax bounds a stream's name in bytes. Escaped, it must still fit into an index of every store.
 const nameMax = 255
 
@@ -110,7 +118,8 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 	if err := spec.Retention.check(); err != nil {
 		return nil, err
 	}
-	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings, Writer: writerName})
+	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings, Writer: writerName,
+		Beside: func(id eventlog.TopicID) string { return categoryPrefix + id.String() }})
 	exists := fmt.Errorf("%w: a topic or a category already has the name", ErrCategoryExists)
 	if errors.Is(err, eventlog.ErrTopicExists) {
 		if topic, err = s.log.TopicNow(ctx, spec.Name); err == nil && topic.Writer != writerName {

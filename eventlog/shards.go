@@ -1,0 +1,265 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// A store may be made of several, its shards: store/shard. The log and the uses know of that as little as this file says.
+
+const (
+	// shardShift is where the number of a partition's shard begins in the partition's number. The bits below are the number that the log assigned:
+	// they suffice for epochNumbers of all epochs. Partitions of a store without shards are on shard 0.
+	shardShift = 52
+
+	// ShardsMax bounds the shards of a store.
+	ShardsMax = 256
+
+	// ShardKey is in each shard, and says of which set of shards it is which one. No log opens a store that has it: it opens the set.
+	ShardKey = EpochKey + "/shard"
+)
+
+// ErrSpansShards: the parts of an entry live on several shards, and no change spans shards. Nothing happened, and trying again does not help.
+var ErrSpansShards = errors.New("the change spans shards")
+
+// Shard returns the shard of a partition.
+func (p Partition) Shard() int { return int(p >> shardShift) }
+
+// On returns a partition's number with another shard in it.
+func (p Partition) On(shard int) Partition { return p.assigned() | Partition(shard)<<shardShift }
+
+// assigned returns the number that the log assigned, without the shard.
+func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
+
+// Sharded is an optional interface: a store that is made of several.
+//
+// An entry of such a store must live on one shard: its checks and puts, its batches with records, and its Replaces. Otherwise its Outcome is
+// ErrSpansShards. Two things may live elsewhere: partitions that the entry creates, which are created first, empty; and Forgets, which are
+// deleted afterwards. If the process ends in between, partitions are left that no topic has; the log deletes them when it enters an incarnation.
+//
+// A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err match ErrUnavailable or ErrUnsure then, and Moved
+// leaves its changes out until it answers. A call notices a rewind of the shards that it asks, Moved that of every shard.
+type Sharded interface {
+	// Shards returns how many shards there are. They are numbered from 0.
+	Shards() int
+	// ShardOf returns the shard where a key is, or would be.
+	ShardOf(key string) (int, error)
+}
+
+// KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a
+// prefix that was in use gets no rule: keys that exist do not move.
+type KeyRule struct {
+	Prefix string
+	By     KeyPart
+}
+
+// KeyPart is the part of a key that decides where it lives.
+type KeyPart int
+
+const (
+	// ByFirst: the part after the prefix, up to the next slash: the name of a group, or the id of a topic. All keys with the same part are on one shard,
+	// whatever their prefixes.
+	ByFirst KeyPart = iota
+	// ByPartition: the number after the last slash is that of a partition, and the key is on its shard.
+	ByPartition
+)
+
+// KeyRules are the rules for the keys of the log itself.
+func KeyRules() []KeyRule {
+	return []KeyRule{{producerPrefix, ByPartition}, {CompactPrefix, ByPartition}}
+}
+
+// Getter is an optional interface: a store that reads one key with less than a List. Ask for it with Get only.
+type Getter interface {
+	// Get returns a key's value; its Version is 0 if there is no such key.
+	Get(ctx context.Context, key string) (KeyValue, error)
+}
+
+// Get reads one key of a store, in one call; the Version is 0 if there is no such key.
+func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
+	if getter, is := As[Getter](store); is {
+		return getter.Get(ctx, key)
+	}
+	return lister(store.List).get(ctx, key)
+}
+
+// EpochStore returns the Incarnation.Store in which the newest epoch began, from the value of EpochKey; "": there is no epoch yet.
+func EpochStore(kv KeyValue) (string, error) {
+	record, err := parseEpochs(kv)
+	if err != nil {
+		return "", err
+	}
+	return record.Store, nil
+}
+
+// ShardMark is the value of ShardKey.
+type ShardMark struct {
+	Set    string `json:"set"`   // the id of the set of shards
+	Number int    `json:"shard"` // of this shard
+	Name   string `json:"name"`  // the shard's URL when it joined, without passwords, for people
+
+	// Only shard 0 has these.
+	Shards int `json:"shards,omitempty"` // how many there are
+	Homes  int `json:"homes,omitempty"`  // how many share the keys with a rule ByFirst: those that there were at first
+}
+
+// ParseShardMark decodes the value of ShardKey.
+func ParseShardMark(kv KeyValue) (m ShardMark, err error) {
+	if err := json.Unmarshal(kv.Value, &m); err != nil {
+		return m, fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
+	}
+	return m, nil
+}
+
+// refuseShard returns the error for opening a store with ShardKey by itself.
+func refuseShard(kv KeyValue) error {
+	m, err := ParseShardMark(kv)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: it is shard %d of the set of shards %s: open the whole set, with --store shard:URL,URL,… in the order of the shards", ErrStoreClosed, m.Number, m.Set)
+}
+
+// numberOn assigns numbers to the partitions of a topic that have none yet (0), from free up, and chooses their shards. It returns the next free number.
+//
+// A new partition goes to the shard with the fewest partitions of its topic; of several, to that with the fewest partitions of all topics that this process
+// knows. So a shard that was added gets more of the new partitions until it has as many as the others. Topics that are Together stay on one shard.
+func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, error) {
+	sharded, is := As[Sharded](l.store)
+	shards := 1
+	if is {
+		shards = sharded.Shards()
+	}
+	home, together := 0, t.Together || t.Writer != "" // a topic with a Writer may be older than Together
+	switch {
+	case !is:
+	case beside != "":
+		var err error
+		if home, err = sharded.ShardOf(beside); err != nil {
+			return 0, err
+		}
+	case t.Partitions[0] != catalogPartition && together:
+		home = t.Partitions[0].Shard()
+	}
+	own, all := make([]int, shards), make([]int, shards)
+	for p := range l.catalog.Load().owned {
+		if s := p.Shard(); s < shards {
+			all[s]++
+		}
+	}
+	for _, p := range t.Partitions {
+		if s := p.Shard(); p != catalogPartition && s < shards {
+			own[s]++
+		}
+	}
+	for i, p := range t.Partitions {
+		if p != catalogPartition {
+			continue
+		}
+		to := home
+		if !together {
+			for s := range shards {
+				if own[s] < own[to] || own[s] == own[to] && all[s] < all[to] {
+					to = s
+				}
+			}
+		}
+		t.Partitions[i] = free.On(to)
+		own[to]++
+		all[to]++
+		free++
+	}
+	return free, nil
+}
+
+// CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of a key. what says what needs that.
+func (l *Log) CheckTogether(t Topic, key, what string) error {
+	sharded, is := As[Sharded](l.store)
+	if !is {
+		return nil
+	}
+	home, err := sharded.ShardOf(key)
+	if err != nil {
+		return err
+	}
+	for i, p := range t.Partitions {
+		if p.Shard() != home {
+			return fmt.Errorf("%w: %s needs all partitions of topic %q on shard %d, and partition %d is on shard %d: use another topic. Nothing happened", ErrSpansShards, what, t.Name, home, i, p.Shard())
+		}
+	}
+	return nil
+}
+
+// A topic that was deleted, or never completed, may leave partitions on shards: the process ended between two steps, or a shard did not answer.
+//
+// Partitions of a deleted topic are deleted if leftKey names them. Others are deleted only while they are empty: if shard 0 was restored from a backup, it lacks the topics
+// that were created since, and their records on other shards must stay.
+const leftPrefix = "left/"
+
+// leftKey is the key that lists the partitions of a deleted topic, until they are deleted.
+func leftKey(id TopicID) string { return leftPrefix + id.String() }
+
+// leave returns the put of leftKey for a topic that is deleted; false: all its partitions are deleted in the same entry.
+func (l *Log) leave(t Topic) (Put, bool) {
+	if _, is := As[Sharded](l.store); !is {
+		return Put{}, false
+	}
+	value, err := json.Marshal(t.Partitions)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %v as JSON: %v", t.Partitions, err)) // numbers
+	}
+	return Put{Key: leftKey(t.ID), Version: Version(0).Next(), Value: value}, true
+}
+
+// noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has, and that there may be lists under leftPrefix.
+func (l *Log) noteLeftovers(bounds []Bounds, catalog *catalog) {
+	if _, is := As[Sharded](l.store); !is {
+		return
+	}
+	var left []Partition
+	for _, b := range bounds {
+		if b.Next == 0 && catalog.deleted(b.Partition) {
+			left = append(left, b.Partition)
+		}
+	}
+	l.leftovers.Store(&left)
+}
+
+// forgetLeftovers deletes what was noted. What fails is tried again with the next call.
+func (l *Log) forgetLeftovers(ctx context.Context) {
+	left := l.leftovers.Swap(nil)
+	if left == nil {
+		return
+	}
+	again := l.forgetEach(ctx, *left)
+	err := l.ListAll(ctx, leftPrefix, func(kv KeyValue) error {
+		var ps []Partition
+		if err := json.Unmarshal(kv.Value, &ps); err != nil {
+			return fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
+		}
+		if failed := l.forgetEach(ctx, ps); len(failed) > 0 {
+			return fmt.Errorf("%d partitions of a deleted topic are left", len(failed))
+		}
+		_, err := l.Append(ctx, Entry{Checks: []Check{{Key: kv.Key, Version: kv.Version}}, Puts: []Put{{Key: kv.Key}}, UsesReserve: true})
+		return err
+	})
+	if err != nil || len(again) > 0 {
+		l.leftovers.CompareAndSwap(nil, &again)
+	}
+}
+
+// forgetEach deletes partitions, with one entry for each shard, and returns those that it could not delete.
+func (l *Log) forgetEach(ctx context.Context, all []Partition) (failed []Partition) {
+	of := make(map[int][]Partition)
+	for _, p := range all {
+		of[p.Shard()] = append(of[p.Shard()], p)
+	}
+	for _, ps := range of {
+		if _, err := l.Append(ctx, Entry{Forgets: ps, UsesReserve: true}); err != nil {
+			failed = append(failed, ps...)
+		}
+	}
+	return failed
+}

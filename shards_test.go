@@ -1,0 +1,217 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/use/keys"
+)
+
+var silent = slog.New(slog.DiscardHandler)
+
+// gone is a store that may be gone for a while.
+type gone struct {
+	eventlog.Store
+	down atomic.Bool
+}
+
+func (g *gone) fail() error {
+	if g.down.Load() {
+		return fmt.Errorf("%w: the cable was cut", eventlog.ErrUnavailable)
+	}
+	return nil
+}
+
+func (g *gone) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if err := g.fail(); err != nil {
+		return nil, err
+	}
+	return g.Store.Commit(ctx, flush)
+}
+
+func (g *gone) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	if err := g.fail(); err != nil {
+		return nil, err
+	}
+	return g.Store.Read(ctx, spans, maxBytes)
+}
+
+func (g *gone) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	if err := g.fail(); err != nil {
+		return nil, since, err
+	}
+	return g.Store.Moved(ctx, since)
+}
+
+func (g *gone) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if err := g.fail(); err != nil {
+		return nil, err
+	}
+	return g.Store.List(ctx, prefix, after, limit)
+}
+
+func openShards(t *testing.T, stores ...eventlog.Store) *shard.Set {
+	t.Helper()
+	var shards []shard.Shard
+	for i, s := range stores {
+		shards = append(shards, shard.Shard{Name: fmt.Sprint("store ", i), Store: s})
+	}
+	set, err := shard.Open(t.Context(), shards, shard.Options{Rules: keys.Rules(), Logger: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// orderly notes what consumers were given, and what is wrong with that.
+type orderly struct {
+	mu    sync.Mutex // guards what follows
+	last  map[string]int
+	wrong []string
+	more  chan struct{} // has a value after something was handled
+}
+
+func (h *orderly) handle(_ context.Context, e weir.Event) error {
+	n, err := strconv.Atoi(string(e.Value))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if last := h.last[string(e.Key)]; err != nil || n > last+1 {
+		h.wrong = append(h.wrong, fmt.Sprintf("%s: %s after %d", e.Key, e.Value, last))
+	} else {
+		h.last[string(e.Key)] = max(last, n)
+	}
+	select {
+	case h.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Random histories: shards go and come back under two processes that publish and consume. Nothing acknowledged is lost, and each key is handled in order.
+func TestConsumersGoOnWhileShardsComeAndGo(t *testing.T) {
+	for _, number := range seed.Histories(t, 3) {
+		r := rand.New(rand.NewPCG(number, 1))
+		shards := []*gone{&gone{Store: memory.New()}, &gone{Store: memory.New()}, &gone{Store: memory.New()}}
+		var logs []*weir.Log
+		h := &orderly{last: map[string]int{}, more: make(chan struct{}, 1)}
+		for range 2 {
+			w, err := weir.OpenStore(t.Context(), openShards(t, shards[0], shards[1], shards[2]), weir.Options{Logger: silent, Poll: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			logs = append(logs, w)
+			if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, w := range logs {
+			if _, err := w.Consume(t.Context(), weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: h.handle}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent := map[string]int{}
+		for step := range 600 {
+			if step%60 == 20 {
+				shards[r.IntN(3)].down.Store(true)
+			}
+			if step%60 == 50 {
+				for _, s := range shards {
+					s.down.Store(false)
+				}
+			}
+			key := fmt.Sprint("key ", r.IntN(20))
+			_, err := logs[r.IntN(2)].Publish(t.Context(), weir.Event{Topic: "orders", Key: []byte(key), Value: strconv.AppendInt(nil, int64(sent[key]+1), 10)})
+			switch {
+			case err == nil:
+				sent[key]++
+			case !errors.Is(err, eventlog.ErrUnavailable):
+				t.Fatal(err)
+			}
+			if r.IntN(10) == 0 { // let consumers get some way
+				select {
+				case <-h.more:
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+		}
+		limit := time.After(time.Minute)
+		for done := false; !done; {
+			h.mu.Lock()
+			done = fmt.Sprint(h.last) == fmt.Sprint(sent)
+			if len(h.wrong) > 0 {
+				t.Fatal(h.wrong)
+			}
+			h.mu.Unlock()
+			if done {
+				break
+			}
+			select {
+			case <-h.more:
+			case <-limit:
+				t.Fatalf("handled %v\nsent    %v", h.last, sent)
+			}
+		}
+		for _, w := range logs {
+			if err := w.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Dead letters on another shard than the group's are there, too: published first, and then committed.
+func TestDeadLettersOfSeveralShards(t *testing.T) {
+	w, err := weir.OpenStore(t.Context(), openShards(t, memory.New(), memory.New(), memory.New()), weir.Options{Logger: silent, Poll: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close(context.WithoutCancel(t.Context()))
+	if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
+		t.Fatal(err)
+	}
+	const events = 30
+	for n := range events {
+		if _, err := w.Publish(t.Context(), weir.Event{Topic: "orders", Key: fmt.Append(nil, "key ", n), Value: []byte("bad")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consume := func(group, topic string, handler func(context.Context, weir.Event) error) {
+		t.Helper()
+		if _, err := w.Consume(t.Context(), weir.Subscription{Group: group, Topics: []string{topic}, Handler: handler, Retry: weir.Retry{Attempts: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consume("billing", "orders", func(context.Context, weir.Event) error { return errors.New("it fails") })
+	letters := make(chan string, 10*events)
+	consume("letters", weir.DeadLetterTopic("orders"), func(_ context.Context, e weir.Event) error {
+		letters <- string(e.Key)
+		return nil
+	})
+	seen := map[string]int{}
+	for limit := time.After(time.Minute); len(seen) < events; {
+		select {
+		case key := <-letters:
+			seen[key]++
+		case <-limit:
+			t.Fatalf("%d dead letters of %d", len(seen), events)
+		}
+	}
+	for key, n := range seen {
+		if n != 1 {
+			t.Errorf("%s is there %d times although nothing failed", key, n)
+		}
+	}
+}

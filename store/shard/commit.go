@@ -1,0 +1,346 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Commit implements eventlog.Store. Each shard gets its entries as one flush, all shards at the same time: one trip. An entry that creates or
+// deletes partitions of several shards costs a trip before or after that.
+func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("commit: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+	}
+	for _, entry := range flush {
+		for _, r := range entry.Replaces {
+			if err := r.Check(); err != nil {
+				return nil, fmt.Errorf("commit: %w", err)
+			}
+		}
+	}
+	outcomes := make([]eventlog.Outcome, len(flush))
+	parts := make([]part, len(flush))
+	of := make([][]int, len(s.members)) // indexes of entries
+	for i, entry := range flush {
+		if parts[i], outcomes[i].Err = s.divide(entry); outcomes[i].Err != nil {
+			continue
+		}
+		if outcomes[i].Err = s.prepare(ctx, parts[i]); outcomes[i].Err == nil {
+			of[parts[i].main] = append(of[parts[i].main], i)
+		}
+	}
+	errs := make([]error, len(s.members))
+	var committing errgroup.Group
+	for n, indexes := range of {
+		if len(indexes) > 0 {
+			committing.Go(func() error {
+				errs[n] = s.commitOn(ctx, s.members[n], parts, indexes, outcomes)
+				return nil
+			})
+		}
+	}
+	_ = committing.Wait()
+	rewound, happened := error(nil), false
+	for n, indexes := range of {
+		switch {
+		case len(indexes) == 0:
+		case errors.Is(errs[n], eventlog.ErrRewound):
+			rewound = errs[n]
+		default:
+			happened = true
+		}
+	}
+	if rewound != nil && !happened && !slices.ContainsFunc(outcomes, func(o eventlog.Outcome) bool { return o.Err != nil && !errors.Is(o.Err, eventlog.ErrRewound) }) {
+		return nil, fmt.Errorf("commit: %w", rewound)
+	}
+	for i := range flush {
+		if outcomes[i].Err == nil {
+			outcomes[i].Err = s.finish(ctx, parts[i])
+		}
+		if outcomes[i].Err != nil {
+			outcomes[i].Base = nil
+		}
+	}
+	return outcomes, nil
+}
+
+// part is an entry as it is divided among the shards.
+type part struct {
+	main    int              // the shard that decides
+	entry   eventlog.Entry   // what that shard commits
+	at      []int            // where the batches of entry are in the whole entry
+	batches int              // of the whole entry
+	creates []eventlog.Batch // empty partitions on other shards, created before
+	forgets []eventlog.Partition
+	epoch   []eventlog.Put // EpochKey, and what is put with it: shards get a copy of EpochKey
+}
+
+// divide finds the one shard where an entry lives.
+func (s *Set) divide(entry eventlog.Entry) (part, error) {
+	p := part{main: -1, batches: len(entry.Batches)}
+	first := "" // what decided
+	var failed error
+	live := func(at int, what string, err error) {
+		switch {
+		case failed != nil:
+		case err != nil:
+			failed = err
+		case p.main < 0:
+			p.main, first = at, what
+		case p.main != at:
+			failed = fmt.Errorf("%w: %s is on shard %d, and %s on shard %d. A change is on one shard: docs/shards.md says which changes that refuses. Nothing happened",
+				eventlog.ErrSpansShards, first, p.main, what, at)
+		}
+	}
+	partition := func(of eventlog.Partition) {
+		m, err := s.holding(of)
+		if err != nil {
+			live(0, "", err)
+			return
+		}
+		live(m.number, fmt.Sprintf("partition %d", of), nil)
+	}
+	for _, c := range entry.Checks {
+		at, _, err := s.place.of(c.Key)
+		live(at, fmt.Sprintf("key %q", c.Key), err)
+	}
+	for _, put := range entry.Puts {
+		at, _, err := s.place.of(put.Key)
+		live(at, fmt.Sprintf("key %q", put.Key), err)
+		if put.Key == eventlog.EpochKey {
+			p.epoch = entry.Puts
+		}
+		if put.Key == eventlog.ShardKey {
+			failed = fmt.Errorf("the entry puts key %q, which belongs to the shards. Nothing happened", put.Key)
+		}
+	}
+	for _, b := range entry.Batches {
+		if b.Records > 0 {
+			partition(b.Partition)
+		}
+	}
+	for _, r := range entry.Replaces {
+		partition(r.Partition)
+	}
+	for _, b := range entry.Batches {
+		if p.main < 0 {
+			partition(b.Partition)
+		} else if _, err := s.holding(b.Partition); err != nil {
+			live(0, "", err)
+		}
+	}
+	for _, id := range entry.Forgets {
+		if p.main < 0 {
+			partition(id)
+		} else if _, err := s.holding(id); err != nil {
+			live(0, "", err)
+		}
+	}
+	if failed != nil {
+		return part{}, failed
+	}
+	p.main = max(p.main, 0) // an empty entry
+	p.cut(entry)
+	return p, nil
+}
+
+// cut takes what lives on other shards out of the entry.
+func (p *part) cut(entry eventlog.Entry) {
+	here := func(id eventlog.Partition) bool { return id.Shard() == p.main }
+	p.entry = entry
+	p.entry.Batches, p.entry.Forgets = nil, nil
+	nth := make([]int, len(entry.Batches)) // the place in p.entry, counted from 1
+	for i, b := range entry.Batches {
+		if !here(b.Partition) {
+			p.creates = append(p.creates, b)
+			continue
+		}
+		p.entry.Batches, p.at = append(p.entry.Batches, b), append(p.at, i)
+		nth[i] = len(p.at)
+	}
+	for _, id := range entry.Forgets {
+		if here(id) {
+			p.entry.Forgets = append(p.entry.Forgets, id)
+		} else {
+			p.forgets = append(p.forgets, id)
+		}
+	}
+	if len(p.creates) > 0 {
+		p.entry.Puts = slices.Clone(entry.Puts)
+		for i := range p.entry.Puts {
+			if n := p.entry.Puts[i].AddBase; n > 0 {
+				p.entry.Puts[i].AddBase = nth[n-1]
+			}
+		}
+	}
+}
+
+// prepare creates partitions on other shards. Nobody knows them yet, and creating them again does no harm: an error says that nothing happened.
+func (s *Set) prepare(ctx context.Context, p part) error {
+	if slices.ContainsFunc(p.epoch, func(put eventlog.Put) bool { return put.Key == eventlog.ClosedKey }) {
+		for _, m := range s.members {
+			if err := m.missing(); err != nil {
+				return fmt.Errorf("%w: a set of shards is closed or opened only while every shard answers: %w", eventlog.ErrUnavailable, err)
+			}
+		}
+	}
+	for _, m := range s.members {
+		var own eventlog.Entry
+		for _, b := range p.creates {
+			if b.Partition.Shard() == m.number {
+				own.Batches = append(own.Batches, b)
+			}
+		}
+		if len(own.Batches) == 0 {
+			continue
+		}
+		if err := m.commitOne(ctx, own); err != nil {
+			return fmt.Errorf("%w: partitions cannot be created on %v: %w", eventlog.ErrUnavailable, m, plain(err))
+		}
+	}
+	return nil
+}
+
+// missing returns why the shard is lost; nil: it answers.
+func (m *member) missing() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost == nil {
+		return nil
+	}
+	return fmt.Errorf("%v: %w", m, plain(m.lost))
+}
+
+// commitOn commits a shard's entries. The error is that of the shard, which is in the outcomes of its entries, too.
+func (s *Set) commitOn(ctx context.Context, m *member, parts []part, indexes []int, outcomes []eventlog.Outcome) error {
+	own := make([]eventlog.Entry, len(indexes))
+	for i, at := range indexes {
+		own[i] = parts[at].entry
+	}
+	done, err := m.commit(ctx, own)
+	if err != nil && len(own) > 1 && !isLoss(err) && !errors.Is(err, eventlog.ErrUnavailable) {
+		// One of them may be the cause, and must not fail the others.
+		done, err = make([]eventlog.Outcome, len(own)), nil
+		for i, entry := range own {
+			if out, err := m.commit(ctx, []eventlog.Entry{entry}); err != nil {
+				done[i].Err = err
+			} else {
+				done[i] = out[0]
+			}
+		}
+	}
+	for i, at := range indexes {
+		if err != nil {
+			outcomes[at].Err = err
+			continue
+		}
+		if outcomes[at].Err = done[i].Err; done[i].Err != nil {
+			continue
+		}
+		m.grew(own[i], done[i].Base)
+		outcomes[at].Base = make([]eventlog.Offset, parts[at].batches)
+		for n, base := range done[i].Base {
+			outcomes[at].Base[parts[at].at[n]] = base
+		}
+	}
+	return err
+}
+
+// commit is Commit of the shard, for at most commitPatience. PostgreSQL and MySQL wait longer for the answer to a commit that was sent, whatever becomes of ctx:
+// that goes on then, and its outcome is unknown.
+func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes []eventlog.Outcome, err error) {
+	type answer struct {
+		outcomes []eventlog.Outcome
+		err      error
+	}
+	err = m.call(ctx, commitPatience, func(ctx context.Context) error {
+		answered := make(chan answer, 1)
+		m.running.Go(func() {
+			out, err := m.store.Commit(ctx, entries)
+			answered <- answer{out, err}
+		})
+		var a answer
+		select {
+		case a = <-answered:
+		case <-ctx.Done():
+			select {
+			case a = <-answered:
+			case <-time.After(commitGrace):
+				return fmt.Errorf("commit: %w: the shard did not answer in time (%w)", eventlog.ErrUnsure, context.Cause(ctx))
+			}
+		}
+		outcomes = a.outcomes
+		return a.err
+	})
+	return outcomes, err
+}
+
+func (m *member) commitOne(ctx context.Context, entry eventlog.Entry) error {
+	outcomes, err := m.commit(ctx, []eventlog.Entry{entry})
+	if err != nil {
+		return err
+	}
+	if outcomes[0].Err == nil {
+		m.grew(entry, outcomes[0].Base)
+	}
+	return outcomes[0].Err
+}
+
+// finish deletes partitions on other shards, and copies EpochKey to them. The entry has happened.
+func (s *Set) finish(ctx context.Context, p part) error {
+	for _, m := range s.members {
+		var own eventlog.Entry
+		for _, id := range p.forgets {
+			if id.Shard() == m.number {
+				own.Forgets = append(own.Forgets, id)
+			}
+		}
+		if len(own.Forgets) == 0 {
+			continue
+		}
+		own.UsesReserve = true
+		if err := m.commitOne(ctx, own); err != nil {
+			s.logger.Warn("a topic was deleted, but some of its partitions are still in a shard; they are deleted when a process is started, or the shard answers again", "shard", m.number, "store", m.name, "partitions", own.Forgets, "err", err)
+		}
+	}
+	if len(p.epoch) == 0 {
+		return nil
+	}
+	var epoch eventlog.Put
+	closes := false
+	for _, put := range p.epoch {
+		if put.Key == eventlog.EpochKey {
+			epoch = put
+		}
+		closes = closes || put.Key == eventlog.ClosedKey
+	}
+	for _, m := range s.members[1:] {
+		err := m.call(ctx, commitPatience, func(ctx context.Context) error {
+			before := m.in().Incarnation.Epoch
+			if m.in() == (eventlog.Mark{}) {
+				kv, err := eventlog.Get(ctx, m.store, eventlog.EpochKey)
+				if err != nil {
+					return err
+				}
+				before = kv.Version
+			}
+			return m.copyEpoch(ctx, before, epoch)
+		})
+		switch {
+		case err == nil, errors.Is(err, eventlog.ErrStale), errors.Is(err, eventlog.ErrRewound):
+			// Done, or another process has changed the epoch of the shard, or the shard was rewound: either ends the commits of earlier incarnations there.
+		case closes:
+			return fmt.Errorf("%w: the store was closed or opened on shard 0, and not on %v: %w", eventlog.ErrUnsure, m, plain(err))
+		default:
+			s.logger.Warn("a shard does not know yet that a leader epoch began; it gets to know when it answers again", "shard", m.number, "store", m.name, "err", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package shard
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// ErrList: a list of shards is not that of the set: another order, a shard is missing, or one belongs to another set. Nothing was changed.
+var ErrList = errors.New("the list of shards is not that of the set")
+
+// Each shard has the key eventlog.ShardKey: which set it belongs to, and which of its shards it is. On shard 0 the key also says how many shards there are.
+// A set is made in an order that a crash may end anywhere:
+//
+//  1. shard 0 gets its key, with 1 shard;
+//  2. each new shard gets its key;
+//  3. shard 0 is told how many there are.
+//
+// Steps 2 and 3 also add shards later. A shard whose key was put, and that shard 0 does not count yet, is empty.
+
+// identify checks that the members are the shards of one set, in order, and makes or completes the set if it is new or has new shards. It returns how many
+// shards share the keys with a rule ByFirst.
+func identify(ctx context.Context, members []*member) (homes int, err error) {
+	for range enterMax {
+		homes, err = tryIdentify(ctx, members)
+		if !errors.Is(err, eventlog.ErrStale) { // another process did the same
+			break
+		}
+	}
+	return homes, err
+}
+
+// found is what a member has under ShardKey; Version 0: nothing.
+type found struct {
+	eventlog.ShardMark
+	version eventlog.Version
+}
+
+func tryIdentify(ctx context.Context, members []*member) (int, error) {
+	have := make([]found, len(members))
+	for i, m := range members {
+		var err error
+		if have[i], err = m.identity(ctx); err != nil {
+			return 0, fmt.Errorf("%v: %w", m, err)
+		}
+	}
+	home := have[0]
+	if err := check(members, have); err != nil {
+		return 0, err
+	}
+	if home.version == 0 {
+		used, err := members[0].used(ctx)
+		if err != nil {
+			return 0, err
+		}
+		home.ShardMark = eventlog.ShardMark{Set: strings.ToLower(rand.Text()), Name: members[0].name, Shards: 1, Homes: len(members)}
+		if used != "" {
+			home.Homes = 1 // the keys that are there stay where they are
+		}
+	}
+	for i, m := range members[1:] {
+		if have[i+1].version > 0 {
+			continue
+		}
+		used, err := m.used(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if used != "" {
+			return 0, fmt.Errorf("%w: %v is not empty, and belongs to no set: it has %s. A shard that is added must be empty", ErrList, m, used)
+		}
+	}
+	if home.version == 0 {
+		var err error
+		if home.version, err = members[0].mark(ctx, 0, home.ShardMark); err != nil {
+			return 0, err
+		}
+	}
+	for i, m := range members[1:] {
+		if have[i+1].version == 0 {
+			if _, err := m.mark(ctx, 0, eventlog.ShardMark{Set: home.Set, Number: m.number, Name: m.name}); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if home.Shards < len(members) {
+		home.Shards = len(members)
+		if _, err := members[0].mark(ctx, home.version, home.ShardMark); err != nil {
+			return 0, err
+		}
+	}
+	return home.Homes, nil
+}
+
+// check compares what the members say they are with their places in the list.
+func check(members []*member, have []found) error {
+	set, by := "", (*member)(nil)
+	for i, h := range have {
+		switch {
+		case h.version == 0:
+		case set == "":
+			set, by = h.Set, members[i]
+		case h.Set != set:
+			return fmt.Errorf("%w: %v belongs to the set %s, and %v to the set %s, as its shard %d", ErrList, by, set, members[i], h.Set, h.Number)
+		}
+	}
+	if set == "" {
+		return nil
+	}
+	known := max(have[0].Shards, have[0].Homes)
+	for i, h := range have {
+		switch {
+		case h.version > 0 && h.Number != i:
+			return fmt.Errorf("%w: %v is shard %d of the set %s, and the list has it in the place of shard %d: give the shards in their order, all of them, each once", ErrList, members[i], h.Number, set, i)
+		case h.version > 0:
+		case i == 0:
+			return fmt.Errorf("%w: %v is in the place of shard 0 and belongs to no set, but %v is shard %d of the set %s: shard 0 is missing in the list", ErrList, members[0], by, by.number, set)
+		case i < have[0].Shards:
+			return fmt.Errorf("%w: %v is in the place of shard %d of the set %s, and is not this shard: it belongs to no set. If the shard was lost, restore its backup", ErrList, members[i], i, set)
+		case i+1 < len(have) && anyMarked(have[i+1:]):
+			return fmt.Errorf("%w: %v is in the place of shard %d of the set %s and belongs to no set, but a shard after it does: shard %d is missing in the list", ErrList, members[i], i, set, i)
+		}
+	}
+	if len(members) < known {
+		return fmt.Errorf("%w: the set %s has %d shards, and the list has %d: give all of them, in their order", ErrList, set, known, len(members))
+	}
+	return nil
+}
+
+func anyMarked(have []found) bool {
+	for _, h := range have {
+		if h.version > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// identity reads ShardKey of a store, and refuses a store that is closed by itself.
+func (m *member) identity(ctx context.Context) (found, error) {
+	if m.number > 0 {
+		if closed, version, err := eventlog.FindClosed(ctx, m.store); err != nil || version > 0 {
+			if err == nil {
+				err = fmt.Errorf("%w: %s", eventlog.ErrStoreClosed, closed.Why)
+			}
+			return found{}, err
+		}
+	}
+	kv, err := eventlog.Get(ctx, m.store, eventlog.ShardKey)
+	if err != nil || kv.Version == 0 {
+		return found{}, err
+	}
+	mark, err := eventlog.ParseShardMark(kv)
+	return found{mark, kv.Version}, err
+}
+
+// used says what a store holds, for an error; "": nothing.
+func (m *member) used(ctx context.Context) (string, error) {
+	keys, err := m.store.List(ctx, "", "", 1)
+	if err != nil {
+		return "", fmt.Errorf("%v: %w", m, err)
+	}
+	if len(keys) > 0 {
+		return fmt.Sprintf("the key %q", keys[0].Key), nil
+	}
+	partitions, _, err := m.store.Moved(ctx, eventlog.Mark{})
+	if err != nil {
+		return "", fmt.Errorf("%v: %w", m, err)
+	}
+	if len(partitions) > 0 {
+		return fmt.Sprintf("%d partitions", len(partitions)), nil
+	}
+	return "", nil
+}
+
+// mark puts ShardKey. ErrStale: it is no longer at the version before.
+func (m *member) mark(ctx context.Context, before eventlog.Version, mark eventlog.ShardMark) (eventlog.Version, error) {
+	value, err := json.Marshal(mark)
+	if err != nil {
+		return 0, fmt.Errorf("encode %+v: %w", mark, err)
+	}
+	err = m.commitOne(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: eventlog.ShardKey, Version: before}}, Puts: []eventlog.Put{{Key: eventlog.ShardKey, Version: before + 1, Value: value}},
+	})
+	if errors.Is(err, eventlog.ErrUnsure) {
+		err = eventlog.ErrStale // the next try finds out
+	}
+	if err != nil {
+		return 0, fmt.Errorf("mark %v as part of a set: %w", m, err)
+	}
+	return before + 1, nil
+}
+
+// complete refuses to go on with fewer shards than the set has: another process was started with more.
+func (s *Set) complete(ctx context.Context) error {
+	at, err := s.home().identity(ctx)
+	if err != nil {
+		return err
+	}
+	if at.version == 0 {
+		return fmt.Errorf("%w: it belongs to no set any more", ErrList)
+	}
+	if at.Shards > len(s.members) {
+		return fmt.Errorf("%w: the set %s has %d shards now, and this process was started with %d: start it again with the whole list", ErrList, at.Set, at.Shards, len(s.members))
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// member is a shard, and what this process knows of it.
+//
+//	answers ── a call fails with ErrUnavailable or ErrUnsure ──► lost   logged once
+//	lost ── Moved succeeds ──► answers                                  logged once
+//
+// While it is lost, calls still try it, unless its last failure was slow: then only Moved does, without anybody waiting for it, and other calls fail
+// immediately.
+type member struct {
+	number int
+	name   string
+	store  eventlog.Store
+	logger *slog.Logger
+
+	running *sync.WaitGroup // of the set
+
+	mu      sync.Mutex // guards what follows
+	lost    error      // why it is lost; nil: it answers
+	skip    bool       // it is lost, and the last failure was slow
+	entered eventlog.Mark
+	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
+
+	flight *flight // the call of Moved that is in progress, or whose answer nobody has taken; used by Set.Moved only
+}
+
+// flight is a call of Moved.
+type flight struct {
+	since eventlog.Mark
+	done  chan struct{} // closed when what follows is set
+	moved []eventlog.Bounds
+	mark  eventlog.Mark
+	err   error
+}
+
+func newMember(number int, s Shard, logger *slog.Logger, running *sync.WaitGroup) *member {
+	return &member{number: number, name: s.Name, store: s.Store, logger: logger, running: running, known: make(map[eventlog.Partition]eventlog.Bounds)}
+}
+
+func (m *member) String() string { return fmt.Sprintf("shard %d (%s)", m.number, m.name) }
+
+// call asks the shard, for at most patience, and notes whether it answered.
+func (m *member) call(ctx context.Context, patience time.Duration, ask func(context.Context) error) error {
+	if err := m.out(); err != nil {
+		return err
+	}
+	began := time.Now()
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := ask(within)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil { // otherwise the caller gave up, which says nothing about the shard
+		m.failed(err, time.Since(began))
+	}
+	return fmt.Errorf("%v: %w", m, err)
+}
+
+// out returns why calls do not try the shard; nil: they do.
+func (m *member) out() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.skip {
+		return nil
+	}
+	return fmt.Errorf("%w: %v does not answer, and is not asked until it does: %w", eventlog.ErrUnavailable, m, plain(m.lost))
+}
+
+// plain keeps only the text of an error: a call that was not made matches neither ErrUnsure nor what failed before.
+func plain(err error) error { return errors.New(err.Error()) }
+
+// isLoss reports whether an error says that a shard did not answer.
+func isLoss(err error) bool {
+	for _, answered := range []error{eventlog.ErrRewound, eventlog.ErrHeld, eventlog.ErrNoSpace, eventlog.ErrStoreClosed} {
+		if errors.Is(err, answered) {
+			return false
+		}
+	}
+	return errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure)
+}
+
+func (m *member) failed(err error, took time.Duration) {
+	if !isLoss(err) {
+		return
+	}
+	m.mu.Lock()
+	first := m.lost == nil
+	m.lost, m.skip = err, m.skip || took >= slowFailure
+	m.mu.Unlock()
+	if first {
+		m.logger.Error("a shard does not answer; what is on other shards goes on", "shard", m.number, "store", m.name, "err", err)
+	}
+}
+
+func (m *member) answered() {
+	m.mu.Lock()
+	back := m.lost != nil
+	m.lost, m.skip = nil, false
+	m.mu.Unlock()
+	if back {
+		m.logger.Info("the shard answers again", "shard", m.number, "store", m.name)
+	}
+}
+
+// enter notes the incarnation of the shard that Moved found, with everything that the shard holds.
+func (m *member) enter(all []eventlog.Bounds, mark eventlog.Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entered = mark
+	clear(m.known)
+	for _, b := range all {
+		m.known[b.Partition] = b
+	}
+}
+
+func (m *member) in() eventlog.Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entered
+}
+
+// all returns the bounds of all partitions, as this process knows them.
+func (m *member) all() []eventlog.Bounds {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.known))
+}
+
+// learn notes bounds. They may come in another order than the store's: ends never decrease.
+func (m *member) learn(bounds ...eventlog.Bounds) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range bounds {
+		if was, is := m.known[b.Partition]; !is || b.Next >= was.Next {
+			m.known[b.Partition] = b
+		}
+	}
+}
+
+// grew notes what was appended.
+func (m *member) grew(entry eventlog.Entry, base []eventlog.Offset) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, b := range entry.Batches {
+		was := m.known[b.Partition]
+		was.Partition = b.Partition
+		if b.Records > 0 {
+			was.Next = max(was.Next, base[i]+eventlog.Offset(b.Records))
+			was.Bytes += int64(len(b.Bytes))
+		}
+		m.known[b.Partition] = was
+	}
+	for _, p := range entry.Forgets {
+		delete(m.known, p)
+	}
+}

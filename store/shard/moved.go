@@ -1,0 +1,279 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// The incarnation of a set is that of all its shards: if one was rewound, the set was. The epoch is the version of EpochKey on shard 0, which decides it.
+// The other shards have copies of EpochKey, so that each refuses commits of an earlier epoch by itself (commit.go). A shard that was lost when an epoch
+// began gets its copy when it answers again.
+//
+// A mark's place is a mark of each shard.
+
+// enterMax bounds how often enter begins again because epochs begin meanwhile.
+const enterMax = 8
+
+// Moved implements eventlog.Store: one trip to each shard, all at the same time. A shard that does not answer within a second is left out until it does.
+func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	if ctx.Err() != nil {
+		return nil, since, fmt.Errorf("moved: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+	}
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	if since == (eventlog.Mark{}) {
+		return s.enter(ctx)
+	}
+	marks, err := s.marks(since)
+	if err != nil {
+		return nil, since, err
+	}
+	var moved []eventlog.Bounds
+	flights := make([]*flight, len(s.members))
+	for i, m := range s.members {
+		from := marks[i]
+		if in := m.in(); from.Incarnation != in.Incarnation {
+			from = in // the log entered the set's incarnation without this shard, or did not have to, because it was the same
+		}
+		flights[i] = s.ask(ctx, m, from)
+	}
+	s.await(ctx, flights)
+	answers := 0
+	var lost error
+	for i, m := range s.members {
+		f := flights[i]
+		if !f.ended() {
+			continue
+		}
+		m.flight = nil
+		again := m.in()
+		behind := m != s.home() && f.err == nil && again.Incarnation.Epoch != since.Incarnation.Epoch
+		if behind {
+			f.err = s.catchUp(ctx, m, since.Incarnation.Epoch)
+		}
+		switch {
+		case f.err == nil:
+		case isLoss(f.err):
+			lost = fmt.Errorf("%v: %w", m, f.err)
+			continue
+		default:
+			return nil, since, fmt.Errorf("%v: moved: %w", m, f.err)
+		}
+		answers++
+		m.learn(f.moved...)
+		switch {
+		case behind:
+			marks[i] = m.in()
+			moved = append(moved, m.all()...)
+		case marks[i].Incarnation != again.Incarnation:
+			marks[i] = f.mark
+			moved = append(moved, m.all()...)
+		default:
+			marks[i] = f.mark
+			moved = append(moved, f.moved...)
+		}
+	}
+	if answers == 0 {
+		if lost == nil {
+			lost = fmt.Errorf("%w: no shard answered within %v", eventlog.ErrUnavailable, movedPatience)
+		}
+		return nil, since, fmt.Errorf("moved: %w", lost)
+	}
+	return moved, s.mark(since.Incarnation, marks), nil
+}
+
+// ask calls Moved of a shard, without waiting for the answer, unless such a call is in progress already.
+func (s *Set) ask(ctx context.Context, m *member, since eventlog.Mark) *flight {
+	if f := m.flight; f != nil && (!f.ended() || f.since == since) {
+		return f
+	}
+	f := &flight{since: since, done: make(chan struct{})}
+	m.flight = f
+	s.running.Go(func() {
+		defer close(f.done)
+		f.moved, f.mark, f.err = s.askNow(context.WithoutCancel(ctx), m, since)
+	})
+	return f
+}
+
+// askNow calls Moved of a shard, and notes whether it answered.
+func (s *Set) askNow(ctx context.Context, m *member, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	within, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	began := time.Now()
+	moved, mark, err := m.store.Moved(within, since)
+	switch {
+	case err == nil || !isLoss(err):
+		m.answered()
+	case ctx.Err() == nil && s.ctx.Err() == nil:
+		m.failed(err, time.Since(began))
+	}
+	return moved, mark, err
+}
+
+func (f *flight) ended() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits for the shards that answer: until all have, or movedPatience has passed, or ctx ends.
+func (s *Set) await(ctx context.Context, flights []*flight) {
+	patience := time.NewTimer(movedPatience)
+	defer patience.Stop()
+	for i, m := range s.members {
+		if m.out() != nil {
+			continue
+		}
+		select {
+		case <-flights[i].done:
+		case <-patience.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch. A lost shard is taken as it was known before.
+func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, error) {
+	for range enterMax {
+		bounds, mark, err := s.tryEnter(ctx)
+		if !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrStale) {
+			return bounds, mark, err
+		}
+	}
+	return nil, eventlog.Mark{}, fmt.Errorf("moved: %w: epochs began %d times meanwhile", eventlog.ErrUnavailable, enterMax)
+}
+
+// tryEnter returns ErrRewound or ErrStale if an epoch began meanwhile.
+func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, error) {
+	none := func(m *member, err error) ([]eventlog.Bounds, eventlog.Mark, error) {
+		return nil, eventlog.Mark{}, fmt.Errorf("%v: moved: %w", m, err)
+	}
+	flights := make([]*flight, len(s.members))
+	for i, m := range s.members {
+		if m.flight = nil; m.out() == nil || m == s.home() {
+			flights[i] = s.ask(ctx, m, eventlog.Mark{})
+		}
+	}
+	var epoch eventlog.KeyValue // read after shard 0 answered
+	marks := make([]eventlog.Mark, len(s.members))
+	stores := make([]string, len(s.members))
+	var all []eventlog.Bounds
+	for i, m := range s.members {
+		err := m.out()
+		if f := flights[i]; f != nil {
+			select {
+			case <-f.done:
+				err = f.err
+			case <-ctx.Done():
+				err = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+			}
+			m.flight = nil
+			if err == nil {
+				m.enter(f.moved, f.mark)
+			}
+		}
+		in := m.in()
+		if err != nil && (!isLoss(err) || m == s.home() || in == (eventlog.Mark{}) || ctx.Err() != nil) {
+			return none(m, err)
+		}
+		if m == s.home() {
+			if epoch, err = eventlog.Get(ctx, m.store, eventlog.EpochKey); err != nil {
+				return none(m, err)
+			}
+			if epoch.Version != in.Incarnation.Epoch {
+				return none(m, eventlog.ErrRewound)
+			}
+			if err := s.complete(ctx); err != nil {
+				return none(m, err)
+			}
+		} else if err == nil && in.Incarnation.Epoch != epoch.Version {
+			if err := s.catchUp(ctx, m, epoch.Version); err != nil && (!isLoss(err) || ctx.Err() != nil) {
+				return none(m, err)
+			}
+			in = m.in()
+		}
+		marks[i], stores[i] = in, in.Incarnation.Store
+		if err != nil { // another process may have met it since, in another incarnation, and have begun an epoch for that
+			stores[i] = recorded(epoch, i, in.Incarnation.Store)
+		}
+		all = append(all, m.all()...)
+	}
+	id, err := json.Marshal(stores)
+	if err != nil {
+		return nil, eventlog.Mark{}, fmt.Errorf("encode the shards' incarnations: %w", err)
+	}
+	return all, s.mark(eventlog.Incarnation{Store: string(id), Epoch: epoch.Version}, marks), nil
+}
+
+// recorded returns the incarnation of a shard in which the newest epoch began; otherwise, if that is unknown.
+func recorded(epoch eventlog.KeyValue, shard int, otherwise string) string {
+	var stores []string
+	if all, err := eventlog.EpochStore(epoch); err != nil || json.Unmarshal([]byte(all), &stores) != nil || shard >= len(stores) {
+		return otherwise
+	}
+	return stores[shard]
+}
+
+// catchUp gives a shard the epoch that shard 0 is in. ErrRewound or ErrStale: another epoch began meanwhile, or the shard was rewound.
+func (s *Set) catchUp(ctx context.Context, m *member, epoch eventlog.Version) error {
+	kv, err := eventlog.Get(ctx, s.home().store, eventlog.EpochKey)
+	if err != nil {
+		return err
+	}
+	if kv.Version != epoch {
+		return eventlog.ErrRewound
+	}
+	before := m.in().Incarnation
+	err = m.call(ctx, commitPatience, func(ctx context.Context) error {
+		return m.copyEpoch(ctx, before.Epoch, eventlog.Put{Key: kv.Key, Version: kv.Version, Value: kv.Value})
+	})
+	if err != nil && !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrRewound) {
+		return err
+	}
+	all, mark, err := s.askNow(ctx, m, eventlog.Mark{})
+	if err != nil {
+		return err
+	}
+	if mark.Incarnation.Store != before.Store || mark.Incarnation.Epoch != epoch {
+		return eventlog.ErrRewound
+	}
+	m.enter(all, mark)
+	return nil
+}
+
+// copyEpoch puts EpochKey on a shard, in place of the version before.
+func (m *member) copyEpoch(ctx context.Context, before eventlog.Version, put eventlog.Put) error {
+	out, err := m.store.Commit(ctx, []eventlog.Entry{{Checks: []eventlog.Check{{Key: eventlog.EpochKey, Version: before}}, Puts: []eventlog.Put{put}, UsesReserve: true}})
+	if err != nil {
+		return err
+	}
+	return out[0].Err
+}
+
+// mark makes the set's mark of the shards' marks.
+func (s *Set) mark(in eventlog.Incarnation, marks []eventlog.Mark) eventlog.Mark {
+	at, err := json.Marshal(marks)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %v as JSON: %v", marks, err)) // numbers and strings
+	}
+	return eventlog.Mark{Incarnation: in, Place: string(at)}
+}
+
+func (s *Set) marks(of eventlog.Mark) (marks []eventlog.Mark, err error) {
+	if err := json.Unmarshal([]byte(of.Place), &marks); err != nil || len(marks) != len(s.members) {
+		return nil, fmt.Errorf("moved since %+v: this is not a mark of this store", of)
+	}
+	return marks, nil
+}

@@ -1,0 +1,53 @@
+package shard
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// place says on which shard a key lives. It depends on the key's text and on what was fixed when the set was made, never on how many shards there
+// are now: a key does not move when shards are added.
+type place struct {
+	rules  []eventlog.KeyRule
+	homes  int // keys with a rule ByFirst are on the shards [0, homes)
+	shards int
+}
+
+// of returns the shard of a key. closed: all keys that begin with it are on that shard, too.
+func (p place) of(key string) (shard int, closed bool, err error) {
+	closed = true
+	for _, rule := range p.rules {
+		rest, is := strings.CutPrefix(key, rule.Prefix)
+		if !is {
+			closed = closed && !strings.HasPrefix(rule.Prefix, key) // a longer key may have this rule
+			continue
+		}
+		switch rule.By {
+		case eventlog.ByFirst:
+			first, _, more := strings.Cut(rest, "/")
+			return p.hashed(first), more, nil
+		case eventlog.ByPartition:
+			n, err := strconv.ParseInt(rest[strings.LastIndexByte(rest, '/')+1:], 10, 64)
+			if err != nil {
+				return 0, false, nil // the beginning of a key
+			}
+			at := eventlog.Partition(n).Shard()
+			if at < 0 || at >= p.shards {
+				return 0, false, fmt.Errorf("%w: key %q is on shard %d, and this process was started with %d shards: start it again with the whole list", eventlog.ErrUnavailable, key, at, p.shards)
+			}
+			return at, false, nil
+		}
+	}
+	return 0, closed, nil
+}
+
+// hashed chooses a home. Another function would lose keys that are stored.
+func (p place) hashed(part string) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(part)) // never fails
+	return int(h.Sum64() % uint64(p.homes))
+}

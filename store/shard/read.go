@@ -1,0 +1,169 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Read implements eventlog.Store: one trip to each shard that has a span, all at the same time. Each shard may be asked for maxBytes; what exceeds
+// that in all is dropped.
+func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	answer := make([]eventlog.Slice, len(spans))
+	of := make([][]int, len(s.members)) // indexes of spans
+	for i, span := range spans {
+		answer[i].Bounds.Partition = span.Partition
+		m, err := s.holding(span.Partition)
+		if err != nil {
+			answer[i].Err = err
+			continue
+		}
+		of[m.number] = append(of[m.number], i)
+	}
+	if len(spans) == 0 {
+		of[0] = []int{} // it checks the incarnation
+	}
+	errs := make([]error, len(s.members))
+	var reading errgroup.Group
+	for n, indexes := range of {
+		if indexes == nil {
+			continue
+		}
+		reading.Go(func() error {
+			errs[n] = s.readFrom(ctx, s.members[n], spans, indexes, maxBytes, answer)
+			return nil
+		})
+	}
+	_ = reading.Wait()
+	asked := 0
+	for n, err := range errs {
+		switch {
+		case of[n] == nil:
+			continue
+		case err == nil:
+		case errors.Is(err, eventlog.ErrRewound), !isLoss(err):
+			return nil, err
+		}
+		asked++
+		for _, i := range of[n] {
+			if err != nil {
+				answer[i].Err = err
+			}
+		}
+	}
+	if asked == 1 { // the call failed, rather than some of its spans
+		for n := range errs {
+			if errs[n] != nil && len(of[n]) == len(spans) {
+				return nil, errs[n]
+			}
+		}
+	}
+	budget := eventlog.NewBudget(maxBytes)
+	for i, span := range spans {
+		if asked == 1 || len(answer[i].Batches) == 0 {
+			continue
+		}
+		budget.Begin(span.MaxBytes)
+		n := 0
+		for n < len(answer[i].Batches) && budget.Take(len(answer[i].Batches[n].Bytes)) {
+			n++
+		}
+		clear(answer[i].Batches[n:]) // frees the bytes
+		answer[i].Batches = answer[i].Batches[:n]
+	}
+	return answer, nil
+}
+
+// readFrom reads the spans with these indexes from a shard.
+func (s *Set) readFrom(ctx context.Context, m *member, spans []eventlog.Span, indexes []int, maxBytes int, answer []eventlog.Slice) error {
+	own := make([]eventlog.Span, len(indexes))
+	for i, at := range indexes {
+		own[i] = spans[at]
+	}
+	var slices []eventlog.Slice
+	err := m.call(ctx, readPatience, func(ctx context.Context) (err error) {
+		slices, err = m.store.Read(ctx, own, maxBytes)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, at := range indexes {
+		answer[at] = slices[i]
+		if slices[i].Err == nil {
+			m.learn(slices[i].Bounds)
+		}
+	}
+	return nil
+}
+
+// Get implements eventlog.Getter: it asks only the shard of the key.
+func (s *Set) Get(ctx context.Context, key string) (found eventlog.KeyValue, err error) {
+	at, _, err := s.place.of(key)
+	if err != nil {
+		return found, fmt.Errorf("read key %q: %w", key, err)
+	}
+	m := s.members[at]
+	err = m.call(ctx, readPatience, func(ctx context.Context) error {
+		found, err = eventlog.Get(ctx, m.store, key)
+		return err
+	})
+	if m.hides(key) {
+		found = eventlog.KeyValue{Key: key}
+	}
+	return found, err
+}
+
+// List implements eventlog.Store. It asks only one shard if all keys with the prefix are there, and all shards otherwise.
+func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	at, closed, err := s.place.of(prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
+	}
+	if closed {
+		return s.members[at].list(ctx, prefix, after, limit)
+	}
+	lists := make([][]eventlog.KeyValue, len(s.members))
+	var listing errgroup.Group
+	for n, m := range s.members {
+		listing.Go(func() (err error) {
+			lists[n], err = m.list(ctx, prefix, after, limit)
+			return err
+		})
+	}
+	if err := listing.Wait(); err != nil {
+		return nil, err
+	}
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, func(a, b eventlog.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+	return all[:min(len(all), max(limit, 0))], nil
+}
+
+// list lists the keys of one shard, without those that it hides.
+func (m *member) list(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
+	const hidden = 2 // so many keys at most are left out
+	more := limit
+	if strings.HasPrefix(eventlog.ShardKey, prefix) && limit > 0 {
+		more += hidden
+	}
+	err = m.call(ctx, readPatience, func(ctx context.Context) error {
+		list, err = m.store.List(ctx, prefix, after, more)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(kv eventlog.KeyValue) bool { return m.hides(kv.Key) })
+	return list[:min(len(list), max(limit, 0))], nil
+}
+
+// hides reports whether a key is not part of what the set holds: ShardKey, and the copies of EpochKey that shards have for their own checks.
+func (m *member) hides(key string) bool {
+	return key == eventlog.ShardKey || key == eventlog.EpochKey && m.number > 0
+}
