@@ -45,7 +45,7 @@ var (
 	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier event of the batch. Roll back: this
 	// consumer continues after the handled events, whatever the handler returns.
 	ErrHandled = errors.New("the event was handled before")
-	// ErrNotPostgres: weir can publish or commit within the caller's transaction only on PostgreSQL.
+	// ErrNotPostgres: weir can commit, enqueue or acknowledge within the caller's transaction only on PostgreSQL, and publish there or with PublishSQLTx.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
 )
 

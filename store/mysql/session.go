@@ -3,9 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
-
-	"github.com/weir-log/weir/eventlog"
 )
 
 // Session is a connection for the SQL of another package, in the same database. It connects when it is first used, and closes with its store. Its errors are those of
@@ -49,7 +46,7 @@ func (c *Session) Query(ctx context.Context, each func(row []any) error, stateme
 	return readFailed(rows.Err())
 }
 
-// Exec runs a statement in a transaction of its own. If it returns nil, the change is durable.
+// Exec runs a statement in a transaction of its own, or several that begin a transaction and commit it. If it returns nil, the change is durable.
 func (c *Session) Exec(ctx context.Context, statement string, args ...any) error {
 	conn, err := c.db.Conn(ctx)
 	if err != nil {
@@ -61,11 +58,11 @@ func (c *Session) Exec(ctx context.Context, statement string, args ...any) error
 		_, err = conn.ExecContext(ctx, statement, args...)
 		return none, err
 	})
-	if err = commitFailed(err); errors.Is(err, eventlog.ErrUnsure) {
-		discard(conn) // a statement may be running there
-		return err
+	if err != nil {
+		discard(conn) // it may be in the middle of a transaction
+		return writeFailed(commitFailed(err))
 	}
-	return errors.Join(writeFailed(err), conn.Close())
+	return conn.Close()
 }
 
 // Refused reports whether the server refused a statement because the user has no right to it.
