@@ -104,11 +104,20 @@ func middle(runs []throughput) throughput {
 }
 
 func (b *bench) apache(ctx context.Context) (throughput, error) {
-	if out, err := exec.CommandContext(ctx, b.perf, "start", "19092").CombinedOutput(); err != nil {
-		return throughput{}, fmt.Errorf("start Apache Kafka: %w: %s", err, out)
+	address, stop, err := b.apacheStarted(ctx)
+	if err != nil {
+		return throughput{}, err
 	}
-	defer func() { _ = exec.Command(b.perf, "stop").Run() }()
-	return b.perfRun(ctx, "127.0.0.1:19092")
+	defer stop()
+	return b.perfRun(ctx, address)
+}
+
+// apacheStarted starts Apache Kafka, with no data.
+func (b *bench) apacheStarted(ctx context.Context) (address string, stop func(), err error) {
+	if out, err := exec.CommandContext(ctx, b.perf, "start", "19092").CombinedOutput(); err != nil {
+		return "", nil, fmt.Errorf("start Apache Kafka: %w: %s", err, out)
+	}
+	return "127.0.0.1:19092", func() { _ = exec.Command(b.perf, "stop").Run() }, nil
 }
 
 var (

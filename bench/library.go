@@ -45,7 +45,7 @@ func (b *bench) library(ctx context.Context, store string) error {
 	if err := w.EnsureTopic(ctx, weir.Topic{Name: "library", Partitions: partitions}); err != nil {
 		return err
 	}
-	sent := &sender{log: w, next: make([]uint64, callers)}
+	sent := &sender{log: w, size: eventSize, next: make([]uint64, callers)}
 	most, err := pace{callers: callers, warmUp: warmUp, length: b.load.length}.run(ctx, sent.publish)
 	if err := errors.Join(err, most.clean()); err != nil {
 		return err
@@ -73,12 +73,13 @@ func (b *bench) library(ctx context.Context, store string) error {
 // sender publishes for many callers. Each has a key of its own, and counts the events under it.
 type sender struct {
 	log   *weir.Log
+	size  int      // of an event's value
 	next  []uint64 // a caller's own; read by others when the callers have stopped
 	total atomic.Int64
 }
 
 func (s *sender) publish(caller, _ int, meant time.Time) error {
-	value := noise(eventSize, caller)
+	value := noise(s.size, caller)
 	binary.BigEndian.PutUint64(value, uint64(meant.UnixNano()))
 	binary.BigEndian.PutUint64(value[8:], s.next[caller])
 	_, err := s.log.Publish(context.Background(), weir.Event{Topic: "library", Key: []byte(strconv.Itoa(caller)), Value: value})

@@ -250,19 +250,12 @@ func envInt(name string, byDefault int) int {
 func (b *bench) perfTools(ctx context.Context, w way) (t throughput, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	tool := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, b.perf, append([]string{"tool"}, args...)...).Output()
-		if err != nil {
-			return "", fmt.Errorf("%s: %w: %s", args[0], err, out)
-		}
-		return string(out), nil
-	}
 	topic := "perf-" + strings.ToLower(rand.Text()[:12])
-	if _, err := tool("TopicCommand", "--bootstrap-server", w.address, "--command-config", w.settings, "--create", "--topic", topic, "--partitions", "4", "--replication-factor", "1"); err != nil {
+	if _, err := b.perfTool(ctx, "TopicCommand", "--bootstrap-server", w.address, "--command-config", w.settings, "--create", "--topic", topic, "--partitions", "4", "--replication-factor", "1"); err != nil {
 		return t, err
 	}
 	produce := func(n, size int) (float64, error) {
-		out, err := tool("ProducerPerformance", "--topic", topic, "--num-records", strconv.Itoa(n), "--record-size", strconv.Itoa(size), "--throughput", "-1",
+		out, err := b.perfTool(ctx, "ProducerPerformance", "--topic", topic, "--num-records", strconv.Itoa(n), "--record-size", strconv.Itoa(size), "--throughput", "-1",
 			"--command-config", w.settings, "--producer-props", "bootstrap.servers="+w.address, "acks=all", "linger.ms=5", "batch.size=131072")
 		all := sentRate.FindAllStringSubmatch(out, -1)
 		if err != nil || len(all) == 0 {
@@ -276,7 +269,23 @@ func (b *bench) perfTools(ctx context.Context, w way) (t throughput, err error) 
 	if t.produce1024, err = produce(n1024, 1024); err != nil {
 		return t, err
 	}
-	out, err := tool("ConsumerPerformance", "--bootstrap-server", w.address, "--topic", topic, "--command-config", w.settings, "--num-records", strconv.Itoa(n100+n1024), "--timeout", "60000")
+	got, err := b.perfConsume(ctx, w, topic, n100+n1024)
+	t.consume, t.consumeMB = got.consume, got.consumeMB
+	return t, err
+}
+
+// perfTool runs one of Kafka's tools.
+func (b *bench) perfTool(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, b.perf, append([]string{"tool"}, args...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", args[0], err, out)
+	}
+	return string(out), nil
+}
+
+// perfConsume consumes so many records of a topic with Kafka's perf tool.
+func (b *bench) perfConsume(ctx context.Context, w way, topic string, records int) (t throughput, err error) {
+	out, err := b.perfTool(ctx, "ConsumerPerformance", "--bootstrap-server", w.address, "--topic", topic, "--command-config", w.settings, "--num-records", strconv.Itoa(records), "--timeout", "60000")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	columns := strings.Split(lines[len(lines)-1], ", ")
 	if err != nil || len(columns) < 10 {
