@@ -29,8 +29,8 @@ type Config struct {
 
 // limits are bounds that only tests change; 0: the default.
 type limits struct {
-	FlushBytes int   // most bytes of one flush; default 4 MiB
-	QueueBytes int64 // most bytes waiting for a flush, after which callers wait; default 32 MiB
+	FlushBytes int   // most bytes of one flush; default 4 MiB, or what the store asks for
+	QueueBytes int64 // most bytes waiting for a flush, after which callers wait; default 32 MiB, and at least two flushes
 }
 
 // Log is the event log that doors and uses call. All methods may be called concurrently. Nothing is appended, and nothing
@@ -60,6 +60,9 @@ type Log struct {
 // Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If
 // no epoch has begun in the current incarnation of the store, it begins one, with three calls more. Of a Replica, the log writes nothing: see ReadOnly.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
+	if costly, is := As[Costly](store); is {
+		cfg.limits.FlushBytes = cmp.Or(cfg.limits.FlushBytes, costly.FlushBytes())
+	}
 	cfg = cfg.withDefaults()
 	outages := newOutages(cfg.Poll)
 	cfg.Observer = outageObserver{cfg.Observer, outages}
@@ -76,7 +79,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 
 func (c Config) withDefaults() Config {
 	c.limits.FlushBytes = cmp.Or(c.limits.FlushBytes, 4<<20)
-	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, 32<<20)
+	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, max(32<<20, 2*int64(c.limits.FlushBytes)))
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -408,4 +410,47 @@ func TestAProducersBatchIsAloneInItsEntry(t *testing.T) {
 			t.Errorf("%v, %q", err, values(t, log, p))
 		}
 	}
+}
+
+// costly asks for flushes of one entry, and holds the first until gate is closed.
+type costly struct {
+	eventlog.Store
+	gate  chan struct{}
+	mu    sync.Mutex
+	sizes []int // of the flushes with batches
+}
+
+func (s *costly) HeartbeatEvery() time.Duration { return 0 }
+func (s *costly) FlushBytes() int               { return 1 }
+
+func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if len(flush[0].Batches) > 0 && flush[0].Batches[0].Records > 0 {
+		s.mu.Lock()
+		s.sizes = append(s.sizes, len(flush))
+		s.mu.Unlock()
+		<-s.gate
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+func TestAFlushIsAsLargeAsACostlyStoreAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), gate: make(chan struct{})}
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		var tickets []*eventlog.Ticket
+		for range 5 {
+			tickets = append(tickets, log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0)))
+		}
+		synctest.Wait() // the first is being committed, the others wait
+		close(store.gate)
+		for _, ticket := range tickets {
+			if _, err := ticket.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(store.sizes, []int{1, 1, 1, 1, 1}) {
+			t.Errorf("flushes of %v entries, want five of one", store.sizes)
+		}
+	})
 }

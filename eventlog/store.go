@@ -264,6 +264,9 @@ type Waker interface {
 type Costly interface {
 	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
 	HeartbeatEvery() time.Duration
+	// FlushBytes returns the most bytes of batches that one commit should have, unless its first entry has more. One larger commit costs less than two, and where commits take
+	// long, larger ones are faster. 0: as for other stores.
+	FlushBytes() int
 }
 
 // Replica is an optional interface: a store that this process may only read. Then Commit and Trim answer ErrReadOnly, and no other method writes.

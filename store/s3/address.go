@@ -11,7 +11,7 @@ import (
 
 const (
 	form    = "s3://bucket/prefix"
-	options = "endpoint, region, path_style, linger, poll, verify, alone, read_only, sse, storage_class and grace"
+	options = "endpoint, region, path_style, linger, poll, verify, flush_bytes, alone, read_only, sse, storage_class and grace"
 )
 
 // place is a bucket, a prefix in it, and how to use them: what a URL says.
@@ -26,6 +26,7 @@ type place struct {
 
 	linger  time.Duration // at least this long from one put to the next
 	poll    time.Duration // Moved asks the server at most this often
+	flush   int           // most bytes of batches in one commit
 	verify  time.Duration // how often the newest known commit is read again, to notice that the bucket was rewound
 	grace   time.Duration // how long objects stay that are no longer named
 	alone   bool          // no other process writes
@@ -36,7 +37,7 @@ type place struct {
 const graceMin = 10 * time.Minute
 
 func parse(address string) (place, error) {
-	at := place{linger: 250 * time.Millisecond, poll: time.Second, verify: 10 * time.Second, grace: time.Hour}
+	at := place{linger: 250 * time.Millisecond, flush: flushBytes, poll: time.Second, verify: 10 * time.Second, grace: time.Hour}
 	u, err := url.Parse(address)
 	if err != nil {
 		return at, fmt.Errorf("the URL cannot be parsed; it must have the form %s", form)
@@ -79,6 +80,11 @@ func parse(address string) (place, error) {
 			at.poll, err = duration(value, 0, time.Minute)
 		case "verify":
 			at.verify, err = duration(value, 0, time.Hour)
+		case "flush_bytes":
+			at.flush, err = strconv.Atoi(value)
+			if err != nil || at.flush < flushMin || at.flush > commitMax {
+				err = fmt.Errorf("it must be a number of bytes from %d to %d", flushMin, commitMax)
+			}
 		case "grace":
 			at.grace, err = duration(value, graceMin, 30*24*time.Hour)
 		case "sse":

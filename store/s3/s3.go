@@ -26,6 +26,8 @@ const (
 	answerMax = 30 * time.Second
 	// requestMax is how long one request may take. Requests of 64 MiB must fit.
 	requestMax = 20 * time.Second
+	// flushBytes is the default of the option flush_bytes: at 50 ms a PUT, 300 MB/s.
+	flushBytes, flushMin = 16 << 20, 64 << 10
 	// commitMax bounds the batches of one commit.
 	commitMax = 256 << 20
 	// roundsMax bounds how often a change is evaluated anew because other processes were faster.
@@ -258,6 +260,9 @@ func (s *Store) noGap(ctx context.Context) error {
 
 // heartbeatEvery is how often a process says that it lives. Each time is a PUT: 520,000 a month.
 const heartbeatEvery = 5 * time.Second
+
+// FlushBytes implements eventlog.Costly.
+func (s *Store) FlushBytes() int { return s.flush }
 
 // HeartbeatEvery implements eventlog.Costly.
 func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }

@@ -198,13 +198,13 @@ func TestCloseLeavesNoConnection(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	at, err := parse("s3://b/some/where?endpoint=http://h:1&region=r&path_style=true&linger=10ms&poll=2s&alone=true&sse=AES256&storage_class=STANDARD_IA&grace=2h&verify=1m")
+	at, err := parse("s3://b/some/where?endpoint=http://h:1&region=r&path_style=true&linger=10ms&poll=2s&alone=true&sse=AES256&storage_class=STANDARD_IA&grace=2h&verify=1m&flush_bytes=1048576")
 	want := place{bucketName: "b", prefix: "some/where/", endpoint: "http://h:1", region: "r", pathStyle: true, sse: "AES256", class: "STANDARD_IA",
-		linger: 10 * time.Millisecond, poll: 2 * time.Second, verify: time.Minute, grace: 2 * time.Hour, alone: true}
+		linger: 10 * time.Millisecond, flush: 1 << 20, poll: 2 * time.Second, verify: time.Minute, grace: 2 * time.Hour, alone: true}
 	if err != nil || at != want {
 		t.Errorf("%+v, %v", at, err)
 	}
-	for _, address := range []string{"s3:", "s3:///p", "s3://key:secret@b/p", "s3://b?linger=1", "s3://b?grace=1s", "s3://b?linnger=1s", "s3://b?endpoint=h:1", "s3://b?sse=x", "s3://b?alone=yes"} {
+	for _, address := range []string{"s3:", "s3:///p", "s3://key:secret@b/p", "s3://b?linger=1", "s3://b?grace=1s", "s3://b?flush_bytes=1", "s3://b?flush_bytes=16MiB", "s3://b?linnger=1s", "s3://b?endpoint=h:1", "s3://b?sse=x", "s3://b?alone=yes"} {
 		if _, err := parse(address); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", address, err)
 		}

@@ -193,6 +193,20 @@ func (s *Set) HeartbeatEvery() (longest time.Duration) {
 	return longest
 }
 
+// FlushBytes implements eventlog.Costly: as for the shard that takes the least at once.
+func (s *Set) FlushBytes() (least int) {
+	for _, m := range s.members {
+		costly, is := eventlog.As[eventlog.Costly](m.store)
+		if !is {
+			return 0
+		}
+		if bytes := costly.FlushBytes(); least == 0 || bytes < least {
+			least = bytes
+		}
+	}
+	return least
+}
+
 // Close closes all shards.
 func (s *Set) Close() error {
 	s.cancel()
