@@ -192,6 +192,9 @@ func (l *Log) start(ctx context.Context) {
 	if l.inbox != nil {
 		l.use(ctx, "mover", inbox.NewMover(l.log, l.inbox, l.publisher, l.logger).Run)
 	}
+	if movers := inbox.ShardMovers(l.log, l.store, l.publisher, l.logger); movers != nil {
+		l.use(ctx, "movers", movers.Run)
+	}
 }
 
 func (l *Log) use(ctx context.Context, name string, run func(context.Context) error) {

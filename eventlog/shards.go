@@ -46,6 +46,8 @@ type Sharded interface {
 	Shards() int
 	// ShardOf returns the shard where a key is, or would be.
 	ShardOf(key string) (int, error)
+	// ShardStore returns the store of a shard, for what lives beside the log there. ErrUnavailable: the shard has not answered yet.
+	ShardStore(shard int) (Store, error)
 }
 
 // KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a

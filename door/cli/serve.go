@@ -289,6 +289,9 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if rows != nil {
 		p.mover = inbox.NewMover(log, rows, publisher, w.logger)
 	}
+	if movers := inbox.ShardMovers(log, opened, publisher, w.logger); movers != nil {
+		p.mover = movers
+	}
 	return p, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -12,26 +11,31 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/mysql"
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/sqlite"
 )
 
 //go:embed sql
 var sqlFiles embed.FS
 
-// proceduresVersion is the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
-const proceduresVersion = "weir 1"
-
-// Door is the table weir_inbox of a store. Its methods may be called concurrently.
+// Door is the table weir_inbox of a store, or of one shard of a store. Its methods may be called concurrently.
 type Door struct {
 	database
-	name  string // of the inbox
+	name  string           // of the inbox
+	set   eventlog.Sharded // nil: the store is not made of shards
+	shard int              // where the table is
 	woken chan struct{}
 }
 
 // database is what the door needs of a store.
 type database interface {
+	// table returns the name of a table of the door in statements, and exists the statement that returns 1 if there is such a table, else 0.
+	table(name string) string
+	exists(name string) string
 	// query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.
 	query(ctx context.Context, each func(row []any) error, statement string) error
+	// settle returns when a crash of the database can no longer undo what query has read.
+	settle(ctx context.Context) error
 	// remove deletes rows of the inbox; missing ones are ignored.
 	remove(ctx context.Context, ids []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
@@ -40,54 +44,97 @@ type database interface {
 	install(ctx context.Context, name string, logger *slog.Logger) error
 }
 
-// Attach opens the door of a store, and creates its tables; nil if the store is of another kind.
+// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. For a store made of shards, see ShardMovers.
 func Attach(ctx context.Context, store eventlog.Store, logger *slog.Logger) (*Door, error) {
-	d := &Door{database: databaseOf(store), woken: make(chan struct{}, 1)}
+	d := &Door{database: databaseOf(store, noSet), woken: make(chan struct{}, 1)}
 	if d.database == nil {
 		return nil, nil
 	}
+	if err := d.open(ctx, logger); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// reach opens the door of a shard. false: its store is of a kind without an inbox.
+func (d *Door) reach(ctx context.Context, logger *slog.Logger) (bool, error) {
+	store, err := d.set.ShardStore(d.shard)
+	if err != nil {
+		return false, err
+	}
+	if d.database = databaseOf(store, d.shard); d.database == nil {
+		return false, nil
+	}
+	if err := d.open(ctx, logger); err != nil {
+		d.database = nil
+		return false, err
+	}
+	return true, nil
+}
+
+// open creates the tables, and reads the inbox's name.
+func (d *Door) open(ctx context.Context, logger *slog.Logger) error {
 	err := d.install(ctx, rand.Text(), logger)
 	if err == nil {
 		err = d.query(ctx, func(row []any) error {
 			d.name = text(row[0])
 			return nil
-		}, "SELECT name FROM weir_inbox_identity WHERE one = 1")
+		}, "SELECT name FROM "+d.table("weir_inbox_identity")+" WHERE one = 1")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create the table weir_inbox: %w", err)
-	}
-	return d, nil
-}
-
-func databaseOf(store eventlog.Store) database {
-	if s, is := eventlog.As[*mysql.Store](store); is {
-		return mysqlTables{s.Session()}
-	}
-	if s, is := eventlog.As[*sqlite.Store](store); is {
-		return sqliteTables{s}
+		return fmt.Errorf("create the table weir_inbox: %w", err)
 	}
 	return nil
 }
 
-// Waiting counts the rows of a store's inbox that are not moved into its log; 0 if the store has no inbox. It needs no Attach.
+// noSet stands for the number of a shard: the store is not one.
+const noSet = -1
+
+// databaseOf returns the tables of a store, or of a shard; nil if stores of its kind have none. A PostgreSQL has them if it is a shard; else door/sqlfn serves it.
+func databaseOf(store eventlog.Store, shard int) database {
+	if s, is := eventlog.As[*mysql.Store](store); is {
+		return mysqlTables{s.Session(), shard}
+	}
+	if s, is := eventlog.As[*sqlite.Store](store); is {
+		return sqliteTables{s, shard}
+	}
+	if s, is := eventlog.As[*postgres.Store](store); is && shard != noSet {
+		return postgresTables{s}
+	}
+	return nil
+}
+
+// Waiting counts the rows of a store's inboxes that are not moved into its log; 0 if the store has none. It needs no Attach.
 func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) {
-	db := databaseOf(store)
-	if db == nil {
-		return 0, nil
+	databases := []database{databaseOf(store, noSet)}
+	if set, is := eventlog.As[eventlog.Sharded](store); is {
+		databases = nil
+		for n := range set.Shards() {
+			shard, err := set.ShardStore(n)
+			if err != nil {
+				return 0, err
+			}
+			databases = append(databases, databaseOf(shard, n))
+		}
 	}
-	there := "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_inbox'"
-	if _, is := db.(sqliteTables); is {
-		there = "SELECT count(*) FROM sqlite_schema WHERE name = 'weir_inbox'"
-	}
-	count := func(row []any) error {
-		rows = row[0].(int64)
-		return nil
-	}
-	if err = db.query(ctx, count, there); err == nil && rows > 0 {
-		err = db.query(ctx, count, "SELECT count(*) FROM weir_inbox")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("count the rows of weir_inbox: %w", err)
+	for _, db := range databases {
+		if db == nil {
+			continue
+		}
+		var there int64
+		err := db.query(ctx, func(row []any) error {
+			there = row[0].(int64)
+			return nil
+		}, db.exists("weir_inbox"))
+		if err == nil && there > 0 {
+			err = db.query(ctx, func(row []any) error {
+				rows += row[0].(int64)
+				return nil
+			}, "SELECT count(*) FROM "+db.table("weir_inbox"))
+		}
+		if err != nil {
+			return 0, fmt.Errorf("count the rows of weir_inbox: %w", err)
+		}
 	}
 	return rows, nil
 }
@@ -139,95 +186,4 @@ func text(column any) string {
 		return v
 	}
 	return ""
-}
-
-type mysqlTables struct{ session *mysql.Session }
-
-func (m mysqlTables) query(ctx context.Context, each func([]any) error, statement string) error {
-	return m.session.Query(ctx, each, statement)
-}
-
-func (m mysqlTables) remove(ctx context.Context, ids []int64) error {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
-	return m.session.Exec(ctx, "DELETE FROM weir_inbox WHERE id IN (?"+strings.Repeat(",?", len(ids)-1)+")", args...)
-}
-
-func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error {
-	return m.session.Exec(ctx, "START TRANSACTION; INSERT IGNORE INTO weir_inbox_refused SELECT "+columns+", ? FROM weir_inbox WHERE id = ?; DELETE FROM weir_inbox WHERE id = ?; COMMIT", reason, id, id)
-}
-
-func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logger) error {
-	for _, statement := range scripts("mysql") {
-		if err := m.session.Exec(ctx, statement); err != nil {
-			return err
-		}
-	}
-	if err := m.session.Exec(ctx, "INSERT IGNORE INTO weir_inbox_identity VALUES (1, ?)", name); err != nil {
-		return err
-	}
-	installed := map[string]string{}
-	err := m.query(ctx, func(row []any) error {
-		installed[text(row[0])] = text(row[1])
-		return nil
-	}, "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name IN ('weir_publish', 'weir_publish_event')")
-	if err != nil {
-		return err
-	}
-	for _, procedure := range []string{"publish_event", "publish"} {
-		if installed["weir_"+procedure] == proceduresVersion {
-			continue
-		}
-		err := m.session.Exec(ctx, "DROP PROCEDURE IF EXISTS weir_"+procedure)
-		if err == nil {
-			err = m.session.Exec(ctx, strings.ReplaceAll(script("mysql/"+procedure+".sql"), ":version", proceduresVersion))
-		}
-		if mysql.Refused(err) {
-			logger.Warn("the procedures weir_publish and weir_publish_event cannot be created; transactions can only insert into weir_inbox. "+
-				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user (with a binary log, also set log_bin_trust_function_creators), and start weir again", "err", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-type sqliteTables struct{ store *sqlite.Store }
-
-func (s sqliteTables) query(ctx context.Context, each func([]any) error, statement string) error {
-	return s.store.Query(ctx, each, statement)
-}
-
-func (s sqliteTables) remove(ctx context.Context, ids []int64) error {
-	list, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
-	return s.store.Exec(ctx, []string{"DELETE FROM weir_inbox WHERE id IN (SELECT value FROM json_each(?1))"}, string(list))
-}
-
-func (s sqliteTables) refuse(ctx context.Context, id int64, reason string) error {
-	return s.store.Exec(ctx, []string{
-		"INSERT OR IGNORE INTO weir_inbox_refused SELECT " + columns + ", ?2 FROM weir_inbox WHERE id = ?1",
-		"DELETE FROM weir_inbox WHERE id = ?1 AND ?2 IS NOT NULL",
-	}, id, reason)
-}
-
-func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) error {
-	there := false
-	err := s.query(ctx, func([]any) error {
-		there = true
-		return nil
-	}, "SELECT 1 FROM sqlite_schema WHERE name = 'weir_inbox_topic'")
-	if err != nil || there {
-		return err // nothing is written: there may be no space
-	}
-	if err := s.store.Exec(ctx, scripts("sqlite")); err != nil {
-		return err
-	}
-	return s.store.Exec(ctx, []string{"INSERT OR IGNORE INTO weir_inbox_identity VALUES (1, ?)"}, name)
 }

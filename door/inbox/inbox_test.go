@@ -101,6 +101,9 @@ func program(t *testing.T, url string) *sql.DB {
 		config.Net, config.Addr, config.DBName = "tcp", host, name
 		driver, source = "mysql", config.FormatDSN()
 	}
+	if strings.HasPrefix(url, "postgres") {
+		driver, source = "pgx", url
+	}
 	db, err := sql.Open(driver, source)
 	if err != nil {
 		t.Fatal(err)

@@ -8,17 +8,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/recovered"
+	"github.com/weir-log/weir/use/keys"
 	"github.com/weir-log/weir/use/publish"
 )
 
 const (
-	keyPrefix = "inbox/" // followed by the inbox's name
-
 	rowsMax  = 1000    // of a chunk
 	bytesMax = 4 << 20 // of a chunk, unless its first row is larger
 
@@ -35,12 +38,11 @@ type Mover struct {
 	publisher *publish.Publisher
 	logger    *slog.Logger
 
-	moved  moved // as last read or put
-	known  bool  // moved is known, and its rows are deleted
-	single int   // how many more chunks have one row, because one of that many rows was refused
+	moved  map[int]moved // by the shard that the rows went to: what is known of its key, and whose rows are deleted
+	single int           // how many more chunks have one row, because one of that many rows was refused
 }
 
-// moved is the value of the key: the rows of the last chunk that was published.
+// moved is the value of a key: the rows of the last chunk that was published to a shard.
 type moved struct {
 	IDs []int64 `json:"ids"`
 
@@ -56,29 +58,65 @@ type row struct {
 
 // NewMover returns the mover of a door.
 func NewMover(log *eventlog.Log, door *Door, publisher *publish.Publisher, logger *slog.Logger) *Mover {
-	return &Mover{door: door, log: log, publisher: publisher, logger: logger}
+	return &Mover{door: door, log: log, publisher: publisher, logger: logger, moved: make(map[int]moved)}
+}
+
+// Movers are those of the shards of a store.
+type Movers []*Mover
+
+// ShardMovers returns a mover for each shard of a store; nil if it is not made of shards. They open the doors when they run, because a shard may not answer now.
+func ShardMovers(log *eventlog.Log, store eventlog.Store, publisher *publish.Publisher, logger *slog.Logger) (all Movers) {
+	set, is := eventlog.As[eventlog.Sharded](store)
+	if !is {
+		return nil
+	}
+	for n := range set.Shards() {
+		all = append(all, NewMover(log, &Door{set: set, shard: n, woken: make(chan struct{}, 1)}, publisher, logger))
+	}
+	return all
 }
 
 // Run moves rows until ctx ends.
+func (all Movers) Run(ctx context.Context) error {
+	var running errgroup.Group
+	for _, m := range all {
+		running.Go(func() error { return m.Run(ctx) })
+	}
+	return running.Wait()
+}
+
+// Run moves rows until ctx ends. It returns earlier if the door is that of a shard whose store has no inbox.
 func (m *Mover) Run(ctx context.Context) error {
 	pause, failures := pollMin, 0
 	for ctx.Err() == nil {
-		rows := 0
+		rows, none := 0, false
 		err := recovered.Do(func() (err error) {
+			if m.door.database == nil {
+				there, err := m.door.reach(ctx, m.logger)
+				if none = err == nil && !there; none || err != nil {
+					return err
+				}
+			}
 			rows, err = m.step(ctx)
 			return err
 		})
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || none:
 			return nil
 		case errors.Is(err, eventlog.ErrStale): // another mover published first
-			m.known, pause = false, pollMin
+			clear(m.moved)
+			pause = pollMin
+		case errors.Is(err, errLearned):
+			pause, failures = pollMin, 0
+			continue
 		case err != nil:
-			m.known = false
 			if failures++; failures == 1 {
 				m.logger.Warn("events published by SQL cannot be moved into the log; they stay in weir_inbox; trying again", "err", err)
 			}
 			pause = min(pollMax<<min(failures, 10), failurePause)
+			if rows > 0 { // other shards took theirs
+				pause = pollMin
+			}
 		case rows > 0:
 			pause, failures = pollMin, 0
 			if rows == rowsMax || m.single > 0 {
@@ -97,10 +135,13 @@ func (m *Mover) Run(ctx context.Context) error {
 	return nil
 }
 
+// errLearned: the rows that were published last to a shard were not known when the chunk was read, and may be among them. Now they are known, and deleted.
+var errLearned = errors.New("the chunk must be read again")
+
 // step moves one chunk of rows, and returns how many rows it has.
 func (m *Mover) step(ctx context.Context) (int, error) {
-	if !m.known {
-		if err := m.catchUp(ctx); err != nil {
+	if _, known := m.moved[0]; !known && m.door.set == nil {
+		if err := m.learn(ctx, 0); err != nil {
 			return 0, err
 		}
 	}
@@ -113,9 +154,9 @@ func (m *Mover) step(ctx context.Context) (int, error) {
 			return 1, m.refuse(ctx, r, r.wrong)
 		}
 	}
-	switch err := m.publish(ctx, chunk); {
+	switch published, err := m.publish(ctx, chunk); {
 	case !refused(err):
-		return len(chunk), err
+		return published, err
 	case len(chunk) == 1:
 		return 1, m.refuse(ctx, chunk[0], err)
 	default: // the rows one by one, until the refused one has been found
@@ -135,33 +176,32 @@ func (m *Mover) refuse(ctx context.Context, r row, why error) error {
 	return m.door.refuse(ctx, r.id, why.Error())
 }
 
-// catchUp reads which rows were published last, and deletes them.
-func (m *Mover) catchUp(ctx context.Context) error {
-	kv, err := m.log.Get(ctx, m.key())
+// learn reads which rows were published last to a shard, and deletes them.
+func (m *Mover) learn(ctx context.Context, shard int) error {
+	kv, err := m.log.Get(ctx, m.key(shard))
 	if err != nil {
 		return err
 	}
-	m.moved = moved{version: kv.Version}
-	if kv.Version == 0 {
-		m.known = true
-		return nil
+	last := moved{version: kv.Version}
+	if kv.Version > 0 {
+		if err := json.Unmarshal(kv.Value, &last); err != nil {
+			return fmt.Errorf("key %s does not hold the ids of rows: %w; restore a backup", kv.Key, err)
+		}
+		if err := m.door.remove(ctx, last.IDs); err != nil {
+			return err
+		}
 	}
-	if err := json.Unmarshal(kv.Value, &m.moved); err != nil {
-		return fmt.Errorf("key %s does not hold the ids of rows: %w; restore a backup", kv.Key, err)
-	}
-	return m.remove(ctx)
-}
-
-// remove deletes the rows that were published last.
-func (m *Mover) remove(ctx context.Context) error {
-	if err := m.door.remove(ctx, m.moved.IDs); err != nil {
-		return err
-	}
-	m.known = true
+	m.moved[shard] = last
 	return nil
 }
 
-func (m *Mover) key() string { return keyPrefix + m.door.name }
+// key returns the key for the rows that go to a shard; it is on that shard. On a store that is not made of shards, all go to shard 0.
+func (m *Mover) key(shard int) string {
+	if shard == 0 {
+		return keys.InboxPrefix + m.door.name
+	}
+	return fmt.Sprintf("%s%s/%d", keys.InboxPrefix, m.door.name, eventlog.Partition(0).On(shard))
+}
 
 // errFull ends a read when the chunk is full.
 var errFull = errors.New("the chunk is full")
@@ -179,7 +219,7 @@ func (m *Mover) read(ctx context.Context) (chunk []row, err error) {
 		}
 		chunk = append(chunk, rowOf(columns))
 		return nil
-	}, fmt.Sprintf("SELECT %s FROM weir_inbox ORDER BY id LIMIT %d", columns, rowsMax))
+	}, fmt.Sprintf("SELECT %s FROM %s ORDER BY id LIMIT %d", columns, m.door.table("weir_inbox"), rowsMax))
 	if errors.Is(err, errFull) {
 		err = nil
 	}
@@ -189,30 +229,88 @@ func (m *Mover) read(ctx context.Context) (chunk []row, err error) {
 	return chunk, err
 }
 
-// publish publishes a chunk, exactly once, and deletes its rows.
-func (m *Mover) publish(ctx context.Context, chunk []row) error {
-	events, next := make([]publish.Event, len(chunk)), moved{version: m.moved.version.Next()}
-	for i, r := range chunk {
-		events[i], next.IDs = r.event, append(next.IDs, r.id)
+// publish publishes a chunk, exactly once, and deletes its rows. If the chunk goes to several shards, each gets its part in an entry of its own, and a shard that fails holds
+// up only its own rows. It returns how many rows were published.
+func (m *Mover) publish(ctx context.Context, chunk []row) (int, error) {
+	if m.door.set != nil {
+		if err := m.door.settle(ctx); err != nil { // what another shard publishes must be here after a crash
+			return 0, err
+		}
 	}
+	events := make([]publish.Event, len(chunk))
+	for i, r := range chunk {
+		events[i] = r.event
+	}
+	var published []int64
+	err := m.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, in []publish.Within) error {
+		parts := map[int]*part{}
+		for _, b := range batches {
+			shard := b.Partition.Shard()
+			if parts[shard] == nil {
+				parts[shard] = &part{}
+			}
+			parts[shard].batches = append(parts[shard].batches, b)
+		}
+		for i, r := range chunk {
+			to := parts[batches[in[i].Batch].Partition.Shard()]
+			to.ids = append(to.ids, r.id)
+		}
+		var errs []error
+		for _, shard := range slices.Sorted(maps.Keys(parts)) {
+			if err := m.append(ctx, shard, parts[shard]); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			published = append(published, parts[shard].ids...)
+		}
+		err := errors.Join(errs...)
+		if published != nil && errors.Is(err, eventlog.ErrNoPartition) {
+			err = fmt.Errorf("%v", err) // or the publisher would publish all of it again
+		}
+		return err
+	}, events...)
+	if len(published) > 0 {
+		if failed := m.door.remove(ctx, published); failed != nil {
+			clear(m.moved)
+			return 0, failed
+		}
+	}
+	return len(published), err
+}
+
+// part is what one shard gets of a chunk.
+type part struct {
+	batches []eventlog.Batch
+	ids     []int64
+}
+
+// append publishes a shard's part of a chunk.
+func (m *Mover) append(ctx context.Context, shard int, p *part) error {
+	last, known := m.moved[shard]
+	if !known { // the chunk was read before
+		if err := m.learn(ctx, shard); err != nil {
+			return err
+		}
+		return errLearned
+	}
+	next := moved{IDs: p.ids, version: last.version.Next()}
 	value, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	err = m.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
-		_, err := m.log.Append(ctx, eventlog.Entry{
-			Batches: batches,
-			Checks:  []eventlog.Check{{Key: m.key(), Version: m.moved.version}},
-			Puts:    []eventlog.Put{{Key: m.key(), Version: next.version, Value: value}},
-		})
-		return err
-	}, events...)
+	_, err = m.log.Append(ctx, eventlog.Entry{
+		Batches: p.batches,
+		Checks:  []eventlog.Check{{Key: m.key(shard), Version: last.version}},
+		Puts:    []eventlog.Put{{Key: m.key(shard), Version: next.version, Value: value}},
+	})
 	if err != nil {
-		m.known = m.known && refused(err) // after an unknown outcome the key tells
+		if !refused(err) { // after an unknown outcome the key tells
+			delete(m.moved, shard)
+		}
 		return err
 	}
-	m.moved, m.known = next, false
-	return m.remove(ctx)
+	m.moved[shard] = next
+	return nil
 }
 
 // rowOf reads a row. Its bytes are its own.

@@ -95,6 +95,9 @@ func (s *Set) ShardOf(key string) (int, error) {
 	return at, err
 }
 
+// ShardStore implements eventlog.Sharded.
+func (s *Set) ShardStore(shard int) (eventlog.Store, error) { return s.members[shard].store, nil }
+
 // home is the shard that has the keys without a rule, and decides which epoch it is.
 func (s *Set) home() *member { return s.members[0] }
 

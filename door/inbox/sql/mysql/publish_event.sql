@@ -1,4 +1,5 @@
 -- weir_publish_event publishes an event in the caller's transaction. headers is a JSON object of strings or NULL; partition_number NULL: chosen by the key.
+-- Where the topics are on another shard, the mover finds out later what is wrong with an event for its topic.
 CREATE PROCEDURE weir_publish_event(
     IN topic VARCHAR(249), IN event_key LONGBLOB, IN event_value LONGBLOB, IN headers LONGTEXT, IN partition_number INT)
     SQL SECURITY DEFINER
@@ -12,10 +13,10 @@ BEGIN
     SET size = 80 + COALESCE(LENGTH(event_key), 0) + COALESCE(LENGTH(event_value), 0) + COALESCE(LENGTH(headers), 0);
     SET most = COALESCE(JSON_UNQUOTE(JSON_EXTRACT(about, '$.config."max.message.bytes"')), 1048588);
     SET why = CASE
-        WHEN about IS NULL THEN CONCAT('topic ', QUOTE(LEFT(topic, 100)), ' does not exist: create it with weir topic create')
+        WHEN about IS NULL AND NOT :elsewhere THEN CONCAT('topic ', QUOTE(LEFT(topic, 100)), ' does not exist: create it with weir topic create')
         WHEN JSON_EXTRACT(about, '$.writer') IS NOT NULL THEN CONCAT('only ', JSON_UNQUOTE(JSON_EXTRACT(about, '$.writer')), ' append to topic ', LEFT(topic, 100))
         WHEN event_key IS NULL AND event_value IS NULL THEN 'an event without a value is a tombstone, which needs a key'
-        WHEN size > most THEN CONCAT('the event has about ', size, ' bytes, max.message.bytes of the topic is ', most)
+        WHEN about IS NOT NULL AND size > most THEN CONCAT('the event has about ', size, ' bytes, max.message.bytes of the topic is ', most)
         WHEN headers IS NOT NULL AND NOT JSON_VALID(headers) THEN 'headers must be a JSON object or NULL'
         WHEN headers IS NOT NULL AND JSON_TYPE(headers) <> 'OBJECT' THEN 'headers must be a JSON object or NULL'
         WHEN partition_number < 0 OR partition_number >= JSON_LENGTH(about, '$.partitions')

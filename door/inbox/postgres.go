@@ -1,0 +1,92 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir/store/postgres"
+)
+
+// postgresTables are the tables of a shard, in the schema weir.
+type postgresTables struct{ store *postgres.Store }
+
+func (p postgresTables) table(name string) string { return "weir." + name }
+
+func (p postgresTables) exists(name string) string {
+	return "SELECT count(*) FROM pg_tables WHERE schemaname = 'weir' AND tablename = '" + name + "'"
+}
+
+func (p postgresTables) query(ctx context.Context, each func([]any) error, statement string) error {
+	var failed error // of each: the connection is fine
+	err := p.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, statement)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			row, err := rows.Values()
+			if err != nil {
+				return err
+			}
+			for i, v := range row {
+				if n, is := v.(int32); is {
+					row[i] = int64(n)
+				}
+			}
+			if failed = each(row); failed != nil {
+				return nil
+			}
+		}
+		return rows.Err()
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// exec runs statements in one transaction that is durable at its end, whatever the server's settings.
+func (p postgresTables) exec(ctx context.Context, statement string, args ...any) error {
+	return p.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // no effect after Commit
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement, args...); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	})
+}
+
+func (p postgresTables) settle(ctx context.Context) error {
+	return p.exec(ctx, "UPDATE weir.weir_inbox_barrier SET n = n + 1")
+}
+
+func (p postgresTables) remove(ctx context.Context, ids []int64) error {
+	return p.exec(ctx, "DELETE FROM weir.weir_inbox WHERE id = ANY($1)", ids)
+}
+
+func (p postgresTables) refuse(ctx context.Context, id int64, reason string) error {
+	return p.exec(ctx, "WITH gone AS (DELETE FROM weir.weir_inbox WHERE id = $1 RETURNING "+columns+") INSERT INTO weir.weir_inbox_refused SELECT "+columns+", $2::text FROM gone ON CONFLICT DO NOTHING", id, reason)
+}
+
+func (p postgresTables) install(ctx context.Context, name string, _ *slog.Logger) error {
+	files, err := fs.Sub(sqlFiles, "sql/postgres")
+	if err != nil {
+		return fmt.Errorf("read the door's SQL: %w", err)
+	}
+	if err := p.store.Install(ctx, postgres.Part{Name: "inbox", Files: files}); err != nil {
+		return err
+	}
+	return p.exec(ctx, "INSERT INTO weir.weir_inbox_identity VALUES (1, $1) ON CONFLICT DO NOTHING", name)
+}

@@ -1,0 +1,420 @@
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
+	"github.com/weir-log/weir/internal/seed"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/use/keys"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// cutOff is a shard whose commits and single keys fail while down is set.
+type cutOff struct {
+	eventlog.Store
+	down atomic.Bool
+}
+
+func (c *cutOff) Unwrap() eventlog.Store { return c.Store }
+
+func (c *cutOff) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if c.down.Load() {
+		return nil, fmt.Errorf("%w: cut off", eventlog.ErrUnavailable)
+	}
+	return c.Store.Commit(ctx, flush)
+}
+
+// setRig is a log on shards, and a program's connections to each of them.
+type setRig struct {
+	rig
+	kinds  []string
+	shards []*cutOff
+	dbs    []*sql.DB
+	set    *shard.Set
+}
+
+// newSetRig opens stores of these kinds as one. The topic orders has six partitions.
+func newSetRig(t *testing.T, kinds ...string) *setRig {
+	t.Helper()
+	r := &setRig{rig: rig{T: t, said: &syncBuffer{}}, kinds: kinds}
+	logger := slog.New(slog.NewTextHandler(r.said, nil))
+	var members []shard.Shard
+	for _, kind := range kinds {
+		url := everystore.URL(t, kind)
+		opened, err := store.Open(t.Context(), url, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.shards = append(r.shards, &cutOff{Store: opened})
+		members = append(members, shard.Shard{Name: url, Store: r.shards[len(r.shards)-1]})
+		r.dbs = append(r.dbs, program(t, url))
+	}
+	var err error
+	if r.set, err = shard.Open(t.Context(), members, shard.Options{Rules: keys.Rules(), Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.set.Close() })
+	if r.log, err = eventlog.Open(t.Context(), r.set, eventlog.Config{Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.log.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	r.publisher = publish.New(r.log, publish.Config{})
+	if _, err := r.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 6}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// movers begins the movers of one process.
+func (r *setRig) movers() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = ShardMovers(r.log, r.set, r.publisher, slog.New(slog.NewTextHandler(r.said, nil))).Run(ctx)
+	}()
+	stop = func() { cancel(); <-ended }
+	r.Cleanup(stop)
+	return stop
+}
+
+// opened opens the door of each shard, as a mover does.
+func (r *setRig) opened() (all Movers) {
+	r.Helper()
+	all = ShardMovers(r.log, r.set, r.publisher, slog.New(slog.NewTextHandler(r.said, nil)))
+	for _, m := range all {
+		if there, err := m.door.reach(r.Context(), m.logger); err != nil || !there {
+			r.Fatal(there, err)
+		}
+	}
+	return all
+}
+
+// publishes are the statements with which a program publishes topic, key and value on a shard.
+var publishes = map[string]string{
+	"postgres": "SELECT weir.publish($1::text, $2::text, $3::text)",
+	"mysql":    "CALL weir_publish(?, ?, ?)",
+	"sqlite":   "INSERT INTO weir_inbox (topic, event_key, event_value) VALUES (?, ?, ?)",
+}
+
+// tables are the names of a shard's inbox.
+func (r *setRig) table(shard int, name string) string {
+	if r.kinds[shard] == "postgres" {
+		return "weir." + name
+	}
+	return name
+}
+
+func (r *setRig) rows(shard int, name string) (n int) {
+	r.Helper()
+	if err := r.dbs[shard].QueryRow("SELECT count(*) FROM " + r.table(shard, name)).Scan(&n); err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
+
+// in publishes events to orders in one transaction on a shard.
+func (r *setRig) in(shard int, commit bool, keysAndValues ...string) {
+	r.Helper()
+	tx, err := r.dbs[shard].BeginTx(r.Context(), nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		if _, err := tx.Exec(publishes[r.kinds[shard]], "orders", keysAndValues[i], keysAndValues[i+1]); err != nil {
+			r.Fatal(err)
+		}
+	}
+	end := tx.Rollback
+	if commit {
+		end = tx.Commit
+	}
+	if err := end(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// found reads the values of orders by key, in order, until there are n.
+func (r *setRig) found(n int) map[string][]string {
+	r.Helper()
+	about, err := r.log.Topic(r.Context(), "orders")
+	if err != nil {
+		r.Fatal(err)
+	}
+	found, total := map[string][]string{}, 0
+	want := eventlog.Want{MaxWait: 20 * time.Millisecond}
+	for _, p := range about.Partitions {
+		want.Spans = append(want.Spans, eventlog.Span{Partition: p, MaxBytes: 1 << 20})
+	}
+	for deadline := time.Now().Add(time.Minute); total < n; {
+		if time.Now().After(deadline) {
+			r.Fatalf("%d of %d events after a minute; what was logged:\n%s", total, n, r.said)
+		}
+		got, err := r.log.Fetch(r.Context(), want)
+		if err != nil {
+			r.Fatal(err)
+		}
+		for i, slice := range got {
+			if slice.Err != nil {
+				r.Fatal(slice.Err)
+			}
+			for _, b := range slice.Batches {
+				for rec, err := range b.Decode() {
+					if err != nil {
+						r.Fatal(err)
+					}
+					found[string(rec.Key)] = append(found[string(rec.Key)], string(rec.Value))
+					total++
+				}
+				want.Spans[i].From = b.Base + eventlog.Offset(b.Records)
+			}
+		}
+	}
+	return found
+}
+
+// empty waits until the movers have deleted what they published.
+func (r *setRig) empty() {
+	r.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		left := 0
+		for n := range r.dbs {
+			left += r.rows(n, "weir_inbox")
+		}
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.Fatalf("%d rows are left after a minute; what was logged:\n%s", left, r.said)
+		}
+	}
+}
+
+// Sessions on each shard publish under keys whose partitions are on all shards, while the movers of two processes run, and those of one begin again and again.
+func TestSessionsOfEachShardPublishOnceAndInOrder(t *testing.T) {
+	for _, kinds := range [][]string{{"sqlite", "sqlite", "sqlite"}, {"postgres", "mysql", "sqlite"}, {"mysql", "postgres"}} {
+		t.Run(strings.Join(kinds, "-"), func(t *testing.T) {
+			r := newSetRig(t, kinds...)
+			r.opened()
+			random := seed.Random(r)
+			const transactions, keysOfSession = 30, 8
+			counts := make([]map[string]int, len(kinds))
+			var wg sync.WaitGroup
+			for s := range kinds {
+				rolls := random.Uint64()
+				counts[s] = map[string]int{}
+				wg.Go(func() {
+					for n := range transactions {
+						commit := rolls>>(n%60)&1 == 0
+						var events []string
+						next := map[string]int{}
+						for i := range 1 + n%7 {
+							key := fmt.Sprintf("shard %d, %d", s, (n+i*i)%keysOfSession)
+							events = append(events, key, fmt.Sprint(counts[s][key]+next[key]))
+							next[key]++
+						}
+						r.in(s, commit, events...)
+						for key, more := range next {
+							if commit {
+								counts[s][key] += more
+							}
+						}
+					}
+				})
+			}
+			inserted := make(chan struct{})
+			go func() { wg.Wait(); close(inserted) }()
+			r.movers()
+			for more := true; more; {
+				stop := r.movers()
+				select {
+				case <-time.After(time.Duration(random.IntN(60)) * time.Millisecond):
+					stop()
+				case <-inserted:
+					more = false
+				}
+			}
+			r.empty()
+			all := 0
+			for _, of := range counts {
+				for _, n := range of {
+					all += n
+				}
+			}
+			got := r.found(all)
+			total := 0
+			for _, of := range counts {
+				for key, n := range of {
+					var want []string
+					for i := range n {
+						want = append(want, fmt.Sprint(i))
+					}
+					if fmt.Sprint(got[key]) != fmt.Sprint(want) {
+						t.Errorf("%s: %v, want %v", key, got[key], want)
+					}
+					total += len(got[key])
+				}
+			}
+			for n := range kinds {
+				if refused := r.rows(n, "weir_inbox_refused"); refused > 0 {
+					t.Errorf("%d rows of shard %d were refused: %s", refused, n, r.said)
+				}
+			}
+		})
+	}
+}
+
+// A mover ends after it published a chunk to some shards, before it deleted the rows.
+func TestWhatAMoverOfAShardPublishedAndDidNotDeleteIsThereOnce(t *testing.T) {
+	for _, kinds := range [][]string{{"sqlite", "sqlite"}, {"postgres", "mysql"}} {
+		t.Run(strings.Join(kinds, "-"), func(t *testing.T) {
+			r := newSetRig(t, kinds...)
+			m := r.opened()[1]
+			var events []string
+			for i := range 20 {
+				events = append(events, fmt.Sprint("key ", i), "0")
+			}
+			r.in(1, true, events...)
+			for range kinds { // it gets to know the key of each shard
+				if _, err := m.step(t.Context()); !errors.Is(err, errLearned) {
+					break
+				}
+			}
+			r.in(1, true, events...)
+			m.door.database = failing{m.door.database}
+			if _, err := m.step(t.Context()); !errors.Is(err, errDied) {
+				t.Fatal(err)
+			}
+			if r.rows(1, "weir_inbox") < 20 {
+				t.Fatal("rows were deleted")
+			}
+			r.movers()
+			r.empty()
+			for key, values := range r.found(40) {
+				if fmt.Sprint(values) != "[0 0]" {
+					t.Errorf("%s: %v", key, values)
+				}
+			}
+		})
+	}
+}
+
+func TestAShardThatIsLostHoldsUpOnlyItsOwnRows(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite", "sqlite")
+	r.opened()
+	about, err := r.log.Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lost = 2
+	elsewhere := 0
+	r.shards[lost].down.Store(true)
+	var events []string
+	for i := range 60 {
+		key := fmt.Sprint("key ", i)
+		events = append(events, key, "0")
+	}
+	r.in(0, true, events...)
+	r.movers()
+	held := 0
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		held = r.rows(0, "weir_inbox")
+		elsewhere = 0
+		got, err := r.log.Bounds(t.Context(), about.Partitions...)
+		if err != nil && !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		for _, b := range got {
+			elsewhere += int(b.Bounds.Next)
+		}
+		if held > 0 && held < 60 && held+elsewhere == 60 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d rows are held, and %d events are there; what was logged:\n%s", held, elsewhere, r.said)
+		}
+	}
+	r.in(1, true, "key 0", "1", "key 1", "1", "key 2", "1", "key 3", "1", "key 4", "1", "key 5", "1")
+	r.shards[lost].down.Store(false)
+	r.empty()
+	for key, values := range r.found(66) {
+		if fmt.Sprint(values) != "[0]" && fmt.Sprint(values) != "[0 1]" && fmt.Sprint(values) != "[1 0]" {
+			t.Errorf("%s: %v", key, values)
+		}
+	}
+}
+
+// Each kind of database refuses what can be known to be wrong there; the rest is kept beside, with the reason.
+func TestAShardRefusesWhatCannotBePublished(t *testing.T) {
+	r := newSetRig(t, "postgres", "postgres", "mysql", "sqlite")
+	r.opened()
+	if _, err := r.dbs[0].Exec(publishes["postgres"], "nobody", "k", "v"); err == nil || !strings.Contains(err.Error(), `topic "nobody" does not exist`) {
+		t.Errorf("an unknown topic on shard 0: %v", err)
+	}
+	for call, want := range map[string]string{
+		"SELECT weir.publish('orders', 'k', NULL::text)":        "value is null",
+		"SELECT weir.publish('__weir_later', 'k', 'v')":         "belongs to weir",
+		"SELECT weir.publish('orders', 'k', 'v', '[1]')":        "headers is of type array",
+		"SELECT weir.publish('orders', 'k', 'v', '{\"a\": 1}')": "is of type number",
+		"SELECT weir.publish('orders', 'k', 'v', '{}', -1)":     "partition -1",
+		"SELECT weir.publish('', 'k', 'v')":                     "not the name of a topic",
+		"SELECT weir.tombstone('orders', NULL::text)":           "key is null",
+	} {
+		if _, err := r.dbs[1].Exec(call); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error about %q", call, err, want)
+		}
+	}
+	for n := 1; n < len(r.kinds); n++ {
+		if _, err := r.dbs[n].Exec(publishes[r.kinds[n]], "nobody", "k", "v"); err != nil {
+			t.Errorf("shard %d: %v", n, err)
+		}
+		r.in(n, true, "k", fmt.Sprint(n))
+	}
+	r.movers()
+	r.empty()
+	if got := r.found(3)["k"]; len(got) != 3 {
+		t.Error(got)
+	}
+	for n := 1; n < len(r.kinds); n++ {
+		var reason string
+		if err := r.dbs[n].QueryRow("SELECT reason FROM " + r.table(n, "weir_inbox_refused")).Scan(&reason); err != nil || !strings.Contains(reason, "nobody") {
+			t.Errorf("shard %d: %q, %v", n, reason, err)
+		}
+	}
+}
+
+func TestWaitingCountsTheRowsOfAllShards(t *testing.T) {
+	r := newSetRig(t, "postgres", "mysql", "sqlite")
+	if n, err := Waiting(t.Context(), r.set); err != nil || n != 0 {
+		t.Errorf("without the tables: %d, %v", n, err)
+	}
+	r.opened()
+	for n := range r.kinds {
+		r.in(n, true, "k", "0", "k", "1")
+	}
+	if n, err := Waiting(t.Context(), r.set); err != nil || n != 6 {
+		t.Errorf("%d, %v, want 6", n, err)
+	}
+}

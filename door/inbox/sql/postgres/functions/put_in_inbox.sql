@@ -1,0 +1,37 @@
+-- put_in_inbox puts one event into the inbox of a shard. Only shard 0 knows the topics: elsewhere the mover finds out later what is wrong with an event for its topic.
+CREATE OR REPLACE FUNCTION weir.put_in_inbox(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+:pinned
+AS $$
+DECLARE
+    wrong record;
+BEGIN
+    IF topic IS NULL OR topic = '' OR octet_length(topic) > 249 THEN
+        RAISE 'topic "%" is not the name of a topic', left(topic, 249)
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'A name has 1 to 249 bytes.';
+    ELSIF starts_with(topic, '__') THEN
+        RAISE 'topic "%" belongs to weir', topic
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Only weir appends to topics whose names begin with __.';
+    ELSIF value IS NULL AND NOT tombstone THEN
+        RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'To publish a tombstone, call weir.tombstone(topic, key).';
+    ELSIF value IS NULL AND key IS NULL THEN
+        RAISE 'key is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'A tombstone needs a key: it marks the key as deleted.';
+    ELSIF partition < 0 THEN
+        RAISE 'partition % does not exist', partition USING ERRCODE = 'invalid_parameter_value', HINT = 'Partitions are numbered from 0.';
+    ELSIF jsonb_typeof(headers) <> 'object' THEN
+        RAISE 'headers is of type %', jsonb_typeof(headers)
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be an object, such as {"source": "billing"}.';
+    END IF;
+    SELECT h.key, jsonb_typeof(h.value) AS type INTO wrong
+    FROM jsonb_each(headers) AS h WHERE jsonb_typeof(h.value) NOT IN ('string', 'null') LIMIT 1;
+    IF FOUND THEN
+        RAISE 'headers: "%" is of type %', wrong.key, wrong.type
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'A header must be a string or null.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM weir.state s WHERE s.key = 'topic/' || put_in_inbox.topic)
+        AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
+        RAISE 'topic "%" does not exist', topic USING ERRCODE = 'undefined_object', HINT = 'Create it with weir topic create.';
+    END IF;
+    INSERT INTO weir.weir_inbox (topic, event_key, event_value, headers, partition_number)
+    VALUES (put_in_inbox.topic, put_in_inbox.key, put_in_inbox.value, nullif(put_in_inbox.headers, '{}')::text, put_in_inbox.partition);
+END $$;

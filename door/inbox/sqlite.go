@@ -1,0 +1,68 @@
+package inbox
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	"github.com/weir-log/weir/store/sqlite"
+)
+
+type sqliteTables struct {
+	store *sqlite.Store
+	shard int
+}
+
+func (s sqliteTables) table(name string) string { return name }
+
+func (s sqliteTables) exists(name string) string {
+	return "SELECT count(*) FROM sqlite_schema WHERE name = '" + name + "'"
+}
+
+func (s sqliteTables) query(ctx context.Context, each func([]any) error, statement string) error {
+	return s.store.Query(ctx, each, statement)
+}
+
+func (s sqliteTables) settle(ctx context.Context) error {
+	return s.store.Exec(ctx, []string{"UPDATE weir_inbox_barrier SET n = n + 1"})
+}
+
+func (s sqliteTables) remove(ctx context.Context, ids []int64) error {
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	return s.store.Exec(ctx, []string{"DELETE FROM weir_inbox WHERE id IN (SELECT value FROM json_each(?1))"}, string(list))
+}
+
+func (s sqliteTables) refuse(ctx context.Context, id int64, reason string) error {
+	return s.store.Exec(ctx, []string{
+		"INSERT OR IGNORE INTO weir_inbox_refused SELECT " + columns + ", ?2 FROM weir_inbox WHERE id = ?1",
+		"DELETE FROM weir_inbox WHERE id = ?1 AND ?2 IS NOT NULL",
+	}, id, reason)
+}
+
+func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) error {
+	statements, last := append(scripts("sqlite"), script("sqlite/check.sql"), script("sqlite/topic.sql")), "weir_inbox_topic"
+	if s.shard > 0 {
+		statements = append(scripts("sqlite"), script("sqlite/check_elsewhere.sql"))
+	}
+	if s.shard >= 0 {
+		statements, last = append(statements, script("sqlite/barrier.sql"), "INSERT OR IGNORE INTO weir_inbox_barrier VALUES (1, 0)"), "weir_inbox_barrier"
+	}
+	there := false
+	err := s.query(ctx, func(row []any) error {
+		there = row[0].(int64) > 0
+		return nil
+	}, s.exists(last))
+	if err != nil || there {
+		return err // nothing is written: there may be no space
+	}
+	if err := s.store.Exec(ctx, statements[:1]); err != nil { // the table of the identity
+		return err
+	}
+	if err := s.store.Exec(ctx, []string{"INSERT OR IGNORE INTO weir_inbox_identity VALUES (1, ?)"}, name); err != nil {
+		return err
+	}
+	return s.store.Exec(ctx, statements[1:])
+}
