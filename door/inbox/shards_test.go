@@ -418,3 +418,23 @@ func TestWaitingCountsTheRowsOfAllShards(t *testing.T) {
 		t.Errorf("%d, %v, want 6", n, err)
 	}
 }
+
+// unsettled cannot make durable what it reads.
+type unsettled struct{ database }
+
+func (u unsettled) settle(context.Context) error { return errDied }
+
+// What another shard publishes must not be undone by a crash of the database where it was read.
+func TestNothingIsPublishedToAShardBeforeItIsDurableWhereItWasRead(t *testing.T) {
+	r := newSetRig(t, "postgres", "mysql", "sqlite")
+	for n, m := range r.opened() {
+		r.in(n, true, "k", "0")
+		m.door.database = unsettled{m.door.database}
+		if _, err := m.step(t.Context()); !errors.Is(err, errDied) {
+			t.Errorf("shard %d: %v", n, err)
+		}
+		if _, known := m.moved[0]; known || r.rows(n, "weir_inbox") != 1 {
+			t.Errorf("shard %d published", n)
+		}
+	}
+}

@@ -26,6 +26,7 @@ func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Ou
 		}
 	}
 	outcomes := make([]eventlog.Outcome, len(flush))
+	rewound, happened := error(nil), false
 	parts := make([]part, len(flush))
 	of := make([][]int, len(s.members)) // indexes of entries
 	for i, entry := range flush {
@@ -34,6 +35,9 @@ func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Ou
 		}
 		if outcomes[i].Err = s.prepare(ctx, parts[i]); outcomes[i].Err == nil {
 			of[parts[i].main] = append(of[parts[i].main], i)
+		}
+		if errors.Is(outcomes[i].Err, eventlog.ErrRewound) {
+			rewound = outcomes[i].Err
 		}
 	}
 	errs := make([]error, len(s.members))
@@ -47,7 +51,6 @@ func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Ou
 		}
 	}
 	_ = committing.Wait()
-	rewound, happened := error(nil), false
 	for n, indexes := range of {
 		switch {
 		case len(indexes) == 0:
@@ -201,7 +204,9 @@ func (s *Set) prepare(ctx context.Context, p part) error {
 		if len(own.Batches) == 0 {
 			continue
 		}
-		if err := m.commitOne(ctx, own); err != nil {
+		if err := m.commitOne(ctx, own); errors.Is(err, eventlog.ErrRewound) {
+			return fmt.Errorf("partitions cannot be created on %v now: %w", m, err)
+		} else if err != nil {
 			return fmt.Errorf("%w: partitions cannot be created on %v: %w", eventlog.ErrUnavailable, m, plain(err))
 		}
 	}
