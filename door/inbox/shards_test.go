@@ -198,7 +198,7 @@ func (r *setRig) found(n int) map[string][]string {
 // empty waits until the movers have deleted what they published.
 func (r *setRig) empty() {
 	r.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		left := 0
 		for n := range r.dbs {
 			left += r.rows(n, "weir_inbox")
@@ -339,7 +339,7 @@ func TestAShardThatIsLostHoldsUpOnlyItsOwnRows(t *testing.T) {
 	r.in(0, true, events...)
 	r.movers()
 	held := 0
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		held = r.rows(0, "weir_inbox")
 		elsewhere = 0
 		got, err := r.log.Bounds(t.Context(), about.Partitions...)
