@@ -187,7 +187,9 @@ func anyMarked(have []found) bool {
 	return false
 }
 
-func (m *member) identity(ctx context.Context) (found, error) { return identity(ctx, m.store, m.number) }
+func (m *member) identity(ctx context.Context) (found, error) {
+	return identity(ctx, m.store, m.number)
+}
 
 // identity reads ShardKey of a store in the place of a shard, and refuses a store that is closed by itself.
 func identity(ctx context.Context, store eventlog.Store, number int) (found, error) {
