@@ -118,6 +118,9 @@ func complete(ctx context.Context, members []*member, have []found) (int, error)
 			return 0, err
 		}
 		if used != "" {
+			if now, err := m.identity(ctx); err != nil || now.version > 0 {
+				return 0, errors.Join(err, eventlog.ErrStale) // another process makes the set
+			}
 			return 0, fmt.Errorf("%w: %v is not empty, and belongs to no set: it has %s. A shard that is added must be empty", ErrList, m, used)
 		}
 	}
