@@ -127,10 +127,13 @@ func (a *away) Unwrap() eventlog.Store {
 func (a *away) use() (eventlog.Store, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.store == nil {
-		return nil, fmt.Errorf("%w: the shard has not been opened since this process started: %w", eventlog.ErrUnavailable, plain(a.why))
+	switch {
+	case a.store != nil:
+		return a.store, nil
+	case isLoss(a.why):
+		return nil, fmt.Errorf("%w (not opened since this process started)", a.why)
 	}
-	return a.store, nil
+	return nil, fmt.Errorf("%w: it cannot be used: %w", eventlog.ErrUnavailable, plain(a.why))
 }
 
 // Commit implements eventlog.Store.
