@@ -47,8 +47,8 @@ type Sharded interface {
 	Shards() int
 	// ShardOf returns the shard where a key is, or would be.
 	ShardOf(key string) (int, error)
-	// Unheard reports whether a shard has not answered since the store was opened: then Moved from the zero mark returned none of its partitions.
-	Unheard(shard int) bool
+	// Unheard reports whether a partition is on a shard that has not answered since the store was opened: then Moved from the zero mark left out all its partitions.
+	Unheard(p Partition) bool
 }
 
 // KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a
@@ -104,21 +104,13 @@ func (l *Log) withUnheard(ctx context.Context, bounds []Bounds) ([]Bounds, error
 	if !is {
 		return bounds, nil
 	}
-	unheard, any := make([]bool, sharded.Shards()), false
-	for i := range unheard {
-		unheard[i] = sharded.Unheard(i)
-		any = any || unheard[i]
-	}
-	if !any {
-		return bounds, nil
-	}
 	catalog, err := readCatalog(ctx, l.store.List, 0)
 	if err != nil {
 		return nil, err
 	}
 	bounds = slices.Clone(bounds)
 	for p := range catalog.owned {
-		if s := p.Shard(); s < len(unheard) && unheard[s] {
+		if sharded.Unheard(p) {
 			bounds = append(bounds, Bounds{Partition: p, Next: notBegun})
 		}
 	}

@@ -107,6 +107,9 @@ func complete(ctx context.Context, members []*member, have []found) (int, error)
 		home.ShardMark = eventlog.ShardMark{Set: strings.ToLower(rand.Text()), Name: members[0].name, Shards: 1, Homes: len(members)}
 		if used != "" {
 			home.Homes = 1 // the keys that are there stay where they are
+			if err := members[0].alone(ctx); err != nil {
+				return 0, err
+			}
 		}
 	}
 	for i, m := range members[1:] {
@@ -229,6 +232,20 @@ func (m *member) used(ctx context.Context) (string, error) {
 		return fmt.Sprintf("%d partitions", len(partitions)), nil
 	}
 	return "", nil
+}
+
+// alone refuses a store with partitions whose numbers name other shards: nobody would find them there.
+func (m *member) alone(ctx context.Context) error {
+	partitions, _, err := m.store.Moved(ctx, eventlog.Mark{})
+	if err != nil {
+		return fmt.Errorf("%v: %w", m, err)
+	}
+	for _, b := range partitions {
+		if b.Partition.Shard() != 0 {
+			return fmt.Errorf("%w: %v cannot become shard 0 of a new set: it is a copy of a set, and its partition %d has a number of shard %d. Use it as a single store, or copy its events with a program", ErrList, m, b.Partition, b.Partition.Shard())
+		}
+	}
+	return nil
 }
 
 // mark puts ShardKey. ErrStale: it is no longer at the version before.

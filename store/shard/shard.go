@@ -207,7 +207,10 @@ func (s *Set) ShardOf(key string) (int, error) {
 }
 
 // Unheard implements eventlog.Sharded.
-func (s *Set) Unheard(shard int) bool { return s.members[shard].in() == eventlog.Mark{} }
+func (s *Set) Unheard(p eventlog.Partition) bool {
+	m, err := s.holding(p)
+	return err == nil && m.in() == eventlog.Mark{}
+}
 
 // home is the shard that has the keys without a rule, and decides which epoch it is.
 func (s *Set) home() *member { return s.members[0] }
