@@ -1,11 +1,13 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -49,7 +51,7 @@ type found struct {
 // has reports whether what shard 0 has says that the set has so many shards already.
 func (f found) has(shards int) bool { return f.version > 0 && f.Shards >= shards }
 
-// identities reads what the members have. Those that do not answer are away if the set has them already; otherwise that is an error, unless the list is wrong anyway.
+// identities reads what the members have. Those that do not answer are away if the set has them already; otherwise that is an error.
 func identities(ctx context.Context, members []*member) ([]found, error) {
 	have := make([]found, len(members))
 	errs := make([]error, len(members))
@@ -81,13 +83,20 @@ func identities(ctx context.Context, members []*member) ([]found, error) {
 			return nil, fmt.Errorf("%v: %w", m, errs[i])
 		}
 	}
-	return have, check(members, have)
+	return have, nil
 }
 
 func tryIdentify(ctx context.Context, members []*member) ([]found, int, error) {
 	have, err := identities(ctx, members)
 	if err != nil {
 		return nil, 0, err
+	}
+	if wrong := check(members, have); wrong != nil {
+		now, err := identities(ctx, members)
+		if err == nil && !slices.EqualFunc(have, now, func(a, b found) bool { return a.version == b.version }) {
+			err = eventlog.ErrStale // another process makes the set, between one answer and the next
+		}
+		return nil, 0, cmp.Or(err, wrong)
 	}
 	homes, err := complete(ctx, members, have)
 	return have, homes, err
