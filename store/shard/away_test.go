@@ -19,7 +19,9 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/shard"
@@ -137,6 +139,14 @@ func TestAProcessStartsWhileAShardIsAway(t *testing.T) {
 		"PostgreSQL stopped": func(t *testing.T) (string, func() func()) {
 			server := pgtest.Start(t)
 			return server.URL(), func() func() { server.KillImmediate(); return server.Resume }
+		},
+		"MariaDB stopped": func(t *testing.T) (string, func() func()) {
+			server := mytest.Start(t)
+			return server.URL(), func() func() { server.Kill(); return server.Resume }
+		},
+		"S3 stopped": func(t *testing.T) (string, func() func()) {
+			server := s3test.Start(t)
+			return server.URL(), func() func() { server.Kill(); return server.Resume }
 		},
 		"PostgreSQL frozen": func(t *testing.T) (string, func() func()) {
 			server := pgtest.Start(t)
