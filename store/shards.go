@@ -52,10 +52,7 @@ func openShards(ctx context.Context, list string, logger *slog.Logger, rules []e
 		shards = append(shards, shard.Shard{Name: Redact(address)})
 	}
 	return shard.Open(ctx, shards, shard.Options{Rules: rules, Logger: logger, Open: func(ctx context.Context, number int, made bool) (eventlog.Store, error) {
-		if made && Missing(addresses[number]) { // the disk is not mounted, for example: a new file would hide that
-			return nil, fmt.Errorf("%w: the file does not exist, and the set has this shard already: mount its disk, correct the path, or restore the shard's backup", eventlog.ErrUnavailable)
-		}
-		return Open(ctx, addresses[number], logger)
+		return openOne(ctx, addresses[number], logger, made)
 	}})
 }
 

@@ -263,8 +263,52 @@ func TestAProcessDoesNotStartWithoutSomeShards(t *testing.T) {
 	refused("the set gets another shard, and another one is away", true, "or gets more shards", file("a.db"), gone, file("c.db"))
 	refused("the list is too short", false, "has 2 shards, and the list has 1", file("a.db"))
 	refused("wrong credentials", false, "shard 1", file("a.db"), wrong.String())
+	maria, err := url.Parse(mytest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maria.User = url.UserPassword("nobody", "wrong")
+	refused("wrong credentials for MariaDB", false, "Access denied", file("a.db"), maria.String())
 	pgtest.Exec(t, server, `UPDATE weir.migration SET number = number + 1000 WHERE number = (SELECT max(number) FROM weir.migration)`)
 	refused("the schema of a newer weir", false, "run the newer weir", file("a.db"), server)
+}
+
+// In the place of a shard that the set has, nothing is created: a backup that is restored there finds the place empty.
+func TestNothingIsCreatedInThePlaceOfAShard(t *testing.T) {
+	file := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	s, err := store.Open(t.Context(), "shard:"+file+",sqlite:"+filepath.Join(t.TempDir(), "b.db"), quiet, keys.Rules()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped(t, s, func(*eventlog.Log) {})
+	database, other, bucketServer := pgtest.URL(t), mytest.URL(t), s3test.Start(t)
+	bucket := bucketServer.URL()
+	for address, held := range map[string]func() string{
+		database: func() string {
+			return pgtest.Value(t, database, `SELECT count(*) FROM pg_namespace WHERE nspname = 'weir'`)
+		},
+		other: func() string {
+			return mytest.Value(t, other, `SELECT count(*) FROM information_schema.tables WHERE table_schema = database()`)
+		},
+		bucket: func() string {
+			files, err := os.ReadDir(bucketServer.Directory(bucket))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(len(files))
+		},
+	} {
+		s, err := store.Open(t.Context(), "shard:"+file+","+strings.ReplaceAll(address, ",", ",,"), quiet, keys.Rules()...)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "restore a backup") {
+			t.Errorf("%s: %v", address, err)
+		}
+		if n := held(); n != "0" {
+			t.Errorf("%s holds %s things", address, n)
+		}
+	}
 }
 
 // A start waits only so long for a shard that hangs while it is opened; opening goes on.

@@ -43,7 +43,7 @@ type Shard struct {
 type Options struct {
 	// Rules say where keys live. They must be those of every process that ever opens the set.
 	Rules []eventlog.KeyRule
-	// Open opens the store of a shard, by its number in the list. made: the set has this shard already, so if nothing is there, Open creates nothing and returns ErrUnavailable. Open may be
+	// Open opens the store of a shard, by its number in the list. made: the set has this shard already, so if nothing is there, Open fails and creates nothing. Open may be
 	// called again after it failed. Its context does not end before the set is closed.
 	Open func(ctx context.Context, number int, made bool) (eventlog.Store, error)
 	// Logger gets what no caller is told. Default slog.Default().
