@@ -215,3 +215,118 @@ func TestDeadLettersOfSeveralShards(t *testing.T) {
 		}
 	}
 }
+
+// A program opens the log while a shard is away, and works as far as it can. The consumer that it starts then gets what is on that shard when it comes back, in order.
+func TestALogOpensWhileAShardIsAway(t *testing.T) {
+	stores := []*gone{{Store: memory.New()}, {Store: memory.New()}, {Store: memory.New()}}
+	var set *shard.Set
+	open := func() *weir.Log {
+		t.Helper()
+		set = openShards(t, remains{stores[0]}, remains{stores[1]}, remains{stores[2]})
+		w, err := weir.OpenStore(t.Context(), set, weir.Options{Logger: silent, Poll: 10 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	sent := map[string]int{}
+	publish := func(w *weir.Log) (failed int) {
+		t.Helper()
+		for n := range 60 {
+			key := fmt.Sprint("key ", n%20)
+			_, err := w.Publish(t.Context(), weir.Event{Topic: "orders", Key: []byte(key), Value: strconv.AppendInt(nil, int64(sent[key]+1), 10)})
+			switch {
+			case err == nil:
+				sent[key]++
+			case errors.Is(err, weir.ErrUnavailable):
+				failed++
+			default:
+				t.Fatal(err)
+			}
+		}
+		return failed
+	}
+	first := open()
+	if err := first.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.EnsureQueue(t.Context(), weir.Queue{Name: "mails"}); err != nil {
+		t.Fatal(err)
+	}
+	group := ""
+	for at := 2; at == 2; { // a group on a shard that answers
+		group += "g"
+		var err error
+		if at, err = set.ShardOf("group/state/" + group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &orderly{last: map[string]int{}, more: make(chan struct{}, 1)}
+	consume := func(w *weir.Log) {
+		t.Helper()
+		if _, err := w.Consume(t.Context(), weir.Subscription{Group: group, Topics: []string{"orders"}, Handler: h.handle}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consume(first) // a group begins only while all shards of its topics answer
+	publish(first)
+	if err := first.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	stores[2].down.Store(true)
+	w := open()
+	defer w.Close(context.WithoutCancel(t.Context()))
+	if err := w.Healthy(); err != nil {
+		t.Errorf("the log is not healthy: %v", err)
+	}
+	if failed := publish(w); failed == 0 || failed == 60 {
+		t.Errorf("%d of 60 events could not be published while a shard of three was away", failed)
+	}
+	if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
+		t.Errorf("a topic that exists: %v", err)
+	}
+	if _, err := w.Enqueue(t.Context(), "mails", weir.NewMessage{Value: []byte("v")}); err != nil {
+		t.Errorf("a queue: %v", err)
+	}
+	consume(w)
+	handled := func() (n int) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.wrong) > 0 {
+			t.Fatal(h.wrong)
+		}
+		for _, last := range h.last {
+			n += last
+		}
+		return n
+	}
+	await := func(enough func() bool) {
+		t.Helper()
+		for limit := time.After(time.Minute); !enough(); {
+			select {
+			case <-h.more:
+			case <-limit:
+				t.Fatalf("handled %v, sent %v", h.last, sent)
+			}
+		}
+	}
+	await(func() bool { return handled() > 60 }) // of 60 from before, and about 40
+	stores[2].down.Store(false)
+	await(func() bool { h.mu.Lock(); defer h.mu.Unlock(); return fmt.Sprint(h.last) == fmt.Sprint(sent) })
+	for until := time.Now().Add(time.Minute); ; {
+		failed := publish(w)
+		if failed == 0 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d events could not be published although the shard is back", failed)
+		}
+	}
+	await(func() bool { h.mu.Lock(); defer h.mu.Unlock(); return fmt.Sprint(h.last) == fmt.Sprint(sent) })
+	handled()
+}
+
+// remains is a store that stays open after it was closed: what memory holds ends with it otherwise.
+type remains struct{ eventlog.Store }
+
+func (remains) Close() error { return nil }

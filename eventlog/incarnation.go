@@ -34,6 +34,8 @@ const (
 	epochsKept = 1024
 	epochsMin  = 8
 	startsKept = 1 << 16
+	// notBegun is the start of an epoch that does not begin in a partition, because its shard was away (Log.withUnheard): its records count for the epoch before.
+	notBegun Offset = math.MaxInt64
 	// enterMax bounds how often enter is repeated because other processes begin epochs at the same time.
 	enterMax = 32
 )
@@ -297,7 +299,14 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.shut = false
 			return nil
 		}
-		next := record.raised(mark.Incarnation.Store, epochs, bounds, time.Now())
+		starts, err := l.withUnheard(ctx, bounds)
+		if errors.Is(err, ErrRewound) {
+			continue // another process began an epoch just now
+		}
+		if l.failed("list", err) != nil {
+			return fmt.Errorf("enter the store's incarnation: %w", err)
+		}
+		next := record.raised(mark.Incarnation.Store, epochs, starts, time.Now())
 		value, err := json.Marshal(next)
 		if err != nil {
 			panic(fmt.Sprintf("cannot encode epochs as JSON: %v", err))

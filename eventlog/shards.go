@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A store may be made of several, its shards: store/shard. The log and the uses know of that as little as this file says.
@@ -48,6 +49,8 @@ type Sharded interface {
 	ShardOf(key string) (int, error)
 	// ShardStore returns the store of a shard, for what lives beside the log there. ErrUnavailable: the shard has not answered yet.
 	ShardStore(shard int) (Store, error)
+	// Unheard reports whether a partition is on a shard that has not answered since the store was opened: then Moved from the zero mark left out all its partitions.
+	Unheard(p Partition) bool
 }
 
 // KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a
@@ -94,6 +97,26 @@ func EpochStore(kv KeyValue) (string, error) {
 		return "", err
 	}
 	return record.Store, nil
+}
+
+// withUnheard adds the partitions of shards that have not answered since this process started to the bounds at which an epoch begins. The epoch does not begin there
+// (notBegun): a start that is too low would have clients read again what they have read. If such a shard turns out to be rewound, another epoch begins, in all partitions.
+func (l *Log) withUnheard(ctx context.Context, bounds []Bounds) ([]Bounds, error) {
+	sharded, is := As[Sharded](l.store)
+	if !is {
+		return bounds, nil
+	}
+	catalog, err := readCatalog(ctx, l.store.List, 0)
+	if err != nil {
+		return nil, err
+	}
+	bounds = slices.Clone(bounds)
+	for p := range catalog.owned {
+		if sharded.Unheard(p) {
+			bounds = append(bounds, Bounds{Partition: p, Next: notBegun})
+		}
+	}
+	return bounds, nil
 }
 
 // ShardMark is the value of ShardKey.

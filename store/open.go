@@ -33,6 +33,15 @@ const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql:/
 // shards (use/keys); without them such a store is refused.
 func Open(ctx context.Context, address string, logger *slog.Logger, rules ...eventlog.KeyRule) (eventlog.Store, error) {
 	scheme, rest := split(address)
+	if scheme == "shard" {
+		return opened(openShards(ctx, rest, logger, rules))
+	}
+	return openOne(ctx, address, logger, false)
+}
+
+// openOne opens a store that is not made of shards. existing: it must be there already, and nothing is created if it is not.
+func openOne(ctx context.Context, address string, logger *slog.Logger, existing bool) (eventlog.Store, error) {
+	scheme, rest := split(address)
 	switch scheme {
 	case "memory":
 		return memory.New(), nil
@@ -41,15 +50,16 @@ func Open(ctx context.Context, address string, logger *slog.Logger, rules ...eve
 		if err != nil {
 			return nil, err
 		}
+		if existing && Missing(address) { // its disk is not mounted, for example: a new file would hide that
+			return nil, fmt.Errorf("%w: the file does not exist, and must: mount its disk, correct the path, or restore a backup", eventlog.ErrUnavailable)
+		}
 		return opened(sqlite.Open(ctx, path, sqlite.Options{Logger: logger}))
 	case "postgres", "postgresql":
-		return opened(postgres.Open(ctx, address, postgres.Options{Logger: logger}))
+		return opened(postgres.Open(ctx, address, postgres.Options{Logger: logger, Existing: existing}))
 	case "mysql", "mariadb":
-		return opened(mysql.Open(ctx, address, mysql.Options{Logger: logger}))
+		return opened(mysql.Open(ctx, address, mysql.Options{Logger: logger, Existing: existing}))
 	case "s3":
-		return opened(s3.Open(ctx, address, s3.Options{Logger: logger}))
-	case "shard":
-		return opened(openShards(ctx, rest, logger, rules))
+		return opened(s3.Open(ctx, address, s3.Options{Logger: logger, Existing: existing}))
 	}
 	return nil, unknown(address)
 }

@@ -38,8 +38,8 @@ func shardAddresses(list string) ([]string, error) {
 	return addresses, nil
 }
 
-// openShards opens the shards concurrently, and then the set.
-func openShards(ctx context.Context, list string, logger *slog.Logger, rules []eventlog.KeyRule) (_ *shard.Set, err error) {
+// openShards opens a set of shards.
+func openShards(ctx context.Context, list string, logger *slog.Logger, rules []eventlog.KeyRule) (*shard.Set, error) {
 	addresses, err := shardAddresses(list)
 	if err != nil {
 		return nil, err
@@ -47,50 +47,38 @@ func openShards(ctx context.Context, list string, logger *slog.Logger, rules []e
 	if len(rules) == 0 {
 		return nil, fmt.Errorf("%w: this program does not open shards", ErrAddress)
 	}
-	shards := make([]shard.Shard, len(addresses))
-	var opening errgroup.Group
-	for i, address := range addresses {
-		opening.Go(func() error {
-			opened, err := Open(ctx, address, logger)
-			if err != nil {
-				return fmt.Errorf("shard %d (%s): %w", i, Redact(address), err)
-			}
-			shards[i] = shard.Shard{Name: Redact(address), Store: opened}
-			return nil
-		})
+	var shards []shard.Shard
+	for _, address := range addresses {
+		shards = append(shards, shard.Shard{Name: Redact(address)})
 	}
-	err = opening.Wait()
-	var set *shard.Set
-	if err == nil {
-		set, err = shard.Open(ctx, shards, shard.Options{Rules: rules, Logger: logger})
-	}
-	if err == nil {
-		return set, nil
-	}
-	for _, s := range shards {
-		if s.Store != nil {
-			err = errors.Join(err, s.Store.Close())
-		}
-	}
-	return nil, err
+	return shard.Open(ctx, shards, shard.Options{Rules: rules, Logger: logger, Open: func(ctx context.Context, number int, made bool) (eventlog.Store, error) {
+		return openOne(ctx, addresses[number], logger, made)
+	}})
 }
 
-// examineShards examines each shard by itself.
+// examineShards examines each shard by itself. With an error, it returns what it found of the shards that can be examined.
 func examineShards(ctx context.Context, list string) (all []doctor.Finding, err error) {
 	addresses, err := shardAddresses(list)
 	if err != nil {
 		return nil, err
 	}
 	all = []doctor.Finding{{Name: "store", Value: fmt.Sprintf("%d shards; whether they are those of one set is checked when the store is opened", len(addresses))}}
+	found, errs := make([][]doctor.Finding, len(addresses)), make([]error, len(addresses))
+	var examining errgroup.Group
 	for i, address := range addresses {
-		found, err := Examine(ctx, address)
-		if err != nil {
-			return nil, fmt.Errorf("shard %d (%s): %w", i, Redact(address), err)
-		}
-		for _, f := range found {
+		examining.Go(func() error {
+			if found[i], errs[i] = Examine(ctx, address); errs[i] != nil {
+				errs[i] = fmt.Errorf("shard %d (%s): %w", i, Redact(address), errs[i])
+			}
+			return nil
+		})
+	}
+	_ = examining.Wait()
+	for i := range addresses {
+		for _, f := range found[i] {
 			f.Name = fmt.Sprintf("shard %d: %s", i, f.Name)
 			all = append(all, f)
 		}
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }

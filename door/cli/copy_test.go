@@ -57,6 +57,27 @@ func TestMovingHouse(t *testing.T) {
 	}
 }
 
+// To a set of shards in two steps, as docs/moving.md says.
+func TestMovingToASetOfShards(t *testing.T) {
+	dir := t.TempDir()
+	file, first, second := "sqlite:"+filepath.Join(dir, "weir.db"), "sqlite:"+filepath.Join(dir, "0.db"), "sqlite:"+filepath.Join(dir, "1.db")
+	s := serve(t, "--store", file)
+	weir(t, "", "topic", "create", "orders", "--partitions", "2").want(t, exitOK)
+	weir(t, "a\nb\n", "produce", "orders", "--partition", "1").want(t, exitOK)
+	weir(t, "", "consume", "orders", "--group", "billing", "--max", "1").want(t, exitOK, "a\n")
+	weir(t, "", "copy", "--from", file, "--to", "shard:"+first+","+second).want(t, exitUsage, "copy to the store that is to be shard 0", "--store shard:THAT_STORE,NEW_STORE", "weir shard move")
+	if made, err := filepath.Glob(filepath.Join(dir, "[01].db")); err != nil || len(made) > 0 {
+		t.Errorf("the command that was refused made %v (%v)", made, err)
+	}
+	weir(t, "", "copy", "--from", file, "--to", first, "--switch").want(t, exitOK, "the copy is complete")
+	s.stop()
+	serve(t, "--store", "shard:"+first+","+second)
+	weir(t, "", "consume", "orders", "--group", "billing").want(t, exitOK, "b\n")
+	weir(t, "", "topic", "create", "bills", "--partitions", "2").want(t, exitOK)
+	weir(t, "c\n", "produce", "bills", "--partition", "1").want(t, exitOK)
+	weir(t, "", "consume", "bills").want(t, exitOK, "c\n")
+}
+
 // withoutEnds is what `weir group describe` says without END and LAG.
 func withoutEnds(described string) string {
 	var all []string

@@ -21,8 +21,8 @@ const (
 	guards        = 64               // rows of weir_guard for keys that do not exist
 )
 
-// migrate runs the migrations that the database does not have yet. Processes that open it concurrently take turns.
-func (s *Store) migrate(ctx context.Context) error {
+// migrate runs the migrations that the database does not have yet. Processes that open it concurrently take turns. existing: the database must have had one.
+func (s *Store) migrate(ctx context.Context, existing bool) error {
 	conn, err := s.commits.Conn(ctx)
 	if err != nil {
 		return readFailed(err)
@@ -45,6 +45,9 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 	if has > newest {
 		return tooNew(has, newest)
+	}
+	if has == 0 && existing {
+		return errors.New("the database has no tables of weir, and must have them: correct the URL, or restore a backup")
 	}
 	var got int
 	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(LEFT(CONCAT(?, ' ', DATABASE()), 64), 25)", migrationLock).Scan(&got); err != nil || got != 1 {

@@ -33,7 +33,8 @@ const (
 
 // Options change how a store works. The zero value is the default.
 type Options struct {
-	Logger *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
+	Logger   *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
+	Existing bool         // the database must have weir's tables already: Open creates none, and fails without them
 }
 
 // Store keeps batches and keyed state in MariaDB or MySQL.
@@ -74,7 +75,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	s.reads = pool(config, "REPEATABLE READ", readersMax)
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
 	s.sweeper.due = make(chan struct{}, 1)
-	if err := s.prepare(ctx); err != nil {
+	if err := s.prepare(ctx, opts.Existing); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("open MySQL store at %s: %w", s.name, err)
 	}
@@ -83,7 +84,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 }
 
 // prepare checks the server, and creates the tables.
-func (s *Store) prepare(ctx context.Context) error {
+func (s *Store) prepare(ctx context.Context, existing bool) error {
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
 	if err := s.commits.QueryRowContext(ctx, "SELECT @@max_allowed_packet").Scan(&s.packet); err != nil {
@@ -92,7 +93,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	if s.packet < packetMin {
 		return fmt.Errorf("max_allowed_packet is %d; weir needs at least %d: set it in the server's configuration", s.packet, packetMin)
 	}
-	return s.migrate(ctx)
+	return s.migrate(ctx, existing)
 }
 
 // Close ends the background work and all connections. It waits for calls in progress.

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -22,20 +21,22 @@ const (
 
 // Install installs this binary's version of a part of the schema.
 func (s *Store) Install(ctx context.Context, p Part) error {
-	if err := prepare(ctx, s.config, s.opts.Logger, p); err != nil {
+	opts := s.opts
+	opts.Existing = false // a part may be new in a database that has others
+	if err := prepare(ctx, s.config, opts, p); err != nil {
 		return fmt.Errorf("install %s in the PostgreSQL store at %s: %w", p.Name, serverName(s.config.ConnConfig), err)
 	}
 	return nil
 }
 
 // prepare checks that the database is suitable, and installs this binary's version of a part of the schema.
-func prepare(ctx context.Context, config *pgxpool.Config, logger *slog.Logger, p Part) error {
+func prepare(ctx context.Context, config *pgxpool.Config, opts Options, p Part) error {
 	config = config.Copy()
 	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Hint == "" {
-			logger.Info(n.Message)
+			opts.Logger.Info(n.Message)
 		} else {
-			logger.Info(n.Message, "hint", n.Hint)
+			opts.Logger.Info(n.Message, "hint", n.Hint)
 		}
 	}
 	if config.ConnConfig.RuntimeParams["statement_timeout"] != "" {
@@ -58,6 +59,9 @@ func prepare(ctx context.Context, config *pgxpool.Config, logger *slog.Logger, p
 	}
 	if found.current(p) {
 		return nil
+	}
+	if opts.Existing && !found.ours {
+		return fmt.Errorf("database %s has no tables of weir, and must have them: correct the URL, or restore a backup", found.database)
 	}
 	if err := migrate(ctx, conn, p); err != nil {
 		return fmt.Errorf("upgrade %s in schema weir of database %s to version %d: %w", p.Name, found.database, p.newest(), writeFailed(err))

@@ -50,6 +50,8 @@ type Options struct {
 	// Pooled: a transaction pooler such as PgBouncer is in front of the server. Then weir uses no LISTEN, no prepared
 	// statements and no session settings, and finds what other processes wrote by polling. [weir_pooled]
 	Pooled bool
+	// Existing: the database must have weir's tables already. Open creates none, and fails without them.
+	Existing bool
 	// Logger logs what fails in the background. Default slog.Default().
 	Logger *slog.Logger
 
@@ -117,7 +119,7 @@ func OpenPool(ctx context.Context, of *pgxpool.Pool, opts Options) (*Store, erro
 
 func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store, err error) {
 	configure(config.ConnConfig, opts)
-	if err := prepare(ctx, config, opts.Logger, logPart); err != nil {
+	if err := prepare(ctx, config, opts, logPart); err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", serverName(config.ConnConfig), err)
 	}
 	s = &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}

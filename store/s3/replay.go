@@ -296,7 +296,7 @@ func (s *Store) reload(ctx context.Context) error {
 // knows. The caller has the turn.
 func (s *Store) startAnew(ctx context.Context) error {
 	s.logger.Error("the bucket was rewound: the newest commits that this process knows are no longer there", "store", s.name(), "commit", s.st.number)
-	id, err := s.format(ctx)
+	id, err := s.format(ctx, false)
 	if err != nil {
 		return err
 	}

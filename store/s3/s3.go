@@ -41,6 +41,8 @@ var (
 	errForeign = errors.New("another chain of commits")
 	// errNoLog: a replica was opened where no process has begun a store.
 	errNoLog = errors.New("there is no log yet, and a replica (--read-only) begins none: correct the bucket and the prefix, or start weir without --read-only first")
+	// errGone: Options.Existing, and there is no log.
+	errGone = errors.New("there is no log, and there must be one: correct the bucket and the prefix, or restore a backup")
 )
 
 // lost says what to do when objects are missing that weir did not delete.
@@ -48,7 +50,8 @@ const lost = "a part of the bucket was lost: restore all of it from a backup, an
 
 // Options change how a store works. The zero value is the default.
 type Options struct {
-	Logger *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
+	Logger   *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
+	Existing bool         // the bucket must have a log already: Open begins none, and fails without it
 }
 
 // Store keeps batches and keyed state in a bucket.
@@ -133,7 +136,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, 10*answerMax) // reads all commits since the newest snapshot
 	defer cancel()
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(ctx, opts.Existing); err != nil {
 		s.close()
 		b.close()
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
@@ -146,8 +149,8 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 }
 
 // begin checks the bucket, and reads the state.
-func (s *Store) begin(ctx context.Context) error {
-	id, err := s.format(ctx)
+func (s *Store) begin(ctx context.Context, existing bool) error {
+	id, err := s.format(ctx, existing)
 	if err != nil {
 		return err
 	}
@@ -167,8 +170,8 @@ func (s *Store) begin(ctx context.Context) error {
 	return s.noGap(ctx)
 }
 
-// format reads the store's id, or begins a store; a replica begins none.
-func (s *Store) format(ctx context.Context) (string, error) {
+// format reads the store's id, or begins a store; a replica begins none, and nobody does if it must exist already.
+func (s *Store) format(ctx context.Context, existing bool) (string, error) {
 	for range 5 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
 		if err == nil {
@@ -191,6 +194,9 @@ func (s *Store) format(ctx context.Context) (string, error) {
 		}
 		if s.replica {
 			return "", errNoLog
+		}
+		if existing {
+			return "", errGone
 		}
 		var w writer
 		w.string(random())
@@ -314,7 +320,7 @@ func random() string {
 // failed adds ErrUnavailable to an error whose kind is not known. Call it only if certainly nothing happened, as ErrUnavailable says.
 func failed(err error) error {
 	switch {
-	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused), errors.Is(err, errNoLog):
+	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused), errors.Is(err, errNoLog), errors.Is(err, errGone):
 		return err
 	case errors.Is(err, errMissing):
 		return err

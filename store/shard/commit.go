@@ -217,10 +217,13 @@ func (s *Set) prepare(ctx context.Context, p part) error {
 func (m *member) missing() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lost == nil {
-		return nil
+	switch {
+	case m.lost != nil:
+		return fmt.Errorf("%v: %w", m, plain(m.lost))
+	case m.unentered:
+		return fmt.Errorf("%v answers again, and what it holds is being read", m)
 	}
-	return fmt.Errorf("%v: %w", m, plain(m.lost))
+	return nil
 }
 
 // commitOn commits a shard's entries. The error is that of the shard, which is in the outcomes of its entries, too.

@@ -1,12 +1,16 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -25,33 +29,84 @@ var ErrList = errors.New("the list of shards is not that of the set")
 
 // identify checks that the members are the shards of one set, in order, and makes or completes the set if it is new or has new shards. It returns how many
 // shards share the keys with a rule ByFirst.
-func identify(ctx context.Context, members []*member) (homes int, err error) {
+//
+// A member whose shard does not answer is away then, if the set has it already. have is what was found.
+func identify(ctx context.Context, members []*member) (have []found, homes int, err error) {
 	for range enterMax {
-		homes, err = tryIdentify(ctx, members)
+		have, homes, err = tryIdentify(ctx, members)
 		if !errors.Is(err, eventlog.ErrStale) { // another process did the same
 			break
 		}
 	}
-	return homes, err
+	return have, homes, err
 }
 
 // found is what a member has under ShardKey; Version 0: nothing.
 type found struct {
 	eventlog.ShardMark
 	version eventlog.Version
+	away    error // why the shard does not answer; nil: it does
 }
 
-func tryIdentify(ctx context.Context, members []*member) (int, error) {
+// has reports whether what shard 0 has says that the set has so many shards already.
+func (f found) has(shards int) bool { return f.version > 0 && f.Shards >= shards }
+
+// identities reads what the members have. Those that do not answer are away if the set has them already; otherwise that is an error.
+func identities(ctx context.Context, members []*member) ([]found, error) {
 	have := make([]found, len(members))
-	for i, m := range members {
-		var err error
-		if have[i], err = m.identity(ctx); err != nil {
-			return 0, fmt.Errorf("%v: %w", m, err)
+	errs := make([]error, len(members))
+	read := func(i int) {
+		within, cancel := context.WithTimeout(ctx, readPatience)
+		defer cancel()
+		if have[i], errs[i] = members[i].identity(within); errs[i] != nil && within.Err() != nil && ctx.Err() == nil {
+			errs[i] = fmt.Errorf("%w: no answer within %v: %w", eventlog.ErrUnavailable, readPatience, errs[i])
 		}
 	}
+	read(0) // first: it counts the shards that have their keys, and another process may be making the set
+	var all errgroup.Group
+	for i, m := range members {
+		switch {
+		case m.away != nil:
+			have[i].away = m.away.why
+		case i > 0:
+			all.Go(func() error { read(i); return nil })
+		}
+	}
+	_ = all.Wait()
+	for i, m := range members {
+		switch {
+		case errs[i] == nil:
+		case i > 0 && ctx.Err() == nil && isLoss(errs[i]) && have[0].has(len(members)):
+			have[i].away = errs[i]
+			m.isAway(errs[i], nil)
+		default:
+			return nil, fmt.Errorf("%v: %w", m, errs[i])
+		}
+	}
+	return have, nil
+}
+
+func tryIdentify(ctx context.Context, members []*member) ([]found, int, error) {
+	have, err := identities(ctx, members)
+	if err != nil {
+		return nil, 0, err
+	}
+	if wrong := check(members, have); wrong != nil {
+		now, err := identities(ctx, members)
+		if err == nil && !slices.EqualFunc(have, now, func(a, b found) bool { return a.version == b.version }) {
+			err = eventlog.ErrStale // another process makes the set, between one answer and the next
+		}
+		return nil, 0, cmp.Or(err, wrong)
+	}
+	homes, err := complete(ctx, members, have)
+	return have, homes, err
+}
+
+// complete makes the set, or completes it, if it is new or has new shards. Then every shard has answered.
+func complete(ctx context.Context, members []*member, have []found) (int, error) {
 	home := have[0]
-	if err := check(members, have); err != nil {
-		return 0, err
+	if home.has(len(members)) {
+		return home.Homes, nil
 	}
 	if home.version == 0 {
 		used, err := members[0].used(ctx)
@@ -61,6 +116,9 @@ func tryIdentify(ctx context.Context, members []*member) (int, error) {
 		home.ShardMark = eventlog.ShardMark{Set: strings.ToLower(rand.Text()), Name: members[0].name, Shards: 1, Homes: len(members)}
 		if used != "" {
 			home.Homes = 1 // the keys that are there stay where they are
+			if err := members[0].alone(ctx); err != nil {
+				return 0, err
+			}
 		}
 	}
 	for i, m := range members[1:] {
@@ -72,6 +130,9 @@ func tryIdentify(ctx context.Context, members []*member) (int, error) {
 			return 0, err
 		}
 		if used != "" {
+			if now, err := m.identity(ctx); err != nil || now.version > 0 {
+				return 0, errors.Join(err, eventlog.ErrStale) // another process makes the set
+			}
 			return 0, fmt.Errorf("%w: %v is not empty, and belongs to no set: it has %s. A shard that is added must be empty", ErrList, m, used)
 		}
 	}
@@ -102,7 +163,7 @@ func check(members []*member, have []found) error {
 	set, by := "", (*member)(nil)
 	for i, h := range have {
 		switch {
-		case h.version == 0:
+		case h.version == 0: // or away
 		case set == "":
 			set, by = h.Set, members[i]
 		case h.Set != set:
@@ -117,7 +178,7 @@ func check(members []*member, have []found) error {
 		switch {
 		case h.version > 0 && h.Number != i:
 			return fmt.Errorf("%w: %v is shard %d of the set %s, and the list has it in the place of shard %d: give the shards in their order, all of them, each once", ErrList, members[i], h.Number, set, i)
-		case h.version > 0:
+		case h.version > 0, h.away != nil:
 		case i == 0:
 			return fmt.Errorf("%w: %v is in the place of shard 0 and belongs to no set, but %v is shard %d of the set %s: shard 0 is missing in the list", ErrList, members[0], by, by.number, set)
 		case i < have[0].Shards:
@@ -141,22 +202,26 @@ func anyMarked(have []found) bool {
 	return false
 }
 
-// identity reads ShardKey of a store, and refuses a store that is closed by itself.
 func (m *member) identity(ctx context.Context) (found, error) {
-	if m.number > 0 {
-		if closed, version, err := eventlog.FindClosed(ctx, m.store); err != nil || version > 0 {
+	return identity(ctx, m.store, m.number)
+}
+
+// identity reads ShardKey of a store in the place of a shard, and refuses a store that is closed by itself.
+func identity(ctx context.Context, store eventlog.Store, number int) (found, error) {
+	if number > 0 {
+		if closed, version, err := eventlog.FindClosed(ctx, store); err != nil || version > 0 {
 			if err == nil {
 				err = fmt.Errorf("%w: %s", eventlog.ErrStoreClosed, closed.Why)
 			}
 			return found{}, err
 		}
 	}
-	kv, err := eventlog.Get(ctx, m.store, eventlog.ShardKey)
+	kv, err := eventlog.Get(ctx, store, eventlog.ShardKey)
 	if err != nil || kv.Version == 0 {
 		return found{}, err
 	}
 	mark, err := eventlog.ParseShardMark(kv)
-	return found{mark, kv.Version}, err
+	return found{ShardMark: mark, version: kv.Version}, err
 }
 
 // used says what a store holds, for an error; "": nothing.
@@ -178,6 +243,20 @@ func (m *member) used(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// alone refuses a store with partitions whose numbers name other shards: nobody would find them there.
+func (m *member) alone(ctx context.Context) error {
+	partitions, _, err := m.store.Moved(ctx, eventlog.Mark{})
+	if err != nil {
+		return fmt.Errorf("%v: %w", m, err)
+	}
+	for _, b := range partitions {
+		if b.Partition.Shard() != 0 {
+			return fmt.Errorf("%w: %v cannot become shard 0 of a new set: it is a copy of a set, and its partition %d has a number of shard %d. Use it as a single store, or copy its events with a program", ErrList, m, b.Partition, b.Partition.Shard())
+		}
+	}
+	return nil
+}
+
 // mark puts ShardKey. ErrStale: it is no longer at the version before.
 func (m *member) mark(ctx context.Context, before eventlog.Version, mark eventlog.ShardMark) (eventlog.Version, error) {
 	value, err := json.Marshal(mark)
@@ -196,8 +275,8 @@ func (m *member) mark(ctx context.Context, before eventlog.Version, mark eventlo
 	return before + 1, nil
 }
 
-// complete refuses to go on with fewer shards than the set has: another process was started with more.
-func (s *Set) complete(ctx context.Context) error {
+// stillWhole refuses to go on with fewer shards than the set has: another process was started with more.
+func (s *Set) stillWhole(ctx context.Context) error {
 	at, err := s.home().identity(ctx)
 	if err != nil {
 		return err

@@ -19,11 +19,13 @@ import (
 //	lost ── Moved succeeds ──► answers                                  logged once
 //
 // While it is lost, calls still try it, unless its last failure was slow: then only Moved does, without anybody waiting for it, and other calls fail
-// immediately.
+// immediately. So it is, too, as long as the log has not entered its incarnation, if it did not answer when the log entered the others' (away.go).
 type member struct {
 	number int
 	name   string
 	store  eventlog.Store
+	open   func(ctx context.Context, made bool) (eventlog.Store, error) // nil: the store was given
+	away   *away                                                        // not nil: the shard did not answer when the set was opened, and this is its store
 	logger *slog.Logger
 
 	running *sync.WaitGroup // of the set
@@ -33,6 +35,9 @@ type member struct {
 	skip    bool       // it is lost, and the last failure was slow
 	entered eventlog.Mark
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
+	// unentered: the log entered an incarnation of the set without having heard of this shard. What it holds is unknown then, and a store checks the incarnation only after its
+	// first Moved: so no other call is made before.
+	unentered bool
 
 	flight *flight // the call of Moved that is in progress, or whose answer nobody has taken; used by Set.Moved only
 }
@@ -74,10 +79,27 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 func (m *member) out() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.skip {
-		return nil
+	switch {
+	case m.unentered && m.lost == nil:
+		return fmt.Errorf("%w: %v answers again, and what it holds is being read", eventlog.ErrUnavailable, m)
+	case m.unentered, m.skip:
+		return fmt.Errorf("%w: %v does not answer, and is not asked until it does: %w", eventlog.ErrUnavailable, m, plain(m.lost))
 	}
-	return fmt.Errorf("%w: %v does not answer, and is not asked until it does: %w", eventlog.ErrUnavailable, m, plain(m.lost))
+	return nil
+}
+
+// hangs reports whether the last call failed slowly: nobody waits for the shard.
+func (m *member) hangs() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.skip
+}
+
+// leaveOut notes that the log enters an incarnation without this shard, if this process has never heard what it holds.
+func (m *member) leaveOut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unentered = m.unentered || m.entered == eventlog.Mark{}
 }
 
 // plain keeps only the text of an error: a call that was not made matches neither ErrUnsure nor what failed before.
@@ -120,7 +142,7 @@ func (m *member) answered() {
 func (m *member) enter(all []eventlog.Bounds, mark eventlog.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.entered = mark
+	m.entered, m.unentered = mark, false
 	clear(m.known)
 	for _, b := range all {
 		m.known[b.Partition] = b

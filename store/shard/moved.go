@@ -33,6 +33,10 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 	if err != nil {
 		return nil, since, err
 	}
+	stores, err := s.stores(since.Incarnation)
+	if err != nil {
+		return nil, since, err
+	}
 	var moved []eventlog.Bounds
 	flights := make([]*flight, len(s.members))
 	for i, m := range s.members {
@@ -51,6 +55,9 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 			continue
 		}
 		m.flight = nil
+		if f.err == nil {
+			f.err = m.meet(f, stores[i])
+		}
 		again := m.in()
 		behind := m != s.home() && f.err == nil && again.Incarnation.Epoch != since.Incarnation.Epoch
 		if behind {
@@ -85,6 +92,21 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 		return nil, since, fmt.Errorf("moved: %w", lost)
 	}
 	return moved, s.mark(since.Incarnation, marks), nil
+}
+
+// meet checks that a shard that answers is in the incarnation that the log took it to be in. If this process hears of the shard for the first time, meet enters its incarnation.
+func (m *member) meet(f *flight, store string) error {
+	in, first := m.in().Incarnation.Store, false
+	if m.in() == (eventlog.Mark{}) {
+		in, first = f.mark.Incarnation.Store, true
+	}
+	if in != store {
+		return fmt.Errorf("%w: it was in the incarnation %q when the newest leader epoch began, and is in %q", eventlog.ErrRewound, store, in)
+	}
+	if first {
+		m.enter(f.moved, f.mark)
+	}
+	return nil
 }
 
 // ask calls Moved of a shard, without waiting for the answer, unless such a call is in progress already.
@@ -144,7 +166,8 @@ func (s *Set) await(ctx context.Context, flights []*flight) {
 	}
 }
 
-// enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch. A lost shard is taken as it was known before.
+// enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch. A lost shard is taken as it was known before; if it was never
+// known, it is taken to be in the incarnation in which the newest epoch began, and its partitions are left out.
 func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, error) {
 	for range enterMax {
 		bounds, mark, err := s.tryEnter(ctx)
@@ -162,7 +185,7 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 	}
 	flights := make([]*flight, len(s.members))
 	for i, m := range s.members {
-		if m.flight = nil; m.out() == nil || m == s.home() {
+		if m.flight = nil; !m.hangs() || m == s.home() {
 			flights[i] = s.ask(ctx, m, eventlog.Mark{})
 		}
 	}
@@ -185,8 +208,11 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 			}
 		}
 		in := m.in()
-		if err != nil && (!isLoss(err) || m == s.home() || in == (eventlog.Mark{}) || ctx.Err() != nil) {
-			return none(m, err)
+		if err != nil {
+			if !isLoss(err) || m == s.home() || ctx.Err() != nil {
+				return none(m, err)
+			}
+			m.leaveOut()
 		}
 		if m == s.home() {
 			if epoch, err = eventlog.Get(ctx, m.store, eventlog.EpochKey); err != nil {
@@ -195,7 +221,7 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 			if epoch.Version != in.Incarnation.Epoch {
 				return none(m, eventlog.ErrRewound)
 			}
-			if err := s.complete(ctx); err != nil {
+			if err := s.stillWhole(ctx); err != nil {
 				return none(m, err)
 			}
 		} else if err == nil && in.Incarnation.Epoch != epoch.Version {
@@ -215,6 +241,14 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 		return nil, eventlog.Mark{}, fmt.Errorf("encode the shards' incarnations: %w", err)
 	}
 	return all, s.mark(eventlog.Incarnation{Store: string(id), Epoch: epoch.Version}, marks), nil
+}
+
+// stores returns the shards' incarnations in that of the set.
+func (s *Set) stores(of eventlog.Incarnation) (stores []string, err error) {
+	if err := json.Unmarshal([]byte(of.Store), &stores); err != nil || len(stores) != len(s.members) {
+		return nil, fmt.Errorf("moved in %+v: this is not an incarnation of this store", of)
+	}
+	return stores, nil
 }
 
 // recorded returns the incarnation of a shard in which the newest epoch began; otherwise, if that is unknown.

@@ -2,7 +2,7 @@
 //
 // A partition's number has its shard in the high bits, and a key says by its own text where it lives (place.go), so every process finds both without
 // asking anybody. An entry is committed by one shard; one that would need two is refused (commit.go). A shard that does not answer does not
-// fail the calls about others (member.go). Each shard knows which one of which set it is (identity.go). Why it is so:
+// fail the calls about others (member.go), and need not answer when a process starts (away.go). Each shard knows which one of which set it is (identity.go). Why it is so:
 // docs/decisions/an-entry-lives-on-one-shard.md; for operators: docs/shards.md.
 package shard
 
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,14 +35,17 @@ const (
 
 // Shard is one of the stores that a set is made of.
 type Shard struct {
-	Name  string // its URL without passwords, for people
-	Store eventlog.Store
+	Name  string         // its URL without passwords, for people
+	Store eventlog.Store // nil: Options.Open opens it
 }
 
 // Options are the settings of a set.
 type Options struct {
 	// Rules say where keys live. They must be those of every process that ever opens the set.
 	Rules []eventlog.KeyRule
+	// Open opens the store of a shard, by its number in the list. made: the set has this shard already, so if nothing is there, Open fails and creates nothing. Open may be
+	// called again after it failed. Its context does not end before the set is closed.
+	Open func(ctx context.Context, number int, made bool) (eventlog.Store, error)
 	// Logger gets what no caller is told. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -52,7 +56,7 @@ type Set struct {
 	place   place
 	logger  *slog.Logger
 
-	ctx     context.Context // ends with Close: for the calls of Moved that no caller waits for
+	ctx     context.Context // ends with Close: for the calls of Moved that no caller waits for, and for opening shards that were away
 	cancel  context.CancelFunc
 	running sync.WaitGroup // these calls, and commits that were given up
 	moving  sync.Mutex     // held by Moved: one call at a time
@@ -64,8 +68,10 @@ var (
 	_ eventlog.Getter  = (*Set)(nil)
 )
 
-// Open opens shards as one store, in their order; they belong to the set then, and Close closes them. If Open fails, they stay open. Shards that are new are added to the set if
-// they are empty and come last; of a new set, the first may hold data. Every shard must answer.
+// Open opens shards as one store, in their order; they belong to the set then, and Close closes them. If Open fails, those that were given stay open. Shards that are new are added
+// to the set if they are empty and come last; of a new set, the first may hold data.
+//
+// Shard 0 must answer, and every shard if the set is new or gets more. Of a set that exists, another shard may be away: it counts as lost until it is opened in the background.
 func Open(ctx context.Context, shards []Shard, opts Options) (*Set, error) {
 	if len(shards) == 0 || len(shards) > eventlog.ShardsMax {
 		return nil, fmt.Errorf("open %d shards: 1 to %d are allowed", len(shards), eventlog.ShardsMax)
@@ -75,15 +81,120 @@ func Open(ctx context.Context, shards []Shard, opts Options) (*Set, error) {
 	}
 	s := &Set{logger: opts.Logger}
 	for i, shard := range shards {
-		s.members = append(s.members, newMember(i, shard, opts.Logger, &s.running))
+		m := newMember(i, shard, opts.Logger, &s.running)
+		if shard.Store == nil {
+			m.open = func(ctx context.Context, made bool) (eventlog.Store, error) { return opts.Open(ctx, i, made) }
+		}
+		s.members = append(s.members, m)
 	}
-	homes, err := identify(ctx, s.members)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	homes, err := s.begin(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open %d shards: %w", len(shards), err)
+		return nil, errors.Join(fmt.Errorf("open %d shards: %w", len(shards), err), s.giveUp())
 	}
 	s.place = place{rules: opts.Rules, homes: homes, shards: len(shards)}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// begin opens the shards that are not open, shard 0 first, and checks that they are those of the set.
+func (s *Set) begin(ctx context.Context) (homes int, err error) {
+	home := s.home()
+	if home.store == nil {
+		if home.store, err = home.open(ctx, false); err != nil {
+			home.store = nil
+			return 0, fmt.Errorf("%v: %w", home, err)
+		}
+	}
+	is, err := home.identity(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%v: %w", home, err)
+	}
+	if err := s.openOthers(ctx, is.has(len(s.members))); err != nil {
+		return 0, err
+	}
+	have, homes, err := identify(ctx, s.members)
+	if err != nil {
+		return 0, err
+	}
+	for i, m := range s.members {
+		if m.away == nil {
+			continue
+		}
+		m.away.check = func(is found) error {
+			with := slices.Clone(have)
+			with[i] = is
+			return check(s.members, with)
+		}
+		m.failed(have[i].away, 0)
+		s.running.Go(func() { m.away.run(s.ctx) })
+	}
+	return homes, nil
+}
+
+// openOthers opens the shards but the first concurrently. made: the set has them all, so those that do not answer are away.
+func (s *Set) openOthers(ctx context.Context, made bool) error {
+	var all errgroup.Group
+	for _, m := range s.members[1:] {
+		if m.store == nil {
+			all.Go(func() error { return s.openAtStart(ctx, m, made) })
+		}
+	}
+	return all.Wait()
+}
+
+func (s *Set) openAtStart(ctx context.Context, m *member, made bool) error {
+	first := &opening{done: make(chan struct{})}
+	within, cancel := context.WithCancel(context.WithoutCancel(ctx)) // opening goes on after startPatience
+	stop := context.AfterFunc(s.ctx, cancel)
+	s.running.Go(func() {
+		defer close(first.done)
+		defer cancel()
+		defer stop()
+		first.store, first.err = m.open(within, made)
+		if first.err != nil {
+			first.store = nil
+		}
+	})
+	var late <-chan time.Time
+	if made {
+		patience := time.NewTimer(startPatience)
+		defer patience.Stop()
+		late = patience.C
+	}
+	select {
+	case <-first.done:
+		m.store = first.store
+	case <-late:
+		m.isAway(fmt.Errorf("%w: it was not open after %v; opening goes on", eventlog.ErrUnavailable, startPatience), first)
+		return nil
+	case <-ctx.Done():
+		m.isAway(context.Cause(ctx), first) // for giveUp
+		return fmt.Errorf("%v: %w", m, context.Cause(ctx))
+	}
+	switch err := first.err; {
+	case err == nil:
+		return nil
+	case made && isLoss(err):
+		m.isAway(err, nil)
+		return nil
+	case isLoss(err):
+		return fmt.Errorf("%v: %w. Every shard must answer when a set is made, or gets more shards", m, err)
+	default:
+		return fmt.Errorf("%v: %w", m, err)
+	}
+}
+
+// giveUp closes what was opened here.
+func (s *Set) giveUp() error {
+	s.cancel()
+	s.running.Wait()
+	var errs []error
+	for _, m := range s.members {
+		if m.open != nil && m.store != nil {
+			errs = append(errs, m.store.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Shards implements eventlog.Sharded.
@@ -96,7 +207,19 @@ func (s *Set) ShardOf(key string) (int, error) {
 }
 
 // ShardStore implements eventlog.Sharded.
-func (s *Set) ShardStore(shard int) (eventlog.Store, error) { return s.members[shard].store, nil }
+func (s *Set) ShardStore(shard int) (eventlog.Store, error) {
+	m := s.members[shard]
+	if m.away != nil {
+		return m.away.use()
+	}
+	return m.store, nil
+}
+
+// Unheard implements eventlog.Sharded.
+func (s *Set) Unheard(p eventlog.Partition) bool {
+	m, err := s.holding(p)
+	return err == nil && m.in() == eventlog.Mark{}
+}
 
 // home is the shard that has the keys without a rule, and decides which epoch it is.
 func (s *Set) home() *member { return s.members[0] }
@@ -136,35 +259,70 @@ func (s *Set) Wake(ctx context.Context) (<-chan struct{}, error) {
 	all := make(chan struct{}, 1)
 	var failed error
 	for _, m := range s.members {
-		waker, can := eventlog.As[eventlog.Waker](m.store)
-		if !can {
+		if m.away != nil {
+			s.running.Go(func() { s.wakeLater(ctx, m, all) })
 			continue
 		}
-		woken, err := waker.Wake(ctx)
+		woken, err := m.wakes(ctx)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%v: %w", m, err))
-			continue
+			failed = errors.Join(failed, err)
 		}
-		s.running.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-s.ctx.Done():
-					return
-				case _, more := <-woken:
-					if !more {
-						return
-					}
-				}
-				select {
-				case all <- struct{}{}:
-				default:
-				}
-			}
-		})
+		if woken != nil {
+			s.running.Go(func() { s.pass(ctx, woken, all) })
+		}
 	}
 	return all, failed
+}
+
+// wakes returns the wake-ups of a shard; nil: it has none.
+func (m *member) wakes(ctx context.Context) (<-chan struct{}, error) {
+	waker, can := eventlog.As[eventlog.Waker](m.store)
+	if !can {
+		return nil, nil
+	}
+	woken, err := waker.Wake(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", m, err)
+	}
+	return woken, nil
+}
+
+// wakeLater is Wake of a shard that was away, once it is open.
+func (s *Set) wakeLater(ctx context.Context, m *member, all chan<- struct{}) {
+	select {
+	case <-m.away.opened:
+	case <-ctx.Done():
+		return
+	case <-s.ctx.Done():
+		return
+	}
+	woken, err := m.wakes(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.logger.Warn("no wake-ups from a shard; only polling finds new records there", "shard", m.number, "store", m.name, "err", err)
+	}
+	if woken != nil {
+		s.pass(ctx, woken, all)
+	}
+}
+
+// pass passes wake-ups on.
+func (s *Set) pass(ctx context.Context, woken <-chan struct{}, all chan<- struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		case _, more := <-woken:
+			if !more {
+				return
+			}
+		}
+		select {
+		case all <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Writable implements eventlog.Writable: records are refused if every shard refuses them.

@@ -612,6 +612,21 @@ func TestAStoreInUseBecomesShardZero(t *testing.T) {
 	}
 }
 
+// A copy of a set has partitions with the numbers of several shards: as shard 0 of a new set, it would lose them.
+func TestACopyOfASetDoesNotBecomeShardZero(t *testing.T) {
+	copied, added := memory.New(), memory.New()
+	do(t, copied, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}, {Partition: eventlog.Partition(2).On(1)}}})
+	_, err := Open(t.Context(), []Shard{{"a", kept{copied}}, {"b", kept{added}}}, Options{Rules: testRules})
+	if !errors.Is(err, ErrList) || !strings.Contains(err.Error(), "it is a copy of a set") {
+		t.Errorf("%v", err)
+	}
+	for _, s := range []*memory.Store{copied, added} {
+		if keys := keysOf(t, s, ""); len(keys) > 0 {
+			t.Errorf("the store got the keys %v", keys)
+		}
+	}
+}
+
 // Two processes with lists of another length do not both go on: the one with the shorter list stops.
 func TestAProcessWithAShorterListStops(t *testing.T) {
 	a, b := memory.New(), memory.New()

@@ -22,8 +22,10 @@ var (
 	ErrNotEmpty = errors.New("the target is not an empty store, and not an incomplete copy of this source")
 	// ErrSame: source and target are one store. Nothing was changed.
 	ErrSame = errors.New("source and target are the same store")
-	// ErrSharded: the target is made of shards, where keys live on other shards than the partitions that a copy puts on shard 0. Nothing was changed.
-	ErrSharded = errors.New("a store made of shards cannot be the target of a copy; a store in use becomes shard 0 of a new set: docs/shards.md")
+	// ErrSharded: the target is made of shards. A partition's number names its shard, so a copy onto several would have other numbers than its source, and
+	// every entry of a copy checks a key of shard 0. Nothing was changed.
+	ErrSharded = errors.New("a set of shards cannot be the target of a copy. Go two steps: copy to the store that is to be shard 0, with --switch, and start weir with --store shard:THAT_STORE,NEW_STORE,…; " +
+		"then move partitions to the new shards with `weir shard move` (docs/moving.md says more: \"To a set of shards\")")
 	// ErrTaken: another process copies to the target now.
 	ErrTaken = errors.New("another process copies to this target now")
 	// ErrComplete: the copy was completed before. Nothing was changed.

@@ -425,6 +425,55 @@ func TestATargetMadeOfShardsIsRefused(t *testing.T) {
 	}
 }
 
+// A shard that was away when the source was opened is not taken for one without partitions: the pass fails, and what was copied before stays.
+func TestACopyOfASetNeedsEveryShard(t *testing.T) {
+	stores := []*memory.Store{memory.New(), memory.New()}
+	open := func(second eventlog.Store) *shard.Set {
+		t.Helper()
+		set, err := shard.Open(t.Context(), []shard.Shard{{Name: "a", Store: kept{stores[0]}}, {Name: "b", Store: second}}, shard.Options{Rules: eventlog.KeyRules()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { set.Close() })
+		return set
+	}
+	set := open(kept{stores[1]})
+	p := eventlog.Partition(1).On(1)
+	if out, err := set.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: p}}}}); err != nil || out[0].Err != nil {
+		t.Fatal(out, err)
+	}
+	to := memory.New()
+	c, err := storecopy.Begin(t.Context(), set, to, "SOURCE", "TARGET", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err = storecopy.Begin(t.Context(), open(away{kept{stores[1]}}), to, "SOURCE", "TARGET", nil)
+	if err == nil {
+		_, err = c.Pass(t.Context())
+	}
+	if !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("a pass while a shard of the source is away: %v", err)
+	}
+	if held, _, err := to.Moved(t.Context(), eventlog.Mark{}); err != nil || len(held) != 1 || held[0].Partition != p {
+		t.Errorf("the target holds %+v, %v", held, err)
+	}
+}
+
+// kept is a store that stays open after it was closed.
+type kept struct{ eventlog.Store }
+
+func (kept) Close() error { return nil }
+
+// away is a store that does not answer.
+type away struct{ kept }
+
+func (away) List(context.Context, string, string, int) ([]eventlog.KeyValue, error) {
+	return nil, eventlog.ErrUnavailable
+}
+
 func TestAnAbandonedCopyOpensItsSource(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")

@@ -71,6 +71,9 @@ func (c *Copy) pairs(ctx context.Context) (all []pair, gone []eventlog.Partition
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the source: %w", err)
 	}
+	if _, err := c.from.List(ctx, "", "", 1); err != nil { // it asks every shard: Moved leaves out a shard that has never answered, and its partitions are not gone
+		return nil, nil, fmt.Errorf("read the source: %w", err)
+	}
 	to, _, err := c.to.Moved(ctx, eventlog.Mark{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the target: %w", err)
