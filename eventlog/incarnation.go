@@ -26,6 +26,9 @@ type epochRecord struct {
 type epoch struct {
 	Number int32                `json:"epoch"`
 	Starts map[Partition]Offset `json:"starts,omitempty"`
+	// Planned: the epoch began without a rewind, so no record of an earlier epoch was lost. Starts may be too low then, because processes of the
+	// earlier epoch appended until it began.
+	Planned bool `json:"planned,omitempty"`
 }
 
 const (
@@ -61,7 +64,7 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 		next.Number = max(next.Number, known.newest()+1)
 		for _, e := range known.Epochs {
 			if e.Number > r.newest() { // the store lacks this epoch, and so all that was appended in it: the new epoch begins no later
-				next = next.after(e)
+				next = next.after(e) // it is not Planned, whatever e was
 			}
 		}
 	}
@@ -74,6 +77,22 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
 }
 
+// PlannedEpoch returns the check and the put of EpochKey that begin a leader epoch without a rewind, for an entry: it ends the commits of every process that has not
+// noticed it. kv is EpochKey; the bounds and the incarnation were read before it.
+func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds) (Check, Put, error) {
+	record, err := parseEpochs(kv)
+	if err != nil {
+		return Check{}, Put{}, err
+	}
+	next := record.raised(in.Store, nil, bounds, time.Now())
+	next.Epochs[len(next.Epochs)-1].Planned = record.version > 0 && record.Store == in.Store // else a rewind comes with it that no process has noticed
+	value, err := json.Marshal(next)
+	if err != nil {
+		return Check{}, Put{}, fmt.Errorf("encode epochs: %w", err)
+	}
+	return Check{Key: EpochKey, Version: record.version}, Put{Key: EpochKey, Version: next.version, Value: value}, nil
+}
+
 // after returns the epoch with its starts lowered to those of an earlier epoch, where these are lower.
 func (e epoch) after(before epoch) epoch {
 	lower := make(map[Partition]Offset)
@@ -82,7 +101,7 @@ func (e epoch) after(before epoch) epoch {
 			lower[p] = began
 		}
 	}
-	return epoch{Number: e.Number, Starts: lower}
+	return epoch{Number: e.Number, Starts: lower, Planned: e.Planned && before.Planned}
 }
 
 func starts(epochs []epoch) (n int) {
@@ -102,7 +121,7 @@ func (r *epochRecord) at(p Partition, o Offset) int32 {
 	return r.Epochs[0].Number
 }
 
-// end returns the newest epoch not above asked, and where its records end: the lowest start of all later epochs, or next
+// end returns the newest epoch not above asked, and where its records end: the lowest start of all later epochs that are not Planned, or next
 // if there is none.
 func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset, bool) {
 	if asked < r.Epochs[0].Number || asked > r.newest() {
@@ -112,7 +131,7 @@ func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset,
 	for _, e := range r.Epochs[1:] {
 		if e.Number <= asked {
 			found = e.Number
-		} else {
+		} else if !e.Planned {
 			next = min(next, e.Starts[p])
 		}
 	}

@@ -24,7 +24,7 @@ const (
 // ErrSpansShards: the parts of an entry live on several shards, and no change spans shards. Nothing happened, and trying again does not help.
 var ErrSpansShards = errors.New("the change spans shards")
 
-// Shard returns the shard of a partition.
+// Shard returns the shard that a partition's number names: where the partition was created, and is unless it was moved. Sharded.ShardWith knows where it is.
 func (p Partition) Shard() int { return int(p >> shardShift) }
 
 // On returns a partition's number with another shard in it.
@@ -46,7 +46,31 @@ type Sharded interface {
 	Shards() int
 	// ShardOf returns the shard where a key is, or would be.
 	ShardOf(key string) (int, error)
+	// ShardWith returns the shard where a partition is.
+	ShardWith(p Partition) int
 }
+
+// Placement says where a partition of a store made of shards is, and whether it moves.
+//
+//	"" ─► copying ─► closed ─► left ─► ""
+//	         on Shard             on Shard, which was Other before
+type Placement struct {
+	Shard int       `json:"shard"`
+	Move  MoveState `json:"move,omitempty"`
+	Other int       `json:"other,omitempty"` // MoveCopying and MoveClosed: where the partition moves to. MoveLeft: where it was
+	By    string    `json:"by,omitempty"`    // the id of who moves it
+
+	Version Version `json:"-"` // of what the set keeps; 0: nothing, the partition is where it was created
+}
+
+// MoveState is how far the move of a partition has come. "": it does not move.
+type MoveState string
+
+const (
+	MoveCopying MoveState = "copying" // it is copied to the other shard, and in use
+	MoveClosed  MoveState = "closed"  // its last records are copied: it can be read, and changes are refused with ErrUnavailable
+	MoveLeft    MoveState = "left"    // it is moved, and the other shard may still have it
+)
 
 // KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a
 // prefix that was in use gets no rule: keys that exist do not move.
@@ -141,16 +165,16 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 			return 0, err
 		}
 	case t.Partitions[0] != catalogPartition && together:
-		home = t.Partitions[0].Shard()
+		home = sharded.ShardWith(t.Partitions[0])
 	}
 	own, all := make([]int, shards), make([]int, shards)
 	for p := range l.catalog.Load().owned {
-		if s := p.Shard(); s < shards {
+		if s := l.shardWith(p); s < shards {
 			all[s]++
 		}
 	}
 	for _, p := range t.Partitions {
-		if s := p.Shard(); p != catalogPartition && s < shards {
+		if s := l.shardWith(p); p != catalogPartition && s < shards {
 			own[s]++
 		}
 	}
@@ -174,6 +198,14 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	return free, nil
 }
 
+// shardWith returns the shard where a partition is.
+func (l *Log) shardWith(p Partition) int {
+	if sharded, is := As[Sharded](l.store); is {
+		return sharded.ShardWith(p)
+	}
+	return 0
+}
+
 // CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of a key. what says what needs that.
 func (l *Log) CheckTogether(t Topic, key, what string) error {
 	sharded, is := As[Sharded](l.store)
@@ -185,8 +217,8 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 		return err
 	}
 	for i, p := range t.Partitions {
-		if p.Shard() != home {
-			return fmt.Errorf("%w: %s needs all partitions of topic %q on shard %d, and partition %d is on shard %d: use another topic. Nothing happened", ErrSpansShards, what, t.Name, home, i, p.Shard())
+		if at := sharded.ShardWith(p); at != home {
+			return fmt.Errorf("%w: %s needs all partitions of topic %q on shard %d, and partition %d is on shard %d: use another topic. Nothing happened", ErrSpansShards, what, t.Name, home, i, at)
 		}
 	}
 	return nil
@@ -254,7 +286,8 @@ func (l *Log) forgetLeftovers(ctx context.Context) {
 func (l *Log) forgetEach(ctx context.Context, all []Partition) (failed []Partition) {
 	of := make(map[int][]Partition)
 	for _, p := range all {
-		of[p.Shard()] = append(of[p.Shard()], p)
+		at := l.shardWith(p)
+		of[at] = append(of[at], p)
 	}
 	for _, ps := range of {
 		if _, err := l.Append(ctx, Entry{Forgets: ps, UsesReserve: true}); err != nil {
