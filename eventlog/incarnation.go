@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -64,11 +65,12 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 		next.Number = max(next.Number, known.newest()+1)
 		for _, e := range known.Epochs {
 			if e.Number > r.newest() { // the store lacks this epoch, and so all that was appended in it: the new epoch begins no later
-				next = next.after(e) // it is not Planned, whatever e was
+				next = next.after(e)
 			}
 		}
 	}
-	epochs := append(append([]epoch(nil), r.Epochs...), next)
+	// Planned epochs lost nothing: their records are as well counted for the epoch before. So moving partitions does not fill the record.
+	epochs := append(slices.DeleteFunc(slices.Clone(r.Epochs), func(e epoch) bool { return e.Planned }), next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
 		// Merge the second epoch into the third. For a client that read in the second, this epoch then ends where it
 		// began: too early, which is safe.
@@ -101,7 +103,7 @@ func (e epoch) after(before epoch) epoch {
 			lower[p] = began
 		}
 	}
-	return epoch{Number: e.Number, Starts: lower, Planned: e.Planned && before.Planned}
+	return epoch{Number: e.Number, Starts: lower}
 }
 
 func starts(epochs []epoch) (n int) {

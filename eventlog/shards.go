@@ -30,6 +30,13 @@ func (p Partition) Shard() int { return int(p >> shardShift) }
 // On returns a partition's number with another shard in it.
 func (p Partition) On(shard int) Partition { return p.assigned() | Partition(shard)<<shardShift }
 
+// Moved returns the number that a partition has, on the shard it moves to, after its n-th move, from 1 on. Only the set knows these numbers: a store never gets a number twice,
+// also if a partition comes back to it.
+func (p Partition) Moved(n int) Partition { return p.assigned() | Partition(ShardsMax-1+n)<<shardShift }
+
+// MovesMax bounds how often one partition can begin to move.
+const MovesMax = 1<<(63-shardShift) - ShardsMax
+
 // assigned returns the number that the log assigned, without the shard.
 func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 
@@ -56,11 +63,15 @@ type Sharded interface {
 //	         on Shard             on Shard, which was Other before
 type Placement struct {
 	Shard int       `json:"shard"`
-	Move  MoveState `json:"move,omitempty"`
-	Other int       `json:"other,omitempty"` // MoveCopying and MoveClosed: where the partition moves to. MoveLeft: where it was
-	By    string    `json:"by,omitempty"`    // the id of who moves it
+	ID    Partition `json:"id"`              // its number there
+	Moves int       `json:"moves,omitempty"` // how many moves have begun
 
-	Version Version `json:"-"` // of what the set keeps; 0: nothing, the partition is where it was created
+	Move    MoveState `json:"move,omitempty"`
+	Other   int       `json:"other,omitempty"`    // MoveCopying and MoveClosed: where the partition moves to. MoveLeft: where it was
+	OtherID Partition `json:"other_id,omitempty"` // its number there
+	By      string    `json:"by,omitempty"`       // the id of who moves it
+
+	Version Version `json:"-"` // of what the set keeps; 0: nothing, no move has begun
 }
 
 // MoveState is how far the move of a partition has come. "": it does not move.

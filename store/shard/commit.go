@@ -181,16 +181,18 @@ func (p *part) cut(entry eventlog.Entry) {
 			p.creates = append(p.creates, b)
 			continue
 		}
+		b.Partition = p.where.id(b.Partition)
 		p.entry.Batches, p.at = append(p.entry.Batches, b), append(p.at, i)
 		nth[i] = len(p.at)
 	}
 	for _, id := range entry.Forgets {
 		if here(id) {
-			p.entry.Forgets = append(p.entry.Forgets, id)
+			p.entry.Forgets = append(p.entry.Forgets, p.where.id(id))
 		} else {
 			p.forgets = append(p.forgets, id)
 		}
 	}
+	p.entry.Replaces = renumbered(entry.Replaces, p.where.id)
 	if len(p.creates) > 0 {
 		p.entry.Puts = slices.Clone(entry.Puts)
 		for i := range p.entry.Puts {
@@ -214,6 +216,7 @@ func (s *Set) prepare(ctx context.Context, p part) error {
 		var own eventlog.Entry
 		for _, b := range p.creates {
 			if p.where.with(b.Partition) == m.number {
+				b.Partition = p.where.id(b.Partition)
 				own.Batches = append(own.Batches, b)
 			}
 		}
@@ -283,8 +286,8 @@ func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes
 		answered := make(chan answer, 1)
 		m.commits.Add(1)
 		m.running.Go(func() {
-			defer m.commits.Add(-1)
 			out, err := m.store.Commit(ctx, entries)
+			m.commits.Add(-1)
 			answered <- answer{out, err}
 		})
 		var a answer
@@ -320,7 +323,7 @@ func (s *Set) finish(ctx context.Context, p part) error {
 		var own eventlog.Entry
 		for _, id := range p.forgets {
 			if p.where.with(id) == m.number {
-				own.Forgets = append(own.Forgets, id)
+				own.Forgets = append(own.Forgets, p.where.id(id))
 			}
 		}
 		if len(own.Forgets) == 0 {

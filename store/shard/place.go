@@ -66,6 +66,14 @@ func (p place) with(id eventlog.Partition) int {
 	return p.table.with(id)
 }
 
+// id returns a partition's number on its shard.
+func (p place) id(id eventlog.Partition) eventlog.Partition {
+	if p.table == nil {
+		return id
+	}
+	return p.table.id(id)
+}
+
 // hashed chooses a home. Another function would lose keys that are stored.
 func (p place) hashed(part string) int {
 	h := fnv.New64a()

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A partition is on the shard that its number names, unless it was moved. Shard 0 keeps a key for each partition that was moved or moves; every process
+// A partition is on the shard that its number names, unless it was moved. It keeps this number for everybody but its shard: a store never gets a number twice, so each
+// shard that it moves to knows it by a new one (Placement.ID). Shard 0 keeps a key for each partition that was moved or moves; every process
 // has all of them in memory, its table. A process reads the table when it enters an epoch, and whoever changes where a partition is begins an epoch. Each shard refuses
 // the commits of earlier epochs by itself, so no process commits by an old table.
 //
@@ -26,13 +27,30 @@ const (
 )
 
 // GuardKey is the key on a shard that says who moves a partition from or to it.
-func GuardKey(p eventlog.Partition) string { return guardPrefix + strconv.FormatInt(int64(p), 10) }
+func (s *Set) GuardKey(p eventlog.Partition) string {
+	return guardPrefix + strconv.FormatInt(int64(p), 10)
+}
 
 func placedKey(p eventlog.Partition) string { return placedPrefix + strconv.FormatInt(int64(p), 10) }
 
 // table is a snapshot of the placements. It is never changed, only replaced.
 type table struct {
 	placed map[eventlog.Partition]eventlog.Placement
+	back   map[located]eventlog.Partition
+}
+
+// located is a partition's number on a shard.
+type located struct {
+	shard int
+	id    eventlog.Partition
+}
+
+// id returns a partition's number on its shard.
+func (t *table) id(p eventlog.Partition) eventlog.Partition {
+	if at, is := t.placed[p]; is {
+		return at.ID
+	}
+	return p
 }
 
 // with returns the shard where a partition is.
@@ -55,7 +73,7 @@ func (t *table) refusal(p eventlog.Partition) error {
 // readTable reads the table from shard 0.
 func readTable(ctx context.Context, home eventlog.Store) (*table, error) {
 	const page = 1000
-	t := &table{placed: make(map[eventlog.Partition]eventlog.Placement)}
+	t := &table{placed: make(map[eventlog.Partition]eventlog.Placement), back: make(map[located]eventlog.Partition)}
 	for after := ""; ; {
 		kvs, err := home.List(ctx, placedPrefix, after, page)
 		if err != nil {
@@ -70,7 +88,7 @@ func readTable(ctx context.Context, home eventlog.Store) (*table, error) {
 			if err != nil {
 				return nil, err
 			}
-			t.placed[eventlog.Partition(n)] = at
+			t.placed[eventlog.Partition(n)], t.back[located{at.Shard, at.ID}] = at, eventlog.Partition(n)
 			after = kv.Key
 		}
 		if len(kvs) < page {
@@ -93,7 +111,12 @@ func (s *Set) ShardWith(p eventlog.Partition) int { return s.table.Load().with(p
 // owned returns the bounds of partitions that are on the shard: it may also have what is left of partitions that were moved away, and incomplete copies.
 func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bounds) {
 	for _, b := range bounds {
-		if t.with(b.Partition) == m.number {
+		p, moved := t.back[located{m.number, b.Partition}]
+		if _, placed := t.placed[b.Partition]; !moved && !placed && b.Partition.Shard() == m.number {
+			p, moved = b.Partition, true
+		}
+		if moved {
+			b.Partition = p
 			own = append(own, b)
 		}
 	}
@@ -107,9 +130,6 @@ func (s *Set) asOf(before *table, err error) error {
 	}
 	return err
 }
-
-// ShardStore returns one of the shards, for what moves partitions.
-func (s *Set) ShardStore(shard int) eventlog.Store { return s.members[shard].store }
 
 // ShardName names a shard for people.
 func (s *Set) ShardName(shard int) string { return s.members[shard].String() }
@@ -131,7 +151,7 @@ func (s *Set) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Pla
 	all, err := s.Placements(ctx)
 	at, is := all[p]
 	if !is {
-		at.Shard = p.Shard()
+		at.Shard, at.ID = p.Shard(), p
 	}
 	return at, err
 }
@@ -147,24 +167,21 @@ func (s *Set) Place(ctx context.Context, p eventlog.Partition, from, to eventlog
 	closes := func(at eventlog.Placement) bool { return at.Move == eventlog.MoveClosed }
 	announced := from.Shard != to.Shard || closes(from) || closes(to)
 	to.Version = from.Version.Next()
-	put := eventlog.Put{Key: placedKey(p), Version: to.Version}
-	if to.Move != "" || to.Shard != p.Shard() { // else the partition is where its number says, and needs no key
-		value, err := json.Marshal(to)
-		if err != nil {
-			panic(fmt.Sprintf("cannot encode %+v as JSON: %v", to, err)) // numbers and strings
-		}
-		put.Value = value
+	value, err := json.Marshal(to)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %+v as JSON: %v", to, err)) // numbers and strings
 	}
+	put := eventlog.Put{Key: placedKey(p), Version: to.Version, Value: value}
 	fail := func(err error) (eventlog.Placement, error) {
 		return from, fmt.Errorf("note that partition %d is on shard %d (%s): %w", p, to.Shard, described(to.Move), err)
 	}
 	var last error
-	for try := range placeTries {
+	for range placeTries {
 		bounds, mark, err := s.Moved(ctx, eventlog.Mark{})
 		if err != nil {
 			return fail(err)
 		}
-		if err := s.everyShardIn(); announced && err != nil {
+		if err := s.everyShardIn(); err != nil {
 			return fail(err)
 		}
 		kv, err := eventlog.Get(ctx, s.home().store, put.Key)
@@ -174,12 +191,8 @@ func (s *Set) Place(ctx context.Context, p eventlog.Partition, from, to eventlog
 			continue
 		case err != nil:
 			return fail(err)
-		case put.Value == nil && kv.Version == 0 && (from.Version == 0 || try > 0), put.Value != nil && kv.Version == to.Version:
-			// It happened: every shard was told of the epoch by Moved.
-			if put.Value == nil {
-				to.Version = 0
-			}
-			return to, nil
+		case kv.Version == to.Version:
+			return to, nil // it happened, and Moved has told every shard of the epoch
 		case kv.Version != from.Version:
 			return fail(eventlog.ErrStale)
 		}

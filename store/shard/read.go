@@ -37,7 +37,7 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 			continue
 		}
 		reading.Go(func() error {
-			errs[n] = s.readFrom(ctx, s.members[n], spans, indexes, maxBytes, answer)
+			errs[n] = s.readFrom(ctx, where, s.members[n], spans, indexes, maxBytes, answer)
 			return nil
 		})
 	}
@@ -88,10 +88,11 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 }
 
 // readFrom reads the spans with these indexes from a shard.
-func (s *Set) readFrom(ctx context.Context, m *member, spans []eventlog.Span, indexes []int, maxBytes int, answer []eventlog.Slice) error {
+func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []eventlog.Span, indexes []int, maxBytes int, answer []eventlog.Slice) error {
 	own := make([]eventlog.Span, len(indexes))
 	for i, at := range indexes {
 		own[i] = spans[at]
+		own[i].Partition = where.id(own[i].Partition)
 	}
 	var slices []eventlog.Slice
 	err := m.call(ctx, readPatience, func(ctx context.Context) (err error) {
@@ -105,6 +106,9 @@ func (s *Set) readFrom(ctx context.Context, m *member, spans []eventlog.Span, in
 		answer[at] = slices[i]
 		if slices[i].Err == nil {
 			m.learn(slices[i].Bounds)
+		}
+		if own[i].Partition != spans[at].Partition {
+			rename(&answer[at], spans[at].Partition)
 		}
 	}
 	return nil

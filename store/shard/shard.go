@@ -123,7 +123,7 @@ func (s *Set) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal
 		return 0, fmt.Errorf("seek in partition %d: %w", p, err)
 	}
 	err = m.call(ctx, readPatience, func(ctx context.Context) error {
-		at, err = m.store.Seek(ctx, p, goal)
+		at, err = m.store.Seek(ctx, where.id(p), goal)
 		return err
 	})
 	return at, s.asOf(where.table, err)
@@ -144,7 +144,7 @@ func (s *Set) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Of
 	if err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}
-	return m.call(ctx, commitPatience, func(ctx context.Context) error { return m.store.Trim(ctx, p, before) })
+	return m.call(ctx, commitPatience, func(ctx context.Context) error { return m.store.Trim(ctx, where.id(p), before) })
 }
 
 // holding returns the shard of a partition.
