@@ -83,20 +83,6 @@ func onlyOn(t *testing.T, url string, p eventlog.Partition, want int) {
 	}
 }
 
-// recordsNow is records, once the log has noticed what another process did with the partition.
-func recordsNow(t *testing.T, log *eventlog.Log, p eventlog.Partition) string {
-	t.Helper()
-	for {
-		_, err := log.Bounds(t.Context(), p)
-		if err == nil {
-			return records(t, log, p)
-		}
-		if !errors.Is(err, eventlog.ErrUnavailable) {
-			t.Fatal(err)
-		}
-	}
-}
-
 // sequenced is an entry with one record of an idempotent producer.
 func sequenced(t *testing.T, p eventlog.Partition, id int64, sequence int32) eventlog.Entry {
 	t.Helper()
@@ -322,7 +308,7 @@ func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 					if err == nil {
 						t.Errorf("step %d: a process that died says that it has moved the partition", at)
 					}
-					if got := recordsNow(t, log, p); got != want {
+					if got := records(t, log, p); got != want {
 						t.Errorf("step %d: between the moves a reader gets %s", at, got)
 					}
 					now := 1 - from
@@ -364,7 +350,7 @@ func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 							break
 						}
 					}
-					if got := recordsNow(t, log, p); got != want+" 5:7-5" {
+					if got := records(t, log, p); got != want+" 5:7-5" {
 						t.Errorf("step %d: the partition holds %s", at, got)
 					}
 					stop()
@@ -479,7 +465,7 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 			if refused {
 				want = "0:first"
 			}
-			if got := recordsNow(t, reader, p); got != want {
+			if got := records(t, reader, p); got != want {
 				t.Errorf("the writer was refused: %v, and the partition holds %s", refused, got)
 			}
 			if when == eventlog.MoveClosed && !refused {
@@ -516,7 +502,7 @@ func TestAMoveThatWasTakenOverDoesNothingMore(t *testing.T) {
 		} else if at.Move == "" && at.Shard == 1 {
 			move(t, url, p, 0)
 		}
-		if got := recordsNow(t, log, p); got != "0:a 1:b" {
+		if got := records(t, log, p); got != "0:a 1:b" {
 			t.Errorf("overtaken when %s: the partition holds %s", when, got)
 		}
 		onlyOn(t, url, p, 0)
@@ -593,14 +579,14 @@ func TestACompactedPartitionMoves(t *testing.T) {
 		if before, err = log.Get(t.Context(), eventlog.ReplacedKey(p)); err != nil || time.Now().After(until) {
 			t.Fatal("no compaction", err)
 		}
-		if recordsNow(t, log, p) == "1:b 3:c 4:a" {
+		if records(t, log, p) == "1:b 3:c 4:a" {
 			break
 		}
 	}
 	move(t, url, p, 1)
 	onlyOn(t, url, p, 1)
 	other, _ := run(t, url)
-	if got := recordsNow(t, other, p); got != "1:b 3:c 4:a" {
+	if got := records(t, other, p); got != "1:b 3:c 4:a" {
 		t.Errorf("the partition holds %s", got)
 	}
 	if after, err := other.Get(t.Context(), eventlog.ReplacedKey(p)); err != nil || after.Version <= before.Version {
