@@ -48,6 +48,9 @@ var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
 
+// planned reports whether the newest epoch is Planned.
+func (r *epochRecord) planned() bool { return r.Epochs[len(r.Epochs)-1].Planned }
+
 // raised returns the record after a new epoch began in partitions with these bounds. Its number is above those of all
 // epochs that the store or this process knows; known is nil if the process knows none.
 func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, now time.Time) *epochRecord {
@@ -303,8 +306,8 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.shut = false
 			l.gate.entered()
 			return nil // a false alarm
-		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known:
-			// Some process, perhaps this one, began this epoch after the last one that we knew.
+		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known && (!rewound || !record.planned() || l.readOnly):
+			// Some process, perhaps this one, began this epoch after the last one that we knew. A planned epoch does not tell readers what was lost.
 			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
