@@ -120,8 +120,16 @@ func TestAPartitionMovesWhileItIsInUse(t *testing.T) {
 			stop := make(chan struct{})
 			var producers, readers sync.WaitGroup
 			var sent [2]atomic.Int32
+			news := make(chan struct{}, 1) // a record was acknowledged, or the test has failed
+			tell := func() {
+				select {
+				case news <- struct{}{}:
+				default:
+				}
+			}
 			for i, log := range logs {
 				producers.Go(func() {
+					defer tell()
 					for n := int32(0); ; n++ {
 						select {
 						case <-stop:
@@ -139,6 +147,7 @@ func TestAPartitionMovesWhileItIsInUse(t *testing.T) {
 							}
 						}
 						sent[i].Store(n + 1)
+						tell()
 					}
 				})
 			}
@@ -179,10 +188,9 @@ func TestAPartitionMovesWhileItIsInUse(t *testing.T) {
 			await := func(more int32) {
 				from := [2]int32{sent[0].Load(), sent[1].Load()}
 				for sent[0].Load() < from[0]+more || sent[1].Load() < from[1]+more {
-					if t.Failed() {
+					if <-news; t.Failed() {
 						return
 					}
-					time.Sleep(time.Millisecond)
 				}
 			}
 			await(20)
@@ -539,6 +547,41 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 	onlyOn(t, url, p, p.Shard())
 }
 
+// A move that is stopped while the partition is closed opens it again.
+func TestAMoveThatIsStoppedOpensThePartition(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	p := makeTopic(t, log, "orders", 1).Partitions[0]
+	publish(t, log, p, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	m, err := storecopy.BeginMove(ctx, turning{set(t, url), func(at eventlog.Placement) {
+		if at.Move == eventlog.MoveClosed {
+			cancel()
+		}
+	}}, p, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Run(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("the move was stopped: %v", err)
+	}
+	if at, err := set(t, url).Placement(t.Context(), p); err != nil || at.Move != eventlog.MoveCopying || at.Shard != 0 {
+		t.Errorf("the partition is placed at %+v (%v)", at, err)
+	}
+	for { // until the process has noticed
+		if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("b"), Timestamp: 1}); err == nil {
+			break
+		} else if !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	move(t, url, p, 1)
+	if got := records(t, log, p); got != "0:a 1:b" {
+		t.Errorf("the partition holds %s", got)
+	}
+	onlyOn(t, url, p, 1)
+}
+
 // A topic that is deleted while its partition is copied is gone, and so is the copy.
 func TestATopicIsDeletedWhileItsPartitionMoves(t *testing.T) {
 	url := shards(t, "sqlite", "sqlite")
@@ -575,7 +618,7 @@ func TestACompactedPartitionMoves(t *testing.T) {
 		publish(t, log, p, key)
 	}
 	var before eventlog.KeyValue
-	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); ; {
 		if before, err = log.Get(t.Context(), eventlog.ReplacedKey(p)); err != nil || time.Now().After(until) {
 			t.Fatal("no compaction", err)
 		}
