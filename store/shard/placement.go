@@ -173,7 +173,7 @@ func (s *Set) Place(ctx context.Context, p eventlog.Partition, from, to eventlog
 	}
 	put := eventlog.Put{Key: placedKey(p), Version: to.Version, Value: value}
 	fail := func(err error) (eventlog.Placement, error) {
-		return from, fmt.Errorf("note that partition %d is on shard %d (%s): %w", p, to.Shard, described(to.Move), err)
+		return from, fmt.Errorf("change where partition %d is: %w", p, err)
 	}
 	var last error
 	for range placeTries {
@@ -220,13 +220,6 @@ func (s *Set) Place(ctx context.Context, p eventlog.Partition, from, to eventlog
 		// The next round finds out whether it happened, and tells every shard of the epoch.
 	}
 	return fail(fmt.Errorf("%w: epochs began, or answers were lost, %d times meanwhile: %w", eventlog.ErrUnavailable, placeTries, last))
-}
-
-func described(state eventlog.MoveState) string {
-	if state == "" {
-		return "and does not move"
-	}
-	return string(state)
 }
 
 // everyShardIn returns an error unless every shard is known to be in the epoch of shard 0.
