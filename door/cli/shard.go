@@ -216,7 +216,7 @@ func (c *shardMoveCmd) explainMove(ctx context.Context, err error) error {
 		return usage(err, "")
 	case errors.As(err, &different):
 		return unsafe(err, "the partition is where it was; --abandon deletes the copy")
-	case errors.Is(err, storecopy.ErrThere), errors.Is(err, storecopy.ErrNotMoving), errors.Is(err, storecopy.ErrMovesElsewhere), errors.Is(err, storecopy.ErrMoved):
+	case errors.Is(err, storecopy.ErrThere), errors.Is(err, storecopy.ErrNotMoving), errors.Is(err, storecopy.ErrMovesElsewhere), errors.Is(err, storecopy.ErrMoved), errors.Is(err, storecopy.ErrTooOften):
 		return failed(err, "`weir shard list` shows where partitions are")
 	case errors.Is(err, storecopy.ErrMoveTaken), errors.Is(err, storecopy.ErrTaken):
 		return failed(err, "let it end, or stop it; then repeat the command")
