@@ -136,14 +136,20 @@ func (s *Set) ShardName(shard int) string { return s.members[shard].String() }
 
 // Placements returns the placement of every partition that was moved or moves, as shard 0 has it now.
 func (s *Set) Placements(ctx context.Context) (map[eventlog.Partition]eventlog.Placement, error) {
-	if _, _, err := s.Moved(ctx, eventlog.Mark{}); err != nil {
-		return nil, fmt.Errorf("read where partitions are: %w", err)
+	var err error
+	for range placeTries {
+		if _, _, err = s.Moved(ctx, eventlog.Mark{}); err != nil {
+			break
+		}
+		var t *table
+		if t, err = readTable(ctx, s.home().store); err == nil {
+			return t.placed, nil
+		}
+		if !errors.Is(err, eventlog.ErrRewound) { // else an epoch began
+			break
+		}
 	}
-	t, err := readTable(ctx, s.home().store)
-	if err != nil {
-		return nil, fmt.Errorf("read where partitions are: %w", err)
-	}
-	return t.placed, nil
+	return nil, fmt.Errorf("read where partitions are: %w", err)
 }
 
 // Placement returns where a partition is, as shard 0 has it now.
@@ -156,7 +162,7 @@ func (s *Set) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Pla
 	return at, err
 }
 
-// placeTries bounds how often Place begins anew because an answer was lost or an epoch began.
+// placeTries bounds how often Place and Placements begin anew because an answer was lost or an epoch began.
 const placeTries = 16
 
 // Place changes the placement of a partition from one that Placement or Place returned, and returns the new one. ErrStale: somebody else changed it meanwhile.

@@ -556,6 +556,36 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 	onlyOn(t, url, p, p.Shard())
 }
 
+// Moves of several partitions do not disturb each other, although each begins epochs for all.
+func TestPartitionsMoveAtTheSameTime(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	topic := makeTopic(t, log, "orders", 6)
+	for _, p := range topic.Partitions {
+		publish(t, log, p, "a", "b")
+	}
+	var moves sync.WaitGroup
+	for _, p := range topic.Partitions {
+		s := set(t, url)
+		moves.Go(func() {
+			m, err := storecopy.BeginMove(t.Context(), s, p, 1-p.Shard(), nil)
+			if err == nil {
+				_, err = m.Run(t.Context())
+			}
+			if err != nil {
+				t.Errorf("partition %d: %v", p, err)
+			}
+		})
+	}
+	moves.Wait()
+	for _, p := range topic.Partitions {
+		if got := records(t, log, p); got != "0:a 1:b" {
+			t.Errorf("partition %d holds %s", p, got)
+		}
+		onlyOn(t, url, p, 1-p.Shard())
+	}
+}
+
 // A move that is stopped while the partition is closed opens it again.
 func TestAMoveThatIsStoppedOpensThePartition(t *testing.T) {
 	url := shards(t, "sqlite", "sqlite")
