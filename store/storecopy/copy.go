@@ -5,6 +5,8 @@
 //
 // The copy is closed (eventlog.ClosedKey) until it is complete. Each commit to it checks the version of that key: of two processes that copy to one
 // store, only the one that began last goes on. An interrupted copy continues where it ended, because what the target holds says how far it came.
+//
+// A Move copies one partition of a store made of shards from one shard to another in the same way, and then lets the other take its place.
 package storecopy
 
 import (

@@ -52,7 +52,7 @@ var (
 // If the process ends at any step, the same move can be begun again, or be abandoned until the partition is placed. Of two processes that move a partition, only the one that began last goes on: it
 // has raised the placement and the guards on both shards, which every commit of a move checks.
 type Move struct {
-	*Copy
+	copy    *Copy
 	set     Set
 	p       eventlog.Partition
 	at      eventlog.Placement
@@ -121,28 +121,28 @@ func take(ctx context.Context, set Set, p eventlog.Partition, at eventlog.Placem
 	if at.Move == eventlog.MoveLeft {
 		from, fromID, to, toID = to, toID, from, fromID
 	}
-	m := &Move{set: set, p: p, Copy: &Copy{
+	m := &Move{set: set, p: p, copy: &Copy{
 		from: set.View(from, p, fromID), to: set.View(to, p, toID), fromName: set.ShardName(from), toName: set.ShardName(to),
 		id: rand.Text(), scope: onePartition(set, p), compared: map[eventlog.Partition]eventlog.Offset{}, report: report,
 	}}
 	next := at
-	next.By = m.id
+	next.By = m.copy.id
 	var err error
 	if m.at, err = set.Place(ctx, p, at, next); err != nil {
 		return nil, taken(err)
 	}
-	if m.source, err = raise(ctx, m.from, m.scope.guard); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.fromName, err)
+	if m.source, err = raise(ctx, m.copy.from, m.copy.scope.guard); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.copy.fromName, err)
 	}
-	if m.version, err = raise(ctx, m.to, m.scope.guard); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.toName, err)
+	if m.copy.version, err = raise(ctx, m.copy.to, m.copy.scope.guard); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.copy.toName, err)
 	}
 	// Somebody else may have moved the partition to its end before the guards were raised. Whoever takes it over from now on raises them before its first commit.
 	if now, err := set.Placement(ctx, p); err != nil {
 		return nil, err
 	} else if now.Version != m.at.Version {
-		_ = erased(ctx, m.from, m.scope.guard, m.source) // what is left of a guard does no harm
-		_ = erased(ctx, m.to, m.scope.guard, m.version)
+		_ = erased(ctx, m.copy.from, m.copy.scope.guard, m.source) // what is left of a guard does no harm
+		_ = erased(ctx, m.copy.to, m.copy.scope.guard, m.copy.version)
 		return nil, ErrMoveTaken
 	}
 	return m, nil
@@ -187,7 +187,7 @@ func raise(ctx context.Context, store eventlog.Store, guard string) (eventlog.Ve
 // Run makes the whole move of a partition that is in use. It returns how long changes were refused.
 func (m *Move) Run(ctx context.Context) (closed time.Duration, err error) {
 	if m.at.Move == eventlog.MoveCopying { // else it is closed already, or moved
-		err = m.catchUp(ctx)
+		err = m.Copy(ctx)
 	}
 	if err == nil {
 		closed, err = m.Switch(ctx)
@@ -198,11 +198,11 @@ func (m *Move) Run(ctx context.Context) (closed time.Duration, err error) {
 	return closed, err
 }
 
-// catchUp copies and compares until little is left.
-func (m *Move) catchUp(ctx context.Context) error {
+// Copy copies and compares until little is left.
+func (m *Move) Copy(ctx context.Context) error {
 	const most, smallBytes, smallKeys = 8, 4 << 20, 1000 // passes; what the last one copied
 	for range most {
-		pass, err := m.Pass(ctx)
+		pass, err := m.copy.Pass(ctx)
 		if err != nil {
 			return err
 		}
@@ -210,10 +210,10 @@ func (m *Move) catchUp(ctx context.Context) error {
 			break
 		}
 	}
-	if err := m.Compare(ctx); err != nil {
+	if err := m.copy.Compare(ctx); err != nil {
 		return err
 	}
-	_, err := m.Pass(ctx) // what came meanwhile
+	_, err := m.copy.Pass(ctx) // what came meanwhile
 	return err
 }
 
@@ -230,7 +230,7 @@ func (m *Move) Switch(ctx context.Context) (closed time.Duration, err error) {
 		closed = time.Since(m.closing)
 	}
 	if err := m.forget(ctx); err != nil {
-		return closed, fmt.Errorf("the partition is moved, but %s still has it: %w", m.fromName, err)
+		return closed, fmt.Errorf("the partition is moved, but %s still has it: %w", m.copy.fromName, err)
 	}
 	return closed, nil
 }
@@ -261,14 +261,14 @@ func (m *Move) place(ctx context.Context) (err error) {
 
 // rest makes the copy of a closed partition complete.
 func (m *Move) rest(ctx context.Context) error {
-	if _, err := m.Pass(ctx); err != nil {
+	if _, err := m.copy.Pass(ctx); err != nil {
 		return err
 	}
-	if err := m.Compare(ctx); err != nil {
+	if err := m.copy.Compare(ctx); err != nil {
 		return err
 	}
-	return m.again(ctx, func() error {
-		if err := m.equal(ctx); err != nil {
+	return m.copy.again(ctx, func() error {
+		if err := m.copy.equal(ctx); err != nil {
 			return err
 		}
 		return m.compactAnew(ctx)
@@ -279,15 +279,15 @@ func (m *Move) rest(ctx context.Context) error {
 // batches reads them again.
 func (m *Move) compactAnew(ctx context.Context) error {
 	name := eventlog.ReplacedKey(m.p)
-	from, err := key(ctx, m.from, name)
+	from, err := key(ctx, m.copy.from, name)
 	if err != nil || from.Version == 0 {
 		return err
 	}
-	to, err := key(ctx, m.to, name)
+	to, err := key(ctx, m.copy.to, name)
 	if err != nil {
 		return err
 	}
-	return m.commit(ctx, eventlog.Entry{
+	return m.copy.commit(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: name, Version: to.Version}},
 		Puts:   []eventlog.Put{{Key: name, Version: max(from.Version, to.Version).Next(), Value: []byte(`{}`)}},
 	})
@@ -298,7 +298,7 @@ func (m *Move) reopen(ctx context.Context, closed eventlog.Placement, failure er
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenPatience)
 	defer cancel()
 	now, err := m.set.Placement(within, m.p)
-	if err == nil && now.By == m.id && now.Move == eventlog.MoveClosed {
+	if err == nil && now.By == m.copy.id && now.Move == eventlog.MoveClosed {
 		next := now
 		next.Move = eventlog.MoveCopying
 		m.at, err = m.set.Place(within, m.p, now, next)
@@ -311,10 +311,10 @@ func (m *Move) reopen(ctx context.Context, closed eventlog.Placement, failure er
 
 // forget deletes what the old shard has of the partition.
 func (m *Move) forget(ctx context.Context) error {
-	if err := m.erase(ctx, m.from, m.source); err != nil {
+	if err := m.erase(ctx, m.copy.from, m.source); err != nil {
 		return err
 	}
-	if err := erased(ctx, m.to, m.scope.guard, m.version); err != nil {
+	if err := erased(ctx, m.copy.to, m.copy.scope.guard, m.copy.version); err != nil {
 		return err
 	}
 	var err error
@@ -324,16 +324,22 @@ func (m *Move) forget(ctx context.Context) error {
 
 // abandon opens the partition where it is, and deletes the copy.
 func (m *Move) abandon(ctx context.Context) (err error) {
+	// The copy may be in use if this process does not know how its last change of the placement ended.
+	if now, err := m.set.Placement(ctx, m.p); err != nil {
+		return err
+	} else if now.Version != m.at.Version || now.Move == eventlog.MoveLeft {
+		return ErrMoveTaken
+	}
 	if next := m.at; m.at.Move == eventlog.MoveClosed {
 		next.Move = eventlog.MoveCopying
 		if m.at, err = m.set.Place(ctx, m.p, m.at, next); err != nil {
 			return taken(err)
 		}
 	}
-	if err := m.erase(ctx, m.to, m.version); err != nil {
+	if err := m.erase(ctx, m.copy.to, m.copy.version); err != nil {
 		return err
 	}
-	if err := erased(ctx, m.from, m.scope.guard, m.source); err != nil {
+	if err := erased(ctx, m.copy.from, m.copy.scope.guard, m.source); err != nil {
 		return err
 	}
 	m.at, err = m.set.Place(ctx, m.p, m.at, eventlog.Placement{Shard: m.at.Shard, ID: m.at.ID, Moves: m.at.Moves})
@@ -343,17 +349,17 @@ func (m *Move) abandon(ctx context.Context) (err error) {
 // erase deletes the partition, its keys and the guard on a shard, if the guard is at a version.
 func (m *Move) erase(ctx context.Context, store eventlog.Store, guard eventlog.Version) error {
 	return again(func() error {
-		kv, err := entered(ctx, store, m.scope.guard)
+		kv, err := entered(ctx, store, m.copy.scope.guard)
 		if err != nil {
 			return err
 		}
 		if kv.Version == 0 {
 			return nil // done: the answer was lost
 		}
-		check := []eventlog.Check{{Key: m.scope.guard, Version: guard}}
+		check := []eventlog.Check{{Key: m.copy.scope.guard, Version: guard}}
 		puts := []eventlog.Put{{Key: eventlog.ReplacedKey(m.p)}}
-		for _, prefix := range m.scope.prefixes {
-			all := pages{store: store, name: "shard", prefix: prefix, has: m.scope.key}
+		for _, prefix := range m.copy.scope.prefixes {
+			all := pages{store: store, name: "shard", prefix: prefix, has: m.copy.scope.key}
 			for {
 				kv, err := all.first(ctx)
 				if err != nil {
@@ -371,7 +377,7 @@ func (m *Move) erase(ctx context.Context, store eventlog.Store, guard eventlog.V
 				return taken(err)
 			}
 		}
-		return taken(commit(ctx, store, eventlog.Entry{Checks: check, Puts: []eventlog.Put{{Key: m.scope.guard}}, Forgets: []eventlog.Partition{m.p}, UsesReserve: true}))
+		return taken(commit(ctx, store, eventlog.Entry{Checks: check, Puts: []eventlog.Put{{Key: m.copy.scope.guard}}, Forgets: []eventlog.Partition{m.p}, UsesReserve: true}))
 	})
 }
 
