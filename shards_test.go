@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/store/sqlite"
+	"github.com/weir-log/weir/store/storecopy"
 	"github.com/weir-log/weir/use/keys"
 )
 
@@ -168,6 +171,102 @@ func TestConsumersGoOnWhileShardsComeAndGo(t *testing.T) {
 			if err := w.Close(context.WithoutCancel(t.Context())); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// Random histories: partitions move between shards under two processes that publish and consume. Nothing acknowledged is lost, and each key
+// is handled in order.
+func TestConsumersGoOnWhilePartitionsMove(t *testing.T) {
+	for _, number := range seed.Histories(t, 2) {
+		r := rand.New(rand.NewPCG(number, 2))
+		dir := t.TempDir()
+		open := func() *shard.Set {
+			var stores []eventlog.Store
+			for i := range 3 {
+				s, err := sqlite.Open(t.Context(), filepath.Join(dir, fmt.Sprint(i)), sqlite.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				stores = append(stores, s)
+			}
+			return openShards(t, stores...)
+		}
+		var logs []*weir.Log
+		h := &orderly{last: map[string]int{}, more: make(chan struct{}, 1)}
+		for range 2 {
+			w, err := weir.OpenStore(t.Context(), open(), weir.Options{Logger: silent, Poll: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			logs = append(logs, w)
+			if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, w := range logs {
+			if _, err := w.Consume(t.Context(), weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: h.handle}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mover := open()
+		log, err := eventlog.Open(t.Context(), mover, eventlog.Config{Logger: silent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		topic, err := log.Topic(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, moves := map[string]int{}, 0
+		for step := range 400 {
+			if step%40 == 20 {
+				p, to := topic.Partitions[r.IntN(6)], r.IntN(3)
+				m, err := storecopy.BeginMove(t.Context(), mover, p, to, nil)
+				if err == nil {
+					_, err = m.Run(t.Context())
+					moves++
+				}
+				if err != nil && !errors.Is(err, storecopy.ErrThere) {
+					t.Fatal(err)
+				}
+			}
+			key := fmt.Sprint("key ", r.IntN(20))
+			_, err := logs[r.IntN(2)].Publish(t.Context(), weir.Event{Topic: "orders", Key: []byte(key), Value: strconv.AppendInt(nil, int64(sent[key]+1), 10)})
+			switch {
+			case err == nil:
+				sent[key]++
+			case !errors.Is(err, eventlog.ErrUnavailable):
+				t.Fatal(err)
+			}
+		}
+		if moves == 0 {
+			t.Error("nothing was moved")
+		}
+		limit := time.After(time.Minute)
+		for done := false; !done; {
+			h.mu.Lock()
+			done = fmt.Sprint(h.last) == fmt.Sprint(sent)
+			if len(h.wrong) > 0 {
+				t.Fatal(h.wrong)
+			}
+			h.mu.Unlock()
+			if done {
+				break
+			}
+			select {
+			case <-h.more:
+			case <-limit:
+				t.Fatalf("handled %v\nsent    %v", h.last, sent)
+			}
+		}
+		for _, w := range logs {
+			if err := w.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := mover.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

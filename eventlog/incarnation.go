@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,6 +27,9 @@ type epochRecord struct {
 type epoch struct {
 	Number int32                `json:"epoch"`
 	Starts map[Partition]Offset `json:"starts,omitempty"`
+	// Planned: the epoch began without a rewind, so no record of an earlier epoch was lost. Starts may be too low then, because processes of the
+	// earlier epoch appended until it began.
+	Planned bool `json:"planned,omitempty"`
 }
 
 const (
@@ -45,6 +49,9 @@ const (
 var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
+
+// planned reports whether the newest epoch is Planned.
+func (r *epochRecord) planned() bool { return r.Epochs[len(r.Epochs)-1].Planned }
 
 // raised returns the record after a new epoch began in partitions with these bounds. Its number is above those of all
 // epochs that the store or this process knows; known is nil if the process knows none.
@@ -67,13 +74,30 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 			}
 		}
 	}
-	epochs := append(append([]epoch(nil), r.Epochs...), next)
+	// Planned epochs lost nothing: their records are as well counted for the epoch before. So moving partitions does not fill the record.
+	epochs := append(slices.DeleteFunc(slices.Clone(r.Epochs), func(e epoch) bool { return e.Planned }), next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
 		// Merge the second epoch into the third. For a client that read in the second, this epoch then ends where it
 		// began: too early, which is safe.
 		epochs = append([]epoch{epochs[0], epochs[2].after(epochs[1])}, epochs[3:]...)
 	}
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
+}
+
+// PlannedEpoch returns the check and the put of EpochKey that begin a leader epoch without a rewind, for an entry: it ends the commits of every process that has not
+// noticed it. kv is EpochKey; the bounds and the incarnation were read before it.
+func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds) (Check, Put, error) {
+	record, err := parseEpochs(kv)
+	if err != nil {
+		return Check{}, Put{}, err
+	}
+	next := record.raised(in.Store, nil, bounds, time.Now())
+	next.Epochs[len(next.Epochs)-1].Planned = record.version > 0 && record.Store == in.Store // else a rewind comes with it that no process has noticed
+	value, err := json.Marshal(next)
+	if err != nil {
+		return Check{}, Put{}, fmt.Errorf("encode epochs: %w", err)
+	}
+	return Check{Key: EpochKey, Version: record.version}, Put{Key: EpochKey, Version: next.version, Value: value}, nil
 }
 
 // after returns the epoch with its starts lowered to those of an earlier epoch, where these are lower.
@@ -104,7 +128,7 @@ func (r *epochRecord) at(p Partition, o Offset) int32 {
 	return r.Epochs[0].Number
 }
 
-// end returns the newest epoch not above asked, and where its records end: the lowest start of all later epochs, or next
+// end returns the newest epoch not above asked, and where its records end: the lowest start of all later epochs that are not Planned, or next
 // if there is none.
 func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset, bool) {
 	if asked < r.Epochs[0].Number || asked > r.newest() {
@@ -114,7 +138,7 @@ func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset,
 	for _, e := range r.Epochs[1:] {
 		if e.Number <= asked {
 			found = e.Number
-		} else {
+		} else if !e.Planned {
 			next = min(next, e.Starts[p])
 		}
 	}
@@ -284,8 +308,8 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.shut = false
 			l.gate.entered()
 			return nil // a false alarm
-		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known:
-			// Some process, perhaps this one, began this epoch after the last one that we knew.
+		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known && (!rewound || !record.planned() || l.readOnly):
+			// Some process, perhaps this one, began this epoch after the last one that we knew. A planned epoch does not tell readers what was lost.
 			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}

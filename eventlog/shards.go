@@ -25,11 +25,18 @@ const (
 // ErrSpansShards: the parts of an entry live on several shards, and no change spans shards. Nothing happened, and trying again does not help.
 var ErrSpansShards = errors.New("the change spans shards")
 
-// Shard returns the shard of a partition.
+// Shard returns the shard that a partition's number names: where the partition was created, and is unless it was moved. Sharded.ShardWith knows where it is.
 func (p Partition) Shard() int { return int(p >> shardShift) }
 
 // On returns a partition's number with another shard in it.
 func (p Partition) On(shard int) Partition { return p.assigned() | Partition(shard)<<shardShift }
+
+// Moved returns the number that a partition has, on the shard it moves to, after its n-th move, from 1 on. Only the set knows these numbers: a store never gets a number twice,
+// also if a partition comes back to it.
+func (p Partition) Moved(n int) Partition { return p.assigned() | Partition(ShardsMax-1+n)<<shardShift }
+
+// MovesMax bounds how often one partition can begin to move.
+const MovesMax = 1<<(63-shardShift) - ShardsMax
 
 // assigned returns the number that the log assigned, without the shard.
 func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
@@ -51,7 +58,35 @@ type Sharded interface {
 	ShardStore(shard int) (Store, error)
 	// Unheard reports whether a partition is on a shard that has not answered since the store was opened: then Moved from the zero mark left out all its partitions.
 	Unheard(p Partition) bool
+	// ShardWith returns the shard where a partition is.
+	ShardWith(p Partition) int
 }
+
+// Placement says where a partition of a store made of shards is, and whether it moves.
+//
+//	"" ─► copying ─► closed ─► left ─► ""
+//	         on Shard             on Shard, which was Other before
+type Placement struct {
+	Shard int       `json:"shard"`
+	ID    Partition `json:"id"`              // its number there
+	Moves int       `json:"moves,omitempty"` // how many moves have begun
+
+	Move    MoveState `json:"move,omitempty"`
+	Other   int       `json:"other,omitempty"`    // MoveCopying and MoveClosed: where the partition moves to. MoveLeft: where it was
+	OtherID Partition `json:"other_id,omitempty"` // its number there
+	By      string    `json:"by,omitempty"`       // the id of who moves it
+
+	Version Version `json:"-"` // of what the set keeps; 0: nothing, no move has begun
+}
+
+// MoveState is how far the move of a partition has come. "": it does not move.
+type MoveState string
+
+const (
+	MoveCopying MoveState = "copying" // it is copied to the other shard, and in use
+	MoveClosed  MoveState = "closed"  // its last records are copied: it can be read, and changes are refused with ErrUnavailable
+	MoveLeft    MoveState = "left"    // it is moved, and the other shard may still have it
+)
 
 // KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a
 // prefix that was in use gets no rule: keys that exist do not move.
@@ -166,16 +201,16 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 			return 0, err
 		}
 	case t.Partitions[0] != catalogPartition && together:
-		home = t.Partitions[0].Shard()
+		home = sharded.ShardWith(t.Partitions[0])
 	}
 	own, all := make([]int, shards), make([]int, shards)
 	for p := range l.catalog.Load().owned {
-		if s := p.Shard(); s < shards {
+		if s := l.shardWith(p); s < shards {
 			all[s]++
 		}
 	}
 	for _, p := range t.Partitions {
-		if s := p.Shard(); p != catalogPartition && s < shards {
+		if s := l.shardWith(p); p != catalogPartition && s < shards {
 			own[s]++
 		}
 	}
@@ -199,6 +234,14 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	return free, nil
 }
 
+// shardWith returns the shard where a partition is.
+func (l *Log) shardWith(p Partition) int {
+	if sharded, is := As[Sharded](l.store); is {
+		return sharded.ShardWith(p)
+	}
+	return 0
+}
+
 // CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of a key. what says what needs that.
 func (l *Log) CheckTogether(t Topic, key, what string) error {
 	sharded, is := As[Sharded](l.store)
@@ -210,8 +253,8 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 		return err
 	}
 	for i, p := range t.Partitions {
-		if p.Shard() != home {
-			return fmt.Errorf("%w: %s needs all partitions of topic %q on shard %d, and partition %d is on shard %d: use another topic. Nothing happened", ErrSpansShards, what, t.Name, home, i, p.Shard())
+		if at := sharded.ShardWith(p); at != home {
+			return fmt.Errorf("%w: %s needs all partitions of topic %q on shard %d, and partition %d is on shard %d: use another topic. Nothing happened", ErrSpansShards, what, t.Name, home, i, at)
 		}
 	}
 	return nil
@@ -279,7 +322,8 @@ func (l *Log) forgetLeftovers(ctx context.Context) {
 func (l *Log) forgetEach(ctx context.Context, all []Partition) (failed []Partition) {
 	of := make(map[int][]Partition)
 	for _, p := range all {
-		of[p.Shard()] = append(of[p.Shard()], p)
+		at := l.shardWith(p)
+		of[at] = append(of[at], p)
 	}
 	for _, ps := range of {
 		if _, err := l.Append(ctx, Entry{Forgets: ps, UsesReserve: true}); err != nil {

@@ -31,6 +31,7 @@ type commands struct {
 	Quota       quotaCmd         `cmd:"" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Copy        copyCmd          `cmd:"" help:"Copy a store to another one, of any kind, and switch to it."`
+	Shard       shardCmd         `cmd:"" help:"On a store made of shards: show where partitions are, and move them."`
 	Cost        costCmd          `cmd:"" help:"Compute what a month costs on each store, beside Kafka."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`
 	Completion  completionCmd    `cmd:"" help:"Print a completion script for a shell."`

@@ -186,7 +186,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\ncopy\ncost\nversion\ncompletion\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\ncopy\nshard\ncost\nversion\ncompletion\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
 		"topic create x --ret":  "--retention\n--retention-size\n",

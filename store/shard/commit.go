@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,12 +26,18 @@ func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Ou
 			}
 		}
 	}
+	s.routing.RLock() // no shard enters an epoch with another table meanwhile: it would commit what was meant for the earlier one
+	defer s.routing.RUnlock()
+	if s.entering.Load() {
+		return nil, fmt.Errorf("commit: %w", eventlog.ErrRewound)
+	}
+	where := s.where()
 	outcomes := make([]eventlog.Outcome, len(flush))
 	rewound, happened := error(nil), false
 	parts := make([]part, len(flush))
 	of := make([][]int, len(s.members)) // indexes of entries
 	for i, entry := range flush {
-		if parts[i], outcomes[i].Err = s.divide(entry); outcomes[i].Err != nil {
+		if parts[i], outcomes[i].Err = s.divide(where, entry); outcomes[i].Err != nil {
 			continue
 		}
 		if outcomes[i].Err = s.prepare(ctx, parts[i]); outcomes[i].Err == nil {
@@ -83,11 +90,12 @@ type part struct {
 	creates []eventlog.Batch // empty partitions on other shards, created before
 	forgets []eventlog.Partition
 	epoch   []eventlog.Put // EpochKey, and what is put with it: shards get a copy of EpochKey
+	where   place
 }
 
 // divide finds the one shard where an entry lives.
-func (s *Set) divide(entry eventlog.Entry) (part, error) {
-	p := part{main: -1, batches: len(entry.Batches)}
+func (s *Set) divide(where place, entry eventlog.Entry) (part, error) {
+	p := part{main: -1, batches: len(entry.Batches), where: where}
 	first := "" // what decided
 	var failed error
 	live := func(at int, what string, err error) {
@@ -102,8 +110,13 @@ func (s *Set) divide(entry eventlog.Entry) (part, error) {
 				eventlog.ErrSpansShards, first, p.main, what, at)
 		}
 	}
+	changes := func(of eventlog.Partition) {
+		if err := where.table.refusal(of); err != nil {
+			live(0, "", err)
+		}
+	}
 	partition := func(of eventlog.Partition) {
-		m, err := s.holding(of)
+		m, err := s.holding(where, of)
 		if err != nil {
 			live(0, "", err)
 			return
@@ -111,38 +124,44 @@ func (s *Set) divide(entry eventlog.Entry) (part, error) {
 		live(m.number, fmt.Sprintf("partition %d", of), nil)
 	}
 	for _, c := range entry.Checks {
-		at, _, err := s.place.of(c.Key)
+		at, _, err := where.of(c.Key)
 		live(at, fmt.Sprintf("key %q", c.Key), err)
 	}
 	for _, put := range entry.Puts {
-		at, _, err := s.place.of(put.Key)
+		at, _, err := where.of(put.Key)
 		live(at, fmt.Sprintf("key %q", put.Key), err)
+		if id, is := where.partitionOf(put.Key); is {
+			changes(id)
+		}
 		if put.Key == eventlog.EpochKey {
 			p.epoch = entry.Puts
 		}
-		if put.Key == eventlog.ShardKey {
+		if put.Key == eventlog.ShardKey || strings.HasPrefix(put.Key, ownPrefix) {
 			failed = fmt.Errorf("the entry puts key %q, which belongs to the shards. Nothing happened", put.Key)
 		}
 	}
 	for _, b := range entry.Batches {
 		if b.Records > 0 {
+			changes(b.Partition)
 			partition(b.Partition)
 		}
 	}
 	for _, r := range entry.Replaces {
+		changes(r.Partition)
 		partition(r.Partition)
 	}
 	for _, b := range entry.Batches {
 		if p.main < 0 {
 			partition(b.Partition)
-		} else if _, err := s.holding(b.Partition); err != nil {
+		} else if _, err := s.holding(where, b.Partition); err != nil {
 			live(0, "", err)
 		}
 	}
 	for _, id := range entry.Forgets {
+		changes(id)
 		if p.main < 0 {
 			partition(id)
-		} else if _, err := s.holding(id); err != nil {
+		} else if _, err := s.holding(where, id); err != nil {
 			live(0, "", err)
 		}
 	}
@@ -156,7 +175,7 @@ func (s *Set) divide(entry eventlog.Entry) (part, error) {
 
 // cut takes what lives on other shards out of the entry.
 func (p *part) cut(entry eventlog.Entry) {
-	here := func(id eventlog.Partition) bool { return id.Shard() == p.main }
+	here := func(id eventlog.Partition) bool { return p.where.with(id) == p.main }
 	p.entry = entry
 	p.entry.Batches, p.entry.Forgets = nil, nil
 	nth := make([]int, len(entry.Batches)) // the place in p.entry, counted from 1
@@ -165,16 +184,18 @@ func (p *part) cut(entry eventlog.Entry) {
 			p.creates = append(p.creates, b)
 			continue
 		}
+		b.Partition = p.where.id(b.Partition)
 		p.entry.Batches, p.at = append(p.entry.Batches, b), append(p.at, i)
 		nth[i] = len(p.at)
 	}
 	for _, id := range entry.Forgets {
 		if here(id) {
-			p.entry.Forgets = append(p.entry.Forgets, id)
+			p.entry.Forgets = append(p.entry.Forgets, p.where.id(id))
 		} else {
 			p.forgets = append(p.forgets, id)
 		}
 	}
+	p.entry.Replaces = renumbered(entry.Replaces, p.where.id)
 	if len(p.creates) > 0 {
 		p.entry.Puts = slices.Clone(entry.Puts)
 		for i := range p.entry.Puts {
@@ -197,7 +218,8 @@ func (s *Set) prepare(ctx context.Context, p part) error {
 	for _, m := range s.members {
 		var own eventlog.Entry
 		for _, b := range p.creates {
-			if b.Partition.Shard() == m.number {
+			if p.where.with(b.Partition) == m.number {
+				b.Partition = p.where.id(b.Partition)
 				own.Batches = append(own.Batches, b)
 			}
 		}
@@ -270,8 +292,10 @@ func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes
 	}
 	err = m.call(ctx, commitPatience, func(ctx context.Context) error {
 		answered := make(chan answer, 1)
+		m.commits.Add(1)
 		m.running.Go(func() {
 			out, err := m.store.Commit(ctx, entries)
+			m.commits.Add(-1)
 			answered <- answer{out, err}
 		})
 		var a answer
@@ -306,8 +330,8 @@ func (s *Set) finish(ctx context.Context, p part) error {
 	for _, m := range s.members {
 		var own eventlog.Entry
 		for _, id := range p.forgets {
-			if id.Shard() == m.number {
-				own.Forgets = append(own.Forgets, id)
+			if p.where.with(id) == m.number {
+				own.Forgets = append(own.Forgets, p.where.id(id))
 			}
 		}
 		if len(own.Forgets) == 0 {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -29,6 +30,7 @@ type member struct {
 	logger *slog.Logger
 
 	running *sync.WaitGroup // of the set
+	commits atomic.Int64    // in progress, also those that were given up
 
 	mu      sync.Mutex // guards what follows
 	lost    error      // why it is lost; nil: it answers

@@ -14,6 +14,9 @@ import (
 // The other shards have copies of EpochKey, so that each refuses commits of an earlier epoch by itself (commit.go). A shard that was lost when an epoch
 // began gets its copy when it answers again.
 //
+// With the epoch the set reads where partitions are that were moved (placement.go): whoever changes that begins an epoch. A shard may have partitions that are on others,
+// incomplete copies or what is left after a move: Moved leaves them out.
+//
 // A mark's place is a mark of each shard.
 
 // enterMax bounds how often enter begins again because epochs begin meanwhile.
@@ -38,6 +41,7 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 		return nil, since, err
 	}
 	var moved []eventlog.Bounds
+	placed := s.table.Load()
 	flights := make([]*flight, len(s.members))
 	for i, m := range s.members {
 		from := marks[i]
@@ -61,7 +65,9 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 		again := m.in()
 		behind := m != s.home() && f.err == nil && again.Incarnation.Epoch != since.Incarnation.Epoch
 		if behind {
+			s.routing.Lock() // no commit is in progress
 			f.err = s.catchUp(ctx, m, since.Incarnation.Epoch)
+			s.routing.Unlock()
 		}
 		switch {
 		case f.err == nil:
@@ -76,13 +82,13 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 		switch {
 		case behind:
 			marks[i] = m.in()
-			moved = append(moved, m.all()...)
+			moved = append(moved, placed.owned(m, m.all())...)
 		case marks[i].Incarnation != again.Incarnation:
 			marks[i] = f.mark
-			moved = append(moved, m.all()...)
+			moved = append(moved, placed.owned(m, m.all())...)
 		default:
 			marks[i] = f.mark
-			moved = append(moved, f.moved...)
+			moved = append(moved, placed.owned(m, f.moved)...)
 		}
 	}
 	if answers == 0 {
@@ -128,6 +134,10 @@ func (s *Set) askNow(ctx context.Context, m *member, since eventlog.Mark) ([]eve
 	within, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
+	if since == (eventlog.Mark{}) && m.commits.Load() > 0 {
+		// The store of the shard would take a commit that was given up for one of the incarnation that it enters now.
+		return nil, since, fmt.Errorf("%w: a commit that was given up may still be in progress", eventlog.ErrUnavailable)
+	}
 	began := time.Now()
 	moved, mark, err := m.store.Moved(within, since)
 	switch {
@@ -169,8 +179,14 @@ func (s *Set) await(ctx context.Context, flights []*flight) {
 // enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch. A lost shard is taken as it was known before; if it was never
 // known, it is taken to be in the incarnation in which the newest epoch began, and its partitions are left out.
 func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, error) {
+	s.routing.Lock()
+	defer s.routing.Unlock()
+	s.entering.Store(true)
 	for range enterMax {
 		bounds, mark, err := s.tryEnter(ctx)
+		if err == nil {
+			s.entering.Store(false)
+		}
 		if !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrStale) {
 			return bounds, mark, err
 		}
@@ -193,6 +209,7 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 	marks := make([]eventlog.Mark, len(s.members))
 	stores := make([]string, len(s.members))
 	var all []eventlog.Bounds
+	var placed *table
 	for i, m := range s.members {
 		err := m.out()
 		if f := flights[i]; f != nil {
@@ -224,6 +241,9 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 			if err := s.stillWhole(ctx); err != nil {
 				return none(m, err)
 			}
+			if placed, err = readTable(ctx, m.store); err != nil { // in this epoch, or it is ErrRewound
+				return none(m, err)
+			}
 		} else if err == nil && in.Incarnation.Epoch != epoch.Version {
 			if err := s.catchUp(ctx, m, epoch.Version); err != nil && (!isLoss(err) || ctx.Err() != nil) {
 				return none(m, err)
@@ -234,12 +254,13 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 		if err != nil { // another process may have met it since, in another incarnation, and have begun an epoch for that
 			stores[i] = recorded(epoch, i, in.Incarnation.Store)
 		}
-		all = append(all, m.all()...)
+		all = append(all, placed.owned(m, m.all())...)
 	}
 	id, err := json.Marshal(stores)
 	if err != nil {
 		return nil, eventlog.Mark{}, fmt.Errorf("encode the shards' incarnations: %w", err)
 	}
+	s.table.Store(placed)
 	return all, s.mark(eventlog.Incarnation{Store: string(id), Epoch: epoch.Version}, marks), nil
 }
 

@@ -10,11 +10,12 @@ import (
 )
 
 // place says on which shard a key lives. It depends on the key's text and on what was fixed when the set was made, never on how many shards there
-// are now: a key does not move when shards are added.
+// are now: a key does not move when shards are added. A key of a partition is where the partition is.
 type place struct {
 	rules  []eventlog.KeyRule
 	homes  int // keys with a rule ByFirst are on the shards [0, homes)
 	shards int
+	table  *table // of the partitions that were moved; nil: none was
 }
 
 // of returns the shard of a key. closed: all keys that begin with it are on that shard, too.
@@ -35,7 +36,7 @@ func (p place) of(key string) (shard int, closed bool, err error) {
 			if err != nil {
 				return 0, false, nil // the beginning of a key
 			}
-			at := eventlog.Partition(n).Shard()
+			at := p.with(eventlog.Partition(n))
 			if at < 0 || at >= p.shards {
 				return 0, false, fmt.Errorf("%w: key %q is on shard %d, and this process was started with %d shards: start it again with the whole list", eventlog.ErrUnavailable, key, at, p.shards)
 			}
@@ -43,6 +44,34 @@ func (p place) of(key string) (shard int, closed bool, err error) {
 		}
 	}
 	return 0, closed, nil
+}
+
+// partitionOf returns the partition that a key belongs to; false: to none.
+func (p place) partitionOf(key string) (eventlog.Partition, bool) {
+	for _, rule := range p.rules {
+		if rule.By != eventlog.ByPartition || !strings.HasPrefix(key, rule.Prefix) {
+			continue
+		}
+		n, err := strconv.ParseInt(key[strings.LastIndexByte(key, '/')+1:], 10, 64)
+		return eventlog.Partition(n), err == nil
+	}
+	return 0, false
+}
+
+// with returns the shard where a partition is.
+func (p place) with(id eventlog.Partition) int {
+	if p.table == nil {
+		return id.Shard()
+	}
+	return p.table.with(id)
+}
+
+// id returns a partition's number on its shard.
+func (p place) id(id eventlog.Partition) eventlog.Partition {
+	if p.table == nil {
+		return id
+	}
+	return p.table.id(id)
 }
 
 // hashed chooses a home. Another function would lose keys that are stored.

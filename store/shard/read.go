@@ -15,11 +15,12 @@ import (
 // Read implements eventlog.Store: one trip to each shard that has a span, all at the same time. Each shard may be asked for maxBytes; what exceeds
 // that in all is dropped.
 func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	where := s.where()
 	answer := make([]eventlog.Slice, len(spans))
 	of := make([][]int, len(s.members)) // indexes of spans
 	for i, span := range spans {
 		answer[i].Bounds.Partition = span.Partition
-		m, err := s.holding(span.Partition)
+		m, err := s.holding(where, span.Partition)
 		if err != nil {
 			answer[i].Err = err
 			continue
@@ -36,7 +37,7 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 			continue
 		}
 		reading.Go(func() error {
-			errs[n] = s.readFrom(ctx, s.members[n], spans, indexes, maxBytes, answer)
+			errs[n] = s.readFrom(ctx, where, s.members[n], spans, indexes, maxBytes, answer)
 			return nil
 		})
 	}
@@ -64,6 +65,12 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 			}
 		}
 	}
+	if err := s.asOf(where.table, nil); err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	if slices.ContainsFunc(answer, func(a eventlog.Slice) bool { return errors.Is(a.Err, eventlog.ErrNoPartition) }) && s.entering.Load() {
+		return nil, fmt.Errorf("read: %w", eventlog.ErrRewound) // it may have moved
+	}
 	budget := eventlog.NewBudget(maxBytes)
 	for i, span := range spans {
 		if asked == 1 || len(answer[i].Batches) == 0 {
@@ -81,10 +88,11 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 }
 
 // readFrom reads the spans with these indexes from a shard.
-func (s *Set) readFrom(ctx context.Context, m *member, spans []eventlog.Span, indexes []int, maxBytes int, answer []eventlog.Slice) error {
+func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []eventlog.Span, indexes []int, maxBytes int, answer []eventlog.Slice) error {
 	own := make([]eventlog.Span, len(indexes))
 	for i, at := range indexes {
 		own[i] = spans[at]
+		own[i].Partition = where.id(own[i].Partition)
 	}
 	var slices []eventlog.Slice
 	err := m.call(ctx, readPatience, func(ctx context.Context) (err error) {
@@ -99,13 +107,17 @@ func (s *Set) readFrom(ctx context.Context, m *member, spans []eventlog.Span, in
 		if slices[i].Err == nil {
 			m.learn(slices[i].Bounds)
 		}
+		if own[i].Partition != spans[at].Partition {
+			rename(&answer[at], spans[at].Partition)
+		}
 	}
 	return nil
 }
 
 // Get implements eventlog.Getter: it asks only the shard of the key.
 func (s *Set) Get(ctx context.Context, key string) (found eventlog.KeyValue, err error) {
-	at, _, err := s.place.of(key)
+	where := s.where()
+	at, _, err := where.of(key)
 	if err != nil {
 		return found, fmt.Errorf("read key %q: %w", key, err)
 	}
@@ -117,23 +129,24 @@ func (s *Set) Get(ctx context.Context, key string) (found eventlog.KeyValue, err
 	if m.hides(key) {
 		found = eventlog.KeyValue{Key: key}
 	}
-	return found, err
+	return found, s.asOf(where.table, err)
 }
 
 // List implements eventlog.Store. It asks only one shard if all keys with the prefix are there, and all shards otherwise.
 func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
-	at, closed, err := s.place.of(prefix)
+	where := s.where()
+	at, closed, err := where.of(prefix)
 	if err != nil {
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
 	}
 	if closed {
-		return s.members[at].list(ctx, prefix, after, limit)
+		return s.members[at].list(ctx, where, prefix, after, limit)
 	}
 	lists := make([][]eventlog.KeyValue, len(s.members))
 	var listing errgroup.Group
 	for n, m := range s.members {
 		listing.Go(func() (err error) {
-			lists[n], err = m.list(ctx, prefix, after, limit)
+			lists[n], err = m.list(ctx, where, prefix, after, limit)
 			return err
 		})
 	}
@@ -142,28 +155,38 @@ func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]even
 	}
 	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(a, b eventlog.KeyValue) int { return strings.Compare(a.Key, b.Key) })
-	return all[:min(len(all), max(limit, 0))], nil
+	return all[:min(len(all), max(limit, 0))], s.asOf(where.table, nil)
 }
 
-// list lists the keys of one shard, without those that it hides.
-func (m *member) list(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
-	const hidden = 2 // so many keys at most are left out
-	more := limit
-	if strings.HasPrefix(eventlog.ShardKey, prefix) && limit > 0 {
-		more += hidden
+// list lists the keys of one shard, without those that it hides, and without those of partitions that are on other shards.
+func (m *member) list(ctx context.Context, where place, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
+	for {
+		var page []eventlog.KeyValue
+		const hidden = 2 // few keys are left out: this saves the second call
+		most := limit - len(list)
+		if strings.HasPrefix(eventlog.ShardKey, prefix) && limit > 0 {
+			most += hidden
+		}
+		err = m.call(ctx, readPatience, func(ctx context.Context) error {
+			page, err = m.store.List(ctx, prefix, after, most)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range page {
+			after = kv.Key
+			if at, _, err := where.of(kv.Key); !m.hides(kv.Key) && (err != nil || at == m.number) {
+				list = append(list, kv)
+			}
+		}
+		if len(page) < most || len(list) >= limit {
+			return list[:min(len(list), max(limit, 0))], nil
+		}
 	}
-	err = m.call(ctx, readPatience, func(ctx context.Context) error {
-		list, err = m.store.List(ctx, prefix, after, more)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	list = slices.DeleteFunc(list, func(kv eventlog.KeyValue) bool { return m.hides(kv.Key) })
-	return list[:min(len(list), max(limit, 0))], nil
 }
 
-// hides reports whether a key is not part of what the set holds: ShardKey, and the copies of EpochKey that shards have for their own checks.
+// hides reports whether a key is not part of what the set holds: ShardKey, where partitions are, and the copies of EpochKey that shards have for their own checks.
 func (m *member) hides(key string) bool {
-	return key == eventlog.ShardKey || key == eventlog.EpochKey && m.number > 0
+	return key == eventlog.ShardKey || key == eventlog.EpochKey && m.number > 0 || strings.HasPrefix(key, ownPrefix)
 }

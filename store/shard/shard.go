@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,8 +54,12 @@ type Options struct {
 // Set is a store that is made of shards.
 type Set struct {
 	members []*member
-	place   place
+	place   place // without the table
 	logger  *slog.Logger
+
+	table    atomic.Pointer[table]
+	routing  sync.RWMutex // a commit holds it to read, from when it finds its shards until these have answered; enter holds it to write
+	entering atomic.Bool  // shards may be in an incarnation whose table was not read yet, and commits are refused
 
 	ctx     context.Context // ends with Close: for the calls of Moved that no caller waits for, and for opening shards that were away
 	cancel  context.CancelFunc
@@ -93,7 +98,19 @@ func Open(ctx context.Context, shards []Shard, opts Options) (*Set, error) {
 		return nil, errors.Join(fmt.Errorf("open %d shards: %w", len(shards), err), s.giveUp())
 	}
 	s.place = place{rules: opts.Rules, homes: homes, shards: len(shards)}
+	placed, err := readTable(ctx, s.home().store)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %d shards: read which partitions were moved: %w", len(shards), err), s.giveUp())
+	}
+	s.table.Store(placed)
 	return s, nil
+}
+
+// where returns where keys and partitions are now.
+func (s *Set) where() place {
+	p := s.place
+	p.table = s.table.Load()
+	return p
 }
 
 // begin opens the shards that are not open, shard 0 first, and checks that they are those of the set.
@@ -202,7 +219,7 @@ func (s *Set) Shards() int { return len(s.members) }
 
 // ShardOf implements eventlog.Sharded.
 func (s *Set) ShardOf(key string) (int, error) {
-	at, _, err := s.place.of(key)
+	at, _, err := s.where().of(key)
 	return at, err
 }
 
@@ -217,7 +234,7 @@ func (s *Set) ShardStore(shard int) (eventlog.Store, error) {
 
 // Unheard implements eventlog.Sharded.
 func (s *Set) Unheard(p eventlog.Partition) bool {
-	m, err := s.holding(p)
+	m, err := s.holding(s.where(), p)
 	return err == nil && m.in() == eventlog.Mark{}
 }
 
@@ -226,32 +243,43 @@ func (s *Set) home() *member { return s.members[0] }
 
 // Seek implements eventlog.Store.
 func (s *Set) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
-	m, err := s.holding(p)
+	where := s.where()
+	m, err := s.holding(where, p)
 	if err != nil {
 		return 0, fmt.Errorf("seek in partition %d: %w", p, err)
 	}
 	err = m.call(ctx, readPatience, func(ctx context.Context) error {
-		at, err = m.store.Seek(ctx, p, goal)
+		at, err = m.store.Seek(ctx, where.id(p), goal)
 		return err
 	})
-	return at, err
+	return at, s.asOf(where.table, err)
 }
 
 // Trim implements eventlog.Store.
 func (s *Set) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	m, err := s.holding(p)
+	s.routing.RLock()
+	defer s.routing.RUnlock()
+	where := s.where()
+	m, err := s.holding(where, p)
+	if err == nil && s.entering.Load() {
+		err = eventlog.ErrRewound
+	}
+	if err == nil {
+		err = where.table.refusal(p)
+	}
 	if err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}
-	return m.call(ctx, commitPatience, func(ctx context.Context) error { return m.store.Trim(ctx, p, before) })
+	return m.call(ctx, commitPatience, func(ctx context.Context) error { return m.store.Trim(ctx, where.id(p), before) })
 }
 
 // holding returns the shard of a partition.
-func (s *Set) holding(p eventlog.Partition) (*member, error) {
-	if at := p.Shard(); at >= 0 && at < len(s.members) {
+func (s *Set) holding(where place, p eventlog.Partition) (*member, error) {
+	at := where.with(p)
+	if at >= 0 && at < len(s.members) {
 		return s.members[at], nil
 	}
-	return nil, fmt.Errorf("%w: partition %d is on shard %d, and this process was started with %d shards: start it again with the whole list", eventlog.ErrUnavailable, p, p.Shard(), len(s.members))
+	return nil, fmt.Errorf("%w: partition %d is on shard %d, and this process was started with %d shards: start it again with the whole list", eventlog.ErrUnavailable, p, at, len(s.members))
 }
 
 // Wake implements eventlog.Waker: with the wake-ups of those shards that have any.

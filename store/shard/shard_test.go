@@ -58,8 +58,8 @@ func keysOf(t *testing.T, s eventlog.Store, prefix string) (keys []string) {
 
 func TestAKeyIsWhereItsRuleSaysAndStaysThereWhenShardsAreAdded(t *testing.T) {
 	rules := []eventlog.KeyRule{{Prefix: "a/", By: eventlog.ByFirst}, {Prefix: "b/", By: eventlog.ByFirst}, {Prefix: "p/", By: eventlog.ByPartition}}
-	three := place{rules, 3, 3}
-	five := place{rules, 3, 5}
+	three := place{rules: rules, homes: 3, shards: 3}
+	five := place{rules: rules, homes: 3, shards: 5}
 	used := map[int]bool{}
 	for n := range 100 {
 		key := fmt.Sprintf("a/g%d/x/y", n)

@@ -5,6 +5,8 @@
 //
 // The copy is closed (eventlog.ClosedKey) until it is complete. Each commit to it checks the version of that key: of two processes that copy to one
 // store, only the one that began last goes on. An interrupted copy continues where it ended, because what the target holds says how far it came.
+//
+// A Move copies one partition of a store made of shards from one shard to another in the same way, and then lets the other take its place.
 package storecopy
 
 import (
@@ -49,10 +51,23 @@ type Copy struct {
 	from, to         eventlog.Store
 	fromName, toName string
 	id               string
-	version          eventlog.Version // of eventlog.ClosedKey in the target
+	version          eventlog.Version // of the guard in the target
+	scope            scope
 	compared         map[eventlog.Partition]eventlog.Offset
 	done             Progress
 	report           func(Progress)
+}
+
+// scope is what is copied.
+type scope struct {
+	guard    string             // the key in the target whose version every commit to it checks
+	only     eventlog.Partition // the one partition that is copied; 0: all
+	prefixes []string           // of the keys that are copied
+	key      func(string) bool  // which of these keys
+}
+
+func wholeStore() scope {
+	return scope{guard: eventlog.ClosedKey, prefixes: []string{""}, key: func(key string) bool { return !notCopied(key) }}
 }
 
 // Progress counts what was copied and compared since Begin.
@@ -72,7 +87,7 @@ func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string
 	if _, is := eventlog.As[eventlog.Sharded](to); is {
 		return nil, ErrSharded
 	}
-	c := &Copy{from: from, to: to, fromName: fromName, toName: toName, compared: map[eventlog.Partition]eventlog.Offset{}, report: report}
+	c := &Copy{from: from, to: to, fromName: fromName, toName: toName, scope: wholeStore(), compared: map[eventlog.Partition]eventlog.Offset{}, report: report}
 	source, sourceClosed, err := eventlog.FindClosed(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("read the source: %w", err)
@@ -136,23 +151,26 @@ func (c *Copy) start(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// take closes the target, if that is not done, and stops every other process that copies to it.
+// take closes the target, if that is not done, and stops every other process that copies to it. The target of a move stays open.
 func (c *Copy) take(ctx context.Context, at eventlog.Version) error {
 	if _, _, err := c.to.Moved(ctx, eventlog.Mark{}); err != nil {
 		return fmt.Errorf("read the target: %w", err)
 	}
 	next := at.Next()
-	value := eventlog.Closed{By: c.id, Why: fmt.Sprintf("it is a copy of %s that is not complete: run `weir copy --from %s --to %s --switch` to complete it", c.fromName, c.fromName, c.toName)}
+	value := []byte(`{}`)
+	if c.scope.only == 0 {
+		value = eventlog.Closed{By: c.id, Why: fmt.Sprintf("it is a copy of %s that is not complete: run `weir copy --from %s --to %s --switch` to complete it", c.fromName, c.fromName, c.toName)}.Encode()
+	}
 	err := commit(ctx, c.to, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: eventlog.ClosedKey, Version: at}},
-		Puts:   []eventlog.Put{{Key: eventlog.ClosedKey, Version: next, Value: value.Encode()}},
+		Checks: []eventlog.Check{{Key: c.scope.guard, Version: at}},
+		Puts:   []eventlog.Put{{Key: c.scope.guard, Version: next, Value: value}},
 	})
 	if errors.Is(err, eventlog.ErrUnsure) {
-		_, now, findErr := eventlog.FindClosed(ctx, c.to)
+		now, findErr := entered(ctx, c.to, c.scope.guard)
 		if findErr != nil {
 			return fmt.Errorf("close the target: %w", errors.Join(err, findErr))
 		}
-		if now == next {
+		if now.Version == next {
 			err = nil
 		}
 	}
@@ -239,7 +257,7 @@ func (c *Copy) Abandon(ctx context.Context) error {
 
 // commit commits one entry to the target, if no other process has taken the copy over.
 func (c *Copy) commit(ctx context.Context, e eventlog.Entry) error {
-	e.Checks = append(e.Checks, eventlog.Check{Key: eventlog.ClosedKey, Version: c.version})
+	e.Checks = append(e.Checks, eventlog.Check{Key: c.scope.guard, Version: c.version})
 	err := commit(ctx, c.to, e)
 	if errors.Is(err, eventlog.ErrStale) {
 		return ErrTaken
@@ -261,6 +279,19 @@ func key(ctx context.Context, store eventlog.Store, name string) (eventlog.KeyVa
 		return eventlog.KeyValue{Key: name}, err
 	}
 	return kvs[0], nil
+}
+
+// entered reads a key in the incarnation that the store is in now.
+func entered(ctx context.Context, store eventlog.Store, name string) (kv eventlog.KeyValue, err error) {
+	for range tries {
+		if _, _, err = store.Moved(ctx, eventlog.Mark{}); err != nil {
+			break
+		}
+		if kv, err = key(ctx, store, name); !errors.Is(err, eventlog.ErrRewound) {
+			break
+		}
+	}
+	return kv, err
 }
 
 func hasKey(ctx context.Context, store eventlog.Store, name string) (bool, error) {

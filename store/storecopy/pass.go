@@ -80,9 +80,14 @@ func (c *Copy) pairs(ctx context.Context) (all []pair, gone []eventlog.Partition
 	}
 	have := make(map[eventlog.Partition]eventlog.Bounds, len(to))
 	for _, b := range to {
-		have[b.Partition] = b
+		if c.scope.has(b.Partition) {
+			have[b.Partition] = b
+		}
 	}
 	for _, b := range from {
+		if !c.scope.has(b.Partition) {
+			continue
+		}
 		t, found := have[b.Partition]
 		if !found {
 			t.Partition = -1
@@ -93,8 +98,13 @@ func (c *Copy) pairs(ctx context.Context) (all []pair, gone []eventlog.Partition
 	for p := range have {
 		gone = append(gone, p)
 	}
+	if c.scope.only != 0 && len(all) == 0 {
+		return nil, nil, fmt.Errorf("partition %d of the source: %w", c.scope.only, eventlog.ErrNoPartition)
+	}
 	return all, gone, nil
 }
+
+func (s scope) has(p eventlog.Partition) bool { return s.only == 0 || s.only == p }
 
 func (p pair) missing() bool { return p.to.Partition < 0 }
 
@@ -221,7 +231,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 		}
 		return nil
 	}
-	e.Checks = []eventlog.Check{{Key: eventlog.ClosedKey, Version: c.version}}
+	e.Checks = []eventlog.Check{{Key: c.scope.guard, Version: c.version}}
 	out, err := c.to.Commit(ctx, []eventlog.Entry{e})
 	if err == nil {
 		err = out[0].Err
@@ -287,7 +297,16 @@ func (c *Copy) copyKeys(ctx context.Context) error {
 
 // compareKeys calls visit for each key that is not the same in both stores, in their order. The version is 0 where the key does not exist.
 func (c *Copy) compareKeys(ctx context.Context, visit func(from, to eventlog.KeyValue) error) error {
-	from, to := pages{store: c.from, name: "source"}, pages{store: c.to, name: "target"}
+	for _, prefix := range c.scope.prefixes {
+		if err := c.compareUnder(ctx, prefix, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Copy) compareUnder(ctx context.Context, prefix string, visit func(from, to eventlog.KeyValue) error) error {
+	from, to := pages{store: c.from, name: "source", prefix: prefix, has: c.scope.key}, pages{store: c.to, name: "target", prefix: prefix, has: c.scope.key}
 	for {
 		a, err := from.first(ctx)
 		if err != nil {
@@ -321,17 +340,19 @@ func (c *Copy) compareKeys(ctx context.Context, visit func(from, to eventlog.Key
 
 // pages reads the keys of a store in order, without those that are not copied.
 type pages struct {
-	store eventlog.Store
-	name  string
-	page  []eventlog.KeyValue
-	after string
-	last  bool
+	store  eventlog.Store
+	name   string
+	prefix string
+	has    func(key string) bool
+	page   []eventlog.KeyValue
+	after  string
+	last   bool
 }
 
 // first returns the next key, nil after the last.
 func (p *pages) first(ctx context.Context) (*eventlog.KeyValue, error) {
 	for {
-		for len(p.page) > 0 && notCopied(p.page[0].Key) {
+		for len(p.page) > 0 && !p.has(p.page[0].Key) {
 			p.pop()
 		}
 		if len(p.page) > 0 {
@@ -340,7 +361,7 @@ func (p *pages) first(ctx context.Context) (*eventlog.KeyValue, error) {
 		if p.last {
 			return nil, nil
 		}
-		page, err := p.store.List(ctx, "", p.after, keysMost)
+		page, err := p.store.List(ctx, p.prefix, p.after, keysMost)
 		if err != nil {
 			return nil, fmt.Errorf("list the keys of the %s after %q: %w", p.name, p.after, err)
 		}

@@ -264,6 +264,21 @@ func (d definition) value() []byte {
 	return value
 }
 
+// Using returns the name of a queue whose messages are in a topic; "": there is none.
+func Using(ctx context.Context, log *eventlog.Log, topic eventlog.Topic) (name string, err error) {
+	err = log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
+		d, err := parseDefinition(kv)
+		if err == nil && d.reads(topic.ID) {
+			name = d.name
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look for queues that use topic %q: %w", topic.Name, err)
+	}
+	return name, nil
+}
+
 func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 	fail := func(err error) (definition, error) {
 		return definition{}, fmt.Errorf("key %s does not hold a queue: %w", kv.Key, err)

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+func twoFiles(t *testing.T) string {
+	dir := t.TempDir()
+	return "shard:sqlite:" + filepath.Join(dir, "a.db") + ",sqlite:" + filepath.Join(dir, "b.db")
+}
+
+// Idempotent producers and a group work through two servers while partitions move between shards, by the command line. Nothing acknowledged is lost, twice in the log or out of
+// order. The group gets every record, and its committed offsets stay.
+func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
+	for name, address := range map[string]string{"sqlite": twoFiles(t), "postgres": "shard:" + pgtest.URL(t) + "," + pgtest.URL(t)} {
+		t.Run(name, func(t *testing.T) {
+			var servers []*server
+			for range 2 {
+				servers = append(servers, serve(t, "--store", address))
+			}
+			weir(t, "", "topic", "create", "orders", "--partitions", "2").want(t, exitOK)
+			client := func(options ...kgo.Opt) *kgo.Client {
+				c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(servers[0].kafka, servers[1].kafka), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second)}, options...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(c.Close)
+				return c
+			}
+			var running sync.WaitGroup
+			ctx, stop := context.WithCancel(t.Context())
+			var acked [2]atomic.Int64
+			news := make(chan struct{}, 1) // something was acknowledged or consumed, or the test has failed
+			tell := func() {
+				select {
+				case news <- struct{}{}:
+				default:
+				}
+			}
+			for p := range acked {
+				producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.DefaultProduceTopic("orders"))
+				running.Go(func() {
+					defer tell()
+					for n := 0; ctx.Err() == nil; n++ {
+						r, err := producer.ProduceSync(t.Context(), &kgo.Record{Partition: int32(p), Value: fmt.Append(nil, n)}).First()
+						if err != nil || r.Offset != int64(n) {
+							t.Errorf("record %d of partition %d got offset %d (%v)", n, p, r.Offset, err)
+							return
+						}
+						acked[p].Add(1)
+						tell()
+					}
+				})
+			}
+			consuming, stopConsuming := context.WithCancel(t.Context())
+			var got [2]atomic.Int64
+			consumer := client(kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
+			running.Go(func() {
+				for {
+					fetches := consumer.PollFetches(consuming)
+					if consuming.Err() != nil {
+						return
+					}
+					fetches.EachRecord(func(r *kgo.Record) {
+						if want := got[r.Partition].Load(); r.Offset != want || string(r.Value) != fmt.Sprint(want) {
+							t.Errorf("the group got record %s at offset %d of partition %d, expected %d", r.Value, r.Offset, r.Partition, want)
+						}
+						got[r.Partition].Store(r.Offset + 1)
+					})
+					if err := consumer.CommitUncommittedOffsets(t.Context()); err != nil {
+						t.Errorf("the group cannot commit: %v", err)
+					}
+					tell()
+				}
+			})
+			until := func(what string, reached func() bool) {
+				t.Helper()
+				for late := time.After(time.Minute); !reached(); {
+					over := false
+					select {
+					case <-news:
+					case <-late:
+						over = true
+					}
+					if t.Failed() || over {
+						t.Fatalf("%s: acknowledged %d and %d, the group has %d and %d", what, acked[0].Load(), acked[1].Load(), got[0].Load(), got[1].Load())
+					}
+				}
+			}
+			more := func(n int64) {
+				t.Helper()
+				a, b := acked[0].Load()+n, acked[1].Load()+n
+				until("the load goes on", func() bool {
+					return acked[0].Load() >= a && acked[1].Load() >= b && got[0].Load() >= a && got[1].Load() >= b
+				})
+			}
+			more(20)
+			for _, m := range [][2]string{{"0", "1"}, {"1", "0"}, {"0", "0"}, {"1", "1"}} {
+				r := weir(t, "", "shard", "move", "--store", address, "--topic", "orders", "--partition", m[0], "--to", m[1])
+				if r.code == exitFailed && strings.Contains(r.err, "is on that shard") {
+					continue // it was created there
+				}
+				r.want(t, exitOK, "partition "+m[0]+" of topic orders is on shard "+m[1], "all are the same")
+				more(20)
+			}
+			weir(t, "", "shard", "list", "--store", address, "--output", "json").want(t, exitOK, `"partition": 0,`, `"shard": 0`)
+			stop()
+			until("the group ends", func() bool { return got[0].Load() >= acked[0].Load() && got[1].Load() >= acked[1].Load() })
+			stopConsuming()
+			running.Wait()
+			admin := kadm.NewClient(client())
+			committed, err := admin.FetchOffsets(t.Context(), "billing")
+			ends, endsErr := admin.ListEndOffsets(t.Context(), "orders")
+			for p := range acked {
+				at, _ := committed.Lookup("orders", int32(p))
+				end, _ := ends.Lookup("orders", int32(p))
+				if n := acked[p].Load(); at.At != n || end.Offset != n || got[p].Load() != n || err != nil || endsErr != nil {
+					t.Errorf("partition %d: %d records were acknowledged, it ends at %d, the group got %d and has committed %d (%v, %v)", p, n, end.Offset, got[p].Load(), at.At, err, endsErr)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatCannotMoveIsRefused(t *testing.T) {
+	address := twoFiles(t)
+	s := serve(t, "--store", address)
+	server := "--server=http://" + s.http
+	weir(t, "", "topic", "create", "orders", "--partitions", "2").want(t, exitOK)
+	weir(t, "", "queue", "create", "mails", server).want(t, exitOK)
+	weir(t, "", "stream", "category", "create", "carts", server).want(t, exitOK)
+	moves := func(topic, partition, to string) result {
+		return weir(t, "", "shard", "move", "--store", address, "--topic", topic, "--partition", partition, "--to", to)
+	}
+	list := weir(t, "", "shard", "list", "--store", address, "--topic", "orders")
+	list.want(t, exitOK, "TOPIC", "orders  0")
+	moves("mails", "0", "1").want(t, exitFailed, "cannot move", `the queue "mails" uses it`)
+	moves("carts", "0", "1").want(t, exitFailed, "cannot move", "streams")
+	moves("orders", "7", "1").want(t, exitUsage, "it has the partitions 0 to 1")
+	moves("orders", "0", "2").want(t, exitUsage, "the set has the shards 0 to 1")
+	moves("nothing", "0", "1").want(t, exitFailed, "nothing")
+	weir(t, "", "shard", "move", "--store", address, "--topic", "orders", "--partition", "0").want(t, exitUsage, "give it with --to")
+	weir(t, "", "shard", "move", "--store", address, "--topic", "orders", "--partition", "0", "--abandon").want(t, exitFailed, "does not move")
+	var rows []placed
+	decode(t, weir(t, "", "shard", "list", "--store", address, "--topic", "orders", "--output", "json"), &rows)
+	for _, row := range rows {
+		moves("orders", fmt.Sprint(row.Partition), fmt.Sprint(row.Shard)).want(t, exitFailed, "is on that shard")
+	}
+	weir(t, "later\n", "queue", "send", "mails", "--delay", "1h", server).want(t, exitOK)
+	moves("__weir_later", "0", "1").want(t, exitFailed, "weir's own")
+	s.stop()
+
+	single := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	serve(t, "--store", single).stop()
+	weir(t, "", "shard", "move", "--store", single, "--topic", "orders", "--partition", "0", "--to", "1").want(t, exitConfig, "is not made of shards")
+	weir(t, "", "shard", "list", "--store", single).want(t, exitConfig, "is not made of shards")
+	weir(t, "", "shard", "list", "--store", "memory:").want(t, exitConfig)
+}

@@ -1,0 +1,244 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// A partition is on the shard that its number names, unless it was moved. It keeps this number for everybody but its shard: a store never gets a number twice, so each
+// shard that it moves to knows it by a new one (Placement.ID). Shard 0 keeps a key for each partition that was moved or moves; every process
+// has all of them in memory, its table. A process reads the table when it enters an epoch, and whoever changes where a partition is begins an epoch. Each shard refuses
+// the commits of earlier epochs by itself, so no process commits by an old table.
+//
+//	shard/placed/<partition>   on shard 0: an eventlog.Placement
+//	shard/guard/<partition>    on a shard from or to which the partition moves: whoever raises its version last is the one that moves it (store/storecopy)
+//
+// What moves partitions is store/storecopy. Why it is so: docs/decisions/a-partition-moves-with-its-number.md.
+const (
+	ownPrefix    = "shard/" // of keys that are about the set itself: nobody else sees them
+	placedPrefix = ownPrefix + "placed/"
+	guardPrefix  = ownPrefix + "guard/"
+)
+
+// GuardKey is the key on a shard that says who moves a partition from or to it.
+func (s *Set) GuardKey(p eventlog.Partition) string {
+	return guardPrefix + strconv.FormatInt(int64(p), 10)
+}
+
+func placedKey(p eventlog.Partition) string { return placedPrefix + strconv.FormatInt(int64(p), 10) }
+
+// table is a snapshot of the placements. It is never changed, only replaced.
+type table struct {
+	placed map[eventlog.Partition]eventlog.Placement
+	back   map[located]eventlog.Partition
+}
+
+// located is a partition's number on a shard.
+type located struct {
+	shard int
+	id    eventlog.Partition
+}
+
+// id returns a partition's number on its shard.
+func (t *table) id(p eventlog.Partition) eventlog.Partition {
+	if at, is := t.placed[p]; is {
+		return at.ID
+	}
+	return p
+}
+
+// with returns the shard where a partition is.
+func (t *table) with(p eventlog.Partition) int {
+	if at, is := t.placed[p]; is {
+		return at.Shard
+	}
+	return p.Shard()
+}
+
+// refusal returns why a partition cannot be changed now; nil: it can.
+func (t *table) refusal(p eventlog.Partition) error {
+	at := t.placed[p]
+	if at.Move != eventlog.MoveClosed {
+		return nil
+	}
+	return fmt.Errorf("%w: partition %d moves from shard %d to shard %d now: try again in a moment. Nothing happened", eventlog.ErrUnavailable, p, at.Shard, at.Other)
+}
+
+// readTable reads the table from shard 0.
+func readTable(ctx context.Context, home eventlog.Store) (*table, error) {
+	const page = 1000
+	t := &table{placed: make(map[eventlog.Partition]eventlog.Placement), back: make(map[located]eventlog.Partition)}
+	for after := ""; ; {
+		kvs, err := home.List(ctx, placedPrefix, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range kvs {
+			n, err := strconv.ParseInt(strings.TrimPrefix(kv.Key, placedPrefix), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("key %q on shard 0: %w", kv.Key, err)
+			}
+			at, err := parsePlacement(kv)
+			if err != nil {
+				return nil, err
+			}
+			t.placed[eventlog.Partition(n)], t.back[located{at.Shard, at.ID}] = at, eventlog.Partition(n)
+			after = kv.Key
+		}
+		if len(kvs) < page {
+			return t, nil
+		}
+	}
+}
+
+func parsePlacement(kv eventlog.KeyValue) (at eventlog.Placement, err error) {
+	if err := json.Unmarshal(kv.Value, &at); err != nil {
+		return at, fmt.Errorf("key %s on shard 0 holds %.100q: %w", kv.Key, kv.Value, err)
+	}
+	at.Version = kv.Version
+	return at, nil
+}
+
+// ShardWith implements eventlog.Sharded.
+func (s *Set) ShardWith(p eventlog.Partition) int { return s.table.Load().with(p) }
+
+// owned returns the bounds of partitions that are on the shard: it may also have what is left of partitions that were moved away, and incomplete copies.
+func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bounds) {
+	for _, b := range bounds {
+		p, moved := t.back[located{m.number, b.Partition}]
+		if _, placed := t.placed[b.Partition]; !moved && !placed && b.Partition.Shard() == m.number {
+			p, moved = b.Partition, true
+		}
+		if moved {
+			b.Partition = p
+			own = append(own, b)
+		}
+	}
+	return own
+}
+
+// asOf returns the error of a read that found its shards by the table before. By a newer table it may have had to ask others: ErrRewound makes the caller read again.
+func (s *Set) asOf(before *table, err error) error {
+	if err == nil && s.table.Load() != before {
+		return eventlog.ErrRewound
+	}
+	return err
+}
+
+// ShardName names a shard for people.
+func (s *Set) ShardName(shard int) string { return s.members[shard].String() }
+
+// Placements returns the placement of every partition that was moved or moves, as shard 0 has it now.
+func (s *Set) Placements(ctx context.Context) (map[eventlog.Partition]eventlog.Placement, error) {
+	var err error
+	for range placeTries {
+		if _, _, err = s.Moved(ctx, eventlog.Mark{}); err != nil {
+			break
+		}
+		var t *table
+		if t, err = readTable(ctx, s.home().store); err == nil {
+			return t.placed, nil
+		}
+		if !errors.Is(err, eventlog.ErrRewound) { // else an epoch began
+			break
+		}
+	}
+	return nil, fmt.Errorf("read where partitions are: %w", err)
+}
+
+// Placement returns where a partition is, as shard 0 has it now.
+func (s *Set) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error) {
+	all, err := s.Placements(ctx)
+	at, is := all[p]
+	if !is {
+		at.Shard, at.ID = p.Shard(), p
+	}
+	return at, err
+}
+
+// placeTries bounds how often Place and Placements begin anew because an answer was lost or an epoch began.
+const placeTries = 16
+
+// Place changes the placement of a partition from one that Placement or Place returned, and returns the new one. ErrStale: somebody else changed it meanwhile.
+//
+// If it changes where the partition is, or whether changes are refused, it begins a leader epoch. When Place returns nil, no process commits to the partition by the
+// earlier placement any more. It needs every shard. No log may use this Set value.
+func (s *Set) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error) {
+	closes := func(at eventlog.Placement) bool { return at.Move == eventlog.MoveClosed }
+	announced := from.Shard != to.Shard || closes(from) || closes(to)
+	to.Version = from.Version.Next()
+	value, err := json.Marshal(to)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %+v as JSON: %v", to, err)) // numbers and strings
+	}
+	put := eventlog.Put{Key: placedKey(p), Version: to.Version, Value: value}
+	fail := func(err error) (eventlog.Placement, error) {
+		return from, fmt.Errorf("change where partition %d is: %w", p, err)
+	}
+	var last error
+	for range placeTries {
+		bounds, mark, err := s.Moved(ctx, eventlog.Mark{})
+		if err != nil {
+			return fail(err)
+		}
+		if err := s.everyShardIn(); err != nil {
+			return fail(err)
+		}
+		kv, err := eventlog.Get(ctx, s.home().store, put.Key)
+		switch {
+		case errors.Is(err, eventlog.ErrRewound):
+			last = err
+			continue
+		case err != nil:
+			return fail(err)
+		case kv.Version == to.Version:
+			return to, nil // it happened, and Moved has told every shard of the epoch
+		case kv.Version != from.Version:
+			return fail(eventlog.ErrStale)
+		}
+		entry := eventlog.Entry{Checks: []eventlog.Check{{Key: put.Key, Version: from.Version}}, Puts: []eventlog.Put{put}, UsesReserve: true}
+		if announced {
+			kv, err := eventlog.Get(ctx, s.home().store, eventlog.EpochKey)
+			if errors.Is(err, eventlog.ErrRewound) || err == nil && kv.Version != mark.Incarnation.Epoch {
+				last = eventlog.ErrRewound
+				continue
+			}
+			if err != nil {
+				return fail(err)
+			}
+			check, begins, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds)
+			if err != nil {
+				return fail(err)
+			}
+			entry.Checks, entry.Puts = append(entry.Checks, check), append(entry.Puts, begins)
+		}
+		err = s.home().commitOne(ctx, entry)
+		if err != nil && !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
+			return fail(err)
+		}
+		last = err
+		// The next round finds out whether it happened, and tells every shard of the epoch.
+	}
+	return fail(fmt.Errorf("%w: epochs began, or answers were lost, %d times meanwhile: %w", eventlog.ErrUnavailable, placeTries, last))
+}
+
+// everyShardIn returns an error unless every shard is known to be in the epoch of shard 0.
+func (s *Set) everyShardIn() error {
+	epoch := s.home().in().Incarnation.Epoch
+	for _, m := range s.members {
+		err := m.missing()
+		if at := m.in().Incarnation.Epoch; err == nil && at != epoch {
+			err = fmt.Errorf("%v is in epoch %d, and shard 0 in epoch %d", m, at-1, epoch-1)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: a partition is moved only while every shard answers: %w", eventlog.ErrUnavailable, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,677 @@
+package storecopy_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/everystore"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/store/storecopy"
+)
+
+// shards is the URL of an empty set.
+func shards(t *testing.T, kinds ...string) string {
+	var all []string
+	for _, kind := range kinds {
+		all = append(all, strings.ReplaceAll(everystore.URL(t, kind), ",", ",,"))
+	}
+	return "shard:" + strings.Join(all, ",")
+}
+
+// set opens a set for a move.
+func set(t *testing.T, url string) *shard.Set {
+	t.Helper()
+	s, is := eventlog.As[*shard.Set](opened(t, url))
+	if !is {
+		t.Fatalf("%s is not made of shards", url)
+	}
+	return s
+}
+
+func move(t *testing.T, url string, p eventlog.Partition, to int) {
+	t.Helper()
+	m, err := storecopy.BeginMove(t.Context(), set(t, url), p, to, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onlyOn fails unless one shard has the partition with its keys, and no shard has anything else of a move.
+func onlyOn(t *testing.T, url string, p eventlog.Partition, want int) {
+	t.Helper()
+	s := set(t, url)
+	at, err := s.Placement(t.Context(), p)
+	if err != nil || want >= 0 && at.Shard != want || at.Move != "" {
+		t.Errorf("partition %d is placed at %+v (%v), want it on shard %d", p, at, err, want)
+	}
+	for n := range s.Shards() {
+		raw := opened(t, strings.ReplaceAll(strings.Split(strings.ReplaceAll(strings.TrimPrefix(url, "shard:"), ",,", "\x00"), ",")[n], "\x00", ","))
+		held, _, err := raw.Moved(t.Context(), eventlog.Mark{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := slices.ContainsFunc(held, func(b eventlog.Bounds) bool { return b.Partition.On(0) == p.On(0) })
+		if has != (n == want) {
+			t.Errorf("shard %d has partition %d: %v", n, p, has)
+		}
+		kvs, err := raw.List(t.Context(), "", "", 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range kvs {
+			ofPartition := strings.HasSuffix(kv.Key, fmt.Sprintf("/%d", p)) && !strings.HasPrefix(kv.Key, "shard/placed/")
+			if ofPartition && n != want || strings.HasPrefix(kv.Key, "shard/guard/") {
+				t.Errorf("shard %d still has the key %s", n, kv.Key)
+			}
+		}
+	}
+}
+
+// sequenced is an entry with one record of an idempotent producer.
+func sequenced(t *testing.T, p eventlog.Partition, id int64, sequence int32) eventlog.Entry {
+	t.Helper()
+	raw, err := batch.Seal([]batch.Record{{Value: fmt.Appendf(nil, "%d-%d", id, sequence), Timestamp: 1}}, batch.None)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.BigEndian.PutUint64(raw[43:], uint64(id))
+	binary.BigEndian.PutUint16(raw[51:], 0)
+	binary.BigEndian.PutUint32(raw[53:], uint32(sequence))
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	h, err := batch.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return eventlog.Entry{Batches: []eventlog.Batch{{Partition: p, Records: 1, MaxTime: 1, Bytes: raw, Producer: &h}}}
+}
+
+// Idempotent producers in two processes append, and readers in both follow, while the partition goes to another shard, to a third, and back. Each record is there once, in
+// the order of its producer, and no reader is sent back or misses one.
+func TestAPartitionMovesWhileItIsInUse(t *testing.T) {
+	for name, kinds := range map[string][]string{"sqlite": {"sqlite", "sqlite", "sqlite"}, "postgres": {"postgres", "postgres", "sqlite"}, "mysql": {"mysql", "sqlite", "mysql"}} {
+		t.Run(name, func(t *testing.T) {
+			url := shards(t, kinds...)
+			var logs []*eventlog.Log
+			for range 2 {
+				log, _ := run(t, url)
+				logs = append(logs, log)
+			}
+			topic := makeTopic(t, logs[0], "orders", 3)
+			if err := logs[1].RefreshTopics(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p := topic.Partitions[slices.IndexFunc(topic.Partitions, func(p eventlog.Partition) bool { return p.Shard() == 0 })]
+			stop := make(chan struct{})
+			var producers, readers sync.WaitGroup
+			var sent [2]atomic.Int32
+			news := make(chan struct{}, 1) // a record was acknowledged, or the test has failed
+			tell := func() {
+				select {
+				case news <- struct{}{}:
+				default:
+				}
+			}
+			for i, log := range logs {
+				producers.Go(func() {
+					defer tell()
+					for n := int32(0); ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						for {
+							out, err := log.Append(t.Context(), sequenced(t, p, int64(i), n))
+							if err == nil && len(out.Base) == 1 {
+								break
+							}
+							if !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrUnsure) {
+								t.Errorf("producer %d, record %d: %+v, %v", i, n, out, err)
+								return
+							}
+						}
+						sent[i].Store(n + 1)
+						tell()
+					}
+				})
+			}
+			ended := make(chan struct{})
+			read := make([][]string, 2)
+			for i, log := range logs {
+				readers.Go(func() {
+					epoch, from := log.LeaderEpoch(), eventlog.Offset(0)
+					for {
+						got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 1 << 20}}, MaxWait: 10 * time.Second, Stop: ended, Epoch: &epoch})
+						if errors.Is(err, eventlog.ErrUnavailable) {
+							continue
+						}
+						if err != nil || got[0].Err != nil && !errors.Is(got[0].Err, eventlog.ErrUnavailable) {
+							t.Errorf("reader %d at %d: %v, %v", i, from, err, got)
+							return
+						}
+						for _, b := range got[0].Batches {
+							for r, err := range b.Decode() {
+								if err != nil || r.Offset != int64(from) {
+									t.Errorf("reader %d at %d got %d (%v)", i, from, r.Offset, err)
+									return
+								}
+								read[i] = append(read[i], string(r.Value))
+								from++
+							}
+						}
+						select {
+						case <-ended:
+							if int(from) == int(sent[0].Load()+sent[1].Load()) {
+								return
+							}
+						default:
+						}
+					}
+				})
+			}
+			await := func(more int32) {
+				from := [2]int32{sent[0].Load(), sent[1].Load()}
+				for sent[0].Load() < from[0]+more || sent[1].Load() < from[1]+more {
+					if <-news; t.Failed() {
+						return
+					}
+				}
+			}
+			await(20)
+			for _, to := range []int{1, 2, 0, 1} {
+				move(t, url, p, to)
+				await(20)
+				onlyOn(t, url, p, to)
+			}
+			close(stop)
+			producers.Wait()
+			close(ended)
+			readers.Wait()
+			if !slices.Equal(read[0], read[1]) || len(read[0]) != int(sent[0].Load()+sent[1].Load()) {
+				t.Errorf("%d records were acknowledged; the readers have %d and %d, the same: %v", sent[0].Load()+sent[1].Load(), len(read[0]), len(read[1]), slices.Equal(read[0], read[1]))
+			}
+			next := [2]int{}
+			for _, value := range read[0] {
+				var id, n int
+				if _, err := fmt.Sscanf(value, "%d-%d", &id, &n); err != nil || n != next[id] {
+					t.Fatalf("%s comes after %d records of its producer (%v)", value, next[id], err)
+				}
+				next[id]++
+			}
+			if moved, err := logs[0].CreateTopic(t.Context(), eventlog.TopicSpec{Name: "later", Partitions: 3}); err != nil || len(moved.Partitions) != 3 {
+				t.Error(moved, err)
+			}
+		})
+	}
+}
+
+// errDied is what a process gets that has died: it does nothing more.
+var errDied = errors.New("the process has died")
+
+// mortal is a set whose process dies in a step of a move: a commit to a shard, or a change of the placement.
+type mortal struct {
+	*shard.Set
+	steps, at int  // the step in which it dies
+	done      bool // the step happens
+	dead      bool
+}
+
+func (m *mortal) step(do func() error) error {
+	if m.dead {
+		return errDied
+	}
+	m.steps++
+	if m.steps != m.at {
+		return do()
+	}
+	if m.done {
+		_ = do()
+	}
+	m.dead = true
+	return errDied
+}
+
+func (m *mortal) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (at eventlog.Placement, err error) {
+	at = from
+	err = m.step(func() error { at, err = m.Set.Place(ctx, p, from, to); return err })
+	return at, err
+}
+
+func (m *mortal) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error) {
+	if m.dead {
+		return eventlog.Placement{}, errDied
+	}
+	return m.Set.Placement(ctx, p)
+}
+
+func (m *mortal) View(n int, p, on eventlog.Partition) eventlog.Store {
+	return mortalShard{m.Set.View(n, p, on), m}
+}
+
+type mortalShard struct {
+	eventlog.Store
+	of *mortal
+}
+
+func (s mortalShard) Commit(ctx context.Context, flush []eventlog.Entry) (out []eventlog.Outcome, err error) {
+	err = s.of.step(func() error { out, err = s.Store.Commit(ctx, flush); return err })
+	return out, err
+}
+
+func (s mortalShard) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+	return s.of.step(func() error { return s.Store.Trim(ctx, p, before) })
+}
+
+// A move whose process died in any step is completed by the next one, or abandoned. Nothing is lost or there twice, a producer goes on with its next number, and a repeat of its
+// last batch is found out.
+func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
+	for _, abandon := range []bool{false, true} {
+		for _, done := range []bool{false, true} {
+			t.Run(fmt.Sprintf("abandoned %v, the step happened %v", abandon, done), func(t *testing.T) {
+				steps := 0
+				for at := 1; ; at++ {
+					url := shards(t, "sqlite", "sqlite")
+					log, stop := run(t, url)
+					topic := makeTopic(t, log, "orders", 2)
+					p := topic.Partitions[0]
+					from := p.Shard()
+					for n := range int32(5) {
+						if _, err := log.Append(t.Context(), sequenced(t, p, 7, n)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := log.Trim(t.Context(), p, 2); err != nil {
+						t.Fatal(err)
+					}
+					want := "2:7-2 3:7-3 4:7-4"
+					died := &mortal{Set: set(t, url), at: at, done: done}
+					m, err := storecopy.BeginMove(t.Context(), died, p, 1-from, nil)
+					if err == nil {
+						_, err = m.Run(t.Context())
+					}
+					if !died.dead {
+						if err != nil {
+							t.Fatal(err)
+						}
+						steps = at
+						break
+					}
+					if err == nil {
+						t.Errorf("step %d: a process that died says that it has moved the partition", at)
+					}
+					if got := records(t, log, p); got != want {
+						t.Errorf("step %d: between the moves a reader gets %s", at, got)
+					}
+					now := 1 - from
+					if abandon {
+						switch err := storecopy.AbandonMove(t.Context(), set(t, url), p); {
+						case err == nil, errors.Is(err, storecopy.ErrNotMoving):
+							now = from
+							if at, err := set(t, url).Placement(t.Context(), p); err == nil && errors.Is(err, storecopy.ErrNotMoving) && at.Shard != from {
+								now = at.Shard
+							}
+						case errors.Is(err, storecopy.ErrMoved): // it can only be completed
+							move(t, url, p, now)
+						default:
+							t.Fatal(err)
+						}
+						if placed, err := set(t, url).Placement(t.Context(), p); err == nil && placed.Move == "" {
+							now = placed.Shard
+						}
+					} else if m, err := storecopy.BeginMove(t.Context(), set(t, url), p, now, nil); err == nil {
+						if _, err := m.Run(t.Context()); err != nil {
+							t.Fatalf("step %d: %v", at, err)
+						}
+					} else if !errors.Is(err, storecopy.ErrThere) {
+						t.Fatalf("step %d: %v", at, err)
+					}
+					onlyOn(t, url, p, now)
+					for _, c := range []struct {
+						n         int32
+						duplicate bool
+					}{{4, true}, {5, false}} {
+						for {
+							out, err := log.Append(t.Context(), sequenced(t, p, 7, c.n))
+							if errors.Is(err, eventlog.ErrUnavailable) {
+								continue
+							}
+							if err != nil || out.Duplicate != c.duplicate || out.Base[0] != eventlog.Offset(c.n) {
+								t.Errorf("step %d: record %d: %+v, %v", at, c.n, out, err)
+							}
+							break
+						}
+					}
+					if got := records(t, log, p); got != want+" 5:7-5" {
+						t.Errorf("step %d: the partition holds %s", at, got)
+					}
+					stop()
+				}
+				if steps < 12 {
+					t.Errorf("the whole move had %d steps", steps)
+				}
+			})
+		}
+	}
+}
+
+// suspended is a shard of a process that is suspended before its next commit, until it may go on.
+type suspended struct {
+	eventlog.Store
+	armed         atomic.Bool
+	before, again chan struct{}
+}
+
+func (s *suspended) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if len(flush) > 0 && len(flush[0].Batches) > 0 && s.armed.CompareAndSwap(true, false) {
+		s.before <- struct{}{}
+		<-s.again
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// turning is a set of the process that makes a move: it calls after when a partition was placed.
+type turning struct {
+	*shard.Set
+	after func(eventlog.Placement)
+}
+
+func (s turning) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error) {
+	at, err := s.Set.Place(ctx, p, from, to)
+	if err == nil {
+		s.after(at)
+	}
+	return at, err
+}
+
+// A process is suspended after it has found the partition's shard, and commits when the partition is closed, or is on another shard and not yet forgotten. Whatever it is
+// told, a record that it was acknowledged is there.
+func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
+	for _, when := range []eventlog.MoveState{eventlog.MoveClosed, eventlog.MoveLeft} {
+		t.Run(string(when), func(t *testing.T) {
+			files := []string{everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")}
+			open := func(wrap func(int, eventlog.Store) eventlog.Store) *shard.Set {
+				var members []shard.Shard
+				for i, file := range files {
+					one, err := store.Open(t.Context(), file, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					members = append(members, shard.Shard{Name: fmt.Sprint(i), Store: wrap(i, one)})
+				}
+				s, err := shard.Open(t.Context(), members, shard.Options{Rules: eventlog.KeyRules()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			plain := func(_ int, s eventlog.Store) eventlog.Store { return s }
+			slow := make([]*suspended, 2)
+			late, err := eventlog.Open(t.Context(), open(func(i int, s eventlog.Store) eventlog.Store {
+				slow[i] = &suspended{Store: s, before: make(chan struct{}), again: make(chan struct{})}
+				return slow[i]
+			}), eventlog.Config{Poll: 5 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			stopped := make(chan struct{})
+			go func() { defer close(stopped); late.Run(ctx) }()
+			t.Cleanup(func() { cancel(); <-stopped })
+			topic := makeTopic(t, late, "orders", 1)
+			p := topic.Partitions[0]
+			publish(t, late, p, "first")
+
+			slow[0].armed.Store(true)
+			answered := make(chan error, 1)
+			go func() {
+				_, err := late.Publish(t.Context(), p, batch.Record{Value: []byte("late"), Timestamp: 1})
+				answered <- err
+			}()
+			<-slow[0].before
+			refused := false
+			m, err := storecopy.BeginMove(t.Context(), turning{open(plain), func(at eventlog.Placement) {
+				if at.Move != when {
+					return
+				}
+				close(slow[0].again)
+				// The process has committed, or was refused, before the move goes on. A refused record waits in its queue, and gets an answer once the process has read the table.
+				if err := <-answered; err == nil && when == eventlog.MoveClosed {
+					t.Error("a closed partition has taken a record")
+				} else {
+					refused = err != nil
+				}
+			}}, p, 1, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			reader, err := eventlog.Open(t.Context(), open(plain), eventlog.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "0:first 1:late"
+			if refused {
+				want = "0:first"
+			}
+			if got := records(t, reader, p); got != want {
+				t.Errorf("the writer was refused: %v, and the partition holds %s", refused, got)
+			}
+			if when == eventlog.MoveClosed && !refused {
+				t.Error("the writer was not refused")
+			}
+		})
+	}
+}
+
+// Of two processes that move a partition, the one that began first does nothing more: it deletes nothing on a shard to which the partition has come back.
+func TestAMoveThatWasTakenOverDoesNothingMore(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	p := makeTopic(t, log, "orders", 1).Partitions[0]
+	publish(t, log, p, "a", "b")
+	for _, back := range []bool{false, true} {
+		for _, when := range []eventlog.MoveState{eventlog.MoveCopying, eventlog.MoveClosed, eventlog.MoveLeft} {
+			m, err := storecopy.BeginMove(t.Context(), turning{set(t, url), func(at eventlog.Placement) {
+				if at.Move != when {
+					return
+				}
+				other, err := storecopy.BeginMove(t.Context(), set(t, url), p, 1, nil)
+				if err == nil {
+					_, err = other.Run(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if back {
+					move(t, url, p, 0)
+				}
+			}}, p, 1, nil)
+			if err == nil {
+				_, err = m.Run(t.Context())
+			}
+			if !errors.Is(err, storecopy.ErrMoveTaken) && !errors.Is(err, storecopy.ErrTaken) {
+				t.Errorf("overtaken when %s: %v", when, err)
+			}
+			now := 1
+			if back {
+				now = 0
+			}
+			if got := records(t, log, p); got != "0:a 1:b" {
+				t.Fatalf("overtaken when %s: the partition holds %s", when, got)
+			}
+			onlyOn(t, url, p, now)
+			if !back {
+				move(t, url, p, 0)
+			}
+		}
+	}
+}
+
+func TestWhatCannotBeMovedIsRefused(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite", "sqlite")
+	log, _ := run(t, url)
+	p := makeTopic(t, log, "orders", 1).Partitions[0]
+	s := set(t, url)
+	var invalid *eventlog.InvalidError
+	if _, err := storecopy.BeginMove(t.Context(), s, p, 3, nil); !errors.As(err, &invalid) {
+		t.Errorf("a shard that does not exist: %v", err)
+	}
+	if _, err := storecopy.BeginMove(t.Context(), s, p, p.Shard(), nil); !errors.Is(err, storecopy.ErrThere) {
+		t.Errorf("the shard where it is: %v", err)
+	}
+	if _, err := storecopy.BeginMove(t.Context(), s, p+1, 1, nil); !errors.Is(err, eventlog.ErrNoPartition) {
+		t.Errorf("a partition that does not exist: %v", err)
+	}
+	if err := storecopy.AbandonMove(t.Context(), s, p); !errors.Is(err, storecopy.ErrNotMoving) {
+		t.Errorf("abandoned without a move: %v", err)
+	}
+	if _, err := storecopy.BeginMove(t.Context(), s, p, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := storecopy.BeginMove(t.Context(), s, p, 2, nil); !errors.Is(err, storecopy.ErrMovesElsewhere) {
+		t.Errorf("while it moves to another shard: %v", err)
+	}
+	if err := storecopy.AbandonMove(t.Context(), s, p); err != nil {
+		t.Fatal(err)
+	}
+	onlyOn(t, url, p, p.Shard())
+}
+
+// Moves of several partitions do not disturb each other, although each begins epochs for all.
+func TestPartitionsMoveAtTheSameTime(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	topic := makeTopic(t, log, "orders", 6)
+	for _, p := range topic.Partitions {
+		publish(t, log, p, "a", "b")
+	}
+	var moves sync.WaitGroup
+	for _, p := range topic.Partitions {
+		s := set(t, url)
+		moves.Go(func() {
+			m, err := storecopy.BeginMove(t.Context(), s, p, 1-p.Shard(), nil)
+			if err == nil {
+				_, err = m.Run(t.Context())
+			}
+			if err != nil {
+				t.Errorf("partition %d: %v", p, err)
+			}
+		})
+	}
+	moves.Wait()
+	for _, p := range topic.Partitions {
+		if got := records(t, log, p); got != "0:a 1:b" {
+			t.Errorf("partition %d holds %s", p, got)
+		}
+		onlyOn(t, url, p, 1-p.Shard())
+	}
+}
+
+// A move that is stopped while the partition is closed opens it again.
+func TestAMoveThatIsStoppedOpensThePartition(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	p := makeTopic(t, log, "orders", 1).Partitions[0]
+	publish(t, log, p, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	m, err := storecopy.BeginMove(ctx, turning{set(t, url), func(at eventlog.Placement) {
+		if at.Move == eventlog.MoveClosed {
+			cancel()
+		}
+	}}, p, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Run(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("the move was stopped: %v", err)
+	}
+	if at, err := set(t, url).Placement(t.Context(), p); err != nil || at.Move != eventlog.MoveCopying || at.Shard != 0 {
+		t.Errorf("the partition is placed at %+v (%v)", at, err)
+	}
+	for { // until the process has noticed
+		if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("b"), Timestamp: 1}); err == nil {
+			break
+		} else if !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	move(t, url, p, 1)
+	if got := records(t, log, p); got != "0:a 1:b" {
+		t.Errorf("the partition holds %s", got)
+	}
+	onlyOn(t, url, p, 1)
+}
+
+// A topic that is deleted while its partition is copied is gone, and so is the copy.
+func TestATopicIsDeletedWhileItsPartitionMoves(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	p := makeTopic(t, log, "orders", 1).Partitions[0]
+	publish(t, log, p, "a")
+	m, err := storecopy.BeginMove(t.Context(), set(t, url), p, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Copy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Run(t.Context()); !errors.Is(err, eventlog.ErrNoPartition) {
+		t.Errorf("the move of a deleted partition: %v", err)
+	}
+	onlyOn(t, url, p, -1)
+}
+
+// A compacted partition keeps its holes; who keeps copies of its batches reads them again, and compaction begins anew.
+func TestACompactedPartitionMoves(t *testing.T) {
+	dir := t.TempDir()
+	url := "shard:sqlite:" + filepath.Join(dir, "a.db") + ",sqlite:" + filepath.Join(dir, "b.db")
+	log, _ := run(t, url)
+	topic, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "max.compaction.lag.ms": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := topic.Partitions[0]
+	for _, key := range []string{"a", "b", "a", "c", "a"} {
+		publish(t, log, p, key)
+	}
+	var before eventlog.KeyValue
+	for until := time.Now().Add(time.Minute); ; {
+		if before, err = log.Get(t.Context(), eventlog.ReplacedKey(p)); err != nil || time.Now().After(until) {
+			t.Fatal("no compaction", err)
+		}
+		if records(t, log, p) == "1:b 3:c 4:a" {
+			break
+		}
+	}
+	move(t, url, p, 1)
+	onlyOn(t, url, p, 1)
+	other, _ := run(t, url)
+	if got := records(t, other, p); got != "1:b 3:c 4:a" {
+		t.Errorf("the partition holds %s", got)
+	}
+	if after, err := other.Get(t.Context(), eventlog.ReplacedKey(p)); err != nil || after.Version <= before.Version {
+		t.Errorf("the state of compaction was %+v and is %+v (%v)", before, after, err)
+	}
+}
