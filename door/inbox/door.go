@@ -23,7 +23,7 @@ type Door struct {
 	database
 	name  string           // of the inbox
 	set   eventlog.Sharded // nil: the store is not made of shards
-	shard int              // where the table is
+	shard int              // where the table is; 0 if there is no set
 	woken chan struct{}
 }
 

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,11 +36,14 @@ type Mover struct {
 	publisher *publish.Publisher
 	logger    *slog.Logger
 
-	moved  map[int]moved // by the shard that the rows went to: what is known of its key, and whose rows are deleted
-	single int           // how many more chunks have one row, because one of that many rows was refused
+	moved  map[eventlog.Partition]moved // by partition, or under whole: what is known of the key, and whose rows are deleted
+	single int                          // how many more chunks have one row, because one of that many rows was refused
 }
 
-// moved is the value of a key: the rows of the last chunk that was published to a shard.
+// whole stands for the partition where one key is for all.
+const whole eventlog.Partition = -1
+
+// moved is the value of a key: the rows of the last chunk that were published to its partition, or all of them.
 type moved struct {
 	IDs []int64 `json:"ids"`
 
@@ -58,7 +59,7 @@ type row struct {
 
 // NewMover returns the mover of a door.
 func NewMover(log *eventlog.Log, door *Door, publisher *publish.Publisher, logger *slog.Logger) *Mover {
-	return &Mover{door: door, log: log, publisher: publisher, logger: logger, moved: make(map[int]moved)}
+	return &Mover{door: door, log: log, publisher: publisher, logger: logger, moved: make(map[eventlog.Partition]moved)}
 }
 
 // Movers are those of the shards of a store.
@@ -135,13 +136,13 @@ func (m *Mover) Run(ctx context.Context) error {
 	return nil
 }
 
-// errLearned: the rows that were published last to a shard were not known when the chunk was read, and may be among them. Now they are known, and deleted.
+// errLearned: the rows that were published last to a partition were not known when the chunk was read, and may be among them. Now they are known, and deleted.
 var errLearned = errors.New("the chunk must be read again")
 
 // step moves one chunk of rows, and returns how many rows it has.
 func (m *Mover) step(ctx context.Context) (int, error) {
-	if _, known := m.moved[0]; !known && m.door.set == nil {
-		if err := m.learn(ctx, 0); err != nil {
+	if _, known := m.moved[whole]; !known && m.door.shard == 0 { // shard 0 may have been a store by itself
+		if err := m.learn(ctx, whole); err != nil {
 			return 0, err
 		}
 	}
@@ -176,9 +177,9 @@ func (m *Mover) refuse(ctx context.Context, r row, why error) error {
 	return m.door.refuse(ctx, r.id, why.Error())
 }
 
-// learn reads which rows were published last to a shard, and deletes them.
-func (m *Mover) learn(ctx context.Context, shard int) error {
-	kv, err := m.log.Get(ctx, m.key(shard))
+// learn reads which rows were published last to a partition, and deletes them.
+func (m *Mover) learn(ctx context.Context, to eventlog.Partition) error {
+	kv, err := m.log.Get(ctx, m.key(to))
 	if err != nil {
 		return err
 	}
@@ -191,16 +192,16 @@ func (m *Mover) learn(ctx context.Context, shard int) error {
 			return err
 		}
 	}
-	m.moved[shard] = last
+	m.moved[to] = last
 	return nil
 }
 
-// key returns the key for the rows that go to a shard; it is on that shard. On a store that is not made of shards, all go to shard 0.
-func (m *Mover) key(shard int) string {
-	if shard == 0 {
+// key returns the key of the rows that go to a partition. It is on the partition's shard, and moves with it. Where there are no shards, one key is for all.
+func (m *Mover) key(to eventlog.Partition) string {
+	if to == whole {
 		return keys.InboxPrefix + m.door.name
 	}
-	return fmt.Sprintf("%s%s/%d", keys.InboxPrefix, m.door.name, eventlog.Partition(0).On(shard))
+	return fmt.Sprintf("%s%s/%d", keys.InboxPrefix, m.door.name, to)
 }
 
 // errFull ends a read when the chunk is full.
@@ -229,8 +230,8 @@ func (m *Mover) read(ctx context.Context) (chunk []row, err error) {
 	return chunk, err
 }
 
-// publish publishes a chunk, exactly once, and deletes its rows. If the chunk goes to several shards, each gets its part in an entry of its own, and a shard that fails holds
-// up only its own rows. It returns how many rows were published.
+// publish publishes a chunk, exactly once, and deletes its rows. On shards, each partition gets its part in an entry of its own, and one that fails holds up only its own
+// rows. It returns how many rows were published.
 func (m *Mover) publish(ctx context.Context, chunk []row) (int, error) {
 	if m.door.set != nil {
 		if err := m.door.settle(ctx); err != nil { // what another shard publishes must be here after a crash
@@ -242,28 +243,8 @@ func (m *Mover) publish(ctx context.Context, chunk []row) (int, error) {
 		events[i] = r.event
 	}
 	var published []int64
-	err := m.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, in []publish.Within) error {
-		parts := map[int]*part{}
-		for _, b := range batches {
-			shard := b.Partition.Shard()
-			if parts[shard] == nil {
-				parts[shard] = &part{}
-			}
-			parts[shard].batches = append(parts[shard].batches, b)
-		}
-		for i, r := range chunk {
-			to := parts[batches[in[i].Batch].Partition.Shard()]
-			to.ids = append(to.ids, r.id)
-		}
-		var errs []error
-		for _, shard := range slices.Sorted(maps.Keys(parts)) {
-			if err := m.append(ctx, shard, parts[shard]); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			published = append(published, parts[shard].ids...)
-		}
-		err := errors.Join(errs...)
+	err := m.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, in []publish.Within) (err error) {
+		published, err = m.append(ctx, m.parts(chunk, batches, in))
 		if published != nil && errors.Is(err, eventlog.ErrNoPartition) {
 			err = fmt.Errorf("%v", err) // or the publisher would publish all of it again
 		}
@@ -278,38 +259,83 @@ func (m *Mover) publish(ctx context.Context, chunk []row) (int, error) {
 	return len(published), err
 }
 
-// part is what one shard gets of a chunk.
+// part is what one partition gets of a chunk, or all of it.
 type part struct {
+	to      eventlog.Partition
 	batches []eventlog.Batch
 	ids     []int64
+	next    moved
+	ticket  *eventlog.Ticket
 }
 
-// append publishes a shard's part of a chunk.
-func (m *Mover) append(ctx context.Context, shard int, p *part) error {
-	last, known := m.moved[shard]
-	if !known { // the chunk was read before
-		if err := m.learn(ctx, shard); err != nil {
+func (m *Mover) parts(chunk []row, batches []eventlog.Batch, in []publish.Within) (all []*part) {
+	of := map[eventlog.Partition]*part{}
+	at := func(b eventlog.Batch) *part {
+		to := whole
+		if m.door.set != nil {
+			to = b.Partition
+		}
+		if of[to] == nil {
+			of[to] = &part{to: to}
+			all = append(all, of[to])
+		}
+		return of[to]
+	}
+	for _, b := range batches {
+		p := at(b)
+		p.batches = append(p.batches, b)
+	}
+	for i, r := range chunk {
+		p := at(batches[in[i].Batch])
+		p.ids = append(p.ids, r.id)
+	}
+	return all
+}
+
+// append publishes the parts of a chunk, and returns the ids of the rows that were published.
+func (m *Mover) append(ctx context.Context, parts []*part) (published []int64, err error) {
+	var errs []error
+	for _, p := range parts {
+		if err := m.submit(ctx, p); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, p := range parts {
+		if p.ticket == nil {
+			continue
+		}
+		if _, err := p.ticket.Wait(ctx); err != nil {
+			if !refused(err) { // after an unknown outcome the key tells
+				delete(m.moved, p.to)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		m.moved[p.to] = p.next
+		published = append(published, p.ids...)
+	}
+	return published, errors.Join(errs...)
+}
+
+// submit submits the entry of a part, unless its key was not known when the chunk was read.
+func (m *Mover) submit(ctx context.Context, p *part) error {
+	last, known := m.moved[p.to]
+	if !known {
+		if err := m.learn(ctx, p.to); err != nil {
 			return err
 		}
 		return errLearned
 	}
-	next := moved{IDs: p.ids, version: last.version.Next()}
-	value, err := json.Marshal(next)
+	p.next = moved{IDs: p.ids, version: last.version.Next()}
+	value, err := json.Marshal(p.next)
 	if err != nil {
 		return err
 	}
-	_, err = m.log.Append(ctx, eventlog.Entry{
+	p.ticket = m.log.Submit(ctx, eventlog.Entry{
 		Batches: p.batches,
-		Checks:  []eventlog.Check{{Key: m.key(shard), Version: last.version}},
-		Puts:    []eventlog.Put{{Key: m.key(shard), Version: next.version, Value: value}},
+		Checks:  []eventlog.Check{{Key: m.key(p.to), Version: last.version}},
+		Puts:    []eventlog.Put{{Key: m.key(p.to), Version: p.next.version, Value: value}},
 	})
-	if err != nil {
-		if !refused(err) { // after an unknown outcome the key tells
-			delete(m.moved, shard)
-		}
-		return err
-	}
-	m.moved[shard] = next
 	return nil
 }
 

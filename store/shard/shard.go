@@ -223,6 +223,9 @@ func (s *Set) ShardOf(key string) (int, error) {
 	return at, err
 }
 
+// KeyRules returns the rules that the set was opened with.
+func (s *Set) KeyRules() []eventlog.KeyRule { return s.place.rules }
+
 // ShardStore implements eventlog.Sharded.
 func (s *Set) ShardStore(shard int) (eventlog.Store, error) {
 	m := s.members[shard]

@@ -22,6 +22,8 @@ type Set interface {
 	// Placement returns where a partition is. Place changes that; ErrStale: somebody else did. When Place returns nil, no process commits by the earlier placement.
 	Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error)
 	Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error)
+	// KeyRules are the set's rules of where keys live.
+	KeyRules() []eventlog.KeyRule
 	// GuardKey is the key, on the two shards of a move, that says who makes it.
 	GuardKey(p eventlog.Partition) string
 }
@@ -151,7 +153,7 @@ func take(ctx context.Context, set Set, p eventlog.Partition, at eventlog.Placem
 // onePartition is the scope of a move.
 func onePartition(set Set, p eventlog.Partition) scope {
 	s := scope{guard: set.GuardKey(p), only: p}
-	for _, rule := range eventlog.KeyRules() {
+	for _, rule := range set.KeyRules() {
 		if rule.By == eventlog.ByPartition && rule.Prefix != eventlog.CompactPrefix {
 			s.prefixes = append(s.prefixes, rule.Prefix)
 		}

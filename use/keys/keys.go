@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// InboxPrefix begins the keys of door/inbox. Those without a partition's number at their end are on shard 0.
+// InboxPrefix begins the keys of door/inbox. They end with the number of a partition, or are on shard 0.
 const InboxPrefix = "inbox/"
 
 // Rules are the rules of the log and of the uses. Keys without a rule, such as those of queues, users and topics, live on shard 0.
