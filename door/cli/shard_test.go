@@ -28,7 +28,7 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var servers []*server
 			for range 2 {
-				servers = append(servers, serve(t, "--store", address))
+				servers = append(servers, serve(t, "--store", address, "--cache-dir", t.TempDir(), "--tail", "1KiB"))
 			}
 			weir(t, "", "topic", "create", "orders", "--partitions", "2").want(t, exitOK)
 			client := func(options ...kgo.Opt) *kgo.Client {
@@ -39,7 +39,7 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 				t.Cleanup(c.Close)
 				return c
 			}
-			var running sync.WaitGroup
+			var producing, grouping sync.WaitGroup
 			ctx, stop := context.WithCancel(t.Context())
 			var acked [2]atomic.Int64
 			news := make(chan struct{}, 1) // something was acknowledged or consumed, or the test has failed
@@ -51,7 +51,7 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 			}
 			for p := range acked {
 				producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.DefaultProduceTopic("orders"))
-				running.Go(func() {
+				producing.Go(func() {
 					defer tell()
 					for n := 0; ctx.Err() == nil; n++ {
 						r, err := producer.ProduceSync(t.Context(), &kgo.Record{Partition: int32(p), Value: fmt.Append(nil, n)}).First()
@@ -67,7 +67,7 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 			consuming, stopConsuming := context.WithCancel(t.Context())
 			var got [2]atomic.Int64
 			consumer := client(kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
-			running.Go(func() {
+			grouping.Go(func() {
 				for {
 					fetches := consumer.PollFetches(consuming)
 					if consuming.Err() != nil {
@@ -117,9 +117,13 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 			}
 			weir(t, "", "shard", "list", "--store", address, "--output", "json").want(t, exitOK, `"partition": 0,`, `"shard": 0`)
 			stop()
+			producing.Wait()
 			until("the group ends", func() bool { return got[0].Load() >= acked[0].Load() && got[1].Load() >= acked[1].Load() })
 			stopConsuming()
-			running.Wait()
+			grouping.Wait()
+			if all := weir(t, "", "consume", "orders"); all.code != exitOK || int64(len(strings.Fields(all.out))) != acked[0].Load()+acked[1].Load() {
+				t.Errorf("a new consumer gets %d records (exit code %d: %s)", len(strings.Fields(all.out)), all.code, all.err)
+			}
 			admin := kadm.NewClient(client())
 			committed, err := admin.FetchOffsets(t.Context(), "billing")
 			ends, endsErr := admin.ListEndOffsets(t.Context(), "orders")
