@@ -30,6 +30,8 @@ Repeat the command to copy what is new, or after it was interrupted: it continue
 With --switch it then closes the source: servers that use it write nothing more, and none starts on it again. What came last is copied, everything is compared, and the copy is open.
 Start a server with the copy as its --store. Before, stop programs that publish with SQL to the source.
 
+A set of shards (shard:URL,URL) can be the source, while every shard answers, and not the target: docs/moving.md says how to get to one.
+
 Examples:
 
   weir copy --from sqlite:weir-data/weir.db --to postgres://weir@db.internal/weir

@@ -32,14 +32,17 @@ type findingRow struct {
 }
 
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) error {
-	found, err := store.Examine(ctx, c.Store)
-	if err != nil {
-		return c.explain(ctx, err, "")
+	found, unexamined := store.Examine(ctx, c.Store)
+	if unexamined != nil && len(found) == 0 {
+		return c.explain(ctx, unexamined, "")
 	}
 	us := doctor.Finding{Name: "weir", Value: fmt.Sprintf("%s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)}
 	findings := append([]doctor.Finding{us}, found...)
 	if err := c.print(t, findings); err != nil {
 		return err
+	}
+	if unexamined != nil { // a shard that does not answer, while others do
+		return c.explain(ctx, unexamined, "")
 	}
 	return verdict(findings)
 }

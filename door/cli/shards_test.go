@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,14 @@ func TestServeStartsWhileAShardIsAway(t *testing.T) {
 	if n := strings.Count(s.out.String(), "a shard does not answer"); n != 1 {
 		t.Errorf("%d lines say that the shard does not answer: %s", n, s.out.String())
 	}
+}
+
+// weir doctor says what it finds of the shards that answer, and which one does not.
+func TestDoctorExaminesTheShardsThatAnswer(t *testing.T) {
+	file := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	serve(t, "--store", file).stop()
+	url := "shard:" + file + ",postgres://weir@127.0.0.1:1/weir?sslmode=disable"
+	weir(t, "", "doctor", "--store", url).want(t, exitUnreachable, "shard 0: ", "shard 1 (postgres://weir@127.0.0.1:1", "check that it is running")
 }
 
 // consumed reads so many records of a partition of the topic orders.
