@@ -18,8 +18,11 @@ import (
 //go:embed sql
 var sqlFiles embed.FS
 
-// proceduresVersion is the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
-const proceduresVersion = "weir 1"
+// proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
+const proceduresVersion = "weir 2"
+
+// procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it.
+var procedures = []string{"publish_event", "publish", "events", "partitions"}
 
 // Door is the table weir_inbox of a store. Its methods may be called concurrently.
 type Door struct {
@@ -168,24 +171,32 @@ func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logg
 	if err := m.session.Exec(ctx, "INSERT IGNORE INTO weir_inbox_identity VALUES (1, ?)", name); err != nil {
 		return err
 	}
-	installed := map[string]string{}
-	err := m.query(ctx, func(row []any) error {
-		installed[text(row[0])] = text(row[1])
-		return nil
-	}, "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name IN ('weir_publish', 'weir_publish_event')")
+	return m.installProcedures(ctx, logger)
+}
+
+func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger) error {
+	adapt, version, err := m.adapted(ctx)
 	if err != nil {
 		return err
 	}
-	for _, procedure := range []string{"publish_event", "publish"} {
-		if installed["weir_"+procedure] == proceduresVersion {
+	installed := map[string]string{}
+	err = m.query(ctx, func(row []any) error {
+		installed[text(row[0])] = text(row[1])
+		return nil
+	}, "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name LIKE 'weir\\_%'")
+	if err != nil {
+		return err
+	}
+	for _, procedure := range procedures {
+		if installed["weir_"+procedure] == version {
 			continue
 		}
 		err := m.session.Exec(ctx, "DROP PROCEDURE IF EXISTS weir_"+procedure)
 		if err == nil {
-			err = m.session.Exec(ctx, strings.ReplaceAll(script("mysql/"+procedure+".sql"), ":version", proceduresVersion))
+			err = m.session.Exec(ctx, adapt.Replace(script("mysql/"+procedure+".sql")))
 		}
 		if mysql.Refused(err) {
-			logger.Warn("the procedures weir_publish and weir_publish_event cannot be created; transactions can only insert into weir_inbox. "+
+			logger.Warn("the procedures weir_"+strings.Join(procedures, ", weir_")+" cannot be created; SQL can only insert into weir_inbox. "+
 				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user (with a binary log, also set log_bin_trust_function_creators), and start weir again", "err", err)
 			return nil
 		}
@@ -194,6 +205,26 @@ func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logg
 		}
 	}
 	return nil
+}
+
+// adapted returns what to replace in the procedures for this server, and the comment that they then have.
+func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
+	// MariaDB has CRC32C since 10.8; MySQL has no such function.
+	isolation, changed, version := "tx_isolation", "FALSE", proceduresVersion
+	err := m.query(ctx, func(row []any) error {
+		if text(row[0]) == "transaction_isolation" { // MySQL 8.0, and MariaDB 11.1
+			isolation = "transaction_isolation"
+			return nil
+		}
+		var major, minor int
+		_, _ = fmt.Sscanf(text(row[1]), "%d.%d", &major, &minor)
+		if strings.Contains(text(row[1]), "MariaDB") && (major > 10 || major == 10 && minor >= 8) {
+			changed, version = "CONV(HEX(SUBSTR(raw, 18, 4)), 16, 10) <> CRC32C(SUBSTR(raw, 22))", version+" with CRC32C"
+		}
+		return nil
+	}, "SHOW VARIABLES WHERE variable_name IN ('version', 'transaction_isolation')")
+	version += ", " + isolation
+	return strings.NewReplacer(":version", version, ":isolation", isolation, ":changed", changed), version, err
 }
 
 type sqliteTables struct{ store *sqlite.Store }
