@@ -197,7 +197,7 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 		}
 		if mysql.Refused(err) {
 			logger.Warn("the procedures weir_"+strings.Join(procedures, ", weir_")+" cannot be created; SQL can only insert into weir_inbox. "+
-				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user (with a binary log, also set log_bin_trust_function_creators), and start weir again", "err", err)
+				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user, and start weir again", "err", err)
 			return nil
 		}
 		if err != nil {
