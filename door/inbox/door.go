@@ -22,7 +22,7 @@ var sqlFiles embed.FS
 const proceduresVersion = "weir 2"
 
 // procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it.
-var procedures = []string{"publish_event", "publish", "events", "partitions"}
+var procedures = []string{"publish_event", "publish", "read_events", "events", "consume", "partitions"}
 
 // Door is the table weir_inbox of a store. Its methods may be called concurrently.
 type Door struct {
@@ -210,21 +210,26 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 // adapted returns what to replace in the procedures for this server, and the comment that they then have.
 func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
 	// MariaDB has CRC32C since 10.8; MySQL has no such function.
-	isolation, changed, version := "tx_isolation", "FALSE", proceduresVersion
+	// @@in_transaction is MariaDB's.
+	isolation, changed, outside, version := "tx_isolation", "FALSE", "FALSE", proceduresVersion
 	err := m.query(ctx, func(row []any) error {
 		if text(row[0]) == "transaction_isolation" { // MySQL 8.0, and MariaDB 11.1
 			isolation = "transaction_isolation"
 			return nil
 		}
+		if !strings.Contains(text(row[1]), "MariaDB") {
+			return nil
+		}
+		outside, version = "@@in_transaction = 0 AND @@autocommit", version+" on MariaDB"
 		var major, minor int
 		_, _ = fmt.Sscanf(text(row[1]), "%d.%d", &major, &minor)
-		if strings.Contains(text(row[1]), "MariaDB") && (major > 10 || major == 10 && minor >= 8) {
+		if major > 10 || major == 10 && minor >= 8 {
 			changed, version = "CONV(HEX(SUBSTR(raw, 18, 4)), 16, 10) <> CRC32C(SUBSTR(raw, 22))", version+" with CRC32C"
 		}
 		return nil
 	}, "SHOW VARIABLES WHERE variable_name IN ('version', 'transaction_isolation')")
 	version += ", " + isolation
-	return strings.NewReplacer(":version", version, ":isolation", isolation, ":changed", changed), version, err
+	return strings.NewReplacer(":version", version, ":isolation", isolation, ":changed", changed, ":outside", outside), version, err
 }
 
 type sqliteTables struct{ store *sqlite.Store }

@@ -51,8 +51,11 @@ type querier interface {
 }
 
 // read calls weir_events.
-func read(db querier, topic string, partition int, from, most int64) (events []shownEvent, err error) {
-	rows, err := db.Query("CALL weir_events(?, ?, ?, ?)", topic, partition, from, most)
+func read(db querier, topic string, partition int, from, most int64) ([]shownEvent, error) {
+	return readRows(db.Query("CALL weir_events(?, ?, ?, ?)", topic, partition, from, most))
+}
+
+func readRows(rows *sql.Rows, err error) (events []shownEvent, _ error) {
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +72,8 @@ func read(db querier, topic string, partition int, from, most int64) (events []s
 			}
 		}
 		events = append(events, e)
+	}
+	for rows.NextResultSet() { // an error of a later statement of the procedure
 	}
 	return events, rows.Err()
 }

@@ -459,6 +459,20 @@ func TestRightsOfUsersOnMySQL(t *testing.T) {
 	if _, err := analyst.Exec("CALL weir_partitions(NULL)"); err != nil || found != 1 {
 		t.Errorf("the analyst reads %d events, want 1; %v", found, err)
 	}
+	if _, err := analyst.Exec("CALL weir_consume('c', 'orders', 0, 10)"); err == nil || !strings.Contains(err.Error(), "denied") {
+		t.Errorf("an analyst consumes: %v", err)
+	}
+	mytest.Exec(t, server.Admin(), "CREATE USER billing@127.0.0.1 IDENTIFIED BY 'secret'", "GRANT EXECUTE ON PROCEDURE "+database+".weir_consume TO billing@127.0.0.1")
+	tx, err := program(t, strings.Replace(url, "root@", "billing:secret@", 1)).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := consume(tx, "billing", "orders", 0, 10); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
 	if _, err := analyst.Exec("SELECT * FROM weir_piece"); err == nil {
 		t.Error("the analyst may read tables")
 	}
