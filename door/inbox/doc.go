@@ -4,7 +4,7 @@
 // Each event is published exactly once. The entry that publishes a chunk of rows also puts a key that names them, with a check that no other mover put it
 // meanwhile; the rows are deleted after that. Whoever finds the key deletes the rows that it names before reading more.
 //
-// On MariaDB and MySQL the procedure weir_events reads the log; nothing of it goes through this package.
+// On MariaDB and MySQL the procedures weir_events and weir_consume read the log; nothing of it goes through this package.
 //
 // Events of one transaction keep their order in a partition. Of two transactions, the one that was committed before the other began comes first.
 package inbox

@@ -196,7 +196,7 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 			err = m.session.Exec(ctx, adapt.Replace(script("mysql/"+procedure+".sql")))
 		}
 		if mysql.Refused(err) {
-			logger.Warn("the procedures weir_"+strings.Join(procedures, ", weir_")+" cannot be created; SQL can only insert into weir_inbox. "+
+			logger.Warn("the procedures weir_"+strings.Join(procedures, ", weir_")+" cannot be created; programs can only insert into weir_inbox. "+
 				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user, and start weir again", "err", err)
 			return nil
 		}
