@@ -13,6 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/everystore"
+	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/seed"
 )
 
@@ -105,6 +106,10 @@ func TestConsumersOfOneNameHandleEachEventOnce(t *testing.T) {
 	if _, err := r.db.Exec("CREATE TABLE handled (event_offset BIGINT PRIMARY KEY, nth BIGINT AUTO_INCREMENT UNIQUE)"); err != nil {
 		t.Fatal(err)
 	}
+	// While the position does not exist, InnoDB may find a deadlock between those who insert it.
+	if got := r.consumeOnce("billing", "orders", 0, 1, true); !slices.Equal(got, []int64{0}) {
+		t.Fatal(got)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -140,7 +145,7 @@ func TestConsumersOfOneNameHandleEachEventOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if done == events {
+				if done == events-1 {
 					return
 				}
 			}
@@ -186,5 +191,28 @@ func TestSQLRefusesToConsumeWhatIsNotThere(t *testing.T) {
 	}
 	if got := fmt.Sprint(r.consumeOnce("c", "orders", 0, 1, true)); got != "[0]" {
 		t.Errorf("%s, want [0]", got)
+	}
+}
+
+// The defaults of the server, of the database and of the program's session do not change what SQL reads and consumes.
+func TestSQLReadsAndConsumesOnAnOddServer(t *testing.T) {
+	server := mytest.Start(t, "--max-allowed-packet=4M", "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "--character-set-server=latin1", "--lower-case-table-names=1",
+		"--default-time-zone=-05:00", "--autocommit=0")
+	r := newRig(t, server.URL())
+	records, p := odd(), r.partition("orders", 0)
+	var want []shownEvent
+	for i := range records {
+		records[i].Offset = int64(i)
+		want = append(want, shown(records[i]))
+	}
+	r.put(p, sealed(t, batch.None, records...))
+	sameEvents(t, r.readOn("orders", 0, 0, 3), want)
+	for _, consumer := range []string{"☂ one", "☂ two", "? one"} {
+		if got := r.consumeOnce(consumer, "orders", 0, 3, true); !slices.Equal(got, []int64{0, 1, 2}) {
+			t.Errorf("consumer %s: %d", consumer, got)
+		}
+	}
+	if got := r.consumeOnce("☂ one", "orders", 0, 1, true); !slices.Equal(got, []int64{3}) {
+		t.Errorf("%d, want [3]", got)
 	}
 }
