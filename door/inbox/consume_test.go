@@ -215,4 +215,13 @@ func TestSQLReadsAndConsumesOnAnOddServer(t *testing.T) {
 	if got := r.consumeOnce("☂ one", "orders", 0, 1, true); !slices.Equal(got, []int64{3}) {
 		t.Errorf("%d, want [3]", got)
 	}
+	large := int64(len(records))
+	r.put(p, sealed(t, batch.None, batch.Record{Value: make([]byte, 5<<20)}))
+	r.put(p, sealed(t, batch.None, batch.Record{Value: make([]byte, 3<<20)}))
+	if _, err := read(r.db, "orders", 0, large, 10); err == nil || !strings.Contains(err.Error(), "max_allowed_packet is 4194304: raise it, or use another door") {
+		t.Errorf("a batch larger than a packet: %v", err)
+	}
+	if events := r.readOn("orders", 0, large+1, 10); len(events) != 1 || len(events[0].Value) != 3<<20 {
+		t.Errorf("%d events after it", len(events))
+	}
 }

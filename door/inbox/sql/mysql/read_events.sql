@@ -58,7 +58,7 @@ BEGIN
         IF found > 0 AND LENGTH(page) + batch_size > 1048576 THEN
             LEAVE batches;
         ELSEIF batch_size > @@max_allowed_packet - 65536 THEN
-            SET why = CONCAT('the batch at offset ', base, ' has ', batch_size, ' bytes; SQL reads fewer than max_allowed_packet, ', @@max_allowed_packet);
+            SET why = CONCAT('the batch at offset ', base, ' has ', batch_size, ' bytes, max_allowed_packet is ', @@max_allowed_packet, ': raise it, or use another door');
             LEAVE batches;
         END IF;
         bytes: WHILE LENGTH(raw) < batch_size DO
