@@ -39,7 +39,8 @@ BEGIN
     SELECT CONVERT(s.value USING utf8mb4) INTO about FROM weir_state s WHERE s.k = CAST(CONCAT('topic/', topic) AS BINARY);
     SET log_id = JSON_EXTRACT(about, CONCAT('$.partitions[', partition_number, ']'));
     SET why = CASE
-        WHEN @@:isolation = 'SERIALIZABLE' THEN 'do not read events in a SERIALIZABLE transaction: it locks the log. Use READ COMMITTED'
+        -- READ UNCOMMITTED shows events that may be rolled back; SERIALIZABLE locks the log.
+        WHEN @@:isolation NOT IN ('READ-COMMITTED', 'REPEATABLE-READ') THEN CONCAT('events can be read under READ COMMITTED and REPEATABLE READ; this session has ', @@:isolation)
         WHEN topic IS NULL THEN 'topic is NULL'
         WHEN about IS NULL THEN CONCAT('topic ', QUOTE(LEFT(topic, 60)), ' does not exist: create it with weir topic create')
         WHEN partition_number IS NULL THEN 'partition_number is NULL; CALL weir_partitions(topic) lists the partitions'
