@@ -5,5 +5,7 @@
 // meanwhile; the rows are deleted after that. Whoever finds the key deletes the rows that it names before reading more. An entry is on one shard, so there a chunk has an
 // entry, and an inbox has a key, for each partition where its rows go; the key is where the partition is, and moves with it.
 //
+// On MariaDB and MySQL the procedures weir_events and weir_consume read the log; nothing of it goes through this package.
+//
 // Events of one transaction keep their order in a partition. Of two transactions, the one that was committed before the other began comes first.
 package inbox

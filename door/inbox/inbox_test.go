@@ -28,9 +28,11 @@ var kinds = []string{"sqlite", "mysql"}
 // rig is a log with an inbox, and a program's connections to its database.
 type rig struct {
 	*testing.T
+	store     eventlog.Store
 	log       *eventlog.Log
 	publisher *publish.Publisher
 	door      *Door
+	url       string
 	db        *sql.DB
 	said      *syncBuffer // what was logged
 }
@@ -39,6 +41,8 @@ type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
+
+func (r *rig) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r.said, nil)) }
 
 func (s *syncBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
@@ -60,14 +64,14 @@ func onEach(t *testing.T, test func(r *rig)) {
 
 func newRig(t *testing.T, url string) *rig {
 	t.Helper()
-	r := &rig{T: t, said: &syncBuffer{}}
+	r := &rig{T: t, url: url, said: &syncBuffer{}}
 	logger := slog.New(slog.NewTextHandler(r.said, nil))
-	store := everystore.Open(t, url)
+	r.store = everystore.Open(t, url)
 	var err error
-	if r.door, err = Attach(t.Context(), store, logger); err != nil {
+	if r.door, err = Attach(t.Context(), r.store, logger); err != nil {
 		t.Fatal(err)
 	}
-	if r.log, err = eventlog.Open(t.Context(), store, eventlog.Config{Logger: logger}); err != nil {
+	if r.log, err = eventlog.Open(t.Context(), r.store, eventlog.Config{Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -426,7 +430,7 @@ func TestProceduresPublishInTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// A user who may only call the procedures publishes; weir's own user need not be allowed to create procedures.
+// A user who may only call the procedures publishes and reads; weir's own user need not be allowed to create procedures.
 func TestRightsOfUsersOnMySQL(t *testing.T) {
 	server := mytest.Start(t)
 	url := server.URL()
@@ -443,6 +447,40 @@ func TestRightsOfUsersOnMySQL(t *testing.T) {
 	}
 	r.move()
 	r.events("orders", 1)
+	if _, err := app.Exec("CALL weir_events('orders', 0, 0, 1)"); err == nil {
+		t.Error("a program that may only publish reads events")
+	}
+	mytest.Exec(t, server.Admin(), "CREATE USER analyst@127.0.0.1 IDENTIFIED BY 'secret'")
+	mytest.Exec(t, server.Admin(), "GRANT EXECUTE ON PROCEDURE "+database+".weir_events TO analyst@127.0.0.1", "GRANT EXECUTE ON PROCEDURE "+database+".weir_partitions TO analyst@127.0.0.1")
+	analyst := program(t, strings.Replace(url, "root@", "analyst:secret@", 1))
+	found := 0
+	for partition := range 2 {
+		events, err := read(analyst, "orders", partition, 0, 10)
+		if err != nil {
+			t.Error(err)
+		}
+		found += len(events)
+	}
+	if _, err := analyst.Exec("CALL weir_partitions(NULL)"); err != nil || found != 1 {
+		t.Errorf("the analyst reads %d events, want 1; %v", found, err)
+	}
+	if _, err := analyst.Exec("CALL weir_consume('c', 'orders', 0, 10)"); err == nil || !strings.Contains(err.Error(), "denied") {
+		t.Errorf("an analyst consumes: %v", err)
+	}
+	mytest.Exec(t, server.Admin(), "CREATE USER billing@127.0.0.1 IDENTIFIED BY 'secret'", "GRANT EXECUTE ON PROCEDURE "+database+".weir_consume TO billing@127.0.0.1")
+	tx, err := program(t, strings.Replace(url, "root@", "billing:secret@", 1)).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := consume(tx, "billing", "orders", 0, 10); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	if _, err := analyst.Exec("SELECT * FROM weir_piece"); err == nil {
+		t.Error("the analyst may read tables")
+	}
 
 	mytest.Exec(t, server.Admin(), "CREATE USER weir@127.0.0.1 IDENTIFIED BY 'secret'")
 	own := server.URL()

@@ -2,14 +2,20 @@ package inbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 
 	"github.com/weir-log/weir/store/mysql"
 )
 
-// proceduresVersion is the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
-const proceduresVersion = "weir 2"
+// proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
+const proceduresVersion = "weir 3"
+
+// procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A shard has only the first ones.
+var procedures = []string{"publish_event", "publish", "read_events", "events", "consume", "partitions"}
+
+const proceduresOnShards = 2
 
 type mysqlTables struct {
 	session *mysql.Session
@@ -43,12 +49,9 @@ func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error 
 }
 
 func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logger) error {
-	statements, version, elsewhere := scripts("mysql"), proceduresVersion, "FALSE"
-	if m.shard >= 0 {
+	statements := scripts("mysql")
+	if m.shard != noSet {
 		statements = append(statements, script("mysql/barrier.sql"), "INSERT IGNORE INTO weir_inbox_barrier VALUES (1, 0)")
-	}
-	if m.shard > 0 {
-		version, elsewhere = version+", topics elsewhere", "TRUE"
 	}
 	for _, statement := range statements {
 		if err := m.session.Exec(ctx, statement); err != nil {
@@ -58,25 +61,36 @@ func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logg
 	if err := m.session.Exec(ctx, "INSERT IGNORE INTO weir_inbox_identity VALUES (1, ?)", name); err != nil {
 		return err
 	}
-	installed := map[string]string{}
-	err := m.query(ctx, func(row []any) error {
-		installed[text(row[0])] = text(row[1])
-		return nil
-	}, "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name IN ('weir_publish', 'weir_publish_event')")
+	return m.installProcedures(ctx, logger)
+}
+
+func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger) error {
+	adapt, version, err := m.adapted(ctx)
 	if err != nil {
 		return err
 	}
-	for _, procedure := range []string{"publish_event", "publish"} {
+	installed := map[string]string{}
+	err = m.query(ctx, func(row []any) error {
+		installed[text(row[0])] = text(row[1])
+		return nil
+	}, "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name LIKE 'weir\\_%'")
+	if err != nil {
+		return err
+	}
+	for i, procedure := range procedures {
+		if m.shard != noSet && i >= proceduresOnShards {
+			version = ""
+		}
 		if installed["weir_"+procedure] == version {
 			continue
 		}
 		err := m.session.Exec(ctx, "DROP PROCEDURE IF EXISTS weir_"+procedure)
-		if err == nil {
-			err = m.session.Exec(ctx, strings.NewReplacer(":version", version, ":elsewhere", elsewhere).Replace(script("mysql/"+procedure+".sql")))
+		if err == nil && version != "" {
+			err = m.session.Exec(ctx, adapt.Replace(script("mysql/"+procedure+".sql")))
 		}
 		if mysql.Refused(err) {
-			logger.Warn("the procedures weir_publish and weir_publish_event cannot be created; transactions can only insert into weir_inbox. "+
-				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user (with a binary log, also set log_bin_trust_function_creators), and start weir again", "err", err)
+			logger.Warn("the procedures weir_"+strings.Join(procedures, ", weir_")+" cannot be created; programs can only insert into weir_inbox. "+
+				"To have them, grant CREATE ROUTINE and ALTER ROUTINE to weir's user, and start weir again", "err", err)
 			return nil
 		}
 		if err != nil {
@@ -84,4 +98,33 @@ func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logg
 		}
 	}
 	return nil
+}
+
+// adapted returns what to replace in the procedures for this server, and the comment that they then have.
+func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
+	// MariaDB has CRC32C since 10.8; MySQL has no such function.
+	// @@in_transaction is MariaDB's.
+	isolation, changed, outside, version := "tx_isolation", "FALSE", "FALSE", proceduresVersion
+	err := m.query(ctx, func(row []any) error {
+		if text(row[0]) == "transaction_isolation" { // MySQL 8.0, and MariaDB 11.1
+			isolation = "transaction_isolation"
+			return nil
+		}
+		if !strings.Contains(text(row[1]), "MariaDB") {
+			return nil
+		}
+		outside, version = "@@in_transaction = 0 AND @@autocommit", version+" on MariaDB"
+		var major, minor int
+		_, _ = fmt.Sscanf(text(row[1]), "%d.%d", &major, &minor)
+		if major > 10 || major == 10 && minor >= 8 {
+			changed, version = "CONV(HEX(SUBSTR(raw, 18, 4)), 16, 10) <> CRC32C(SUBSTR(raw, 22))", version+" with CRC32C"
+		}
+		return nil
+	}, "SHOW VARIABLES WHERE variable_name IN ('version', 'transaction_isolation')")
+	version += ", " + isolation
+	elsewhere := "FALSE"
+	if m.shard > 0 {
+		version, elsewhere = version+", topics elsewhere", "TRUE"
+	}
+	return strings.NewReplacer(":version", version, ":elsewhere", elsewhere, ":isolation", isolation, ":changed", changed, ":outside", outside), version, err
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +52,7 @@ type setRig struct {
 func newSetRig(t *testing.T, kinds ...string) *setRig {
 	t.Helper()
 	r := &setRig{rig: rig{T: t, said: &syncBuffer{}}, kinds: kinds}
-	logger := slog.New(slog.NewTextHandler(r.said, nil))
+	logger := r.logger()
 	var members []shard.Shard
 	for _, kind := range kinds {
 		url := everystore.URL(t, kind)
@@ -65,28 +64,36 @@ func newSetRig(t *testing.T, kinds ...string) *setRig {
 		members = append(members, shard.Shard{Name: url, Store: r.shards[len(r.shards)-1]})
 		r.urls, r.dbs = append(r.urls, strings.ReplaceAll(url, ",", ",,")), append(r.dbs, program(t, url))
 	}
-	var err error
-	if r.set, err = shard.Open(t.Context(), members, shard.Options{Rules: keys.Rules(), Logger: logger}); err != nil {
+	set, err := shard.Open(t.Context(), members, shard.Options{Rules: keys.Rules(), Logger: logger})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.set.Close() })
-	if r.log, err = eventlog.Open(t.Context(), r.set, eventlog.Config{Logger: logger}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.log.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	r.publisher = publish.New(r.log, publish.Config{})
+	t.Cleanup(func() { _ = set.Close() })
+	r.begin(set)
 	if _, err := r.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 6}); err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// begin begins the log on a set.
+func (r *setRig) begin(set *shard.Set) {
+	r.Helper()
+	r.set = set
+	var err error
+	if r.log, err = eventlog.Open(r.Context(), r.set, eventlog.Config{Logger: r.logger()}); err != nil {
+		r.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.log.Run(ctx) }()
+	r.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			r.Error(err)
+		}
+	})
+	r.publisher = publish.New(r.log, publish.Config{})
 }
 
 // movers begins the movers of one process.
@@ -95,7 +102,7 @@ func (r *setRig) movers() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = ShardMovers(r.log, r.set, r.publisher, slog.New(slog.NewTextHandler(r.said, nil))).Run(ctx)
+		_ = ShardMovers(r.log, r.set, r.publisher, r.logger()).Run(ctx)
 	}()
 	stop = func() { cancel(); <-ended }
 	r.Cleanup(stop)
@@ -105,7 +112,7 @@ func (r *setRig) movers() (stop func()) {
 // opened opens the door of each shard, as a mover does.
 func (r *setRig) opened() (all Movers) {
 	r.Helper()
-	all = ShardMovers(r.log, r.set, r.publisher, slog.New(slog.NewTextHandler(r.said, nil)))
+	all = ShardMovers(r.log, r.set, r.publisher, r.logger())
 	for _, m := range all {
 		if there, err := m.door.reach(r.Context(), m.logger); err != nil || !there {
 			r.Fatal(there, err)
@@ -481,8 +488,43 @@ func TestNothingIsPublishedToAShardBeforeItIsDurableWhereItWasRead(t *testing.T)
 		if _, err := m.step(t.Context()); !errors.Is(err, errDied) {
 			t.Errorf("shard %d: %v", n, err)
 		}
+		delete(m.moved, whole)
 		if len(m.moved) > 0 || r.rows(n, "weir_inbox") != 1 {
 			t.Errorf("shard %d published", n)
 		}
+	}
+}
+
+// A MariaDB that was a store by itself becomes shard 0: what reads only its own tables is gone, and what was published and not deleted there is not published again.
+func TestAMariaDBInUseBecomesShard0(t *testing.T) {
+	url := everystore.URL(t, "mysql")
+	before := newRig(t, url)
+	before.insert("orders", "k", true, "0", "1")
+	dying := *before.door
+	dying.database = failing{before.door.database}
+	if _, err := NewMover(before.log, &dying, before.publisher, before.logger()).step(t.Context()); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	if _, err := before.db.Exec("CALL weir_partitions('orders')"); err != nil {
+		t.Fatal(err)
+	}
+	r := &setRig{rig: rig{T: t, said: &syncBuffer{}}, kinds: []string{"mysql", "sqlite"}, dbs: []*sql.DB{before.db, program(t, everystore.URL(t, "sqlite"))}}
+	set, is := eventlog.As[*shard.Set](everystore.Open(t, "shard:"+url+","+everystore.URL(t, "sqlite")))
+	if !is {
+		t.Fatal("no set")
+	}
+	r.begin(set)
+	r.movers()
+	for deadline := time.Now().Add(time.Minute); r.rows(0, "weir_inbox") > 0; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("rows are left: %s", r.said)
+		}
+	}
+	r.in(0, true, "k", "2")
+	if got := fmt.Sprint(r.found(3)["k"]); got != "[0 1 2]" {
+		t.Error(got)
+	}
+	if _, err := r.dbs[0].Exec("CALL weir_partitions('orders')"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("weir_partitions on a shard: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -92,28 +93,32 @@ func (s *Store) sweep(ctx context.Context) {
 // sweepStep deletes trimmed batches in one bounded step. more: there may be more to delete.
 func (s *Store) sweepStep(ctx context.Context) (more bool, err error) {
 	more, err = change(ctx, s, func(tx *transaction) (more bool, err error) {
-		var id, below int64
+		var id, from, below int64
 		var t text
 		t.add(nil, "START TRANSACTION")
 		t.add(func(row *sql.Rows) error {
 			more = true
-			return row.Scan(&id, &below)
-		}, "SELECT partition_id, below FROM weir_trash ORDER BY partition_id LIMIT 1 FOR UPDATE")
+			return row.Scan(&id, &from, &below)
+		}, "SELECT partition_id, coalesce((SELECT below FROM weir_swept s WHERE s.partition_id = t.partition_id), 0), below FROM weir_trash t ORDER BY partition_id LIMIT 1 FOR UPDATE")
 		if err := tx.run(&t); err != nil {
 			return false, err
 		}
 		var writes text
 		if more {
-			last, rest, err := trashed(tx, id, below)
+			to, rest, err := trashed(tx, id, from, below)
 			if err != nil {
 				return false, err
 			}
-			if last >= 0 {
-				writes.add(nil, "DELETE FROM weir_piece WHERE partition_id = ? AND base_offset <= ?", id, last)
-				writes.add(nil, "DELETE FROM weir_batch WHERE partition_id = ? AND base_offset <= ?", id, last)
+			if to > from {
+				writes.add(nil, "DELETE FROM weir_piece WHERE partition_id = ? AND base_offset >= ? AND base_offset < ?", id, from, to)
+				writes.add(nil, "DELETE FROM weir_batch WHERE partition_id = ? AND base_offset >= ? AND base_offset < ?", id, from, to)
+				writes.add(nil, "INSERT INTO weir_swept VALUES (?, ?) ON DUPLICATE KEY UPDATE below = VALUES(below)", id, to)
 			}
 			if !rest {
 				writes.add(nil, "DELETE FROM weir_trash WHERE partition_id = ?", id)
+			}
+			if !rest && below == math.MaxInt64 { // the partition was deleted
+				writes.add(nil, "DELETE FROM weir_swept WHERE partition_id = ?", id)
 			}
 		}
 		return more, tx.commit(&writes)
@@ -124,9 +129,9 @@ func (s *Store) sweepStep(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// trashed returns the base offset of the last batch to delete in this step, -1 for none, and whether more are left.
-func trashed(tx *transaction, id, below int64) (last int64, rest bool, err error) {
-	last = -1
+// trashed returns where the last batch to delete in this step ends, from if there is none, and whether more are left. No batch begins below from.
+func trashed(tx *transaction, id, from, below int64) (to int64, rest bool, err error) {
+	to = from
 	var bytes, batches int64
 	over := false
 	var t text
@@ -141,10 +146,10 @@ func trashed(tx *transaction, id, below int64) (last int64, rest bool, err error
 		case bytes >= sweepBytes, batches == sweepBatches:
 			over, rest = true, true
 		default:
-			last, bytes, batches = base, bytes+size, batches+1
+			to, bytes, batches = base+records, bytes+size, batches+1
 		}
 		return nil
-	}, "SELECT base_offset, records, size FROM weir_batch WHERE partition_id = ? AND base_offset < ? ORDER BY base_offset LIMIT ?", id, below, sweepBatches+1)
+	}, "SELECT base_offset, records, size FROM weir_batch WHERE partition_id = ? AND base_offset >= ? AND base_offset < ? ORDER BY base_offset LIMIT ?", id, from, below, sweepBatches+1)
 	err = tx.run(&t)
-	return last, rest, err
+	return to, rest, err
 }

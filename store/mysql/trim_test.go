@@ -1,0 +1,123 @@
+package mysql
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/mytest"
+)
+
+// trimmed trims partition 1, and waits until all that is trimmed is deleted.
+func trimmed(t *testing.T, s *Store, before eventlog.Offset) {
+	t.Helper()
+	if err := s.Trim(t.Context(), 1, before); err != nil {
+		t.Fatal(err)
+	}
+	swept(t, s)
+}
+
+func swept(t *testing.T, s *Store) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		var n int
+		if err := s.reads.QueryRowContext(t.Context(), "SELECT count(*) FROM weir_trash").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("trimmed batches are not deleted after a minute")
+		}
+	}
+}
+
+// basesIn returns the base offsets of the batches and of the pieces in the tables.
+func basesIn(t *testing.T, address string) string {
+	t.Helper()
+	const bases = "(SELECT group_concat(base_offset ORDER BY base_offset) FROM "
+	return mytest.Value(t, address, "SELECT concat(coalesce("+bases+"weir_batch), ''), ' ', coalesce("+bases+"weir_piece), ''))")
+}
+
+// While a transaction is open that began before, the server keeps the rows of deleted batches, and whoever searches among them reads them all. So a trim begins
+// where the last one ended: a row that is put below is not touched, although the batch in whose middle the last trim was is deleted.
+func TestATrimBeginsWhereTheLastOneEnded(t *testing.T) {
+	address := mytest.URL(t)
+	s := at(t, address)
+	tenBatches := eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}}}
+	for range 10 {
+		tenBatches.Batches = append(tenBatches.Batches, eventlog.Batch{Partition: 1, Records: 10, Bytes: []byte("ten records")})
+	}
+	must(t, s, tenBatches)
+	trimmed(t, s, 35)
+	if got, want := basesIn(t, address), "30,40,50,60,70,80,90 30,40,50,60,70,80,90"; got != want {
+		t.Fatalf("%s are left, want %s", got, want)
+	}
+	mytest.Exec(t, address, "INSERT INTO weir_batch SELECT partition_id, 7, records, max_time, newest, first_byte, size FROM weir_batch WHERE base_offset = 30",
+		"INSERT INTO weir_piece VALUES (1, 7, 0, 'x')")
+	for _, before := range []eventlog.Offset{36, 70} {
+		trimmed(t, s, before)
+	}
+	if got, want := basesIn(t, address), "7,70,80,90 7,70,80,90"; got != want {
+		t.Errorf("%s are left, want %s", got, want)
+	}
+	must(t, s, tenBatches)
+	trimmed(t, s, 200)
+	if got, want := basesIn(t, address), "7 7"; got != want {
+		t.Errorf("%s are left, want %s", got, want)
+	}
+	if got, want := mytest.Value(t, address, "SELECT concat(partition_id, ' ', below) FROM weir_swept"), "1 200"; got != want {
+		t.Errorf("weir_swept has %s, want %s", got, want)
+	}
+	must(t, s, eventlog.Entry{Forgets: []eventlog.Partition{1}})
+	swept(t, s)
+	if got := mytest.Value(t, address, "SELECT count(*) FROM weir_swept"); got != "0" {
+		t.Error("weir_swept still has a row for a partition that does not exist")
+	}
+}
+
+// A deletion that takes many steps notes after each where the next begins.
+func TestALongDeletionIsNotedStepByStep(t *testing.T) {
+	address := mytest.URL(t)
+	s := at(t, address)
+	s.close() // the sweeper
+	s.work.Wait()
+	entry := eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}}}
+	for range 2*sweepBatches + 3 {
+		entry.Batches = append(entry.Batches, eventlog.Batch{Partition: 1, Records: 2, Bytes: []byte("two")})
+	}
+	must(t, s, entry)
+	if err := s.Trim(t.Context(), 1, math.MaxInt64); err != nil {
+		t.Fatal(err)
+	}
+	for _, below := range []int{2 * sweepBatches, 4 * sweepBatches, 4*sweepBatches + 6} {
+		if more, err := s.sweepStep(t.Context()); err != nil || !more {
+			t.Fatal(more, err)
+		}
+		if got := mytest.Value(t, address, "SELECT below FROM weir_swept"); got != fmt.Sprint(below) {
+			t.Errorf("%s are deleted, want %d", got, below)
+		}
+	}
+	if more, err := s.sweepStep(t.Context()); err != nil || more {
+		t.Error(more, err)
+	}
+}
+
+// A database of a weir that had no weir_swept is opened, and what was trimmed there is deleted.
+func TestADatabaseWithoutWeirSweptIsUpgraded(t *testing.T) {
+	address := mytest.URL(t)
+	s := at(t, address)
+	must(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}, {Partition: 1, Records: 1, Bytes: []byte("a")}, {Partition: 1, Records: 1, Bytes: []byte("b")}}})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mytest.Exec(t, address, "DROP TABLE weir_swept", "DELETE FROM weir_migration WHERE version = 2", "UPDATE weir_partition SET first_offset = 1", "INSERT INTO weir_trash VALUES (1, 1)")
+	s = at(t, address)
+	swept(t, s)
+	if got, want := basesIn(t, address), "1 1"; got != want {
+		t.Errorf("%s are left, want %s", got, want)
+	}
+}
