@@ -31,8 +31,8 @@ const (
 	compactLease = time.Minute
 	// compactKeys bounds the keys of a pass, about 60 MiB. A partition with more keys needs several passes.
 	compactKeys = 1_000_000
-	// compactBytes bounds the bytes that one entry replaces, and compactKept, but for one batch, what it writes in their place: producers wait for it.
-	compactBytes, compactKept = 1 << 20, 128 << 10
+	// compactBytes bounds the bytes that one entry replaces, and so how long producers wait for it.
+	compactBytes = 1 << 20
 
 	// CompactPrefix begins the keys of the states of compaction: compact/<partition>.
 	CompactPrefix = "compact/"
@@ -183,14 +183,10 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 			c.bytes += int64(bytesIn(batches[:1]))
 			batches = batches[1:] // the first records of this batch were trimmed: it stays until the others are, too
 		}
-		for len(batches) > 0 {
-			n, err := c.rewrite(ctx, batches)
-			if err != nil {
-				return err
-			}
-			batches = batches[n:]
+		if len(batches) == 0 {
+			return nil
 		}
-		return nil
+		return c.rewrite(ctx, batches)
 	})
 	if err != nil {
 		return err
@@ -271,37 +267,33 @@ func hashOf(key []byte) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// rewrite replaces the first batches, as many as one entry may, by batches without the records that are not needed any more. If all are needed, it does nothing. It
-// returns how many it has dealt with.
-func (c *compaction) rewrite(ctx context.Context, batches []Placed) (n int, err error) {
+// rewrite replaces consecutive batches by batches without the records that are not needed any more. If all are needed, it does nothing.
+func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 	var w rewriter
 	w.most = c.topic.FilledBytes()
-	changed, written := false, 0
-	for written < compactKept && n < len(batches) {
-		b := batches[n]
-		n++
+	changed := false
+	for _, b := range old {
 		h, err := batch.Parse(b.Bytes)
 		if err != nil {
-			return n, err
+			return err
 		}
 		kept, horizon, dropped, err := c.kept(b, h)
 		if err != nil {
-			return n, err
+			return err
 		}
-		changed = changed || dropped || horizon > 0 && !h.Attributes.HasHorizon() || len(kept) == 0 && len(batches) > 1
-		written += w.add(b, h, kept, horizon)
+		changed = changed || dropped || horizon > 0 && !h.Attributes.HasHorizon() || len(kept) == 0 && len(old) > 1
+		w.add(b, h, kept, horizon)
 	}
-	old := batches[:n]
 	if !changed {
 		c.bytes += int64(bytesIn(old))
-		return n, nil
+		return nil
 	}
-	last := old[n-1]
+	last := old[len(old)-1]
 	r := Replace{Partition: c.partition, From: old[0].Base, To: last.Base + Offset(last.Records)}
 	for _, b := range append(w.done, w.open) {
 		raw, err := b.Seal()
 		if err != nil {
-			return n, err
+			return err
 		}
 		h, err := batch.Parse(raw)
 		if err != nil {
@@ -311,10 +303,10 @@ func (c *compaction) rewrite(ctx context.Context, batches []Placed) (n int, err 
 		c.bytes += int64(len(raw))
 	}
 	if err := c.commit(ctx, []Replace{r}); err != nil {
-		return n, err
+		return err
 	}
 	c.log.tail.replaced(r, int64(bytesIn(old)))
-	return n, nil
+	return nil
 }
 
 // kept returns the records of a batch that are still needed, and when their tombstones may be deleted; 0: there are none.
@@ -357,8 +349,7 @@ type rewriter struct {
 	any  bool // open has offsets
 }
 
-// add returns the bytes of what is kept, uncompressed.
-func (w *rewriter) add(b Placed, h batch.Header, kept []batch.Record, horizon Timestamp) int {
+func (w *rewriter) add(b Placed, h batch.Header, kept []batch.Record, horizon Timestamp) {
 	last := int64(b.Base) + int64(b.Records) - 1
 	next := batch.Compacted{
 		Base: int64(b.Base), Last: last, Records: kept, Codec: h.Attributes.Codec(), AppendTime: h.Attributes.AppendTime(),
@@ -385,7 +376,6 @@ func (w *rewriter) add(b Placed, h batch.Header, kept []batch.Record, horizon Ti
 		}
 		w.open, w.size, w.any = next, size, true
 	}
-	return size
 }
 
 // commit puts the state of the pass, together with replacements, unless another process has put it since.
