@@ -68,7 +68,7 @@ func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err er
 
 // checkRow refuses what the mover would refuse, and returns the topic's id.
 func (l *Log) checkRow(ctx context.Context, e *publish.Event) (id string, err error) {
-	topic, err := l.publisher.Check(ctx, e)
+	topic, _, err := l.publisher.Choose(ctx, e)
 	if errors.Is(err, ErrUnknownTopic) {
 		err = fmt.Errorf("%w: create it with EnsureTopic or weir topic create", err)
 	}

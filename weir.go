@@ -139,6 +139,9 @@ func (o Options) logger() *slog.Logger {
 // open is Open for a store that is already open. From here on the store belongs to the Log.
 func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error) {
 	logger := opts.logger()
+	if err := eventlog.CheckOpen(ctx, store); err != nil { // before anything is installed
+		return nil, err
+	}
 	sql, err := sqlfn.Attach(ctx, store)
 	if err != nil {
 		return nil, err
@@ -192,7 +195,7 @@ func (l *Log) start(ctx context.Context) {
 	if l.inbox != nil {
 		l.use(ctx, "mover", inbox.NewMover(l.log, l.inbox, l.publisher, l.logger).Run)
 	}
-	if movers := inbox.ShardMovers(l.log, l.store, l.publisher, l.logger); movers != nil {
+	if movers := inbox.NewShardMovers(l.log, l.store, l.publisher, l.logger); movers != nil {
 		l.use(ctx, "movers", movers.Run)
 	}
 }

@@ -264,7 +264,7 @@ type Waker interface {
 type Costly interface {
 	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
 	HeartbeatEvery() time.Duration
-	// FlushBytes returns the most bytes of batches that one commit should have, unless its first entry has more. One larger commit costs less than two, and where commits take
+	// FlushBytes returns the most bytes of batches that one commit should have; the last entry may exceed it. One larger commit costs less than two, and where commits take
 	// long, larger ones are faster. 0: as for other stores.
 	FlushBytes() int
 }

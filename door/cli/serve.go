@@ -220,6 +220,9 @@ type wiring struct {
 func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
 	registry := w.registry
 	metrics := metric.New(registry, string(w.version))
+	if err := eventlog.CheckOpen(ctx, opened); err != nil { // before anything is installed
+		return nil, c.explain(ctx, err, "")
+	}
 	sql, err := sqlfn.Attach(ctx, opened)
 	if err != nil {
 		return nil, c.explain(ctx, err, "")
@@ -289,7 +292,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if rows != nil {
 		p.mover = inbox.NewMover(log, rows, publisher, w.logger)
 	}
-	if movers := inbox.ShardMovers(log, opened, publisher, w.logger); movers != nil {
+	if movers := inbox.NewShardMovers(log, opened, publisher, w.logger); movers != nil {
 		p.mover = movers
 	}
 	return p, nil

@@ -21,9 +21,7 @@ var sqlFiles embed.FS
 // Door is the table weir_inbox of a store, or of one shard of a store. Its methods may be called concurrently.
 type Door struct {
 	database
-	name  string           // of the inbox
-	set   eventlog.Sharded // nil: the store is not made of shards
-	shard int              // where the table is; 0 if there is no set
+	name  string // of the inbox
 	woken chan struct{}
 }
 
@@ -34,17 +32,19 @@ type database interface {
 	exists(name string) string
 	// query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.
 	query(ctx context.Context, each func(row []any) error, statement string) error
-	// settle returns when a crash of the database can no longer undo what query has read.
-	settle(ctx context.Context) error
-	// remove deletes rows of the inbox; missing ones are ignored.
+	// remove deletes rows of the inbox, and their targets; missing ones are ignored.
 	remove(ctx context.Context, ids []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
 	refuse(ctx context.Context, id int64, reason string) error
+	// aim, of a shard, adds targets for rows that have none. When it returns, a crash of the database can no longer undo them, or what query has read, also if there are none to add.
+	aim(ctx context.Context, targets []target) error
+	// removeTargets, of a shard, deletes the targets of rows that are gone.
+	removeTargets(ctx context.Context) error
 	// install creates the tables, and what checks and inserts rows.
 	install(ctx context.Context, name string, logger *slog.Logger) error
 }
 
-// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. For a store made of shards, see ShardMovers.
+// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. For a store made of shards, see NewShardMovers.
 func Attach(ctx context.Context, store eventlog.Store, logger *slog.Logger) (*Door, error) {
 	d := &Door{database: databaseOf(store, noSet), woken: make(chan struct{}, 1)}
 	if d.database == nil {
@@ -54,22 +54,6 @@ func Attach(ctx context.Context, store eventlog.Store, logger *slog.Logger) (*Do
 		return nil, err
 	}
 	return d, nil
-}
-
-// reach opens the door of a shard. false: its store is of a kind without an inbox.
-func (d *Door) reach(ctx context.Context, logger *slog.Logger) (bool, error) {
-	store, err := d.set.ShardStore(d.shard)
-	if err != nil {
-		return false, err
-	}
-	if d.database = databaseOf(store, d.shard); d.database == nil {
-		return false, nil
-	}
-	if err := d.open(ctx, logger); err != nil {
-		d.database = nil
-		return false, err
-	}
-	return true, nil
 }
 
 // open creates the tables, and reads the inbox's name.

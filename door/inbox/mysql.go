@@ -32,8 +32,19 @@ func (m mysqlTables) query(ctx context.Context, each func([]any) error, statemen
 	return m.session.Query(ctx, each, statement)
 }
 
-func (m mysqlTables) settle(ctx context.Context) error {
-	return m.session.Exec(ctx, "UPDATE weir_inbox_barrier SET n = n + 1")
+func (m mysqlTables) aim(ctx context.Context, targets []target) error {
+	insert, args := "", []any(nil)
+	if len(targets) > 0 {
+		insert = "INSERT IGNORE INTO weir_inbox_target VALUES (?, ?, ?, ?)" + strings.Repeat(", (?, ?, ?, ?)", len(targets)-1) + "; "
+	}
+	for _, t := range targets {
+		args = append(args, t.id, t.topic.String(), t.number, int64(t.partition))
+	}
+	return m.session.Exec(ctx, "START TRANSACTION; "+insert+"UPDATE weir_inbox_barrier SET n = n + 1; COMMIT", args...)
+}
+
+func (m mysqlTables) removeTargets(ctx context.Context) error {
+	return m.session.Exec(ctx, "DELETE FROM weir_inbox_target WHERE id NOT IN (SELECT id FROM weir_inbox)")
 }
 
 func (m mysqlTables) remove(ctx context.Context, ids []int64) error {
@@ -41,7 +52,11 @@ func (m mysqlTables) remove(ctx context.Context, ids []int64) error {
 	for i, id := range ids {
 		args[i] = id
 	}
-	return m.session.Exec(ctx, "DELETE FROM weir_inbox WHERE id IN (?"+strings.Repeat(",?", len(ids)-1)+")", args...)
+	these := " WHERE id IN (?" + strings.Repeat(",?", len(ids)-1) + ")"
+	if m.shard == noSet {
+		return m.session.Exec(ctx, "DELETE FROM weir_inbox"+these, args...)
+	}
+	return m.session.Exec(ctx, "START TRANSACTION; DELETE FROM weir_inbox"+these+"; DELETE FROM weir_inbox_target"+these+"; COMMIT", append(args, args...)...)
 }
 
 func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error {
@@ -51,7 +66,7 @@ func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error 
 func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logger) error {
 	statements := scripts("mysql")
 	if m.shard != noSet {
-		statements = append(statements, script("mysql/barrier.sql"), "INSERT IGNORE INTO weir_inbox_barrier VALUES (1, 0)")
+		statements = append(statements, script("mysql/target.sql"), script("mysql/barrier.sql"), "INSERT IGNORE INTO weir_inbox_barrier VALUES (1, 0)")
 	}
 	for _, statement := range statements {
 		if err := m.session.Exec(ctx, statement); err != nil {

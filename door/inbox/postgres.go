@@ -68,12 +68,23 @@ func (p postgresTables) exec(ctx context.Context, statement string, args ...any)
 	})
 }
 
-func (p postgresTables) settle(ctx context.Context) error {
-	return p.exec(ctx, "UPDATE weir.weir_inbox_barrier SET n = n + 1")
+func (p postgresTables) aim(ctx context.Context, targets []target) error {
+	var ids, partitions []int64
+	var topics []string
+	var numbers []int32
+	for _, t := range targets {
+		ids, topics, numbers, partitions = append(ids, t.id), append(topics, t.topic.String()), append(numbers, t.number), append(partitions, int64(t.partition))
+	}
+	return p.exec(ctx, `WITH barrier AS (UPDATE weir.weir_inbox_barrier SET n = n + 1)
+		INSERT INTO weir.weir_inbox_target SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[]) ON CONFLICT DO NOTHING`, ids, topics, numbers, partitions)
+}
+
+func (p postgresTables) removeTargets(ctx context.Context) error {
+	return p.exec(ctx, "DELETE FROM weir.weir_inbox_target WHERE id NOT IN (SELECT id FROM weir.weir_inbox)")
 }
 
 func (p postgresTables) remove(ctx context.Context, ids []int64) error {
-	return p.exec(ctx, "DELETE FROM weir.weir_inbox WHERE id = ANY($1)", ids)
+	return p.exec(ctx, "WITH targets AS (DELETE FROM weir.weir_inbox_target WHERE id = ANY($1)) DELETE FROM weir.weir_inbox WHERE id = ANY($1)", ids)
 }
 
 func (p postgresTables) refuse(ctx context.Context, id int64, reason string) error {
@@ -86,6 +97,9 @@ func (p postgresTables) install(ctx context.Context, name string, _ *slog.Logger
 		return fmt.Errorf("read the door's SQL: %w", err)
 	}
 	if err := p.store.Install(ctx, postgres.Part{Name: "inbox", Files: files}); err != nil {
+		return err
+	}
+	if err := p.exec(ctx, "SELECT weir.set_inbox_rights()"); err != nil { // a role may have been created since
 		return err
 	}
 	return p.exec(ctx, "INSERT INTO weir.weir_inbox_identity VALUES (1, $1) ON CONFLICT DO NOTHING", name)

@@ -102,7 +102,7 @@ func (r *setRig) movers() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = ShardMovers(r.log, r.set, r.publisher, r.logger()).Run(ctx)
+		_ = NewShardMovers(r.log, r.set, r.publisher, r.logger()).Run(ctx)
 	}()
 	stop = func() { cancel(); <-ended }
 	r.Cleanup(stop)
@@ -110,12 +110,12 @@ func (r *setRig) movers() (stop func()) {
 }
 
 // opened opens the door of each shard, as a mover does.
-func (r *setRig) opened() (all Movers) {
+func (r *setRig) opened() (all ShardMovers) {
 	r.Helper()
-	all = ShardMovers(r.log, r.set, r.publisher, r.logger())
+	all = NewShardMovers(r.log, r.set, r.publisher, r.logger())
 	for _, m := range all {
-		if there, err := m.door.reach(r.Context(), m.logger); err != nil || !there {
-			r.Fatal(there, err)
+		if err := m.open(r.Context()); err != nil {
+			r.Fatal(err)
 		}
 	}
 	return all
@@ -474,25 +474,210 @@ func TestWaitingCountsTheRowsOfAllShards(t *testing.T) {
 	}
 }
 
-// unsettled cannot make durable what it reads.
-type unsettled struct{ database }
+// aimless cannot make durable what it reads.
+type aimless struct{ database }
 
-func (u unsettled) settle(context.Context) error { return errDied }
+func (a aimless) aim(context.Context, []target) error { return errDied }
 
 // What another shard publishes must not be undone by a crash of the database where it was read.
 func TestNothingIsPublishedToAShardBeforeItIsDurableWhereItWasRead(t *testing.T) {
 	r := newSetRig(t, "postgres", "mysql", "sqlite")
 	for n, m := range r.opened() {
 		r.in(n, true, "k", "0")
-		m.door.database = unsettled{m.door.database}
-		if _, err := m.step(t.Context()); !errors.Is(err, errDied) {
-			t.Errorf("shard %d: %v", n, err)
+		if _, err := m.step(t.Context()); !errors.Is(err, errLearned) {
+			t.Fatal(err)
 		}
-		delete(m.moved, whole)
-		if len(m.moved) > 0 || r.rows(n, "weir_inbox") != 1 {
-			t.Errorf("shard %d published", n)
+		m.door.database = aimless{m.door.database}
+		if rows, err := m.step(t.Context()); !errors.Is(err, errDied) || rows > 0 || r.rows(n, "weir_inbox") != 1 {
+			t.Errorf("shard %d published %d rows: %v", n, rows, err)
 		}
 	}
+}
+
+// keylessly publishes events without a key in one transaction on a shard.
+func (r *setRig) keylessly(shard int, values ...string) {
+	r.Helper()
+	statement := strings.NewReplacer("$2::text", "NULL::text", "$3", "$2").Replace(publishes[r.kinds[shard]])
+	if r.kinds[shard] != "postgres" {
+		statement = strings.Replace(statement, "?, ?, ?", "?, NULL, ?", 1)
+	}
+	tx, err := r.dbs[shard].BeginTx(r.Context(), nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, v := range values {
+		if _, err := tx.Exec(statement, "orders", v); err != nil {
+			r.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// once checks that there are events with the values 0 to n-1, each once.
+func (r *setRig) once(n int) {
+	r.Helper()
+	seen := map[string]int{}
+	for _, values := range r.found(n) {
+		for _, v := range values {
+			seen[v]++
+		}
+	}
+	for i := range n {
+		if seen[fmt.Sprint(i)] != 1 {
+			r.Errorf("%d is there %d times", i, seen[fmt.Sprint(i)])
+		}
+	}
+	if len(seen) > n {
+		r.Errorf("%d values, want %d", len(seen), n)
+	}
+}
+
+// An event without a key may go to any partition: whoever tries again must take the one that was chosen first. Movers of two processes, with partitioners of their own, begin and
+// end all the time.
+func TestAnEventWithoutAKeyIsPublishedOnce(t *testing.T) {
+	for _, kinds := range [][]string{{"sqlite", "sqlite"}, {"postgres", "mysql"}} {
+		t.Run(strings.Join(kinds, "-"), func(t *testing.T) {
+			r := newSetRig(t, kinds...)
+			r.opened()
+			random := seed.Random(r)
+			const all = 600
+			inserted := make(chan struct{})
+			go func() {
+				defer close(inserted)
+				for i := 0; i < all; i += 3 {
+					r.keylessly(i%len(kinds), fmt.Sprint(i), fmt.Sprint(i+1), fmt.Sprint(i+2))
+				}
+			}()
+			for more := true; more; {
+				one, two := r.movers(), r.movers()
+				select {
+				case <-time.After(time.Duration(random.IntN(40)) * time.Millisecond):
+				case <-inserted:
+					more = false
+				}
+				one()
+				two()
+			}
+			r.movers()
+			r.empty()
+			r.once(all)
+		})
+	}
+}
+
+// Between the publishing of rows and their deletion the topic gets more partitions, so that another one would be chosen for each.
+func TestMorePartitionsDoNotPublishARowTwice(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite")
+	m := r.opened()[1]
+	var events []string
+	for i := range 40 {
+		events = append(events, fmt.Sprint("key ", i), fmt.Sprint(i))
+	}
+	r.in(1, true, events...)
+	if _, err := m.step(t.Context()); !errors.Is(err, errLearned) {
+		t.Fatal(err)
+	}
+	m.door.database = failing{m.door.database}
+	if _, err := m.step(t.Context()); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	if _, err := r.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 13}); err != nil {
+		t.Fatal(err)
+	}
+	r.movers()
+	r.empty()
+	r.once(40)
+}
+
+// The topic of rows that were published, and not deleted, is deleted: they are not taken for refused ones. What is left in keys of its partitions goes.
+func TestWhatWasPublishedBeforeItsTopicWasDeletedIsNotRefused(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite")
+	m := r.opened()[1]
+	r.in(1, true, "a", "0", "b", "1", "c", "2", "d", "3")
+	if _, err := m.step(t.Context()); !errors.Is(err, errLearned) {
+		t.Fatal(err)
+	}
+	m.door.database = failing{m.door.database}
+	if _, err := m.step(t.Context()); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	if err := r.log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	r.movers()
+	r.empty()
+	if n := r.rows(1, "weir_inbox_refused"); n > 0 {
+		t.Errorf("%d rows were refused: %s", n, r.said)
+	}
+	r.opened()
+	left := 0
+	if err := r.log.ListAll(t.Context(), keys.InboxPrefix, func(eventlog.KeyValue) error { left++; return nil }); err != nil || left > 0 {
+		t.Errorf("%d keys are left, %v", left, err)
+	}
+}
+
+// A failover of a shard's database lost a row whose event is published, and gives its id to another one.
+func TestARowWithTheIDOfALostOneIsPublished(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite")
+	m := r.opened()[1]
+	r.in(1, true, "k", "0")
+	if _, err := m.step(t.Context()); !errors.Is(err, errLearned) {
+		t.Fatal(err)
+	}
+	if n, err := m.step(t.Context()); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := r.dbs[1].Exec("INSERT INTO weir_inbox (id, topic, event_key, event_value, published_at) VALUES (1, 'orders', 'k', '1', 7)"); err != nil {
+		t.Fatal(err)
+	}
+	r.movers()
+	r.empty()
+	r.once(2)
+}
+
+// An event that can never be published does not hold up others while a shard is lost.
+func TestARefusedRowHoldsNobodyUpWhileAShardIsLost(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite", "sqlite")
+	r.opened()
+	r.shards[2].down.Store(true)
+	var events []string
+	for i := range 30 {
+		events = append(events, fmt.Sprint("key ", i), fmt.Sprint(i))
+	}
+	r.in(1, true, events...)
+	if _, err := r.dbs[1].Exec(publishes["sqlite"], "nobody", "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	r.in(1, true, "key 0", "30", "key 1", "31", "key 2", "32", "key 3", "33")
+	r.movers()
+	about, err := r.log.Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	for i := range 34 {
+		key := fmt.Sprint("key ", i)
+		if i >= 30 {
+			key = fmt.Sprint("key ", i-30)
+		}
+		_, number, err := r.publisher.Choose(t.Context(), &publish.Event{Topic: "orders", Key: []byte(key)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if about.Partitions[number].Shard() == 2 {
+			want++
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); r.rows(1, "weir_inbox") != want || r.rows(1, "weir_inbox_refused") != 1; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d rows are held, want %d; what was logged:\n%s", r.rows(1, "weir_inbox"), want, r.said)
+		}
+	}
+	r.shards[2].down.Store(false)
+	r.empty()
+	r.once(34)
 }
 
 // A MariaDB that was a store by itself becomes shard 0: what reads only its own tables is gone, and what was published and not deleted there is not published again.

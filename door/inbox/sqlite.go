@@ -23,8 +23,23 @@ func (s sqliteTables) query(ctx context.Context, each func([]any) error, stateme
 	return s.store.Query(ctx, each, statement)
 }
 
-func (s sqliteTables) settle(ctx context.Context) error {
-	return s.store.Exec(ctx, []string{"UPDATE weir_inbox_barrier SET n = n + 1"})
+func (s sqliteTables) aim(ctx context.Context, targets []target) error {
+	rows := make([][4]any, len(targets))
+	for i, t := range targets {
+		rows[i] = [4]any{t.id, t.topic.String(), t.number, int64(t.partition)}
+	}
+	list, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	return s.store.Exec(ctx, []string{
+		"INSERT OR IGNORE INTO weir_inbox_target SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?1)",
+		"UPDATE weir_inbox_barrier SET n = n + 1 WHERE ?1 IS NOT NULL",
+	}, string(list))
+}
+
+func (s sqliteTables) removeTargets(ctx context.Context) error {
+	return s.store.Exec(ctx, []string{"DELETE FROM weir_inbox_target WHERE id NOT IN (SELECT id FROM weir_inbox)"})
 }
 
 func (s sqliteTables) remove(ctx context.Context, ids []int64) error {
@@ -32,7 +47,11 @@ func (s sqliteTables) remove(ctx context.Context, ids []int64) error {
 	if err != nil {
 		return err
 	}
-	return s.store.Exec(ctx, []string{"DELETE FROM weir_inbox WHERE id IN (SELECT value FROM json_each(?1))"}, string(list))
+	statements := []string{"DELETE FROM weir_inbox WHERE id IN (SELECT value FROM json_each(?1))"}
+	if s.shard != noSet {
+		statements = append(statements, "DELETE FROM weir_inbox_target WHERE id IN (SELECT value FROM json_each(?1))")
+	}
+	return s.store.Exec(ctx, statements, string(list))
 }
 
 func (s sqliteTables) refuse(ctx context.Context, id int64, reason string) error {
@@ -48,7 +67,7 @@ func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) 
 		statements = append(scripts("sqlite"), script("sqlite/check_elsewhere.sql"))
 	}
 	if s.shard >= 0 {
-		statements, last = append(statements, script("sqlite/barrier.sql"), "INSERT OR IGNORE INTO weir_inbox_barrier VALUES (1, 0)"), "weir_inbox_barrier"
+		statements, last = append(statements, script("sqlite/target.sql"), script("sqlite/barrier.sql"), "INSERT OR IGNORE INTO weir_inbox_barrier VALUES (1, 0)"), "weir_inbox_barrier"
 	}
 	there := false
 	err := s.query(ctx, func(row []any) error {

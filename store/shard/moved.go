@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -260,7 +261,9 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 	if err != nil {
 		return nil, eventlog.Mark{}, fmt.Errorf("encode the shards' incarnations: %w", err)
 	}
-	s.table.Store(placed)
+	if !maps.Equal(s.table.Load().placed, placed.placed) { // else reads that are in progress need not begin anew
+		s.table.Store(placed)
+	}
 	return all, s.mark(eventlog.Incarnation{Store: string(id), Epoch: epoch.Version}, marks), nil
 }
 

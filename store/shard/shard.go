@@ -255,6 +255,9 @@ func (s *Set) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal
 		at, err = m.store.Seek(ctx, where.id(p), goal)
 		return err
 	})
+	if errors.Is(err, eventlog.ErrNoPartition) && (s.entering.Load() || s.table.Load() != where.table) {
+		err = eventlog.ErrRewound // it may have been moved meanwhile
+	}
 	return at, s.asOf(where.table, err)
 }
 

@@ -107,10 +107,10 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
-// Check returns the topic of an event, or the error with which Publish would refuse the event for good now. It publishes nothing.
-func (p *Publisher) Check(ctx context.Context, e *Event) (eventlog.Topic, error) {
+// Choose returns the topic and the partition that Publish would choose for the event now, or the error with which it would refuse the event for good. It publishes nothing.
+func (p *Publisher) Choose(ctx context.Context, e *Event) (topic eventlog.Topic, partition int32, err error) {
 	t, err := p.target(ctx, e)
-	return t.topic, err
+	return t.topic, t.number, err
 }
 
 // Within is the index of an event's batch among several, and the index of its record in that batch.

@@ -3,25 +3,25 @@
 -- on a database that is not a shard.
 CREATE OR REPLACE FUNCTION weir.publish(topic text, key text, value bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
-RETURN weir.put_in_inbox(topic, convert_to(key, 'UTF8'), value, headers, partition, false);
+RETURN weir.post(topic, convert_to(key, 'UTF8'), value, headers, partition, false);
 
 CREATE OR REPLACE FUNCTION weir.publish(topic text, key text, value text, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
-RETURN weir.put_in_inbox(topic, convert_to(key, 'UTF8'), convert_to(value, 'UTF8'), headers, partition, false);
+RETURN weir.post(topic, convert_to(key, 'UTF8'), convert_to(value, 'UTF8'), headers, partition, false);
 
 CREATE OR REPLACE FUNCTION weir.publish(topic text, key text, value jsonb, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
-RETURN weir.put_in_inbox(topic, convert_to(key, 'UTF8'), convert_to(value::text, 'UTF8'), headers, partition, false);
+RETURN weir.post(topic, convert_to(key, 'UTF8'), convert_to(value::text, 'UTF8'), headers, partition, false);
 
 CREATE OR REPLACE FUNCTION weir.publish(topic text, key bytea, value bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
-RETURN weir.put_in_inbox(topic, key, value, headers, partition, false);
+RETURN weir.post(topic, key, value, headers, partition, false);
 
 -- tombstone publishes an event without a value, which marks the key as deleted.
 CREATE OR REPLACE FUNCTION weir.tombstone(topic text, key text, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
-RETURN weir.put_in_inbox(topic, convert_to(key, 'UTF8'), NULL, headers, partition, true);
+RETURN weir.post(topic, convert_to(key, 'UTF8'), NULL, headers, partition, true);
 
 CREATE OR REPLACE FUNCTION weir.tombstone(topic text, key bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
-RETURN weir.put_in_inbox(topic, key, NULL, headers, partition, true);
+RETURN weir.post(topic, key, NULL, headers, partition, true);

@@ -34,6 +34,14 @@ CREATE TABLE weir.weir_inbox_refused (
     reason           text   NOT NULL
 );
 
+-- The partition that was chosen for a row of weir_inbox. It stays, so that movers that try again publish nothing to another partition.
+CREATE TABLE weir.weir_inbox_target (
+    id               bigint PRIMARY KEY,
+    topic_id         text   NOT NULL,
+    partition_number int    NOT NULL,
+    partition_id     bigint NOT NULL
+);
+
 -- A change of its row is durable when all is that was committed before.
 CREATE TABLE weir.weir_inbox_barrier (
     one int    PRIMARY KEY,
@@ -44,6 +52,8 @@ INSERT INTO weir.weir_inbox_barrier VALUES (1, 0);
 
 -- A database that held a log by itself before it became a shard has the inbox of door/sqlfn. Its events that were not moved yet are moved here. Their order is that in which
 -- they were published.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 DO $$
 BEGIN
     IF to_regclass('weir.inbox') IS NOT NULL AND to_regclass('weir.topic') IS NOT NULL THEN

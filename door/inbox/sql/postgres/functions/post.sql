@@ -1,5 +1,5 @@
--- put_in_inbox puts one event into the inbox of a shard. Only shard 0 knows the topics: elsewhere the mover finds out later what is wrong with an event for its topic.
-CREATE OR REPLACE FUNCTION weir.put_in_inbox(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
+-- post puts one event into the inbox of a shard. It has the name and the arguments that it has in door/sqlfn, so roles keep their rights when a database becomes a shard. Only shard 0 knows the topics: elsewhere the mover finds out later what is wrong with an event for its topic.
+CREATE OR REPLACE FUNCTION weir.post(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 :pinned
 AS $$
@@ -28,10 +28,10 @@ BEGIN
         RAISE 'headers: "%" is of type %', wrong.key, wrong.type
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A header must be a string or null.';
     END IF;
-    IF NOT EXISTS (SELECT FROM weir.state s WHERE s.key = 'topic/' || put_in_inbox.topic)
+    IF NOT EXISTS (SELECT FROM weir.state s WHERE s.key = 'topic/' || post.topic)
         AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
         RAISE 'topic "%" does not exist', topic USING ERRCODE = 'undefined_object', HINT = 'Create it with weir topic create.';
     END IF;
     INSERT INTO weir.weir_inbox (topic, event_key, event_value, headers, partition_number)
-    VALUES (put_in_inbox.topic, put_in_inbox.key, put_in_inbox.value, nullif(put_in_inbox.headers, '{}')::text, put_in_inbox.partition);
+    VALUES (post.topic, post.key, post.value, nullif(post.headers, '{}')::text, post.partition);
 END $$;
