@@ -108,7 +108,7 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 func newParser(t *terminal, version string, exit func(int)) (*kong.Kong, error) {
 	return kong.New(&commands{},
 		kong.Name("weir"),
-		kong.Description("A durable event log in SQLite or PostgreSQL, for Kafka clients, HTTP, SQL and Go."),
+		kong.Description("A durable event log in SQLite, PostgreSQL, MariaDB, MySQL or S3, for Kafka clients, HTTP, SQL and Go."),
 		kong.Writers(t.out, t.err),
 		kong.Exit(exit),
 		kong.Vars{"position": positionForms, "version": version},

@@ -2,8 +2,8 @@
 // into the table weir_inbox, and the mover publishes what was committed. door/sqlfn does more on a PostgreSQL that is not a shard.
 //
 // Each event is published exactly once. The entry that publishes a chunk of rows also puts a key that names them, with a check that no other mover put it
-// meanwhile; the rows are deleted after that. Whoever finds the key deletes the rows that it names before reading more. An entry is on one shard, so there a chunk has an
-// entry, and an inbox has a key, for each partition where its rows go; the key is where the partition is, and moves with it.
+// meanwhile; the rows are deleted after that. Whoever finds the key deletes the rows that it names before reading more. On shards it is
+// done for each partition where rows go: shards.go.
 //
 // On MariaDB and MySQL the procedures weir_events and weir_consume read the log; nothing of it goes through this package.
 //
