@@ -27,7 +27,8 @@ func becomes(t *testing.T, q *queue.Queue, id queue.MessageID, state string) que
 // empties waits until nothing is left between sessions and mover.
 func empties(t *testing.T, address string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); pgtest.Value(t, address, `SELECT (SELECT count(*) FROM weir.acked) + (SELECT count(*) FROM weir.nacked) + (SELECT count(*) FROM weir.inbox)`) != "0"; {
+	// If a statement of the test still holds a row when the mover comes, the mover tries again after a minute.
+	for end := time.Now().Add(2 * time.Minute); pgtest.Value(t, address, `SELECT (SELECT count(*) FROM weir.acked) + (SELECT count(*) FROM weir.nacked) + (SELECT count(*) FROM weir.inbox)`) != "0"; {
 		if time.Now().After(end) {
 			t.Fatal("rows stay in weir.acked or weir.inbox")
 		}
@@ -103,7 +104,8 @@ func TestOfAnAckAndANackOfOneReceiptOneCommits(t *testing.T) {
 				_, err := fast.Exec(context.Background(), `SELECT `+c.second, m.Receipt)
 				second <- err
 			}()
-			for end := time.Now().Add(20 * time.Second); pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == "0"; {
+			// If a statement of the test still holds a row when the mover comes, the mover tries again after a minute.
+	for end := time.Now().Add(2 * time.Minute); pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == "0"; {
 				if time.Now().After(end) {
 					t.Fatal("the second does not wait for the first")
 				}
