@@ -105,7 +105,7 @@ func TestOfAnAckAndANackOfOneReceiptOneCommits(t *testing.T) {
 				second <- err
 			}()
 			// If a statement of the test still holds a row when the mover comes, the mover tries again after a minute.
-	for end := time.Now().Add(2 * time.Minute); pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == "0"; {
+			for end := time.Now().Add(2 * time.Minute); pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == "0"; {
 				if time.Now().After(end) {
 					t.Fatal("the second does not wait for the first")
 				}
