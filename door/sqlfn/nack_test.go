@@ -104,8 +104,7 @@ func TestOfAnAckAndANackOfOneReceiptOneCommits(t *testing.T) {
 				_, err := fast.Exec(context.Background(), `SELECT `+c.second, m.Receipt)
 				second <- err
 			}()
-			// If a statement of the test still holds a row when the mover comes, the mover tries again after a minute.
-			for end := time.Now().Add(2 * time.Minute); pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == "0"; {
+			for end := time.Now().Add(20 * time.Second); pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == "0"; {
 				if time.Now().After(end) {
 					t.Fatal("the second does not wait for the first")
 				}
