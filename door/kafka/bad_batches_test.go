@@ -98,11 +98,16 @@ func TestHeaderKeysAreNotNull(t *testing.T) {
 }
 
 func TestBombsAreRefusedInLittleMemory(t *testing.T) {
+	codecs := []batch.Codec{batch.Gzip, batch.Snappy, batch.LZ4, batch.Zstd}
+	bomb := batch.Record{Value: make([]byte, kafka.DecompressedMax+1)}
+	var requests [][]byte
+	for _, codec := range codecs { // before the broker starts, which would take the time that this needs for a suspension
+		requests = append(requests, frame(produceRequest("t", 0, sealed(t, codec, bomb)), 1))
+	}
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, map[string]string{"max.message.bytes": "20000000"})
-	bomb := batch.Record{Value: make([]byte, kafka.DecompressedMax+1)}
-	for _, codec := range []batch.Codec{batch.Gzip, batch.Snappy, batch.LZ4, batch.Zstd} {
-		req := frame(produceRequest("t", 0, sealed(t, codec, bomb)), 1)
+	for i, codec := range codecs {
+		req := requests[i]
 		w := b.dial()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
