@@ -98,3 +98,23 @@ func TestAPostgresInUseBecomesAShardAndItsProgramsGoOnPublishing(t *testing.T) {
 		t.Errorf("also delivered: %+v", <-seen)
 	}
 }
+
+// A process that is started on one shard by itself, by mistake, is refused, and installs nothing there: the functions of a store by itself would take events that nobody moves.
+func TestAShardOpenedByItselfIsNotTouched(t *testing.T) {
+	url := pgtest.URL(t)
+	set := "shard:" + strings.ReplaceAll(url, ",", ",,") + ",sqlite:" + filepath.Join(t.TempDir(), "b.db")
+	w, err := weir.Open(t.Context(), set, weir.Options{Logger: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w, err := weir.Open(t.Context(), url, weir.Options{Logger: silent}); err == nil {
+		_ = w.Close(t.Context())
+		t.Error("a shard was opened by itself")
+	}
+	if found := pgtest.Value(t, url, `SELECT to_regclass('weir.inbox') IS NULL AND to_regclass('weir.topic') IS NULL`); found != "true" && found != "t" {
+		t.Errorf("the tables of door/sqlfn are not missing: %s", found)
+	}
+}
