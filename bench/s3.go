@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -59,6 +63,9 @@ func runS3(ctx context.Context, b *bench) error {
 		return err
 	}
 	for range b.runs {
+		if err := b.barePuts(ctx, proxy.URL()); err != nil {
+			return err
+		}
 		for _, callers := range []int{1200, 500} {
 			if err := b.s3Callers(ctx, proxy.URL(), callers); err != nil {
 				return err
@@ -96,6 +103,32 @@ func runS3(ctx context.Context, b *bench) error {
 	}
 	_, peak := w.rss()
 	fmt.Printf("| reading %d GiB with nothing cached | %.0f MB/s, %d GETs, %d LISTs, at most %.0f MiB of memory |\n", b.load.gib, rate/1e6, after["get"]-before["get"], after["list"]-before["list"], peak)
+	return nil
+}
+
+// barePuts measures what a put itself takes: of as much as a flush of 1,200 events has, one after the other.
+func (b *bench) barePuts(ctx context.Context, address string) error {
+	bucket, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	settings, err := config.LoadDefaultConfig(ctx)
+	if err != nil {
+		return err
+	}
+	client := sdk.NewFromConfig(settings, func(o *sdk.Options) {
+		o.BaseEndpoint, o.Region, o.UsePathStyle = aws.String(bucket.Query().Get("endpoint")), bucket.Query().Get("region"), true
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired // as weir does
+	})
+	body := noise(1200*eventSize, 1)
+	got, err := pace{callers: 1, length: b.load.length}.run(ctx, func(_, n int, _ time.Time) error {
+		_, err := client.PutObject(ctx, &sdk.PutObjectInput{Bucket: &bucket.Host, Key: aws.String(fmt.Sprintf("bare/%d", n)), Body: bytes.NewReader(body)})
+		return err
+	})
+	if err := errors.Join(err, got.clean()); err != nil {
+		return err
+	}
+	fmt.Printf("| a PUT by itself, %d KiB | p50 %s, p99 %s |\n", len(body)>>10, millis(got.took, 50), millis(got.took, 99))
 	return nil
 }
 

@@ -104,6 +104,7 @@ type Bucket struct {
 const (
 	snapshotEvery = 500      // commits from one snapshot to the next
 	segment       = 32 << 20 // bytes of a segment at most
+	gathered      = 8 << 20  // bytes of records of a commit that is gathered in segments, at most
 	verifyEvery   = 10       // seconds
 	heartbeat     = 0.2      // entries each second, with which a process tells others that it lives
 	poll          = 1        // requests each second for other processes' commits
@@ -116,12 +117,15 @@ func (b Bucket) Requests(l Load) Requests {
 		heartbeats, polls = processes*heartbeat, processes*poll
 	}
 	commits := min(l.Records+heartbeats, processes/b.Linger.Seconds()) // what comes within a linger shares a commit
-	gathered := min(l.Records, commits)                                // in segments: commits that hold records
 	rounds := commits / snapshotEvery
 	r := Requests{
-		Puts:  commits + rounds + max(gathered/snapshotEvery, l.Bytes/segment),
-		Gets:  commits + gathered + polls, // after each commit: is the one before it still there?
+		Puts:  commits + rounds,
+		Gets:  commits + polls, // after each commit: is the one before it still there?
 		Lists: 3 * rounds,
+	}
+	if holding := min(l.Records, commits); l.Bytes <= holding*gathered {
+		r.Puts += max(holding/snapshotEvery, l.Bytes/segment)
+		r.Gets += holding
 	}
 	if commits > 0 {
 		r.Gets += processes / verifyEvery

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -167,17 +166,19 @@ func (r *remote) get(ctx context.Context, key string, from, size int64) ([]byte,
 		return nil, a, err
 	}
 	a := r.answered(asked, out.ResultMetadata)
-	body, err := io.ReadAll(out.Body)
+	var body bytes.Buffer
+	body.Grow(int(min(aws.ToInt64(out.ContentLength), pieceMax)) + bytes.MinRead) // so that it is not copied while it grows
+	_, err = body.ReadFrom(out.Body)
 	if err = errors.Join(err, out.Body.Close()); err != nil {
 		return nil, a, fmt.Errorf("get %s: its bytes: %w", key, err)
 	}
-	a.size = int64(len(body))
+	a.size = int64(body.Len())
 	if _, whole, found := strings.Cut(aws.ToString(out.ContentRange), "/"); found {
 		if n, err := strconv.ParseInt(whole, 10, 64); err == nil {
 			a.size = n
 		}
 	}
-	return body, a, nil
+	return body.Bytes(), a, nil
 }
 
 func (r *remote) list(ctx context.Context, prefix, after string, limit int) ([]item, answer, error) {

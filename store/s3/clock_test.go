@@ -87,16 +87,17 @@ func TestTheServersTickIsFound(t *testing.T) {
 			server, c := anyServer(rng), &clock{}
 			server.ask(c, rng)
 			requests := 0
-			for began := time.Now(); ; requests++ {
+			began := time.Now()
+			for ; requests < ticksMost; requests++ {
 				wait, more := c.untilTick()
 				if !more {
 					break
 				}
-				if requests == ticksMost || time.Since(began) > 12*time.Second {
-					t.Fatalf("%+v: the tick is not known after %d requests and %v; still unknown are %v", server, requests, time.Since(began), c.top-c.low-c.lag)
-				}
 				time.Sleep(wait)
 				server.ask(c, rng)
+			}
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("%+v: %d requests took %v", server, requests, took)
 			}
 			if earliest, latest := c.now(); latest-earliest > eventlog.Timestamp((server.lag() + tickKnown + 45*time.Millisecond).Milliseconds()) {
 				t.Errorf("%+v: after %d requests the bounds are %d ms apart", server, requests, latest-earliest)

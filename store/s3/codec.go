@@ -245,6 +245,11 @@ func (e *effects) none() bool {
 	return e.life == "" && len(e.opens)+len(e.batches)+len(e.puts)+len(e.trims)+len(e.replaces)+len(e.forgets)+len(e.moves)+len(e.drops) == 0
 }
 
+// onlyAdds reports whether a commit has batches, and leaves all older ones where they are.
+func (e *effects) onlyAdds() bool {
+	return len(e.batches) > 0 && len(e.trims)+len(e.replaces)+len(e.forgets)+len(e.moves) == 0
+}
+
 func writePlaced(w *writer, b placed) {
 	w.int(int64(b.partition))
 	w.int(int64(b.base))

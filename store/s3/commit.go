@@ -96,6 +96,12 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 			s.mu.Unlock()
 			return nil
 		}
+		along := s.mover
+		if along != nil && e.onlyAdds() {
+			e.moves = s.moves(along, s.st)
+		} else {
+			along = nil
+		}
 		c, framed, of := s.compose(e)
 		before := s.st.tip
 		s.mu.Unlock()
@@ -109,6 +115,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 					return err
 				}
 				s.apply(c, of, int64(len(framed)))
+				s.took(along, len(e.moves) > 0)
 				s.wakeUpkeep()
 				return nil
 			}

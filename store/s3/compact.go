@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,10 +16,16 @@ import (
 const (
 	// snapshotEvery is after how many commits a process that commits writes a snapshot.
 	snapshotEvery = 500
-	// compactMin is how many commit objects with batches are gathered into segments at least.
+	// compactMin is how many commit objects are gathered into segments at least.
 	compactMin = 64
 	// segmentMax bounds the batches of a segment, and what a compaction holds in memory.
 	segmentMax = 32 << 20
+	// gatherMax is how large an object may be to be gathered. What would be gathered of larger ones is hardly larger than they are.
+	gatherMax = 8 << 20
+	// compactGets is how many gets a compaction makes in parallel: few, because commits wait for the same server.
+	compactGets = 2
+	// moverWaits is for how many lingers a compaction waits for a commit that takes along what it moved, before it makes one by itself.
+	moverWaits = 10
 	// movesMax bounds the batches of one segment.
 	movesMax = 50_000
 	// upkeepMax is how long one round of upkeep may take.
@@ -140,7 +147,7 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	for i, p := range picks {
 		places[i] = source{p.key, p.at, p.size}
 	}
-	content, err := s.contents(ctx, places)
+	content, err := s.contents(ctx, places, compactGets)
 	if err != nil {
 		return false, err
 	}
@@ -173,21 +180,64 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	if _, err := s.bucket.put(ctx, key, body); err != nil {
 		return false, err // what may have been written is deleted as an orphan
 	}
+	return s.move(ctx, key, kept)
+}
+
+// mover tells in a commit that batches lie in a segment now.
+type mover struct {
+	key   string
+	picks []pick
+	done  chan bool // receives whether any was moved; has room for one
+}
+
+// move commits that batches lie in a segment now, and reports whether any of them does. A commit of batches takes this along, because a put is as slow as a flush.
+func (s *Store) move(ctx context.Context, key string, picks []pick) (bool, error) {
+	m := &mover{key, picks, make(chan bool, 1)}
+	s.mu.Lock()
+	s.mover = m
+	s.mu.Unlock()
+	select {
+	case moved := <-m.done:
+		return moved, nil
+	case <-time.After(moverWaits * s.linger):
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	s.mover = nil
+	s.mu.Unlock()
 	moved := false
-	err = s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
-		moved = false
-		if !s.pending[key] { // another process took it for an orphan
-			return e, nil, nil
-		}
-		for _, p := range kept {
-			if h := st.find(p.partition, p.base); h != nil && h.object.key == p.key && h.at == p.at && h.records == p.records && h.crc == p.crc {
-				e.moves = append(e.moves, move{key, p.partition, p.base, p.to})
-				moved = true
-			}
-		}
+	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) { // if a commit has taken it along, nothing is left to move
+		e.moves = s.moves(m, st)
+		moved = len(e.moves) > 0
 		return e, nil, nil
 	})
-	return moved, err
+	return moved || len(m.done) > 0 && <-m.done, err
+}
+
+// took says that a commit took a mover along.
+func (s *Store) took(m *mover, moved bool) {
+	if m == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mover == m {
+		s.mover = nil
+	}
+	m.done <- moved
+}
+
+// moves returns what is left to move. The caller holds mu.
+func (s *Store) moves(m *mover, st *state) (moves []move) {
+	if !s.pending[m.key] { // another process took it for an orphan
+		return nil
+	}
+	for _, p := range m.picks {
+		if h := st.find(p.partition, p.base); h != nil && h.object.key == p.key && h.at == p.at && h.records == p.records && h.crc == p.crc {
+			moves = append(moves, move{m.key, p.partition, p.base, p.to})
+		}
+	}
+	return moves
 }
 
 // newSegment names a segment. Its number is that of the newest commit that its writer knew.
@@ -205,40 +255,39 @@ func (s *Store) endSegment(key string) {
 	delete(s.pending, key)
 }
 
-// pick chooses the batches of the oldest commit objects, in the order of partitions and offsets.
+// pick chooses the batches of the oldest commit objects that are not large, in the order of partitions and offsets. It chooses none of fewer than least objects.
 func (s *Store) pick(least int) []pick {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []string
-	for key := range s.st.objects {
-		if strings.HasPrefix(key, "commit/") {
-			keys = append(keys, key)
-		}
-	}
-	if s.behind || len(keys) < least {
+	if s.behind {
 		return nil
 	}
-	slices.Sort(keys)
-	of := map[string][]pick{}
+	type gathered struct {
+		picks []pick
+		size  int
+	}
+	of := map[string]gathered{}
 	for id, p := range s.st.partitions {
 		for _, h := range p.held {
 			if strings.HasPrefix(h.object.key, "commit/") {
-				of[h.object.key] = append(of[h.object.key], pick{partition: id, held: h, key: h.object.key})
+				g := of[h.object.key]
+				of[h.object.key] = gathered{append(g.picks, pick{partition: id, held: h, key: h.object.key}), g.size + h.size}
 			}
 		}
 	}
+	maps.DeleteFunc(of, func(_ string, g gathered) bool { return g.size > gatherMax })
+	if len(of) < least {
+		return nil
+	}
 	var picks []pick
 	size := 0
-	for _, key := range keys {
-		more := 0
-		for _, p := range of[key] {
-			more += p.size
-		}
-		if len(picks) > 0 && (size+more > segmentMax || len(picks)+len(of[key]) > movesMax) {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		more := of[key]
+		if len(picks) > 0 && (size+more.size > segmentMax || len(picks)+len(more.picks) > movesMax) {
 			break
 		}
-		picks = append(picks, of[key]...)
-		size += more
+		picks = append(picks, more.picks...)
+		size += more.size
 	}
 	slices.SortFunc(picks, func(a, b pick) int {
 		if a.partition != b.partition {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -23,6 +24,7 @@ type several struct {
 	random  *rand.Rand
 	writers []*Store
 	replica *Store
+	gather  sync.WaitGroup // compactions, which go on beside the calls
 }
 
 // tried repeats a call. An outcome may be unknown only after 30 s without the server, which no fault here takes.
@@ -46,7 +48,8 @@ func (s *several) Commit(ctx context.Context, flush []eventlog.Entry) (out []eve
 	err = s.tried(func() error { out, err = w.Commit(ctx, flush); return err })
 	switch s.random.IntN(10) { // what upkeep does when there is more to do; it may fail
 	case 0:
-		_, _ = s.writer().compact(ctx, 1)
+		w := s.writer()
+		s.gather.Go(func() { _, _ = w.compact(ctx, 1) })
 	case 1:
 		_ = s.writer().snapshot(ctx)
 	}
@@ -83,6 +86,7 @@ func (s *several) Moved(ctx context.Context, since eventlog.Mark) (moved []event
 }
 
 func (s *several) Close() error {
+	s.gather.Wait()
 	err := s.replica.Close()
 	for _, w := range s.writers {
 		err = errors.Join(err, w.Close())
@@ -103,7 +107,7 @@ func TestARandomHistoryThroughFaultsGoesAsInMemory(t *testing.T) {
 					address := s3test.URL(t)
 					openAt(t, address) // a replica begins no log
 					for i := range 3 {
-						p := s3test.NewProxy(t, address)
+						p := s3test.NewProxy(t, strings.Replace(address, "linger=0", "linger=2ms", 1)) // commits take compactions along
 						p.Faults(s3test.Random(rand.New(rand.NewPCG(n, uint64(2+i))), rarity))
 						proxies = append(proxies, p)
 					}

@@ -79,7 +79,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int, a
 	}
 	s.mu.Unlock()
 
-	content, err := s.contents(ctx, slices.Concat(places...))
+	content, err := s.contents(ctx, slices.Concat(places...), getsMax)
 	if err != nil {
 		return nil, false, failed(err)
 	}
@@ -128,8 +128,8 @@ type content struct {
 	err   error  // errMissing or errDamaged
 }
 
-// contents reads what lies at places. Neighbours are read in one piece. The error is one that says nothing about the objects.
-func (s *Store) contents(ctx context.Context, places []source) (map[source]content, error) {
+// contents reads what lies at places, with so many gets in parallel. Neighbours are read in one piece. The error is one that says nothing about the objects.
+func (s *Store) contents(ctx context.Context, places []source, gets int) (map[source]content, error) {
 	places = slices.Clone(places)
 	slices.SortFunc(places, func(a, b source) int {
 		if c := strings.Compare(a.key, b.key); c != 0 {
@@ -153,7 +153,7 @@ func (s *Store) contents(ctx context.Context, places []source) (map[source]conte
 	}
 	read := make([][]content, len(pieces))
 	var all errgroup.Group
-	all.SetLimit(getsMax)
+	all.SetLimit(gets)
 	for i, piece := range pieces {
 		all.Go(func() (err error) {
 			read[i], err = s.piece(ctx, piece)

@@ -69,13 +69,14 @@ type Store struct {
 	behind   bool   // st is being read anew, because the bucket was rewound
 	rewinds  string // of a replica: names the rewinds that it noticed, because it may not begin an incarnation for all processes; else empty
 	told     eventlog.Incarnation
-	synced   time.Time // the server's clock when st was last known to be no older than the newest snapshot that can be read
-	asked    time.Time // this machine's clock at the last request for the next commit that found none
-	verified time.Time // when the newest known commit was last read again
-	nextPut  time.Time // see linger
-	newest   int64     // the newest known snapshot
-	floor    int64     // the log has this commit at least: a snapshot covers it
-	pending  map[string]bool
+	synced   time.Time       // the server's clock when st was last known to be no older than the newest snapshot that can be read
+	asked    time.Time       // this machine's clock at the last request for the next commit that found none
+	verified time.Time       // when the newest known commit was last read again
+	nextPut  time.Time       // see linger
+	newest   int64           // the newest known snapshot
+	floor    int64           // the log has this commit at least: a snapshot covers it
+	pending  map[string]bool // segments that are being written
+	mover    *mover          // waits for a commit that takes it along; nil: none
 
 	probing turn // guards probed
 	probes  atomic.Int64

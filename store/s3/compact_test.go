@@ -1,0 +1,121 @@
+package s3
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// compacting calls during while a compaction waits for a commit that tells what it moved, and returns how many commits were written from then on.
+func compacting(t *testing.T, s *Store, f *fake, during func()) (commits int) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		moved, err := s.compact(t.Context(), 1)
+		if err == nil && !moved {
+			err = errors.New("nothing was moved")
+		}
+		done <- err
+	}()
+	synctest.Wait()
+	before := len(f.keys("commit/"))
+	during()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return len(f.keys("commit/")) - before
+}
+
+// inSegments returns how many batches of partition 1 lie in segments.
+func inSegments(s *Store) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.st.partitions[1].held {
+		if strings.HasPrefix(h.object.key, "segment/") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestACommitTakesAlongWhatACompactionMoved(t *testing.T) {
+	for name, c := range map[string]struct {
+		during              func(t *testing.T, s *Store)
+		commits, inSegments int
+		from                eventlog.Offset
+		want                []string
+	}{
+		"nobody commits": {func(*testing.T, *Store) {}, 1, 2, 0, []string{"a", "b"}},
+		"a commit takes it along": {func(t *testing.T, s *Store) {
+			mustPublish(t, s, "c")
+		}, 1, 2, 0, []string{"a", "b", "c"}},
+		"only the first of two commits takes it along": {func(t *testing.T, s *Store) {
+			mustPublish(t, s, "c", "d")
+		}, 2, 2, 0, []string{"a", "b", "c", "d"}},
+		"a trim does not, and what it removed is not moved": {func(t *testing.T, s *Store) {
+			if err := s.Trim(t.Context(), 1, 1); err != nil {
+				t.Fatal(err)
+			}
+		}, 2, 1, 1, []string{"b"}},
+		"a commit that replaces does not": {func(t *testing.T, s *Store) {
+			out, err := s.Commit(t.Context(), []eventlog.Entry{{Replaces: []eventlog.Replace{{Partition: 1, From: 0, To: 1, Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: []byte("A")}}}},
+				Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: []byte("c")}}}})
+			if err != nil || out[0].Err != nil {
+				t.Fatal(err, out)
+			}
+		}, 2, 1, 0, []string{"A", "b", "c"}},
+		"a commit that is refused does not, and the next does": {func(t *testing.T, s *Store) {
+			f := s.bucket.(seen).fake
+			f.answerPuts(func(string, func() error) error { return errRefused })
+			if _, err := publish(t, s, "refused"); !errors.Is(err, errRefused) {
+				t.Fatal(err)
+			}
+			f.answerPuts(nil)
+			mustPublish(t, s, "c")
+		}, 1, 2, 0, []string{"a", "b", "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				lingers := quick
+				lingers.linger = time.Second
+				s, err := f.open(t.Context(), lingers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				mustPublish(t, s, "a", "b")
+				if got := compacting(t, s, f, func() { c.during(t, s) }); got != c.commits {
+					t.Errorf("%d commits, want %d", got, c.commits)
+				}
+				for _, s := range []*Store{s, opened(t, f)} {
+					if got := inSegments(s); got != c.inSegments {
+						t.Errorf("%d batches lie in segments, want %d", got, c.inSegments)
+					}
+				}
+				expect2(t, s, c.from, c.want...)
+			})
+		})
+	}
+}
+
+// Copying a large object costs more than the gets that it saves.
+func TestLargeObjectsAreNotGathered(t *testing.T) {
+	f := newFake()
+	s := opened(t, f)
+	large := strings.Repeat("x", gatherMax+1)
+	mustPublish(t, s, "a", large, "b", large)
+	if moved, err := s.compact(t.Context(), 3); moved || err != nil {
+		t.Errorf("two small objects were gathered where three are the least: %v, %v", moved, err)
+	}
+	if moved, err := s.compact(t.Context(), 2); !moved || err != nil {
+		t.Fatal(moved, err)
+	}
+	if got := inSegments(s); got != 2 {
+		t.Errorf("%d batches lie in segments, want the 2 of small objects", got)
+	}
+}
