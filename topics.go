@@ -18,7 +18,7 @@ type Topic struct {
 	// moves keys to other partitions. 0 in EnsureTopic: create the topic with one; accept any number if it exists.
 	Partitions int
 	// Config has the settings that were set, by Kafka's names: retention.ms, retention.bytes, max.message.bytes,
-	// compression.type, message.timestamp.type, … All other settings have Kafka's defaults.
+	// compression.type, message.timestamp.type, … and weir's own, weir.linger.ms and weir.linger.bytes. All other settings have their defaults.
 	Config map[string]string
 }
 

@@ -16,7 +16,7 @@ import (
 
 // appender commits entries in groups: callers queue tickets, and one goroutine commits all queued tickets in one store
 // call. While a commit is in flight new tickets queue up, so a busy log batches by itself and an idle log commits
-// immediately: there is no timer.
+// immediately: there is no timer, but for topics that ask for one (linger.go).
 type appender struct {
 	store         Store
 	tail          *tail
@@ -25,25 +25,27 @@ type appender struct {
 	cfg           Config
 	log           *slog.Logger
 	sealing       func(Partition) sealing
-	producers     *producers // owned by run
-	alone         int        // number of tickets at the head of the queue that are committed one by one, because the store refused the flush that held them; owned by run
-	expected      int        // number of tickets for which yieldForMore waits: those in the queue when callers were last answered, and one for each of these callers; owned by run
-	expectedAt    time.Time  // when expected was set; owned by run
+	lingering     func(Partition) (lingering, bool) // of its topic; false: its records do not wait
+	producers     *producers                        // owned by run
+	alone         int                               // number of tickets at the head of the queue that are committed one by one, because the store refused the flush that held them; owned by run
+	expected      int                               // number of tickets for which yieldForMore waits: those in the queue when callers were last answered, and one for each of these callers; owned by run
+	expectedAt    time.Time                         // when expected was set; owned by run
 
 	queueBudget *semaphore.Weighted // bytes of queued tickets
 	wake        chan struct{}       // has a value after a ticket was queued or the queue was closed
 
 	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
-	submitted uint64 // how many tickets were queued so far
+	flushAt   schedule // of queue
+	submitted uint64   // how many tickets were queued so far
 	closed    bool
 
 	readOnly bool // every ticket is refused
 }
 
-func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, suspectRewind func(), cfg Config) *appender {
+func newAppender(store Store, tail *tail, sealing func(Partition) sealing, lingering func(Partition) (lingering, bool), gate *gate, suspectRewind func(), cfg Config) *appender {
 	return &appender{
-		store: store, tail: tail, sealing: sealing, gate: gate, suspectRewind: suspectRewind, cfg: cfg, log: cfg.Logger,
+		store: store, tail: tail, sealing: sealing, lingering: lingering, gate: gate, suspectRewind: suspectRewind, cfg: cfg, log: cfg.Logger,
 		producers:   newProducers(),
 		queueBudget: semaphore.NewWeighted(cfg.limits.QueueBytes),
 		wake:        make(chan struct{}, 1),
@@ -62,12 +64,14 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 		t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.limits.QueueBytes, err))
 		return t
 	}
+	a.linger(t)
 	a.mu.Lock()
 	closed := a.closed
 	if !closed {
 		a.submitted++
 		t.number = a.submitted
 		a.queue = append(a.queue, t)
+		a.flushAt.add(t, int64(a.cfg.limits.FlushBytes))
 	}
 	a.mu.Unlock()
 	if closed {
@@ -157,19 +161,25 @@ func (a *appender) queueLength() int {
 	return len(a.queue)
 }
 
-// wait blocks until a ticket is queued. It returns false once the queue is closed and empty.
+// wait blocks until the queue is to be flushed. It returns false once the queue is closed and empty.
 func (a *appender) wait() bool {
 	for {
 		a.mu.Lock()
-		waiting, closed := len(a.queue), a.closed
+		waiting, closed, at := len(a.queue), a.closed, a.flushAt.at
 		a.mu.Unlock()
-		if waiting > 0 {
+		switch {
+		case waiting > 0 && (closed || !at.After(time.Now())):
 			return true
-		}
-		if closed {
+		case waiting > 0:
+			select {
+			case <-a.wake:
+			case <-time.After(time.Until(at)):
+			}
+		case closed:
 			return false
+		default:
+			<-a.wake
 		}
-		<-a.wake
 	}
 }
 
@@ -371,6 +381,7 @@ func (a *appender) gather() *flush {
 	a.mu.Lock()
 	clear(a.queue[:taken])
 	a.queue = a.queue[taken:]
+	a.flushAt = schedule{begun: len(a.queue) > 0} // what did not fit goes at once
 	a.mu.Unlock()
 	return f
 }
@@ -409,6 +420,7 @@ func (a *appender) requeue(tickets []*Ticket) {
 	}
 	a.mu.Lock()
 	a.queue = append(tickets, a.queue...)
+	a.flushAt = schedule{begun: true} // at once
 	a.mu.Unlock()
 }
 

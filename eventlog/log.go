@@ -68,7 +68,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg.Observer = outageObserver{cfg.Observer, outages}
 	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), rewindSuspected: make(chan struct{}, 1)}
 	_, l.readOnly = behind(store)
-	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, &l.gate, l.suspectRewind, cfg)
+	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, cfg)
 	l.appender.readOnly = l.readOnly
 	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.incarnationNumber)
 	if err := l.enter(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Setting is one of the settings that a topic may have, by Kafka's name and with Kafka's meaning and default.
+// Setting is one of the settings that a topic may have: by Kafka's name, with Kafka's meaning and default, or weir's own.
 type Setting struct {
 	Name    string
 	Default string
@@ -43,7 +43,7 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %q: %s", e.What, e.Value, e.Why)
 }
 
-// Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2 (TopicConfig).
+// Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2 (TopicConfig), but for names that begin with "weir.".
 var Settings = []Setting{
 	{"cleanup.policy", "delete", SettingList, "What happens to old records: delete removes them after retention.ms or beyond retention.bytes; compact removes records that have a newer record with the same key; compact,delete does both.", policies},
 	{"compression.type", "producer", SettingString, "How batches are stored: as the producer compressed them (producer), or recompressed with the codec named here.",
@@ -52,6 +52,10 @@ var Settings = []Setting{
 	{"message.timestamp.type", "CreateTime", SettingString, "Whether a record has the timestamp of its producer (CreateTime) or of its append (LogAppendTime).", oneOf("CreateTime", "LogAppendTime")},
 	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps at least; older batches are deleted. -1: no limit.", within(-1, math.MaxInt64)},
 	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds. -1: forever.", within(-1, math.MaxInt64)},
+
+	// weir's own.
+	{"weir.linger.bytes", "1048576", SettingLong, "With weir.linger.ms: so many bytes of the topic do not wait longer.", within(1, math.MaxInt64)},
+	{"weir.linger.ms", "0", SettingLong, "How long records may wait until they are written to the store and acknowledged, in milliseconds, so that fewer and larger writes are made. Whatever is written earlier, of any topic, takes them along. 0: not at all. A client's request time-out must be longer.", within(0, lingerMax)},
 
 	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it asks, or if it
 	// asks nothing.
@@ -81,6 +85,9 @@ var Settings = []Setting{
 	{"segment.ms", "604800000", SettingLong, idle + "the store divides the log into segments in its own way.", within(1, math.MaxInt64)},
 	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may become the leader. In weir none does.", oneOf("false")},
 }
+
+// lingerMax is below the times after which clients give a request up: 10 s for weir's tools, 30 s for Kafka's clients (request.timeout.ms).
+const lingerMax = 5_000
 
 // idle begins the description of a setting that is stored and listed but changes nothing.
 const idle = "Changes nothing: "

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/recovered"
@@ -18,6 +19,9 @@ type Ticket struct {
 	number uint64               // counts the tickets of the log, from 1 on
 	size   int64                // its share of the queue's budget, in bytes
 	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
+
+	due     time.Time   // it need not be flushed before; the zero value: at once
+	lingers []lingering // of its topics, if it has a due
 
 	state atomic.Int32
 	done  chan struct{} // closed once outcome and err are there

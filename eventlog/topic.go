@@ -79,16 +79,17 @@ type catalog struct {
 	byID        map[TopicID]Topic
 	sorted      []Topic               // by name
 	sealing     map[Partition]sealing // of topics whose sealing is not defaultSealing
-	free        Partition             // the next free number
-	owned       map[Partition]bool    // partitions of topics
-	changed     chan struct{}         // closed when a snapshot with other topics takes its place
+	lingering   map[Partition]lingering
+	free        Partition          // the next free number
+	owned       map[Partition]bool // partitions of topics
+	changed     chan struct{}      // closed when a snapshot with other topics takes its place
 }
 
 func newCatalog(incarnation int64, version Version, free Partition, topics []Topic) *catalog {
 	c := &catalog{
 		incarnation: incarnation, version: version, free: free, sorted: topics,
 		byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)),
-		sealing: make(map[Partition]sealing), owned: make(map[Partition]bool), changed: make(chan struct{}),
+		sealing: make(map[Partition]sealing), lingering: make(map[Partition]lingering), owned: make(map[Partition]bool), changed: make(chan struct{}),
 	}
 	slices.SortFunc(c.sorted, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 	for _, t := range topics {
@@ -99,6 +100,11 @@ func newCatalog(incarnation int64, version Version, free Partition, topics []Top
 		if how := t.sealing(); how != defaultSealing {
 			for _, p := range t.Partitions {
 				c.sealing[p] = how
+			}
+		}
+		if how, lingers := t.lingering(); lingers {
+			for _, p := range t.Partitions {
+				c.lingering[p] = how
 			}
 		}
 	}
@@ -116,6 +122,11 @@ func (l *Log) sealing(p Partition) sealing {
 		return how
 	}
 	return defaultSealing
+}
+
+func (l *Log) lingering(p Partition) (lingering, bool) {
+	how, lingers := l.catalog.Load().lingering[p]
+	return how, lingers
 }
 
 // loadCatalog reads all topics. A change during the read changes partition 0 once more, so the catalog is read again.

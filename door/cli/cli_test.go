@@ -82,6 +82,7 @@ func TestUsageErrorsExitTwoAndSuggest(t *testing.T) {
 		{[]string{"topic", "create", "x", "--retention", "10"}, "the unit is missing; write numbers with units"},
 		{[]string{"topic", "create", "x", "--retention-size", "10 MB x"}, "not a size"},
 		{[]string{"topic", "create", "x", "--retention", "1h", "--config", "retention.ms=5"}, "both set retention.ms"},
+		{[]string{"topic", "create", "x", "--linger", "1s", "--config", "weir.linger.ms=5"}, "both set weir.linger.ms"},
 		{[]string{"topic", "alter", "x"}, "nothing to change"},
 		{[]string{"topic", "list", "--bootstrap", "nowhere"}, "write HOST:PORT"},
 		{[]string{"consume", "x", "--from", "yesterday"}, "write earliest, latest, an offset"},

@@ -14,7 +14,7 @@ func TestMovingHouse(t *testing.T) {
 	file, back := "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), "sqlite:"+filepath.Join(t.TempDir(), "back.db")
 	address := pgtest.URL(t)
 	s := serve(t, "--store", file)
-	weir(t, "", "topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=123456789").want(t, exitOK)
+	weir(t, "", "topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=123456789", "--linger", "2ms").want(t, exitOK)
 	weir(t, "a:1\nb:2\nc:3\n", "produce", "orders", "--key-separator=:").want(t, exitOK)
 	weir(t, "", "consume", "orders", "--group", "billing", "--max", "2").want(t, exitOK)
 	groupBefore := weir(t, "", "group", "describe", "billing").out
@@ -42,7 +42,7 @@ func TestMovingHouse(t *testing.T) {
 	if got := weir(t, "", "group", "describe", "billing").out; withoutEnds(got) != withoutEnds(groupBefore) {
 		t.Errorf("the group is %s, was %s", got, groupBefore)
 	}
-	weir(t, "", "topic", "describe", "orders").want(t, exitOK, "retention.ms", "123456789")
+	weir(t, "", "topic", "describe", "orders").want(t, exitOK, "retention.ms", "123456789", "weir.linger.ms", "2")
 
 	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', '"by SQL"')`)
 	got := weir(t, "", "copy", "--from", address, "--to", back, "--switch")

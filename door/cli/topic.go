@@ -27,7 +27,8 @@ type topicCmd struct {
 type topicSettings struct {
 	Retention     *duration         `help:"Keep records at least this long: 12h, 7d. This sets retention.ms; to keep them without a limit, give --config retention.ms=-1." placeholder:"TIME"`
 	RetentionSize *size             `help:"Delete the oldest records of a partition that is larger than this: 10GiB. This sets retention.bytes." placeholder:"SIZE"`
-	Config        map[string]string `help:"A setting, with Kafka's name. May be given again." placeholder:"NAME=VALUE" mapsep:"none"`
+	Linger        *duration         `help:"Let records wait this long, 5s at most, to be written and acknowledged together: fewer and larger writes, fewer requests to S3. This sets weir.linger.ms." placeholder:"TIME"`
+	Config        map[string]string `help:"A setting, with Kafka's name or weir's. May be given again." placeholder:"NAME=VALUE" mapsep:"none"`
 }
 
 func (s *topicSettings) values() (map[string]*string, error) {
@@ -45,6 +46,9 @@ func (s *topicSettings) values() (map[string]*string, error) {
 	var err error
 	if s.Retention != nil {
 		err = set("--retention", "retention.ms", time.Duration(*s.Retention).Milliseconds())
+	}
+	if s.Linger != nil {
+		err = errors.Join(err, set("--linger", "weir.linger.ms", time.Duration(*s.Linger).Milliseconds()))
 	}
 	if s.RetentionSize != nil {
 		err = errors.Join(err, set("--retention-size", "retention.bytes", int64(*s.RetentionSize)))

@@ -20,7 +20,7 @@ type config struct {
 }
 
 // topicsAlone are the settings for which brokers have no default.
-var topicsAlone = []string{"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "remote.storage.enable"}
+var topicsAlone = []string{"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "remote.storage.enable", "weir.linger.bytes", "weir.linger.ms"}
 
 // brokerNames are the broker settings in Kafka that hold the topics' defaults.
 var brokerNames = map[string]string{

@@ -1,0 +1,74 @@
+package eventlog
+
+import "time"
+
+// lingering says how long records of a topic may wait for a flush, by the settings weir.linger.ms and weir.linger.bytes.
+type lingering struct {
+	topic TopicID
+	wait  time.Duration // above 0
+	bytes int64         // of the topic; so many do not wait
+}
+
+// lingering returns false for a topic whose records do not wait.
+func (t Topic) lingering() (lingering, bool) {
+	l := lingering{t.ID, time.Duration(t.number("weir.linger.ms")) * time.Millisecond, t.number("weir.linger.bytes")}
+	return l, l.wait > 0
+}
+
+// schedule says when a queue of tickets is to be flushed. Tickets of topics that linger wait; the first one that does not wait takes all others along.
+type schedule struct {
+	begun bool              // there are tickets
+	at    time.Time         // the zero value: at once
+	bytes int64             // of all tickets
+	of    map[TopicID]int64 // bytes of each topic that lingers
+}
+
+// add schedules one more ticket. most bounds the bytes of tickets that wait.
+func (s *schedule) add(t *Ticket, most int64) {
+	s.bytes += t.size
+	at := t.due
+	for _, l := range t.lingers {
+		if s.of == nil {
+			s.of = map[TopicID]int64{}
+		}
+		if s.of[l.topic] += t.size; s.of[l.topic] >= l.bytes {
+			at = time.Time{}
+		}
+	}
+	if s.bytes >= most {
+		at = time.Time{}
+	}
+	if !s.begun || at.Before(s.at) {
+		s.begun, s.at = true, at
+	}
+}
+
+// linger notes when a ticket is due. Its entry may wait if it only appends to topics that linger: what changes keys, such as the position of a group, the state of a
+// message or an event of a stream, goes at once; so does what is built late, because nobody knows yet what it changes.
+func (a *appender) linger(t *Ticket) {
+	var batches []Batch
+	switch shared := t.shared.(type) {
+	case looseRecords:
+		batches = []Batch{{Partition: shared.partition}}
+	default:
+		if len(t.entry.Checks)+len(t.entry.Puts)+len(t.entry.Replaces)+len(t.entry.Forgets) > 0 {
+			return
+		}
+		batches = t.entry.Batches
+	}
+	shortest := time.Duration(0)
+	for _, b := range batches {
+		l, lingers := a.lingering(b.Partition)
+		if !lingers {
+			t.lingers = nil
+			return
+		}
+		if shortest == 0 || l.wait < shortest {
+			shortest = l.wait
+		}
+		t.lingers = append(t.lingers, l)
+	}
+	if shortest > 0 {
+		t.due = time.Now().Add(shortest)
+	}
+}
