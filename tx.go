@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/eventlog"
 )
 
@@ -66,26 +67,55 @@ func sqlExec(tx SQLTx) exec {
 // Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key. Otherwise, and for an invalid topic name
 // or a partition that does not exist, the error is an *InvalidError. An event's Time is ignored: the event gets the time of this call. After any error
 // from the database, such as ErrUnknownTopic or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
+//
+// On a store made of shards the transaction may be on the PostgreSQL database of any shard, whichever shards the partitions are on. Events with the same key then keep
+// their order only if they are published in the same database (docs/sql.md).
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
 }
 
 // PublishSQLTx is PublishTx for database/sql. It also publishes in transactions on MariaDB, MySQL and SQLite, if the log is in the same database: there
 // the events of one transaction keep their order, and come before those of a transaction that began after its commit; on SQLite they are delivered up to 0.2 s after the
-// commit. The transaction's user needs the right to insert into the table weir_inbox.
+// commit. The transaction's user needs the right to insert into the table weir_inbox. On a store made of shards it is refused if some are on PostgreSQL and some on others.
 func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error {
-	if err := l.usable(); err == nil && l.inbox != nil {
-		return wrap(l.publishRows(ctx, tx, events), "publish in a transaction")
+	return wrap(l.publishSQL(ctx, tx, events), "publish in a transaction")
+}
+
+func (l *Log) publishSQL(ctx context.Context, tx SQLTx, events []Event) error {
+	if err := l.usable(); err != nil {
+		return err
 	}
-	return wrap(l.publishIn(ctx, sqlExec(tx), events), "publish in a transaction")
+	onPostgres, onOthers := l.databases()
+	if onPostgres && onOthers {
+		return errors.New("the store has shards on PostgreSQL and on other databases, and a *sql.Tx does not say which one it is on: use PublishTx with pgx on PostgreSQL, and the statements of docs/sql.md elsewhere")
+	}
+	if onOthers {
+		return l.publishRows(ctx, tx, events)
+	}
+	return l.publishIn(ctx, sqlExec(tx), events)
+}
+
+// databases says in which databases transactions can publish.
+func (l *Log) databases() (onPostgres, onOthers bool) {
+	if l.sql != nil || l.inbox != nil {
+		return l.sql != nil, l.inbox != nil
+	}
+	return inbox.Databases(l.store)
 }
 
 func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	if l.sql == nil {
+	if onPostgres, _ := l.databases(); !onPostgres {
 		return ErrNotPostgres
+	}
+	if l.sql == nil { // only shard 0 knows the topics
+		for i, e := range l.outgoing(nil, events) {
+			if _, err := l.checkRow(ctx, &e); err != nil {
+				return fmt.Errorf("event %d: %w", i, err)
+			}
+		}
 	}
 	to := TxPublisher{Tracer: l.opts.Tracer}
 	if l.opts.Partitioner == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// program opens a MariaDB's or SQLite's database as any program could.
+// program opens a database as any program could.
 func program(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	driver, source := "sqlite", strings.TrimPrefix(url, "sqlite:")+"?_pragma=busy_timeout(10000)&_txlock=immediate"
@@ -23,6 +23,9 @@ func program(t *testing.T, url string) *sql.DB {
 		config.User, config.Net = user, "tcp"
 		config.Addr, config.DBName, _ = strings.Cut(rest, "/")
 		driver, source = "mysql", config.FormatDSN()
+	}
+	if strings.HasPrefix(url, "postgres") {
+		driver, source = "pgx", url
 	}
 	db, err := sql.Open(driver, source)
 	if err != nil {

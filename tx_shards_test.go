@@ -2,7 +2,9 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
@@ -116,5 +119,169 @@ func TestAShardOpenedByItselfIsNotTouched(t *testing.T) {
 	}
 	if found := pgtest.Value(t, url, `SELECT to_regclass('weir.inbox') IS NULL AND to_regclass('weir.topic') IS NULL`); found != "true" && found != "t" {
 		t.Errorf("the tables of door/sqlfn are not missing: %s", found)
+	}
+}
+
+// setOf opens stores of these kinds as one, with the topic orders in four partitions.
+func setOf(t *testing.T, opts weir.Options, kinds ...string) (w *weir.Log, urls []string) {
+	t.Helper()
+	var list []string
+	for _, kind := range kinds {
+		url := everystore.URL(t, kind)
+		urls, list = append(urls, url), append(list, strings.ReplaceAll(url, ",", ",,"))
+	}
+	opts.Logger = silent
+	w, err := weir.Open(t.Context(), "shard:"+strings.Join(list, ","), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close(context.Background()) })
+	ensure(t, w, "orders", 4)
+	return w, urls
+}
+
+// consumed consumes n events of orders, and returns the values of each key, in order.
+func consumed(t *testing.T, w *weir.Log, n int) map[string][]string {
+	t.Helper()
+	events := make(chan weir.Event)
+	c, err := w.Consume(t.Context(), weir.Subscription{Group: t.Name(), Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+		select {
+		case events <- e:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for range n {
+		select {
+		case e := <-events:
+			value := string(e.Value)
+			for _, h := range e.Headers {
+				value += " " + h.Key + "=" + string(h.Value)
+			}
+			got[string(e.Key)] = append(got[string(e.Key)], value)
+		case <-time.After(time.Minute):
+			t.Fatalf("only %v after a minute", got)
+		}
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return got
+}
+
+// A transaction publishes in the database of any shard, to partitions on all of them: exactly if it commits.
+func TestPublishTxInTheDatabaseOfAnyShard(t *testing.T) {
+	for _, c := range []struct {
+		kinds []string
+		pgx   bool
+	}{
+		{[]string{"postgres", "postgres"}, true}, {[]string{"postgres", "postgres"}, false}, {[]string{"postgres", "sqlite"}, true}, {[]string{"mysql", "sqlite"}, false}, {[]string{"sqlite", "sqlite"}, false},
+	} {
+		t.Run(fmt.Sprint(c.kinds, " pgx ", c.pgx), func(t *testing.T) {
+			w, urls := setOf(t, weir.Options{}, c.kinds...)
+			want, published := map[string][]string{}, 0
+			for n, kind := range c.kinds {
+				if c.pgx && kind != "postgres" {
+					continue
+				}
+				// within runs do in a transaction on the shard.
+				within := func(commit bool, do func(publish func(...weir.Event) error)) {
+					t.Helper()
+					if c.pgx {
+						conn, err := pgx.Connect(t.Context(), urls[n])
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer conn.Close(context.Background())
+						tx, err := conn.Begin(t.Context())
+						if err != nil {
+							t.Fatal(err)
+						}
+						do(func(events ...weir.Event) error { return w.PublishTx(t.Context(), tx, events...) })
+						if end := map[bool]func(context.Context) error{true: tx.Commit, false: tx.Rollback}[commit]; end(t.Context()) != nil {
+							t.Fatal("the transaction did not end")
+						}
+						return
+					}
+					db := program(t, urls[n])
+					tx, err := db.Begin()
+					if err != nil {
+						t.Fatal(err)
+					}
+					do(func(events ...weir.Event) error { return w.PublishSQLTx(t.Context(), tx, events...) })
+					if end := map[bool]func() error{true: tx.Commit, false: tx.Rollback}[commit]; end() != nil {
+						t.Fatal("the transaction did not end")
+					}
+				}
+				event := func(key, value string, headers ...weir.Header) weir.Event {
+					return weir.Event{Topic: "orders", Key: []byte(key), Value: []byte(value), Headers: headers}
+				}
+				for round, commit := range []bool{true, false, true} {
+					within(commit, func(publish func(...weir.Event) error) {
+						var alike, different []weir.Event
+						for i := range 8 {
+							key, value := fmt.Sprintf("shard %d key %d", n, i), fmt.Sprintf("round %d", round)
+							alike, different = append(alike, event(key, value)), append(different, event(key, value, weir.Header{Key: "i", Value: []byte(fmt.Sprint(i))}))
+							if commit {
+								want[key] = append(want[key], value, fmt.Sprintf("%s i=%d", value, i))
+								published += 2
+							}
+						}
+						for _, events := range [][]weir.Event{alike, different} {
+							if err := publish(events...); err != nil {
+								t.Fatal(err)
+							}
+						}
+					})
+				}
+				within(false, func(publish func(...weir.Event) error) {
+					if err := publish(weir.Event{Topic: "nothing", Value: []byte("v")}); !errors.Is(err, weir.ErrUnknownTopic) {
+						t.Errorf("an unknown topic: %v", err)
+					}
+					if err := publish(event("k", strings.Repeat("x", 2<<20))); !errors.Is(err, weir.ErrTooLarge) {
+						t.Errorf("a large event: %v", err)
+					}
+				})
+			}
+			if got := consumed(t, w, published); !maps.EqualFunc(got, want, slices.Equal) {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestAPartitionerChoosesInTransactionsOnShards(t *testing.T) {
+	for _, kinds := range [][]string{{"postgres", "postgres"}, {"sqlite", "sqlite"}} {
+		t.Run(kinds[0], func(t *testing.T) {
+			w, urls := setOf(t, weir.Options{Partitioner: func(*weir.Event, int) int32 { return 3 }}, kinds...)
+			tx, err := program(t, urls[1]).Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(w.PublishSQLTx(t.Context(), tx, weir.Event{Topic: "orders", Key: []byte("k"), Value: []byte("v")}), tx.Commit()); err != nil {
+				t.Fatal(err)
+			}
+			consumed(t, w, 1)
+			bounds, err := w.Bounds(t.Context(), "orders")
+			if err != nil || bounds[3].Next != 1 {
+				t.Errorf("%v, %v, want the event in partition 3", bounds, err)
+			}
+		})
+	}
+}
+
+func TestPublishSQLTxRefusesWhenItCannotKnowTheDatabase(t *testing.T) {
+	w, _ := setOf(t, weir.Options{}, "postgres", "sqlite")
+	if err := w.PublishSQLTx(t.Context(), nil, weir.Event{Topic: "orders", Value: []byte("v")}); err == nil || !strings.Contains(err.Error(), "use PublishTx with pgx") {
+		t.Error(err)
+	}
+	w, _ = setOf(t, weir.Options{}, "sqlite", "sqlite")
+	if err := w.PublishTx(t.Context(), nil, weir.Event{Topic: "orders", Value: []byte("v")}); !errors.Is(err, weir.ErrNotPostgres) {
+		t.Error(err)
 	}
 }

@@ -123,6 +123,29 @@ func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) 
 	return rows, nil
 }
 
+// Databases says in which databases of a store made of shards transactions can publish: in a PostgreSQL with its functions, in others with Insert. A shard that has not answered
+// since the store was opened counts as neither.
+func Databases(store eventlog.Store) (onPostgres, onOthers bool) {
+	set, is := eventlog.As[eventlog.Sharded](store)
+	if !is {
+		return false, false
+	}
+	for n := range set.Shards() {
+		shard, err := set.ShardStore(n)
+		if err != nil {
+			continue
+		}
+		switch databaseOf(shard, n).(type) {
+		case nil:
+		case postgresTables:
+			onPostgres = true
+		default:
+			onOthers = true
+		}
+	}
+	return onPostgres, onOthers
+}
+
 // Insert is the statement that publishes events in a caller's transaction, with seven arguments for each: topic, the topic's id in hexadecimal digits, key, value,
 // headers as a JSON object, partition and time. All but topic and time may be nil.
 func Insert(events int) string {

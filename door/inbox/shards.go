@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,15 @@ func NewShardMovers(log *eventlog.Log, store eventlog.Store, publisher *publish.
 		all = append(all, &shardMover{set: set, shard: n, log: log, publisher: publisher, logger: logger, published: make(map[eventlog.Partition]published)})
 	}
 	return all
+}
+
+// Install creates the tables and functions of each shard that answers, so that transactions may publish from now on. What fails here, Run tries again, and logs.
+func (all ShardMovers) Install(ctx context.Context) {
+	var installing sync.WaitGroup
+	for _, m := range all {
+		installing.Go(func() { _, _ = m.install(ctx) })
+	}
+	installing.Wait()
 }
 
 // Run moves rows until ctx ends.
@@ -167,17 +177,23 @@ func (m *shardMover) step(ctx context.Context) (int, error) {
 	return rows, errors.Join(append(errs, err)...)
 }
 
-// open opens the door of the shard.
-func (m *shardMover) open(ctx context.Context) error {
+// install creates the tables and functions of the shard.
+func (m *shardMover) install(ctx context.Context) (*Door, error) {
 	store, err := m.set.ShardStore(m.shard)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	door := &Door{database: databaseOf(store, m.shard)}
 	if door.database == nil {
-		return errNoInbox
+		return nil, errNoInbox
 	}
-	if err := door.open(ctx, m.logger); err != nil {
+	return door, door.open(ctx, m.logger)
+}
+
+// open opens the door of the shard.
+func (m *shardMover) open(ctx context.Context) error {
+	door, err := m.install(ctx)
+	if err != nil {
 		return err
 	}
 	if err := m.tidy(ctx, door); err != nil {

@@ -5,5 +5,5 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     RAISE 'this database is one shard of several, and does not do this in SQL' USING ERRCODE = 'feature_not_supported',
-        HINT = 'weir.publish and weir.tombstone work on a shard. For all else use Go, HTTP or Kafka: docs/shards.md.';
+        HINT = 'weir.publish, weir.publish_all and weir.tombstone work on a shard. For all else use Go, HTTP or Kafka: docs/shards.md.';
 END $$;

@@ -24,7 +24,7 @@ BEGIN
     END IF;
     FOR called IN
         SELECT p.oid::regprocedure::text FROM pg_proc p
-        WHERE p.pronamespace = 'weir'::regnamespace AND p.proname IN ('publish', 'tombstone', 'post')
+        WHERE p.pronamespace = 'weir'::regnamespace AND p.proname IN ('publish', 'publish_all', 'tombstone', 'post')
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', called);
         IF to_regrole('weir_producer') IS NOT NULL THEN
