@@ -2,9 +2,11 @@ package weir_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -283,5 +285,39 @@ func TestPublishSQLTxRefusesWhenItCannotKnowTheDatabase(t *testing.T) {
 	w, _ = setOf(t, weir.Options{}, "sqlite", "sqlite")
 	if err := w.PublishTx(t.Context(), nil, weir.Event{Topic: "orders", Value: []byte("v")}); !errors.Is(err, weir.ErrNotPostgres) {
 		t.Error(err)
+	}
+}
+
+// A login that may publish, and nothing else, publishes in the database of a shard without opening the log.
+func TestATxPublisherOnAShardNeedsNoMoreThanWeirProducer(t *testing.T) {
+	w, urls := setOf(t, weir.Options{}, "postgres", "postgres")
+	role := "weir_test_" + strings.ToLower(rand.Text()[:12])
+	pgtest.Exec(t, urls[1], `CREATE ROLE `+role+` LOGIN PASSWORD 'plain'; GRANT weir_producer TO `+role)
+	t.Cleanup(func() { pgtest.Exec(t, urls[1], `DROP OWNED BY `+role+`; DROP ROLE `+role) })
+	u, err := url.Parse(urls[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "plain")
+	conn, err := pgx.Connect(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var to weir.TxPublisher
+	alike := events("orders", "k=1", "k=2")
+	different := events("orders", "k=3", "j=4")
+	different[0].Headers = []weir.Header{{Key: "a", Value: []byte("b")}}
+	for _, some := range [][]weir.Event{alike, different} {
+		if err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return to.PublishTx(t.Context(), tx, some...) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string][]string{"k": {"1", "2", "3 a=b"}, "j": {"4"}}
+	if got := consumed(t, w, 4); !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if _, err := conn.Exec(t.Context(), "SELECT * FROM weir.weir_inbox"); err == nil {
+		t.Error("it may read the inbox")
 	}
 }
