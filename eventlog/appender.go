@@ -38,6 +38,7 @@ type appender struct {
 	queue     []*Ticket
 	flushAt   schedule // of queue
 	submitted uint64   // how many tickets were queued so far
+	hurried   uint64   // tickets up to this number do not wait
 	closed    bool
 	prompt    bool // nothing waits any more
 
@@ -182,6 +183,15 @@ func (a *appender) wait() bool {
 			<-a.wake
 		}
 	}
+}
+
+// flushNow flushes what waits.
+func (a *appender) flushNow() {
+	a.mu.Lock()
+	a.hurried = a.submitted
+	a.flushAt = schedule{begun: len(a.queue) > 0}
+	a.mu.Unlock()
+	a.signal()
 }
 
 // endLinger flushes what waits, and lets nothing wait from now on.
@@ -391,8 +401,8 @@ func (a *appender) gather() *flush {
 	clear(a.queue[:taken])
 	a.queue = a.queue[taken:]
 	left := len(queue) - taken
-	a.flushAt = schedule{begun: left > 0} // what did not fit goes at once
-	for _, t := range a.queue[left:] {    // came meanwhile
+	a.flushAt = schedule{begun: left > 0 || len(a.queue) > 0 && a.queue[0].number <= a.hurried} // what did not fit goes at once
+	for _, t := range a.queue[left:] {                                                          // came meanwhile
 		a.flushAt.add(t, int64(a.cfg.limits.FlushBytes))
 	}
 	a.mu.Unlock()

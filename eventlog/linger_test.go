@@ -306,6 +306,13 @@ func TestAFlushThatIsRepeatedDoesNotLinger(t *testing.T) {
 	})
 }
 
+// publishNow publishes a record.
+func (l *lingerer) publishNow(p eventlog.Partition) {
+	if _, err := l.log.Publish(context.Background(), p, batch.Record{Value: []byte("v")}); err != nil {
+		l.t.Error(err)
+	}
+}
+
 // submit submits an entry, and expects that it is committed in the end.
 func (l *lingerer) submit(e eventlog.Entry) {
 	ticket := l.log.Submit(l.t.Context(), e)
@@ -353,9 +360,7 @@ func TestWhatComesWhileAFlushIsGatheredLingers(t *testing.T) {
 		came := make(chan struct{})
 		l.all.Go(func() {
 			<-came
-			if _, err := l.log.Publish(context.Background(), l.lazy, batch.Record{Value: []byte("v")}); err != nil {
-				l.t.Error(err)
-			}
+			l.publishNow(l.lazy)
 		})
 		ticket := l.log.SubmitLate(l.t.Context(), 1, func() (eventlog.Entry, bool) {
 			close(came)
@@ -379,6 +384,36 @@ func TestNothingLingersAfterEndLinger(t *testing.T) {
 		l.log.EndLinger()
 		l.expect(1)
 		l.publish(l.lazier, 1)
+		l.expect(1, 1)
+	})
+}
+
+func TestFlushNowEndsTheWaitOfWhatWasSubmitted(t *testing.T) {
+	lingers(t, func(l *lingerer) {
+		l.publish(l.lazier, 1)
+		l.expect()
+		l.log.FlushNow()
+		l.expect(1)
+		l.publish(l.lazy, 1)
+		l.expect(1)
+		time.Sleep(500 * time.Millisecond)
+		l.expect(1, 1)
+	})
+	lingers(t, func(l *lingerer) { // also if a flush was being gathered
+		came := make(chan struct{})
+		l.all.Go(func() {
+			<-came
+			l.publishNow(l.lazy)
+		})
+		ticket := l.log.SubmitLate(l.t.Context(), 1, func() (eventlog.Entry, bool) {
+			close(came)
+			synctest.Wait()
+			l.log.FlushNow()
+			return sealed(l.t, l.prompt, 1, -1, 0, 0), true
+		})
+		if _, err := ticket.Wait(l.t.Context()); err != nil {
+			l.t.Fatal(err)
+		}
 		l.expect(1, 1)
 	})
 }
