@@ -38,7 +38,9 @@ type appender struct {
 	queue     []*Ticket
 	flushAt   schedule // of queue
 	submitted uint64   // how many tickets were queued so far
+	hurried   uint64   // tickets up to this number do not wait
 	closed    bool
+	prompt    bool // nothing waits any more
 
 	readOnly bool // every ticket is refused
 }
@@ -165,10 +167,10 @@ func (a *appender) queueLength() int {
 func (a *appender) wait() bool {
 	for {
 		a.mu.Lock()
-		waiting, closed, at := len(a.queue), a.closed, a.flushAt.at
+		waiting, closed, prompt, at := len(a.queue), a.closed, a.closed || a.prompt, a.flushAt.at
 		a.mu.Unlock()
 		switch {
-		case waiting > 0 && (closed || !at.After(time.Now())):
+		case waiting > 0 && (prompt || !at.After(time.Now())):
 			return true
 		case waiting > 0:
 			select {
@@ -181,6 +183,23 @@ func (a *appender) wait() bool {
 			<-a.wake
 		}
 	}
+}
+
+// flushNow flushes what waits.
+func (a *appender) flushNow() {
+	a.mu.Lock()
+	a.hurried = a.submitted
+	a.flushAt = schedule{begun: len(a.queue) > 0}
+	a.mu.Unlock()
+	a.signal()
+}
+
+// endLinger flushes what waits, and lets nothing wait from now on.
+func (a *appender) endLinger() {
+	a.mu.Lock()
+	a.prompt = true
+	a.mu.Unlock()
+	a.signal()
 }
 
 // pause backs off before a retry: 20 ms, doubled up to 1 s, times 0.5 to 1.5 at random so that brokers that lost the same
@@ -381,7 +400,11 @@ func (a *appender) gather() *flush {
 	a.mu.Lock()
 	clear(a.queue[:taken])
 	a.queue = a.queue[taken:]
-	a.flushAt = schedule{begun: len(a.queue) > 0} // what did not fit goes at once
+	left := len(queue) - taken
+	a.flushAt = schedule{begun: left > 0 || len(a.queue) > 0 && a.queue[0].number <= a.hurried} // what did not fit goes at once
+	for _, t := range a.queue[left:] {                                                          // came meanwhile
+		a.flushAt.add(t, int64(a.cfg.limits.FlushBytes))
+	}
 	a.mu.Unlock()
 	return f
 }

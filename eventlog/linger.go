@@ -23,15 +23,21 @@ type schedule struct {
 	of    map[TopicID]int64 // bytes of each topic that lingers
 }
 
+// waiting is a ticket's part in a topic that lingers.
+type waiting struct {
+	lingering
+	size int64 // bytes of its records
+}
+
 // add schedules one more ticket. most bounds the bytes of tickets that wait.
 func (s *schedule) add(t *Ticket, most int64) {
 	s.bytes += t.size
 	at := t.due
-	for _, l := range t.lingers {
+	for _, w := range t.waits {
 		if s.of == nil {
 			s.of = map[TopicID]int64{}
 		}
-		if s.of[l.topic] += t.size; s.of[l.topic] >= l.bytes {
+		if s.of[w.topic] += w.size; s.of[w.topic] >= w.bytes {
 			at = time.Time{}
 		}
 	}
@@ -46,27 +52,29 @@ func (s *schedule) add(t *Ticket, most int64) {
 // linger notes when a ticket is due. Its entry may wait if it only appends to topics that linger: what changes keys, such as the position of a group, the state of a
 // message or an event of a stream, goes at once; so does what is built late, because nobody knows yet what it changes.
 func (a *appender) linger(t *Ticket) {
-	var batches []Batch
-	switch shared := t.shared.(type) {
-	case looseRecords:
-		batches = []Batch{{Partition: shared.partition}}
-	default:
-		if len(t.entry.Checks)+len(t.entry.Puts)+len(t.entry.Replaces)+len(t.entry.Forgets) > 0 {
-			return
-		}
-		batches = t.entry.Batches
+	batches := t.entry.Batches
+	loose, isLoose := t.shared.(looseRecords)
+	switch {
+	case isLoose:
+		batches = []Batch{{Partition: loose.partition}}
+	case len(t.entry.Checks)+len(t.entry.Puts)+len(t.entry.Replaces)+len(t.entry.Forgets) > 0:
+		return
 	}
 	shortest := time.Duration(0)
 	for _, b := range batches {
 		l, lingers := a.lingering(b.Partition)
 		if !lingers {
-			t.lingers = nil
+			t.waits = nil
 			return
 		}
 		if shortest == 0 || l.wait < shortest {
 			shortest = l.wait
 		}
-		t.lingers = append(t.lingers, l)
+		size := int64(len(b.Bytes))
+		if isLoose {
+			size = looseSize(loose.records)
+		}
+		t.waits = append(t.waits, waiting{l, size})
 	}
 	if shortest > 0 {
 		t.due = time.Now().Add(shortest)

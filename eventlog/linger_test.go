@@ -305,3 +305,115 @@ func TestAFlushThatIsRepeatedDoesNotLinger(t *testing.T) {
 		l.expect(1, 2, 2)
 	})
 }
+
+// publishNow publishes a record.
+func (l *lingerer) publishNow(p eventlog.Partition) {
+	if _, err := l.log.Publish(context.Background(), p, batch.Record{Value: []byte("v")}); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// submit submits an entry, and expects that it is committed in the end.
+func (l *lingerer) submit(e eventlog.Entry) {
+	ticket := l.log.Submit(l.t.Context(), e)
+	l.all.Go(func() {
+		if _, err := ticket.Wait(context.Background()); err != nil {
+			l.t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+// One call that publishes to ten partitions has its bytes once.
+func TestBytesOfSeveralPartitionsCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLingerer(t, memory.New(), eventlog.Config{})
+		defer l.all.Wait()
+		wide, err := l.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "wide", Partitions: 10, Config: map[string]string{"weir.linger.ms": "500", "weir.linger.bytes": "102400"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		l.before++
+		var e eventlog.Entry
+		for _, p := range wide.Partitions {
+			e.Batches = append(e.Batches, sealed(t, p, 1, -1, 0, 0).Batches...)
+		}
+		l.submit(e)
+		l.expect()
+	})
+}
+
+// weir.linger.bytes counts bytes of records, not what weir adds to them in memory.
+func TestBytesOfSmallBatchesAreCountedAsTheyAre(t *testing.T) {
+	lingers(t, func(l *lingerer) {
+		for range 20 {
+			l.submit(sealed(t, l.lazy, 1, -1, 0, 0)) // less than 100 bytes
+		}
+		l.expect()
+	})
+}
+
+// A record that comes while a flush is gathered has not waited yet.
+func TestWhatComesWhileAFlushIsGatheredLingers(t *testing.T) {
+	lingers(t, func(l *lingerer) {
+		came := make(chan struct{})
+		l.all.Go(func() {
+			<-came
+			l.publishNow(l.lazy)
+		})
+		ticket := l.log.SubmitLate(l.t.Context(), 1, func() (eventlog.Entry, bool) {
+			close(came)
+			synctest.Wait()
+			return sealed(t, l.prompt, 1, -1, 0, 0), true
+		})
+		if _, err := ticket.Wait(l.t.Context()); err != nil {
+			l.t.Fatal(err)
+		}
+		time.Sleep(500*time.Millisecond - 1)
+		l.expect(1)
+		time.Sleep(1)
+		l.expect(1, 1)
+	})
+}
+
+func TestNothingLingersAfterEndLinger(t *testing.T) {
+	lingers(t, func(l *lingerer) {
+		l.publish(l.lazier, 1)
+		l.expect()
+		l.log.EndLinger()
+		l.expect(1)
+		l.publish(l.lazier, 1)
+		l.expect(1, 1)
+	})
+}
+
+func TestFlushNowEndsTheWaitOfWhatWasSubmitted(t *testing.T) {
+	lingers(t, func(l *lingerer) {
+		l.publish(l.lazier, 1)
+		l.expect()
+		l.log.FlushNow()
+		l.expect(1)
+		l.publish(l.lazy, 1)
+		l.expect(1)
+		time.Sleep(500 * time.Millisecond)
+		l.expect(1, 1)
+	})
+	lingers(t, func(l *lingerer) { // also if a flush was being gathered
+		came := make(chan struct{})
+		l.all.Go(func() {
+			<-came
+			l.publishNow(l.lazy)
+		})
+		ticket := l.log.SubmitLate(l.t.Context(), 1, func() (eventlog.Entry, bool) {
+			close(came)
+			synctest.Wait()
+			l.log.FlushNow()
+			return sealed(l.t, l.prompt, 1, -1, 0, 0), true
+		})
+		if _, err := ticket.Wait(l.t.Context()); err != nil {
+			l.t.Fatal(err)
+		}
+		l.expect(1, 1)
+	})
+}

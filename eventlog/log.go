@@ -107,6 +107,13 @@ func (l *Log) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// FlushNow writes the records that wait because of weir.linger.ms. It does not wait for that.
+func (l *Log) FlushNow() { l.appender.flushNow() }
+
+// EndLinger writes the records that wait because of weir.linger.ms, and lets none wait from now on. A program calls it when its doors drain, so that they can answer
+// their clients before they close the connections.
+func (l *Log) EndLinger() { l.appender.endLinger() }
+
 // Healthy returns nil while the store answers and accepts records; otherwise the last poll's error, or why records
 // are refused. A log that is ReadOnly need not accept records.
 func (l *Log) Healthy() error {

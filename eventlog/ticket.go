@@ -20,8 +20,8 @@ type Ticket struct {
 	size   int64                // its share of the queue's budget, in bytes
 	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
 
-	due     time.Time   // it need not be flushed before; the zero value: at once
-	lingers []lingering // of its topics, if it has a due
+	due   time.Time // it need not be flushed before; the zero value: at once
+	waits []waiting // for its topics, if it has a due
 
 	state atomic.Int32
 	done  chan struct{} // closed once outcome and err are there

@@ -356,6 +356,7 @@ func (p *parts) run(ctx context.Context) error {
 		}
 		defer leave()
 		doors, ctx := errgroup.WithContext(ctx)
+		defer context.AfterFunc(ctx, p.log.EndLinger)()
 		if p.kafka != nil {
 			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
 		}

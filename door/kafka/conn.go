@@ -47,6 +47,7 @@ type conn struct {
 	// early either, so that requests take effect in their order.
 	waiting  atomic.Int32
 	inFlight atomic.Int32 // requests read but not answered
+	started  atomic.Int32 // produce requests that were started and are not answered
 	lastDone atomic.Int64 // when the last answer was sent and the client was not throttled any more, in Unix nanoseconds
 
 	opened     time.Time
@@ -188,11 +189,15 @@ func (c *conn) read(ctx, polls context.Context) error {
 		}
 		if call.api.start != nil && c.waiting.Load() == 0 {
 			call.finish = c.start(ctx, call)
+			c.started.Add(1)
 			if call.usage.pause > 0 {
 				c.mute(call.usage.pause)
 			}
 		} else {
 			c.waiting.Add(1)
+		}
+		if c.started.Load() > 0 && (call.finish == nil || len(c.calls) == cap(c.calls)) {
+			c.s.log.FlushNow() // this request waits for those that were started, or the next one cannot be read: records must not linger for it
 		}
 		c.calls <- call // cannot block for ever: serve empties calls after the writer returned
 	}
@@ -371,6 +376,7 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 		}
 	}()
 	if call.finish != nil {
+		defer c.started.Add(-1)
 		return call.finish(ctx)
 	}
 	defer c.waiting.Add(-1)

@@ -26,6 +26,8 @@ const (
 	compactGets = 2
 	// moverWaits is for how many lingers a compaction waits for a commit that takes along what it moved, before it makes one by itself.
 	moverWaits = 10
+	// moverMost bounds that wait: upkeepMax must be long enough for several.
+	moverMost = 30 * time.Second
 	// movesMax bounds the batches of one segment.
 	movesMax = 50_000
 	// upkeepMax is how long one round of upkeep may take.
@@ -199,7 +201,7 @@ func (s *Store) move(ctx context.Context, key string, picks []pick) (bool, error
 	select {
 	case moved := <-m.done:
 		return moved, nil
-	case <-time.After(moverWaits * s.linger):
+	case <-time.After(min(moverWaits*s.linger, moverMost)):
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
@@ -262,32 +264,34 @@ func (s *Store) pick(least int) []pick {
 	if s.behind {
 		return nil
 	}
-	type gathered struct {
-		picks []pick
-		size  int
-	}
-	of := map[string]gathered{}
-	for id, p := range s.st.partitions {
+	sizes := map[*object]int{}
+	for _, p := range s.st.partitions {
 		for _, h := range p.held {
 			if strings.HasPrefix(h.object.key, "commit/") {
-				g := of[h.object.key]
-				of[h.object.key] = gathered{append(g.picks, pick{partition: id, held: h, key: h.object.key}), g.size + h.size}
+				sizes[h.object] += h.size
 			}
 		}
 	}
-	maps.DeleteFunc(of, func(_ string, g gathered) bool { return g.size > gatherMax })
-	if len(of) < least {
+	maps.DeleteFunc(sizes, func(_ *object, size int) bool { return size > gatherMax })
+	if len(sizes) < least {
 		return nil
 	}
-	var picks []pick
-	size := 0
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		more := of[key]
-		if len(picks) > 0 && (size+more.size > segmentMax || len(picks)+len(more.picks) > movesMax) {
+	chosen, size, batches := map[*object]bool{}, 0, 0
+	for _, o := range slices.SortedFunc(maps.Keys(sizes), func(a, b *object) int { return strings.Compare(a.key, b.key) }) {
+		if len(chosen) > 0 && (size+sizes[o] > segmentMax || batches+o.names > movesMax) {
 			break
 		}
-		picks = append(picks, more.picks...)
-		size += more.size
+		chosen[o] = true
+		size += sizes[o]
+		batches += o.names
+	}
+	var picks []pick
+	for id, p := range s.st.partitions {
+		for _, h := range p.held {
+			if chosen[h.object] {
+				picks = append(picks, pick{partition: id, held: h, key: h.object.key})
+			}
+		}
 	}
 	slices.SortFunc(picks, func(a, b pick) int {
 		if a.partition != b.partition {

@@ -2,6 +2,8 @@ package s3
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,5 +119,163 @@ func TestLargeObjectsAreNotGathered(t *testing.T) {
 	}
 	if got := inSegments(s); got != 2 {
 		t.Errorf("%d batches lie in segments, want the 2 of small objects", got)
+	}
+}
+
+// A bucket is put back while a compaction waits for a commit: the copy lacks the segment, so nothing may be moved there.
+func TestARewindEndsACompaction(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost bool // this process knows a commit that the copy lacks
+		by   bool // another process notices, and begins an incarnation
+	}{
+		"that this process notices":    {lost: true},
+		"that another process notices": {by: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				lingers := quick
+				lingers.linger = time.Second
+				s, err := f.open(t.Context(), lingers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				other, err := f.open(t.Context(), quick)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.Close()
+				mustPublish(t, s, "a", "b")
+				f.mu.Lock()
+				copied := maps.Clone(f.objects)
+				f.mu.Unlock()
+				if c.lost {
+					mustPublish(t, s, "lost")
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); _, _ = s.compact(t.Context(), 1) }()
+				synctest.Wait() // the segment is written
+				if len(f.keys("segment/")) != 1 {
+					t.Fatal("no segment")
+				}
+				if c.by {
+					mustPublish(t, other, "lost")
+				}
+				f.mu.Lock()
+				f.objects = copied
+				f.mu.Unlock()
+				w := s
+				if c.by {
+					w = other
+				}
+				for range 3 {
+					_, err := publish(t, w, "c")
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, eventlog.ErrRewound) {
+						t.Fatal(err)
+					}
+					if _, _, err := w.Moved(t.Context(), eventlog.Mark{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+					t.Fatal(err)
+				}
+				mustPublish(t, s, "d")
+				<-done
+				expect(t, opened(t, f), "a", "b", "c", "d")
+			})
+		})
+	}
+}
+
+// While a process is suspended, another deletes its segment, and writes a snapshot since.
+func TestACompactionOfASuspendedProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		lingers := quick
+		lingers.linger = time.Second
+		s, err := f.open(t.Context(), lingers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		mustPublish(t, s, "a", "b")
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = s.compact(t.Context(), 1) }()
+		synctest.Wait() // the segment is written
+
+		other, err := f.open(t.Context(), quick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		for _, text := range []string{"c", "d"} {
+			mustPublish(t, other, text)
+			if err := other.snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.pass(2 * time.Hour)
+		if err := other.collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(f.keys("segment/")); n != 0 {
+			t.Fatal("the segment was not deleted")
+		}
+		mustPublish(t, other, "e")
+		if err := other.snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(2 * time.Hour)
+		mustPublish(t, s, "f")
+		<-done
+		expect(t, opened(t, f), "a", "b", "c", "d", "e", "f")
+	})
+}
+
+// Where a put may be made only once a minute, and nobody publishes, a compaction still comes to its end within a round of upkeep, and so does the snapshot after it.
+func TestACompactionDoesNotWaitTooLongForACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		lingers := quick
+		lingers.linger = time.Minute
+		s, err := f.open(t.Context(), lingers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for i := range compactMin {
+			mustPublish(t, s, fmt.Sprint(i))
+		}
+		s.mu.Lock()
+		s.newest = -snapshotEvery // a snapshot is due
+		s.mu.Unlock()
+		if err := s.tend(t.Context(), false); err != nil {
+			t.Error(err)
+		}
+		if len(f.keys("snapshot/")) == 0 || inSegments(s) == 0 {
+			t.Error("there is no snapshot, or no segment")
+		}
+	})
+}
+
+// Large objects stay for as long as their records. What upkeep allocates does not grow with their batches.
+func TestLargeObjectsCostUpkeepNoMemory(t *testing.T) {
+	p, s := &partition{}, &Store{st: newState("store")}
+	s.st.partitions[1] = p
+	for number := range int64(100) {
+		o := &object{key: commitKey(number)}
+		for range 1000 {
+			p.held = append(p.held, held{base: p.next, records: 1, object: o, size: 16 << 10})
+			o.names++
+			p.next++
+		}
+	}
+	if n := testing.AllocsPerRun(3, func() { s.pick(1) }); n > 100 {
+		t.Errorf("%v allocations for 100 objects with 1000 batches each", n)
 	}
 }

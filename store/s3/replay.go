@@ -171,6 +171,9 @@ func (s *Store) apply(c *commit, of hash, head int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.st.apply(c, of, head)
+	if c.life != "" {
+		clear(s.pending) // the bucket was rewound, perhaps to a time before they were written
+	}
 	for _, key := range c.drops {
 		delete(s.pending, key)
 	}

@@ -65,6 +65,7 @@ func (s *Store) load(ctx context.Context, snapshots []snapshot, a answer) error 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.st, s.synced, s.newest = st, a.date, 0
+	clear(s.pending) // a commit that was passed over may have dropped them; after a rewind they may be gone
 	if len(snapshots) > 0 {
 		s.newest = snapshots[len(snapshots)-1].number
 	}
