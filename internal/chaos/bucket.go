@@ -104,9 +104,9 @@ func (b *bucket) changeByte(_ context.Context, _ eventlog.Partition, _ int64, va
 }
 
 func (b *bucket) backup(ctx context.Context) (restore func() error, err error) {
-	restore, err = b.server.Backup()
+	putBack, err := b.server.Backup()
 	return func() error {
-		err := restore()
+		err := putBack()
 		pause(ctx, 5*verifyEvery) // docs/s3.md: what is committed before that may be lost
 		return err
 	}, err

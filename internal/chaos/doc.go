@@ -1,9 +1,8 @@
 // Chaos runs random histories against weir, through every door at once: two brokers and two programs with an embedded log share a store,
 // all of them are killed, stopped and restarted, topics come and go, and a model judges every answer.
 //
-//	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB
+//	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB, one minute each on S3 and a set of shards
 //	go run ./internal/chaos -store sqlite -length 10m
-//	go run ./internal/chaos -store s3 -length 1m              on a server of S3's protocol, which is not among the stores of a run without -store
 //	go run ./internal/chaos -store postgres -seed 42          a run that was seen to fail
 //	go run ./internal/chaos -kept                             the seeds that once failed
 //	go run ./internal/chaos -mutants                          puts faults back, sees each found, and prints a table of them

@@ -58,6 +58,9 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 		defer w.calm.disturb(theStore)()
 		defer w.calm.disturb(p.name)()
 		return w.startWithout(ctx, anyOf(random, enginesThat[server](w)), p, s.last)
+	case "move":
+		defer w.calm.disturb(theStore)()
+		return w.movePartition(ctx, random, p, s.last)
 	case "cancel", "terminate":
 		defer w.calm.disturb(theStore)()
 		_ = anyOf(random, enginesThat[database](w)).interrupt(ctx, random, s.fault == "terminate") // the database may be away

@@ -55,6 +55,9 @@ func makePlan(random *rand.Rand, length time.Duration, faults []string) (steps [
 // stores are the stores that runs are made on.
 var stores = []string{"sqlite", "postgres", "mysql", "s3", "shards"}
 
+// shorter are the stores that have half of the length in a run of all stores.
+var shorter = []string{"s3", "shards"}
+
 // allFaults lists the faults of a store. A disk that becomes full is one in memory, so every other seed has an ordinary one.
 func allFaults(store string, seed uint64, canFill bool) (all []string) {
 	all = []string{"kill", "stop", "term"}
@@ -65,7 +68,7 @@ func allFaults(store string, seed uint64, canFill bool) (all []string) {
 		all = append(all, "cancel", "terminate")
 	}
 	if store == "shards" {
-		all = append(all, "lose")
+		all = append(all, "lose", "move")
 	}
 	if canFill && seed%2 == 1 && (store == "sqlite" || store == "postgres") { // InnoDB waits for space, or ends, and shards may be in InnoDB; S3 has no disk
 		all = append(all, "full")

@@ -36,7 +36,8 @@ type world struct {
 	sql      *pgxpool.Pool // nil unless the store is in PostgreSQL
 	brokers  []*broker
 	embedded []*embedded
-	audit    *eventlog.Log // asks the store itself, and is never harmed
+	moved    map[eventlog.Partition]int // the shards of partitions that were moved; of runFaults
+	audit    *eventlog.Log              // asks the store itself, and is never harmed
 
 	over    atomic.Bool    // the run ends: processes may end too
 	resting atomic.Bool    // the members of groups end
@@ -71,7 +72,7 @@ func (w *world) random(actor string) *rand.Rand {
 
 // newWorld starts everything.
 func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *world, err error) {
-	w := &world{opt: opt, seed: seed, weir: weir, begin: time.Now()}
+	w := &world{opt: opt, seed: seed, weir: weir, begin: time.Now(), moved: map[eventlog.Partition]int{}}
 	defer func() {
 		if err != nil {
 			w.close()
