@@ -145,26 +145,41 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 	return err
 }
 
+// catalogReads is how often readCatalog reads the topics while others change them.
+const catalogReads = 8
+
 // readCatalog reads the catalog. incarnation is the tail's number for the store's incarnation.
+//
+// It reads the version before and after the topics, and all again if that changed: otherwise of two catalogs of one version one could be older, and take the place of the other
+// (swapCatalog). After catalogReads it returns what it has, under the version before: a poll is due then, which reads again.
 func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog, error) {
 	head, err := list.get(ctx, catalogKey)
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
-	free, err := freePartition(head)
-	if err != nil {
-		return nil, fmt.Errorf("read the catalog: %w", err)
+	for reads := 1; ; reads++ {
+		free, err := freePartition(head)
+		if err != nil {
+			return nil, fmt.Errorf("read the catalog: %w", err)
+		}
+		var topics []Topic
+		err = list.pages(ctx, topicPrefix, listPage, nil, func(kv KeyValue) error {
+			t, err := parseTopic(kv)
+			topics = append(topics, t)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the catalog: %w", err)
+		}
+		after, err := list.get(ctx, catalogKey)
+		if err != nil {
+			return nil, fmt.Errorf("read the catalog: %w", err)
+		}
+		if after.Version == head.Version || reads == catalogReads {
+			return newCatalog(incarnation, head.Version, free, topics), nil
+		}
+		head = after
 	}
-	var topics []Topic
-	err = list.pages(ctx, topicPrefix, listPage, nil, func(kv KeyValue) error {
-		t, err := parseTopic(kv)
-		topics = append(topics, t)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the catalog: %w", err)
-	}
-	return newCatalog(incarnation, head.Version, free, topics), nil
 }
 
 // swapCatalog replaces the catalog by a newer snapshot, and drops the partitions that it no longer has.

@@ -170,6 +170,65 @@ func TestAChangeNeverGoesOnWithTheNamesake(t *testing.T) {
 	}
 }
 
+// topicLists is a store that lets others act right before it lists the topics, or after that before anybody hears the answer. Each function is called once.
+type topicLists struct {
+	eventlog.Store
+	mu            sync.Mutex // guards what follows
+	before, after func()
+}
+
+func (s *topicLists) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if prefix != "topic/" {
+		return s.Store.List(ctx, prefix, after, limit)
+	}
+	s.mu.Lock()
+	first, last := s.before, s.after
+	s.before, s.after = nil, nil
+	s.mu.Unlock()
+	if first != nil {
+		first()
+	}
+	list, err := s.Store.List(ctx, prefix, after, limit)
+	if last != nil {
+		last()
+	}
+	return list, err
+}
+
+// Two callers read the topics at the same time, as after a suspension, and what one read earlier comes last: it must not take the place of what the other has found.
+func TestADeletedTopicDoesNotComeBackToAProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		there := open(t, store, eventlog.Config{})
+		seam := &topicLists{Store: store}
+		here := open(t, seam, eventlog.Config{})
+		topic(t, there, "orders", 1)
+		held, release, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		seam.after = func() { close(held); <-release }
+		go func() { late <- here.RefreshTopics(t.Context()) }()
+		<-held
+		var made eventlog.Topic
+		seam.mu.Lock()
+		seam.before = func() {
+			if err := there.DeleteTopic(t.Context(), "orders"); err != nil {
+				t.Error(err)
+			}
+			made = topic(t, there, "orders", 1)
+		}
+		seam.mu.Unlock()
+		if err := here.RefreshTopics(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		close(release)
+		if err := <-late; err != nil {
+			t.Fatal(err)
+		}
+		if found, err := here.Topic(t.Context(), "orders"); err != nil || found.ID != made.ID {
+			t.Errorf("the process knows %v, %v, want %v", found, err, made)
+		}
+	})
+}
+
 func TestATopicThatIsMeantByIDIsNoOther(t *testing.T) {
 	log := open(t, memory.New(), eventlog.Config{})
 	old := topic(t, log, "orders", 1)

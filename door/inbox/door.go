@@ -36,7 +36,7 @@ type database interface {
 	remove(ctx context.Context, ids []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
 	refuse(ctx context.Context, id int64, reason string) error
-	// aim, of a shard, adds targets for rows that have none. When it returns, a crash of the database can no longer undo them, or what query has read, also if there are none to add.
+	// aim, of a shard, adds targets for rows that have none. Targets of rows that are gone do no harm. When it returns, a crash of the database can no longer undo them, or what query has read, also if there are none to add.
 	aim(ctx context.Context, targets []target) error
 	// removeTargets, of a shard, deletes the targets of rows that are gone.
 	removeTargets(ctx context.Context) error

@@ -76,7 +76,8 @@ func (p postgresTables) aim(ctx context.Context, targets []target) error {
 		ids, topics, numbers, partitions = append(ids, t.id), append(topics, t.topic.String()), append(numbers, t.number), append(partitions, int64(t.partition))
 	}
 	return p.exec(ctx, `WITH barrier AS (UPDATE weir.weir_inbox_barrier SET n = n + 1)
-		INSERT INTO weir.weir_inbox_target SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[]) ON CONFLICT DO NOTHING`, ids, topics, numbers, partitions)
+		INSERT INTO weir.weir_inbox_target SELECT t.* FROM unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[]) AS t (id)
+		WHERE EXISTS (SELECT FROM weir.weir_inbox i WHERE i.id = t.id) ON CONFLICT DO NOTHING`, ids, topics, numbers, partitions)
 }
 
 func (p postgresTables) removeTargets(ctx context.Context) error {

@@ -301,7 +301,8 @@ func (m *shardMover) check(ctx context.Context, chunk []aimed) (good []aimed, er
 }
 
 // aim chooses the partitions of rows that have none yet, and returns the rows with the partitions that are durable, whoever chose them. When it returns, a crash of the
-// database cannot undo the rows either.
+// database cannot undo the rows either. It leaves out rows that another mover has published and deleted since they were read: their targets are deleted with them, so whoever
+// chooses again may choose another partition. A row that is there after its target was written never had another target.
 func (m *shardMover) aim(ctx context.Context, chunk []aimed) ([]aimed, error) {
 	var chosen []target
 	var ids []string
@@ -326,7 +327,8 @@ func (m *shardMover) aim(ctx context.Context, chunk []aimed) ([]aimed, error) {
 			t, err := targetOf(id, columns[1:])
 			found[id] = t
 			return err
-		}, fmt.Sprintf("SELECT id, topic_id, partition_number, partition_id FROM %s WHERE id IN (%s)", m.door.table("weir_inbox_target"), strings.Join(ids, ",")))
+		}, fmt.Sprintf("SELECT t.id, t.topic_id, t.partition_number, t.partition_id FROM %s i JOIN %s t ON t.id = i.id WHERE i.id IN (%s)",
+			m.door.table("weir_inbox"), m.door.table("weir_inbox_target"), strings.Join(ids, ",")))
 		if err != nil {
 			return nil, err
 		}

@@ -567,6 +567,55 @@ func TestAnEventWithoutAKeyIsPublishedOnce(t *testing.T) {
 	}
 }
 
+// A mover reads rows, and another one publishes and deletes them before the first has chosen their partitions. It must not choose others: the keys of these would not tell.
+func TestRowsThatAnotherMoverPublishedGetNoOtherPartition(t *testing.T) {
+	r := newSetRig(t, "postgres", "mysql", "sqlite")
+	slow, fast := r.opened(), r.opened()
+	for n := range slow {
+		r.keylessly(n, fmt.Sprint(3*n), fmt.Sprint(3*n+1), fmt.Sprint(3*n+2))
+		chunk, err := slow[n].read(t.Context())
+		if err != nil || len(chunk) != 3 {
+			t.Fatalf("shard %d: %d rows, %v", n, len(chunk), err)
+		}
+		for r.rows(n, "weir_inbox") > 0 {
+			if _, err := fast[n].step(t.Context()); err != nil && !errors.Is(err, errLearned) {
+				t.Fatal(err)
+			}
+		}
+		if chunk, err = slow[n].aim(t.Context(), chunk); err != nil || len(chunk) > 0 {
+			t.Errorf("shard %d: %d rows that were published are published again: %v", n, len(chunk), err)
+		}
+		if left := r.rows(n, "weir_inbox_target"); left > 0 && r.kinds[n] != "mysql" { // there it would lock out those who publish; removeTargets deletes them
+			t.Errorf("shard %d: %d targets of rows that are gone", n, left)
+		}
+	}
+	r.once(9)
+}
+
+// On shard 0, which knows the topics, an event is for the topic that there was when it was published, not for one with the same name.
+func TestARowOnShard0DoesNotReachANamesakeOfItsTopic(t *testing.T) {
+	for _, kind := range []string{"postgres", "mysql", "sqlite"} {
+		t.Run(kind, func(t *testing.T) {
+			r := newSetRig(t, kind, "sqlite")
+			r.opened()
+			r.keylessly(0, "old")
+			if err := r.log.DeleteTopic(t.Context(), "orders"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 6}); err != nil {
+				t.Fatal(err)
+			}
+			r.keylessly(0, "0")
+			r.movers()
+			r.empty()
+			r.once(1)
+			if refused := r.rows(0, "weir_inbox_refused"); refused != 1 {
+				t.Errorf("%d rows were refused, want 1", refused)
+			}
+		})
+	}
+}
+
 // Between the publishing of rows and their deletion the topic gets more partitions, so that another one would be chosen for each.
 func TestMorePartitionsDoNotPublishARowTwice(t *testing.T) {
 	r := newSetRig(t, "sqlite", "sqlite")

@@ -33,7 +33,7 @@ func (s sqliteTables) aim(ctx context.Context, targets []target) error {
 		return err
 	}
 	return s.store.Exec(ctx, []string{
-		"INSERT OR IGNORE INTO weir_inbox_target SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?1)",
+		"INSERT OR IGNORE INTO weir_inbox_target SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?1) WHERE value ->> 0 IN (SELECT id FROM weir_inbox)",
 		"UPDATE weir_inbox_barrier SET n = n + 1 WHERE ?1 IS NOT NULL",
 	}, string(list))
 }

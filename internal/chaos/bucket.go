@@ -9,17 +9,35 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/s3test"
 )
 
 // verifyEvery is how often processes look whether the bucket was rewound. What they commit between a restore and that may be lost.
 const verifyEvery = time.Second
 
-// bucketFor makes a bucket, and returns the URL that weir knows it by.
-func bucketFor(server *s3test.Server) (string, error) {
+// bucket is a bucket on a server of S3's protocol of the run's own.
+type bucket struct {
+	server *s3test.Server
+	url    string
+}
+
+func launchBucket(dir string) (*bucket, error) {
+	server, err := s3test.Launch(dir)
+	if err != nil {
+		return nil, err
+	}
+	b := &bucket{server: server}
+	if b.url, err = bucketOn(server); err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	return b, nil
+}
+
+// bucketOn makes a bucket, and returns the URL by which weir knows it.
+func bucketOn(server *s3test.Server) (string, error) {
 	address, err := server.Bucket()
 	if err != nil {
 		return "", err
@@ -34,30 +52,36 @@ func bucketFor(server *s3test.Server) (string, error) {
 	return u.String(), nil
 }
 
-// judgeNewerObjects is judgeNewerTables for a bucket: each object begins with the name of its format.
-func (w *world) judgeNewerObjects(ctx context.Context) error {
-	const known, newer = "weirS3F1", "weirS3F9"
-	path := filepath.Join(w.bucket.Directory(w.url), "log", "format")
-	object, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if !bytes.HasPrefix(object, []byte(known)) {
-		return fmt.Errorf("the object format begins with %q, want %q", object[:min(len(object), 8)], known)
-	}
-	if err := os.WriteFile(path, append([]byte(newer), object[len(newer):]...), 0o644); err != nil {
-		return err
-	}
-	out, exit := w.program(ctx, "serve", "--store", w.url, "--kafka", "off", "--http", "127.0.0.1:0")
-	if exit <= 0 || !strings.Contains(out, newer) || !strings.Contains(out, known) {
-		w.model.broken("D4", nil, "the object format is %s, this weir knows %s, and weir serve exits with %d and says %s", newer, known, exit, out)
-	}
-	return os.WriteFile(path, object, 0o644)
+func (b *bucket) address() string { return b.url }
+func (b *bucket) close() error    { return b.server.Close() }
+
+// settings: an S3 server has none that weir could ask for.
+func (b *bucket) settings() map[string]string { return nil }
+
+func (b *bucket) crash() error {
+	b.server.Kill()
+	return nil
 }
 
-// changeObject changes the last byte of a value in each object that has it.
-func changeObject(dir string, value []byte) error {
-	changed := false
+func (b *bucket) recover(context.Context) error { return b.server.Recover() }
+
+// makeNewer changes the name of the format, with which each object begins, in one object.
+func (b *bucket) makeNewer(context.Context) (known, newer string, back func() error, err error) {
+	known, newer = "weirS3F1", "weirS3F9"
+	path := filepath.Join(b.server.Directory(b.url), "log", "format")
+	object, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", nil, err
+	}
+	if !bytes.HasPrefix(object, []byte(known)) {
+		return "", "", nil, fmt.Errorf("the object format begins with %q, want %q", object[:min(len(object), 8)], known)
+	}
+	return known, newer, func() error { return os.WriteFile(path, object, 0o644) }, os.WriteFile(path, append([]byte(newer), object[len(newer):]...), 0o644)
+}
+
+// changeByte changes the last byte of the value in each object that has it.
+func (b *bucket) changeByte(_ context.Context, _ eventlog.Partition, _ int64, value string) error {
+	changed, dir := false, b.server.Directory(b.url)
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
@@ -66,7 +90,7 @@ func changeObject(dir string, value []byte) error {
 		if err != nil {
 			return err
 		}
-		if at := bytes.Index(object, value); at >= 0 {
+		if at := bytes.Index(object, []byte(value)); at >= 0 {
 			object[at+len(value)-1] ^= 64
 			changed = true
 			return os.WriteFile(path, object, 0o644)
@@ -74,7 +98,16 @@ func changeObject(dir string, value []byte) error {
 		return nil
 	})
 	if err == nil && !changed {
-		err = errors.New("no object in " + dir + " has the value " + string(value))
+		err = errors.New("no object in " + dir + " has the value " + value)
 	}
 	return err
+}
+
+func (b *bucket) backup(ctx context.Context) (restore func() error, err error) {
+	putBack, err := b.server.Backup()
+	return func() error {
+		err := putBack()
+		pause(ctx, 5*verifyEvery) // docs/s3.md: what is committed before that may be lost
+		return err
+	}, err
 }

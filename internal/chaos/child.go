@@ -92,7 +92,7 @@ func (c *child) count(n int) int {
 }
 
 const (
-	exitLeft = 4               // of a child whose log left something behind
+	exitLeft = 40              // of a child whose log left something behind: none of weir's own exit codes
 	leftMax  = 2 * time.Second // until a log that is closed has let go of everything
 	heapLeft = 48 << 20        // what may be in use then, after a collection
 )

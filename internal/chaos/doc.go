@@ -1,9 +1,8 @@
-// Chaos runs random histories against weir, through every door at once: two brokers and two programs with an embedded log share a store,
+// Chaos runs random histories against weir, through every door at once: two brokers and two programs with an embedded log share a store, or a set of shards,
 // all of them are killed, stopped and restarted, topics come and go, and a model judges every answer.
 //
-//	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB
+//	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB, one minute each on S3 and a set of shards
 //	go run ./internal/chaos -store sqlite -length 10m
-//	go run ./internal/chaos -store s3 -length 1m              on a server of S3's protocol, which is not among the stores of a run without -store
 //	go run ./internal/chaos -store postgres -seed 42          a run that was seen to fail
 //	go run ./internal/chaos -kept                             the seeds that once failed
 //	go run ./internal/chaos -mutants                          puts faults back, sees each found, and prints a table of them
@@ -25,10 +24,13 @@
 //	                once, about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt;
 //	                stream_tags.go: decisions that rest on the events with a tag; stream_snapshots.go: snapshots are saved and loaded
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
-//	faults.go       what is done to processes and to the store; plan.go decides when
+//	faults.go       what is done to processes and to the store; plan.go decides when; moves.go: a partition moves to another shard
 //
 // A use that keeps state of its own adds its actors, and a function to finalCheck that holds what the store has at the end against
-// what its callers were answered. A store adds a case to openStore, its faults to allFaults, and its name to the stores of a run.
+// what its callers were answered. A store is an engine (engine.go): it adds a case to openEngine, its faults to allFaults, and its name to the stores of a run.
+//
+// A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides which one is shard 0. A crash is that of one shard. Two faults are for
+// sets only: lose kills a process and starts it again while a shard is away, and move moves a partition (moves.go).
 //
 // Which invariants are checked (report.go says what each is), and by what:
 //
@@ -63,6 +65,7 @@
 //	                    D4 as far as that tables newer than the program are refused: there is no older release that could run beside this one
 //	D3                  restore.go, likewise: a backup is put back under brokers and readers that run. A standby that is promoted is a test of store/postgres
 //	M2                  not here: it wants quotas
+//	B4                  moves.go: partitions move between shards
 //	B0, B1, B3, R1      processes: they live, start, end in time, and leave nothing behind: brokers once everything is deleted, embedded logs once they are closed
 //
 // An answer is done, refused or unknown. What is unknown may be there or not, and counts as neither. Every check that speaks of time asks

@@ -53,28 +53,60 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 		p.signal(syscall.SIGCONT)
 	case "crash":
 		defer w.calm.disturb(theStore)()
-		if w.mariadb != nil {
-			return w.mariadb.crash()
-		}
-		if w.bucket != nil {
-			w.bucket.Kill()
-			pause(ctx, s.last)
-			return w.bucket.Recover()
-		}
-		return w.database.crash()
+		return w.crash(ctx, anyOf(random, enginesThat[server](w)), s.last)
+	case "lose":
+		defer w.calm.disturb(theStore)()
+		defer w.calm.disturb(p.name)()
+		return w.startWithout(ctx, anyOf(random, enginesThat[server](w)), p, s.last)
+	case "move":
+		defer w.calm.disturb(theStore)()
+		return w.movePartition(ctx, random, p, s.last)
 	case "cancel", "terminate":
 		defer w.calm.disturb(theStore)()
-		interrupt := w.mariadb.interrupt
-		if w.mariadb == nil {
-			interrupt = w.database.interrupt
-		}
-		_ = interrupt(ctx, random, s.fault == "terminate") // the database may be away
+		_ = anyOf(random, enginesThat[database](w)).interrupt(ctx, random, s.fault == "terminate") // the database may be away
 	case "full":
 		defer w.calm.disturb(theStore)()
 		return w.fillDisk(ctx, s.last)
 	}
 	return nil
 }
+
+// crash ends a server at once, and starts it again after a while.
+func (w *world) crash(ctx context.Context, s server, last time.Duration) error {
+	w.history.add(fmt.Sprintf("%s crashes", s.address()))
+	if err := s.crash(); err != nil {
+		return err
+	}
+	pause(ctx, last)
+	err := s.recover(context.WithoutCancel(ctx))
+	w.history.add(fmt.Sprintf("%s is there again", s.address()))
+	return err
+}
+
+// startWithout kills a process and starts it again while a shard is lost. Without shard 0 it would not start: it waits for that.
+func (w *world) startWithout(ctx context.Context, lost server, p *process, last time.Duration) error {
+	w.history.add(fmt.Sprintf("%s is lost", lost.address()))
+	if err := lost.crash(); err != nil {
+		return err
+	}
+	p.kill()
+	home := engine(lost) == w.engines[0]
+	var started error
+	if !home {
+		started = p.start(context.WithoutCancel(ctx))
+	}
+	pause(ctx, last)
+	if err := lost.recover(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	w.history.add(fmt.Sprintf("%s is there again", lost.address()))
+	if home {
+		started = p.start(context.WithoutCancel(ctx))
+	}
+	return started
+}
+
+func anyOf[E any](random *rand.Rand, all []E) E { return all[random.IntN(len(all))] }
 
 const diskSize = 4 << 30 // as much memory is used as the store's files have
 
@@ -125,8 +157,10 @@ func (w *world) fillDisk(ctx context.Context, d time.Duration) error {
 		pause(ctx, d)
 	}
 	err = errors.Join(err, mount(context.WithoutCancel(ctx), dir, "remount", diskSize))
-	if err == nil && w.postgres() {
-		err = w.database.revive(context.WithoutCancel(ctx))
+	for _, d := range enginesThat[*postgres](w) {
+		if err == nil {
+			err = d.revive(context.WithoutCancel(ctx))
+		}
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func (w *world) settleMarkers(ctx context.Context) error {
 	var values []string
 	var err error
 	switch {
-	case w.bucket != nil || !w.opt.does("publishers"):
+	case !w.opt.does("publishers") || !w.postgres() && len(enginesThat[withInbox](w)) == 0:
 		return nil // there are no transactions
 	case w.postgres():
 		var rows pgx.Rows

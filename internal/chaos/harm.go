@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,10 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kgo"
-	_ "modernc.org/sqlite" // as any program opens the file
 
 	"github.com/weir-log/weir"
-	"github.com/weir-log/weir/eventlog"
 )
 
 // judgeHarm does to the store what no history may have in it, since acknowledged records may be gone afterwards: it changes a byte, makes
@@ -51,15 +48,14 @@ const exitLosing = 6 // of weir doctor: a setting can lose acknowledged records
 
 // judgeDoctor sees D1: what decides whether a record survives is shown, and what may lose records is told by the exit code.
 func (w *world) judgeDoctor(ctx context.Context) error {
-	settings := map[string]string{"journal_mode": "wal", "synchronous": "full"}
-	if w.postgres() {
-		settings = map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
-	}
-	if w.mariadb != nil {
-		settings = map[string]string{"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "ON"}
-	}
-	if w.bucket != nil {
-		settings = nil // an S3 server has none that weir could ask for
+	settings := map[string]string{}
+	for i, e := range w.engines {
+		for name, value := range e.settings() {
+			if len(w.engines) > 1 {
+				name = fmt.Sprintf("shard %d: %s", i, name)
+			}
+			settings[name] = value
+		}
 	}
 	want := 0
 	if w.opt.store == "sqlite" && w.opt.has("full") {
@@ -119,63 +115,26 @@ func (w *world) whileSet(ctx context.Context, setting string, do func()) error {
 	return nil
 }
 
+// newerTables is the version of tables of a later weir.
+const newerTables = "999"
+
 // judgeNewerTables sees D4: a program older than the store's tables refuses them, and says which version it saw and which it knows. Brokers
-// that run go on: their statements are of the tables that they found.
+// that run go on: their statements are of the tables that they found. Of a set, it is enough that one shard is newer.
 func (w *world) judgeNewerTables(ctx context.Context) error {
-	if w.bucket != nil {
-		return w.judgeNewerObjects(ctx)
-	}
-	newer, back := "PRAGMA user_version = 999", "PRAGMA user_version = %d"
-	var known int
-	if w.postgres() {
-		newer, back = `UPDATE weir.migration SET number = 999 WHERE part = 'log' AND number = (SELECT max(number) FROM weir.migration WHERE part = 'log')`,
-			`UPDATE weir.migration SET number = %d WHERE part = 'log' AND number = 999`
-		if err := w.sql.QueryRow(ctx, `SELECT max(number) FROM weir.migration WHERE part = 'log'`).Scan(&known); err != nil {
+	for _, e := range w.engines {
+		known, newer, back, err := e.makeNewer(ctx)
+		if err != nil {
 			return err
 		}
-	} else if w.mariadb != nil {
-		newer, back = "UPDATE weir_migration SET version = 999 ORDER BY version DESC LIMIT 1", "UPDATE weir_migration SET version = %d WHERE version = 999"
-		if err := w.mariadb.do(func(db *sql.DB) error {
-			return db.QueryRowContext(ctx, "SELECT max(version) FROM weir_migration").Scan(&known)
-		}); err != nil {
+		out, exit := w.program(ctx, "serve", "--store", w.url, "--kafka", "off", "--http", "127.0.0.1:0")
+		if exit <= 0 || !strings.Contains(out, newer) || !strings.Contains(out, known) {
+			w.model.broken("D4", nil, "%s is of version %s, this weir knows %s, and weir serve exits with %d and says %s", e.address(), newer, known, exit, out)
+		}
+		if err := back(); err != nil {
 			return err
 		}
-	} else if err := w.inFile(ctx, func(file *sql.DB) error { return file.QueryRowContext(ctx, "PRAGMA user_version").Scan(&known) }); err != nil {
-		return err
 	}
-	if err := w.change(ctx, newer); err != nil {
-		return err
-	}
-	out, exit := w.program(ctx, "serve", "--store", w.url, "--kafka", "off", "--http", "127.0.0.1:0")
-	if exit <= 0 || !strings.Contains(out, "999") || !strings.Contains(out, fmt.Sprint(known)) {
-		w.model.broken("D4", nil, "the tables are of version 999, this weir knows %d, and weir serve exits with %d and says %s", known, exit, out)
-	}
-	return w.change(ctx, fmt.Sprintf(back, known))
-}
-
-// inFile opens SQLite's file as any program could.
-func (w *world) inFile(ctx context.Context, do func(*sql.DB) error) error {
-	file, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(w.url, "sqlite:")+"?_pragma=busy_timeout(30000)")
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(file), file.Close())
-}
-
-// change changes the store behind weir's back.
-func (w *world) change(ctx context.Context, statement string) (err error) {
-	if w.postgres() {
-		_, err = w.sql.Exec(ctx, statement)
-		return err
-	}
-	opened := func(do func(*sql.DB) error) error { return w.inFile(ctx, do) }
-	if w.mariadb != nil {
-		opened = w.mariadb.do
-	}
-	return opened(func(file *sql.DB) error {
-		_, err := file.ExecContext(ctx, statement)
-		return err
-	})
+	return nil
 }
 
 // publishAll publishes values to one partition through a broker, each by itself, until each is known to be there.
@@ -249,13 +208,7 @@ func (w *world) judgeChangedByte(ctx context.Context) error {
 	if !is {
 		return fmt.Errorf("there is no %s", harmed)
 	}
-	var err error
-	if w.bucket != nil {
-		err = changeObject(w.bucket.Directory(w.url), []byte(amounts[2]))
-	} else {
-		err = w.changeByte(ctx, t.Partitions[0], 2)
-	}
-	if err != nil {
+	if err := w.engines[t.Partitions[0].Shard()].changeByte(ctx, t.Partitions[0], 2, amounts[2]); err != nil {
 		return err
 	}
 	whole := slices.Concat(amounts, others)
@@ -284,28 +237,6 @@ func (w *world) judgeChangedByte(ctx context.Context) error {
 		judge("SQL", got, err)
 	}
 	return w.insist(ctx, "DELETE", "/v1/topics/"+harmed, nil)
-}
-
-// changeByte changes a byte of the value of the last record of the batch at an offset.
-func (w *world) changeByte(ctx context.Context, p eventlog.Partition, base int64) error {
-	if w.postgres() {
-		return w.change(ctx, fmt.Sprintf(`UPDATE weir.batch SET bytes = set_byte(bytes, length(bytes) - 2, get_byte(bytes, length(bytes) - 2) # 64)
-			WHERE partition_id = %d AND base_offset = %d`, p, base))
-	}
-	if w.mariadb != nil {
-		return w.change(ctx, fmt.Sprintf(`UPDATE weir_piece SET bytes = concat(left(bytes, length(bytes) - 2), char(ord(substr(bytes, length(bytes) - 1, 1)) ^ 64), right(bytes, 1))
-			WHERE partition_id = %d AND base_offset = %d`, p, base))
-	}
-	return w.inFile(ctx, func(file *sql.DB) error {
-		var id int64
-		var bytes []byte
-		if err := file.QueryRowContext(ctx, `SELECT id, bytes FROM body WHERE id = (SELECT body_id FROM batch WHERE partition_id = ? AND base_offset = ?)`, int64(p), base).Scan(&id, &bytes); err != nil {
-			return err
-		}
-		bytes[len(bytes)-2] ^= 64
-		_, err := file.ExecContext(ctx, `UPDATE body SET bytes = ? WHERE id = ?`, bytes, id)
-		return err
-	})
 }
 
 // pagesOf reads all partitions of a topic in pages.

@@ -49,11 +49,11 @@ func start(ctx context.Context, args []string) error {
 	var o options
 	var faults, only, mutant, until string
 	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
-	flags.StringVar(&o.store, "store", "all", "sqlite, postgres, mysql, s3 or all, which is all but s3")
+	flags.StringVar(&o.store, "store", "all", "sqlite, postgres, mysql, s3, shards or all")
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
-	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end")
-	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
+	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end; among all stores, s3 and shards have half of it")
+	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, lose, move, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
 	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, streams, sse, poll, ping, idle, look")
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
@@ -65,9 +65,9 @@ func start(ctx context.Context, args []string) error {
 	if *all || mutant != "" {
 		return findMutants(ctx, mutant)
 	}
-	tested := stores
-	if o.store != "all" {
-		tested = []string{o.store}
+	tested, every := []string{o.store}, o.store == "all"
+	if every {
+		tested = stores
 	}
 	o.until = strings.Split(until, ",")
 	if only != "" {
@@ -96,6 +96,9 @@ func start(ctx context.Context, args []string) error {
 		for _, store := range tested {
 			each := o
 			each.store = store
+			if every && slices.Contains(shorter, store) {
+				each.length /= 2
+			}
 			if each.faults, err = chosen(faults, allFaults(store, seed, fills), []string{"full"}); err != nil {
 				return fmt.Errorf("-faults: %w", err)
 			}

@@ -37,7 +37,7 @@ func makePlan(random *rand.Rand, length time.Duration, faults []string) (steps [
 		for at < end {
 			s := step{at: at, fault: faults[random.IntN(len(faults))], whom: random.IntN(4)}
 			switch s.fault {
-			case "stop":
+			case "stop", "lose":
 				s.last = []time.Duration{300 * time.Millisecond, 2 * time.Second, 8 * time.Second}[random.IntN(3)]
 			case "full":
 				s.last = time.Duration(1+random.IntN(4)) * time.Second
@@ -52,8 +52,11 @@ func makePlan(random *rand.Rand, length time.Duration, faults []string) (steps [
 	return steps
 }
 
-// stores are the stores that runs are made on; s3 only if it is asked for.
-var stores = []string{"sqlite", "postgres", "mysql"}
+// stores are the stores that runs are made on.
+var stores = []string{"sqlite", "postgres", "mysql", "s3", "shards"}
+
+// shorter are the stores that have half of the length in a run of all stores.
+var shorter = []string{"s3", "shards"}
 
 // allFaults lists the faults of a store. A disk that becomes full is one in memory, so every other seed has an ordinary one.
 func allFaults(store string, seed uint64, canFill bool) (all []string) {
@@ -61,10 +64,13 @@ func allFaults(store string, seed uint64, canFill bool) (all []string) {
 	if store != "sqlite" {
 		all = append(all, "crash")
 	}
-	if store == "postgres" || store == "mysql" {
+	if store == "postgres" || store == "mysql" || store == "shards" {
 		all = append(all, "cancel", "terminate")
 	}
-	if canFill && seed%2 == 1 && (store == "sqlite" || store == "postgres") { // InnoDB waits for space, or ends; S3 has no disk
+	if store == "shards" {
+		all = append(all, "lose", "move")
+	}
+	if canFill && seed%2 == 1 && (store == "sqlite" || store == "postgres") { // InnoDB waits for space, or ends, and shards may be in InnoDB; S3 has no disk
 		all = append(all, "full")
 	}
 	return all

@@ -31,6 +31,7 @@ var publishers = []publisher{
 	{name: "sql", stores: "postgres", most: 6, open: openSQL},
 	{name: "rows", stores: "sqlite", most: 6, open: openRows},
 	{name: "rows", stores: "mysql", most: 6, open: openRows},
+	{name: "rows", stores: "shards", most: 6, open: openRows},
 }
 
 // publish publishes to topics chosen at random until ctx ends.

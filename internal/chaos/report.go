@@ -78,6 +78,7 @@ var invariants = map[string]string{
 	"B0":  "a process does not end by itself",
 	"B1":  "a process that was killed starts again",
 	"B3":  "a process ends soon after SIGTERM",
+	"B4":  "a partition moves to another shard while it is in use, and a move that was interrupted goes on",
 	"D1":  "weir doctor shows what decides whether records survive, and tells what can lose them",
 	"D2":  "a changed byte is an error of its own batch, and never other data",
 	"D3":  "a store that went back in time is noticed: nobody passes over what has the offsets of what was lost",

@@ -3,13 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,29 +132,24 @@ func unique(values []string) (once []string) {
 	return once
 }
 
-// backup copies the store; restore puts the copy back under those that use it.
+// backup copies the store, shard by shard; restore puts the copy back under those that use it.
 func (w *world) backup(ctx context.Context) (restore func() error, err error) {
-	if w.postgres() {
-		return w.database.server.Backup()
+	var all []func() error
+	for _, e := range w.engines {
+		restore, err := e.backup(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, restore)
 	}
-	if w.mariadb != nil {
-		return w.mariadb.server.Backup()
-	}
-	if w.bucket != nil {
-		restore, err := w.bucket.Backup()
-		return func() error {
-			err := restore()
-			pause(ctx, 5*verifyEvery) // docs/s3.md: what is committed before that may be lost
-			return err
-		}, err
-	}
-	place := strings.TrimPrefix(w.url, "sqlite:")
-	copied := filepath.Join(filepath.Dir(place), "backup.db")
-	err = w.inFile(ctx, func(file *sql.DB) error {
-		_, err := file.ExecContext(ctx, "VACUUM INTO ?", copied)
-		return err
-	})
-	return func() error { return os.Rename(copied, place) }, err
+	return func() error {
+		for _, restore := range all {
+			if err := restore(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
 }
 
 // behind returns a follower who has not read all of the values in time, or nil.

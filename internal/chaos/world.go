@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/mytest"
-	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/keys"
 )
@@ -35,13 +32,12 @@ type world struct {
 	calm    *calm
 
 	url      string
-	database *database      // nil unless the store is in PostgreSQL
-	mariadb  *mariadb       // nil unless the store is in MariaDB
-	bucket   *s3test.Server // nil unless the store is in S3
-	sql      *pgxpool.Pool  // nil unless the store is in PostgreSQL
+	engines  []engine      // the stores that url names: one, or the shards of a set in their order
+	sql      *pgxpool.Pool // nil unless the store is in PostgreSQL
 	brokers  []*broker
 	embedded []*embedded
-	audit    *eventlog.Log // asks the store itself, and is never harmed
+	moved    map[eventlog.Partition]int // the shards of partitions that were moved; of runFaults
+	audit    *eventlog.Log              // asks the store itself, and is never harmed
 
 	over    atomic.Bool    // the run ends: processes may end too
 	resting atomic.Bool    // the members of groups end
@@ -62,8 +58,8 @@ func (w *world) running() bool { return !w.over.Load() }
 // handling says that members of groups go on.
 func (w *world) handling() bool { return w.running() && !w.resting.Load() }
 
-// postgres says whether the doors of PostgreSQL are there.
-func (w *world) postgres() bool { return w.database != nil }
+// postgres says whether the doors of PostgreSQL are there. On a shard they are not.
+func (w *world) postgres() bool { return w.sql != nil }
 
 // random returns the choices of one actor: the same for a seed, whatever others do.
 func (w *world) random(actor string) *rand.Rand {
@@ -76,7 +72,7 @@ func (w *world) random(actor string) *rand.Rand {
 
 // newWorld starts everything.
 func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *world, err error) {
-	w := &world{opt: opt, seed: seed, weir: weir, begin: time.Now()}
+	w := &world{opt: opt, seed: seed, weir: weir, begin: time.Now(), moved: map[eventlog.Partition]int{}}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -114,48 +110,19 @@ func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *wo
 	return w, w.openAudit(ctx)
 }
 
-func (w *world) openStore(ctx context.Context) error {
-	dir, err := w.diskFor(ctx)
-	if err != nil {
-		return err
-	}
-	switch w.opt.store {
-	case "sqlite":
-		w.url = "sqlite:" + filepath.Join(dir, "weir.db")
+// openSQL makes the tables of those who publish and consume in transactions, on a PostgreSQL that is the whole store.
+func (w *world) openSQL(ctx context.Context) (err error) {
+	if w.opt.store != "postgres" {
 		return nil
-	case "mysql":
-		server, err := mytest.Launch(dir)
-		if err != nil {
-			return err
-		}
-		w.atEnd(server.Close)
-		w.mariadb = &mariadb{server}
-		w.url, err = server.Database("weir")
-		return err
-	case "s3":
-		if w.bucket, err = s3test.Launch(dir); err != nil {
-			return err
-		}
-		w.atEnd(w.bucket.Close)
-		w.url, err = bucketFor(w.bucket)
-		return err
-	case "postgres":
-		db, err := launchDatabase(dir)
-		if err != nil {
-			return err
-		}
-		w.atEnd(db.server.Close)
-		w.database, w.url = db, db.server.Admin()
-		if w.sql, err = pgxpool.New(ctx, w.url); err != nil {
-			return err
-		}
-		w.atEnd(func() error { w.sql.Close(); return nil })
-		// No unique key: it would hide what is written twice.
-		_, err = w.sql.Exec(ctx, `CREATE TABLE bills (grp text NOT NULL, value text NOT NULL); CREATE TABLE markers (value text NOT NULL);
-			CREATE TABLE worked (value text NOT NULL, receipt text NOT NULL); CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
+	}
+	if w.sql, err = pgxpool.New(ctx, w.url); err != nil {
 		return err
 	}
-	return fmt.Errorf("-store %s: there are %s and s3", w.opt.store, strings.Join(stores, ", "))
+	w.atEnd(func() error { w.sql.Close(); return nil })
+	// No unique key: it would hide what is written twice.
+	_, err = w.sql.Exec(ctx, `CREATE TABLE bills (grp text NOT NULL, value text NOT NULL); CREATE TABLE markers (value text NOT NULL);
+		CREATE TABLE worked (value text NOT NULL, receipt text NOT NULL); CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
+	return err
 }
 
 // openAudit opens the log that is asked what is true.

@@ -75,8 +75,10 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 	if err := alive(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMax) // what is sent must be waited for
+	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
+	sent, stop := context.WithTimeout(context.WithoutCancel(ctx), answerMax) // what is sent must be waited for
+	defer stop()
 	if err := s.anchor(ctx); err != nil {
 		return failed(err)
 	}
@@ -106,12 +108,12 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 		before := s.st.tip
 		s.mu.Unlock()
 		if !e.none() {
-			won, err := s.create(ctx, c.number, bytes.Join(append([][]byte{framed}, payload...), nil), of)
+			won, err := s.create(ctx, sent, c.number, bytes.Join(append([][]byte{framed}, payload...), nil), of)
 			if err != nil {
 				return err
 			}
 			if won {
-				if err := s.confirm(ctx, c.number, before); err != nil {
+				if err := s.confirm(sent, c.number, before); err != nil {
 					return err
 				}
 				s.apply(c, of, int64(len(framed)))
@@ -120,7 +122,11 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 				return nil
 			}
 		}
-		// Another process was faster; or nothing is to be changed, which must be judged by what is there now.
+		// Another process was faster; or nothing is to be changed, which must be judged by what is there now. Certainly nothing has happened, so a caller who has given up is not
+		// kept waiting: a process that stops must not compete for the next number.
+		if err := alive(ctx); err != nil {
+			return err
+		}
 		if err := s.advance(ctx); err != nil {
 			return failed(err)
 		}
@@ -158,7 +164,9 @@ func (s *Store) compose(e effects) (*commit, []byte, hash) {
 // has the writer and a nonce, says whose it is. If there is none, the same bytes are put again: that cannot do harm.
 //
 // If the put took so long that the commit of this number may have been there, and been deleted because a snapshot covers it, the newest snapshot decides.
-func (s *Store) create(ctx context.Context, number int64, object []byte, of hash) (won bool, err error) {
+//
+// It ends with caller as long as certainly nothing was done, and else with ctx.
+func (s *Store) create(caller, ctx context.Context, number int64, object []byte, of hash) (won bool, err error) {
 	sent := false // a put may have been done, or may still be
 	var last error
 	for attempt := 0; ; attempt++ {
@@ -184,10 +192,14 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 		case f.err != nil && !errors.Is(f.err, errMissing):
 			last = errors.Join(last, f.err)
 		}
+		enough := ctx.Done()
+		if !sent {
+			enough = caller.Done()
+		}
 		select {
 		case <-time.After(min(time.Second, rand.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
 			continue
-		case <-ctx.Done():
+		case <-enough:
 		}
 		if sent {
 			return false, fmt.Errorf("%w: %w", eventlog.ErrUnsure, last)

@@ -127,6 +127,35 @@ func TestALostAnswerOfALostRace(t *testing.T) {
 	expect(t, s, "a", "other", "b")
 }
 
+// A caller who gives up, such as a process that stops, waits for what was sent, and for nothing else.
+func TestACallerWhoGivesUpWaitsOnlyForWhatWasSent(t *testing.T) {
+	for name, answer := range map[string]func(other *Store, do func() error) error{
+		"another process is faster": func(other *Store, do func() error) error { mustPublish(t, other, "other"); return do() },
+		"the server is busy":        func(*Store, func() error) error { return errBusy },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			s, other := opened(t, f), opened(t, f)
+			mustPublish(t, s, "a")
+			ctx, giveUp := context.WithCancel(t.Context())
+			puts := 0
+			var on func(string, func() error) error
+			on = func(_ string, do func() error) error {
+				puts++
+				giveUp()
+				f.answerPuts(nil)
+				defer f.answerPuts(on)
+				return answer(other, do)
+			}
+			f.answerPuts(on)
+			_, err := s.Commit(ctx, []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: []byte("b")}}}})
+			if !errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || puts != 1 {
+				t.Errorf("after %d puts: %v, want ErrUnavailable after 1", puts, err)
+			}
+		})
+	}
+}
+
 // A server that refuses changes nothing, and one that stays busy is unavailable; neither is unknown.
 func TestARefusalIsCertain(t *testing.T) {
 	f := newFake()

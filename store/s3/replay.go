@@ -320,7 +320,7 @@ func (s *Store) startAnew(ctx context.Context) error {
 		c, framed, of := s.compose(effects{life: random()})
 		before := s.st.tip
 		s.mu.Unlock()
-		won, err := s.create(ctx, c.number, framed, of)
+		won, err := s.create(ctx, ctx, c.number, framed, of)
 		if err != nil {
 			return err
 		}

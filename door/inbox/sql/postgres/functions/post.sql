@@ -5,6 +5,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
     wrong record;
+    id    text;
 BEGIN
     IF topic IS NULL OR topic = '' OR octet_length(topic) > 249 THEN
         RAISE 'topic "%" is not the name of a topic', left(topic, 249)
@@ -28,10 +29,11 @@ BEGIN
         RAISE 'headers: "%" is of type %', wrong.key, wrong.type
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A header must be a string or null.';
     END IF;
-    IF NOT EXISTS (SELECT FROM weir.state s WHERE s.key = 'topic/' || post.topic)
-        AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
+    -- The event is for the topic that there is now, not for one that is created later with its name.
+    SELECT convert_from(s.value, 'UTF8')::json ->> 'id' INTO id FROM weir.state s WHERE s.key = 'topic/' || post.topic ORDER BY s.turn DESC LIMIT 1;
+    IF id IS NULL AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
         RAISE 'topic "%" does not exist', topic USING ERRCODE = 'undefined_object', HINT = 'Create it with weir topic create.';
     END IF;
-    INSERT INTO weir.weir_inbox (topic, event_key, event_value, headers, partition_number)
-    VALUES (post.topic, post.key, post.value, nullif(post.headers, '{}')::text, post.partition);
+    INSERT INTO weir.weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number)
+    VALUES (post.topic, id, post.key, post.value, nullif(post.headers, '{}')::text, post.partition);
 END $$;

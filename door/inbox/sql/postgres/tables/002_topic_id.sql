@@ -1,0 +1,1 @@
+-- weir.post notes the topic's id.
