@@ -165,9 +165,9 @@ func TestTheShortestLingerTakesAlongWhatWaits(t *testing.T) {
 				l.expect()
 				c.more(l)
 				if c.at > 0 {
-					time.Sleep(c.at - 1)
+					time.Sleep(c.at - time.Nanosecond)
 					l.expect()
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 				}
 				l.expect(c.want)
 			})
@@ -185,9 +185,9 @@ func TestBatchesOfIdempotentProducersLinger(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(500*time.Millisecond - 1)
+		time.Sleep(500*time.Millisecond - time.Nanosecond)
 		l.expect()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		l.expect(3)
 	})
 }
@@ -370,9 +370,9 @@ func TestWhatComesWhileAFlushIsGatheredLingers(t *testing.T) {
 		if _, err := ticket.Wait(l.t.Context()); err != nil {
 			l.t.Fatal(err)
 		}
-		time.Sleep(500*time.Millisecond - 1)
+		time.Sleep(500*time.Millisecond - time.Nanosecond)
 		l.expect(1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		l.expect(1, 1)
 	})
 }
