@@ -182,7 +182,30 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	if _, err := s.bucket.put(ctx, key, body); err != nil {
 		return false, err // what may have been written is deleted as an orphan
 	}
-	return s.move(ctx, key, kept)
+	moved, err := s.move(ctx, key, kept)
+	return moved, errors.Join(err, s.moveBack(ctx, key, kept))
+}
+
+// moveBack commits that batches lie where they were, if their segment is gone: the bucket was rewound after the segment was written, and no commit was lost, so nobody
+// noticed. A rewind to a copy without the segment that comes later loses the commit that names it, and is noticed.
+func (s *Store) moveBack(ctx context.Context, key string, picks []pick) error {
+	if _, _, err := s.bucket.get(ctx, key, 0, 1); !errors.Is(err, errMissing) {
+		return err
+	}
+	back := 0
+	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
+		for _, p := range picks {
+			if h := st.find(p.partition, p.base); h != nil && h.object.key == key && h.at == p.to {
+				e.moves = append(e.moves, move{p.key, p.partition, p.base, p.at})
+			}
+		}
+		back = len(e.moves)
+		return e, nil, nil
+	})
+	if back > 0 {
+		s.logger.Error("the bucket was rewound: a segment is gone, and its batches are read where they were before", "store", s.name(), "segment", key, "batches", back, "err", err)
+	}
+	return err
 }
 
 // mover tells in a commit that batches lie in a segment now.

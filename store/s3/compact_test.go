@@ -130,6 +130,7 @@ func TestARewindEndsACompaction(t *testing.T) {
 	}{
 		"that this process notices":    {lost: true},
 		"that another process notices": {by: true},
+		"that nobody can notice":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
