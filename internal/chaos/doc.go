@@ -29,8 +29,8 @@
 // A use that keeps state of its own adds its actors, and a function to finalCheck that holds what the store has at the end against
 // what its callers were answered. A store is an engine (engine.go): it adds a case to openEngine, its faults to allFaults, and its name to the stores of a run.
 //
-// A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides which one is shard 0. A crash is that of one shard. Two faults are for
-// sets only: lose kills a process and starts it again while a shard is away, and move moves a partition (moves.go).
+// A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides which one is shard 0. A crash is that of one shard. Three faults are for
+// sets only: lose kills a process and starts it again while a shard is away, hang suspends a shard's server, and move moves a partition (moves.go).
 //
 // Which invariants are checked (report.go says what each is), and by what:
 //

@@ -37,6 +37,8 @@ type database interface {
 	server
 	// interrupt cancels the statements, or ends the sessions, of a part of those that are connected.
 	interrupt(ctx context.Context, random *rand.Rand, terminate bool) error
+	// suspend stops the server where it is: connections stay open, and nobody answers until resume is called.
+	suspend() (resume func(), err error)
 }
 
 // theShards are the kinds of the stores that a set of shards is made of. The seed decides which one is shard 0.

@@ -58,6 +58,9 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 		defer w.calm.disturb(theStore)()
 		defer w.calm.disturb(p.name)()
 		return w.startWithout(ctx, anyOf(random, enginesThat[server](w)), p, s.last)
+	case "hang":
+		defer w.calm.disturb(theStore)()
+		return w.hang(ctx, anyOf(random, enginesThat[database](w)), s.last)
 	case "move":
 		defer w.calm.disturb(theStore)()
 		return w.movePartition(ctx, random, p, s.last)
@@ -104,6 +107,19 @@ func (w *world) startWithout(ctx context.Context, lost server, p *process, last 
 		started = p.start(context.WithoutCancel(ctx))
 	}
 	return started
+}
+
+// hang suspends a server for a while.
+func (w *world) hang(ctx context.Context, d database, last time.Duration) error {
+	w.history.add(fmt.Sprintf("%s hangs", d.address()))
+	resume, err := d.suspend()
+	if err != nil {
+		return err
+	}
+	pause(ctx, last)
+	resume()
+	w.history.add(fmt.Sprintf("%s goes on", d.address()))
+	return nil
 }
 
 func anyOf[E any](random *rand.Rand, all []E) E { return all[random.IntN(len(all))] }

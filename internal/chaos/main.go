@@ -53,7 +53,7 @@ func start(ctx context.Context, args []string) error {
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
 	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end; among all stores, s3 and shards have half of it")
-	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, lose, move, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
+	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, lose, hang, move, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
 	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, streams, sse, poll, ping, idle, look")
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")

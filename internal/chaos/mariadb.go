@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"syscall"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -99,6 +100,11 @@ func (m *mariadb) interrupt(ctx context.Context, random *rand.Rand, terminate bo
 		}
 		return nil
 	})
+}
+
+func (m *mariadb) suspend() (resume func(), err error) {
+	m.server.Signal(syscall.SIGSTOP)
+	return func() { m.server.Signal(syscall.SIGCONT) }, nil
 }
 
 func (m *mariadb) inbox() (inbox, error) {

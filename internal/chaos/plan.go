@@ -37,7 +37,7 @@ func makePlan(random *rand.Rand, length time.Duration, faults []string) (steps [
 		for at < end {
 			s := step{at: at, fault: faults[random.IntN(len(faults))], whom: random.IntN(4)}
 			switch s.fault {
-			case "stop", "lose":
+			case "stop", "lose", "hang":
 				s.last = []time.Duration{300 * time.Millisecond, 2 * time.Second, 8 * time.Second}[random.IntN(3)]
 			case "full":
 				s.last = time.Duration(1+random.IntN(4)) * time.Second
@@ -68,7 +68,7 @@ func allFaults(store string, seed uint64, canFill bool) (all []string) {
 		all = append(all, "cancel", "terminate")
 	}
 	if store == "shards" {
-		all = append(all, "lose", "move")
+		all = append(all, "lose", "hang", "move")
 	}
 	if canFill && seed%2 == 1 && (store == "sqlite" || store == "postgres") { // InnoDB waits for space, or ends, and shards may be in InnoDB; S3 has no disk
 		all = append(all, "full")

@@ -80,6 +80,8 @@ func (d *postgres) interrupt(ctx context.Context, random *rand.Rand, terminate b
 		WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND hashint8(pid + $1) % 3 <> 0`, random.IntN(1000))
 }
 
+func (d *postgres) suspend() (resume func(), err error) { return d.server.Suspend() }
+
 // inbox is that of a shard: a PostgreSQL that is the whole store has another one.
 func (d *postgres) inbox() (inbox, error) {
 	db, err := sql.Open("pgx", d.server.Admin())

@@ -18,22 +18,28 @@ import (
 // nobody answers. The freeze ends with the test, or when the returned function is called.
 func (s *Server) Freeze() (thaw func()) {
 	s.t.Helper()
-	pids, err := s.pids()
+	thaw, err := s.Suspend()
 	if err != nil {
 		s.t.Fatalf("freeze PostgreSQL: %v", err)
 	}
-	for _, pid := range pids { // the postmaster first, so that it starts no more processes
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			s.t.Errorf("freeze PostgreSQL: process %d: %v", pid, err)
-		}
+	s.t.Cleanup(thaw)
+	return thaw
+}
+
+// Suspend is Freeze for a program that is not a test.
+func (s *Server) Suspend() (resume func(), err error) {
+	pids, err := s.pids()
+	if err != nil {
+		return nil, err
 	}
-	thaw = sync.OnceFunc(func() {
+	for _, pid := range pids { // the postmaster first, so that it starts no more processes
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+	}
+	return sync.OnceFunc(func() {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
 		}
-	})
-	s.t.Cleanup(thaw)
-	return thaw
+	}), nil
 }
 
 // pids lists the processes of the server, the postmaster first.
