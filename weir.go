@@ -248,6 +248,7 @@ func (l *Log) Close(ctx context.Context) error {
 
 	var err error
 	if first {
+		l.log.EndLinger()
 		err = closeAll(ctx, work) // their handlers may use the Log until they return
 		l.over.Store(true)
 		l.stopUses()

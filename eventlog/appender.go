@@ -62,9 +62,12 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 		return t
 	}
 	t.size = min(t.cost(), a.cfg.limits.QueueBytes)
-	if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
-		t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.limits.QueueBytes, err))
-		return t
+	if !a.queueBudget.TryAcquire(t.size) {
+		a.flushNow() // what lingers must not keep it waiting
+		if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
+			t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.limits.QueueBytes, err))
+			return t
+		}
 	}
 	a.linger(t)
 	a.mu.Lock()

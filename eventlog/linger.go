@@ -15,7 +15,7 @@ func (t Topic) lingering() (lingering, bool) {
 	return l, l.wait > 0
 }
 
-// schedule says when a queue of tickets is to be flushed. Tickets of topics that linger wait; the first one that does not wait takes all others along.
+// schedule says when a queue of tickets is to be flushed. The earliest due time counts for all: a flush takes the whole queue.
 type schedule struct {
 	begun bool              // there are tickets
 	at    time.Time         // the zero value: at once

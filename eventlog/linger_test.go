@@ -224,6 +224,18 @@ func (s slow) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Ou
 	return s.Store.Commit(ctx, flush)
 }
 
+// Who waits for room in the queue does not wait for what lingers there.
+func TestAFullQueueDoesNotLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLingerer(t, memory.New(), eventlog.Config{}.With(eventlog.Limits{FlushBytes: 1 << 20, QueueBytes: 10 << 10}))
+		defer l.all.Wait()
+		l.publish(l.lazier, 6<<10)
+		l.expect()
+		l.publish(l.lazier, 6<<10)
+		l.expect(1)
+	})
+}
+
 // What did not fit into a flush has waited.
 func TestWhatAFlushLeavesGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,8 +54,8 @@ var Settings = []Setting{
 	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds. -1: forever.", within(-1, math.MaxInt64)},
 
 	// weir's own.
-	{"weir.linger.bytes", "1048576", SettingLong, "With weir.linger.ms: so many bytes of the topic do not wait longer.", within(1, math.MaxInt64)},
-	{"weir.linger.ms", "0", SettingLong, "How long records may wait until they are written to the store and acknowledged, in milliseconds, so that fewer and larger writes are made. Whatever is written earlier, of any topic, takes them along. 0: not at all. A client's request time-out must be longer.", within(0, lingerMax)},
+	{"weir.linger.bytes", "1048576", SettingLong, "With weir.linger.ms: when so many bytes of the topic wait, they are written at once.", within(1, math.MaxInt64)},
+	{"weir.linger.ms", "0", SettingLong, "The longest time that records wait to be written and acknowledged together, in milliseconds. An earlier write of any topic takes them along. 0: no wait. A client's request time-out must be longer.", within(0, lingerMax)},
 
 	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it asks, or if it
 	// asks nothing.
@@ -86,7 +86,7 @@ var Settings = []Setting{
 	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may become the leader. In weir none does.", oneOf("false")},
 }
 
-// lingerMax is below the times after which clients give a request up: 10 s for weir's tools, 30 s for Kafka's clients (request.timeout.ms).
+// lingerMax is below the times after which clients give a request up: 10 s for weir's tools, sarama and franz-go, 30 s for the Java client (request.timeout.ms).
 const lingerMax = 5_000
 
 // idle begins the description of a setting that is stored and listed but changes nothing.

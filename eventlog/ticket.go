@@ -20,7 +20,7 @@ type Ticket struct {
 	size   int64                // its share of the queue's budget, in bytes
 	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
 
-	due   time.Time // it need not be flushed before; the zero value: at once
+	due   time.Time // flush it at this time at the latest; the zero value: at once
 	waits []waiting // for its topics, if it has a due
 
 	state atomic.Int32

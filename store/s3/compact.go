@@ -20,11 +20,11 @@ const (
 	compactMin = 64
 	// segmentMax bounds the batches of a segment, and what a compaction holds in memory.
 	segmentMax = 32 << 20
-	// gatherMax is how large an object may be to be gathered. What would be gathered of larger ones is hardly larger than they are.
+	// gatherMax is how large an object may be to be gathered. A segment has at most segmentMax, so gathering larger ones saves few gets.
 	gatherMax = 8 << 20
 	// compactGets is how many gets a compaction makes in parallel: few, because commits wait for the same server.
 	compactGets = 2
-	// moverWaits is for how many lingers a compaction waits for a commit that takes along what it moved, before it makes one by itself.
+	// moverWaits: a compaction waits so many lingers for a commit of records that can take its moves along. Then it makes its own commit.
 	moverWaits = 10
 	// moverMost bounds that wait: upkeepMax must be long enough for several.
 	moverMost = 30 * time.Second
@@ -208,14 +208,14 @@ func (s *Store) moveBack(ctx context.Context, key string, picks []pick) error {
 	return err
 }
 
-// mover tells in a commit that batches lie in a segment now.
+// mover is a finished segment whose moves wait for a commit.
 type mover struct {
 	key   string
 	picks []pick
 	done  chan bool // receives whether any was moved; has room for one
 }
 
-// move commits that batches lie in a segment now, and reports whether any of them does. A commit of batches takes this along, because a put is as slow as a flush.
+// move commits that batches lie in a segment now, and reports whether any of them does. A commit of batches takes the moves along, because a commit of their own would delay publishers by one put.
 func (s *Store) move(ctx context.Context, key string, picks []pick) (bool, error) {
 	m := &mover{key, picks, make(chan bool, 1)}
 	s.mu.Lock()
@@ -280,7 +280,7 @@ func (s *Store) endSegment(key string) {
 	delete(s.pending, key)
 }
 
-// pick chooses the batches of the oldest commit objects that are not large, in the order of partitions and offsets. It chooses none of fewer than least objects.
+// pick chooses the batches of the oldest commit objects that are not large, in the order of partitions and offsets. It returns nothing if there are fewer than least such objects.
 func (s *Store) pick(least int) []pick {
 	s.mu.Lock()
 	defer s.mu.Unlock()
