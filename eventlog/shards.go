@@ -79,6 +79,23 @@ type Placement struct {
 	Version Version `json:"-"` // of what the set keeps; 0: nothing, no move has begun
 }
 
+// Placements are the placements of the partitions that were moved or move.
+type Placements map[Partition]Placement
+
+// Of returns the placement of a partition, also of one that never moved.
+func (all Placements) Of(p Partition) Placement {
+	if at, is := all[p]; is {
+		return at
+	}
+	return Placement{Shard: p.Shard(), ID: p}
+}
+
+// Placing is a change of a partition's placement. From is the present one.
+type Placing struct {
+	Partition Partition
+	From, To  Placement
+}
+
 // MoveState is how far the move of a partition has come. "": it does not move.
 type MoveState string
 

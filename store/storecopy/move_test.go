@@ -43,22 +43,45 @@ func set(t *testing.T, url string) *shard.Set {
 
 func move(t *testing.T, url string, p eventlog.Partition, to int) {
 	t.Helper()
-	m, err := storecopy.BeginMove(t.Context(), set(t, url), p, to, nil)
+	if err := moving(t.Context(), set(t, url), p, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// moving makes the whole move of a partition.
+func moving(ctx context.Context, s storecopy.Set, p eventlog.Partition, to int) error {
+	m, err := storecopy.BeginMoves(ctx, s, []eventlog.Partition{p}, to, storecopy.MoveOptions{})
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)[0].Err
+}
+
+// abandoning gives the move of a partition up.
+func abandoning(ctx context.Context, s storecopy.Set, p eventlog.Partition) error {
+	done, err := storecopy.AbandonMoves(ctx, s, []eventlog.Partition{p})
+	if err != nil {
+		return err
+	}
+	return done[0].Err
+}
+
+// placement returns where a partition is.
+func placement(t *testing.T, url string, p eventlog.Partition) eventlog.Placement {
+	t.Helper()
+	all, err := set(t, url).Placements(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	return all.Of(p)
 }
 
 // onlyOn fails unless one shard has the partition with its keys, and no shard has anything else of a move.
 func onlyOn(t *testing.T, url string, p eventlog.Partition, want int) {
 	t.Helper()
 	s := set(t, url)
-	at, err := s.Placement(t.Context(), p)
-	if err != nil || want >= 0 && at.Shard != want || at.Move != "" {
-		t.Errorf("partition %d is placed at %+v (%v), want it on shard %d", p, at, err, want)
+	if at := placement(t, url, p); want >= 0 && at.Shard != want || at.Move != "" {
+		t.Errorf("partition %d is placed at %+v, want it on shard %d", p, at, want)
 	}
 	for n := range s.Shards() {
 		raw := opened(t, strings.ReplaceAll(strings.Split(strings.ReplaceAll(strings.TrimPrefix(url, "shard:"), ",,", "\x00"), ",")[n], "\x00", ","))
@@ -247,17 +270,16 @@ func (m *mortal) step(do func() error) error {
 	return errDied
 }
 
-func (m *mortal) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (at eventlog.Placement, err error) {
-	at = from
-	err = m.step(func() error { at, err = m.Set.Place(ctx, p, from, to); return err })
-	return at, err
+func (m *mortal) Place(ctx context.Context, changes []eventlog.Placing) (made []eventlog.Placement, err error) {
+	err = m.step(func() error { made, err = m.Set.Place(ctx, changes); return err })
+	return made, err
 }
 
-func (m *mortal) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error) {
+func (m *mortal) Placements(ctx context.Context) (eventlog.Placements, error) {
 	if m.dead {
-		return eventlog.Placement{}, errDied
+		return nil, errDied
 	}
-	return m.Set.Placement(ctx, p)
+	return m.Set.Placements(ctx)
 }
 
 func (m *mortal) View(n int, p, on eventlog.Partition) eventlog.Store {
@@ -301,10 +323,7 @@ func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 					}
 					want := "2:7-2 3:7-3 4:7-4"
 					died := &mortal{Set: set(t, url), at: at, done: done}
-					m, err := storecopy.BeginMove(t.Context(), died, p, 1-from, nil)
-					if err == nil {
-						_, err = m.Run(t.Context())
-					}
+					err := moving(t.Context(), died, p, 1-from)
 					if !died.dead {
 						if err != nil {
 							t.Fatal(err)
@@ -320,25 +339,15 @@ func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 					}
 					now := 1 - from
 					if abandon {
-						switch err := storecopy.AbandonMove(t.Context(), set(t, url), p); {
+						switch err := abandoning(t.Context(), set(t, url), p); {
 						case err == nil, errors.Is(err, storecopy.ErrNotMoving):
-							now = from
-							if at, err := set(t, url).Placement(t.Context(), p); err == nil && errors.Is(err, storecopy.ErrNotMoving) && at.Shard != from {
-								now = at.Shard
-							}
 						case errors.Is(err, storecopy.ErrMoved): // it can only be completed
 							move(t, url, p, now)
 						default:
 							t.Fatal(err)
 						}
-						if placed, err := set(t, url).Placement(t.Context(), p); err == nil && placed.Move == "" {
-							now = placed.Shard
-						}
-					} else if m, err := storecopy.BeginMove(t.Context(), set(t, url), p, now, nil); err == nil {
-						if _, err := m.Run(t.Context()); err != nil {
-							t.Fatalf("step %d: %v", at, err)
-						}
-					} else if !errors.Is(err, storecopy.ErrThere) {
+						now = placement(t, url, p).Shard
+					} else if err := moving(t.Context(), set(t, url), p, now); err != nil && !errors.Is(err, storecopy.ErrThere) {
 						t.Fatalf("step %d: %v", at, err)
 					}
 					onlyOn(t, url, p, now)
@@ -391,12 +400,12 @@ type turning struct {
 	after func(eventlog.Placement)
 }
 
-func (s turning) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error) {
-	at, err := s.Set.Place(ctx, p, from, to)
-	if err == nil {
+func (s turning) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	made, err := s.Set.Place(ctx, changes)
+	for _, at := range made {
 		s.after(at)
 	}
-	return at, err
+	return made, err
 }
 
 // A process is suspended after it has found the partition's shard, and commits when the partition is closed, or is on another shard and not yet forgotten. Whatever it is
@@ -446,7 +455,7 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 			}()
 			<-slow[0].before
 			refused := false
-			m, err := storecopy.BeginMove(t.Context(), turning{open(plain), func(at eventlog.Placement) {
+			err = moving(t.Context(), turning{open(plain), func(at eventlog.Placement) {
 				if at.Move != when {
 					return
 				}
@@ -457,11 +466,8 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 				} else {
 					refused = err != nil
 				}
-			}}, p, 1, nil)
+			}}, p, 1)
 			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := m.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			reader, err := eventlog.Open(t.Context(), open(plain), eventlog.Config{})
@@ -490,24 +496,15 @@ func TestAMoveThatWasTakenOverDoesNothingMore(t *testing.T) {
 	publish(t, log, p, "a", "b")
 	for _, back := range []bool{false, true} {
 		for _, when := range []eventlog.MoveState{eventlog.MoveCopying, eventlog.MoveClosed, eventlog.MoveLeft} {
-			m, err := storecopy.BeginMove(t.Context(), turning{set(t, url), func(at eventlog.Placement) {
+			err := moving(t.Context(), turning{set(t, url), func(at eventlog.Placement) {
 				if at.Move != when {
 					return
 				}
-				other, err := storecopy.BeginMove(t.Context(), set(t, url), p, 1, nil)
-				if err == nil {
-					_, err = other.Run(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-				}
+				move(t, url, p, 1)
 				if back {
 					move(t, url, p, 0)
 				}
-			}}, p, 1, nil)
-			if err == nil {
-				_, err = m.Run(t.Context())
-			}
+			}}, p, 1)
 			if !errors.Is(err, storecopy.ErrMoveTaken) && !errors.Is(err, storecopy.ErrTaken) {
 				t.Errorf("overtaken when %s: %v", when, err)
 			}
@@ -532,25 +529,25 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 	p := makeTopic(t, log, "orders", 1).Partitions[0]
 	s := set(t, url)
 	var invalid *eventlog.InvalidError
-	if _, err := storecopy.BeginMove(t.Context(), s, p, 3, nil); !errors.As(err, &invalid) {
+	if err := moving(t.Context(), s, p, 3); !errors.As(err, &invalid) {
 		t.Errorf("a shard that does not exist: %v", err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p, p.Shard(), nil); !errors.Is(err, storecopy.ErrThere) {
+	if err := moving(t.Context(), s, p, p.Shard()); !errors.Is(err, storecopy.ErrThere) {
 		t.Errorf("the shard where it is: %v", err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p+1, 1, nil); !errors.Is(err, eventlog.ErrNoPartition) {
+	if err := moving(t.Context(), s, p+1, 1); !errors.Is(err, eventlog.ErrNoPartition) {
 		t.Errorf("a partition that does not exist: %v", err)
 	}
-	if err := storecopy.AbandonMove(t.Context(), s, p); !errors.Is(err, storecopy.ErrNotMoving) {
+	if err := abandoning(t.Context(), s, p); !errors.Is(err, storecopy.ErrNotMoving) {
 		t.Errorf("abandoned without a move: %v", err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p, 1, nil); err != nil {
+	if _, err := storecopy.BeginMoves(t.Context(), s, []eventlog.Partition{p}, 1, storecopy.MoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p, 2, nil); !errors.Is(err, storecopy.ErrMovesElsewhere) {
+	if err := moving(t.Context(), s, p, 2); !errors.Is(err, storecopy.ErrMovesElsewhere) {
 		t.Errorf("while it moves to another shard: %v", err)
 	}
-	if err := storecopy.AbandonMove(t.Context(), s, p); err != nil {
+	if err := abandoning(t.Context(), s, p); err != nil {
 		t.Fatal(err)
 	}
 	onlyOn(t, url, p, p.Shard())
@@ -568,11 +565,7 @@ func TestPartitionsMoveAtTheSameTime(t *testing.T) {
 	for _, p := range topic.Partitions {
 		s := set(t, url)
 		moves.Go(func() {
-			m, err := storecopy.BeginMove(t.Context(), s, p, 1-p.Shard(), nil)
-			if err == nil {
-				_, err = m.Run(t.Context())
-			}
-			if err != nil {
+			if err := moving(t.Context(), s, p, 1-p.Shard()); err != nil {
 				t.Errorf("partition %d: %v", p, err)
 			}
 		})
@@ -593,19 +586,16 @@ func TestAMoveThatIsStoppedOpensThePartition(t *testing.T) {
 	p := makeTopic(t, log, "orders", 1).Partitions[0]
 	publish(t, log, p, "a")
 	ctx, cancel := context.WithCancel(t.Context())
-	m, err := storecopy.BeginMove(ctx, turning{set(t, url), func(at eventlog.Placement) {
+	err := moving(ctx, turning{set(t, url), func(at eventlog.Placement) {
 		if at.Move == eventlog.MoveClosed {
 			cancel()
 		}
-	}}, p, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Run(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrUnavailable) {
+	}}, p, 1)
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("the move was stopped: %v", err)
 	}
-	if at, err := set(t, url).Placement(t.Context(), p); err != nil || at.Move != eventlog.MoveCopying || at.Shard != 0 {
-		t.Errorf("the partition is placed at %+v (%v)", at, err)
+	if at := placement(t, url, p); at.Move != eventlog.MoveCopying || at.Shard != 0 {
+		t.Errorf("the partition is placed at %+v", at)
 	}
 	for { // until the process has noticed
 		if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("b"), Timestamp: 1}); err == nil {
@@ -627,18 +617,19 @@ func TestATopicIsDeletedWhileItsPartitionMoves(t *testing.T) {
 	log, _ := run(t, url)
 	p := makeTopic(t, log, "orders", 1).Partitions[0]
 	publish(t, log, p, "a")
-	m, err := storecopy.BeginMove(t.Context(), set(t, url), p, 1, nil)
+	m, err := storecopy.BeginMoves(t.Context(), set(t, url), []eventlog.Partition{p}, 1, storecopy.MoveOptions{Report: func(storecopy.Progress) {
+		if _, err := log.Topic(t.Context(), "orders"); err != nil {
+			return
+		}
+		if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Error(err)
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Copy(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Run(t.Context()); !errors.Is(err, eventlog.ErrNoPartition) {
-		t.Errorf("the move of a deleted partition: %v", err)
+	if done := m.Run(t.Context()); !errors.Is(done[0].Err, eventlog.ErrNoPartition) {
+		t.Errorf("the move of a deleted partition: %v", done[0].Err)
 	}
 	onlyOn(t, url, p, -1)
 }
