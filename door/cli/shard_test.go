@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,6 +116,10 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 				r.want(t, exitOK, "partition "+m[0]+" of topic orders is on shard "+m[1], "all are the same")
 				more(20)
 			}
+			weir(t, "", "shard", "move", "--store", address, "--topic", "orders", "--to", "1").want(t, exitOK, "partition 0 of topic orders is on shard 1", "all are the same")
+			more(20)
+			weir(t, "", "shard", "move", "--store", address, "--from", "1", "--to", "0").want(t, exitOK, "partition 0 of topic orders is on shard 0", "partition 1 of topic orders is on shard 0")
+			more(20)
 			weir(t, "", "shard", "list", "--store", address, "--output", "json").want(t, exitOK, `"partition": 0,`, `"shard": 0`)
 			stop()
 			producing.Wait()
@@ -162,6 +167,37 @@ func TestWhatCannotMoveIsRefused(t *testing.T) {
 	for _, row := range rows {
 		moves("orders", fmt.Sprint(row.Partition), fmt.Sprint(row.Shard)).want(t, exitFailed, "is on that shard")
 	}
+	move := func(args ...string) result {
+		return weir(t, "", append([]string{"shard", "move", "--store", address}, args...)...)
+	}
+	move("--to", "1").want(t, exitUsage, "which partitions move")
+	move("--partition", "1", "--to", "1").want(t, exitUsage, "the topic of the partitions is missing")
+	move("--from", "1", "--to", "1").want(t, exitUsage, "both shard 1")
+	move("--from", "2", "--to", "1").want(t, exitUsage, "there is no shard 2")
+	move("--topic", "orders", "--partition", "0", "--from", "0", "--to", "1").want(t, exitUsage)
+	move("--topic", "orders", "--partition", "0", "--partition", "7", "--to", "1").want(t, exitUsage, "it has the partitions 0 to 1")
+	move("--abandon").want(t, exitFailed, "does not move")
+
+	weir(t, "", "topic", "create", "bills", "--partitions", "5").want(t, exitOK)
+	for _, p := range []string{"0", "3"} {
+		weir(t, "one\ntwo\n", "produce", "bills", "--partition", p).want(t, exitOK)
+	}
+	move("--topic", "bills", "--partition", "3", "--partition", "0", "--to", "1").want(t, exitOK, "partition 0 of topic bills", "partition 3 of topic bills", "on shard 1")
+	move("--topic", "bills", "--to", "1").want(t, exitOK, "is on shard 1", "all are the same")
+	move("--topic", "bills", "--to", "1").want(t, exitOK, "no partition has to move")
+	emptied := move("--from", "0", "--to", "1", "--output", "json")
+	emptied.want(t, exitOK, `"topic": "mails"`, `the queue \"mails\" uses it`)
+	var all moveResult
+	decode(t, emptied, &all)
+	decode(t, weir(t, "", "shard", "list", "--store", address, "--output", "json"), &rows)
+	for _, row := range rows {
+		if row.Shard == 0 && !slices.ContainsFunc(all.Stay, func(s stays) bool { return s.Topic == row.Topic }) {
+			t.Errorf("partition %d of topic %s is still on shard 0: %s", row.Partition, row.Topic, emptied.out)
+		}
+	}
+	move("--from", "0", "--to", "1").want(t, exitOK, "the partitions of topic mails stay on shard 0", "no partition has to move")
+	weir(t, "", "consume", "bills").want(t, exitOK, "one", "two")
+
 	weir(t, "later\n", "queue", "send", "mails", "--delay", "1h", server).want(t, exitOK)
 	moves("__weir_later", "0", "1").want(t, exitFailed, "weir's own")
 	s.stop()

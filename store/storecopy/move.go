@@ -1,6 +1,7 @@
 package storecopy
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -60,6 +61,8 @@ func (e *PartitionError) Unwrap() error { return e.Err }
 type MoveOptions struct {
 	// Report is called after each step, with what was copied and compared of all partitions since BeginMoves. nil: nobody asks.
 	Report func(Progress)
+	// ClosedGoal is how long the partitions of a group are closed, if the last pass of each takes as long as the one before. Default 2 s.
+	ClosedGoal time.Duration
 	// ClosedMost bounds how long partitions are closed while their last records are copied and compared. Default 10 s.
 	ClosedMost time.Duration
 }
@@ -78,7 +81,7 @@ type Moved struct {
 // A partition keeps its number, and all that is on its shard with it: records with their offsets and bytes, and the state of idempotent producers. Compaction begins
 // anew on the new shard, as in a copy of a store.
 //
-// The partitions of a group are closed with one leader epoch, and placed with another. A group has those of which little is left to copy, and no more than can be copied in closedGoal.
+// The partitions of a group are closed with one leader epoch, and placed with another. A group has those of which little is left to copy, and no more than can be copied in ClosedGoal.
 // With the epoch that places them, those whose copy failed or is not complete after ClosedMost are opened again, where they were.
 //
 // If the process ends at any step, the same moves can be begun again, or be abandoned until the partitions are placed. Of two processes that move a partition, only the one
@@ -109,10 +112,8 @@ type move struct {
 }
 
 const (
-	// closedGoal is how long the partitions of a group are closed, if the last pass of each takes as long as the one before.
-	closedGoal = 2 * time.Second
-	// closedMost is the default of MoveOptions.ClosedMost, lateMost how often a partition may exceed it.
-	closedMost, lateMost = 10 * time.Second, 3
+	// closedGoal and closedMost are the defaults of MoveOptions. lateMost is how often a partition may exceed ClosedMost.
+	closedGoal, closedMost, lateMost = 2 * time.Second, 10 * time.Second, 3
 	// groupMost bounds the partitions of a group, and of one change of placements.
 	groupMost = 256
 	// passesMost bounds the passes over a partition before it is closed. One that copies less than smallBytes and smallKeys is the last.
@@ -209,9 +210,7 @@ func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition)
 }
 
 func newMoves(set Set, opts MoveOptions) *Moves {
-	if opts.ClosedMost == 0 {
-		opts.ClosedMost = closedMost
-	}
+	opts.ClosedGoal, opts.ClosedMost = cmp.Or(opts.ClosedGoal, closedGoal), cmp.Or(opts.ClosedMost, closedMost)
 	return &Moves{set: set, id: rand.Text(), opts: opts}
 }
 
@@ -369,14 +368,14 @@ func (m *Moves) Run(ctx context.Context) []Moved {
 		one.err = one.catchUp(ctx)
 	}
 	for {
-		group := fitting(m.those(eventlog.MoveCopying))
+		group := m.fitting(m.those(eventlog.MoveCopying))
 		if len(group) == 0 {
 			break
 		}
 		for _, one := range group { // what came while others were copied and switched
 			one.err = one.catchUp(ctx)
 		}
-		m.switchOver(ctx, fitting(live(group)))
+		m.switchOver(ctx, m.fitting(live(group)))
 	}
 	var deleted []*move
 	for _, one := range m.all {
@@ -407,16 +406,16 @@ func (one *move) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// fitting returns the partitions that are closed together next: those that can be copied in closedGoal, at least one. A partition of which much is left, or that was late, is
+// fitting returns the partitions that are closed together next: those that can be copied in ClosedGoal, at least one. A partition of which much is left, or that was late, is
 // closed alone.
-func fitting(all []*move) (group []*move) {
+func (m *Moves) fitting(all []*move) (group []*move) {
 	var sum time.Duration
 	for _, one := range all {
 		cost := one.took
 		if !one.small || one.late > 0 {
-			cost = closedGoal
+			cost = m.opts.ClosedGoal
 		}
-		if len(group) > 0 && (sum+cost > closedGoal || len(group) == groupMost) {
+		if len(group) > 0 && (sum+cost > m.opts.ClosedGoal || len(group) == groupMost) {
 			continue
 		}
 		group, sum = append(group, one), sum+cost
