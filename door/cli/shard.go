@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 
 	"github.com/weir-log/weir/eventlog"
@@ -37,6 +38,37 @@ func (c *shardStore) with(ctx context.Context, t *terminal, what string, do func
 	})
 }
 
+// read returns the topics, or the one with a name, and where partitions are. deleted are the partitions that moves have left something of, and whose topics were deleted.
+func (c *shardStore) read(ctx context.Context, set *shard.Set, log *eventlog.Log, name string) (topics []eventlog.Topic, placed eventlog.Placements, deleted []eventlog.Partition, err error) {
+	if placed, err = set.Placements(ctx); err == nil {
+		err = log.RefreshTopics(ctx) // after that: a topic that is not there was deleted
+	}
+	if err != nil {
+		return nil, nil, nil, c.explain(ctx, err, "")
+	}
+	topics = log.Topics()
+	there := map[eventlog.Partition]bool{}
+	for _, topic := range topics {
+		for _, p := range topic.Partitions {
+			there[p] = true
+		}
+	}
+	for p, at := range placed {
+		if at.Move != "" && !there[p] {
+			deleted = append(deleted, p)
+		}
+	}
+	slices.Sort(deleted)
+	if name != "" {
+		topic, err := log.Topic(ctx, name)
+		if err != nil {
+			return nil, nil, nil, c.answer(ctx, err, hint{eventlog.ErrUnknownTopic, "`weir shard list` lists all topics"})
+		}
+		topics, deleted = []eventlog.Topic{topic}, nil
+	}
+	return topics, placed, deleted, nil
+}
+
 type shardListCmd struct {
 	shardStore
 	Topic string `help:"Only this topic." env:"-" placeholder:"NAME"`
@@ -51,27 +83,21 @@ func (shardListCmd) Help() string {
 
 // placed is where a partition is.
 type placed struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
+	Topic     string `json:"topic"`     // "": it was deleted
+	Partition int    `json:"partition"` // without a topic: the number that the set gave it
 	Shard     int    `json:"shard"`
 	Move      string `json:"move,omitempty"` // copying, closed, left: see docs/shards.md
 	To        *int   `json:"to,omitempty"`   // copying, closed
 	From      *int   `json:"from,omitempty"` // left
+	Deleted   bool   `json:"deleted,omitempty"`
+	Left      *int   `json:"left,omitempty"` // deleted: the shard that may still have it
 }
 
 func (c *shardListCmd) Run(ctx context.Context, t *terminal) error {
 	return c.with(ctx, t, "a list of partitions", func(set *shard.Set, log *eventlog.Log) error {
-		topics := log.Topics()
-		if c.Topic != "" {
-			topic, err := log.Topic(ctx, c.Topic)
-			if err != nil {
-				return c.answer(ctx, err, hint{eventlog.ErrUnknownTopic, "`weir shard list` lists all topics"})
-			}
-			topics = []eventlog.Topic{topic}
-		}
-		moved, err := set.Placements(ctx)
+		topics, moved, deleted, err := c.read(ctx, set, log, c.Topic)
 		if err != nil {
-			return c.explain(ctx, err, "")
+			return err
 		}
 		list, rows := []placed{}, [][]string{}
 		for _, topic := range topics {
@@ -90,6 +116,11 @@ func (c *shardListCmd) Run(ctx context.Context, t *terminal) error {
 				list = append(list, at)
 				rows = append(rows, []string{printable(topic.Name), strconv.Itoa(i), strconv.Itoa(at.Shard), move})
 			}
+		}
+		for _, p := range deleted {
+			other := moved[p].Other
+			list = append(list, placed{Partition: int(p), Shard: moved[p].Shard, Move: string(moved[p].Move), Deleted: true, Left: &other})
+			rows = append(rows, []string{"-", strconv.Itoa(int(p)), strconv.Itoa(moved[p].Shard), fmt.Sprintf("its topic was deleted, but shard %d may still have it", other)})
 		}
 		if c.Output.json() {
 			return printJSON(t, list)

@@ -19,7 +19,7 @@ type shardMoveCmd struct {
 	Partition []int  `help:"A partition of the topic. May be given again. Default: all." env:"-" placeholder:"NUMBER" xor:"which"`
 	From      *int   `help:"Only partitions that are on this shard." env:"-" placeholder:"SHARD" xor:"which"`
 	To        *int   `help:"The shard that gets them." xor:"end" env:"-" placeholder:"SHARD"`
-	Abandon   bool   `help:"Give up moves that were interrupted: the partitions stay where they are. Without --topic and --from: all moves." env:"-" xor:"end"`
+	Abandon   bool   `help:"Give up moves that were interrupted: the partitions stay where they are. Without --topic and --from: all moves, and what moves left of topics that were deleted." env:"-" xor:"end"`
 }
 
 func (shardMoveCmd) Help() string {
@@ -29,7 +29,7 @@ for a moment at the end. Consumers go on where they are.
 Several partitions are copied first, then they are closed and placed on their new shard in groups. Each group interrupts servers twice, for a moment, however many partitions it has. A
 group is small enough to be closed for about 2 s. Partitions that are not copied completely after 10 s are opened again, and tried again later.
 
-If the command is interrupted, run it again: it continues where it ended. Or give the moves up with --abandon. A partition that cannot be moved does not hold up the others.
+If the command is interrupted, run it again: it continues where it ended. Or give the moves up with --abandon; by itself it also deletes what moves left of deleted topics. A partition that cannot be moved does not hold up the others.
 
 With --from and without --topic, all partitions of a shard move, so that the shard is empty of them. Partitions of queues, of categories of streams and of weir's own topics stay where
 they are: the command says which.
@@ -52,7 +52,7 @@ type moveResult struct {
 }
 
 type movedPartition struct {
-	Topic     string  `json:"topic"`
+	Topic     string  `json:"topic"` // "": it was deleted
 	Partition int     `json:"partition"`
 	Shard     int     `json:"shard"` // where it is now
 	Already   bool    `json:"already,omitempty"`
@@ -68,12 +68,15 @@ type stays struct {
 
 // chosen is a partition that the command moves.
 type chosen struct {
-	topic  string
-	number int
+	topic  string // "": it was deleted
+	number int    // without a topic: id
 	id     eventlog.Partition
 }
 
 func (c chosen) String() string {
+	if c.topic == "" {
+		return fmt.Sprintf("partition %d of a deleted topic", c.number)
+	}
 	return fmt.Sprintf("partition %d of topic %s", c.number, printable(c.topic))
 }
 
@@ -100,7 +103,9 @@ func (c *shardMoveCmd) Run(ctx context.Context, t *terminal) error {
 		var moved []storecopy.Moved
 		switch {
 		case c.Abandon:
-			moved, err = storecopy.AbandonMoves(ctx, set, ids(all))
+			moved, err = storecopy.AbandonMoves(ctx, set, ids(all), func(p eventlog.Partition) bool {
+				return slices.ContainsFunc(all, func(one chosen) bool { return one.id == p && one.topic == "" })
+			})
 		case len(all) > 0:
 			moved, err = c.move(ctx, t, set, ids(all), &result)
 		}
@@ -129,17 +134,9 @@ func (c *shardMoveCmd) Run(ctx context.Context, t *terminal) error {
 
 // choose returns the partitions that the command is about.
 func (c *shardMoveCmd) choose(ctx context.Context, set *shard.Set, log *eventlog.Log, result *moveResult) (all []chosen, err error) {
-	topics := log.Topics()
-	if c.Topic != "" {
-		topic, err := log.Topic(ctx, c.Topic)
-		if err != nil {
-			return nil, c.answer(ctx, err, hint{eventlog.ErrUnknownTopic, "`weir shard list` lists all topics"})
-		}
-		topics = []eventlog.Topic{topic}
-	}
-	placed, err := set.Placements(ctx)
+	topics, placed, deleted, err := c.read(ctx, set, log, c.Topic)
 	if err != nil {
-		return nil, c.explain(ctx, err, "")
+		return nil, err
 	}
 	for _, topic := range topics {
 		some, err := c.chooseOf(topic, placed)
@@ -159,6 +156,11 @@ func (c *shardMoveCmd) choose(ctx context.Context, set *shard.Set, log *eventlog
 			}
 		}
 		all = append(all, some...)
+	}
+	if c.Abandon && c.Topic == "" && c.From == nil {
+		for _, p := range deleted {
+			all = append(all, chosen{"", int(p), p})
+		}
 	}
 	return all, nil
 }
@@ -304,6 +306,11 @@ func (c *shardMoveCmd) print(t *terminal, r moveResult) error {
 		text := "is on"
 		switch {
 		case p.Error != "":
+			continue
+		case p.Abandoned && p.Topic == "":
+			if _, err := fmt.Fprintf(t.out, "partition %d of a deleted topic: what its move had left is deleted\n", p.Partition); err != nil {
+				return err
+			}
 			continue
 		case p.Abandoned:
 			text = "stays on"

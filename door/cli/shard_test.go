@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/store/storecopy"
+	"github.com/weir-log/weir/use/keys"
 )
 
 func twoFiles(t *testing.T) string {
@@ -207,4 +213,47 @@ func TestWhatCannotMoveIsRefused(t *testing.T) {
 	weir(t, "", "shard", "move", "--store", single, "--topic", "orders", "--partition", "0", "--to", "1").want(t, exitConfig, "is not made of shards")
 	weir(t, "", "shard", "list", "--store", single).want(t, exitConfig, "is not made of shards")
 	weir(t, "", "shard", "list", "--store", "memory:").want(t, exitConfig)
+}
+
+// What a move that was interrupted left of a partition is listed after its topic was deleted, and is deleted with --abandon.
+func TestWhatAMoveOfADeletedTopicLeftIsFound(t *testing.T) {
+	for name, address := range map[string]string{"sqlite": twoFiles(t), "postgres": "shard:" + pgtest.URL(t) + "," + pgtest.URL(t)} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, "--store", address)
+			weir(t, "", "topic", "create", "orders", "--partitions", "2").want(t, exitOK)
+			weir(t, "", "topic", "create", "bills", "--partitions", "2").want(t, exitOK)
+			weir(t, "one\n", "produce", "orders", "--partition", "0").want(t, exitOK)
+			opened, err := store.Open(t.Context(), address, slog.New(slog.DiscardHandler), keys.Rules()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			set, _ := eventlog.As[*shard.Set](opened)
+			log, err := eventlog.Open(t.Context(), opened, eventlog.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := map[string]eventlog.Partition{}
+			for _, topic := range []string{"orders", "bills"} {
+				about, err := log.Topic(t.Context(), topic)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := about.Partitions[0]
+				if _, err := storecopy.BeginMoves(t.Context(), set, []eventlog.Partition{p}, 1-p.Shard(), storecopy.MoveOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				begun[topic] = p
+			}
+			weir(t, "", "topic", "delete", "orders", "--yes").want(t, exitOK)
+			number := fmt.Sprint(int64(begun["orders"]))
+			weir(t, "", "shard", "list", "--store", address).want(t, exitOK, "its topic was deleted", number, "copying, to shard")
+			weir(t, "", "shard", "list", "--store", address, "--output", "json").want(t, exitOK, `"partition": `+number, `"deleted": true`)
+			weir(t, "", "shard", "move", "--store", address, "--abandon").want(t, exitOK, "partition "+number+" of a deleted topic: what its move had left is deleted", "partition 0 of topic bills stays on shard")
+			if left := weir(t, "", "shard", "list", "--store", address); left.code != exitOK || strings.Contains(left.out, "deleted") || strings.Contains(left.out, "copying") {
+				t.Errorf("the list has\n%s", left.out)
+			}
+			s.stop()
+		})
+	}
 }

@@ -180,8 +180,9 @@ func planned(p eventlog.Partition, at eventlog.Placement, to int, held bool) (ev
 	return at, nil
 }
 
-// AbandonMoves ends the moves of partitions that are not placed on their new shards: they are open where they were. If none of them moves: ErrNotMoving.
-func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition) ([]Moved, error) {
+// AbandonMoves ends the moves of partitions that are not placed on their new shards: they are open where they were. If none of them moves: ErrNotMoving. deleted says of which
+// partitions the topic was deleted (nil: of none): what a move has left of them is deleted, however far it had come.
+func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition, deleted func(eventlog.Partition) bool) ([]Moved, error) {
 	placed, err := set.Placements(ctx)
 	if err != nil {
 		return nil, err
@@ -190,11 +191,11 @@ func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition)
 	still := 0
 	for _, p := range partitions {
 		one := &move{p: p, at: placed.Of(p), begins: placed.Of(p)}
-		switch one.at.Move {
-		case "":
+		switch {
+		case one.at.Move == "":
 			one.err = ErrNotMoving
 			still++
-		case eventlog.MoveLeft:
+		case one.at.Move == eventlog.MoveLeft && (deleted == nil || !deleted(p)):
 			one.err = fmt.Errorf("%w: it is on shard %d, and shard %d may still have it: move it to shard %d once more, which deletes that", ErrMoved, one.at.Shard, one.at.Other, one.at.Shard)
 		}
 		m.all = append(m.all, one)
@@ -205,6 +206,7 @@ func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition)
 	if err := m.take(ctx); err != nil {
 		return nil, err
 	}
+	m.forget(ctx, m.those(eventlog.MoveLeft))
 	m.abandon(ctx, m.those(eventlog.MoveCopying))
 	return m.results(), nil
 }

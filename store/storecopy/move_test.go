@@ -60,7 +60,7 @@ func moving(ctx context.Context, s storecopy.Set, p eventlog.Partition, to int) 
 
 // abandoning gives the move of a partition up.
 func abandoning(ctx context.Context, s storecopy.Set, p eventlog.Partition) error {
-	done, err := storecopy.AbandonMoves(ctx, s, []eventlog.Partition{p})
+	done, err := storecopy.AbandonMoves(ctx, s, []eventlog.Partition{p}, nil)
 	if err != nil {
 		return err
 	}
@@ -806,7 +806,7 @@ func TestMovesThatDiedAreCompletedOrAbandoned(t *testing.T) {
 				m.Run(t.Context())
 			}
 			if abandon {
-				if _, err := storecopy.AbandonMoves(t.Context(), set(t, url), some); err != nil && !errors.Is(err, storecopy.ErrNotMoving) {
+				if _, err := storecopy.AbandonMoves(t.Context(), set(t, url), some, nil); err != nil && !errors.Is(err, storecopy.ErrNotMoving) {
 					t.Fatalf("step %d: %v", at, err)
 				}
 			}
@@ -896,6 +896,53 @@ func TestATopicIsDeletedWhileItsPartitionMoves(t *testing.T) {
 		t.Errorf("the move of a deleted partition: %v", done[0].Err)
 	}
 	onlyOn(t, url, p, -1)
+}
+
+// A topic is deleted after a move of its partition died. What the move left can still be deleted, whatever it had done.
+func TestWhatAMoveOfADeletedTopicLeftIsDeleted(t *testing.T) {
+	found := map[eventlog.MoveState]bool{}
+	for at := 1; ; at++ {
+		url := shards(t, "sqlite", "sqlite")
+		log, stop := run(t, url)
+		p := makeTopic(t, log, "orders", 1).Partitions[0]
+		if _, err := log.Append(t.Context(), sequenced(t, p, 7, 0)); err != nil {
+			t.Fatal(err)
+		}
+		died := &mortal{Set: set(t, url), at: at, done: true}
+		_ = moving(t.Context(), died, p, 1)
+		if !died.dead {
+			break
+		}
+		state := placement(t, set(t, url), p).Move
+		found[state] = true
+		if state != eventlog.MoveClosed { // else its topic cannot be deleted
+			if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+				t.Fatalf("step %d, %s: %v", at, state, err)
+			}
+			if _, err := storecopy.AbandonMoves(t.Context(), set(t, url), []eventlog.Partition{p}, func(eventlog.Partition) bool { return true }); err != nil && (state != "" || !errors.Is(err, storecopy.ErrNotMoving)) {
+				t.Errorf("step %d, %s: %v", at, state, err)
+			}
+			moved := set(t, url)
+			if at := placement(t, moved, p); at.Move != "" {
+				t.Errorf("the partition is %+v", at)
+			}
+			for n := range 2 {
+				raw := opened(t, strings.Split(strings.TrimPrefix(url, "shard:"), ",")[n])
+				held, _, err := raw.Moved(t.Context(), eventlog.Mark{})
+				if err != nil || slices.ContainsFunc(held, func(b eventlog.Bounds) bool { return b.Partition.On(0) == p.On(0) }) {
+					t.Errorf("step %d, %s: shard %d still has the partition (%v)", at, state, n, err)
+				}
+				kvs, err := raw.List(t.Context(), "shard/guard/", "", 10)
+				if err != nil || len(kvs) > 0 {
+					t.Errorf("step %d, %s: shard %d has %v (%v)", at, state, n, kvs, err)
+				}
+			}
+		}
+		stop()
+	}
+	if !found[eventlog.MoveCopying] || !found[eventlog.MoveLeft] {
+		t.Errorf("the moves died when the partition was %v", found)
+	}
 }
 
 // A compacted partition keeps its holes; who keeps copies of its batches reads them again, and compaction begins anew.
