@@ -107,7 +107,7 @@ func (c *shardMoveCmd) Run(ctx context.Context, t *terminal) error {
 				return slices.ContainsFunc(all, func(one chosen) bool { return one.id == p && one.topic == "" })
 			})
 		case len(all) > 0:
-			moved, err = c.move(ctx, t, set, ids(all), &result)
+			moved, err = c.move(ctx, t, set, log, ids(all), &result)
 		}
 		if err != nil {
 			return c.explainMove(ctx, named(err, all))
@@ -232,14 +232,45 @@ func immovable(ctx context.Context, log *eventlog.Log, topic eventlog.Topic) (wh
 	return "", nil
 }
 
-func (c *shardMoveCmd) move(ctx context.Context, t *terminal, set *shard.Set, all []eventlog.Partition, result *moveResult) ([]storecopy.Moved, error) {
+// mustStay says which partitions must not move, as of now: a queue may use a topic since they were copied.
+func mustStay(ctx context.Context, log *eventlog.Log, some []eventlog.Partition) (map[eventlog.Partition]error, error) {
+	if err := log.RefreshTopics(ctx); err != nil {
+		return nil, err
+	}
+	all := map[eventlog.Partition]error{}
+	for _, topic := range log.Topics() {
+		if !slices.ContainsFunc(topic.Partitions, func(p eventlog.Partition) bool { return slices.Contains(some, p) }) {
+			continue
+		}
+		why, err := immovable(ctx, log, topic)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range topic.Partitions {
+			if why != "" {
+				all[p] = fmt.Errorf("%w: %s. It is open where it was; --abandon deletes the copy", errStays, why)
+			}
+		}
+	}
+	return all, nil
+}
+
+// errStays: something needs the partition where it is since its move has begun.
+var errStays = errors.New("the partition cannot move")
+
+func (c *shardMoveCmd) move(ctx context.Context, t *terminal, set *shard.Set, log *eventlog.Log, all []eventlog.Partition, result *moveResult) ([]storecopy.Moved, error) {
 	line := &progress{t: t}
 	defer line.done()
 	began := time.Now()
-	job, err := storecopy.BeginMoves(ctx, set, all, *c.To, storecopy.MoveOptions{Report: func(p storecopy.Progress) {
-		result.Progress = p
-		line.say("copied %d records, %d MiB; compared %d MiB; %s", p.Records, p.Bytes>>20, p.Compared>>20, time.Since(began).Round(time.Second))
-	}})
+	job, err := storecopy.BeginMoves(ctx, set, all, *c.To, storecopy.MoveOptions{
+		Report: func(p storecopy.Progress) {
+			result.Progress = p
+			line.say("copied %d records, %d MiB; compared %d MiB; %s", p.Records, p.Bytes>>20, p.Compared>>20, time.Since(began).Round(time.Second))
+		},
+		Refused: func(ctx context.Context, some []eventlog.Partition) (map[eventlog.Partition]error, error) {
+			return mustStay(ctx, log, some)
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -289,6 +320,8 @@ func (c *shardMoveCmd) explainMove(ctx context.Context, err error) error {
 		return unreachable(err, again)
 	case errors.Is(err, storecopy.ErrThere), errors.Is(err, storecopy.ErrNotMoving), errors.Is(err, storecopy.ErrMovesElsewhere), errors.Is(err, storecopy.ErrMoved), errors.Is(err, storecopy.ErrTooOften):
 		return failed(err, "`weir shard list` shows where partitions are")
+	case errors.Is(err, errStays):
+		return failed(err, "docs/shards.md says what is where")
 	case errors.Is(err, storecopy.ErrMoveTaken), errors.Is(err, storecopy.ErrTaken):
 		return failed(err, "let it end, or stop it; then repeat the command")
 	case errors.Is(err, eventlog.ErrNoPartition):

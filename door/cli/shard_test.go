@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -254,6 +255,94 @@ func TestWhatAMoveOfADeletedTopicLeftIsFound(t *testing.T) {
 				t.Errorf("the list has\n%s", left.out)
 			}
 			s.stop()
+		})
+	}
+}
+
+// placing is the set of a process that moves partitions: it calls after when they were placed.
+type placing struct {
+	*shard.Set
+	after func(eventlog.Placement)
+}
+
+func (s placing) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	made, err := s.Set.Place(ctx, changes)
+	for _, at := range made {
+		s.after(at)
+	}
+	return made, err
+}
+
+// A queue may get a topic while its partition is copied: then the partition stays. While the partition is closed, and after it was moved, no queue gets it.
+func TestAQueueGetsATopicWhileItMoves(t *testing.T) {
+	address := twoFiles(t)
+	s := serve(t, "--store", address)
+	server := "--server=http://" + s.http
+	for _, when := range []eventlog.MoveState{eventlog.MoveCopying, eventlog.MoveClosed, eventlog.MoveLeft} {
+		t.Run(string(when), func(t *testing.T) {
+			topic := "orders-" + string(when)
+			weir(t, "", "topic", "create", topic, "--partitions", "1").want(t, exitOK)
+			weir(t, "one\n", "produce", topic).want(t, exitOK)
+			opened, err := store.Open(t.Context(), address, slog.New(slog.DiscardHandler), keys.Rules()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			log, err := eventlog.Open(t.Context(), opened, eventlog.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			about, err := log.Topic(t.Context(), topic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, _ := eventlog.As[*shard.Set](opened)
+			options := storecopy.MoveOptions{Refused: func(ctx context.Context, some []eventlog.Partition) (map[eventlog.Partition]error, error) {
+				return mustStay(ctx, log, some)
+			}}
+			if about.Partitions[0].Shard() == 1 { // bring it to shard 0, where a queue can use it
+				home, err := storecopy.BeginMoves(t.Context(), set, about.Partitions, 0, options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := home.Run(t.Context())[0].Err; err != nil {
+					t.Fatal(err)
+				}
+			}
+			var created *result
+			moves, err := storecopy.BeginMoves(t.Context(), placing{set, func(at eventlog.Placement) {
+				if at.Move != when || created != nil {
+					return
+				}
+				for {
+					r := weir(t, "", "queue", "create", "q-"+string(when), "--topic", topic, server)
+					created = &r
+					if r.code != exitUnreachable || when != eventlog.MoveLeft { // else the server does not know yet that the partition is moved
+						return
+					}
+				}
+			}}, about.Partitions, 1, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := moves.Run(t.Context())[0]
+			at := set.ShardWith(about.Partitions[0])
+			switch when {
+			case eventlog.MoveCopying:
+				created.want(t, exitOK)
+				if !errors.Is(done.Err, errStays) || !strings.Contains(done.Err.Error(), `the queue "q-copying" uses it`) || at != 0 {
+					t.Errorf("the partition is on shard %d: %v", at, done.Err)
+				}
+				weir(t, "two\n", "queue", "send", "q-copying", server).want(t, exitOK)
+				weir(t, "", "shard", "move", "--store", address, "--topic", topic, "--abandon").want(t, exitOK, "stays on shard 0")
+			case eventlog.MoveClosed:
+				created.want(t, exitUnreachable, "Nothing happened; try again")
+			default:
+				created.want(t, exitFailed, "needs all partitions of topic", "is on shard 1")
+			}
+			if when != eventlog.MoveCopying && (done.Err != nil || at != 1) {
+				t.Errorf("the partition is on shard %d: %v", at, done.Err)
+			}
 		})
 	}
 }

@@ -108,6 +108,9 @@ func parsePlacement(kv eventlog.KeyValue) (at eventlog.Placement, err error) {
 // ShardWith implements eventlog.Sharded.
 func (s *Set) ShardWith(p eventlog.Partition) int { return s.table.Load().with(p) }
 
+// Refusal implements eventlog.Sharded.
+func (s *Set) Refusal(p eventlog.Partition) error { return s.table.Load().refusal(p) }
+
 // owned returns the bounds of partitions that are on the shard: it may also have what is left of partitions that were moved away, and incomplete copies.
 func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bounds) {
 	for _, b := range bounds {

@@ -61,6 +61,9 @@ func (e *PartitionError) Unwrap() error { return e.Err }
 type MoveOptions struct {
 	// Report is called after each step, with what was copied and compared of all partitions since BeginMoves. nil: nobody asks.
 	Report func(Progress)
+	// Refused says which of some partitions must not move, and why. It is called while they are closed, so it also knows what happened since BeginMoves: whoever needs to have them
+	// where they are has said so before, or finds them closed. They are open again then. nil: all may move.
+	Refused func(context.Context, []eventlog.Partition) (map[eventlog.Partition]error, error)
 	// ClosedGoal is how long the partitions of a group are closed, if the last pass of each takes as long as the one before. Default 2 s.
 	ClosedGoal time.Duration
 	// ClosedMost bounds how long partitions are closed while their last records are copied and compared. Default 10 s.
@@ -470,11 +473,39 @@ func (m *Moves) switchOver(ctx context.Context, group []*move) {
 	m.forget(ctx, moved)
 }
 
+// refused asks which partitions must not move.
+func (m *Moves) refused(ctx context.Context, group []*move) (refused map[eventlog.Partition]error, err error) {
+	if m.opts.Refused == nil {
+		return nil, nil
+	}
+	var some []eventlog.Partition
+	for _, one := range group {
+		some = append(some, one.p)
+	}
+	for range tries {
+		if refused, err = m.opts.Refused(ctx, some); !errors.Is(err, eventlog.ErrRewound) {
+			break
+		}
+		if _, _, err := m.set.Moved(ctx, eventlog.Mark{}); err != nil { // another process began an epoch
+			return nil, err
+		}
+	}
+	return refused, err
+}
+
 // complete completes the copies of closed partitions, as far as time allows.
 func (m *Moves) complete(ctx context.Context, group []*move) {
 	within, cancel := context.WithTimeout(ctx, m.opts.ClosedMost)
 	defer cancel()
+	refused, err := m.refused(within, group)
 	for _, one := range group {
+		one.complete, one.failure = false, err
+		if why := refused[one.p]; why != nil {
+			one.failure = why
+		}
+		if one.failure != nil {
+			continue
+		}
 		if within.Err() != nil && ctx.Err() == nil {
 			break // the others are closed again with a later group
 		}
