@@ -22,6 +22,7 @@ type appender struct {
 	tail          *tail
 	gate          *gate
 	suspectRewind func() // asks the follower to check whether the store was rewound
+	flushBytes    func() int
 	cfg           Config
 	log           *slog.Logger
 	sealing       func(Partition) sealing
@@ -41,9 +42,9 @@ type appender struct {
 	readOnly bool // every ticket is refused
 }
 
-func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, suspectRewind func(), cfg Config) *appender {
+func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, suspectRewind func(), flushBytes func() int, cfg Config) *appender {
 	return &appender{
-		store: store, tail: tail, sealing: sealing, gate: gate, suspectRewind: suspectRewind, cfg: cfg, log: cfg.Logger,
+		store: store, tail: tail, sealing: sealing, gate: gate, suspectRewind: suspectRewind, flushBytes: flushBytes, cfg: cfg, log: cfg.Logger,
 		producers:   newProducers(),
 		queueBudget: semaphore.NewWeighted(cfg.limits.QueueBytes),
 		wake:        make(chan struct{}, 1),
@@ -334,7 +335,7 @@ func (a *appender) gather() *flush {
 	a.mu.Lock()
 	queue := a.queue
 	a.mu.Unlock()
-	f := newFlush(a.cfg.limits.FlushBytes, a.sealing)
+	f := newFlush(a.flushBytes(), a.sealing)
 	taken := 0
 	for _, t := range queue {
 		if f.full() || a.alone > taken && len(f.pending) > 0 {
