@@ -222,9 +222,9 @@ func TestConsumersGoOnWhilePartitionsMove(t *testing.T) {
 		for step := range 400 {
 			if step%40 == 20 {
 				p, to := topic.Partitions[r.IntN(6)], r.IntN(3)
-				m, err := storecopy.BeginMove(t.Context(), mover, p, to, nil)
+				m, err := storecopy.BeginMoves(t.Context(), mover, []eventlog.Partition{p}, to, storecopy.MoveOptions{})
 				if err == nil {
-					_, err = m.Run(t.Context())
+					err = m.Run(t.Context())[0].Err
 					moves++
 				}
 				if err != nil && !errors.Is(err, storecopy.ErrThere) {

@@ -22,6 +22,7 @@ type appender struct {
 	tail          *tail
 	gate          *gate
 	suspectRewind func() // asks the follower to check whether the store was rewound
+	flushBytes    func() int
 	cfg           Config
 	log           *slog.Logger
 	sealing       func(Partition) sealing
@@ -37,6 +38,7 @@ type appender struct {
 	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
 	flushAt   schedule // of queue
+	most      int      // flushBytes at the last flush
 	submitted uint64   // how many tickets were queued so far
 	hurried   uint64   // tickets up to this number do not wait
 	closed    bool
@@ -45,9 +47,9 @@ type appender struct {
 	readOnly bool // every ticket is refused
 }
 
-func newAppender(store Store, tail *tail, sealing func(Partition) sealing, lingering func(Partition) (lingering, bool), gate *gate, suspectRewind func(), cfg Config) *appender {
+func newAppender(store Store, tail *tail, sealing func(Partition) sealing, lingering func(Partition) (lingering, bool), gate *gate, suspectRewind func(), flushBytes func() int, cfg Config) *appender {
 	return &appender{
-		store: store, tail: tail, sealing: sealing, lingering: lingering, gate: gate, suspectRewind: suspectRewind, cfg: cfg, log: cfg.Logger,
+		store: store, tail: tail, sealing: sealing, lingering: lingering, gate: gate, suspectRewind: suspectRewind, flushBytes: flushBytes, most: flushBytes(), cfg: cfg, log: cfg.Logger,
 		producers:   newProducers(),
 		queueBudget: semaphore.NewWeighted(cfg.limits.QueueBytes),
 		wake:        make(chan struct{}, 1),
@@ -76,7 +78,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 		a.submitted++
 		t.number = a.submitted
 		a.queue = append(a.queue, t)
-		a.flushAt.add(t, int64(a.cfg.limits.FlushBytes))
+		a.flushAt.add(t, int64(a.most))
 	}
 	a.mu.Unlock()
 	if closed {
@@ -363,10 +365,12 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 // gather takes tickets from the queue, in order, until the flush is full or the next ticket must wait for the next flush
 // (see flush.add). It builds late entries without the lock, so that callers can submit meanwhile: they only append to the queue.
 func (a *appender) gather() *flush {
+	most := a.flushBytes()
 	a.mu.Lock()
+	a.most = most
 	queue := a.queue
 	a.mu.Unlock()
-	f := newFlush(a.cfg.limits.FlushBytes, a.sealing)
+	f := newFlush(most, a.sealing)
 	taken := 0
 	for _, t := range queue {
 		if f.full() || a.alone > taken && len(f.pending) > 0 {
@@ -406,7 +410,7 @@ func (a *appender) gather() *flush {
 	left := len(queue) - taken
 	a.flushAt = schedule{begun: left > 0 || len(a.queue) > 0 && a.queue[0].number <= a.hurried} // what did not fit goes at once
 	for _, t := range a.queue[left:] {                                                          // came meanwhile
-		a.flushAt.add(t, int64(a.cfg.limits.FlushBytes))
+		a.flushAt.add(t, int64(most))
 	}
 	a.mu.Unlock()
 	return f

@@ -60,15 +60,13 @@ type Log struct {
 // Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If
 // no epoch has begun in the current incarnation of the store, it begins one, with three calls more. Of a Replica, the log writes nothing: see ReadOnly.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
-	if costly, is := As[Costly](store); is {
-		cfg.limits.FlushBytes = cmp.Or(cfg.limits.FlushBytes, costly.FlushBytes())
-	}
-	cfg = cfg.withDefaults()
+	flushBytes := cfg.flushBytes(store)
+	cfg = cfg.withDefaults(flushBytes())
 	outages := newOutages(cfg.Poll)
 	cfg.Observer = outageObserver{cfg.Observer, outages}
 	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), rewindSuspected: make(chan struct{}, 1)}
 	_, l.readOnly = behind(store)
-	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, cfg)
+	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, flushBytes, cfg)
 	l.appender.readOnly = l.readOnly
 	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.incarnationNumber)
 	if err := l.enter(ctx); err != nil {
@@ -77,9 +75,21 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	return l, nil
 }
 
-func (c Config) withDefaults() Config {
-	c.limits.FlushBytes = cmp.Or(c.limits.FlushBytes, 4<<20)
-	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, max(32<<20, 2*int64(c.limits.FlushBytes)))
+// flushBytes returns what says how many bytes a flush may have. A store made of shards may say less when a shard answers that was lost when it was opened.
+func (c Config) flushBytes(store Store) func() int {
+	const usual = 4 << 20
+	costly, is := As[Costly](store)
+	return func() int {
+		most := c.limits.FlushBytes
+		if is && most == 0 {
+			most = costly.FlushBytes()
+		}
+		return cmp.Or(most, usual)
+	}
+}
+
+func (c Config) withDefaults(flushBytes int) Config {
+	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, max(32<<20, 2*int64(flushBytes)))
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -412,16 +413,17 @@ func TestAProducersBatchIsAloneInItsEntry(t *testing.T) {
 	}
 }
 
-// costly asks for flushes of one entry, and holds the first until gate is closed.
+// costly says how large flushes may be, and holds the first until gate is closed.
 type costly struct {
 	eventlog.Store
+	most  atomic.Int64
 	gate  chan struct{}
 	mu    sync.Mutex
 	sizes []int // of the flushes with batches
 }
 
 func (s *costly) HeartbeatEvery() time.Duration { return 0 }
-func (s *costly) FlushBytes() int               { return 1 }
+func (s *costly) FlushBytes() int               { return int(s.most.Load()) }
 
 func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if len(flush[0].Batches) > 0 && flush[0].Batches[0].Records > 0 {
@@ -435,22 +437,29 @@ func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 
 func TestAFlushIsAsLargeAsACostlyStoreAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &costly{Store: memory.New(), gate: make(chan struct{})}
+		store := &costly{Store: memory.New()}
 		log := open(t, store, eventlog.Config{})
 		p := topic(t, log, "orders", 1).Partitions[0]
-		var tickets []*eventlog.Ticket
-		for range 5 {
-			tickets = append(tickets, log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0)))
-		}
-		synctest.Wait() // the first is being committed, the others wait
-		close(store.gate)
-		for _, ticket := range tickets {
-			if _, err := ticket.Wait(t.Context()); err != nil {
-				t.Fatal(err)
+		for _, c := range []struct {
+			most  int64
+			alone bool
+		}{{0, false}, {1, true}} { // a shard that was lost answers, and takes less at once
+			store.most.Store(c.most)
+			store.gate, store.sizes = make(chan struct{}), nil
+			var tickets []*eventlog.Ticket
+			for range 5 {
+				tickets = append(tickets, log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0)))
 			}
-		}
-		if !slices.Equal(store.sizes, []int{1, 1, 1, 1, 1}) {
-			t.Errorf("flushes of %v entries, want five of one", store.sizes)
+			synctest.Wait() // the first is being committed, the others wait
+			close(store.gate)
+			for _, ticket := range tickets {
+				if _, err := ticket.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if alone := slices.Equal(store.sizes, []int{1, 1, 1, 1, 1}); alone != c.alone {
+				t.Errorf("the store asks for %d bytes at once: flushes of %v entries", c.most, store.sizes)
+			}
 		}
 	})
 }

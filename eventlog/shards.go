@@ -60,6 +60,8 @@ type Sharded interface {
 	Unheard(p Partition) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
+	// Refusal returns why changes of a partition are refused now, because it moves: ErrUnavailable; nil: they are not. After its move it may be on another shard.
+	Refusal(p Partition) error
 }
 
 // Placement says where a partition of a store made of shards is, and whether it moves.
@@ -77,6 +79,23 @@ type Placement struct {
 	By      string    `json:"by,omitempty"`       // the id of who moves it
 
 	Version Version `json:"-"` // of what the set keeps; 0: nothing, no move has begun
+}
+
+// Placements are the placements of the partitions that were moved or move.
+type Placements map[Partition]Placement
+
+// Of returns the placement of a partition, also of one that never moved.
+func (all Placements) Of(p Partition) Placement {
+	if at, is := all[p]; is {
+		return at
+	}
+	return Placement{Shard: p.Shard(), ID: p}
+}
+
+// Placing is a change of a partition's placement. From is the present one.
+type Placing struct {
+	Partition Partition
+	From, To  Placement
 }
 
 // MoveState is how far the move of a partition has come. "": it does not move.
@@ -242,7 +261,8 @@ func (l *Log) shardWith(p Partition) int {
 	return 0
 }
 
-// CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of a key. what says what needs that.
+// CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of a key. what says what needs that. ErrUnavailable: a partition is about to be
+// on another shard. What it has not refused stays so until the next leader epoch begins.
 func (l *Log) CheckTogether(t Topic, key, what string) error {
 	sharded, is := As[Sharded](l.store)
 	if !is {
@@ -255,6 +275,9 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 	for i, p := range t.Partitions {
 		if at := sharded.ShardWith(p); at != home {
 			return fmt.Errorf("%w: %s needs all partitions of topic %q on shard %d, and partition %d is on shard %d: use another topic. Nothing happened", ErrSpansShards, what, t.Name, home, i, at)
+		}
+		if err := sharded.Refusal(p); err != nil {
+			return fmt.Errorf("%s needs all partitions of topic %q on shard %d: %w", what, t.Name, home, err)
 		}
 	}
 	return nil

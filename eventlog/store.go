@@ -265,7 +265,7 @@ type Costly interface {
 	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
 	HeartbeatEvery() time.Duration
 	// FlushBytes returns the most bytes of batches that one commit should have; the last entry may exceed it. One larger commit costs less than two, and where commits take
-	// long, larger ones are faster. 0: as for other stores.
+	// long, larger ones are faster. 0: as for other stores. It is asked for each flush. The queue of the log is large enough for two of the flushes that it asked for at first.
 	FlushBytes() int
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -25,7 +26,8 @@ type consumeCmd struct {
 }
 
 func (consumeCmd) Help() string {
-	return `Reads up to where the topic ended when the command began, unless --follow is given. With --output text, control characters are printed
+	return `Reads up to where the topic ended when the command began, unless --follow is given. If a shard of the store does not answer, the partitions on it are left out: the
+command says which, and ends with the exit code 4. With --follow they are read as soon as the shard answers. With --output text, control characters are printed
 as \n and \x1b, because a terminal would interpret them; --raw prints the bytes unchanged.
 
 Examples:
@@ -50,13 +52,19 @@ func (c *consumeCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return c.answer(ctx, fmt.Sprintf("consume %q", c.Topic), err, "")
 	}
+	if len(todo.missing) > 0 {
+		fmt.Fprintf(t.err, "weir: %s of topic %s cannot be read now, because what stores it does not answer; reading the others\n", todo.without(), printable(c.Topic))
+	}
 	client, err := c.connect(ctx, append(todo.options(c.Group), kgo.WithHooks(reach), kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(time.Second))...)
 	if err != nil {
 		return err
 	}
 	defer client.CloseAllowingRebalance()
-	count, err := c.read(ctx, client, todo, reach, t)
+	count, err := c.read(ctx, client, admin, todo, reach, t)
+	if err == nil && len(todo.missing) > 0 && (c.Max == 0 || count < c.Max) {
+		err = c.notRead(todo)
+	}
 	if c.Group != "" {
 		err = errors.Join(err, c.commit(ctx, client))
 	}
@@ -78,13 +86,19 @@ func (c *consumeCmd) check() error {
 	return nil
 }
 
+// missingEvery is how often --follow tries partitions that could not be read.
+const missingEvery = time.Second
+
 // read prints records until there is nothing left to do.
-func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, todo *plan, reach *reachability, t *terminal) (count int64, err error) {
+func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.Client, todo *plan, reach *reachability, t *terminal) (count int64, err error) {
 	out := bufio.NewWriter(t.out)
 	bar := progress{t: t}
 	defer bar.done()
 	moved, warned := time.Now(), false
 	for ctx.Err() == nil && (c.Follow || todo.rest() != 0) && (c.Max == 0 || count < c.Max) {
+		if c.Follow && len(todo.missing) > 0 && time.Since(todo.tried) > missingEvery {
+			client.AddConsumePartitions(c.again(ctx, admin, t, todo))
+		}
 		poll, cancel := context.WithTimeout(ctx, time.Second)
 		limit := 10_000
 		if c.Max > 0 {
@@ -124,24 +138,37 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, todo *plan, r
 		}
 		warned = lost != nil
 		if !c.Follow && time.Since(moved) > time.Duration(c.Timeout) {
-			return count, c.stalled(todo, reach)
+			return count, c.stalled(ctx, todo, reach)
 		}
 	}
 	return count, context.Cause(ctx)
 }
 
 // stalled says why nothing comes although the topic's end is not reached.
-func (c *consumeCmd) stalled(todo *plan, reach *reachability) error {
+func (c *consumeCmd) stalled(ctx context.Context, todo *plan, reach *reachability) error {
 	if err := reach.lost(); err != nil {
 		return c.unreachable(err)
 	}
 	left := todo.rest()
+	if c.Group == "" && left > 0 {
+		if err := c.giveUp(ctx, todo); err != nil {
+			return err
+		}
+		if len(todo.missing) > 0 {
+			return c.notRead(todo)
+		}
+	}
 	if left < 0 {
 		return failed(fmt.Errorf("consume %q: group %q assigned no partitions to this command within %s", c.Topic, c.Group, time.Duration(c.Timeout)),
 			"the group may still wait for members that have ended without leaving; --timeout sets how long to wait, --follow waits without a limit")
 	}
 	return failed(fmt.Errorf("consume %q: no record arrived for %s, and %s before the end were not read", c.Topic, time.Duration(c.Timeout), plural(left, "offset")),
 		"--timeout sets how long to wait, --follow waits without a limit")
+}
+
+func (c *consumeCmd) notRead(todo *plan) error {
+	return unreachable(fmt.Errorf("consume %q: not all of %s was read, because what stores it does not answer", c.Topic, todo.without()),
+		"repeat the command when it answers again, with --partition for what is missing; with --follow it is read as soon as it answers")
 }
 
 // commit commits the group's offsets after what was printed, and nothing more. It has the time of one request, even after a signal.

@@ -1,13 +1,19 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -20,10 +26,20 @@ type plan struct {
 	until map[int32]int64 // where the partition ended
 	ours  map[int32]bool  // partitions that are ours to read
 	dealt bool            // false until the group has assigned its partitions
+
+	// Only the command uses these, not the client.
+	missing map[int32]bool // partitions that cannot be read now, because their part of the store does not answer
+	tried   time.Time      // when it was last tried to read these
+}
+
+// notThere reports whether an error says that what has a partition does not answer, a shard for example. Others can be read.
+func notThere(err error) bool {
+	return errors.Is(err, kerr.KafkaStorageError) || errors.Is(err, kerr.RequestTimedOut)
 }
 
 func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) (*plan, error) {
-	from, err := resolve(ctx, admin, c.From, c.Topic)
+	p := &plan{topic: c.Topic, next: map[int32]int64{}, until: map[int32]int64{}, ours: map[int32]bool{}, dealt: c.Group == "", missing: map[int32]bool{}, tried: time.Now()}
+	from, err := resolveEach(ctx, admin, c.From, c.Topic)
 	if err != nil {
 		return nil, err
 	}
@@ -31,9 +47,15 @@ func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) 
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{topic: c.Topic, next: map[int32]int64{}, until: map[int32]int64{}, ours: map[int32]bool{}, dealt: c.Group == ""}
+	var missing error
 	for number, at := range from[c.Topic] {
 		if c.Partition != nil && number != *c.Partition {
+			continue
+		}
+		if err := cmp.Or(at.Err, end[c.Topic][number].Err); err != nil && (c.Group != "" || !notThere(err)) {
+			return nil, err
+		} else if err != nil {
+			p.missing[number], missing = true, err
 			continue
 		}
 		if c.From.exact() && c.From.offset != at.Offset {
@@ -42,11 +64,48 @@ func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) 
 		p.next[number], p.until[number] = at.Offset, end[c.Topic][number].Offset
 		p.ours[number] = c.Group == ""
 	}
-	if len(p.next) == 0 {
+	switch {
+	case len(p.next) == 0 && missing != nil:
+		return nil, missing
+	case len(p.next) == 0:
 		return nil, failed(fmt.Errorf("consume %q: the topic has no partition %d; it has %d, numbered from 0",
 			c.Topic, *c.Partition, len(from[c.Topic])), "")
 	}
 	return p, nil
+}
+
+// without names the partitions that cannot be read now.
+func (p *plan) without() string {
+	numbers := slices.Sorted(maps.Keys(p.missing))
+	text := fmt.Sprint(numbers[0])
+	for _, n := range numbers[1:] {
+		text += fmt.Sprint(", ", n)
+	}
+	if len(numbers) == 1 {
+		return "partition " + text
+	}
+	return "partitions " + text
+}
+
+// again plans the partitions that could not be read, and returns where to begin in those that can be read now.
+func (c *consumeCmd) again(ctx context.Context, admin *kadm.Client, t *terminal, p *plan) map[string]map[int32]kgo.Offset {
+	p.tried = time.Now()
+	now, err := c.plan(ctx, admin, &terminal{err: io.Discard}) // what it says was said before
+	if err != nil { // as before
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := map[int32]kgo.Offset{}
+	for number := range p.missing {
+		if at, is := now.next[number]; is {
+			p.next[number], p.until[number], p.ours[number] = at, now.until[number], true
+			found[number] = kgo.NewOffset().At(at)
+			delete(p.missing, number)
+			fmt.Fprintf(t.err, "weir: partition %d can be read now\n", number)
+		}
+	}
+	return map[string]map[int32]kgo.Offset{p.topic: found}
 }
 
 // options returns the client's options for what to read.
@@ -131,6 +190,46 @@ func (p *plan) rest() int64 {
 		}
 	}
 	return n
+}
+
+// left returns the partitions that are not read to their end, and where to go on.
+func (p *plan) left() map[int32]kgo.Offset {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := map[int32]kgo.Offset{}
+	for number, ours := range p.ours {
+		if ours && p.next[number] < p.until[number] {
+			left[number] = kgo.NewOffset().At(p.next[number])
+		}
+	}
+	return left
+}
+
+// giveUp makes the partitions missing that are not read to their end, if the broker says of each that what has it does not answer. The client of the command does not say so: it
+// tries again.
+func (c *consumeCmd) giveUp(ctx context.Context, p *plan) error {
+	left := p.left()
+	client, err := c.connect(ctx, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: left}), kgo.KeepRetryableFetchErrors(), kgo.FetchMaxWait(time.Second))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	within, cancel := context.WithTimeout(ctx, time.Duration(c.Timeout))
+	defer cancel()
+	refused := map[int32]bool{}
+	for len(refused) < len(left) {
+		fetches := client.PollRecords(within, 1)
+		for _, failure := range fetches.Errors() {
+			if notThere(failure.Err) {
+				refused[failure.Partition] = true
+			}
+		}
+		if within.Err() != nil || fetches.NumRecords() > 0 {
+			return ctx.Err()
+		}
+	}
+	maps.Copy(p.missing, refused)
+	return nil
 }
 
 // reachability remembers how the client's last try to connect went. The client itself tries again for ever and says nothing.

@@ -30,7 +30,7 @@ Repeat the command to copy what is new, or after it was interrupted: it continue
 With --switch it then closes the source: servers that use it write nothing more, and none starts on it again. What came last is copied, everything is compared, and the copy is open.
 Start a server with the copy as its --store. Before, stop programs that publish with SQL to the source.
 
-A set of shards (shard:URL,URL) can be the source, while every shard answers, and not the target: docs/moving.md says how to get to one.
+A set of shards (shard:URL,URL) can be the source, as a whole and while every shard answers, and not the target: docs/moving.md says how to get to one.
 
 Examples:
 
@@ -154,6 +154,8 @@ func (c *copyCmd) explain(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, storecopy.ErrComplete):
 		return failed(err, "start a server with --store "+store.Redact(c.To))
+	case errors.Is(err, storecopy.ErrOneShard):
+		return config(err, "give all shards, in their order: --from shard:URL,URL,…")
 	case errors.Is(err, storecopy.ErrSame), errors.Is(err, storecopy.ErrNotEmpty):
 		return config(err, "give an empty store with --to")
 	case errors.Is(err, storecopy.ErrTaken):

@@ -75,6 +75,9 @@ func TestMovingToASetOfShards(t *testing.T) {
 	weir(t, "", "consume", "orders", "--group", "billing").want(t, exitOK, "b\n")
 	weir(t, "", "topic", "create", "bills", "--partitions", "2").want(t, exitOK)
 	weir(t, "c\n", "produce", "bills", "--partition", "1").want(t, exitOK)
+	for _, one := range []string{first, second} {
+		weir(t, "", "copy", "--from", one, "--to", "sqlite:"+filepath.Join(dir, "copy.db")).want(t, exitConfig, "one shard of a set", "give all shards, in their order: --from shard:URL,URL,…")
+	}
 	weir(t, "", "consume", "bills").want(t, exitOK, "c\n")
 }
 

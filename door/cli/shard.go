@@ -2,22 +2,19 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/shard"
-	"github.com/weir-log/weir/store/storecopy"
-	"github.com/weir-log/weir/use/queue"
 )
 
 type shardCmd struct {
 	List shardListCmd `cmd:"" help:"List on which shard each partition is, and which partitions move."`
-	Move shardMoveCmd `cmd:"" help:"Move a partition to another shard, while servers use it."`
+	Move shardMoveCmd `cmd:"" help:"Move partitions to another shard, while servers use them."`
 }
 
 // shardStore names the set of shards. The commands work on it directly, also while servers run on it.
@@ -41,6 +38,37 @@ func (c *shardStore) with(ctx context.Context, t *terminal, what string, do func
 	})
 }
 
+// read returns the topics, or the one with a name, and where partitions are. deleted are the partitions that moves have left something of, and whose topics were deleted.
+func (c *shardStore) read(ctx context.Context, set *shard.Set, log *eventlog.Log, name string) (topics []eventlog.Topic, placed eventlog.Placements, deleted []eventlog.Partition, err error) {
+	if placed, err = set.Placements(ctx); err == nil {
+		err = log.RefreshTopics(ctx) // after that: a topic that is not there was deleted
+	}
+	if err != nil {
+		return nil, nil, nil, c.explain(ctx, err, "")
+	}
+	topics = log.Topics()
+	there := map[eventlog.Partition]bool{}
+	for _, topic := range topics {
+		for _, p := range topic.Partitions {
+			there[p] = true
+		}
+	}
+	for p, at := range placed {
+		if at.Move != "" && !there[p] {
+			deleted = append(deleted, p)
+		}
+	}
+	slices.Sort(deleted)
+	if name != "" {
+		topic, err := log.Topic(ctx, name)
+		if err != nil {
+			return nil, nil, nil, c.answer(ctx, err, hint{eventlog.ErrUnknownTopic, "`weir shard list` lists all topics"})
+		}
+		topics, deleted = []eventlog.Topic{topic}, nil
+	}
+	return topics, placed, deleted, nil
+}
+
 type shardListCmd struct {
 	shardStore
 	Topic string `help:"Only this topic." env:"-" placeholder:"NAME"`
@@ -55,27 +83,21 @@ func (shardListCmd) Help() string {
 
 // placed is where a partition is.
 type placed struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
+	Topic     string `json:"topic"`     // "": it was deleted
+	Partition int    `json:"partition"` // without a topic: the number that the set gave it
 	Shard     int    `json:"shard"`
 	Move      string `json:"move,omitempty"` // copying, closed, left: see docs/shards.md
 	To        *int   `json:"to,omitempty"`   // copying, closed
 	From      *int   `json:"from,omitempty"` // left
+	Deleted   bool   `json:"deleted,omitempty"`
+	Left      *int   `json:"left,omitempty"` // deleted: the shard that may still have it
 }
 
 func (c *shardListCmd) Run(ctx context.Context, t *terminal) error {
 	return c.with(ctx, t, "a list of partitions", func(set *shard.Set, log *eventlog.Log) error {
-		topics := log.Topics()
-		if c.Topic != "" {
-			topic, err := log.Topic(ctx, c.Topic)
-			if err != nil {
-				return c.answer(ctx, err, hint{eventlog.ErrUnknownTopic, "`weir shard list` lists all topics"})
-			}
-			topics = []eventlog.Topic{topic}
-		}
-		moved, err := set.Placements(ctx)
+		topics, moved, deleted, err := c.read(ctx, set, log, c.Topic)
 		if err != nil {
-			return c.explain(ctx, err, "")
+			return err
 		}
 		list, rows := []placed{}, [][]string{}
 		for _, topic := range topics {
@@ -95,148 +117,14 @@ func (c *shardListCmd) Run(ctx context.Context, t *terminal) error {
 				rows = append(rows, []string{printable(topic.Name), strconv.Itoa(i), strconv.Itoa(at.Shard), move})
 			}
 		}
+		for _, p := range deleted {
+			other := moved[p].Other
+			list = append(list, placed{Partition: int(p), Shard: moved[p].Shard, Move: string(moved[p].Move), Deleted: true, Left: &other})
+			rows = append(rows, []string{"-", strconv.Itoa(int(p)), strconv.Itoa(moved[p].Shard), fmt.Sprintf("its topic was deleted, but shard %d may still have it", other)})
+		}
 		if c.Output.json() {
 			return printJSON(t, list)
 		}
 		return table(t.out, "TOPIC PARTITION SHARD MOVE", rows)
 	})
-}
-
-type shardMoveCmd struct {
-	shardStore
-	Topic     string `help:"The topic." required:"" env:"-" placeholder:"NAME"`
-	Partition int    `help:"The partition of the topic." required:"" env:"-" placeholder:"NUMBER"`
-	To        *int   `help:"The shard that gets it." xor:"end" env:"-" placeholder:"SHARD"`
-	Abandon   bool   `help:"Give up a move that was interrupted: the partition stays where it is." env:"-" xor:"end"`
-}
-
-func (shardMoveCmd) Help() string {
-	return `Moves a partition with its records, their offsets and times, and the state of idempotent producers. Servers may use it meanwhile: producers get errors that they try again, for
-a moment at the end. Consumers go on where they are.
-
-If the command is interrupted, run it again: it continues where it ended. Or give the move up with --abandon.
-
-Partitions of queues, of categories of streams and of weir's own topics stay where they are.
-
-Examples:
-
-  weir shard list
-  weir shard move --topic orders --partition 3 --to 1
-  weir shard move --topic orders --partition 3 --abandon`
-}
-
-// moveResult is the result of the command as JSON.
-type moveResult struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Shard     int    `json:"shard"` // where it is now
-	Abandoned bool   `json:"abandoned,omitempty"`
-	storecopy.Progress
-	ClosedFor float64 `json:"closed_seconds"` // how long producers got errors
-}
-
-func (c *shardMoveCmd) Run(ctx context.Context, t *terminal) error {
-	if !c.Abandon && c.To == nil {
-		return usage(errors.New("the shard is missing"), "give it with --to; `weir shard list` shows where partitions are")
-	}
-	return c.with(ctx, t, "a partition", func(set *shard.Set, log *eventlog.Log) error {
-		topic, err := log.Topic(ctx, c.Topic)
-		if err != nil {
-			return c.answer(ctx, err, hint{eventlog.ErrUnknownTopic, "`weir shard list` lists all topics"})
-		}
-		if c.Partition < 0 || c.Partition >= len(topic.Partitions) {
-			return usage(fmt.Errorf("topic %q has no partition %d: it has the partitions 0 to %d", c.Topic, c.Partition, len(topic.Partitions)-1), "")
-		}
-		p := topic.Partitions[c.Partition]
-		result := moveResult{Topic: c.Topic, Partition: c.Partition}
-		if c.Abandon {
-			result.Abandoned = true
-			err = storecopy.AbandonMove(ctx, set, p)
-			result.Shard = set.ShardWith(p)
-		} else if err = movable(ctx, log, topic); err == nil {
-			result.Shard = *c.To
-			err = c.move(ctx, t, set, p, &result)
-		}
-		if err != nil {
-			return c.explainMove(ctx, err)
-		}
-		return c.print(t, result)
-	})
-}
-
-// movable refuses topics whose partitions must stay with what uses them.
-func movable(ctx context.Context, log *eventlog.Log, topic eventlog.Topic) error {
-	refuse := func(why string) error {
-		return failed(fmt.Errorf("the partitions of topic %q cannot move: %s. Nothing was changed", topic.Name, why), "docs/shards.md says what is where")
-	}
-	user, err := queue.Using(ctx, log, topic)
-	switch {
-	case err != nil:
-		return err
-	case eventlog.InternalTopic(topic.Name):
-		return refuse("the topic is weir's own")
-	case topic.Writer != "":
-		return refuse(fmt.Sprintf("only %s append to it, and they need it on the shard of their keys", topic.Writer))
-	case user != "":
-		return refuse(fmt.Sprintf("the queue %q uses it, and queues are on shard 0", user))
-	case topic.Together:
-		return refuse("it was made for a queue, and queues are on shard 0")
-	}
-	return nil
-}
-
-func (c *shardMoveCmd) move(ctx context.Context, t *terminal, set *shard.Set, p eventlog.Partition, result *moveResult) error {
-	line := &progress{t: t}
-	defer line.done()
-	began := time.Now()
-	job, err := storecopy.BeginMove(ctx, set, p, *c.To, func(p storecopy.Progress) {
-		result.Progress = p
-		line.say("copied %d records, %d MiB; compared %d MiB; %s", p.Records, p.Bytes>>20, p.Compared>>20, time.Since(began).Round(time.Second))
-	})
-	if err != nil {
-		return err
-	}
-	closed, err := job.Run(ctx)
-	result.ClosedFor = closed.Seconds()
-	return err
-}
-
-// explainMove adds an exit code and a hint to an error of a move.
-func (c *shardMoveCmd) explainMove(ctx context.Context, err error) error {
-	var known *problem
-	var invalid *eventlog.InvalidError
-	var different *storecopy.DifferentError
-	const again = "repeat the command, which continues where it ended, or give the move up with --abandon"
-	switch {
-	case errors.As(err, &known):
-		return err
-	case ctx.Err() != nil:
-		return errors.Join(context.Cause(ctx), err)
-	case errors.As(err, &invalid):
-		return usage(err, "")
-	case errors.As(err, &different):
-		return unsafe(err, "the partition is where it was; --abandon deletes the copy")
-	case errors.Is(err, storecopy.ErrThere), errors.Is(err, storecopy.ErrNotMoving), errors.Is(err, storecopy.ErrMovesElsewhere), errors.Is(err, storecopy.ErrMoved), errors.Is(err, storecopy.ErrTooOften):
-		return failed(err, "`weir shard list` shows where partitions are")
-	case errors.Is(err, storecopy.ErrMoveTaken), errors.Is(err, storecopy.ErrTaken):
-		return failed(err, "let it end, or stop it; then repeat the command")
-	case errors.Is(err, eventlog.ErrNoPartition):
-		return failed(err, "the topic was deleted")
-	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure):
-		return unreachable(err, again)
-	}
-	return failed(err, again)
-}
-
-func (c *shardMoveCmd) print(t *terminal, r moveResult) error {
-	if c.Output.json() {
-		return printJSON(t, r)
-	}
-	if r.Abandoned {
-		_, err := fmt.Fprintf(t.out, "partition %d of topic %s stays on shard %d\n", r.Partition, printable(r.Topic), r.Shard)
-		return err
-	}
-	_, err := fmt.Fprintf(t.out, "partition %d of topic %s is on shard %d\n  copied %d records (%d bytes), compared %d bytes: all are the same\n  for %.1f s producers got errors that they try again\n",
-		r.Partition, printable(r.Topic), r.Shard, r.Records, r.Bytes, r.Compared, r.ClosedFor)
-	return err
 }

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +16,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/store/storecopy"
+	"github.com/weir-log/weir/use/keys"
 )
 
 func twoFiles(t *testing.T) string {
@@ -115,6 +123,10 @@ func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 				r.want(t, exitOK, "partition "+m[0]+" of topic orders is on shard "+m[1], "all are the same")
 				more(20)
 			}
+			weir(t, "", "shard", "move", "--store", address, "--topic", "orders", "--to", "1").want(t, exitOK, "partition 0 of topic orders is on shard 1", "all are the same")
+			more(20)
+			weir(t, "", "shard", "move", "--store", address, "--from", "1", "--to", "0").want(t, exitOK, "partition 0 of topic orders is on shard 0", "partition 1 of topic orders is on shard 0")
+			more(20)
 			weir(t, "", "shard", "list", "--store", address, "--output", "json").want(t, exitOK, `"partition": 0,`, `"shard": 0`)
 			stop()
 			producing.Wait()
@@ -162,6 +174,37 @@ func TestWhatCannotMoveIsRefused(t *testing.T) {
 	for _, row := range rows {
 		moves("orders", fmt.Sprint(row.Partition), fmt.Sprint(row.Shard)).want(t, exitFailed, "is on that shard")
 	}
+	move := func(args ...string) result {
+		return weir(t, "", append([]string{"shard", "move", "--store", address}, args...)...)
+	}
+	move("--to", "1").want(t, exitUsage, "which partitions move")
+	move("--partition", "1", "--to", "1").want(t, exitUsage, "the topic of the partitions is missing")
+	move("--from", "1", "--to", "1").want(t, exitUsage, "both shard 1")
+	move("--from", "2", "--to", "1").want(t, exitUsage, "there is no shard 2")
+	move("--topic", "orders", "--partition", "0", "--from", "0", "--to", "1").want(t, exitUsage)
+	move("--topic", "orders", "--partition", "0", "--partition", "7", "--to", "1").want(t, exitUsage, "it has the partitions 0 to 1")
+	move("--abandon").want(t, exitFailed, "does not move")
+
+	weir(t, "", "topic", "create", "bills", "--partitions", "5").want(t, exitOK)
+	for _, p := range []string{"0", "3"} {
+		weir(t, "one\ntwo\n", "produce", "bills", "--partition", p).want(t, exitOK)
+	}
+	move("--topic", "bills", "--partition", "3", "--partition", "0", "--to", "1").want(t, exitOK, "partition 0 of topic bills", "partition 3 of topic bills", "on shard 1")
+	move("--topic", "bills", "--to", "1").want(t, exitOK, "is on shard 1", "all are the same")
+	move("--topic", "bills", "--to", "1").want(t, exitOK, "no partition has to move")
+	emptied := move("--from", "0", "--to", "1", "--output", "json")
+	emptied.want(t, exitOK, `"topic": "mails"`, `the queue \"mails\" uses it`)
+	var all moveResult
+	decode(t, emptied, &all)
+	decode(t, weir(t, "", "shard", "list", "--store", address, "--output", "json"), &rows)
+	for _, row := range rows {
+		if row.Shard == 0 && !slices.ContainsFunc(all.Stay, func(s stays) bool { return s.Topic == row.Topic }) {
+			t.Errorf("partition %d of topic %s is still on shard 0: %s", row.Partition, row.Topic, emptied.out)
+		}
+	}
+	move("--from", "0", "--to", "1").want(t, exitOK, "the partitions of topic mails stay on shard 0", "no partition has to move")
+	weir(t, "", "consume", "bills").want(t, exitOK, "one", "two")
+
 	weir(t, "later\n", "queue", "send", "mails", "--delay", "1h", server).want(t, exitOK)
 	moves("__weir_later", "0", "1").want(t, exitFailed, "weir's own")
 	s.stop()
@@ -171,4 +214,135 @@ func TestWhatCannotMoveIsRefused(t *testing.T) {
 	weir(t, "", "shard", "move", "--store", single, "--topic", "orders", "--partition", "0", "--to", "1").want(t, exitConfig, "is not made of shards")
 	weir(t, "", "shard", "list", "--store", single).want(t, exitConfig, "is not made of shards")
 	weir(t, "", "shard", "list", "--store", "memory:").want(t, exitConfig)
+}
+
+// What a move that was interrupted left of a partition is listed after its topic was deleted, and is deleted with --abandon.
+func TestWhatAMoveOfADeletedTopicLeftIsFound(t *testing.T) {
+	for name, address := range map[string]string{"sqlite": twoFiles(t), "postgres": "shard:" + pgtest.URL(t) + "," + pgtest.URL(t)} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, "--store", address)
+			weir(t, "", "topic", "create", "orders", "--partitions", "2").want(t, exitOK)
+			weir(t, "", "topic", "create", "bills", "--partitions", "2").want(t, exitOK)
+			weir(t, "one\n", "produce", "orders", "--partition", "0").want(t, exitOK)
+			opened, err := store.Open(t.Context(), address, slog.New(slog.DiscardHandler), keys.Rules()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			set, _ := eventlog.As[*shard.Set](opened)
+			log, err := eventlog.Open(t.Context(), opened, eventlog.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := map[string]eventlog.Partition{}
+			for _, topic := range []string{"orders", "bills"} {
+				about, err := log.Topic(t.Context(), topic)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := about.Partitions[0]
+				if _, err := storecopy.BeginMoves(t.Context(), set, []eventlog.Partition{p}, 1-p.Shard(), storecopy.MoveOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				begun[topic] = p
+			}
+			weir(t, "", "topic", "delete", "orders", "--yes").want(t, exitOK)
+			number := fmt.Sprint(int64(begun["orders"]))
+			weir(t, "", "shard", "list", "--store", address).want(t, exitOK, "its topic was deleted", number, "copying, to shard")
+			weir(t, "", "shard", "list", "--store", address, "--output", "json").want(t, exitOK, `"partition": `+number, `"deleted": true`)
+			weir(t, "", "shard", "move", "--store", address, "--abandon").want(t, exitOK, "partition "+number+" of a deleted topic: what its move had left is deleted", "partition 0 of topic bills stays on shard")
+			if left := weir(t, "", "shard", "list", "--store", address); left.code != exitOK || strings.Contains(left.out, "deleted") || strings.Contains(left.out, "copying") {
+				t.Errorf("the list has\n%s", left.out)
+			}
+			s.stop()
+		})
+	}
+}
+
+// placing is the set of a process that moves partitions: it calls after when they were placed.
+type placing struct {
+	*shard.Set
+	after func(eventlog.Placement)
+}
+
+func (s placing) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	made, err := s.Set.Place(ctx, changes)
+	for _, at := range made {
+		s.after(at)
+	}
+	return made, err
+}
+
+// A queue may get a topic while its partition is copied: then the partition stays. While the partition is closed, and after it was moved, no queue gets it.
+func TestAQueueGetsATopicWhileItMoves(t *testing.T) {
+	address := twoFiles(t)
+	s := serve(t, "--store", address)
+	server := "--server=http://" + s.http
+	for _, when := range []eventlog.MoveState{eventlog.MoveCopying, eventlog.MoveClosed, eventlog.MoveLeft} {
+		t.Run(string(when), func(t *testing.T) {
+			topic := "orders-" + string(when)
+			weir(t, "", "topic", "create", topic, "--partitions", "1").want(t, exitOK)
+			weir(t, "one\n", "produce", topic).want(t, exitOK)
+			opened, err := store.Open(t.Context(), address, slog.New(slog.DiscardHandler), keys.Rules()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			log, err := eventlog.Open(t.Context(), opened, eventlog.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			about, err := log.Topic(t.Context(), topic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, _ := eventlog.As[*shard.Set](opened)
+			options := storecopy.MoveOptions{Refused: func(ctx context.Context, some []eventlog.Partition) (map[eventlog.Partition]error, error) {
+				return mustStay(ctx, log, some)
+			}}
+			if about.Partitions[0].Shard() == 1 { // bring it to shard 0, where a queue can use it
+				home, err := storecopy.BeginMoves(t.Context(), set, about.Partitions, 0, options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := home.Run(t.Context())[0].Err; err != nil {
+					t.Fatal(err)
+				}
+			}
+			var created *result
+			moves, err := storecopy.BeginMoves(t.Context(), placing{set, func(at eventlog.Placement) {
+				if at.Move != when || created != nil {
+					return
+				}
+				for {
+					r := weir(t, "", "queue", "create", "q-"+string(when), "--topic", topic, server)
+					created = &r
+					if r.code != exitUnreachable || when != eventlog.MoveLeft { // else the server does not know yet that the partition is moved
+						return
+					}
+				}
+			}}, about.Partitions, 1, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := moves.Run(t.Context())[0]
+			at := set.ShardWith(about.Partitions[0])
+			switch when {
+			case eventlog.MoveCopying:
+				created.want(t, exitOK)
+				if !errors.Is(done.Err, errStays) || !strings.Contains(done.Err.Error(), `the queue "q-copying" uses it`) || at != 0 {
+					t.Errorf("the partition is on shard %d: %v", at, done.Err)
+				}
+				weir(t, "two\n", "queue", "send", "q-copying", server).want(t, exitOK)
+				weir(t, "", "shard", "move", "--store", address, "--topic", topic, "--abandon").want(t, exitOK, "stays on shard 0")
+			case eventlog.MoveClosed:
+				created.want(t, exitUnreachable, "Nothing happened; try again")
+			default:
+				created.want(t, exitFailed, "needs all partitions of topic", "is on shard 1")
+			}
+			if when != eventlog.MoveCopying && (done.Err != nil || at != 1) {
+				t.Errorf("the partition is on shard %d: %v", at, done.Err)
+			}
+		})
+	}
 }

@@ -357,11 +357,11 @@ func TestWhatWasPublishedBeforeItsPartitionMovedIsThereOnce(t *testing.T) {
 				t.Fatal("no set")
 			}
 			for _, p := range about.Partitions {
-				move, err := storecopy.BeginMove(t.Context(), other, p, 1-other.ShardWith(p), nil)
+				moves, err := storecopy.BeginMoves(t.Context(), other, []eventlog.Partition{p}, 1-other.ShardWith(p), storecopy.MoveOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := move.Run(t.Context()); err != nil {
+				if err := moves.Run(t.Context())[0].Err; err != nil {
 					t.Fatal(err)
 				}
 			}

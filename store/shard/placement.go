@@ -35,7 +35,7 @@ func placedKey(p eventlog.Partition) string { return placedPrefix + strconv.Form
 
 // table is a snapshot of the placements. It is never changed, only replaced.
 type table struct {
-	placed map[eventlog.Partition]eventlog.Placement
+	placed eventlog.Placements
 	back   map[located]eventlog.Partition
 }
 
@@ -73,7 +73,7 @@ func (t *table) refusal(p eventlog.Partition) error {
 // readTable reads the table from shard 0.
 func readTable(ctx context.Context, home eventlog.Store) (*table, error) {
 	const page = 1000
-	t := &table{placed: make(map[eventlog.Partition]eventlog.Placement), back: make(map[located]eventlog.Partition)}
+	t := &table{placed: make(eventlog.Placements), back: make(map[located]eventlog.Partition)}
 	for after := ""; ; {
 		kvs, err := home.List(ctx, placedPrefix, after, page)
 		if err != nil {
@@ -108,6 +108,9 @@ func parsePlacement(kv eventlog.KeyValue) (at eventlog.Placement, err error) {
 // ShardWith implements eventlog.Sharded.
 func (s *Set) ShardWith(p eventlog.Partition) int { return s.table.Load().with(p) }
 
+// Refusal implements eventlog.Sharded.
+func (s *Set) Refusal(p eventlog.Partition) error { return s.table.Load().refusal(p) }
+
 // owned returns the bounds of partitions that are on the shard: it may also have what is left of partitions that were moved away, and incomplete copies.
 func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bounds) {
 	for _, b := range bounds {
@@ -135,7 +138,7 @@ func (s *Set) asOf(before *table, err error) error {
 func (s *Set) ShardName(shard int) string { return s.members[shard].String() }
 
 // Placements returns the placement of every partition that was moved or moves, as shard 0 has it now.
-func (s *Set) Placements(ctx context.Context) (map[eventlog.Partition]eventlog.Placement, error) {
+func (s *Set) Placements(ctx context.Context) (eventlog.Placements, error) {
 	var err error
 	for range placeTries {
 		if _, _, err = s.Moved(ctx, eventlog.Mark{}); err != nil {
@@ -152,80 +155,84 @@ func (s *Set) Placements(ctx context.Context) (map[eventlog.Partition]eventlog.P
 	return nil, fmt.Errorf("read where partitions are: %w", err)
 }
 
-// Placement returns where a partition is, as shard 0 has it now.
-func (s *Set) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error) {
-	all, err := s.Placements(ctx)
-	at, is := all[p]
-	if !is {
-		at.Shard, at.ID = p.Shard(), p
-	}
-	return at, err
-}
-
 // placeTries bounds how often Place and Placements begin anew because an answer was lost or an epoch began.
 const placeTries = 16
 
-// Place changes the placement of a partition from one that Placement or Place returned, and returns the new one. ErrStale: somebody else changed it meanwhile.
+// Place changes the placements of partitions, all in one entry. It returns the new ones, as they are in changes: changes[i].To with its version. A change is left out if
+// somebody else has changed the placement of its partition: its version is 0 then, and the other changes are made.
 //
-// If it changes where the partition is, or whether changes are refused, it begins a leader epoch. When Place returns nil, no process commits to the partition by the
-// earlier placement any more. It needs every shard. No log may use this Set value.
-func (s *Set) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error) {
-	closes := func(at eventlog.Placement) bool { return at.Move == eventlog.MoveClosed }
-	announced := from.Shard != to.Shard || closes(from) || closes(to)
-	to.Version = from.Version.Next()
-	value, err := json.Marshal(to)
-	if err != nil {
-		panic(fmt.Sprintf("cannot encode %+v as JSON: %v", to, err)) // numbers and strings
-	}
-	put := eventlog.Put{Key: placedKey(p), Version: to.Version, Value: value}
-	fail := func(err error) (eventlog.Placement, error) {
-		return from, fmt.Errorf("change where partition %d is: %w", p, err)
+// If a change says where a partition is, or whether changes of it are refused, Place begins a leader epoch, one for all changes. When Place returns without an error, no process
+// commits to the partitions by the earlier placements any more. It needs every shard. No log may use this Set value.
+func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	next := make([]eventlog.Placement, len(changes))
+	for i, c := range changes {
+		next[i] = c.To
+		next[i].Version = c.From.Version.Next()
 	}
 	var last error
 	for range placeTries {
 		bounds, mark, err := s.Moved(ctx, eventlog.Mark{})
+		if err == nil {
+			err = s.everyShardIn()
+		}
 		if err != nil {
-			return fail(err)
+			return nil, fmt.Errorf("change where partitions are: %w", err)
 		}
-		if err := s.everyShardIn(); err != nil {
-			return fail(err)
+		entry, made, err := s.placing(ctx, changes, next, mark, bounds)
+		if err == nil && len(entry.Puts) == 0 {
+			return made, nil // it happened, and Moved has told every shard of the epoch
 		}
-		kv, err := eventlog.Get(ctx, s.home().store, put.Key)
-		switch {
-		case errors.Is(err, eventlog.ErrRewound):
-			last = err
-			continue
-		case err != nil:
-			return fail(err)
-		case kv.Version == to.Version:
-			return to, nil // it happened, and Moved has told every shard of the epoch
-		case kv.Version != from.Version:
-			return fail(eventlog.ErrStale)
+		if err == nil {
+			err = s.home().commitOne(ctx, entry)
 		}
-		entry := eventlog.Entry{Checks: []eventlog.Check{{Key: put.Key, Version: from.Version}}, Puts: []eventlog.Put{put}, UsesReserve: true}
-		if announced {
-			kv, err := eventlog.Get(ctx, s.home().store, eventlog.EpochKey)
-			if errors.Is(err, eventlog.ErrRewound) || err == nil && kv.Version != mark.Incarnation.Epoch {
-				last = eventlog.ErrRewound
-				continue
-			}
-			if err != nil {
-				return fail(err)
-			}
-			check, begins, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds)
-			if err != nil {
-				return fail(err)
-			}
-			entry.Checks, entry.Puts = append(entry.Checks, check), append(entry.Puts, begins)
-		}
-		err = s.home().commitOne(ctx, entry)
 		if err != nil && !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
-			return fail(err)
+			return nil, fmt.Errorf("change where partitions are: %w", err)
 		}
 		last = err
 		// The next round finds out whether it happened, and tells every shard of the epoch.
 	}
-	return fail(fmt.Errorf("%w: epochs began, or answers were lost, %d times meanwhile: %w", eventlog.ErrUnavailable, placeTries, last))
+	return nil, fmt.Errorf("change where partitions are: %w: epochs began, or answers were lost, %d times meanwhile: %w", eventlog.ErrUnavailable, placeTries, last)
+}
+
+// placing returns the entry of those changes that are not made yet, and which are made or can be made: the placements of the others are zero.
+func (s *Set) placing(ctx context.Context, changes []eventlog.Placing, next []eventlog.Placement, mark eventlog.Mark, bounds []eventlog.Bounds) (entry eventlog.Entry, made []eventlog.Placement, err error) {
+	now, err := readTable(ctx, s.home().store)
+	if err != nil {
+		return entry, nil, err
+	}
+	entry.UsesReserve = true
+	made = make([]eventlog.Placement, len(changes))
+	closes := func(at eventlog.Placement) bool { return at.Move == eventlog.MoveClosed }
+	announced := false
+	for i, c := range changes {
+		switch now.placed[c.Partition].Version {
+		case next[i].Version:
+			made[i] = next[i]
+		case c.From.Version:
+			value, err := json.Marshal(next[i])
+			if err != nil {
+				panic(fmt.Sprintf("cannot encode %+v as JSON: %v", next[i], err)) // numbers and strings
+			}
+			key := placedKey(c.Partition)
+			entry.Checks = append(entry.Checks, eventlog.Check{Key: key, Version: c.From.Version})
+			entry.Puts = append(entry.Puts, eventlog.Put{Key: key, Version: next[i].Version, Value: value})
+			announced = announced || c.From.Shard != c.To.Shard || closes(c.From) || closes(c.To)
+			made[i] = next[i]
+		}
+	}
+	if !announced {
+		return entry, made, nil
+	}
+	kv, err := eventlog.Get(ctx, s.home().store, eventlog.EpochKey)
+	if err != nil {
+		return entry, nil, err
+	}
+	if kv.Version != mark.Incarnation.Epoch {
+		return entry, nil, eventlog.ErrRewound
+	}
+	check, begins, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds)
+	entry.Checks, entry.Puts = append(entry.Checks, check), append(entry.Puts, begins)
+	return entry, made, err
 }
 
 // everyShardIn returns an error unless every shard is known to be in the epoch of shard 0.
@@ -237,7 +244,7 @@ func (s *Set) everyShardIn() error {
 			err = fmt.Errorf("%v is in epoch %d, and shard 0 in epoch %d", m, at-1, epoch-1)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: a partition is moved only while every shard answers: %w", eventlog.ErrUnavailable, err)
+			return fmt.Errorf("%w: partitions are moved only while every shard answers: %w", eventlog.ErrUnavailable, err)
 		}
 	}
 	return nil

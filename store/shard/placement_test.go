@@ -29,17 +29,24 @@ func (h *halted) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 	return h.Store.Commit(ctx, flush)
 }
 
-// placeOn moves an empty partition, without a copy.
-func placeOn(t *testing.T, s *Set, p eventlog.Partition, to int) {
+// placement returns where a partition is.
+func placement(t *testing.T, s *Set, p eventlog.Partition) eventlog.Placement {
 	t.Helper()
-	at, err := s.Placement(t.Context(), p)
+	all, err := s.Placements(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return all.Of(p)
+}
+
+// placeOn moves an empty partition, without a copy.
+func placeOn(t *testing.T, s *Set, p eventlog.Partition, to int) {
+	t.Helper()
+	at := placement(t, s, p)
 	next := eventlog.Placement{Shard: to, ID: p.Moved(at.Moves + 1), Moves: at.Moves + 1}
 	do(t, s.View(to, p, next.ID), eventlog.Entry{Batches: []eventlog.Batch{{Partition: p}}})
-	if _, err := s.Place(t.Context(), p, at, next); err != nil {
-		t.Fatal(err)
+	if made, err := s.Place(t.Context(), []eventlog.Placing{{Partition: p, From: at, To: next}}); err != nil || made[0].Version == 0 {
+		t.Fatal(made, err)
 	}
 }
 
@@ -159,22 +166,17 @@ func TestAPlacementNeedsEveryShard(t *testing.T) {
 	const p = eventlog.Partition(1)
 	held(t, s)
 	do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: p}}})
-	at, err := s.Placement(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := placement(t, s, p)
 	last.down.Store(true)
 	closed := at
 	closed.Move, closed.Other = eventlog.MoveClosed, 1
-	if _, err := s.Place(t.Context(), p, at, closed); !errors.Is(err, eventlog.ErrUnavailable) {
+	change := []eventlog.Placing{{Partition: p, From: at, To: closed}}
+	if _, err := s.Place(t.Context(), change); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("without a shard: %v", err)
 	}
 	last.down.Store(false)
-	if closed, err = s.Place(t.Context(), p, at, closed); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Place(t.Context(), p, at, closed); !errors.Is(err, eventlog.ErrStale) {
-		t.Errorf("from a placement that is not the present one: %v", err)
+	if made, err := s.Place(t.Context(), change); err != nil || made[0].Version == 0 {
+		t.Fatal(made, err)
 	}
 	for what, e := range map[string]eventlog.Entry{
 		"records":    {Batches: []eventlog.Batch{records(p, 1)}},
@@ -187,5 +189,58 @@ func TestAPlacementNeedsEveryShard(t *testing.T) {
 	}
 	if err := s.Trim(t.Context(), p, 1); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a trim of a closed partition: %v", err)
+	}
+}
+
+// epochs counts the leader epochs that a shard is told of.
+type epochs struct {
+	eventlog.Store
+	begun int
+}
+
+func (e *epochs) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	for _, entry := range flush {
+		if slices.ContainsFunc(entry.Puts, func(put eventlog.Put) bool { return put.Key == eventlog.EpochKey }) {
+			e.begun++
+		}
+	}
+	return e.Store.Commit(ctx, flush)
+}
+
+// Several placements change with one epoch. One that somebody else has changed is left out, and does not hold up the others.
+func TestPlacementsChangeTogether(t *testing.T) {
+	told := &epochs{Store: memory.New()}
+	s := openSet(t, Shard{"0", memory.New()}, Shard{"1", told})
+	held(t, s)
+	var changes []eventlog.Placing
+	for p := range eventlog.Partition(5) {
+		do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: p}}})
+		at := placement(t, s, p)
+		to := at
+		to.Move, to.Other, to.OtherID, to.Moves = eventlog.MoveClosed, 1, p.Moved(1), 1
+		changes = append(changes, eventlog.Placing{Partition: p, From: at, To: to})
+	}
+	other := changes[2]
+	other.To.Move = eventlog.MoveCopying
+	if _, err := s.Place(t.Context(), []eventlog.Placing{other}); err != nil {
+		t.Fatal(err)
+	}
+	before := told.begun
+	made, err := s.Place(t.Context(), changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := told.begun - before; n != 1 {
+		t.Errorf("%d epochs began", n)
+	}
+	for i, c := range changes {
+		at := placement(t, s, c.Partition)
+		if i == 2 {
+			if made[i].Version != 0 || at.Move != eventlog.MoveCopying {
+				t.Errorf("somebody else changed the placement to %+v, and this change was made: %+v", at, made[i])
+			}
+		} else if at != made[i] || at.Move != eventlog.MoveClosed {
+			t.Errorf("partition %d is at %+v, and Place returned %+v", c.Partition, at, made[i])
+		}
 	}
 }

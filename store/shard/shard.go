@@ -388,9 +388,12 @@ func (s *Set) HeartbeatEvery() (longest time.Duration) {
 	return longest
 }
 
-// FlushBytes implements eventlog.Costly: as for the shard that takes the least at once.
+// FlushBytes implements eventlog.Costly: as for the shard that takes the least at once, of those that are open.
 func (s *Set) FlushBytes() (least int) {
 	for _, m := range s.members {
+		if m.away != nil && m.away.Unwrap() == nil {
+			continue
+		}
 		costly, is := eventlog.As[eventlog.Costly](m.store)
 		if !is {
 			return 0

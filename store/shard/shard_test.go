@@ -653,3 +653,51 @@ func TestConcurrentProcessesMakeOneSet(t *testing.T) {
 	}
 	opening.Wait()
 }
+
+// costly is a store that says how large flushes may be. The set does not close it.
+type costly struct {
+	eventlog.Store
+	most int
+}
+
+func (c costly) HeartbeatEvery() time.Duration { return 0 }
+func (c costly) FlushBytes() int               { return c.most }
+func (c costly) Close() error                  { return nil }
+
+// A shard that is lost at the start does not say how large flushes may be. It does when it is open.
+func TestALostShardSaysLaterHowLargeFlushesMayBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stores := []eventlog.Store{costly{memory.New(), 300}, costly{memory.New(), 200}}
+		members := []Shard{{"0", stores[0]}, {"1", stores[1]}}
+		whole, err := Open(t.Context(), members, Options{Rules: eventlog.KeyRules()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := whole.FlushBytes(); got != 200 {
+			t.Errorf("both answer: %d bytes", got)
+		}
+		if err := whole.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var back atomic.Bool
+		members[1].Store = nil
+		s, err := Open(t.Context(), members, Options{Rules: eventlog.KeyRules(), Logger: slog.New(slog.DiscardHandler), Open: func(context.Context, int, bool) (eventlog.Store, error) {
+			if !back.Load() {
+				return nil, errCut
+			}
+			return stores[1], nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if got := s.FlushBytes(); got != 300 {
+			t.Errorf("a shard is lost: %d bytes", got)
+		}
+		back.Store(true)
+		<-s.members[1].away.opened
+		if got := s.FlushBytes(); got != 200 {
+			t.Errorf("the shard answers again: %d bytes", got)
+		}
+	})
+}

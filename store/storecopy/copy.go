@@ -28,6 +28,8 @@ var (
 	// every entry of a copy checks a key of shard 0. Nothing was changed.
 	ErrSharded = errors.New("a set of shards cannot be the target of a copy. Go two steps: copy to the store that is to be shard 0, with --switch, and start weir with --store shard:THAT_STORE,NEW_STORE,…; " +
 		"then move partitions to the new shards with `weir shard move` (docs/moving.md says more: \"To a set of shards\")")
+	// ErrOneShard: the source is one shard of a set, and has only a part of the set's partitions and keys. Nothing was changed.
+	ErrOneShard = errors.New("the source is one shard of a set of shards, and lacks what is on the others: copy the whole set")
 	// ErrTaken: another process copies to the target now.
 	ErrTaken = errors.New("another process copies to this target now")
 	// ErrComplete: the copy was completed before. Nothing was changed.
@@ -89,6 +91,9 @@ func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string
 	}
 	c := &Copy{from: from, to: to, fromName: fromName, toName: toName, scope: wholeStore(), compared: map[eventlog.Partition]eventlog.Offset{}, report: report}
 	source, sourceClosed, err := eventlog.FindClosed(ctx, from)
+	if err == nil {
+		err = wholeSource(ctx, from)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the source: %w", err)
 	}
@@ -120,6 +125,19 @@ func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string
 		return nil, err
 	}
 	return c, nil
+}
+
+// wholeSource refuses a shard that was opened by itself: a set does not show that its shards have this key.
+func wholeSource(ctx context.Context, from eventlog.Store) error {
+	kv, err := key(ctx, from, eventlog.ShardKey)
+	if err != nil || kv.Version == 0 {
+		return err
+	}
+	mark, err := eventlog.ParseShardMark(kv)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w. It is shard %d of the set %s", ErrOneShard, mark.Number, mark.Set)
 }
 
 // start finds the target empty, and notes in the source that it is copied. It returns the id of the copy.

@@ -629,3 +629,35 @@ func TestACopyFollowsCompaction(t *testing.T) {
 		})
 	}
 }
+
+// A shard opened by itself is not a whole store. Nothing is written, to it or to the target.
+func TestOneShardIsNotCopied(t *testing.T) {
+	for _, kind := range []string{"sqlite", "postgres"} {
+		t.Run(kind, func(t *testing.T) {
+			url := shards(t, kind, kind)
+			log, stop := run(t, url)
+			makeTopic(t, log, "orders", 2)
+			stop()
+			for _, one := range strings.Split(strings.TrimPrefix(url, "shard:"), ",") {
+				from, to := opened(t, one), opened(t, everystore.URL(t, "sqlite"))
+				before, err := from.List(t.Context(), "", "", 1000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := storecopy.Begin(t.Context(), from, to, "from", "to", nil); !errors.Is(err, storecopy.ErrOneShard) {
+					t.Errorf("%s: %v", one, err)
+				}
+				after, err := from.List(t.Context(), "", "", 1000)
+				if err != nil || len(after) != len(before) {
+					t.Errorf("%s had %d keys, and has %d (%v)", one, len(before), len(after), err)
+				}
+				if kvs, err := to.List(t.Context(), "", "", 10); err != nil || len(kvs) > 0 {
+					t.Errorf("the target has %v (%v)", kvs, err)
+				}
+			}
+			if _, err := storecopy.Begin(t.Context(), opened(t, url), opened(t, everystore.URL(t, "sqlite")), "from", "to", nil); err != nil {
+				t.Errorf("the whole set: %v", err)
+			}
+		})
+	}
+}

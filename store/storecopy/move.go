@@ -1,6 +1,7 @@
 package storecopy
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,9 +20,10 @@ type Set interface {
 	// View returns a shard on which a partition has a number of its own; nothing else of its partitions is seen. ShardName names the shard for people.
 	View(shard int, p, on eventlog.Partition) eventlog.Store
 	ShardName(shard int) string
-	// Placement returns where a partition is. Place changes that; ErrStale: somebody else did. When Place returns nil, no process commits by the earlier placement.
-	Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error)
-	Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error)
+	// Placements returns where partitions are. Place changes that for several, with at most one leader epoch: a change that somebody else made impossible is left out, and its
+	// Version is 0. When Place returns without an error, no process commits by the earlier placements.
+	Placements(ctx context.Context) (eventlog.Placements, error)
+	Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error)
 	// KeyRules are the set's rules of where keys live.
 	KeyRules() []eventlog.KeyRule
 	// GuardKey is the key, on the two shards of a move, that says who makes it.
@@ -42,112 +44,290 @@ var (
 	ErrMoveTaken = errors.New("another process moves this partition now")
 	// ErrMoved: the move is complete, except that the old shard may still have the partition. It cannot be abandoned.
 	ErrMoved = errors.New("the partition is moved")
+	// ErrLate: the copy of the closed partition was not complete in time. The partition is open where it was.
+	ErrLate = errors.New("the rest of the partition could not be copied in the time that it may be closed")
 )
 
-// Move moves a partition to another shard while it is in use. Its methods may not be called concurrently.
-//
-//	BeginMove ─► Copy ─► Switch: close ─► copy the rest, compare ─► place it on the new shard ─► forget the old one
-//
-// The partition keeps its number, and all that is on its shard with it: records with their offsets and bytes, and the state of idempotent producers. Compaction begins
-// anew on the new shard, as in a copy of a store.
-//
-// If the process ends at any step, the same move can be begun again, or be abandoned until the partition is placed. Of two processes that move a partition, only the one that began last goes on: it
-// has raised the placement and the guards on both shards, which every commit of a move checks.
-type Move struct {
-	copy    *Copy
-	set     Set
-	p       eventlog.Partition
-	at      eventlog.Placement
-	source  eventlog.Version // of the guard on the source
-	closing time.Time
+// PartitionError is the error of one of several partitions.
+type PartitionError struct {
+	Partition eventlog.Partition
+	Err       error
 }
 
-// reopenPatience bounds how long a move that failed tries to open its partition again.
-const reopenPatience = 10 * time.Second
+func (e *PartitionError) Error() string { return fmt.Sprintf("partition %d: %v", e.Partition, e.Err) }
+func (e *PartitionError) Unwrap() error { return e.Err }
 
-// BeginMove begins to move a partition to a shard, or continues a move that was interrupted. report is called after each step; nil: nobody asks.
-func BeginMove(ctx context.Context, set Set, p eventlog.Partition, to int, report func(Progress)) (*Move, error) {
-	if report == nil {
-		report = func(Progress) {}
-	}
+// MoveOptions are the settings of Moves.
+type MoveOptions struct {
+	// Report is called after each step, with what was copied and compared of all partitions since BeginMoves. nil: nobody asks.
+	Report func(Progress)
+	// Refused says which of some partitions must not move, and why. It is called while they are closed, so it also knows what happened since BeginMoves: whoever needs to have them
+	// where they are has said so before, or finds them closed. They are open again then. nil: all may move.
+	Refused func(context.Context, []eventlog.Partition) (map[eventlog.Partition]error, error)
+	// ClosedGoal is how long the partitions of a group are closed, if the last pass of each takes as long as the one before. Default 2 s.
+	ClosedGoal time.Duration
+	// ClosedMost bounds how long partitions are closed while their last records are copied and compared. Default 10 s.
+	ClosedMost time.Duration
+}
+
+// Moved says what became of a partition that was to move.
+type Moved struct {
+	Partition eventlog.Partition
+	Closed    time.Duration // how long changes were refused
+	Err       error         // nil: it is moved, or the move is abandoned
+}
+
+// Moves moves partitions to a shard while they are in use. Its methods may not be called concurrently.
+//
+//	BeginMoves ─► Run: copy all ─► for each group: copy what is new ─► close ─► copy the rest, compare ─► place on the new shard ─► forget what is on the old one
+//
+// A partition keeps its number, and all that is on its shard with it: records with their offsets and bytes, and the state of idempotent producers. Compaction begins
+// anew on the new shard, as in a copy of a store.
+//
+// The partitions of a group are closed with one leader epoch, and placed with another. A group has those of which little is left to copy, and no more than can be copied in ClosedGoal.
+// With the epoch that places them, those whose copy failed or is not complete after ClosedMost are opened again, where they were.
+//
+// If the process ends at any step, the same moves can be begun again, or be abandoned until the partitions are placed. Of two processes that move a partition, only the one
+// that began last goes on: it has raised the placement and the guards on both shards, which every commit of a move checks.
+type Moves struct {
+	set  Set
+	id   string
+	opts MoveOptions
+	done Progress
+	all  []*move // in the order in which the caller gave them
+}
+
+// move is the move of one partition.
+type move struct {
+	copy   *Copy
+	p      eventlog.Partition
+	at     eventlog.Placement
+	begins eventlog.Placement // with which its move begins or goes on
+	source eventlog.Version   // of the guard on the source
+
+	took     time.Duration // by the last pass, with its comparison
+	small    bool          // the last pass copied little
+	late     int           // how often its copy was not complete in time
+	complete bool          // its copy is, and it is closed
+	failure  error         // why its copy is not
+	closed   time.Duration // how long changes were refused
+	err      error         // nothing more is done for this partition
+}
+
+const (
+	// closedGoal and closedMost are the defaults of MoveOptions. lateMost is how often a partition may exceed ClosedMost.
+	closedGoal, closedMost, lateMost = 2 * time.Second, 10 * time.Second, 3
+	// groupMost bounds the partitions of a group, and of one change of placements.
+	groupMost = 256
+	// passesMost bounds the passes over a partition before it is closed. One that copies less than smallBytes and smallKeys is the last.
+	passesMost, smallBytes, smallKeys = 8, 4 << 20, 1000
+	// placePatience bounds how long placing a group takes, and how long a move that failed tries to open its partitions again.
+	placePatience = 10 * time.Second
+)
+
+// BeginMoves begins to move partitions to a shard, or continues moves that were interrupted. Those that are there already stay as they are; if all are: ErrThere. A
+// *PartitionError says that one of them cannot move. Nothing was changed then.
+func BeginMoves(ctx context.Context, set Set, partitions []eventlog.Partition, to int, opts MoveOptions) (*Moves, error) {
 	if to < 0 || to >= set.Shards() {
 		return nil, &eventlog.InvalidError{What: "shard", Value: fmt.Sprint(to), Why: fmt.Sprintf("the set has the shards 0 to %d", set.Shards()-1)}
 	}
-	at, err := set.Placement(ctx, p)
+	placed, err := set.Placements(ctx)
 	if err != nil {
 		return nil, err
 	}
+	bounds, _, err := set.Moved(ctx, eventlog.Mark{})
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[eventlog.Partition]bool, len(bounds))
+	for _, b := range bounds {
+		held[b.Partition] = true
+	}
+	m := newMoves(set, opts)
+	there := 0
+	for _, p := range partitions {
+		one := &move{p: p, at: placed.Of(p)}
+		one.begins, one.err = planned(p, one.at, to, held[p] || set.Unheard(p))
+		switch {
+		case errors.Is(one.err, ErrThere):
+			there++
+		case one.err != nil:
+			return nil, &PartitionError{p, one.err}
+		}
+		m.all = append(m.all, one)
+	}
+	if there == len(partitions) {
+		return nil, ErrThere
+	}
+	return m, m.take(ctx)
+}
+
+// planned returns the placement with which the move of a partition that is placed at at begins or goes on.
+func planned(p eventlog.Partition, at eventlog.Placement, to int, held bool) (eventlog.Placement, error) {
 	switch {
 	case at.Move == eventlog.MoveLeft && at.Shard != to:
-		return nil, fmt.Errorf("%w: shard %d may still have it: move it to shard %d once more, which completes that", ErrMoved, at.Other, at.Shard)
+		return at, fmt.Errorf("%w: shard %d may still have it: move it to shard %d once more, which completes that", ErrMoved, at.Other, at.Shard)
 	case at.Move != "" && at.Move != eventlog.MoveLeft && at.Other != to:
-		return nil, fmt.Errorf("%w: from shard %d to shard %d; complete or abandon that first", ErrMovesElsewhere, at.Shard, at.Other)
+		return at, fmt.Errorf("%w: from shard %d to shard %d; complete or abandon that first", ErrMovesElsewhere, at.Shard, at.Other)
 	case at.Move == "" && at.Shard == to:
-		return nil, ErrThere
-	case at.Move == "":
-		if at.Moves == eventlog.MovesMax {
-			return nil, fmt.Errorf("%w: partition %d has begun to move %d times", ErrTooOften, p, at.Moves)
-		}
-		at.Moves++
-		at.Move, at.Other, at.OtherID = eventlog.MoveCopying, to, p.Moved(at.Moves)
-		if held, _, err := set.View(at.Shard, p, at.ID).Moved(ctx, eventlog.Mark{}); err != nil {
-			return nil, fmt.Errorf("read %s: %w", set.ShardName(at.Shard), err)
-		} else if len(held) == 0 {
-			return nil, fmt.Errorf("partition %d: %w", p, eventlog.ErrNoPartition)
-		}
+		return at, ErrThere
+	case at.Move != "":
+		return at, nil
+	case at.Moves == eventlog.MovesMax:
+		return at, fmt.Errorf("%w: it has begun to move %d times", ErrTooOften, at.Moves)
+	case !held:
+		return at, eventlog.ErrNoPartition
 	}
-	return take(ctx, set, p, at, report)
+	at.Moves++
+	at.Move, at.Other, at.OtherID = eventlog.MoveCopying, to, p.Moved(at.Moves)
+	return at, nil
 }
 
-// AbandonMove ends the move of a partition that is not placed on its new shard. It is open where it was.
-func AbandonMove(ctx context.Context, set Set, p eventlog.Partition) error {
-	at, err := set.Placement(ctx, p)
-	switch {
-	case err != nil:
-		return err
-	case at.Move == "":
-		return ErrNotMoving
-	case at.Move == eventlog.MoveLeft:
-		return fmt.Errorf("%w: it is on shard %d", ErrMoved, at.Shard)
+// AbandonMoves ends the moves of partitions that are not placed on their new shards: they are open where they were. If none of them moves: ErrNotMoving. deleted says of which
+// partitions the topic was deleted (nil: of none): what a move has left of them is deleted, however far it had come.
+func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition, deleted func(eventlog.Partition) bool) ([]Moved, error) {
+	placed, err := set.Placements(ctx)
+	if err != nil {
+		return nil, err
 	}
-	m, err := take(ctx, set, p, at, func(Progress) {})
+	m := newMoves(set, MoveOptions{})
+	still := 0
+	for _, p := range partitions {
+		one := &move{p: p, at: placed.Of(p), begins: placed.Of(p)}
+		switch {
+		case one.at.Move == "":
+			one.err = ErrNotMoving
+			still++
+		case one.at.Move == eventlog.MoveLeft && (deleted == nil || !deleted(p)):
+			one.err = fmt.Errorf("%w: it is on shard %d, and shard %d may still have it: move it to shard %d once more, which deletes that", ErrMoved, one.at.Shard, one.at.Other, one.at.Shard)
+		}
+		m.all = append(m.all, one)
+	}
+	if still == len(partitions) {
+		return nil, ErrNotMoving
+	}
+	if err := m.take(ctx); err != nil {
+		return nil, err
+	}
+	m.forget(ctx, m.those(eventlog.MoveLeft))
+	m.abandon(ctx, m.those(eventlog.MoveCopying))
+	return m.results(), nil
+}
+
+func newMoves(set Set, opts MoveOptions) *Moves {
+	opts.ClosedGoal, opts.ClosedMost = cmp.Or(opts.ClosedGoal, closedGoal), cmp.Or(opts.ClosedMost, closedMost)
+	return &Moves{set: set, id: rand.Text(), opts: opts}
+}
+
+// those returns the moves that have not failed and have come so far.
+func (m *Moves) those(state eventlog.MoveState) []*move {
+	return slices.DeleteFunc(live(m.all), func(one *move) bool { return one.at.Move != state })
+}
+
+// live returns the moves that have not failed.
+func live(all []*move) (some []*move) {
+	for _, one := range all {
+		if one.err == nil {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+func (m *Moves) results() (all []Moved) {
+	for _, one := range m.all {
+		all = append(all, Moved{one.p, one.closed, one.err})
+	}
+	return all
+}
+
+// take makes this process the one that moves the partitions. Those that are closed are open again: they would be closed as long as all are copied and compared.
+func (m *Moves) take(ctx context.Context) error {
+	all := live(m.all)
+	for _, one := range all {
+		one.copy = m.copyOf(one)
+	}
+	for some := range slices.Chunk(all, groupMost) {
+		err := m.place(ctx, some, func(one *move) eventlog.Placement {
+			next := one.begins
+			next.By = m.id
+			if next.Move == eventlog.MoveClosed {
+				next.Move = eventlog.MoveCopying
+			}
+			return next
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, one := range live(all) {
+		if one.source, one.err = raise(ctx, one.copy.from, one.copy.scope.guard); one.err != nil {
+			one.err = fmt.Errorf("%s: %w", one.copy.fromName, one.err)
+		} else if one.copy.version, one.err = raise(ctx, one.copy.to, one.copy.scope.guard); one.err != nil {
+			one.err = fmt.Errorf("%s: %w", one.copy.toName, one.err)
+		}
+	}
+	// Somebody else may have moved a partition to its end before its guards were raised. Whoever takes it over from now on raises them before its first commit.
+	now, err := m.set.Placements(ctx)
 	if err != nil {
 		return err
 	}
-	return m.abandon(ctx)
+	for _, one := range live(all) {
+		if now.Of(one.p).Version != one.at.Version {
+			_ = erased(ctx, one.copy.from, one.copy.scope.guard, one.source) // what is left of a guard does no harm
+			_ = erased(ctx, one.copy.to, one.copy.scope.guard, one.copy.version)
+			one.err = ErrMoveTaken
+		}
+	}
+	return nil
 }
 
-// take makes this process the one that moves a partition. at has the version of the present placement.
-func take(ctx context.Context, set Set, p eventlog.Partition, at eventlog.Placement, report func(Progress)) (*Move, error) {
-	from, fromID, to, toID := at.Shard, at.ID, at.Other, at.OtherID
-	if at.Move == eventlog.MoveLeft {
+// copyOf returns the copy of a partition from its old shard to its new one.
+func (m *Moves) copyOf(one *move) *Copy {
+	from, fromID, to, toID := one.begins.Shard, one.begins.ID, one.begins.Other, one.begins.OtherID
+	if one.begins.Move == eventlog.MoveLeft {
 		from, fromID, to, toID = to, toID, from, fromID
 	}
-	m := &Move{set: set, p: p, copy: &Copy{
-		from: set.View(from, p, fromID), to: set.View(to, p, toID), fromName: set.ShardName(from), toName: set.ShardName(to),
-		id: rand.Text(), scope: onePartition(set, p), compared: map[eventlog.Partition]eventlog.Offset{}, report: report,
-	}}
-	next := at
-	next.By = m.copy.id
-	var err error
-	if m.at, err = set.Place(ctx, p, at, next); err != nil {
-		return nil, taken(err)
+	var before Progress
+	return &Copy{
+		from: m.set.View(from, one.p, fromID), to: m.set.View(to, one.p, toID), fromName: m.set.ShardName(from), toName: m.set.ShardName(to),
+		id: m.id, scope: onePartition(m.set, one.p), compared: map[eventlog.Partition]eventlog.Offset{},
+		report: func(p Progress) {
+			m.done = m.done.plus(p, before)
+			before = p
+			if m.opts.Report != nil {
+				m.opts.Report(m.done)
+			}
+		},
 	}
-	if m.source, err = raise(ctx, m.copy.from, m.copy.scope.guard); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.copy.fromName, err)
+}
+
+// plus adds what was done since before.
+func (p Progress) plus(now, before Progress) Progress {
+	return Progress{p.Records + now.Records - before.Records, p.Bytes + now.Bytes - before.Bytes, p.Keys + now.Keys - before.Keys, p.Compared + now.Compared - before.Compared}
+}
+
+// place changes the placements of some partitions together. One that another process moves now gets ErrMoveTaken.
+func (m *Moves) place(ctx context.Context, some []*move, to func(*move) eventlog.Placement) error {
+	if len(some) == 0 {
+		return nil
 	}
-	if m.copy.version, err = raise(ctx, m.copy.to, m.copy.scope.guard); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.copy.toName, err)
+	changes := make([]eventlog.Placing, len(some))
+	for i, one := range some {
+		changes[i] = eventlog.Placing{Partition: one.p, From: one.at, To: to(one)}
 	}
-	// Somebody else may have moved the partition to its end before the guards were raised. Whoever takes it over from now on raises them before its first commit.
-	if now, err := set.Placement(ctx, p); err != nil {
-		return nil, err
-	} else if now.Version != m.at.Version {
-		_ = erased(ctx, m.copy.from, m.copy.scope.guard, m.source) // what is left of a guard does no harm
-		_ = erased(ctx, m.copy.to, m.copy.scope.guard, m.copy.version)
-		return nil, ErrMoveTaken
+	made, err := m.set.Place(ctx, changes)
+	if err != nil {
+		return err
 	}
-	return m, nil
+	for i, one := range some {
+		if made[i].Version == 0 {
+			one.err = ErrMoveTaken
+		} else {
+			one.at = made[i]
+		}
+	}
+	return nil
 }
 
 // onePartition is the scope of a move.
@@ -186,182 +366,315 @@ func raise(ctx context.Context, store eventlog.Store, guard string) (eventlog.Ve
 	return next, err
 }
 
-// Run makes the whole move of a partition that is in use. It returns how long changes were refused.
-func (m *Move) Run(ctx context.Context) (closed time.Duration, err error) {
-	if m.at.Move == eventlog.MoveCopying { // else it is closed already, or moved
-		err = m.Copy(ctx)
+// Run makes the moves, and says what became of each partition, in the order in which they were given to BeginMoves.
+func (m *Moves) Run(ctx context.Context) []Moved {
+	m.forget(ctx, m.those(eventlog.MoveLeft))
+	for _, one := range m.those(eventlog.MoveCopying) {
+		one.err = one.catchUp(ctx)
 	}
-	if err == nil {
-		closed, err = m.Switch(ctx)
+	for {
+		group := m.fitting(m.those(eventlog.MoveCopying))
+		if len(group) == 0 {
+			break
+		}
+		for _, one := range group { // what came while others were copied and switched
+			one.err = one.catchUp(ctx)
+		}
+		m.switchOver(ctx, m.fitting(live(group)))
 	}
-	if errors.Is(err, eventlog.ErrNoPartition) { // its topic was deleted: nothing is left to move
-		return closed, errors.Join(err, m.abandon(ctx))
+	var deleted []*move
+	for _, one := range m.all {
+		if errors.Is(one.err, eventlog.ErrNoPartition) && one.at.Move == eventlog.MoveCopying { // its topic was deleted: nothing is left to move
+			deleted = append(deleted, one)
+		}
 	}
-	return closed, err
+	m.abandon(ctx, deleted)
+	return m.results()
 }
 
-// Copy copies and compares until little is left.
-func (m *Move) Copy(ctx context.Context) error {
-	const most, smallBytes, smallKeys = 8, 4 << 20, 1000 // passes; what the last one copied
-	for range most {
-		pass, err := m.copy.Pass(ctx)
+// catchUp copies and compares until little is left.
+func (one *move) catchUp(ctx context.Context) error {
+	for range passesMost {
+		began := time.Now()
+		pass, err := one.copy.Pass(ctx)
+		if err == nil {
+			err = one.copy.Compare(ctx)
+		}
 		if err != nil {
 			return err
 		}
-		if pass.Bytes < smallBytes && pass.Keys < smallKeys {
+		one.took, one.small = time.Since(began), pass.Bytes < smallBytes && pass.Keys < smallKeys
+		if one.small {
 			break
 		}
 	}
-	if err := m.copy.Compare(ctx); err != nil {
-		return err
-	}
-	_, err := m.copy.Pass(ctx) // what came meanwhile
-	return err
-}
-
-// Switch closes the partition, copies and compares what is new, and places the partition on its new shard. Then it deletes what the old shard has. Until the partition is
-// placed, changes are refused with ErrUnavailable. If that fails, it is open again, where it was; if this fails too, or the process ends, begin the move again, or abandon it.
-func (m *Move) Switch(ctx context.Context) (closed time.Duration, err error) {
-	if m.at.Move != eventlog.MoveLeft {
-		if err := m.close(ctx); err != nil {
-			return 0, err
-		}
-		if err := m.place(ctx); err != nil {
-			return time.Since(m.closing), err
-		}
-		closed = time.Since(m.closing)
-	}
-	if err := m.forget(ctx); err != nil {
-		return closed, fmt.Errorf("the partition is moved, but %s still has it: %w", m.copy.fromName, err)
-	}
-	return closed, nil
-}
-
-// close refuses changes of the partition, in every process.
-func (m *Move) close(ctx context.Context) (err error) {
-	next := m.at
-	next.Move = eventlog.MoveClosed
-	m.closing = time.Now()
-	if m.at, err = m.set.Place(ctx, m.p, m.at, next); err != nil { // also if it was closed: perhaps not every shard knows
-		return m.reopen(ctx, next, taken(err))
-	}
 	return nil
 }
 
-// place copies the rest of the closed partition, and makes it known on its new shard.
-func (m *Move) place(ctx context.Context) (err error) {
-	if err := m.rest(ctx); err != nil {
-		return m.reopen(ctx, m.at, err)
+// fitting returns the partitions that are closed together next: those that can be copied in ClosedGoal, at least one. A partition of which much is left, or that was late, is
+// closed alone.
+func (m *Moves) fitting(all []*move) (group []*move) {
+	var sum time.Duration
+	for _, one := range all {
+		cost := one.took
+		if !one.small || one.late > 0 {
+			cost = m.opts.ClosedGoal
+		}
+		if len(group) > 0 && (sum+cost > m.opts.ClosedGoal || len(group) == groupMost) {
+			continue
+		}
+		group, sum = append(group, one), sum+cost
 	}
-	next := m.at
-	next.Shard, next.ID, next.Other, next.OtherID, next.Move = m.at.Other, m.at.OtherID, m.at.Shard, m.at.ID, eventlog.MoveLeft
-	if m.at, err = m.set.Place(ctx, m.p, m.at, next); err != nil {
-		return m.reopen(ctx, m.at, taken(err))
+	return group
+}
+
+// switchOver closes the partitions of a group, copies and compares what is new, and places them on their new shard. Then it deletes what the old ones have. Until they are
+// placed, changes are refused with ErrUnavailable. A partition whose copy fails is open again, where it was. If this fails too, or the process ends, begin its move again, or abandon it.
+func (m *Moves) switchOver(ctx context.Context, group []*move) {
+	if len(group) == 0 {
+		return
 	}
-	return nil
+	began := time.Now()
+	err := m.place(ctx, group, func(one *move) eventlog.Placement {
+		next := one.at
+		next.Move = eventlog.MoveClosed
+		return next
+	})
+	if err != nil { // also if they were closed: perhaps not every shard knows
+		m.reopen(ctx, group, err)
+		return
+	}
+	group = live(group)
+	m.complete(ctx, group)
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), placePatience)
+	defer cancel()
+	err = m.place(within, group, func(one *move) eventlog.Placement {
+		next := one.at
+		if !one.complete {
+			next.Move = eventlog.MoveCopying
+			return next
+		}
+		next.Shard, next.ID, next.Other, next.OtherID, next.Move = one.at.Other, one.at.OtherID, one.at.Shard, one.at.ID, eventlog.MoveLeft
+		return next
+	})
+	if err != nil {
+		m.reopen(ctx, group, err)
+	}
+	var moved []*move
+	for _, one := range group {
+		one.closed = time.Since(began)
+		if one.err == nil {
+			one.err = one.failure
+		}
+		if one.err == nil && one.at.Move == eventlog.MoveLeft {
+			moved = append(moved, one)
+		}
+	}
+	m.forget(ctx, moved)
+}
+
+// refused asks which partitions must not move.
+func (m *Moves) refused(ctx context.Context, group []*move) (refused map[eventlog.Partition]error, err error) {
+	if m.opts.Refused == nil {
+		return nil, nil
+	}
+	var some []eventlog.Partition
+	for _, one := range group {
+		some = append(some, one.p)
+	}
+	for range tries {
+		if refused, err = m.opts.Refused(ctx, some); !errors.Is(err, eventlog.ErrRewound) {
+			break
+		}
+		if _, _, err := m.set.Moved(ctx, eventlog.Mark{}); err != nil { // another process began an epoch
+			return nil, err
+		}
+	}
+	return refused, err
+}
+
+// complete completes the copies of closed partitions, as far as time allows.
+func (m *Moves) complete(ctx context.Context, group []*move) {
+	within, cancel := context.WithTimeout(ctx, m.opts.ClosedMost)
+	defer cancel()
+	refused, err := m.refused(within, group)
+	for _, one := range group {
+		one.complete, one.failure = false, err
+		if why := refused[one.p]; why != nil {
+			one.failure = why
+		}
+		if one.failure != nil {
+			continue
+		}
+		if within.Err() != nil && ctx.Err() == nil {
+			break // the others are closed again with a later group
+		}
+		err := one.rest(within)
+		if one.complete = err == nil; one.complete {
+			continue
+		}
+		if within.Err() == nil || ctx.Err() != nil {
+			one.failure = err
+		} else if one.late++; one.late == lateMost {
+			one.failure = fmt.Errorf("%w (%v, tried %d times): repeat this when fewer records are written to it, or when the shards are faster: %w", ErrLate, m.opts.ClosedMost, lateMost, err)
+		}
+	}
 }
 
 // rest makes the copy of a closed partition complete.
-func (m *Move) rest(ctx context.Context) error {
-	if _, err := m.copy.Pass(ctx); err != nil {
+func (one *move) rest(ctx context.Context) error {
+	if _, err := one.copy.Pass(ctx); err != nil {
 		return err
 	}
-	if err := m.copy.Compare(ctx); err != nil {
+	if err := one.copy.Compare(ctx); err != nil {
 		return err
 	}
-	return m.copy.again(ctx, func() error {
-		if err := m.copy.equal(ctx); err != nil {
+	return one.copy.again(ctx, func() error {
+		if err := one.copy.equal(ctx); err != nil {
 			return err
 		}
-		return m.compactAnew(ctx)
+		return one.compactAnew(ctx)
 	})
 }
 
 // compactAnew makes compaction begin anew: the copy may have batches as they were before compaction. The key gets a version that it never had, so that who keeps copies of
 // batches reads them again.
-func (m *Move) compactAnew(ctx context.Context) error {
-	name := eventlog.ReplacedKey(m.p)
-	from, err := key(ctx, m.copy.from, name)
+func (one *move) compactAnew(ctx context.Context) error {
+	name := eventlog.ReplacedKey(one.p)
+	from, err := key(ctx, one.copy.from, name)
 	if err != nil || from.Version == 0 {
 		return err
 	}
-	to, err := key(ctx, m.copy.to, name)
+	to, err := key(ctx, one.copy.to, name)
 	if err != nil {
 		return err
 	}
-	return m.copy.commit(ctx, eventlog.Entry{
+	return one.copy.commit(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: name, Version: to.Version}},
 		Puts:   []eventlog.Put{{Key: name, Version: max(from.Version, to.Version).Next(), Value: []byte(`{}`)}},
 	})
 }
 
-// reopen opens the partition where it was, after a failure. It returns the failure.
-func (m *Move) reopen(ctx context.Context, closed eventlog.Placement, failure error) error {
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenPatience)
+// reopen opens partitions that may be closed, where they were, after a failure. Those that were placed nevertheless go on.
+func (m *Moves) reopen(ctx context.Context, group []*move, failure error) {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), placePatience)
 	defer cancel()
-	now, err := m.set.Placement(within, m.p)
-	if err == nil && now.By == m.copy.id && now.Move == eventlog.MoveClosed {
-		next := now
-		next.Move = eventlog.MoveCopying
-		m.at, err = m.set.Place(within, m.p, now, next)
+	now, err := m.set.Placements(within)
+	if err == nil {
+		var closed []*move
+		for _, one := range live(group) {
+			at := now.Of(one.p)
+			if at.By != m.id {
+				one.err = ErrMoveTaken
+				continue
+			}
+			if one.at = at; at.Move == eventlog.MoveClosed {
+				closed = append(closed, one)
+			}
+		}
+		err = m.place(within, closed, func(one *move) eventlog.Placement {
+			next := one.at
+			next.Move = eventlog.MoveCopying
+			return next
+		})
 	}
 	if err != nil {
-		return errors.Join(failure, fmt.Errorf("the partition may be closed: repeat the move, or abandon it: %w", err))
+		failure = errors.Join(failure, fmt.Errorf("the partition may be closed: repeat the move, or abandon it: %w", err))
 	}
-	return failure
-}
-
-// forget deletes what the old shard has of the partition.
-func (m *Move) forget(ctx context.Context) error {
-	if err := m.erase(ctx, m.copy.from, m.source); err != nil {
-		return err
-	}
-	if err := erased(ctx, m.copy.to, m.copy.scope.guard, m.copy.version); err != nil {
-		return err
-	}
-	var err error
-	m.at, err = m.set.Place(ctx, m.p, m.at, eventlog.Placement{Shard: m.at.Shard, ID: m.at.ID, Moves: m.at.Moves})
-	return taken(err)
-}
-
-// abandon opens the partition where it is, and deletes the copy.
-func (m *Move) abandon(ctx context.Context) (err error) {
-	// The copy may be in use if this process does not know how its last change of the placement ended.
-	if now, err := m.set.Placement(ctx, m.p); err != nil {
-		return err
-	} else if now.Version != m.at.Version || now.Move == eventlog.MoveLeft {
-		return ErrMoveTaken
-	}
-	if next := m.at; m.at.Move == eventlog.MoveClosed {
-		next.Move = eventlog.MoveCopying
-		if m.at, err = m.set.Place(ctx, m.p, m.at, next); err != nil {
-			return taken(err)
+	for _, one := range live(group) {
+		if err != nil || one.at.Move != eventlog.MoveLeft {
+			one.err = failure
 		}
 	}
-	if err := m.erase(ctx, m.copy.to, m.copy.version); err != nil {
+}
+
+// forget deletes what the old shards have of partitions that are placed on their new one.
+func (m *Moves) forget(ctx context.Context, some []*move) {
+	for _, one := range some {
+		err := one.erase(ctx, one.copy.from, one.source)
+		if err == nil {
+			err = erased(ctx, one.copy.to, one.copy.scope.guard, one.copy.version)
+		}
+		one.err = one.stillHeld(err)
+	}
+	some = live(some)
+	if err := m.end(ctx, some); err != nil {
+		for _, one := range some {
+			one.err = one.stillHeld(err)
+		}
+	}
+}
+
+func (one *move) stillHeld(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the partition is moved, but %s may still have it: %w", one.copy.fromName, err)
+}
+
+// end notes that partitions do not move any more.
+func (m *Moves) end(ctx context.Context, some []*move) error {
+	for few := range slices.Chunk(some, groupMost) {
+		err := m.place(ctx, few, func(one *move) eventlog.Placement {
+			return eventlog.Placement{Shard: one.at.Shard, ID: one.at.ID, Moves: one.at.Moves}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon deletes the copies of partitions that are open where they were. What fails is added to the error of the partition.
+func (m *Moves) abandon(ctx context.Context, some []*move) {
+	if len(some) == 0 {
+		return
+	}
+	now, err := m.set.Placements(ctx)
+	var gone []*move
+	for _, one := range some {
+		why := err
+		// The copy may be in use if this process does not know how its last change of the placement ended.
+		if at := now.Of(one.p); why == nil && (at.Version != one.at.Version || at.Move != eventlog.MoveCopying) {
+			why = ErrMoveTaken
+		}
+		if why == nil {
+			why = one.eraseCopy(ctx)
+		}
+		if why != nil {
+			one.err = errors.Join(one.err, why)
+		} else {
+			gone = append(gone, one)
+		}
+	}
+	if err := m.end(ctx, gone); err != nil {
+		for _, one := range gone {
+			one.err = errors.Join(one.err, err)
+		}
+	}
+}
+
+func (one *move) eraseCopy(ctx context.Context) error {
+	if err := one.erase(ctx, one.copy.to, one.copy.version); err != nil {
 		return err
 	}
-	if err := erased(ctx, m.copy.from, m.copy.scope.guard, m.source); err != nil {
-		return err
-	}
-	m.at, err = m.set.Place(ctx, m.p, m.at, eventlog.Placement{Shard: m.at.Shard, ID: m.at.ID, Moves: m.at.Moves})
-	return taken(err)
+	return erased(ctx, one.copy.from, one.copy.scope.guard, one.source)
 }
 
 // erase deletes the partition, its keys and the guard on a shard, if the guard is at a version.
-func (m *Move) erase(ctx context.Context, store eventlog.Store, guard eventlog.Version) error {
+func (one *move) erase(ctx context.Context, store eventlog.Store, guard eventlog.Version) error {
 	return again(func() error {
-		kv, err := entered(ctx, store, m.copy.scope.guard)
+		kv, err := entered(ctx, store, one.copy.scope.guard)
 		if err != nil {
 			return err
 		}
 		if kv.Version == 0 {
 			return nil // done: the answer was lost
 		}
-		check := []eventlog.Check{{Key: m.copy.scope.guard, Version: guard}}
-		puts := []eventlog.Put{{Key: eventlog.ReplacedKey(m.p)}}
-		for _, prefix := range m.copy.scope.prefixes {
-			all := pages{store: store, name: "shard", prefix: prefix, has: m.copy.scope.key}
+		check := []eventlog.Check{{Key: one.copy.scope.guard, Version: guard}}
+		puts := []eventlog.Put{{Key: eventlog.ReplacedKey(one.p)}}
+		for _, prefix := range one.copy.scope.prefixes {
+			all := pages{store: store, name: "shard", prefix: prefix, has: one.copy.scope.key}
 			for {
 				kv, err := all.first(ctx)
 				if err != nil {
@@ -379,7 +692,7 @@ func (m *Move) erase(ctx context.Context, store eventlog.Store, guard eventlog.V
 				return taken(err)
 			}
 		}
-		return taken(commit(ctx, store, eventlog.Entry{Checks: check, Puts: []eventlog.Put{{Key: m.copy.scope.guard}}, Forgets: []eventlog.Partition{m.p}, UsesReserve: true}))
+		return taken(commit(ctx, store, eventlog.Entry{Checks: check, Puts: []eventlog.Put{{Key: one.copy.scope.guard}}, Forgets: []eventlog.Partition{one.p}, UsesReserve: true}))
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/everystore"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/shard"
 	"github.com/weir-log/weir/store/storecopy"
@@ -43,22 +44,45 @@ func set(t *testing.T, url string) *shard.Set {
 
 func move(t *testing.T, url string, p eventlog.Partition, to int) {
 	t.Helper()
-	m, err := storecopy.BeginMove(t.Context(), set(t, url), p, to, nil)
+	if err := moving(t.Context(), set(t, url), p, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// moving makes the whole move of a partition.
+func moving(ctx context.Context, s storecopy.Set, p eventlog.Partition, to int) error {
+	m, err := storecopy.BeginMoves(ctx, s, []eventlog.Partition{p}, to, storecopy.MoveOptions{})
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)[0].Err
+}
+
+// abandoning gives the move of a partition up.
+func abandoning(ctx context.Context, s storecopy.Set, p eventlog.Partition) error {
+	done, err := storecopy.AbandonMoves(ctx, s, []eventlog.Partition{p}, nil)
+	if err != nil {
+		return err
+	}
+	return done[0].Err
+}
+
+// placement returns where a partition is.
+func placement(t *testing.T, s *shard.Set, p eventlog.Partition) eventlog.Placement {
+	t.Helper()
+	all, err := s.Placements(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	return all.Of(p)
 }
 
 // onlyOn fails unless one shard has the partition with its keys, and no shard has anything else of a move.
 func onlyOn(t *testing.T, url string, p eventlog.Partition, want int) {
 	t.Helper()
 	s := set(t, url)
-	at, err := s.Placement(t.Context(), p)
-	if err != nil || want >= 0 && at.Shard != want || at.Move != "" {
-		t.Errorf("partition %d is placed at %+v (%v), want it on shard %d", p, at, err, want)
+	if at := placement(t, s, p); want >= 0 && at.Shard != want || at.Move != "" {
+		t.Errorf("partition %d is placed at %+v, want it on shard %d", p, at, want)
 	}
 	for n := range s.Shards() {
 		raw := opened(t, strings.ReplaceAll(strings.Split(strings.ReplaceAll(strings.TrimPrefix(url, "shard:"), ",,", "\x00"), ",")[n], "\x00", ","))
@@ -247,17 +271,16 @@ func (m *mortal) step(do func() error) error {
 	return errDied
 }
 
-func (m *mortal) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (at eventlog.Placement, err error) {
-	at = from
-	err = m.step(func() error { at, err = m.Set.Place(ctx, p, from, to); return err })
-	return at, err
+func (m *mortal) Place(ctx context.Context, changes []eventlog.Placing) (made []eventlog.Placement, err error) {
+	err = m.step(func() error { made, err = m.Set.Place(ctx, changes); return err })
+	return made, err
 }
 
-func (m *mortal) Placement(ctx context.Context, p eventlog.Partition) (eventlog.Placement, error) {
+func (m *mortal) Placements(ctx context.Context) (eventlog.Placements, error) {
 	if m.dead {
-		return eventlog.Placement{}, errDied
+		return nil, errDied
 	}
-	return m.Set.Placement(ctx, p)
+	return m.Set.Placements(ctx)
 }
 
 func (m *mortal) View(n int, p, on eventlog.Partition) eventlog.Store {
@@ -301,10 +324,7 @@ func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 					}
 					want := "2:7-2 3:7-3 4:7-4"
 					died := &mortal{Set: set(t, url), at: at, done: done}
-					m, err := storecopy.BeginMove(t.Context(), died, p, 1-from, nil)
-					if err == nil {
-						_, err = m.Run(t.Context())
-					}
+					err := moving(t.Context(), died, p, 1-from)
 					if !died.dead {
 						if err != nil {
 							t.Fatal(err)
@@ -320,25 +340,15 @@ func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 					}
 					now := 1 - from
 					if abandon {
-						switch err := storecopy.AbandonMove(t.Context(), set(t, url), p); {
+						switch err := abandoning(t.Context(), set(t, url), p); {
 						case err == nil, errors.Is(err, storecopy.ErrNotMoving):
-							now = from
-							if at, err := set(t, url).Placement(t.Context(), p); err == nil && errors.Is(err, storecopy.ErrNotMoving) && at.Shard != from {
-								now = at.Shard
-							}
 						case errors.Is(err, storecopy.ErrMoved): // it can only be completed
 							move(t, url, p, now)
 						default:
 							t.Fatal(err)
 						}
-						if placed, err := set(t, url).Placement(t.Context(), p); err == nil && placed.Move == "" {
-							now = placed.Shard
-						}
-					} else if m, err := storecopy.BeginMove(t.Context(), set(t, url), p, now, nil); err == nil {
-						if _, err := m.Run(t.Context()); err != nil {
-							t.Fatalf("step %d: %v", at, err)
-						}
-					} else if !errors.Is(err, storecopy.ErrThere) {
+						now = placement(t, set(t, url), p).Shard
+					} else if err := moving(t.Context(), set(t, url), p, now); err != nil && !errors.Is(err, storecopy.ErrThere) {
 						t.Fatalf("step %d: %v", at, err)
 					}
 					onlyOn(t, url, p, now)
@@ -391,12 +401,12 @@ type turning struct {
 	after func(eventlog.Placement)
 }
 
-func (s turning) Place(ctx context.Context, p eventlog.Partition, from, to eventlog.Placement) (eventlog.Placement, error) {
-	at, err := s.Set.Place(ctx, p, from, to)
-	if err == nil {
+func (s turning) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	made, err := s.Set.Place(ctx, changes)
+	for _, at := range made {
 		s.after(at)
 	}
-	return at, err
+	return made, err
 }
 
 // A process is suspended after it has found the partition's shard, and commits when the partition is closed, or is on another shard and not yet forgotten. Whatever it is
@@ -446,7 +456,7 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 			}()
 			<-slow[0].before
 			refused := false
-			m, err := storecopy.BeginMove(t.Context(), turning{open(plain), func(at eventlog.Placement) {
+			err = moving(t.Context(), turning{open(plain), func(at eventlog.Placement) {
 				if at.Move != when {
 					return
 				}
@@ -457,11 +467,8 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 				} else {
 					refused = err != nil
 				}
-			}}, p, 1, nil)
+			}}, p, 1)
 			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := m.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			reader, err := eventlog.Open(t.Context(), open(plain), eventlog.Config{})
@@ -490,24 +497,15 @@ func TestAMoveThatWasTakenOverDoesNothingMore(t *testing.T) {
 	publish(t, log, p, "a", "b")
 	for _, back := range []bool{false, true} {
 		for _, when := range []eventlog.MoveState{eventlog.MoveCopying, eventlog.MoveClosed, eventlog.MoveLeft} {
-			m, err := storecopy.BeginMove(t.Context(), turning{set(t, url), func(at eventlog.Placement) {
+			err := moving(t.Context(), turning{set(t, url), func(at eventlog.Placement) {
 				if at.Move != when {
 					return
 				}
-				other, err := storecopy.BeginMove(t.Context(), set(t, url), p, 1, nil)
-				if err == nil {
-					_, err = other.Run(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-				}
+				move(t, url, p, 1)
 				if back {
 					move(t, url, p, 0)
 				}
-			}}, p, 1, nil)
-			if err == nil {
-				_, err = m.Run(t.Context())
-			}
+			}}, p, 1)
 			if !errors.Is(err, storecopy.ErrMoveTaken) && !errors.Is(err, storecopy.ErrTaken) {
 				t.Errorf("overtaken when %s: %v", when, err)
 			}
@@ -532,25 +530,25 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 	p := makeTopic(t, log, "orders", 1).Partitions[0]
 	s := set(t, url)
 	var invalid *eventlog.InvalidError
-	if _, err := storecopy.BeginMove(t.Context(), s, p, 3, nil); !errors.As(err, &invalid) {
+	if err := moving(t.Context(), s, p, 3); !errors.As(err, &invalid) {
 		t.Errorf("a shard that does not exist: %v", err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p, p.Shard(), nil); !errors.Is(err, storecopy.ErrThere) {
+	if err := moving(t.Context(), s, p, p.Shard()); !errors.Is(err, storecopy.ErrThere) {
 		t.Errorf("the shard where it is: %v", err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p+1, 1, nil); !errors.Is(err, eventlog.ErrNoPartition) {
+	if err := moving(t.Context(), s, p+1, 1); !errors.Is(err, eventlog.ErrNoPartition) {
 		t.Errorf("a partition that does not exist: %v", err)
 	}
-	if err := storecopy.AbandonMove(t.Context(), s, p); !errors.Is(err, storecopy.ErrNotMoving) {
+	if err := abandoning(t.Context(), s, p); !errors.Is(err, storecopy.ErrNotMoving) {
 		t.Errorf("abandoned without a move: %v", err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p, 1, nil); err != nil {
+	if _, err := storecopy.BeginMoves(t.Context(), s, []eventlog.Partition{p}, 1, storecopy.MoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := storecopy.BeginMove(t.Context(), s, p, 2, nil); !errors.Is(err, storecopy.ErrMovesElsewhere) {
+	if err := moving(t.Context(), s, p, 2); !errors.Is(err, storecopy.ErrMovesElsewhere) {
 		t.Errorf("while it moves to another shard: %v", err)
 	}
-	if err := storecopy.AbandonMove(t.Context(), s, p); err != nil {
+	if err := abandoning(t.Context(), s, p); err != nil {
 		t.Fatal(err)
 	}
 	onlyOn(t, url, p, p.Shard())
@@ -568,11 +566,7 @@ func TestPartitionsMoveAtTheSameTime(t *testing.T) {
 	for _, p := range topic.Partitions {
 		s := set(t, url)
 		moves.Go(func() {
-			m, err := storecopy.BeginMove(t.Context(), s, p, 1-p.Shard(), nil)
-			if err == nil {
-				_, err = m.Run(t.Context())
-			}
-			if err != nil {
+			if err := moving(t.Context(), s, p, 1-p.Shard()); err != nil {
 				t.Errorf("partition %d: %v", p, err)
 			}
 		})
@@ -586,6 +580,275 @@ func TestPartitionsMoveAtTheSameTime(t *testing.T) {
 	}
 }
 
+// counting is a set of a process that makes moves: it counts the leader epochs that these begin.
+type counting struct {
+	*shard.Set
+	seen map[eventlog.Version]bool
+}
+
+func (c counting) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	made, err := c.Set.Place(ctx, changes)
+	c.look(ctx)
+	return made, err
+}
+
+func (c counting) look(ctx context.Context) {
+	if _, mark, err := c.Moved(ctx, eventlog.Mark{}); err == nil {
+		c.seen[mark.Incarnation.Epoch] = true
+	}
+}
+
+// on0 makes a topic, and returns its partitions on shard 0. Each has two records.
+func on0(t *testing.T, log *eventlog.Log, partitions int) (some []eventlog.Partition) {
+	t.Helper()
+	for _, p := range makeTopic(t, log, "orders", partitions).Partitions {
+		if p.Shard() == 0 {
+			some = append(some, p)
+			publish(t, log, p, "a", "b")
+		}
+	}
+	return some
+}
+
+// publishable waits until a partition takes a record: every process has to notice first that it is open again.
+func publishable(t *testing.T, log *eventlog.Log, p eventlog.Partition, value string) {
+	t.Helper()
+	for {
+		_, err := log.Publish(t.Context(), p, batch.Record{Value: []byte(value), Timestamp: 1})
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// However many partitions move together, two leader epochs begin; if they cannot be closed together, two for each group.
+func TestPartitionsThatMoveTogetherBeginTwoEpochs(t *testing.T) {
+	for name, kinds := range map[string][]string{"sqlite": {"sqlite", "sqlite"}, "postgres": {"postgres", "postgres"}} {
+		t.Run(name, func(t *testing.T) {
+			url := shards(t, kinds...)
+			log, _ := run(t, url)
+			some := on0(t, log, 12)
+			for _, c := range []struct {
+				to     int
+				goal   time.Duration
+				epochs int
+			}{{1, time.Hour, 2}, {0, time.Nanosecond, 2 * len(some)}} {
+				s := counting{set(t, url), map[eventlog.Version]bool{}}
+				s.look(t.Context())
+				m, err := storecopy.BeginMoves(t.Context(), s, some, c.to, storecopy.MoveOptions{ClosedGoal: c.goal, ClosedMost: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, done := range m.Run(t.Context()) {
+					if done.Err != nil || done.Closed <= 0 {
+						t.Errorf("%+v", done)
+					}
+				}
+				if n := len(s.seen) - 1; n != c.epochs {
+					t.Errorf("%d partitions moved with %d epochs, want %d", len(some), n, c.epochs)
+				}
+				for _, p := range some {
+					if got := records(t, log, p); got != "0:a 1:b" {
+						t.Errorf("partition %d holds %s", p, got)
+					}
+				}
+			}
+			for _, p := range some {
+				onlyOn(t, url, p, 0)
+			}
+		})
+	}
+}
+
+// failing is a set of a process that makes moves: once a partition is closed, reads of it on its old shard fail, or do not end.
+type failing struct {
+	*shard.Set
+	p      eventlog.Partition
+	hangs  bool
+	times  int // how often it fails
+	armed  *bool
+	states *[]eventlog.MoveState // of the partition
+}
+
+func (f failing) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
+	made, err := f.Set.Place(ctx, changes)
+	for i, at := range made {
+		if changes[i].Partition == f.p {
+			*f.states = append(*f.states, at.Move)
+			closed := 0
+			for _, s := range *f.states {
+				if s == eventlog.MoveClosed {
+					closed++
+				}
+			}
+			*f.armed = at.Move == eventlog.MoveClosed && closed <= f.times
+		}
+	}
+	return made, err
+}
+
+func (f failing) View(n int, p, on eventlog.Partition) eventlog.Store {
+	if p != f.p || n != 0 {
+		return f.Set.View(n, p, on)
+	}
+	return failingShard{f.Set.View(n, p, on), f}
+}
+
+type failingShard struct {
+	eventlog.Store
+	of failing
+}
+
+var errDamaged = errors.New("the disk cannot read this")
+
+func (s failingShard) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	switch {
+	case !*s.of.armed:
+		return s.Store.Moved(ctx, since)
+	case s.of.hangs:
+		<-ctx.Done()
+		return nil, since, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+	}
+	return nil, since, errDamaged
+}
+
+// A partition whose copy cannot be completed is open again where it was, and the others are moved.
+func TestAPartitionThatFailsDoesNotHoldUpOthers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		hangs  bool
+		times  int
+		want   error
+		states string
+	}{
+		{"fails", false, 9, errDamaged, "[copying closed copying]"},
+		{"is late once", true, 1, nil, "[copying closed copying closed left ]"},
+		{"is always late", true, 9, storecopy.ErrLate, "[copying closed copying closed copying closed copying]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := shards(t, "sqlite", "sqlite")
+			log, _ := run(t, url)
+			some := on0(t, log, 6)
+			var states []eventlog.MoveState
+			most := time.Hour
+			if c.hangs {
+				most = 200 * time.Millisecond
+			}
+			m, err := storecopy.BeginMoves(t.Context(), failing{set(t, url), some[1], c.hangs, c.times, new(bool), &states}, some, 1, storecopy.MoveOptions{ClosedGoal: time.Hour, ClosedMost: most})
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := m.Run(t.Context())
+			if got := fmt.Sprint(states); got != c.states {
+				t.Errorf("the partition was %s, want %s", got, c.states)
+			}
+			s := set(t, url)
+			for i, p := range some {
+				shard, want := 1, error(nil)
+				if i == 1 && c.want != nil {
+					shard, want = 0, c.want
+				}
+				if at := placement(t, s, p); !errors.Is(done[i].Err, want) || done[i].Partition != p || at.Shard != shard {
+					t.Errorf("partition %d is at %+v: %+v, want %v", p, at, done[i], want)
+				}
+				publishable(t, log, p, "c")
+			}
+			if c.want != nil {
+				move(t, url, some[1], 1)
+			}
+			for _, p := range some {
+				onlyOn(t, url, p, 1)
+				if got := records(t, log, p); got != "0:a 1:b 2:c" {
+					t.Errorf("partition %d holds %s", p, got)
+				}
+			}
+		})
+	}
+}
+
+// Of several partitions, one is moved by another process: that does not hold up the others.
+func TestAPartitionThatWasTakenOverDoesNotHoldUpOthers(t *testing.T) {
+	url := shards(t, "sqlite", "sqlite")
+	log, _ := run(t, url)
+	some := on0(t, log, 6)
+	taken := false
+	m, err := storecopy.BeginMoves(t.Context(), set(t, url), some, 1, storecopy.MoveOptions{Report: func(storecopy.Progress) {
+		if !taken {
+			taken = true
+			move(t, url, some[2], 1)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, done := range m.Run(t.Context()) {
+		if i == 2 && !errors.Is(done.Err, storecopy.ErrMoveTaken) && !errors.Is(done.Err, storecopy.ErrTaken) || i != 2 && done.Err != nil {
+			t.Errorf("partition %d: %v", i, done.Err)
+		}
+		onlyOn(t, url, some[i], 1)
+	}
+}
+
+// Several moves of a process that died are completed by the next one, or abandoned. No partition stays closed, and no record is lost.
+func TestMovesThatDiedAreCompletedOrAbandoned(t *testing.T) {
+	r := seed.Random(t)
+	for _, abandon := range []bool{false, true} {
+		for at := 1 + r.IntN(5); ; at += 1 + r.IntN(5) {
+			url := shards(t, "sqlite", "sqlite")
+			log, stop := run(t, url)
+			some := on0(t, log, 6)
+			died := &mortal{Set: set(t, url), at: at, done: r.IntN(2) == 0}
+			m, err := storecopy.BeginMoves(t.Context(), died, some, 1, storecopy.MoveOptions{})
+			if err == nil {
+				m.Run(t.Context())
+			}
+			if abandon {
+				if _, err := storecopy.AbandonMoves(t.Context(), set(t, url), some, nil); err != nil && !errors.Is(err, storecopy.ErrNotMoving) {
+					t.Fatalf("step %d: %v", at, err)
+				}
+			}
+			s := set(t, url)
+			for _, p := range some {
+				if state := placement(t, s, p).Move; abandon && (state == eventlog.MoveCopying || state == eventlog.MoveClosed) {
+					t.Errorf("step %d: the move of partition %d was abandoned, and it is %s", at, p, state)
+				}
+			}
+			if abandon { // those that were placed
+				for _, p := range some {
+					publishable(t, log, p, "c")
+				}
+			}
+			m, err = storecopy.BeginMoves(t.Context(), s, some, 1, storecopy.MoveOptions{})
+			if err == nil {
+				for _, done := range m.Run(t.Context()) {
+					if done.Err != nil && !errors.Is(done.Err, storecopy.ErrThere) {
+						t.Errorf("step %d: %+v", at, done)
+					}
+				}
+			} else if !errors.Is(err, storecopy.ErrThere) {
+				t.Fatalf("step %d: %v", at, err)
+			}
+			want := "0:a 1:b"
+			if abandon {
+				want += " 2:c"
+			}
+			for _, p := range some {
+				onlyOn(t, url, p, 1)
+				if got := records(t, log, p); got != want {
+					t.Errorf("step %d: partition %d holds %s", at, p, got)
+				}
+			}
+			stop()
+			if !died.dead {
+				break
+			}
+		}
+	}
+}
+
 // A move that is stopped while the partition is closed opens it again.
 func TestAMoveThatIsStoppedOpensThePartition(t *testing.T) {
 	url := shards(t, "sqlite", "sqlite")
@@ -593,27 +856,18 @@ func TestAMoveThatIsStoppedOpensThePartition(t *testing.T) {
 	p := makeTopic(t, log, "orders", 1).Partitions[0]
 	publish(t, log, p, "a")
 	ctx, cancel := context.WithCancel(t.Context())
-	m, err := storecopy.BeginMove(ctx, turning{set(t, url), func(at eventlog.Placement) {
+	err := moving(ctx, turning{set(t, url), func(at eventlog.Placement) {
 		if at.Move == eventlog.MoveClosed {
 			cancel()
 		}
-	}}, p, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Run(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrUnavailable) {
+	}}, p, 1)
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("the move was stopped: %v", err)
 	}
-	if at, err := set(t, url).Placement(t.Context(), p); err != nil || at.Move != eventlog.MoveCopying || at.Shard != 0 {
-		t.Errorf("the partition is placed at %+v (%v)", at, err)
+	if at := placement(t, set(t, url), p); at.Move != eventlog.MoveCopying || at.Shard != 0 {
+		t.Errorf("the partition is placed at %+v", at)
 	}
-	for { // until the process has noticed
-		if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("b"), Timestamp: 1}); err == nil {
-			break
-		} else if !errors.Is(err, eventlog.ErrUnavailable) {
-			t.Fatal(err)
-		}
-	}
+	publishable(t, log, p, "b")
 	move(t, url, p, 1)
 	if got := records(t, log, p); got != "0:a 1:b" {
 		t.Errorf("the partition holds %s", got)
@@ -627,20 +881,68 @@ func TestATopicIsDeletedWhileItsPartitionMoves(t *testing.T) {
 	log, _ := run(t, url)
 	p := makeTopic(t, log, "orders", 1).Partitions[0]
 	publish(t, log, p, "a")
-	m, err := storecopy.BeginMove(t.Context(), set(t, url), p, 1, nil)
+	m, err := storecopy.BeginMoves(t.Context(), set(t, url), []eventlog.Partition{p}, 1, storecopy.MoveOptions{Report: func(storecopy.Progress) {
+		if _, err := log.Topic(t.Context(), "orders"); err != nil {
+			return
+		}
+		if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Error(err)
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Copy(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Run(t.Context()); !errors.Is(err, eventlog.ErrNoPartition) {
-		t.Errorf("the move of a deleted partition: %v", err)
+	if done := m.Run(t.Context()); !errors.Is(done[0].Err, eventlog.ErrNoPartition) {
+		t.Errorf("the move of a deleted partition: %v", done[0].Err)
 	}
 	onlyOn(t, url, p, -1)
+}
+
+// A topic is deleted after a move of its partition died. What the move left can still be deleted, whatever it had done.
+func TestWhatAMoveOfADeletedTopicLeftIsDeleted(t *testing.T) {
+	found := map[eventlog.MoveState]bool{}
+	for at := 1; ; at++ {
+		url := shards(t, "sqlite", "sqlite")
+		log, stop := run(t, url)
+		p := makeTopic(t, log, "orders", 1).Partitions[0]
+		if _, err := log.Append(t.Context(), sequenced(t, p, 7, 0)); err != nil {
+			t.Fatal(err)
+		}
+		died := &mortal{Set: set(t, url), at: at, done: true}
+		_ = moving(t.Context(), died, p, 1)
+		if !died.dead {
+			break
+		}
+		state := placement(t, set(t, url), p).Move
+		found[state] = true
+		if state != eventlog.MoveClosed { // else its topic cannot be deleted
+			if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+				t.Fatalf("step %d, %s: %v", at, state, err)
+			}
+			if _, err := storecopy.AbandonMoves(t.Context(), set(t, url), []eventlog.Partition{p}, func(eventlog.Partition) bool { return true }); err != nil && (state != "" || !errors.Is(err, storecopy.ErrNotMoving)) {
+				t.Errorf("step %d, %s: %v", at, state, err)
+			}
+			moved := set(t, url)
+			if at := placement(t, moved, p); at.Move != "" {
+				t.Errorf("the partition is %+v", at)
+			}
+			for n := range 2 {
+				raw := opened(t, strings.Split(strings.TrimPrefix(url, "shard:"), ",")[n])
+				held, _, err := raw.Moved(t.Context(), eventlog.Mark{})
+				if err != nil || slices.ContainsFunc(held, func(b eventlog.Bounds) bool { return b.Partition.On(0) == p.On(0) }) {
+					t.Errorf("step %d, %s: shard %d still has the partition (%v)", at, state, n, err)
+				}
+				kvs, err := raw.List(t.Context(), "shard/guard/", "", 10)
+				if err != nil || len(kvs) > 0 {
+					t.Errorf("step %d, %s: shard %d has %v (%v)", at, state, n, kvs, err)
+				}
+			}
+		}
+		stop()
+	}
+	if !found[eventlog.MoveCopying] || !found[eventlog.MoveLeft] {
+		t.Errorf("the moves died when the partition was %v", found)
+	}
 }
 
 // A compacted partition keeps its holes; who keeps copies of its batches reads them again, and compaction begins anew.

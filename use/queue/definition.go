@@ -264,11 +264,11 @@ func (d definition) value() []byte {
 	return value
 }
 
-// Using returns the name of a queue whose messages are in a topic; "": there is none.
+// Using returns the name of a queue whose messages, dead letters or handled messages are in a topic; "": there is none.
 func Using(ctx context.Context, log *eventlog.Log, topic eventlog.Topic) (name string, err error) {
 	err = log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
 		d, err := parseDefinition(kv)
-		if err == nil && d.reads(topic.ID) {
+		if err == nil && (d.reads(topic.ID) || topic.Name == d.name+deadSuffix || topic.Name == d.name+doneSuffix) {
 			name = d.name
 		}
 		return err
@@ -437,8 +437,8 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	return qs.define(ctx, d.name, e)
 }
 
-// sameEpoch returns a check that refuses an entry if the store is found rewound after this call. An entry needs it if it has offsets that are read after
-// the call: in a rewound store these may be past the partitions' ends.
+// sameEpoch returns a check that refuses an entry if a leader epoch begins after this call. An entry needs it if it has offsets that are read after the call: in a store that was
+// rewound these may be past the partitions' ends. It also needs it if it names topics for which CheckTogether was called: with an epoch, their partitions may be on other shards.
 func (qs *Queues) sameEpoch() eventlog.Check {
 	return eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(qs.log.LeaderEpoch()) + 1}
 }
@@ -529,7 +529,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err != nil {
 			return Info{}, err
 		}
-		before := d.settings
+		before, same := d.settings, qs.sameEpoch()
 		if err := change(&d.settings); err != nil {
 			return Info{}, err
 		}
@@ -546,7 +546,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 		}
 		e := eventlog.Entry{
-			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
+			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}, same}, // or its topics could have moved to another shard
 			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}},
 		}
 		if before.limited() != d.settings.limited() {
