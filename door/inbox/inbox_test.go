@@ -334,6 +334,57 @@ func TestARowOfADeletedTopicDoesNotReachItsNamesake(t *testing.T) {
 	})
 }
 
+// behind begins a log on a store that hears of other processes' changes when it asks.
+func behind(t *testing.T, store eventlog.Store) (*eventlog.Log, *publish.Publisher) {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Poll: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- log.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return log, publish.New(log, publish.Config{})
+}
+
+// anew deletes a topic and makes it anew.
+func (r *rig) anew(topic string) {
+	r.Helper()
+	if err := r.log.DeleteTopic(r.Context(), topic); err != nil {
+		r.Fatal(err)
+	}
+	if _, err := r.log.CreateTopic(r.Context(), eventlog.TopicSpec{Name: topic, Partitions: 2}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// A process that has not heard yet that a topic was made anew does not refuse an event for good that is for the new one.
+func TestARowOfATopicThatIsNewToTheProcessIsMoved(t *testing.T) {
+	onEach(t, func(r *rig) {
+		log, publisher := behind(r.T, everystore.Open(r.T, r.url))
+		r.anew("bills")
+		r.insert("bills", "k", true, "0")
+		m := NewMover(log, r.door, publisher, r.logger())
+		for r.count("weir_inbox") > 0 {
+			if _, err := m.step(r.Context()); err != nil {
+				r.Fatal(err)
+			}
+		}
+		if n := r.count("weir_inbox_refused"); n > 0 {
+			r.Fatalf("%d rows were refused", n)
+		}
+		if got := fmt.Sprint(r.events("bills", 1)["k"]); got != "[0]" {
+			r.Error(got)
+		}
+	})
+}
+
 func TestARowKeepsKeyHeadersPartitionAndTime(t *testing.T) {
 	onEach(t, func(r *rig) {
 		_, err := r.db.Exec(Insert(2),

@@ -112,7 +112,14 @@ func (m *Mover) step(ctx context.Context) (int, error) {
 			return 1, m.refuse(ctx, r, r.wrong)
 		}
 	}
-	switch err := m.publish(ctx, chunk); {
+	err = m.publish(ctx, chunk)
+	if len(chunk) == 1 && refused(err) { // perhaps by what this process knows of the topic, which another one has changed
+		if err := m.log.RefreshTopics(ctx); err != nil {
+			return 0, err
+		}
+		err = m.publish(ctx, chunk)
+	}
+	switch {
 	case !refused(err):
 		return len(chunk), err
 	case len(chunk) == 1:

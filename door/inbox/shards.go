@@ -280,6 +280,12 @@ func (m *shardMover) check(ctx context.Context, chunk []aimed) (good []aimed, er
 		if why == nil {
 			_, _, why = m.publisher.Choose(ctx, &r.event)
 		}
+		if r.wrong == nil && refused(why) { // perhaps by what this process knows of the topic, which another one has changed
+			if err := m.log.RefreshTopics(ctx); err != nil {
+				return good, err
+			}
+			_, _, why = m.publisher.Choose(ctx, &r.event)
+		}
 		if why == nil {
 			good = append(good, *r)
 			continue

@@ -616,6 +616,30 @@ func TestARowOnShard0DoesNotReachANamesakeOfItsTopic(t *testing.T) {
 	}
 }
 
+// The same as TestARowOfATopicThatIsNewToTheProcessIsMoved, on shards.
+func TestARowOfATopicThatIsNewToTheProcessOfASetIsMoved(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite")
+	r.opened()
+	set, err := store.Open(t.Context(), "shard:"+strings.Join(r.urls, ","), r.logger(), keys.Rules()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = set.Close() })
+	log, publisher := behind(t, set)
+	r.anew("orders")
+	r.in(0, true, "k", "0")
+	m := NewShardMovers(log, set, publisher, r.logger())[0]
+	for r.rows(0, "weir_inbox") > 0 {
+		if _, err := m.step(t.Context()); err != nil && !errors.Is(err, errLearned) {
+			t.Fatal(err)
+		}
+	}
+	if n := r.rows(0, "weir_inbox_refused"); n > 0 {
+		t.Fatalf("%d rows were refused", n)
+	}
+	r.once(1)
+}
+
 // Between the publishing of rows and their deletion the topic gets more partitions, so that another one would be chosen for each.
 func TestMorePartitionsDoNotPublishARowTwice(t *testing.T) {
 	r := newSetRig(t, "sqlite", "sqlite")

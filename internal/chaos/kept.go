@@ -20,6 +20,7 @@ var kept = []struct {
 	{"postgres", 2443972087, time.Minute, "a group went back to its last commit outside of a transaction (G6)"},
 	{"postgres", 1498975193, 10 * time.Minute, "a partition that was asked back from a member that had been cut off for its session was never given back (G8)"},
 	{"postgres", 1366647613, 10 * time.Minute, "between the end of a topic's name and that of its partitions a process appended to them (L1, L4)"},
+	{"sqlite", 1055425183, time.Minute, "a row of the inbox was refused for good, because a process had not heard yet that its topic was made anew (L1)"},
 	{"shards", 11, time.Minute, "a row of an inbox that one process had moved was moved to another partition by a second process (L3)"},
 	{"shards", 12, time.Minute, "a row of the inbox of a PostgreSQL that is shard 0 went to a namesake of its topic (L3, L10)"},
 }
