@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -113,7 +114,11 @@ func (w *world) judgeBackup(ctx context.Context) error {
 		if err := w.judgeEpoch(ctx, b, epoch, int64(len(kept))); err != nil {
 			return err
 		}
-		got, err := pagesOf(ctx, b, restored, 1)
+		var got []string
+		err := retried(ctx, func() (err error) { // 503: on shards, each that was put back begins an epoch
+			got, err = pagesOf(ctx, b, restored, 1)
+			return err
+		})
 		if want := slices.Concat(kept, fresh); !slices.Equal(unique(got), want) {
 			w.model.broken("D3", nil, "a backup was put back, and at %s the topic has %q (%v), want %q", b.name, got, err, want)
 		}
@@ -241,7 +246,7 @@ func epochOf(ctx context.Context, client *kgo.Client) (int32, error) {
 	})
 }
 
-// retried asks until there is an answer: connections of before a restart are gone.
+// retried asks until there is an answer: connections of before a restart are gone, and processes enter epochs.
 func retried(ctx context.Context, ask func() error) (err error) {
 	for range triesMax {
 		if err = ask(); err == nil {
@@ -271,7 +276,15 @@ func (w *world) judgeEpoch(ctx context.Context, b *broker, before int32, ended i
 	topic.Partitions = append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)
 	var answer *kmsg.OffsetForLeaderEpochResponse
-	if err := retried(ctx, func() error { answer, err = req.RequestWith(ctx, client); return err }); err != nil {
+	if err := retried(ctx, func() error {
+		if answer, err = req.RequestWith(ctx, client); err != nil {
+			return err
+		}
+		if said := kerr.ErrorForCode(answer.Topics[0].Partitions[0].ErrorCode); kerr.IsRetriable(said) {
+			return said
+		}
+		return nil
+	}); err != nil {
 		return err
 	}
 	if at := answer.Topics[0].Partitions[0]; now <= before || at.ErrorCode != 0 || at.EndOffset != ended {
