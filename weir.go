@@ -170,14 +170,12 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 	l.groups = group.New(log, group.Config{Beside: positions, Logger: logger})
 	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer, Beside: beside})
 	l.projections = projection.New(log, l.streams, l.groups, projected, logger)
-	movers := inbox.NewShardMovers(l.log, l.store, l.publisher, l.logger)
-	movers.Install(ctx)
-	l.start(context.WithoutCancel(ctx), movers)
+	l.start(context.WithoutCancel(ctx))
 	return l, nil
 }
 
 // start starts everything that runs as long as the Log.
-func (l *Log) start(ctx context.Context, movers inbox.ShardMovers) {
+func (l *Log) start(ctx context.Context) {
 	var logCtx context.Context
 	logCtx, l.stopLog = context.WithCancel(ctx)
 	ctx, l.stopUses = context.WithCancel(ctx)
@@ -197,7 +195,7 @@ func (l *Log) start(ctx context.Context, movers inbox.ShardMovers) {
 	if l.inbox != nil {
 		l.use(ctx, "mover", inbox.NewMover(l.log, l.inbox, l.publisher, l.logger).Run)
 	}
-	if movers != nil {
+	if movers := inbox.NewShardMovers(l.log, l.store, l.publisher, l.logger); movers != nil {
 		l.use(ctx, "movers", movers.Run)
 	}
 }

@@ -44,8 +44,13 @@ type database interface {
 	install(ctx context.Context, name string, logger *slog.Logger) error
 }
 
-// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. For a store made of shards, see NewShardMovers.
+// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. On a store made of shards it creates the tables of each shard that answers, and
+// returns nil: see NewShardMovers. Call it before the log is opened, because a new table may look like another store in the place of this one.
 func Attach(ctx context.Context, store eventlog.Store, logger *slog.Logger) (*Door, error) {
+	if set, is := eventlog.As[eventlog.Sharded](store); is {
+		attachShards(ctx, set, logger)
+		return nil, nil
+	}
 	d := &Door{database: databaseOf(store, noSet), woken: make(chan struct{}, 1)}
 	if d.database == nil {
 		return nil, nil

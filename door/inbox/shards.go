@@ -41,15 +41,6 @@ func NewShardMovers(log *eventlog.Log, store eventlog.Store, publisher *publish.
 	return all
 }
 
-// Install creates the tables and functions of each shard that answers, so that transactions may publish from now on. What fails here, Run tries again, and logs.
-func (all ShardMovers) Install(ctx context.Context) {
-	var installing sync.WaitGroup
-	for _, m := range all {
-		installing.Go(func() { _, _ = m.install(ctx) })
-	}
-	installing.Wait()
-}
-
 // Run moves rows until ctx ends.
 func (all ShardMovers) Run(ctx context.Context) error {
 	var running errgroup.Group
@@ -177,22 +168,31 @@ func (m *shardMover) step(ctx context.Context) (int, error) {
 	return rows, errors.Join(append(errs, err)...)
 }
 
-// install creates the tables and functions of the shard.
-func (m *shardMover) install(ctx context.Context) (*Door, error) {
-	store, err := m.set.ShardStore(m.shard)
+// attachShards creates the tables and functions of each shard that answers. What fails here, the shard's mover tries again, and logs.
+func attachShards(ctx context.Context, set eventlog.Sharded, logger *slog.Logger) {
+	var attaching sync.WaitGroup
+	for n := range set.Shards() {
+		attaching.Go(func() { _, _ = openShard(ctx, set, n, logger) })
+	}
+	attaching.Wait()
+}
+
+// openShard opens the door of a shard, and creates its tables and functions.
+func openShard(ctx context.Context, set eventlog.Sharded, n int, logger *slog.Logger) (*Door, error) {
+	store, err := set.ShardStore(n)
 	if err != nil {
 		return nil, err
 	}
-	door := &Door{database: databaseOf(store, m.shard)}
+	door := &Door{database: databaseOf(store, n)}
 	if door.database == nil {
 		return nil, errNoInbox
 	}
-	return door, door.open(ctx, m.logger)
+	return door, door.open(ctx, logger)
 }
 
 // open opens the door of the shard.
 func (m *shardMover) open(ctx context.Context) error {
-	door, err := m.install(ctx)
+	door, err := openShard(ctx, m.set, m.shard, m.logger)
 	if err != nil {
 		return err
 	}
