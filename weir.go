@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/postgres"
@@ -139,43 +140,25 @@ func (o Options) logger() *slog.Logger {
 // open is Open for a store that is already open. From here on the store belongs to the Log.
 func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error) {
 	logger := opts.logger()
-	if err := eventlog.CheckOpen(ctx, store); err != nil { // before anything is installed
-		return nil, err
-	}
-	sql, err := sqlfn.Attach(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := inbox.Attach(ctx, store, logger)
-	if err != nil {
-		return nil, err
-	}
-	log, err := eventlog.Open(ctx, store, eventlog.Config{TailBytes: opts.TailBytes, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer})
+	parts, err := node.Open(ctx, store, node.Config{
+		TailBytes: opts.TailBytes, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer,
+		Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge,
+	})
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		store: store, sql: sql, inbox: rows, log: log, opts: opts, logger: logger,
-		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
-		flushed:   make(chan struct{}), ended: make(chan struct{}),
+		store: store, sql: parts.SQL, inbox: parts.Inbox, log: parts.Log, publisher: parts.Publisher, groups: parts.Groups,
+		queues: parts.Queues, streams: parts.Streams, projections: parts.Projections, opts: opts, logger: logger,
+		flushed: make(chan struct{}), ended: make(chan struct{}),
 		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}), projectors: make(map[*Projector]struct{}),
-		streams: stream.New(log, stream.Config{Logger: logger}),
 	}
-	var beside queue.Beside
-	var positions group.Beside
-	var projected projection.Positions
-	if sql != nil {
-		beside, positions, projected = sql, sql, sql
-	}
-	l.groups = group.New(log, group.Config{Beside: positions, Logger: logger})
-	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer, Beside: beside})
-	l.projections = projection.New(log, l.streams, l.groups, projected, logger)
-	l.start(context.WithoutCancel(ctx))
+	l.start(context.WithoutCancel(ctx), append(parts.Uses(), node.Part{Name: "queues", Run: l.queues.Run}))
 	return l, nil
 }
 
 // start starts everything that runs as long as the Log.
-func (l *Log) start(ctx context.Context) {
+func (l *Log) start(ctx context.Context, parts []node.Part) {
 	var logCtx context.Context
 	logCtx, l.stopLog = context.WithCancel(ctx)
 	ctx, l.stopUses = context.WithCancel(ctx)
@@ -185,18 +168,8 @@ func (l *Log) start(ctx context.Context) {
 			l.logger.Error("the log ended", "err", err)
 		}
 	}()
-	l.use(ctx, "publisher", l.publisher.Run)
-	l.use(ctx, "groups", l.groups.Run)
-	l.use(ctx, "queues", l.queues.Run)
-	l.use(ctx, "streams", l.streams.Run)
-	if l.sql != nil {
-		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer, Queues: l.queues, Streams: l.streams}).Run)
-	}
-	if l.inbox != nil {
-		l.use(ctx, "mover", inbox.NewMover(l.log, l.inbox, l.publisher, l.logger).Run)
-	}
-	if movers := inbox.NewShardMovers(l.log, l.store, l.publisher, l.logger); movers != nil {
-		l.use(ctx, "movers", movers.Run)
+	for _, part := range parts {
+		l.use(ctx, part.Name, part.Run)
 	}
 }
 

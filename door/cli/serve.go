@@ -19,13 +19,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/door/httpapi"
-	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/kafka"
-	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
+	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
@@ -35,7 +34,6 @@ import (
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
-	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/stream"
@@ -176,7 +174,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	if err != nil {
 		return err
 	}
-	c.welcome(t, logger, where{kafka: c.kafkaDoors(addresses, kafkaListeners), http: httpListener.Addr().String(), locked: locked, readOnly: program.log.ReadOnly()})
+	c.welcome(t, logger, where{kafka: c.kafkaDoors(addresses, kafkaListeners), http: httpListener.Addr().String(), locked: locked, readOnly: program.node.Log.ReadOnly()})
 	if err := program.run(ctx); err != nil {
 		return err
 	}
@@ -220,80 +218,50 @@ type wiring struct {
 func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
 	registry := w.registry
 	metrics := metric.New(registry, string(w.version))
-	if err := eventlog.CheckOpen(ctx, opened); err != nil { // before anything is installed
-		return nil, c.explain(ctx, err, "")
-	}
-	sql, err := sqlfn.Attach(ctx, opened)
-	if err != nil {
-		return nil, c.explain(ctx, err, "")
-	}
-	rows, err := inbox.Attach(ctx, opened, w.logger)
-	if err != nil {
-		return nil, c.explain(ctx, err, "")
-	}
-	log, err := eventlog.Open(ctx, opened, eventlog.Config{
+	n, err := node.Open(ctx, opened, node.Config{
 		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
 	})
 	if err != nil {
 		return nil, c.explain(ctx, err, "")
 	}
-	if log.ReadOnly() {
-		metric.WatchBehind(registry, log.Behind)
+	if n.Log.ReadOnly() {
+		metric.WatchBehind(registry, n.Log.Behind)
 	} else {
-		metric.WatchWritable(registry, log.Refusing)
+		metric.WatchWritable(registry, n.Log.Refusing)
 	}
-	var beside group.Beside
-	var acks queue.Beside
-	var positions projection.Positions
-	if sql != nil {
-		beside, acks, positions = sql, sql, sql
-	}
-	groups := group.New(log, group.Config{Beside: beside, Logger: w.logger})
-	metric.WatchGroups(registry, groupsSeen(groups))
-	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
-	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer, Beside: acks})
-	metric.WatchQueues(registry, queuesSeen(queues))
-	categories := stream.New(log, stream.Config{Logger: w.logger})
-	metric.WatchCategories(registry, categoriesSeen(categories))
-	projections := projection.New(log, categories, groups, positions, w.logger)
-	metric.WatchProjections(registry, projectionsSeen(projections))
+	metric.WatchGroups(registry, groupsSeen(n.Groups))
+	metric.WatchQueues(registry, queuesSeen(n.Queues))
+	metric.WatchCategories(registry, categoriesSeen(n.Streams))
+	metric.WatchProjections(registry, projectionsSeen(n.Projections))
 	acls := acl.New(opened, w.logger)
 	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{
-		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListeners: w.kafka, httpListener: w.http,
+		node: n, kafkaListeners: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projections, Partitions: c.Partitions,
+			Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
+			Projections: n.Projections, Partitions: c.Partitions,
 			Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
-			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
+			Ready: n.Log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}
 	if p.tokens = w.tokens; p.tokens != nil {
 		metric.WatchOAuthKeys(registry, p.tokens.Fetched)
 	}
 	if len(w.kafka) > 0 {
-		if store.Shared(c.Store) && !store.Alone(c.Store) && !log.ReadOnly() { // nobody hears of a process that only reads: it leads everything for its own clients
+		if store.Shared(c.Store) && !store.Alone(c.Store) && !n.Log.ReadOnly() { // nobody hears of a process that only reads: it leads everything for its own clients
 			host, err := os.Hostname()
 			if err != nil {
 				return nil, config(fmt.Errorf("find the name of this machine: %w", err), "")
 			}
-			p.brokers = broker.New(log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
+			p.brokers = broker.New(n.Log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
 		}
-		p.kafka = kafka.New(log, groups, kafka.Config{
+		p.kafka = kafka.New(n.Log, n.Groups, kafka.Config{
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, Tokens: w.tokens, LoginLasts: time.Duration(c.Reauth),
 			Users: w.users, ACLs: acls, Quotas: quota.New(opened, w.logger), Names: w.names, SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
-	}
-	if sql != nil {
-		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics, Queues: queues, Streams: categories})
-	}
-	if rows != nil {
-		p.mover = inbox.NewMover(log, rows, publisher, w.logger)
-	}
-	if movers := inbox.NewShardMovers(log, opened, publisher, w.logger); movers != nil {
-		p.mover = movers
 	}
 	return p, nil
 }
@@ -324,30 +292,21 @@ func cutOff(logger *slog.Logger, stopped <-chan struct{}, exit func(code int)) {
 
 // parts are what lives as long as the program.
 type parts struct {
-	log        *eventlog.Log
-	groups     *group.Coordinator
-	publisher  *publish.Publisher
-	queues     *queue.Queues
-	categories *stream.Streams
-	kafka      *kafka.Server   // nil: no Kafka clients
-	tokens     *token.Verifier // nil: tokens are not taken
-	http       *httpapi.Server
-	mover      mover            // of what SQL sessions published; nil if the store has none
-	brokers    *broker.Registry // nil if no other process can serve Kafka clients on the store
+	node    *node.Node
+	kafka   *kafka.Server   // nil: no Kafka clients
+	tokens  *token.Verifier // nil: tokens are not taken
+	http    *httpapi.Server
+	brokers *broker.Registry // nil if no other process can serve Kafka clients on the store
 
 	kafkaListeners []kafka.Listener
 	httpListener   net.Listener
-}
-
-type mover interface {
-	Run(ctx context.Context) error
 }
 
 // run runs until ctx ends or a part fails. First the doors and the mover drain, then the log flushes what they handed to it.
 func (p *parts) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	logCtx, stopLog := context.WithCancel(context.WithoutCancel(ctx))
-	all.Go(func() error { return p.log.Run(logCtx) })
+	all.Go(func() error { return p.node.Log.Run(logCtx) })
 	all.Go(func() error {
 		defer stopLog()
 		ctx, leave, err := p.joinBrokers(ctx)
@@ -356,7 +315,7 @@ func (p *parts) run(ctx context.Context) error {
 		}
 		defer leave()
 		doors, ctx := errgroup.WithContext(ctx)
-		defer context.AfterFunc(ctx, p.log.EndLinger)()
+		defer context.AfterFunc(ctx, p.node.Log.EndLinger)()
 		if p.kafka != nil {
 			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
 		}
@@ -364,15 +323,12 @@ func (p *parts) run(ctx context.Context) error {
 			doors.Go(func() error { return p.tokens.Run(ctx) })
 		}
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
-		doors.Go(func() error { return p.groups.Run(ctx) })
-		if p.mover != nil {
-			doors.Go(func() error { return p.mover.Run(ctx) })
+		for _, use := range p.node.Uses() {
+			doors.Go(func() error { return use.Run(ctx) })
 		}
-		doors.Go(func() error { return p.publisher.Run(ctx) })
-		doors.Go(func() error { return p.categories.Run(ctx) })
 		queuesCtx, stopQueues := context.WithCancel(context.WithoutCancel(ctx))
 		queues := errgroup.Group{}
-		queues.Go(func() error { return p.queues.Run(queuesCtx) })
+		queues.Go(func() error { return p.node.Queues.Run(queuesCtx) })
 		err = doors.Wait()
 		stopQueues() // acks that came at the last moment are answered
 		return errors.Join(err, queues.Wait())

@@ -1,0 +1,130 @@
+// Package node puts together what each process that uses a store has: the log, the uses on it, and the movers that publish what
+// SQL sessions committed. Doors stand on it.
+package node
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weir-log/weir/door/inbox"
+	"github.com/weir-log/weir/door/sqlfn"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/projection"
+	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
+)
+
+// Config sets a Node up. The zero value of every field means its default.
+type Config struct {
+	TailBytes      int64               // see eventlog.Config
+	Poll           time.Duration       // see eventlog.Config; the mover of PostgreSQL has it, too
+	DrainTimeout   time.Duration       // see eventlog.Config
+	Partitioner    publish.Partitioner // see publish.Config
+	IdempotencyAge time.Duration       // see publish.Config
+	Logger         *slog.Logger        // default: slog.Default()
+	Observer       Observer            // default: none
+	Tracer         eventlog.Tracer     // default: no spans
+}
+
+// Observer is told what the log and the mover of PostgreSQL do.
+type Observer interface {
+	eventlog.Observer
+	sqlfn.Observer
+}
+
+// Node is a log and all uses of it. Nothing happens in it until Log.Run, Queues.Run and the Uses run.
+type Node struct {
+	Store       eventlog.Store
+	Log         *eventlog.Log
+	Groups      *group.Coordinator
+	Publisher   *publish.Publisher
+	Queues      *queue.Queues
+	Streams     *stream.Streams
+	Projections *projection.Projections
+	SQL         *sqlfn.Door // nil if the store is not PostgreSQL
+	Inbox       *inbox.Door // nil if the store is neither MariaDB, MySQL nor SQLite
+
+	movers []Part
+}
+
+// Part is something that runs as long as the node.
+type Part struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
+// Open puts a node on a store that is already open. It creates the tables of the store's SQL door, and needs a few store calls. The store
+// still belongs to the caller.
+func Open(ctx context.Context, store eventlog.Store, cfg Config) (*Node, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if err := eventlog.CheckOpen(ctx, store); err != nil { // before anything is installed
+		return nil, err
+	}
+	sql, err := sqlfn.Attach(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := inbox.Attach(ctx, store, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	settings := eventlog.Config{
+		TailBytes: cfg.TailBytes, Poll: cfg.Poll, DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger, Tracer: cfg.Tracer,
+	}
+	if cfg.Observer != nil {
+		settings.Observer = cfg.Observer
+	}
+	log, err := eventlog.Open(ctx, store, settings)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Store: store, Log: log, SQL: sql, Inbox: rows}
+	n.use(cfg)
+	n.move(cfg)
+	return n, nil
+}
+
+// use makes the uses, each on those that it stands on.
+func (n *Node) use(cfg Config) {
+	var offsets group.Beside
+	var acks queue.Beside
+	var positions projection.Positions
+	if n.SQL != nil {
+		offsets, acks, positions = n.SQL, n.SQL, n.SQL
+	}
+	n.Publisher = publish.New(n.Log, publish.Config{
+		Partitioner: cfg.Partitioner, IdempotencyAge: cfg.IdempotencyAge, Logger: cfg.Logger, Tracer: cfg.Tracer,
+	})
+	n.Groups = group.New(n.Log, group.Config{Beside: offsets, Logger: cfg.Logger})
+	n.Queues = queue.New(n.Log, n.Publisher, queue.Config{Logger: cfg.Logger, Tracer: cfg.Tracer, Beside: acks})
+	n.Streams = stream.New(n.Log, stream.Config{Logger: cfg.Logger})
+	n.Projections = projection.New(n.Log, n.Streams, n.Groups, positions, cfg.Logger)
+}
+
+// move makes the movers of what SQL sessions committed.
+func (n *Node) move(cfg Config) {
+	if n.SQL != nil {
+		moving := sqlfn.Config{Poll: cfg.Poll, Logger: cfg.Logger, Tracer: cfg.Tracer, Queues: n.Queues, Streams: n.Streams}
+		if cfg.Observer != nil {
+			moving.Observer = cfg.Observer
+		}
+		n.movers = append(n.movers, Part{"mover", sqlfn.New(n.Log, n.SQL, moving).Run})
+	}
+	if n.Inbox != nil {
+		n.movers = append(n.movers, Part{"mover", inbox.NewMover(n.Log, n.Inbox, n.Publisher, cfg.Logger).Run})
+	}
+	if shards := inbox.NewShardMovers(n.Log, n.Store, n.Publisher, cfg.Logger); shards != nil {
+		n.movers = append(n.movers, Part{"movers", shards.Run})
+	}
+}
+
+// Uses returns what runs on the log, but for Log and Queues. Queues should end after these and after the doors, so that
+// acknowledgements that came at the last moment are answered; Log ends last.
+func (n *Node) Uses() []Part {
+	return append([]Part{{"publisher", n.Publisher.Run}, {"groups", n.Groups.Run}, {"streams", n.Streams.Run}}, n.movers...)
+}
