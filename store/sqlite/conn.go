@@ -28,12 +28,8 @@ type conn struct {
 	args     []driver.NamedValue // reused from call to call
 }
 
-// connect opens the file at a path. The parameters are those of SQLite's URIs, such as mode=ro.
+// connect opens the file at an absolute path. The parameters are those of SQLite's URIs, such as mode=ro.
 func connect(path, parameters string) (*conn, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: parameters}
 	c, err := new(sqlite.Driver).Open(name.String())
 	if err != nil {

@@ -28,7 +28,7 @@ func (d disk) spare() int64 { return min(spaceMin, d.total/spacePart) }
 // spaceRefusal returns why there is no space for records. Free pages in the file count as space, although the disk does not
 // report them. If the free space of the disk is unknown, records are accepted.
 func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
-	disk, failed := s.disk(filepath.Dir(s.path))
+	disk, failed := s.disk(filepath.Dir(s.path()))
 	if failed != nil || disk.free >= s.needs(disk) {
 		return nil, nil
 	}
@@ -42,7 +42,7 @@ func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 // spaceRefusalWithWAL is spaceRefusal, but first, if the file could not grow by the whole WAL, it restarts the WAL; if
 // that fails, it refuses. The caller holds the writer.
 func (s *Store) spaceRefusalWithWAL(w *conn) (refusal, err error) {
-	disk, failed := s.disk(filepath.Dir(s.path))
+	disk, failed := s.disk(filepath.Dir(s.path()))
 	if failed == nil && disk.free < s.needs(disk)+s.keeper.length.Load() && s.keeper.length.Load() > 0 && !s.restartWAL() {
 		refusal := fmt.Errorf("%w (%s are free, but the WAL of %s cannot be copied into the file yet)", s.noSpace(nil), human(disk.free), human(s.keeper.length.Load()))
 		s.remember(refusal)
@@ -63,7 +63,7 @@ func (s *Store) within(c *conn) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		info, err := os.Stat(s.path)
+		info, err := os.Stat(s.path())
 		if err != nil {
 			return 0, err
 		}

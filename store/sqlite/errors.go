@@ -19,15 +19,15 @@ func (s *Store) explain(err error) error {
 	case 0:
 		return err
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
-		return fmt.Errorf("%w: another process is using %s: %w", eventlog.ErrUnavailable, s.path, err)
+		return fmt.Errorf("%w: another process is using %s: %w", eventlog.ErrUnavailable, s.path(), err)
 	case codes.SQLITE_FULL:
 		return s.noSpace(err)
 	case codes.SQLITE_READONLY, codes.SQLITE_CANTOPEN, codes.SQLITE_PERM:
-		return fmt.Errorf("%w: %s cannot be written: check the owner and mode of the file and its directory: %w", eventlog.ErrUnavailable, s.path, err)
+		return fmt.Errorf("%w: %s cannot be written: check the owner and mode of the file and its directory: %w", eventlog.ErrUnavailable, s.path(), err)
 	case codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB:
-		return fmt.Errorf("%s is damaged, or is not a SQLite file: run weir doctor, keep a copy of the file, restore a backup: %w", s.path, err)
+		return fmt.Errorf("%s is damaged, or is not a SQLite file: run weir doctor, keep a copy of the file, restore a backup: %w", s.path(), err)
 	case codes.SQLITE_IOERR, codes.SQLITE_NOMEM, codes.SQLITE_INTERRUPT:
-		return fmt.Errorf("%w: %s cannot be read or written: the disk fails, or a quota or a limit for file sizes is reached: %w", eventlog.ErrUnavailable, s.path, err)
+		return fmt.Errorf("%w: %s cannot be read or written: the disk fails, or a quota or a limit for file sizes is reached: %w", eventlog.ErrUnavailable, s.path(), err)
 	}
 	return err
 }
@@ -39,7 +39,7 @@ func (s *Store) explainCommit(err error) error {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_FULL, codes.SQLITE_READONLY:
 		return s.explain(err)
 	}
-	return fmt.Errorf("%w: %s: %w", eventlog.ErrUnsure, s.path, err)
+	return fmt.Errorf("%w: %s: %w", eventlog.ErrUnsure, s.path(), err)
 }
 
 // fullAtOpen reports whether there may have been no space for the other files of SQLite.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,7 +18,11 @@ const spaceLow = 2 << 30
 // Examine reports what the store in a file is, and whether it keeps what it acknowledges. It changes nothing, and may run
 // while the store is in use.
 func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
-	info, err := os.Stat(path)
+	_, file, err := resolve(path)
+	if err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("examine %s: the file does not exist: check the path, or start weir serve to create it", path)
 	}
@@ -27,17 +30,14 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
 	// Without a WAL nobody has the file open, and immutable reads it without creating other files.
-	parameters, mode := "mode=ro", ""
-	wal, err := os.Stat(path + "-wal")
+	parameters := "mode=ro"
+	wal, err := os.Stat(file + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
 		parameters = "immutable=1"
-		if mode, err = journalMode(path); err != nil {
-			return nil, fmt.Errorf("examine %s: %w", path, err)
-		}
 	} else if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
-	c, err := connect(path, parameters)
+	c, err := connect(file, parameters)
 	if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
@@ -45,20 +45,24 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("examine %s: %w", path, errors.Join(err, c.close()))
 	}
 	findings := []doctor.Finding{{Name: "store", Value: "SQLite file " + path}}
-	inside, err := c.examine(ctx, mode)
+	inside, err := c.examine(ctx)
 	if err = errors.Join(err, c.close()); err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
 	findings = append(findings, inside...)
 	findings = append(findings, doctor.Finding{Name: "file size", Value: human(info.Size())}, examineMode(info))
+	if n := links(info); n > 1 {
+		findings = append(findings, doctor.Finding{Name: "names", Value: fmt.Sprintf("the file has %d names (hard links)", n), Level: doctor.Bad,
+			Advice: "a program that opens it by another name does not find its WAL, and damages it: remove the other names while nobody has the file open"})
+	}
 	if wal != nil {
 		findings = append(findings, examineWAL(wal.Size()))
 	}
-	disk, err := statDisk(filepath.Dir(path))
+	disk, err := statDisk(filepath.Dir(file))
 	return append(findings, examineDisk(disk, err)...), nil
 }
 
-func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, error) {
+func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 	version, err := c.text("SELECT sqlite_version()")
 	if err != nil {
 		return nil, err
@@ -76,7 +80,7 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "give the path of a weir store"}}, nil
 	}
 	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
-	durable, err := c.examineDurability(mode)
+	durable, err := c.examineDurability()
 	if err != nil {
 		return nil, err
 	}
@@ -97,33 +101,24 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 	return append(findings, c.examineLog()), nil
 }
 
-// journalMode reads the mode from the header of a file that nobody has open: with immutable SQLite does not report it. If
-// this process had the file open, closing it would drop the locks of SQLite. See "File format version numbers" in
+// journalMode reads the mode from the header of the file, which says which mode a connection finds. PRAGMA journal_mode
+// does not report it if the file is read as immutable. It asks SQLite for the header: if this process had the file open,
+// opening and closing it here would drop the locks of SQLite. See "File format version numbers" in
 // https://sqlite.org/fileformat2.html.
-func journalMode(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
+func (c *conn) journalMode() (string, error) {
+	version, err := c.text("SELECT hex(substr(data, 19, 2)) FROM sqlite_dbpage WHERE pgno = 1")
+	if err == nil && version != "0202" && version != "" { // an empty file will get it
+		return "delete", nil
 	}
-	defer file.Close()
-	header := make([]byte, 20)
-	switch n, err := io.ReadFull(file, header); {
-	case n == 0 || err == nil && header[18] == 2 && header[19] == 2:
-		return "wal", nil // an empty file will get it
-	case err != nil:
-		return "", err
-	}
-	return "delete", nil
+	return "wal", err
 }
 
 // examineDurability reads the settings that decide whether a commit is on disk. synchronous belongs to a connection: c
-// has the settings of the store. mode is the journal_mode in the header of the file; "": ask SQLite.
-func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
-	if mode == "" {
-		var err error
-		if mode, err = c.text("PRAGMA journal_mode"); err != nil {
-			return nil, err
-		}
+// has the settings of the store.
+func (c *conn) examineDurability() ([]doctor.Finding, error) {
+	mode, err := c.journalMode()
+	if err != nil {
+		return nil, err
 	}
 	journal := doctor.Finding{Name: "journal_mode", Value: mode}
 	if mode != "wal" {

@@ -37,7 +37,7 @@ func TestExamineReadsTheSettingsThatKeepRecords(t *testing.T) {
 	commit(t, s, eventlog.Batch{Partition: 1})
 	check := func(when string) {
 		for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "full"} {
-			if f := examined(t, s.path, name); f.Value != want || f.Level != doctor.OK {
+			if f := examined(t, s.path(), name); f.Value != want || f.Level != doctor.OK {
 				t.Errorf("%s, %s: %+v, want %s", name, when, f, want)
 			}
 		}
@@ -57,7 +57,7 @@ func TestExamineFindsSettingsThatLoseRecords(t *testing.T) {
 		if err := w.exec("PRAGMA synchronous = " + setting); err != nil {
 			t.Fatal(err)
 		}
-		findings, err := w.examineDurability("")
+		findings, err := w.examineDurability()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,14 +86,14 @@ func TestExamineFindsATornPartition(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 7}, eventlog.Batch{Partition: 7, Records: 3, Bytes: make([]byte, 100)})
 	commit(t, s, eventlog.Batch{Partition: 7, Records: 2, Bytes: make([]byte, 100)})
-	if f := examined(t, s.path, "log"); f.Level != doctor.OK {
+	if f := examined(t, s.path(), "log"); f.Level != doctor.OK {
 		t.Errorf("a whole log: %+v", f)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	script(t, s.path, "DELETE FROM batch WHERE base_offset = 3")
-	if f := examined(t, s.path, "log"); f.Level != doctor.Bad || !strings.Contains(f.Value, "partition 7") || f.Advice == "" {
+	script(t, s.path(), "DELETE FROM batch WHERE base_offset = 3")
+	if f := examined(t, s.path(), "log"); f.Level != doctor.Bad || !strings.Contains(f.Value, "partition 7") || f.Advice == "" {
 		t.Errorf("a log whose last batch is gone: %+v", f)
 	}
 }
@@ -101,7 +101,7 @@ func TestExamineFindsATornPartition(t *testing.T) {
 func TestExamineFindsAFileSystemInMemory(t *testing.T) {
 	smalldisk.Run(t, smallDisk, func(t *testing.T, dir string) {
 		s := mustOpenSmall(t, dir)
-		if f := examined(t, s.path, "file system"); f.Level != doctor.Bad || f.Value != "tmpfs" {
+		if f := examined(t, s.path(), "file system"); f.Level != doctor.Bad || f.Value != "tmpfs" {
 			t.Errorf("a file system in memory: %+v", f)
 		}
 	})

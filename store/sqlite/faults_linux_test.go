@@ -19,7 +19,7 @@ func TestAFailingDiskAtCommitIsUnsure(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
-	limit := syscall.Rlimit{Cur: uint64(size(t, s.path+"-wal")) + 1_000_000, Max: before.Max}
+	limit := syscall.Rlimit{Cur: uint64(size(t, s.path()+"-wal")) + 1_000_000, Max: before.Max}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	}
 	limit("PRAGMA max_page_count = 200")
 	n, err := refused(t, s)
-	if !errors.Is(err, eventlog.ErrNoSpace) || !strings.Contains(err.Error(), s.path) {
+	if !errors.Is(err, eventlog.ErrNoSpace) || !strings.Contains(err.Error(), s.path()) {
 		t.Errorf("commit to a full disk: %v, want ErrNoSpace and the file", err)
 	}
 	limit("PRAGMA max_page_count = 4294967294")
@@ -102,7 +102,7 @@ func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
 func TestCommitWaitsForAnotherProcessNoLongerThanItsCaller(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 1})
-	other, err := connect(s.path, "mode=rw")
+	other, err := connect(s.path(), "mode=rw")
 	if err != nil {
 		t.Fatal(err)
 	}

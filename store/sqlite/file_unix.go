@@ -14,3 +14,11 @@ func inode(info os.FileInfo) uint64 {
 	}
 	return 0
 }
+
+// links is how many names a file has, 0 if that is unknown.
+func links(info os.FileInfo) uint64 {
+	if stat, is := info.Sys().(*syscall.Stat_t); is {
+		return uint64(stat.Nlink)
+	}
+	return 0
+}

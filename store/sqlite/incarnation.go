@@ -25,11 +25,11 @@ type identity struct {
 
 // opened notes which file the connections have open.
 func (s *Store) opened() error {
-	file, err := os.Stat(s.path)
+	file, err := os.Stat(s.path())
 	if err != nil {
 		return err
 	}
-	wal, err := os.Stat(s.path + "-wal")
+	wal, err := os.Stat(s.path() + "-wal")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -39,11 +39,12 @@ func (s *Store) opened() error {
 	return nil
 }
 
-// replaced reports whether the path names another file than our connections have open. It fails while there is no file.
+// replaced reports whether the path that Open was given leads to another file than our connections have open. It fails
+// while there is no file.
 func (s *Store) replaced() (bool, error) {
-	now, err := os.Stat(s.path)
+	now, err := os.Stat(s.name)
 	if err != nil {
-		return false, fmt.Errorf("%w: %s does not exist: %w", eventlog.ErrUnavailable, s.path, err)
+		return false, fmt.Errorf("%w: %s does not exist: %w", eventlog.ErrUnavailable, s.name, err)
 	}
 	s.identity.mu.Lock()
 	defer s.identity.mu.Unlock()
@@ -99,18 +100,23 @@ func (s *Store) reopen(ctx context.Context) error {
 		return eventlog.ErrClosed
 	default:
 	}
+	name, file, err := resolve(s.name) // a link may lead elsewhere now
+	if err != nil {
+		return err
+	}
 	s.identity.mu.Lock()
 	old := s.identity.wal
 	s.identity.mu.Unlock()
-	if wal, err := os.Stat(s.path + "-wal"); err == nil && old != nil && os.SameFile(wal, old) {
+	if wal, err := os.Stat(file + "-wal"); err == nil && old != nil && os.SameFile(wal, old) {
 		// It belongs to the old file, and SQLite would take its pages for pages of the new file.
-		if err := errors.Join(os.Remove(s.path+"-wal"), os.Remove(s.path+"-shm")); err != nil {
+		if err := errors.Join(os.Remove(file+"-wal"), os.Remove(file+"-shm")); err != nil {
 			return fmt.Errorf("remove the WAL of the file that was replaced: %w", err)
 		}
 	}
-	next := &Store{path: s.path, log: s.log, closed: make(chan struct{}), disk: s.disk}
+	next := &Store{name: name, log: s.log, closed: make(chan struct{}), disk: s.disk}
 	next.writer, next.readers, next.watch.pool = newPool(next.closed, 1), newPool(next.closed, readersMax), newPool(next.closed, 1)
-	next.keeper.store, next.keeper.wait = s, s.keeper.wait
+	next.file.Store(&file)
+	next.keeper.store, next.keeper.wait = next, s.keeper.wait
 	if err := next.open(ctx); err != nil {
 		return errors.Join(err, next.keeper.stop(), next.writer.shut(), next.readers.shut(), next.watch.pool.shut())
 	}
@@ -128,6 +134,7 @@ func (s *Store) reopen(ctx context.Context) error {
 	}
 	s.watch.seen = nil
 	s.identity.mu.Lock()
+	s.file.Store(&file)
 	s.identity.file, s.identity.wal = next.identity.file, next.identity.wal
 	s.identity.mu.Unlock()
 	next.readers.drain(s.readers.give)
@@ -135,8 +142,8 @@ func (s *Store) reopen(ctx context.Context) error {
 	next.writer.drain(s.writer.give)
 	s.keeper.start()
 	if err := errors.Join(errs...); err != nil {
-		s.log.Warn("closing the file that was replaced", "path", s.path, "err", err)
+		s.log.Warn("closing the file that was replaced", "path", s.path(), "err", err)
 	}
-	s.log.Warn("the file of the SQLite store was replaced by another file: continuing with the new one", "path", s.path)
+	s.log.Warn("the file of the SQLite store was replaced by another file: continuing with the new one", "path", s.path())
 	return nil
 }

@@ -43,7 +43,7 @@ type keeper struct {
 
 // open opens the conn of the keeper.
 func (k *keeper) open() (err error) {
-	if k.conn, err = openReader(k.store.path); err != nil {
+	if k.conn, err = openReader(k.store.path()); err != nil {
 		return err
 	}
 	if err := k.conn.set([]string{"PRAGMA busy_timeout = " + strconv.FormatInt(k.wait.Milliseconds(), 10)}); err != nil {
@@ -107,7 +107,7 @@ func (k *keeper) committed(w *conn) {
 // failed delays the next attempt by a step, so that not every commit makes one.
 func (k *keeper) failed(err error) {
 	k.due.Store(k.length.Load() + k.step)
-	k.store.log.Error("cannot copy the WAL of the SQLite store into its file", "path", k.store.path, "err", k.store.explain(err))
+	k.store.log.Error("cannot copy the WAL of the SQLite store into its file", "path", k.store.path(), "err", k.store.explain(err))
 }
 
 func (k *keeper) overdue() bool { return k.length.Load() >= k.due.Load() }
@@ -124,7 +124,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		again = nil
 		if err := k.work(ctx); err != nil && ctx.Err() == nil {
-			k.store.log.Error("maintenance of the SQLite store failed; trying again later", "path", k.store.path, "after", workAgain, "err", err)
+			k.store.log.Error("maintenance of the SQLite store failed; trying again later", "path", k.store.path(), "after", workAgain, "err", err)
 			again = time.After(workAgain)
 		}
 	}
@@ -198,7 +198,7 @@ func (k *keeper) restart() error {
 	}
 	k.due.Store(length + k.step)
 	k.store.log.Warn("the WAL of the SQLite store grows because of a long read, such as a backup or an open sqlite3 shell",
-		"path", k.store.path, "bytes", length)
+		"path", k.store.path(), "bytes", length)
 	return nil
 }
 

@@ -88,7 +88,7 @@ func walStaysBounded(t *testing.T, idle bool) {
 	for range 30 {
 		commit(t, s, large)
 		commit(t, s, small)
-		longest = max(longest, size(t, s.path+"-wal"))
+		longest = max(longest, size(t, s.path()+"-wal"))
 	}
 	stop()
 	readers.Wait()
@@ -106,7 +106,7 @@ func TestWALOfSmallCommitsIsMovedToo(t *testing.T) {
 	for range 2 * testStep / (3 * pageSize) {
 		commit(t, s, small)
 	}
-	if got := size(t, s.path+"-wal"); got > 2*walStep {
+	if got := size(t, s.path()+"-wal"); got > 2*walStep {
 		t.Errorf("WAL grew to %d bytes, want about %d", got, testStep)
 	}
 }

@@ -23,7 +23,7 @@ const (
 // reserve is the size of the reserve on a disk.
 func (d disk) reserve() int64 { return max(reserveMin, min(reserveMax, d.total/spacePart)) }
 
-func (s *Store) reservePath() string { return s.path + "-reserve" }
+func (s *Store) reservePath() string { return s.path() + "-reserve" }
 
 // reserved is the present size of the reserve. Another process may have used it.
 func (s *Store) reserved() int64 {
@@ -48,7 +48,7 @@ func (s *Store) release(keep int64) bool {
 
 // refill extends the reserve to its full size if there is space.
 func (s *Store) refill() error {
-	disk, err := s.disk(filepath.Dir(s.path))
+	disk, err := s.disk(filepath.Dir(s.path()))
 	if err != nil || s.reserved() >= disk.reserve() || disk.free < s.needs(disk) {
 		return nil // if the free space is unknown, the reserve itself could fill the disk
 	}
@@ -80,6 +80,6 @@ func (s *Store) restartWAL() bool { return s.keeper.restart() == nil && s.keeper
 
 // full reports whether the disk has no space even for SQLite's smallest file, its shared memory of 32 KiB.
 func (s *Store) full() bool {
-	disk, err := s.disk(filepath.Dir(s.path))
+	disk, err := s.disk(filepath.Dir(s.path()))
 	return err == nil && disk.free < 32<<10
 }

@@ -88,7 +88,7 @@ func contents(t *testing.T, dir string) string {
 
 func TestOnlyTheOwnerMayReadTheFiles(t *testing.T) {
 	s := openTest(t)
-	files, err := os.ReadDir(filepath.Dir(s.path))
+	files, err := os.ReadDir(filepath.Dir(s.path()))
 	if err != nil {
 		t.Fatal(err)
 	}

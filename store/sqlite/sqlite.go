@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,7 +26,8 @@ const readersMax = 4
 
 // Store is a log in a SQLite file.
 type Store struct {
-	path     string
+	name     string                 // the absolute path that Open was given; may lead through symbolic links
+	file     atomic.Pointer[string] // without them
 	log      *slog.Logger
 	closed   chan struct{}
 	close    func() error
@@ -57,8 +59,16 @@ type Options struct {
 
 // Open opens the store in the file at path. It creates the file and its directories if they do not exist, and migrates
 // the tables of an older weir. It refuses a file of another program, and a file of a newer weir.
+//
+// A path may lead through symbolic links. All that belongs to the store is beside its file, not beside a link. If the
+// path leads to another file later, the store is rewound: it continues with that file.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
-	s := &Store{path: path, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir}
+	name, file, err := resolve(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the SQLite store %s: %w", path, err)
+	}
+	s := &Store{name: name, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir}
+	s.file.Store(&file)
 	if s.disk == nil {
 		s.disk = statDisk
 	}
@@ -69,14 +79,14 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 		s.log = slog.Default()
 	}
 	step := int64(walStep)
-	if disk, err := s.disk(filepath.Dir(path)); err == nil {
+	if disk, err := s.disk(filepath.Dir(file)); err == nil {
 		step = disk.walStep()
 	}
 	s.close = sync.OnceValue(s.shut)
 	s.writer, s.readers, s.watch.pool = newPool(s.closed, 1), newPool(s.closed, readersMax), newPool(s.closed, 1)
 	s.keeper.store, s.keeper.step, s.keeper.wait = s, cmp.Or(options.walStep, step), cmp.Or(options.walTimeout, walTimeout)
 	s.keeper.woken = make(chan struct{}, 1)
-	err := create(s.path, s.syncDir)
+	err = create(s.path(), s.syncDir)
 	if err == nil {
 		err = s.open(ctx)
 	}
@@ -88,22 +98,22 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) error {
-	writer, err := openWriter(ctx, s.path)
+	writer, err := openWriter(ctx, s.path())
 	if fullAtOpen(err) && s.release(0) {
-		writer, err = openWriter(ctx, s.path)
+		writer, err = openWriter(ctx, s.path())
 	}
 	if err != nil {
 		return err
 	}
 	s.writer.add(writer)
 	for range readersMax {
-		reader, err := openReader(s.path)
+		reader, err := openReader(s.path())
 		if err != nil {
 			return err
 		}
 		s.readers.add(reader)
 	}
-	watcher, err := openReader(s.path)
+	watcher, err := openReader(s.path())
 	if err != nil {
 		return err
 	}
@@ -116,6 +126,29 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	return s.opened()
 }
+
+// path is where the file is, without symbolic links.
+func (s *Store) path() string { return *s.file.Load() }
+
+// resolve returns a path as an absolute one, and where it leads without symbolic links. SQLite puts its WAL beside the
+// file, not beside a link to it (unixFullPathname in os_unix.c). The file may not exist yet; a link must lead somewhere.
+func resolve(path string) (name, file string, err error) {
+	if name, err = filepath.Abs(path); err != nil {
+		return "", "", err
+	}
+	file, err = filepath.EvalSymlinks(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return name, file, err
+	}
+	if target, err := os.Readlink(name); err == nil {
+		return "", "", fmt.Errorf("%w: %s is a symbolic link to %s, which does not exist: mount its disk, or correct the link", eventlog.ErrUnavailable, name, target)
+	}
+	_, dir, err := resolve(filepath.Dir(name))
+	return name, filepath.Join(dir, filepath.Base(name)), err
+}
+
+// creating is held while this process may have a descriptor of a file that SQLite does not know.
+var creating sync.Mutex
 
 // create creates an empty file that only its owner may read, unless there is a file. It does not open an existing file:
 // closing it would drop the locks that SQLite holds on it in this process.
@@ -130,6 +163,8 @@ func create(path string, sync func(dir string) error) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("it is a directory: give the path of a file in it, such as %s", filepath.Join(path, "weir.db"))
 	}
+	creating.Lock() // whoever opens the file with SQLite was here before
+	defer creating.Unlock()
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return nil
@@ -176,7 +211,7 @@ func (s *Store) shut() error {
 	close(s.closed)
 	errs := []error{s.keeper.stop(), s.watch.pool.shut(), s.readers.shut(), s.writer.shut()}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("close the SQLite store %s: %w", s.path, err)
+		return fmt.Errorf("close the SQLite store %s: %w", s.path(), err)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(t.Context(), s.path, Options{})
+	again, err := Open(t.Context(), s.path(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

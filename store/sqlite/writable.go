@@ -36,7 +36,7 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 	if last := s.refused.Load(); last != nil && time.Since(last.at) < refusalFor {
 		return last.err, nil
 	}
-	if disk, err := s.disk(filepath.Dir(s.path)); err == nil && s.reserved() < disk.reserve() && disk.free >= s.needs(disk) {
+	if disk, err := s.disk(filepath.Dir(s.path())); err == nil && s.reserved() < disk.reserve() && disk.free >= s.needs(disk) {
 		s.keeper.wake()
 	}
 	return nil, nil
@@ -56,7 +56,7 @@ func (s *Store) remember(err error) {
 
 // noSpace returns ErrNoSpace for the file, and why.
 func (s *Store) noSpace(because error) error {
-	err := fmt.Errorf("%w for %s: %w: free disk space, or shorten the topics' retention", eventlog.ErrNoSpace, s.path, syscall.ENOSPC)
+	err := fmt.Errorf("%w for %s: %w: free disk space, or shorten the topics' retention", eventlog.ErrNoSpace, s.path(), syscall.ENOSPC)
 	if because != nil {
 		err = fmt.Errorf("%w: %w", err, because)
 	}
