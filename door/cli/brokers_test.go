@@ -226,6 +226,29 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 	}
 }
 
+// A process that was killed and is started again at its address is the one broker there, before it answers its first client.
+func TestAfterAKillThereIsOneBrokerAtTheAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	m := &clusterMember{binary: build(t), store: pgtest.URL(t), kafka: l.Addr().String()}
+	for range 3 {
+		m.up(t)
+		client, err := kgo.NewClient(kgo.SeedBrokers(m.kafka))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		if known, err := kadm.NewClient(client).ListBrokers(t.Context()); err != nil || len(known) != 1 || known[0].NodeID != 1 {
+			t.Errorf("brokers are %v (%v), want broker 1 only", known, err)
+		}
+		m.signal(t, syscall.SIGKILL)
+		_ = m.cmd.Wait()
+	}
+}
+
 // A client asks a broker to delete a topic; the broker is suspended, so the client repeats that elsewhere, and the topic is created again. When the broker goes on, the
 // new topic stays.
 func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {

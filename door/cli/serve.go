@@ -237,13 +237,13 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{
 		node: n, kafkaListeners: w.kafka, httpListener: w.http,
-		http: httpapi.New(httpapi.Config{
-			Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
-			Projections: n.Projections, Partitions: c.Partitions,
-			Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
-			Ready: n.Log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
-		}),
 	}
+	p.http = httpapi.New(httpapi.Config{
+		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
+		Projections: n.Projections, Partitions: c.Partitions,
+		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
+		Ready: p.healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
+	})
 	if p.tokens = w.tokens; p.tokens != nil {
 		metric.WatchOAuthKeys(registry, p.tokens.Fetched)
 	}
@@ -300,6 +300,15 @@ type parts struct {
 
 	kafkaListeners []kafka.Listener
 	httpListener   net.Listener
+}
+
+// healthy returns nil while the store answers and accepts records, and clients find this process; otherwise why not.
+func (p *parts) healthy() error {
+	err := p.node.Log.Healthy()
+	if err == nil && p.brokers != nil {
+		err = p.brokers.Healthy()
+	}
+	return err
 }
 
 // run runs until ctx ends or a part fails. First the doors and the mover drain, then the log flushes what they handed to it.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/broker"
 )
 
 //go:embed openapi.yaml
@@ -37,8 +38,11 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Ready(); err != nil {
 		why := "the store does not answer"
-		if errors.Is(err, eventlog.ErrNoSpace) {
+		switch {
+		case errors.Is(err, eventlog.ErrNoSpace):
 			why = "the disk of the store is full"
+		case errors.Is(err, broker.ErrAddressTaken):
+			why = broker.ErrAddressTaken.Error()
 		}
 		if s.fromHere(r) {
 			why = err.Error() // it names the store

@@ -50,7 +50,7 @@ func (s *Server) offsetCommit(ctx context.Context, r *request, in *kmsg.OffsetCo
 	var errs []error
 	var err error
 	if commit.Generation >= 0 { // the commit of a member would make this broker the group's coordinator
-		err = s.coordinates(in.Group)
+		err = s.coordinates(r, in.Group)
 	}
 	if err == nil {
 		done := r.waits()

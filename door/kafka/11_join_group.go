@@ -35,7 +35,7 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 	defer done()
 	defer r.waits()()
 	var joined group.Joined
-	err := s.coordinates(in.Group)
+	err := s.coordinates(r, in.Group)
 	if err == nil {
 		joined, err = s.groups.Join(wait, join)
 	}

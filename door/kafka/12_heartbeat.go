@@ -16,7 +16,7 @@ func (s *Server) heartbeat(ctx context.Context, r *request, in *kmsg.HeartbeatRe
 		out.ErrorCode = errorCode(err)
 		return out
 	}
-	err := s.coordinates(in.Group)
+	err := s.coordinates(r, in.Group)
 	if err == nil {
 		err = s.groups.Heartbeat(ctx, group.Beat{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation})
 	}

@@ -34,7 +34,7 @@ func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRe
 	defer done()
 	defer r.waits()()
 	var synced group.Synced
-	err := s.coordinates(in.Group)
+	err := s.coordinates(r, in.Group)
 	if err == nil {
 		synced, err = s.groups.Sync(wait, sync)
 	}

@@ -14,7 +14,7 @@ import (
 // groupType is the type of all groups here: those of the classic protocol.
 const groupType = "classic"
 
-// listGroups lists groups; from version 4 on filtered by state (KIP-518), from 5 on by type (KIP-848).
+// listGroups lists the groups that this broker coordinates: clients ask all brokers. From version 4 on they are filtered by state (KIP-518), from 5 on by type (KIP-848).
 func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	out := in.ResponseKind().(*kmsg.ListGroupsResponse)
 	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {
@@ -34,9 +34,14 @@ func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroups
 		out.ErrorCode = errorCode(err)
 		return out
 	}
+	view := s.view()
+	here := func(group string) bool {
+		c := view.Coordinator(group)
+		return view.Is(c) || view.AtOurAddress(c) // a client cannot choose which process it reaches at one address
+	}
 	all := r.may(acl.Describe, acl.Cluster, acl.ClusterName) // as in Kafka (KafkaApis.handleListGroupsRequest)
 	for _, l := range listed {
-		if !all && !r.may(acl.Describe, acl.Group, l.Group) {
+		if !here(l.Group) || !all && !r.may(acl.Describe, acl.Group, l.Group) {
 			continue
 		}
 		g := kmsg.NewListGroupsResponseGroup()

@@ -89,7 +89,7 @@ func (s *Server) view() *broker.View {
 
 // addressOf returns the address of a broker that clients of this listener are told to use.
 func (s *Server) addressOf(r *request, v *broker.View, b broker.Broker) (host string, port int32) {
-	if b.ID != v.Self() {
+	if !v.Is(b) {
 		return hostPort(address(b.Addresses[r.conn.at.Name]))
 	}
 	if r.conn.at.Advertised == "" {
@@ -99,9 +99,12 @@ func (s *Server) addressOf(r *request, v *broker.View, b broker.Broker) (host st
 }
 
 // coordinates returns ErrMoved if clients of a group belong to another broker, so that all members of a group meet in one. Offsets are committed and read through any broker.
-func (s *Server) coordinates(name string) error {
+// If that broker has this one's address, the client is at the right address and at the wrong process: the connection is closed after the answer, so
+// that the client's next one may reach the right process.
+func (s *Server) coordinates(r *request, name string) error {
 	v := s.view()
-	if c := v.Coordinator(name); c.ID != v.Self() {
+	if c := v.Coordinator(name); !v.Is(c) {
+		r.hangUp = r.hangUp || v.AtOurAddress(c)
 		return fmt.Errorf("group %q: %w: clients find it at broker %d", shorten(name), group.ErrMoved, c.ID)
 	}
 	return nil

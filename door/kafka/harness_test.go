@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
+	registry "github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -27,6 +28,9 @@ type broker struct {
 	addr string
 	here *pipes // instead of addr, in fake time
 	said *said  // what it logged
+
+	brokers *registry.Registry // nil: it is alone
+
 	stop func()
 }
 
@@ -95,6 +99,12 @@ func startAt(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Confi
 // startListening starts a broker with several listeners; its address is the first one's.
 func startListening(t testing.TB, store eventlog.Store, cfg kafka.Config, at ...kafka.Listener) *broker {
 	t.Helper()
+	return startJoined(t, store, cfg, nil, at...)
+}
+
+// startJoined starts a broker that the others on its store know, unless as is nil.
+func startJoined(t testing.TB, store eventlog.Store, cfg kafka.Config, as *registry.Config, at ...kafka.Listener) *broker {
+	t.Helper()
 	var err error
 	b := &broker{t: t, addr: at[0].Addr().String(), said: new(said)}
 	b.here, _ = at[0].Listener.(*pipes)
@@ -116,6 +126,15 @@ func startListening(t testing.TB, store eventlog.Store, cfg kafka.Config, at ...
 			t.Error(err)
 		}
 	})
+	if as != nil {
+		as.Logger = cfg.Logger
+		cfg.Brokers = registry.New(b.log, *as)
+		if err := cfg.Brokers.Join(ctx); err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() { _ = cfg.Brokers.Run(logCtx) }) // it returns nil
+	}
+	b.brokers = cfg.Brokers
 	served := make(chan error, 1)
 	go func() { served <- kafka.New(b.log, groups, cfg).Serve(ctx, at...) }()
 	b.stop = sync.OnceFunc(func() {

@@ -3,6 +3,10 @@
 // Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery, or less often if the store's commits cost money. Whether a process lives is judged by the age of its key, by
 // the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other.
 //
+// Several processes may be advertised at one address: a process that was killed and its successor, which finds the key of the first; or two
+// that live, behind a load balancer. Clients must be told of one broker at an address, so an address belongs to the process that joined last. The
+// others name that one to their clients, and coordinate no groups.
+//
 // Correctness does not depend on it. Every process can append to every partition and coordinate every group, and the store decides every conflict.
 // A process whose view is wrong sends clients to a broker that is gone; these clients ask again.
 package broker
@@ -17,10 +21,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +53,9 @@ const HandOver = readEvery + 500*time.Millisecond
 // ErrIDInUse: another process on the store has the broker id.
 var ErrIDInUse = errors.New("the broker id is in use")
 
+// ErrAddressTaken: clients that are sent to the address of this process are meant for another one.
+var ErrAddressTaken = errors.New("another process is advertised to Kafka clients at the address of this one, and started later")
+
 // Broker is one process that serves Kafka clients.
 type Broker struct {
 	ID        int32             `json:"id"`
@@ -55,6 +64,7 @@ type Broker struct {
 	Rack      string            `json:"rack,omitempty"`
 	Life      string            `json:"life"`               // drawn anew by each process
 	LeaseMS   int64             `json:"lease_ms,omitempty"` // the age of its key, in milliseconds, at which it counts as dead; 0: that of heartbeatEvery
+	Joined    int64             `json:"joined,omitempty"`   // goes up with each process that joins: of those at one address, the highest has it
 
 	version eventlog.Version
 }
@@ -75,11 +85,13 @@ type Config struct {
 
 // Registry is this process among the brokers on its store. All methods may be called concurrently.
 type Registry struct {
-	log  *eventlog.Log
-	cfg  Config
-	life string
-	beat time.Duration // the time between two puts of this broker's key
-	view atomic.Pointer[View]
+	log    *eventlog.Log
+	cfg    Config
+	life   string
+	beat   time.Duration               // the time between two puts of this broker's key
+	joined int64                       // Broker.Joined; 0 before Join
+	seen   map[string]eventlog.Version // by life: the version of a broker's key when this process first read it
+	view   atomic.Pointer[View]
 }
 
 // New returns a registry that knows only this process, until Join.
@@ -87,13 +99,13 @@ func New(log *eventlog.Log, cfg Config) *Registry {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	r := &Registry{log: log, cfg: cfg, life: rand.Text(), beat: log.HeartbeatEvery(heartbeatEvery)}
+	r := &Registry{log: log, cfg: cfg, life: rand.Text(), beat: log.HeartbeatEvery(heartbeatEvery), seen: make(map[string]eventlog.Version)}
 	r.view.Store(Alone(cmp.Or(cfg.ID, 1)))
 	return r
 }
 
-// Join makes this process a broker on the log's store; the log must run. It waits for the lease of a broker that had the same Config.ID and died; if that broker lives, the
-// error is ErrIDInUse.
+// Join makes this process a broker on the log's store; the log must run. It waits for the lease of a broker that had the same Config.ID at another address and died; if that
+// broker lives, the error is ErrIDInUse. A broker at an address of this one is replaced at once: most likely it is this process before a crash.
 func (r *Registry) Join(ctx context.Context) error {
 	for began := time.Now(); ; {
 		me, err := r.register(ctx)
@@ -111,31 +123,45 @@ func (r *Registry) Join(ctx context.Context) error {
 	}
 }
 
-// register puts a key for this process, under its own id or the lowest free one.
+// register puts a key for this process: under Config.ID; or under the id of a broker at an address of this one, because clients then see no change; or
+// under the lowest free one.
 func (r *Registry) register(ctx context.Context) (Broker, error) {
 	for {
 		known, err := r.list(ctx)
 		if err != nil {
 			return Broker{}, err
 		}
-		id := r.cfg.ID
-		if id == 0 {
-			if id = lowestFree(known); id > idMax {
+		me := Broker{
+			ID: r.cfg.ID, Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life,
+			LeaseMS: (leaseBeats * r.beat).Milliseconds(), Joined: cmp.Or(r.joined, joinedLast(known)+1),
+		}
+		if me.ID == 0 {
+			if me.ID = me.idAmong(known); me.ID > idMax {
 				return Broker{}, fmt.Errorf("%w: %d brokers live on the store, which is the limit", ErrIDInUse, idMax)
 			}
 		}
-		me := Broker{ID: id, Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life, LeaseMS: (leaseBeats * r.beat).Milliseconds()}
-		before := known[id]
-		if before.alive && before.Life != r.life {
-			return Broker{}, fmt.Errorf("%w: %d belongs to a broker on %s at %v: give this one another --broker-id", ErrIDInUse, id, before.Host, before.Addresses)
+		before := known[me.ID]
+		if before.alive && before.Life != r.life && !me.replaces(before.Broker) {
+			return Broker{}, fmt.Errorf("%w: %d belongs to a broker on %s at %v: give this one another --broker-id", ErrIDInUse, me.ID, before.Host, before.Addresses)
 		}
 		me.version = before.version.Next()
 		err = r.put(ctx, me, before.version)
 		if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
 			continue // another process was first, or this one was: read the keys again
 		}
+		if err == nil {
+			r.joined = me.Joined
+		}
 		return me, err
 	}
+}
+
+// joinedLast returns the highest Joined of all brokers that are known.
+func joinedLast(known map[int32]found) (last int64) {
+	for _, b := range known {
+		last = max(last, b.Joined)
+	}
+	return last
 }
 
 func (r *Registry) put(ctx context.Context, b Broker, before eventlog.Version) error {
@@ -172,12 +198,19 @@ func (r *Registry) list(ctx context.Context) (map[int32]found, error) {
 	return all, err
 }
 
-func lowestFree(known map[int32]found) int32 {
-	for id := int32(1); ; id++ {
-		if !known[id].alive {
-			return id
+// idAmong returns the id that b takes: that of a broker which it replaces, or the lowest that is free.
+func (b Broker) idAmong(known map[int32]found) int32 {
+	id := int32(1)
+	for known[id].alive {
+		id++
+	}
+	last := int64(-1)
+	for _, other := range known {
+		if b.replaces(other.Broker) && other.ID <= idMax && other.Joined > last {
+			id, last = other.ID, other.Joined
 		}
 	}
+	return id
 }
 
 // Run keeps this broker's key young, and follows the others, until ctx ends.
@@ -187,16 +220,17 @@ func (r *Registry) Run(ctx context.Context) error {
 	defer beat.Stop()
 	defer read.Stop()
 	failed := false
+	var unrenewed, unread error
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-beat.C:
-			me, err = r.renew(ctx, me)
+			me, unrenewed = r.renew(ctx, me)
 		case <-read.C:
-			err = r.refresh(ctx, me)
+			unread = r.refresh(ctx, me)
 		}
+		err := errors.Join(unrenewed, unread)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -238,21 +272,95 @@ func (r *Registry) refresh(ctx context.Context, me Broker) error {
 	if err != nil {
 		return err
 	}
-	next := &View{self: &me}
-	mine := known[me.ID].alive && known[me.ID].Life == r.life
-	for _, b := range known {
-		if b.alive && (b.Life == r.life || me.sees(b.Broker)) {
-			next.brokers = append(next.brokers, b.Broker)
-		}
-	}
-	if !mine && len(next.brokers) == 0 { // clients must find somebody
-		next.brokers = []Broker{me}
-	}
-	slices.SortFunc(next.brokers, func(a, b Broker) int { return cmp.Compare(a.ID, b.ID) })
-	if before := r.view.Swap(next); before != nil && !slices.Equal(before.ids(), next.ids()) {
+	next := viewOf(me, known)
+	next.beside = r.beside(me, known)
+	before := r.view.Swap(next)
+	if !slices.Equal(before.ids(), next.ids()) {
 		r.cfg.Logger.Info("the brokers on the store have changed", "this", me.ID, "brokers", next.ids())
 	}
+	r.tell(before, next)
 	return nil
+}
+
+// viewOf returns the view of a broker that found these keys.
+func viewOf(me Broker, known map[int32]found) *View {
+	v := &View{self: &me}
+	for _, b := range known {
+		switch {
+		case !b.alive:
+		case b.Life == me.Life || me.sees(b.Broker):
+			v.brokers = append(v.brokers, b.Broker)
+		default:
+			v.unnamed = append(v.unnamed, b.Broker)
+		}
+	}
+	all := slices.Clone(v.brokers)
+	v.brokers = slices.DeleteFunc(v.brokers, func(b Broker) bool {
+		return slices.ContainsFunc(all, func(other Broker) bool { return other.sees(b) && other.replaces(b) })
+	})
+	if len(v.brokers) == 0 { // clients must find somebody
+		v.brokers = []Broker{me}
+	}
+	slices.SortFunc(v.brokers, byID)
+	slices.SortFunc(v.unnamed, byID)
+	return v
+}
+
+func byID(a, b Broker) int { return cmp.Compare(a.ID, b.ID) }
+
+// beside returns the brokers at an address of this one that live for certain: they joined later, or their keys were put again since this process first read them. What a
+// killed process left is none of them.
+func (r *Registry) beside(me Broker, known map[int32]found) (all []Broker) {
+	seen := make(map[string]eventlog.Version, len(known))
+	for _, b := range known {
+		first, has := r.seen[b.Life]
+		if !has {
+			first = b.version
+		}
+		seen[b.Life] = first
+		if b.alive && b.Life != me.Life && me.shares(b.Broker) && (b.replaces(me) || b.version > first) {
+			all = append(all, b.Broker)
+		}
+	}
+	r.seen = seen
+	slices.SortFunc(all, byID)
+	return all
+}
+
+// tell logs what keeps clients of several brokers from working, when it begins and when it ends.
+func (r *Registry) tell(before, next *View) {
+	switch {
+	case len(next.beside) > 0 && !slices.EqualFunc(before.beside, next.beside, sameLife):
+		r.cfg.Logger.Warn("another process that lives is advertised at the address of this broker, and Kafka clients that are sent to one reach the other. Only the process that started last serves consumer groups",
+			"address", next.self.shared(next.beside[0]), "others", next.beside, "serves_groups", next.named(), "do", "give each process an --advertise address of its own, at which clients reach that process and no other")
+	case len(next.beside) == 0 && len(before.beside) > 0:
+		r.cfg.Logger.Info("no other process is advertised at the address of this broker any more", "this", next.self.ID)
+	}
+	if len(next.unnamed) > 0 && !slices.EqualFunc(before.unnamed, next.unnamed, sameLife) {
+		r.cfg.Logger.Warn("other brokers live on the store, and Kafka clients of this one are not told of them: a consumer group with members at both rebalances again and again",
+			"this", *next.self, "others", next.unnamed, "do", "give all the same names of listeners, and each an --advertise address that clients of all can reach; docs/kafka.md, Several brokers")
+	}
+}
+
+func sameLife(a, b Broker) bool { return a.Life == b.Life }
+
+// String shows where a broker is: 2 on host-b at plaintext=weir.example:9092.
+func (b Broker) String() string {
+	var addresses []string
+	for _, name := range slices.Sorted(maps.Keys(b.Addresses)) {
+		addresses = append(addresses, name+"="+b.Addresses[name])
+	}
+	return fmt.Sprintf("%d on %s at %s", b.ID, b.Host, strings.Join(addresses, ","))
+}
+
+// Healthy returns nil if Kafka clients find this process, or in words why they are sent to another one at its address.
+func (r *Registry) Healthy() error {
+	v := r.View()
+	if v.named() || len(v.beside) == 0 {
+		return nil
+	}
+	other := v.beside[0]
+	return fmt.Errorf("%w: at %s, on %s. Give each an --advertise address of its own", ErrAddressTaken, v.self.shared(other), other.Host)
 }
 
 // sees reports whether clients of b's listeners can use the addresses of other: it has the same listeners, and where these are on loopback, it runs on the same machine.
@@ -272,6 +380,30 @@ func (b Broker) sees(other Broker) bool {
 		}
 	}
 	return true
+}
+
+// shared returns an address at which clients may reach b or other; "" if there is none. A loopback address is another one on each machine.
+func (b Broker) shared(other Broker) string {
+	for _, name := range slices.Sorted(maps.Keys(b.Addresses)) {
+		address := b.Addresses[name]
+		if !usable(address) || isLoopback(address) && other.Host != b.Host {
+			continue
+		}
+		for _, its := range other.Addresses {
+			if strings.EqualFold(address, its) {
+				return address
+			}
+		}
+	}
+	return ""
+}
+
+// shares reports whether clients that are sent to an address of b may reach other.
+func (b Broker) shares(other Broker) bool { return b.shared(other) != "" }
+
+// replaces reports whether an address of other belongs to b, because b joined later. Of two of weir's earlier versions, which do not say when they joined, neither does.
+func (b Broker) replaces(other Broker) bool {
+	return b.Joined > 0 && b.shares(other) && cmp.Or(cmp.Compare(b.Joined, other.Joined), cmp.Compare(b.Life, other.Life)) > 0
 }
 
 // usable reports whether an address names a host: 0.0.0.0:9092 does not.
@@ -303,13 +435,15 @@ func (r *Registry) Leave(ctx context.Context) (others bool) {
 	if err != nil {
 		r.cfg.Logger.Info("cannot tell the other brokers that this one stops; they notice when its lease ends", "lease", me.lease(), "err", err)
 	}
-	next := &View{self: &me}
-	for _, b := range r.View().brokers {
-		if b.Life != r.life {
-			next.brokers = append(next.brokers, b)
+	if err != nil {
+		known = make(map[int32]found)
+		for _, b := range r.View().brokers {
+			known[b.ID] = found{b, true}
 		}
 	}
-	if len(next.brokers) == 0 {
+	maps.DeleteFunc(known, func(_ int32, b found) bool { return b.Life == r.life })
+	next := viewOf(me, known)
+	if next.named() {
 		return false
 	}
 	r.view.Store(next)
@@ -322,7 +456,9 @@ func (r *Registry) View() *View { return r.view.Load() }
 // View is the brokers that live, at one time. It does not change.
 type View struct {
 	self    *Broker
-	brokers []Broker // by id; without this one once it has left
+	brokers []Broker // by id; without this one once it has left, or while another process has its address
+	beside  []Broker // by id: others that live for certain and are advertised at an address of this one
+	unnamed []Broker // by id: others that live, of which clients of this one are not told
 }
 
 // Alone returns the view of a broker on a store that it shares with nobody.
@@ -346,6 +482,15 @@ func (v *View) ids() (ids []int32) {
 	}
 	return ids
 }
+
+// Is reports whether a broker is this process.
+func (v *View) Is(b Broker) bool { return b.Life == v.self.Life }
+
+// named reports whether clients are told of this process.
+func (v *View) named() bool { return slices.ContainsFunc(v.brokers, v.Is) }
+
+// AtOurAddress reports whether clients that are sent to a broker may reach this process, although it is another one.
+func (v *View) AtOurAddress(b Broker) bool { return !v.Is(b) && v.self.shares(b) }
 
 // Has reports whether a broker lives.
 func (v *View) Has(id int32) bool {

@@ -24,6 +24,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // process is a log on a store, and a broker on it.
 type process struct {
 	*broker.Registry
+	host string
 	log  *eventlog.Log
 	stop func() // kills it: its key stays
 	away func() // stops only the registry, as if the process were suspended
@@ -52,7 +53,7 @@ func tryStart(t *testing.T, store eventlog.Store, cfg broker.Config) (*process, 
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { log.Run(ctx) })
-	p := &process{Registry: broker.New(log, cfg), log: log}
+	p := &process{Registry: broker.New(log, cfg), host: cfg.Host, log: log}
 	p.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(p.stop)
 	if err := p.Join(ctx); err != nil {
@@ -137,6 +138,136 @@ func TestAnIDBelongsToOneBroker(t *testing.T) {
 		b := start(t, store, again) // after a crash, the same machine comes back within the lease
 		wantIDs(t, "after the first died", b, 7)
 	})
+}
+
+// A process that was killed and is started again at its address is the only broker there at once, whatever its id, and clients of other brokers hear of no second one.
+func TestAPastSelfIsReplacedAtOnce(t *testing.T) {
+	for name, c := range map[string]struct{ before, now, want int32 }{
+		"ids are drawn":                  {0, 0, 1},
+		"its id is given":                {1, 1, 1},
+		"it was given another id":        {7, 5, 5},
+		"its id was given, and is drawn": {7, 0, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New()
+				first, again := on("a", 9092), on("a", 9092)
+				first.ID, again.ID = c.before, c.now
+				var said strings.Builder
+				again.Logger = slog.New(slog.NewTextHandler(&said, nil))
+				start(t, store, first).stop()
+				began := time.Now()
+				a := start(t, store, again)
+				if waited := time.Since(began); waited > 0 {
+					t.Errorf("it waited %v for itself", waited)
+				}
+				wantIDs(t, "when it started", a, c.want)
+				b := start(t, store, on("b", 9092))
+				time.Sleep(noticed)
+				own := b.View().Self()
+				for _, p := range []*process{a, b} {
+					wantIDs(t, "two", p, slices.Sorted(slices.Values([]int32{own, c.want}))...)
+				}
+				time.Sleep(leaseEnds)
+				if err := a.Healthy(); err != nil || strings.Contains(said.String(), "WARN") {
+					t.Errorf("of its past self it says %v, %s", err, &said)
+				}
+			})
+		})
+	}
+}
+
+// Of two processes that live and are advertised at one address, all clients are sent to the one that started last. Both say so in words; the other one is not healthy until it is alone.
+func TestAnAddressBelongsToTheProcessThatStartedLast(t *testing.T) {
+	for _, id := range []int32{0, 1} {
+		t.Run(fmt.Sprint("id ", id), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New()
+				behind := func(host string) (broker.Config, *lockedBuilder) {
+					said := new(lockedBuilder)
+					return broker.Config{ID: id, Host: host, Addresses: map[string]string{"plaintext": "weir.example:9092"}, Logger: slog.New(slog.NewTextHandler(said, nil))}, said
+				}
+				firstCfg, firstSaid := behind("pod-1")
+				lastCfg, lastSaid := behind("pod-2")
+				first, other := start(t, store, firstCfg), start(t, store, on("b", 9092))
+				time.Sleep(noticed)
+				last := start(t, store, lastCfg)
+				time.Sleep(3 * noticed)
+				for _, p := range []*process{first, last, other} {
+					brokers := p.View().Brokers()
+					if len(brokers) != 2 || brokers[0].Host != "pod-2" || brokers[1].Host != "b" {
+						t.Errorf("named are %v", brokers)
+					}
+					for n := range 20 {
+						group := fmt.Sprint("group ", n)
+						if at := p.View().Coordinator(group); p.View().Is(at) != (at.Host == p.host) {
+							t.Errorf("the process on %s says of the coordinator %v: it is itself: %v", p.host, at, p.View().Is(at))
+						}
+					}
+				}
+				if err := first.Healthy(); err == nil || !strings.Contains(err.Error(), "pod-2") || !strings.Contains(err.Error(), "weir.example:9092") {
+					t.Errorf("the first says of its health: %v", err)
+				}
+				if err := last.Healthy(); err != nil {
+					t.Errorf("the last is not healthy: %v", err)
+				}
+				for said, its := range map[*lockedBuilder]string{firstSaid: "pod-2", lastSaid: "pod-1"} {
+					if id == 0 || said == firstSaid { // the first has no id any more, so it has no key that says that it lives
+						if n := strings.Count(said.String(), "is advertised at the address of this broker"); n != 1 || !strings.Contains(said.String(), its) {
+							t.Errorf("it was said %d times: %s", n, said)
+						}
+					}
+				}
+				time.Sleep(time.Minute)
+				if n := strings.Count(firstSaid.String(), "\n"); n > 6 {
+					t.Errorf("in a minute the first wrote %d lines: %s", n, firstSaid)
+				}
+				last.away()
+				if !last.Leave(t.Context()) {
+					t.Error("the last stops and does not know that another process is at its address")
+				}
+				if b := last.View().Brokers(); id == 0 && !slices.ContainsFunc(b, func(b broker.Broker) bool { return b.Host == "pod-1" }) {
+					t.Errorf("the last has left, and names %v", b)
+				}
+				time.Sleep(leaseEnds)
+				if b := first.View().Brokers(); first.Healthy() != nil || len(b) != 2 || b[0].Host != "b" && b[1].Host != "b" || !first.View().Is(first.View().Coordinator("x")) && first.View().Coordinator("x").Host != "b" {
+					t.Errorf("the first is alone at its address: %v, %v", b, first.Healthy())
+				}
+			})
+		})
+	}
+}
+
+// Brokers on the store whose clients cannot be told of each other say so, once.
+func TestBrokersThatCannotBeNamedAreToldInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, said := memory.New(), new(lockedBuilder)
+		cfg := broker.Config{Host: "x", Addresses: map[string]string{"p": "0.0.0.0:9092"}, Logger: slog.New(slog.NewTextHandler(said, nil))}
+		start(t, store, cfg)
+		start(t, store, broker.Config{Host: "y", Addresses: map[string]string{"p": "0.0.0.0:9092"}, Logger: quiet})
+		time.Sleep(time.Minute)
+		if n := strings.Count(said.String(), "not told of them"); n != 1 || !strings.Contains(said.String(), "on y at p=0.0.0.0:9092") {
+			t.Errorf("said %d times: %s", n, said)
+		}
+	})
+}
+
+// lockedBuilder collects what several goroutines log.
+type lockedBuilder struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (b *lockedBuilder) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuilder) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // A broker that was suspended for longer than its lease lost its id to another; it takes a new one, and the other's stays.
