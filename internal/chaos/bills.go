@@ -5,16 +5,18 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // judgeBillsBefore sees, before a topic is deleted, that groups have billed all that they committed there. finalCheck sees only the topics that
 // are left: what a group skips in a topic that passes would be forgotten with it.
-func (w *world) judgeBillsBefore(ctx context.Context, l *life) {
+func (w *world) judgeBillsBefore(ctx context.Context, l *judge.Life) {
 	if !w.postgres() {
 		return
 	}
 	for _, g := range groups {
-		if !g.bills || !w.opt.acts(g) || !slices.Contains(g.topics, l.name) {
+		if !g.bills || !w.opt.acts(g) || !slices.Contains(g.topics, l.Name) {
 			continue
 		}
 		try, cancel := context.WithTimeout(ctx, clientPatience)
@@ -28,9 +30,9 @@ func (w *world) judgeBillsBefore(ctx context.Context, l *life) {
 
 // judgeBillsIn asks for the positions first: a bill is committed together with the position above it, and is never removed. While the database
 // restarts there is an error, and nothing is judged.
-func (w *world) judgeBillsIn(ctx context.Context, g group, l *life) error {
+func (w *world) judgeBillsIn(ctx context.Context, g group, l *judge.Life) error {
 	rows, err := w.sql.Query(ctx, `SELECT n, weir.position($1, t.name, n) FROM weir.topics t, generate_series(0, t.partitions - 1) AS n
-		WHERE t.id = $2::uuid`, g.name, l.id.String())
+		WHERE t.id = $2::uuid`, g.name, l.ID.String())
 	if err != nil {
 		return err
 	}
@@ -45,7 +47,7 @@ func (w *world) judgeBillsIn(ctx context.Context, g group, l *life) error {
 	}); err != nil {
 		return err
 	}
-	below := w.model.knownBelow(l, committed)
+	below := w.model.KnownBelow(l, committed)
 	var values []string
 	for _, s := range below {
 		values = append(values, s.Value)
@@ -63,25 +65,10 @@ func (w *world) judgeBillsIn(ctx context.Context, g group, l *life) error {
 	}
 	for _, s := range below {
 		if !is[s.Value] {
-			w.model.broken("G1", []string{g.name, l.name}, "group %s committed %d of %s/%d, and there is no bill for offset %d, %s",
+			w.model.Broken("G1", []string{g.name, l.Name}, "group %s committed %d of %s/%d, and there is no bill for offset %d, %s",
 				g.name, committed[s.Partition], l, s.Partition, s.Offset, s.Value)
 			break
 		}
 	}
 	return nil
-}
-
-// knownBelow lists what is known to be in the partitions of a topic below some offsets, and is still there for sure.
-func (m *model) knownBelow(l *life, offsets map[int32]int64) (list []sight) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for n, to := range offsets {
-		for o := range to {
-			p := place{n, o}
-			if value, is := m.slots[slot{l, p}]; is && !l.mayMiss(n, o+1) {
-				list = append(list, sight{l.name, p, value})
-			}
-		}
-	}
-	return list
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // child is the program with an embedded log.
@@ -115,29 +116,29 @@ func (c *child) checkLeft(before int) {
 	}
 }
 
-func (c *child) say(said word) {
+func (c *child) say(said judge.Word) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.out.Encode(said) // the parent is gone, and we are about to be
 }
 
 // outcomeOf says what an error means: all but ErrUnsure mean that certainly nothing happened.
-func outcomeOf(err error) word {
+func outcomeOf(err error) judge.Word {
 	switch {
 	case err == nil:
-		return word{Outcome: done}
+		return judge.Word{Outcome: judge.Done}
 	case errors.Is(err, weir.ErrUnsure), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return word{Outcome: unknown, Err: err.Error()}
+		return judge.Word{Outcome: judge.Unknown, Err: err.Error()}
 	}
-	return word{Outcome: refused, Err: err.Error()}
+	return judge.Word{Outcome: judge.Refused, Err: err.Error()}
 }
 
-func (c *child) do(o order) word {
+func (c *child) do(o order) judge.Word {
 	ctx, cancel := context.WithTimeout(context.Background(), clientPatience)
 	defer cancel()
 	switch o.Do {
 	case "ready":
-		return word{Outcome: done}
+		return judge.Word{Outcome: judge.Done}
 	case "publish":
 		return placed(c.log.Publish(ctx, eventsOf(o)...))
 	case "publish once":
@@ -195,10 +196,10 @@ func eventsOf(o order) (events []weir.Event) {
 	return events
 }
 
-func placed(places []weir.Placed, err error) word {
+func placed(places []weir.Placed, err error) judge.Word {
 	said := outcomeOf(err)
 	for _, p := range places {
-		said.Places = append(said.Places, place(p))
+		said.Places = append(said.Places, judge.Place(p))
 	}
 	return said
 }
@@ -207,7 +208,7 @@ func placed(places []weir.Placed, err error) word {
 var errUndo = errors.New("rolled back on purpose")
 
 // publishTx publishes in a transaction that writes a marker for each event, too: the markers tell what was committed.
-func (c *child) publishTx(ctx context.Context, o order) word {
+func (c *child) publishTx(ctx context.Context, o order) judge.Word {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := c.log.PublishTx(ctx, tx, eventsOf(o)...); err != nil {
 			return err
@@ -223,7 +224,7 @@ func (c *child) publishTx(ctx context.Context, o order) word {
 	if err == nil || errors.Is(err, errUndo) {
 		return outcomeOf(err)
 	}
-	return word{Outcome: unknown, Err: err.Error()} // the markers will tell
+	return judge.Word{Outcome: judge.Unknown, Err: err.Error()} // the markers will tell
 }
 
 func (c *child) withConsumer(name string, do func(*weir.Consumer) error) error {
@@ -246,7 +247,7 @@ func (c *child) consume(ctx context.Context, o order) error {
 	case "single":
 		sub.Handler = func(_ context.Context, e weir.Event) error {
 			dawdle()
-			c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(e)})
+			c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(e)})
 			return nil
 		}
 	case "batch":
@@ -255,10 +256,10 @@ func (c *child) consume(ctx context.Context, o order) error {
 			n := len(events)
 			if n > 1 && rand.IntN(10) == 0 { // the rest comes again
 				n = rand.IntN(n)
-				c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events[:n]...)})
+				c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events[:n]...)})
 				return weir.FailedAt(n, errors.New("it fails now and then"))
 			}
-			c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events...)})
+			c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events...)})
 			return nil
 		}
 	case "tx":
@@ -289,7 +290,7 @@ func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 		return e.CommitTx(ctx, tx)
 	})
 	if err == nil {
-		c.say(word{Consumer: o.Name, Group: o.Group, Once: true, Handled: sightsOf(e)})
+		c.say(judge.Word{Consumer: o.Name, Group: o.Group, Once: true, Handled: sightsOf(e)})
 	}
 	return err
 }
@@ -306,9 +307,9 @@ func dawdle() (long bool) {
 	return false
 }
 
-func sightsOf(events ...weir.Event) (list []sight) {
+func sightsOf(events ...weir.Event) (list []judge.Sight) {
 	for _, e := range events {
-		list = append(list, sight{e.Topic, place{e.Partition, e.Offset}, string(e.Value)})
+		list = append(list, judge.Sight{Topic: e.Topic, Place: judge.Place{Partition: e.Partition, Offset: e.Offset}, Value: string(e.Value)})
 	}
 	return list
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // enqueue enqueues one message.
-func (c *child) enqueue(ctx context.Context, o order) word {
+func (c *child) enqueue(ctx context.Context, o order) judge.Word {
 	m := weir.NewMessage{Value: []byte(o.Values[0]), Unique: o.Name, Delay: o.Session, Priority: o.N}
 	if o.Key != "" {
 		m.Key = []byte(o.Key)
@@ -30,10 +31,10 @@ func (c *child) enqueue(ctx context.Context, o order) word {
 // work begins to work a queue. The handler says what it has, and what it is about to answer, before it does so.
 func (c *child) work(ctx context.Context, o order) error {
 	_, err := c.log.Work(ctx, weir.WorkOptions{Queue: o.Topic, Concurrency: 3, Lease: o.Session, Name: o.Name, Handler: func(ctx context.Context, j weir.Job) error {
-		said := &job{Queue: j.Queue, ID: j.ID.String(), Value: string(j.Value), Attempt: j.Attempt, Receipt: receiptOf(j)}
+		said := &judge.Job{Queue: j.Queue, ID: j.ID.String(), Value: string(j.Value), Attempt: j.Attempt, Receipt: receiptOf(j)}
 		tell := func(answer string) {
 			said.Answer = answer
-			c.say(word{Consumer: "Go worker at " + o.Name, Job: said})
+			c.say(judge.Word{Consumer: "Go worker at " + o.Name, Job: said})
 		}
 		tell("")
 		dawdle()
@@ -66,17 +67,17 @@ const handleMax = 4 * time.Second
 
 // ackTx writes a result and acknowledges in one transaction, with pgx or database/sql. Some are rolled back; and some handlers do not care whether their context
 // ends, or fail after the commit.
-func (c *child) ackTx(ctx context.Context, j weir.Job, said *job, worker string) error {
-	tell := func(answer string, inTx bool, o outcome) {
+func (c *child) ackTx(ctx context.Context, j weir.Job, said *judge.Job, worker string) error {
+	tell := func(answer string, inTx bool, o judge.Outcome) {
 		said.Answer, said.InTx = answer, inTx
-		c.say(word{Consumer: "Go worker at " + worker, Job: said, Outcome: o})
+		c.say(judge.Word{Consumer: "Go worker at " + worker, Job: said, Outcome: o})
 	}
 	if rand.IntN(2) == 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, handleMax)
 	defer cancel()
-	tell("ack", true, pending)
+	tell("ack", true, judge.Pending)
 	undone := rand.IntN(8) == 0
 	var inside error // before the commit
 	write := func(insert, ack func() error) error {
@@ -101,17 +102,17 @@ func (c *child) ackTx(ctx context.Context, j weir.Job, said *job, worker string)
 			return write(func() error { _, err := tx.Exec(ctx, insert, said.Value, said.Receipt); return err }, func() error { return j.AckTx(ctx, tx) })
 		})
 	}
-	o := unknown
+	o := judge.Unknown
 	switch {
 	case err == nil:
-		o = done
+		o = judge.Done
 	case inside != nil:
-		o = refused
+		o = judge.Refused
 	}
 	tell("ack", true, o)
 	switch {
-	case o != done:
-		tell("nack", false, pending)
+	case o != judge.Done:
+		tell("nack", false, judge.Pending)
 	case rand.IntN(10) == 0:
 		err = errors.New("it fails after the commit")
 	}

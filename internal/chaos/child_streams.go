@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // doStream does an order that is about streams.
-func (c *child) doStream(ctx context.Context, o order) word {
+func (c *child) doStream(ctx context.Context, o order) judge.Word {
 	switch o.Do {
 	case "make category":
 		_, err := c.log.EnsureCategory(ctx, weir.CategorySpec{Name: o.Topic, Partitions: o.N})
@@ -71,7 +72,7 @@ func (c *child) doStream(ctx context.Context, o order) word {
 		said.Exists, said.Version, said.State = is, s.Version, string(s.Data)
 		return said
 	}
-	return word{Outcome: refused, Err: "no such order: " + o.Do}
+	return judge.Word{Outcome: judge.Refused, Err: "no such order: " + o.Do}
 }
 
 func streamEvents(o order, values []string) (events []weir.NewStreamEvent) {
@@ -85,7 +86,7 @@ func streamEvents(o order, values []string) (events []weir.NewStreamEvent) {
 	return events
 }
 
-func appendedWord(err error, done ...weir.StreamAppended) word {
+func appendedWord(err error, done ...weir.StreamAppended) judge.Word {
 	said := outcomeOf(err)
 	var conflict *weir.ConflictError
 	switch {
@@ -99,7 +100,7 @@ func appendedWord(err error, done ...weir.StreamAppended) word {
 		return said
 	}
 	for _, d := range done {
-		said.Places = append(said.Places, place{Offset: d.First})
+		said.Places = append(said.Places, judge.Place{Offset: d.First})
 		if d.Duplicate {
 			said.State = "duplicate"
 		}
@@ -107,12 +108,12 @@ func appendedWord(err error, done ...weir.StreamAppended) word {
 	return said
 }
 
-func sightOf(e weir.StreamEvent) sight {
-	return sight{e.Stream, place{Offset: e.Version}, seenValue(e.ID, string(e.Data), e.Erased)}
+func sightOf(e weir.StreamEvent) judge.Sight {
+	return judge.Sight{Topic: e.Stream, Place: judge.Place{Offset: e.Version}, Value: judge.SeenValue(e.ID, string(e.Data), e.Erased)}
 }
 
-func readStream(ctx context.Context, category *weir.Category, o order) word {
-	said := word{Outcome: done}
+func readStream(ctx context.Context, category *weir.Category, o order) judge.Word {
+	said := judge.Word{Outcome: judge.Done}
 	for e, err := range category.Events(ctx, o.Name, weir.StreamRange{From: int64(o.N)}) {
 		if err != nil {
 			return outcomeOf(err)
@@ -122,7 +123,7 @@ func readStream(ctx context.Context, category *weir.Category, o order) word {
 	return said
 }
 
-func readTag(ctx context.Context, category *weir.Category, tag string) word {
+func readTag(ctx context.Context, category *weir.Category, tag string) judge.Word {
 	events, boundary, err := category.Tagged(ctx, tag)
 	said := outcomeOf(err)
 	for _, e := range events {
@@ -158,7 +159,7 @@ func (c *child) project(ctx context.Context, o order) error {
 				}
 			}
 			if !e.Deleted {
-				c.say(word{Consumer: fmt.Sprintf("projection %s in process %d", o.Name, os.Getpid()), Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []sight{sightOf(e.StreamEvent)}})
+				c.say(judge.Word{Consumer: fmt.Sprintf("projection %s in process %d", o.Name, os.Getpid()), Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []judge.Sight{sightOf(e.StreamEvent)}})
 			}
 			return nil
 		},
@@ -168,19 +169,19 @@ func (c *child) project(ctx context.Context, o order) error {
 }
 
 // whyStuck tells where this process's projector has halted, and writes to standard error what each goroutine does.
-func (c *child) whyStuck(ctx context.Context) word {
+func (c *child) whyStuck(ctx context.Context) judge.Word {
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.projector == nil {
-		return word{Outcome: done, State: "no projector"}
+		return judge.Word{Outcome: judge.Done, State: "no projector"}
 	}
 	read := 0
-	bounds, err := c.log.Bounds(ctx, accounts)
+	bounds, err := c.log.Bounds(ctx, judge.Accounts)
 	for n := range bounds {
-		for range c.log.Read(ctx, weir.TopicPartition{Topic: accounts, Partition: int32(n)}, weir.Earliest) {
+		for range c.log.Read(ctx, weir.TopicPartition{Topic: judge.Accounts, Partition: int32(n)}, weir.Earliest) {
 			read++
 		}
 	}
-	return word{Outcome: done, State: fmt.Sprintf("assigned %+v, halted %v, bounds %v %v, %d events can be read", c.projector.Assigned(), c.projector.Halted(), bounds, err, read)}
+	return judge.Word{Outcome: judge.Done, State: fmt.Sprintf("assigned %+v, halted %v, bounds %v %v, %d events can be read", c.projector.Assigned(), c.projector.Halted(), bounds, err, read)}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // runHTTP is a group with a member at each broker. Go consumers could share it.
@@ -30,13 +32,13 @@ func (w *world) httpMember(b *broker, g group, name string) {
 				continue
 			}
 			at = "/v1/groups/" + g.name + "/members/" + url.PathEscape(joined.ID)
-			w.history.add(fmt.Sprintf("%s joined as %s", name, joined.ID), g.name)
+			w.history.Add(fmt.Sprintf("%s joined as %s", name, joined.ID), g.name)
 		}
 		body, _, err := b.call(ctx, "GET", at+"/events?max=50&wait_ms=500", nil, nil)
 		var page struct {
 			Events []struct {
 				Topic string
-				place
+				judge.Place
 				Value string
 			}
 			Next string
@@ -45,7 +47,7 @@ func (w *world) httpMember(b *broker, g group, name string) {
 			err = json.Unmarshal(body, &page)
 		}
 		if err != nil {
-			w.history.add(fmt.Sprintf("%s joins again: %v", name, err), g.name)
+			w.history.Add(fmt.Sprintf("%s joins again: %v", name, err), g.name)
 			at = ""
 			pause(ctx, 100*time.Millisecond)
 			continue
@@ -53,15 +55,15 @@ func (w *world) httpMember(b *broker, g group, name string) {
 		if len(page.Events) == 0 {
 			continue
 		}
-		var got []sight
+		var got []judge.Sight
 		for _, e := range page.Events {
-			got = append(got, sight{e.Topic, e.place, e.Value})
+			got = append(got, judge.Sight{Topic: e.Topic, Place: e.Place, Value: e.Value})
 		}
 		pause(ctx, dawdled(random))
-		w.model.deliver(g.name, name, false, got...)
+		w.model.Deliver(g.name, name, false, got...)
 		w.counts.addN("handled by "+g.name, len(got))
 		if _, _, err := b.call(ctx, "POST", at+"/commit", map[string]any{"next": page.Next}, nil); err != nil {
-			w.history.add(fmt.Sprintf("%s was not let commit: %v", name, err), g.name)
+			w.history.Add(fmt.Sprintf("%s was not let commit: %v", name, err), g.name)
 		}
 		if random.IntN(100) == 0 {
 			_, _, _ = b.call(ctx, "DELETE", at, nil, nil) // it leaves; if that fails its session ends

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // runKafka is a group with two members at one broker: a Kafka client finds its coordinator by the broker that it knows. They run until the
@@ -14,7 +16,7 @@ import (
 func runKafka(home int, static bool) func(context.Context, *world, group) {
 	return func(ctx context.Context, w *world, g group) {
 		for i := range 2 {
-			m := &kafkaMember{w: w, group: g, name: fmt.Sprintf("%s-%d", g.name, i), held: map[partition]moment{}, owed: map[partition]*kgo.Record{}}
+			m := &kafkaMember{w: w, group: g, name: fmt.Sprintf("%s-%d", g.name, i), held: map[judge.Partition]judge.Moment{}, owed: map[judge.Partition]*kgo.Record{}}
 			opts := []kgo.Opt{
 				kgo.ConsumerGroup(g.name), kgo.ConsumeTopics(g.topics...), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 				kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond), kgo.RebalanceTimeout(10 * time.Second),
@@ -28,19 +30,13 @@ func runKafka(home int, static bool) func(context.Context, *world, group) {
 			}
 			client, err := w.kafkaClient(w.brokers[home:home+1], opts...)
 			if err != nil {
-				w.model.broken("B1", []string{g.name}, "%s: %v", g.name, err)
+				w.model.Broken("B1", []string{g.name}, "%s: %v", g.name, err)
 				return
 			}
 			w.members.Go(func() { m.run(client) })
 		}
 		<-ctx.Done()
 	}
-}
-
-// partition of a topic that is never made anew.
-type partition struct {
-	topic string
-	n     int32
 }
 
 // kafkaMember handles what it is given, and commits it then. A commit that failed is repeated until it is known to have happened, or the partition
@@ -50,9 +46,9 @@ type kafkaMember struct {
 	group group
 	name  string
 
-	mu   sync.Mutex                // guards what follows, and is held while a commit is under way: a partition is not given up meanwhile
-	held map[partition]moment      // since when it has a partition; 0: its first record was seen
-	owed map[partition]*kgo.Record // the last one that was handled, where that is not known to be committed
+	mu   sync.Mutex                       // guards what follows, and is held while a commit is under way: a partition is not given up meanwhile
+	held map[judge.Partition]judge.Moment // since when it has a partition; 0: its first record was seen
+	owed map[judge.Partition]*kgo.Record  // the last one that was handled, where that is not known to be committed
 }
 
 // assigned is called when the group has given the member its partitions, before it asks where to go on in those that are new.
@@ -61,12 +57,12 @@ func (m *kafkaMember) assigned(_ context.Context, client *kgo.Client, added map[
 	defer m.mu.Unlock()
 	for topic, partitions := range added {
 		for _, n := range partitions {
-			m.held[partition{topic, n}] = m.w.now()
+			m.held[judge.Partition{Topic: topic, N: n}] = m.w.now()
 		}
 	}
 	_, generation := client.GroupMetadata()
 	for p := range m.held {
-		m.w.model.owns(m.group.name, m.name, generation, p)
+		m.w.model.Owns(m.group.name, m.name, generation, p)
 	}
 }
 
@@ -75,8 +71,8 @@ func (m *kafkaMember) revoked(_ context.Context, _ *kgo.Client, gone map[string]
 	defer m.mu.Unlock()
 	for topic, partitions := range gone {
 		for _, n := range partitions {
-			delete(m.held, partition{topic, n})
-			delete(m.owed, partition{topic, n})
+			delete(m.held, judge.Partition{Topic: topic, N: n})
+			delete(m.owed, judge.Partition{Topic: topic, N: n})
 		}
 	}
 }
@@ -91,14 +87,14 @@ func (m *kafkaMember) run(client *kgo.Client) {
 		if fetches.IsClientClosed() {
 			return
 		}
-		var got []sight
+		var got []judge.Sight
 		fetches.EachRecord(func(r *kgo.Record) {
-			got = append(got, sight{r.Topic, place{r.Partition, r.Offset}, string(r.Value)})
+			got = append(got, judge.Sight{Topic: r.Topic, Place: judge.Place{Partition: r.Partition, Offset: r.Offset}, Value: string(r.Value)})
 		})
 		if len(got) > 0 {
 			m.began(got)
 			pause(context.Background(), dawdled(random))
-			w.model.deliver(g.name, m.name, false, got...)
+			w.model.Deliver(g.name, m.name, false, got...)
 			w.counts.addN("handled by "+g.name, len(got))
 		}
 		m.commit(client, fetches.Records())
@@ -107,14 +103,14 @@ func (m *kafkaMember) run(client *kgo.Client) {
 }
 
 // began judges where the member goes on in partitions that are new to it.
-func (m *kafkaMember) began(got []sight) {
+func (m *kafkaMember) began(got []judge.Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range got {
-		p := partition{s.Topic, s.Partition}
+		p := judge.Partition{Topic: s.Topic, N: s.Partition}
 		if since := m.held[p]; since != 0 {
 			m.held[p] = 0
-			m.w.model.resumes(m.group.name, m.name, p, since, s.Offset)
+			m.w.model.Resumes(m.group.name, m.name, p, since, s.Offset)
 		}
 	}
 }
@@ -124,7 +120,7 @@ func (m *kafkaMember) commit(client *kgo.Client, handled []*kgo.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range handled {
-		p := partition{r.Topic, r.Partition}
+		p := judge.Partition{Topic: r.Topic, N: r.Partition}
 		if _, has := m.held[p]; has {
 			m.owed[p] = r
 		}
@@ -134,15 +130,15 @@ func (m *kafkaMember) commit(client *kgo.Client, handled []*kgo.Record) {
 	}
 	_, generation := client.GroupMetadata()
 	var records []*kgo.Record
-	var commits []*commit
+	var commits []*judge.Commit
 	for p, r := range m.owed {
 		records = append(records, r)
-		commits = append(commits, m.w.model.commits(m.group.name, m.name, generation, p, r.Offset+1))
+		commits = append(commits, m.w.model.Commits(m.group.name, m.name, generation, p, r.Offset+1))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err := client.CommitRecords(ctx, records...)
-	m.w.model.committed(commits, err)
+	m.w.model.Committed(commits, err)
 	if err == nil {
 		clear(m.owed)
 		return

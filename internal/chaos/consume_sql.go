@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // runSQL is a group of SQL sessions that commit how far they are with what they write: two of them, on the same partitions, of which
@@ -23,7 +25,7 @@ func (w *world) sqlConsumer(g group, name string) {
 		topic, partition := g.topics[random.IntN(len(g.topics))], int32(random.IntN(6))
 		n, err := w.sqlRound(g.name, name, topic, partition)
 		if err != nil {
-			w.history.add(fmt.Sprintf("%s rolls back %s/%d: %v", name, topic, partition, err), g.name)
+			w.history.Add(fmt.Sprintf("%s rolls back %s/%d: %v", name, topic, partition, err), g.name)
 		}
 		if err != nil || n == 0 {
 			pause(context.Background(), time.Duration(20+random.IntN(100))*time.Millisecond)
@@ -36,7 +38,7 @@ func (w *world) sqlConsumer(g group, name string) {
 func (w *world) sqlRound(grp, name, topic string, partition int32) (n int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), clientPatience)
 	defer cancel()
-	var got []sight
+	var got []judge.Sight
 	err = pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error {
 		got = nil
 		var from *int64
@@ -50,7 +52,7 @@ func (w *world) sqlRound(grp, name, topic string, partition int32) (n int, err e
 		if err != nil {
 			return err
 		}
-		got, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s sight, err error) {
+		got, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s judge.Sight, err error) {
 			s.Topic, s.Partition = topic, partition
 			return s, row.Scan(&s.Offset, &s.Value)
 		})
@@ -69,7 +71,7 @@ func (w *world) sqlRound(grp, name, topic string, partition int32) (n int, err e
 		return 0, err
 	}
 	if len(got) > 0 {
-		w.model.deliver(grp, name, true, got...)
+		w.model.Deliver(grp, name, true, got...)
 	}
 	return len(got), nil
 }

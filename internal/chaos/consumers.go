@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // group is a consumer group whose members get everything in its topics at least once. Another use of groups adds its own to
@@ -47,7 +49,7 @@ func runGo(mode string) func(context.Context, *world, group) {
 			for _, e := range w.embedded {
 				if life := e.id(); !subscribed[life] {
 					said := e.ask(ctx, order{Do: "consume", Group: g.name, Name: g.name + "@" + e.name, Topics: g.topics, Mode: mode, Session: 2 * time.Second})
-					subscribed[life] = said.Outcome == done
+					subscribed[life] = said.Outcome == judge.Done
 					paused[e.name] = false
 				}
 			}
@@ -61,7 +63,7 @@ func runGo(mode string) func(context.Context, *world, group) {
 				e.ask(context.WithoutCancel(ctx), order{Do: do, Name: name})
 				w.counts.add(do)
 			case n == 1 && g.reset:
-				w.history.add(fmt.Sprintf("%s seeks to the beginning", name), g.name)
+				w.history.Add(fmt.Sprintf("%s seeks to the beginning", name), g.name)
 				e.ask(ctx, order{Do: "seek", Name: name})
 				w.counts.add("seek")
 			}
@@ -83,7 +85,7 @@ func (w *world) keepConsuming(g group, mode string, subscribed map[string]bool) 
 }
 
 // hear takes what the handlers in an embedded log say.
-func (w *world) hear(said word) {
+func (w *world) hear(said judge.Word) {
 	if said.Job != nil {
 		w.hearWorker(said)
 		return
@@ -92,7 +94,7 @@ func (w *world) hear(said word) {
 		w.hearProjection(said)
 		return
 	}
-	w.model.deliver(said.Group, said.Consumer, said.Once, said.Handled...)
+	w.model.Deliver(said.Group, said.Consumer, said.Once, said.Handled...)
 	w.counts.addN("handled by "+said.Group, len(said.Handled))
 }
 

@@ -32,33 +32,33 @@
 // A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides which one is shard 0. A crash is that of one shard. Three faults are for
 // sets only: lose kills a process and starts it again while a shard is away, hang suspends a shard's server, and move moves a partition (moves.go).
 //
-// Which invariants are checked (report.go says what each is), and by what:
+// Which invariants are checked (internal/judge/invariants.go says what each is), and by what:
 //
-//	L1 to L7, L9, L10   model.go, life.go, final.go: acknowledgements, everything that readers got, and a last look at the log. Events with old
+//	L1 to L7, L9, L10   held.go, life.go, model.go of internal/judge, and final.go: acknowledgements, everything that readers got, and a last look at the log. Events with old
 //	                    timestamps must stay until retention may be due (topics.go, keepsOf). L8, fidelity, is no matter of histories.
 //	P1                  L3: no record is in the log twice
 //	P2, P3, P4, P5      publish_raw.go: batches that are sent again, after kills too, numbers that are left out, epochs that were left; and the producers' numbers
 //	                    of all batches that the log has at the end. P6: no two producers have one id
 //	G1, G6              deliveries against what was committed; bills that handlers write in the transaction: at the end, and of a topic that passes
 //	                    right before it is deleted (bills.go)
-//	G2, G3, G5, G7      register.go, of Kafka's members: they tell what they commit, in which generation, and what they were assigned. G3 is judged as one register: what was
+//	G2, G3, G5, G7      judge/register.go, of Kafka's members: they tell what they commit, in which generation, and what they were assigned. G3 is judged as one register: what was
 //	                    read must have been possible at some time of the reading. Go and HTTP members do not show generations. The members of a Kafka
 //	                    group are at one broker, as brokers do not know of each other, so G7 is G5 across that broker's restarts
 //	G4                  lookers.go: commits of somebody who is no member
 //	G8                  lookers.go, and final.go: groups get to the end of everything
-//	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
-//	Q9, Q10             queue_model.go, at the end
-//	QR                  letters_model.go: redrives and discards, at each list, claim and answer; at the end by all letters that ever were, and all messages in the topic.
+//	Q1 to Q5, Q7        judge/queues.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
+//	Q9, Q10             judge/queues.go, at the end
+//	QR                  judge/letters.go: redrives and discards, at each list, claim and answer; at the end by all letters that ever were, and all messages in the topic.
 //	                    A queue that is purged may list what was taken before, until a process hears of the purge: that is not judged
-//	QB                  browse.go: lists of a queue's messages, each when its last page was read
-//	QA                  queue_model.go, at the end: the results that transactions wrote which acknowledged, against what became of each. That a message does not
+//	QB                  judge/browse.go: lists of a queue's messages, each when its last page was read
+//	QA                  judge/queues.go, at the end: the results that transactions wrote which acknowledged, against what became of each. That a message does not
 //	                    come back once such a commit is known is Q2. What was given back beside SQL after it is not judged: that is not promised
-//	S1 to S3, S5, S7,   stream_model.go, at each answer, and stream_final.go, at the end: a category's topic has all that happened to its streams but archives,
+//	S1 to S3, S5, S7,   judge/streams.go, at each answer, and judge/streams_end.go, at the end: a category's topic has all that happened to its streams but archives,
 //	S8, S10, S11        in its order. S4 is in them, as appends of unknown outcome are repeated, and S6: readers reach what a conflict told (S1). Archives
 //	                    are judged by their answers alone
-//	S9, S12             stream_snapshots.go, at each load; stream_tags.go, at each reading by a tag, and at the end by the order of the events that have it.
+//	S9, S12             judge/snapshots.go, at each load; judge/tags.go, at each reading by a tag, and at the end by the order of the events that have it.
 //	                    Retention is applied every ten minutes, and so not here
-//	QT, QL              queue_model.go: times to live, and limits of claims
+//	QT, QL              judge/queues.go: times to live, and limits of claims
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
 //	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
 //	D1, D2, D4, M1      harm.go, tenants.go: once the histories are over and everything is deleted the store is changed by hand, under brokers that run.

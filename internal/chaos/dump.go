@@ -23,11 +23,11 @@ func (w *world) dumpPositions(ctx context.Context) {
 				return fmt.Sprint(values...), err
 			})
 			for _, line := range text {
-				w.history.add("positions: " + line)
+				w.history.Add("positions: " + line)
 			}
 		}
 		if err != nil {
-			w.history.add(fmt.Sprintf("positions: %v", err))
+			w.history.Add(fmt.Sprintf("positions: %v", err))
 		}
 	}
 }

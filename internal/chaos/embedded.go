@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // order is what an embedded log's program is told to do: one line of JSON on its standard input.
@@ -36,44 +38,15 @@ type order struct {
 	Within  string // the boundary of an append
 }
 
-// word is what it answers: one line of JSON on its standard output.
-type word struct {
-	ID       int // of the order; 0: nobody asked
-	Outcome  outcome
-	Err      string
-	Places   []place
-	Members  int
-	State    string
-	Consumer string // whose handler this is about
-	Group    string
-	Handled  []sight
-	Once     bool // in a transaction that committed their offset
-	Job      *job
-	// Projection: a projection's handler got Handled, in the run State.
-	Projection bool
-	// Version of a stream after an append, or that a conflict told; then Exists says whether there is such a stream.
-	Version int64
-	Exists  bool
-}
-
-// job is a message that a Go worker has, and then what it is about to answer: ack, nack or reject.
-type job struct {
-	Queue, ID, Value string
-	Attempt          int
-	Answer           string
-	Receipt          string
-	InTx             bool // it acknowledges in its transaction: the word's outcome is pending before that
-}
-
 // embedded is a program with an embedded log: this program itself, as a child.
 type embedded struct {
 	process
-	listen func(word) // hears what nobody asked for
+	listen func(judge.Word) // hears what nobody asked for
 
 	waiting sync.Mutex // guards what follows
 	stdin   io.WriteCloser
 	next    int
-	asked   map[int]chan word
+	asked   map[int]chan judge.Word
 }
 
 // embeddedJob is the argument that makes this program an embedded log's.
@@ -82,7 +55,7 @@ const embeddedJob = "embedded-log"
 var errGone = errors.New("the process ended before it answered")
 
 func newEmbedded(w *world, name string) *embedded {
-	e := &embedded{asked: map[int]chan word{}}
+	e := &embedded{asked: map[int]chan judge.Word{}}
 	e.process = process{
 		name: name, w: w,
 		command: func() *exec.Cmd { return exec.Command(os.Args[0], embeddedJob, w.url) },
@@ -96,7 +69,7 @@ func newEmbedded(w *world, name string) *embedded {
 		},
 		ready: func(ctx context.Context) error {
 			said := e.ask(ctx, order{Do: "ready"})
-			if said.Outcome != done {
+			if said.Outcome != judge.Done {
 				return errors.New(said.Err)
 			}
 			return nil
@@ -116,7 +89,7 @@ func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 		return nil, err
 	}
 	cmd.Stdout = stdout
-	mine := map[int]chan word{} // not that of the process before, whose end may be seen later than this start
+	mine := map[int]chan judge.Word{} // not that of the process before, whose end may be seen later than this start
 	e.waiting.Lock()
 	e.stdin, e.asked = in, mine
 	e.waiting.Unlock()
@@ -128,7 +101,7 @@ func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 			if err != nil {
 				break
 			}
-			var said word
+			var said judge.Word
 			if json.Unmarshal(line, &said) != nil {
 				continue // the last line of a process that was killed, or somebody's print
 			}
@@ -148,11 +121,11 @@ func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 		}
 		e.waiting.Lock()
 		for _, ch := range mine {
-			ch <- word{Outcome: unknown, Err: errGone.Error()}
+			ch <- judge.Word{Outcome: judge.Unknown, Err: errGone.Error()}
 		}
 		clear(mine)
 		if e.stdin == in {
-			e.stdin, e.asked = nil, map[int]chan word{}
+			e.stdin, e.asked = nil, map[int]chan judge.Word{}
 		}
 		e.waiting.Unlock()
 	}()
@@ -160,12 +133,12 @@ func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 }
 
 // ask gives an order and waits for the answer. Nobody waits for ever: a process that ends answers "unknown".
-func (e *embedded) ask(ctx context.Context, o order) word {
+func (e *embedded) ask(ctx context.Context, o order) judge.Word {
 	e.waiting.Lock()
 	if e.stdin == nil {
 		e.waiting.Unlock()
 		pause(ctx, 100*time.Millisecond)
-		return word{Outcome: refused, Err: "the process does not run"}
+		return judge.Word{Outcome: judge.Refused, Err: "the process does not run"}
 	}
 	e.next++
 	o.ID = e.next
@@ -173,19 +146,19 @@ func (e *embedded) ask(ctx context.Context, o order) word {
 	if err != nil {
 		panic(err)
 	}
-	ch := make(chan word, 1)
+	ch := make(chan judge.Word, 1)
 	e.asked[o.ID] = ch
 	_, err = e.stdin.Write(append(line, '\n')) // short lines: a stopped process's pipe holds thousands
 	e.waiting.Unlock()
 	if err != nil {
-		return word{Outcome: unknown, Err: err.Error()}
+		return judge.Word{Outcome: judge.Unknown, Err: err.Error()}
 	}
 	select {
 	case said := <-ch:
 		return said
 	case <-ctx.Done():
-		return word{Outcome: unknown, Err: ctx.Err().Error()}
+		return judge.Word{Outcome: judge.Unknown, Err: ctx.Err().Error()}
 	case <-time.After(2 * clientPatience):
-		return word{Outcome: unknown, Err: fmt.Sprintf("no answer to %s within %v", o.Do, 2*clientPatience)}
+		return judge.Word{Outcome: judge.Unknown, Err: fmt.Sprintf("no answer to %s within %v", o.Do, 2*clientPatience)}
 	}
 }

@@ -67,7 +67,7 @@ func (w *world) openStore(ctx context.Context) error {
 		addresses = append(addresses, strings.ReplaceAll(e.address(), ",", ",,"))
 	}
 	w.url = "shard:" + strings.Join(addresses, ",")
-	w.history.add("the store is " + w.url)
+	w.history.Add("the store is " + w.url)
 	return nil
 }
 

@@ -21,9 +21,9 @@ func (w *world) runFaults(ctx context.Context, plan []step) {
 			return
 		}
 		w.counts.add("fault " + s.fault)
-		w.history.add("FAULT " + s.String())
+		w.history.Add("FAULT " + s.String())
 		if err := w.fault(ctx, s, random); err != nil && ctx.Err() == nil {
-			w.model.broken("B1", []string{w.processes()[s.whom].name}, "after %v: %v", s, err)
+			w.model.Broken("B1", []string{w.processes()[s.whom].name}, "after %v: %v", s, err)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 		defer w.calm.disturb(p.name)()
 		began := w.now()
 		if took := p.stop(); took > stopMax && w.calm.between(began, w.now()) {
-			w.model.broken("B3", []string{p.name}, "%s took %v to end after SIGTERM, with a store that answers; the limit is %v", p.name, took.Round(time.Millisecond), stopMax)
+			w.model.Broken("B3", []string{p.name}, "%s took %v to end after SIGTERM, with a store that answers; the limit is %v", p.name, took.Round(time.Millisecond), stopMax)
 		}
 		pause(ctx, s.last)
 		return p.start(context.WithoutCancel(ctx))
@@ -76,19 +76,19 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 
 // crash ends a server at once, and starts it again after a while.
 func (w *world) crash(ctx context.Context, s server, last time.Duration) error {
-	w.history.add(fmt.Sprintf("%s crashes", s.address()))
+	w.history.Add(fmt.Sprintf("%s crashes", s.address()))
 	if err := s.crash(); err != nil {
 		return err
 	}
 	pause(ctx, last)
 	err := s.recover(context.WithoutCancel(ctx))
-	w.history.add(fmt.Sprintf("%s is there again", s.address()))
+	w.history.Add(fmt.Sprintf("%s is there again", s.address()))
 	return err
 }
 
 // startWithout kills a process and starts it again while a shard is lost. Without shard 0 it would not start: it waits for that.
 func (w *world) startWithout(ctx context.Context, lost server, p *process, last time.Duration) error {
-	w.history.add(fmt.Sprintf("%s is lost", lost.address()))
+	w.history.Add(fmt.Sprintf("%s is lost", lost.address()))
 	if err := lost.crash(); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (w *world) startWithout(ctx context.Context, lost server, p *process, last 
 	if err := lost.recover(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	w.history.add(fmt.Sprintf("%s is there again", lost.address()))
+	w.history.Add(fmt.Sprintf("%s is there again", lost.address()))
 	if home {
 		started = p.start(context.WithoutCancel(ctx))
 	}
@@ -111,14 +111,14 @@ func (w *world) startWithout(ctx context.Context, lost server, p *process, last 
 
 // hang suspends a server for a while.
 func (w *world) hang(ctx context.Context, d database, last time.Duration) error {
-	w.history.add(fmt.Sprintf("%s hangs", d.address()))
+	w.history.Add(fmt.Sprintf("%s hangs", d.address()))
 	resume, err := d.suspend()
 	if err != nil {
 		return err
 	}
 	pause(ctx, last)
 	resume()
-	w.history.add(fmt.Sprintf("%s goes on", d.address()))
+	w.history.Add(fmt.Sprintf("%s goes on", d.address()))
 	return nil
 }
 

@@ -5,23 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // drainMax is how long a group may get no further, once nothing is done to anybody any more, while there are events that it has not read.
 const drainMax = 60 * time.Second
-
-// held is what a topic holds at the end, by partition: offsets from first on.
-type held struct {
-	life  *life
-	first []int64
-	value [][]string
-}
 
 // finalCheck reads all that is left with a log of its own, and holds it against what was answered.
 func (w *world) finalCheck(ctx context.Context) error {
@@ -37,12 +30,12 @@ func (w *world) finalCheck(ctx context.Context) error {
 		return err
 	}
 	defer log.Close(ctx)
-	for _, l := range w.model.alive() {
+	for _, l := range w.model.Alive() {
 		h, err := readAll(ctx, log, l)
 		if err != nil {
 			return fmt.Errorf("read all of %s: %w", l, err)
 		}
-		w.model.judgeHeld(h)
+		w.model.JudgeHeld(h)
 		if err := w.judgeProducers(ctx, l); err != nil {
 			return fmt.Errorf("read the batches of %s: %w", l, err)
 		}
@@ -81,26 +74,7 @@ func (w *world) settleMarkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := w.model
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	committed := map[string]bool{}
-	for _, v := range values {
-		committed[v] = true
-		if r := m.records[v]; r != nil && r.outcome == unknown {
-			r.outcome = done // ended when its client heard nothing more
-		}
-	}
-	for _, r := range m.records {
-		inTx := strings.HasPrefix(r.session, "sql") || strings.HasPrefix(r.session, "go-tx") || strings.HasPrefix(r.session, "rows")
-		if inTx && !committed[r.value] && r.outcome == unknown {
-			r.outcome = refused
-			m.judgeEnd(r)
-		}
-		if inTx && r.outcome == done && !committed[r.value] {
-			m.violate("L1", []string{r.topic}, "the transaction of %s was committed, and its marker is not there", r.value)
-		}
-	}
+	w.model.SettleMarkers(values)
 	return nil
 }
 
@@ -120,7 +94,7 @@ func (w *world) drain(ctx context.Context) {
 				least, late = lag, time.Now().Add(drainMax)
 			}
 			if time.Now().After(late) {
-				w.model.broken("G8", append([]string{g.name}, g.topics...), "group %s got no further for %v after the last fault: %s", g.name, drainMax, why)
+				w.model.Broken("G8", append([]string{g.name}, g.topics...), "group %s got no further for %v after the last fault: %s", g.name, drainMax, why)
 				break
 			}
 			pause(ctx, 200*time.Millisecond)
@@ -135,7 +109,7 @@ func (w *world) lagOf(ctx context.Context, g group) (lag int64, why string) {
 		return 1, err.Error()
 	}
 	for _, name := range g.topics {
-		l := w.model.living(name)
+		l := w.model.Living(name)
 		if l == nil {
 			continue
 		}
@@ -177,16 +151,16 @@ func (w *world) positions(ctx context.Context, g group) (map[string]int64, error
 	return at, nil
 }
 
-func readAll(ctx context.Context, log *weir.Log, l *life) (held, error) {
-	bounds, err := log.Bounds(ctx, l.name)
+func readAll(ctx context.Context, log *weir.Log, l *judge.Life) (judge.Held, error) {
+	bounds, err := log.Bounds(ctx, l.Name)
 	if err != nil {
-		return held{}, err
+		return judge.Held{}, err
 	}
-	h := held{life: l, first: make([]int64, len(bounds)), value: make([][]string, len(bounds))}
+	h := judge.Held{Life: l, First: make([]int64, len(bounds)), Value: make([][]string, len(bounds))}
 	for n, b := range bounds {
-		h.first[n] = b.First
+		h.First[n] = b.First
 		next := b.First
-		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: l.name, Partition: int32(n)}, weir.AtOffset(b.First)) {
+		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: l.Name, Partition: int32(n)}, weir.AtOffset(b.First)) {
 			if err != nil {
 				return h, err
 			}
@@ -194,7 +168,7 @@ func readAll(ctx context.Context, log *weir.Log, l *life) (held, error) {
 				return h, fmt.Errorf("L5: partition %d has offset %d where %d is next", n, e.Offset, next)
 			}
 			next++
-			h.value[n] = append(h.value[n], string(e.Value))
+			h.Value[n] = append(h.Value[n], string(e.Value))
 		}
 		if next < b.Next {
 			return h, errors.New("L5: the log ends before its end")
@@ -203,70 +177,13 @@ func readAll(ctx context.Context, log *weir.Log, l *life) (held, error) {
 	return h, nil
 }
 
-// judgeHeld holds what a topic has at the end against what was published, acknowledged and read.
-func (m *model) judgeHeld(h held) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l := h.life
-	at := map[string]place{}
-	for n, values := range h.value {
-		last := map[string]int{} // of each session: the number of its last record
-		for i, value := range values {
-			p := place{int32(n), h.first[n] + int64(i)}
-			if other, is := at[value]; is {
-				m.violate("L3", []string{l.name}, "%s is in %s twice: at %v and at %v", value, l, other, p)
-			}
-			at[value] = p
-			r, in := m.read("the last reader", sight{l.name, p, value})
-			if r == nil {
-				continue
-			}
-			if in != nil && in != l {
-				m.violate("L10", []string{l.name}, "%s was published to %s, and is in %s at %v", value, in, l, p)
-			}
-			if r.inOrder && r.n < last[r.session] {
-				m.violate("L4", []string{l.name}, "%s is at %v, behind a later record of its publisher", value, p)
-			}
-			last[r.session] = r.n
-		}
-	}
-	for _, r := range m.records {
-		if r.topic != l.name || r.outcome != done || m.lifeOf(r) != l {
-			continue
-		}
-		_, is := at[r.value]
-		switch {
-		case is || l.lossy():
-		case r.at == nil && len(l.trimmed) > 0: // it may have been trimmed
-		case r.at != nil && l.mayMiss(r.at.Partition, r.at.Offset+1):
-		default:
-			m.violate("L1", []string{l.name}, "%s was acknowledged to %s %s at %v, and is not in %s", r.value, r.session, r.where(), r.ended, l)
-		}
-	}
-}
-
 // judgeGroup sees that a group has handled everything below what it committed.
-func (w *world) judgeGroup(ctx context.Context, log *weir.Log, g group, h held) {
+func (w *world) judgeGroup(ctx context.Context, log *weir.Log, g group, h judge.Held) {
 	said, err := w.positions(ctx, g)
 	if err != nil {
 		return
 	}
-	m := w.model
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for n, values := range h.value {
-		committed := said[fmt.Sprintf("%s/%d", h.life.name, n)]
-		for i, value := range values {
-			offset := h.first[n] + int64(i)
-			if offset >= committed {
-				break
-			}
-			if m.delivered[g.name][value] == 0 && !h.life.mayMiss(int32(n), offset+1) && !(g.bills && w.opt.store == "postgres") {
-				m.violate("G1", []string{g.name, h.life.name}, "group %s committed %d of %s/%d, and nobody in it handled offset %d, %s", g.name, committed, h.life, n, offset, value)
-				break
-			}
-		}
-	}
+	w.model.JudgeDelivered(g.name, h, said, g.bills && w.opt.store == "postgres")
 }
 
 // judgeBills sees that what groups handled in their own transactions is there once.
@@ -284,7 +201,7 @@ func (w *world) judgeBills(ctx context.Context) error {
 		}
 		billed[grp][value] = n
 		if n > 1 {
-			w.model.broken("G6", []string{grp}, "group %s handled %s %d times, in transactions that commit its offset", grp, value, n)
+			w.model.Broken("G6", []string{grp}, "group %s handled %s %d times, in transactions that commit its offset", grp, value, n)
 		}
 		return nil
 	}); err != nil {
@@ -304,7 +221,7 @@ func (w *world) judgeBills(ctx context.Context) error {
 			return err
 		}
 		for _, name := range g.topics {
-			l := w.model.living(name)
+			l := w.model.Living(name)
 			if l == nil {
 				continue
 			}
@@ -312,11 +229,11 @@ func (w *world) judgeBills(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			for n, values := range h.value {
+			for n, values := range h.Value {
 				for i, value := range values {
-					offset := h.first[n] + int64(i)
-					if offset < said[fmt.Sprintf("%s/%d", name, n)] && billed[g.name][value] == 0 && !l.mayMiss(int32(n), offset+1) {
-						w.model.broken("G1", []string{g.name, name}, "group %s committed %d of %s/%d, and there is no bill for offset %d, %s",
+					offset := h.First[n] + int64(i)
+					if offset < said[fmt.Sprintf("%s/%d", name, n)] && billed[g.name][value] == 0 && !l.MayMiss(int32(n), offset+1) {
+						w.model.Broken("G1", []string{g.name, name}, "group %s committed %d of %s/%d, and there is no bill for offset %d, %s",
 							g.name, said[fmt.Sprintf("%s/%d", name, n)], l, n, offset, value)
 						break
 					}

@@ -15,12 +15,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // judgeHarm does to the store what no history may have in it, since acknowledged records may be gone afterwards: it changes a byte, makes
 // the tables newer than the program, and puts a backup back. It needs a store whose topics are deleted, and processes that run.
 func (w *world) judgeHarm(ctx context.Context) error {
-	w.history.add("now the store is harmed by hand")
+	w.history.Add("now the store is harmed by hand")
 	for _, judge := range []func(context.Context) error{w.judgeDoctor, w.judgeNewerTables, w.judgeChangedByte, w.judgeBackup, w.judgeTenants} {
 		if err := judge(ctx); err != nil {
 			return err
@@ -64,7 +65,7 @@ func (w *world) judgeDoctor(ctx context.Context) error {
 	out, exit := w.program(ctx, "doctor", "--store", w.url, "--output", "json")
 	var findings []struct{ Name, Value, Level string }
 	if err := json.NewDecoder(strings.NewReader(out)).Decode(&findings); err != nil || exit != want {
-		w.model.broken("D1", nil, "weir doctor exits with %d, want %d, and says %s", exit, want, out)
+		w.model.Broken("D1", nil, "weir doctor exits with %d, want %d, and says %s", exit, want, out)
 		return nil
 	}
 	for _, f := range findings {
@@ -73,14 +74,14 @@ func (w *world) judgeDoctor(ctx context.Context) error {
 		}
 	}
 	if len(settings) > 0 {
-		w.model.broken("D1", nil, "weir doctor does not show %v, but %s", settings, out)
+		w.model.Broken("D1", nil, "weir doctor does not show %v, but %s", settings, out)
 	}
 	if !w.postgres() {
 		return nil // a program that opens SQLite's file can set nothing that weir does not set again
 	}
 	return w.whileSet(ctx, "full_page_writes = off", func() {
 		if out, exit := w.program(ctx, "doctor", "--store", w.url); exit != exitLosing {
-			w.model.broken("D1", nil, "weir doctor exits with %d where full_page_writes is off, and says %s", exit, out)
+			w.model.Broken("D1", nil, "weir doctor exits with %d where full_page_writes is off, and says %s", exit, out)
 		}
 	})
 }
@@ -128,7 +129,7 @@ func (w *world) judgeNewerTables(ctx context.Context) error {
 		}
 		out, exit := w.program(ctx, "serve", "--store", w.url, "--kafka", "off", "--http", "127.0.0.1:0")
 		if exit <= 0 || !strings.Contains(out, newer) || !strings.Contains(out, known) {
-			w.model.broken("D4", nil, "%s is of version %s, this weir knows %s, and weir serve exits with %d and says %s", e.address(), newer, known, exit, out)
+			w.model.Broken("D4", nil, "%s is of version %s, this weir knows %s, and weir serve exits with %d and says %s", e.address(), newer, known, exit, out)
 		}
 		if err := back(); err != nil {
 			return err
@@ -142,8 +143,8 @@ func (w *world) publishAll(ctx context.Context, b *broker, topic string, partiti
 	for i, v := range values {
 		for late := time.Now().Add(leakMax); ; pause(ctx, 50*time.Millisecond) {
 			body, o, err := b.call(ctx, "POST", fmt.Sprintf("/v1/topics/%s/events?partition=%d", topic, partition), []byte(v), nil)
-			var at place
-			if o == done && json.Unmarshal(body, &at) == nil {
+			var at judge.Place
+			if o == judge.Done && json.Unmarshal(body, &at) == nil {
 				if i == 0 {
 					first = at.Offset
 				}
@@ -164,9 +165,9 @@ func (w *world) insist(ctx context.Context, method, path string, body any) error
 		_, o, err := b.call(ctx, method, path, body, nil)
 		var said *httpError
 		switch {
-		case o == done || tried && errors.As(err, &said) && (said.status == http.StatusConflict || said.status == http.StatusNotFound):
+		case o == judge.Done || tried && errors.As(err, &said) && (said.status == http.StatusConflict || said.status == http.StatusNotFound):
 			return nil
-		case o == refused && errors.As(err, &said) && said.status != http.StatusServiceUnavailable, time.Now().After(late), ctx.Err() != nil:
+		case o == judge.Refused && errors.As(err, &said) && said.status != http.StatusServiceUnavailable, time.Now().After(late), ctx.Err() != nil:
 			return fmt.Errorf("%s %s: %w", method, path, err)
 		}
 		tried = true
@@ -215,12 +216,12 @@ func (w *world) judgeChangedByte(ctx context.Context) error {
 	judge := func(door string, got []string, err error) {
 		for _, v := range got {
 			if !slices.Contains(whole, v) || v == amounts[2] {
-				w.model.broken("D2", nil, "a byte of a batch was changed, and %s reads %q", door, v)
+				w.model.Broken("D2", nil, "a byte of a batch was changed, and %s reads %q", door, v)
 			}
 		}
 		for _, v := range others {
 			if !slices.Contains(got, v) {
-				w.model.broken("D2", nil, "a byte of a batch was changed, and %s does not read %q of the other partition (%v)", door, v, err)
+				w.model.Broken("D2", nil, "a byte of a batch was changed, and %s does not read %q of the other partition (%v)", door, v, err)
 			}
 		}
 	}

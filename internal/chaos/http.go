@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // answer is what a broker said over HTTP. Status is 0 where no answer came.
@@ -14,11 +16,11 @@ type answer struct {
 	status  int
 	header  http.Header
 	body    []byte
-	outcome outcome
+	outcome judge.Outcome
 }
 
 // call is send for those who need neither the status nor the headers.
-func (b *broker) call(ctx context.Context, method, path string, body any, header http.Header) ([]byte, outcome, error) {
+func (b *broker) call(ctx context.Context, method, path string, body any, header http.Header) ([]byte, judge.Outcome, error) {
 	a, err := b.send(ctx, method, path, body, header)
 	return a.body, a.outcome, err
 }
@@ -50,20 +52,20 @@ func (b *broker) send(ctx context.Context, method, path string, body any, header
 	}
 	resp, err := b.client.Do(req)
 	if err != nil {
-		return answer{outcome: unknown}, err
+		return answer{outcome: judge.Unknown}, err
 	}
 	defer resp.Body.Close()
-	a := answer{header: resp.Header, outcome: unknown}
+	a := answer{header: resp.Header, outcome: judge.Unknown}
 	if a.body, err = io.ReadAll(resp.Body); err != nil {
-		return answer{outcome: unknown}, err
+		return answer{outcome: judge.Unknown}, err
 	}
 	a.status = resp.StatusCode
 	switch {
 	case a.status < 300:
-		a.outcome = done
+		a.outcome = judge.Done
 		return a, nil
 	case a.status < 500 || a.status == 503 && resp.Header.Get("Weir-Applied") == "no":
-		a.outcome = refused
+		a.outcome = judge.Refused
 	}
 	return a, &httpError{a.status, string(a.body)}
 }

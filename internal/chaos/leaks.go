@@ -48,7 +48,7 @@ func (w *world) checkLeaks(ctx context.Context) error {
 	w.members.Wait()
 	for _, e := range w.embedded {
 		if took := e.stop(); took > stopMax {
-			w.model.broken("B3", []string{e.name}, "%s took %v to end after SIGTERM, with nothing else going on; the limit is %v", e.name, took.Round(time.Millisecond), stopMax)
+			w.model.Broken("B3", []string{e.name}, "%s took %v to end after SIGTERM, with nothing else going on; the limit is %v", e.name, took.Round(time.Millisecond), stopMax)
 		}
 	}
 	if err := w.deleteAll(ctx); err != nil {
@@ -65,7 +65,7 @@ func (w *world) checkLeaks(ctx context.Context) error {
 				break
 			}
 			if time.Now().After(late) {
-				w.model.broken("R1", []string{b.name}, "%s, %v after everything was deleted: %.0f goroutines, %.0f MiB of heap, %d lines of metrics with names, such as %.3q; at its start it had %.0f goroutines and %.0f MiB",
+				w.model.Broken("R1", []string{b.name}, "%s, %v after everything was deleted: %.0f goroutines, %.0f MiB of heap, %d lines of metrics with names, such as %.3q; at its start it had %.0f goroutines and %.0f MiB",
 					b.name, leakMax, now.goroutines, now.heap/(1<<20), len(now.named), now.named[:min(3, len(now.named))], w.born.goroutines, w.born.heap/(1<<20))
 				break
 			}
@@ -89,7 +89,7 @@ func (w *world) deleteAll(ctx context.Context) error {
 		}
 		if time.Now().After(late) {
 			left, _ := json.Marshal(answer.Groups)
-			w.model.broken("R1", nil, "%v after their members ended, these groups cannot be deleted: %s", leakMax, left)
+			w.model.Broken("R1", nil, "%v after their members ended, these groups cannot be deleted: %s", leakMax, left)
 			break
 		}
 		for _, g := range answer.Groups {

@@ -9,23 +9,21 @@ import (
 	"time"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
-// seenLetter is a dead letter as a list over HTTP has it.
-type seenLetter struct{ Letter, ID, Value string }
-
 // listLetters lists dead letters of a queue, at most so many, after one of them.
-func (w *world) listLetters(ctx context.Context, b *broker, q workQueue, after string, most string) ([]seenLetter, error) {
+func (w *world) listLetters(ctx context.Context, b *broker, q judge.WorkQueue, after string, most string) ([]judge.SeenLetter, error) {
 	asked := w.now()
-	var answer struct{ Letters []seenLetter }
-	path := "/v1/queues/" + q.name + "/dead?max=" + most
+	var answer struct{ Letters []judge.SeenLetter }
+	path := "/v1/queues/" + q.Name + "/dead?max=" + most
 	if after != "" {
 		path += "&after=" + after
 	}
 	if err := b.get(ctx, path, &answer); err != nil {
 		return nil, err
 	}
-	w.model.lists(q, asked, answer.Letters)
+	w.model.Lists(q, asked, answer.Letters)
 	return answer.Letters, nil
 }
 
@@ -33,7 +31,7 @@ func (w *world) listLetters(ctx context.Context, b *broker, q workQueue, after s
 func (w *world) takeLetters(ctx context.Context) {
 	random := w.random("dead letters")
 	before := map[string][]string{} // by queue: those that were taken once
-	die := slices.DeleteFunc(slices.Clone(queues), func(q workQueue) bool { return q.attempts == 0 && q.ttl == 0 })
+	die := slices.DeleteFunc(slices.Clone(queues), func(q judge.WorkQueue) bool { return q.Attempts == 0 && q.TTL == 0 })
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(random.IntN(600))*time.Millisecond)
 		q := die[random.IntN(len(die))]
@@ -42,7 +40,7 @@ func (w *world) takeLetters(ctx context.Context) {
 		if err != nil || len(list) == 0 {
 			continue
 		}
-		w.counts.addN("dead letters listed in "+q.name, len(list))
+		w.counts.addN("dead letters listed in "+q.Name, len(list))
 		var some []string
 		for _, i := range random.Perm(len(list))[:min(len(list), 1+random.IntN(5))] {
 			some = append(some, list[i].Letter)
@@ -54,8 +52,8 @@ func (w *world) takeLetters(ctx context.Context) {
 			for _, letter := range some {
 				w.takeBoth(call, random, q, letter)
 			}
-		case n == 6 && len(before[q.name]) > 0: // once more
-			w.take(call, b, q, "redrive", before[q.name][:1], nil)
+		case n == 6 && len(before[q.Name]) > 0: // once more
+			w.take(call, b, q, "redrive", before[q.Name][:1], nil)
 		case n < 9:
 			w.take(call, b, q, "discard", some, nil)
 		case n == 9:
@@ -63,12 +61,12 @@ func (w *world) takeLetters(ctx context.Context) {
 		default:
 			w.sweep(call, b, q, map[string]any{"all": true, "per_second": 1 + random.IntN(50)})
 		}
-		before[q.name] = some
+		before[q.Name] = some
 	}
 }
 
 // takeBoth redrives a letter through both brokers at once, or discards it through one of them.
-func (w *world) takeBoth(ctx context.Context, random *rand.Rand, q workQueue, letter string) {
+func (w *world) takeBoth(ctx context.Context, random *rand.Rand, q judge.WorkQueue, letter string) {
 	verbs := []string{"redrive", []string{"redrive", "discard"}[random.IntN(2)]}
 	var both sync.WaitGroup
 	for i, b := range w.brokers {
@@ -78,30 +76,30 @@ func (w *world) takeBoth(ctx context.Context, random *rand.Rand, q workQueue, le
 }
 
 // take redrives or discards: the letters that are named, or what the body says. It returns how a sweep goes on; "": it is over.
-func (w *world) take(ctx context.Context, b *broker, q workQueue, verb string, letters []string, body map[string]any) (until string) {
+func (w *world) take(ctx context.Context, b *broker, q judge.WorkQueue, verb string, letters []string, body map[string]any) (until string) {
 	if letters != nil {
 		body = map[string]any{"letters": letters}
 	}
-	t := w.model.takes(q, verb, letters)
-	text, o, err := b.call(ctx, "POST", "/v1/queues/"+q.name+"/dead/"+verb, body, nil)
+	t := w.model.Takes(q, verb, letters)
+	text, o, err := b.call(ctx, "POST", "/v1/queues/"+q.Name+"/dead/"+verb, body, nil)
 	var answer struct {
 		Taken   int
 		Until   string
 		Problem json.RawMessage
 	}
-	if o == done {
+	if o == judge.Done {
 		if err = json.Unmarshal(text, &answer); err != nil {
-			o = unknown
+			o = judge.Unknown
 		}
 	}
-	w.model.taken(q, t, o, answer.Taken, answer.Problem == nil, err)
+	w.model.Taken(q, t, o, answer.Taken, answer.Problem == nil, err)
 	w.counts.add("requests to " + verb + ", " + o.String())
 	w.counts.addN("dead letters, "+verb, answer.Taken)
 	return answer.Until
 }
 
 // sweep redrives all letters, and goes on where one request did not do for that.
-func (w *world) sweep(ctx context.Context, b *broker, q workQueue, body map[string]any) {
+func (w *world) sweep(ctx context.Context, b *broker, q judge.WorkQueue, body map[string]any) {
 	for range 3 {
 		until := w.take(ctx, b, q, "redrive", nil, body)
 		if until == "" {
@@ -113,12 +111,12 @@ func (w *world) sweep(ctx context.Context, b *broker, q workQueue, body map[stri
 
 // countLetters counts of each message of a queue how often it is in its topic, the letters that are listed, and all that ever were. In this order, so that
 // neither a message that dies meanwhile nor a letter that is redriven looks like one too many.
-func (w *world) countLetters(ctx context.Context, b *broker, log *weir.Log, q workQueue) error {
-	copies, err := w.countValues(ctx, log, q.name)
+func (w *world) countLetters(ctx context.Context, b *broker, log *weir.Log, q judge.WorkQueue) error {
+	copies, err := w.countValues(ctx, log, q.Name)
 	if err != nil {
 		return err
 	}
-	var left []seenLetter
+	var left []judge.SeenLetter
 	for after := ""; ; {
 		list, err := w.listLetters(ctx, b, q, after, "1000")
 		if err != nil {
@@ -129,9 +127,9 @@ func (w *world) countLetters(ctx context.Context, b *broker, log *weir.Log, q wo
 		}
 		left, after = append(left, list...), list[len(list)-1].Letter
 	}
-	ever, err := w.countValues(ctx, log, q.name+".dlt")
+	ever, err := w.countValues(ctx, log, q.Name+".dlt")
 	if err == nil {
-		w.model.counts(q, left, ever, copies)
+		w.model.Counts(q, left, ever, copies)
 	}
 	return err
 }
@@ -142,8 +140,8 @@ func (w *world) countValues(ctx context.Context, log *weir.Log, topic string) (m
 	if _, is := w.topicNow(ctx, topic); !is {
 		return count, nil
 	}
-	h, err := readAll(ctx, log, &life{name: topic})
-	for _, values := range h.value {
+	h, err := readAll(ctx, log, &judge.Life{Name: topic})
+	for _, values := range h.Value {
 		for _, v := range values {
 			count[v]++
 		}

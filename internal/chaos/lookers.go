@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // look looks at groups and topics, at random, through one door of each process: whoever looks changes nothing. It also asks for what must be
@@ -43,19 +45,19 @@ func (w *world) look(ctx context.Context, nth int) {
 			e.ask(ctx, order{Do: "groups"})
 		case 9:
 			if g.reset {
-				w.history.add(fmt.Sprintf("somebody at %s resets %s in %s", e.name, g.name, topic), g.name)
-				w.model.setsBack(g.name)
+				w.history.Add(fmt.Sprintf("somebody at %s resets %s in %s", e.name, g.name, topic), g.name)
+				w.model.SetsBack(g.name)
 				began := w.now()
 				said := e.ask(ctx, order{Do: "reset", Group: g.name, Topic: topic})
 				w.counts.add("resets " + said.Outcome.String())
-				if said.Outcome == unknown && ctx.Err() == nil && w.calm.between(began, w.now(), w.allNames()...) {
-					w.model.broken("G8", []string{g.name, e.name}, "%s does not know what became of a reset of %s, with nothing done to anybody: %s", e.name, g.name, said.Err)
+				if said.Outcome == judge.Unknown && ctx.Err() == nil && w.calm.between(began, w.now(), w.allNames()...) {
+					w.model.Broken("G8", []string{g.name, e.name}, "%s does not know what became of a reset of %s, with nothing done to anybody: %s", e.name, g.name, said.Err)
 				}
 			}
 		case 10:
 			if g.reset {
-				w.history.add(fmt.Sprintf("somebody at %s deletes %s", b.name, g.name), g.name)
-				w.model.setsBack(g.name)
+				w.history.Add(fmt.Sprintf("somebody at %s deletes %s", b.name, g.name), g.name)
+				w.model.SetsBack(g.name)
 				_, _, _ = b.call(ctx, "DELETE", "/v1/groups/"+g.name, nil, nil)
 			}
 		case 11:
@@ -113,7 +115,7 @@ func (w *world) fetchCommitted(ctx context.Context, b *broker, g group) {
 		}
 		offsets.Each(func(o kadm.OffsetResponse) {
 			if o.Err == nil && o.At >= 0 {
-				w.model.readsCommitted(b.name, g.name, partition{o.Topic, o.Partition}, asked, o.At)
+				w.model.ReadsCommitted(b.name, g.name, judge.Partition{Topic: o.Topic, N: o.Partition}, asked, o.At)
 			}
 		})
 	})
@@ -146,26 +148,26 @@ func (w *world) commitAsNobody(ctx context.Context, b *broker, group, topic stri
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if p.ErrorCode == 0 {
-				w.model.broken("G4", []string{group, b.name}, "%s took a commit of %s from a member that the group never had", b.name, group)
+				w.model.Broken("G4", []string{group, b.name}, "%s took a commit of %s from a member that the group never had", b.name, group)
 			}
 		}
 	}
 }
 
 // deleteLiving asks to delete a group that has members: it must be refused.
-func (w *world) deleteLiving(ctx context.Context, b, home *broker, group string, joined moment) {
+func (w *world) deleteLiving(ctx context.Context, b, home *broker, group string, joined judge.Moment) {
 	_, o, err := b.call(ctx, "DELETE", "/v1/groups/"+group, nil, nil)
 	// Where its home stood still, or could not write, the store may have heard nothing of the group for a session: then it may be deleted.
-	if o == done && w.calm.between(joined, w.now(), home.name) {
-		w.model.broken("G8", []string{group, b.name}, "%s deleted group %s, which has members", b.name, group)
+	if o == judge.Done && w.calm.between(joined, w.now(), home.name) {
+		w.model.Broken("G8", []string{group, b.name}, "%s deleted group %s, which has members", b.name, group)
 	}
-	w.history.add(fmt.Sprintf("%s was asked to delete %s: %v", b.name, group, err), group)
+	w.history.Add(fmt.Sprintf("%s was asked to delete %s: %v", b.name, group, err), group)
 }
 
 // listEnds asks a broker for the ends of a topic's partitions: they never go back. It asks this broker, whoever leads them: while the store is away, each broker
 // tells what it knows.
 func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
-	l := w.model.living(topic)
+	l := w.model.Living(topic)
 	if l == nil {
 		return
 	}
@@ -187,13 +189,13 @@ func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
 	defer cancel()
 	process, invoked := b.id(), w.now()
 	answer, err := client.SeedBrokers()[0].Request(ctx, req)
-	if err != nil || l != w.model.living(topic) {
+	if err != nil || l != w.model.Living(topic) {
 		return
 	}
 	for _, t := range answer.(*kmsg.ListOffsetsResponse).Topics {
 		for _, p := range t.Partitions {
 			if p.ErrorCode == 0 {
-				w.model.showEnd(process, l, p.Partition, invoked, p.Offset)
+				w.model.ShowEnd(process, l, p.Partition, invoked, p.Offset)
 			}
 		}
 	}
@@ -235,7 +237,7 @@ func (w *world) idleRound(ctx context.Context, client *kgo.Client, home, other *
 	case 2:
 		w.deleteLiving(ctx, other, home, name, joined)
 	}
-	w.history.add(fmt.Sprintf("%s, which lives at %s, was looked at through %s", name, home.name, other.name), name)
+	w.history.Add(fmt.Sprintf("%s, which lives at %s, was looked at through %s", name, home.name, other.name), name)
 	pause(ctx, sessionOfIdle*3/2)
 	if ctx.Err() != nil || !w.calm.between(began, w.now(), home.name, other.name) {
 		return
@@ -243,7 +245,7 @@ func (w *world) idleRound(ctx context.Context, client *kgo.Client, home, other *
 	for _, b := range []*broker{other, home} {
 		state, members := w.describe(ctx, b, name)
 		if w.calm.between(began, w.now(), home.name, other.name) && ctx.Err() == nil && (state != "Stable" || members != 1) {
-			w.model.broken("G8", []string{name, b.name}, "group %s lives at %s; somebody looked at it through %s, and a session later %s shows it as %q with %d members",
+			w.model.Broken("G8", []string{name, b.name}, "group %s lives at %s; somebody looked at it through %s, and a session later %s shows it as %q with %d members",
 				name, home.name, other.name, b.name, state, members)
 		}
 	}

@@ -22,7 +22,7 @@ func (w *world) movePartition(ctx context.Context, random *rand.Rand, p *process
 	n := random.IntN(len(t.Partitions))
 	to := (w.shardOf(t.Partitions[n]) + 1 + random.IntN(len(w.engines)-1)) % len(w.engines)
 	args := []string{"shard", "move", "--store", w.url, "--topic", name, "--partition", fmt.Sprint(n), "--to", fmt.Sprint(to)}
-	w.history.add(fmt.Sprintf("%s/%d moves to shard %d", name, n, to), name)
+	w.history.Add(fmt.Sprintf("%s/%d moves to shard %d", name, n, to), name)
 
 	ctx = context.WithoutCancel(ctx)
 	running, kill := context.WithCancel(ctx)
@@ -56,12 +56,12 @@ func (w *world) movePartition(ctx context.Context, random *rand.Rand, p *process
 			break // the command was killed right before its end
 		}
 		if exit != 0 && time.Now().After(late) {
-			w.model.broken("B4", []string{name}, "%s/%d does not move to shard %d within %v: weir shard move exits with %d and says %s", name, n, to, startMax, exit, out)
+			w.model.Broken("B4", []string{name}, "%s/%d does not move to shard %d within %v: weir shard move exits with %d and says %s", name, n, to, startMax, exit, out)
 			return nil
 		}
 	}
 	w.moved[t.Partitions[n]] = to
-	w.history.add(fmt.Sprintf("%s/%d is on shard %d", name, n, to), name)
+	w.history.Add(fmt.Sprintf("%s/%d is on shard %d", name, n, to), name)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"go/format"
 	"strings"
 	"testing"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // A mutant whose text is not in the code any more would be found out only when somebody runs it.
@@ -20,7 +22,7 @@ func TestMutantsFitTheCode(t *testing.T) {
 				}
 			}
 			for _, id := range m.finds {
-				if invariants[id] == "" {
+				if judge.Invariants[id] == "" {
 					t.Errorf("there is no invariant %s", id)
 				}
 			}

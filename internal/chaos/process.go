@@ -58,17 +58,17 @@ func (p *process) start(ctx context.Context) error {
 	p.cmd, p.exited, p.leaving = cmd, exited, false
 	p.nth++
 	p.mu.Unlock()
-	p.w.history.add(fmt.Sprintf("%s starts, process %d", p.name, cmd.Process.Pid))
+	p.w.history.Add(fmt.Sprintf("%s starts, process %d", p.name, cmd.Process.Pid))
 	go func() {
 		err := cmd.Wait()
 		p.mu.Lock()
 		leaving := p.leaving
 		p.mu.Unlock()
 		if cmd.ProcessState.ExitCode() == exitLeft {
-			p.w.model.broken("R1", []string{p.name}, "%s left something behind: %s", p.name, lastOf(p.w.logPath(p.name)))
+			p.w.model.Broken("R1", []string{p.name}, "%s left something behind: %s", p.name, lastOf(p.w.logPath(p.name)))
 		}
 		if !leaving && p.w.running() {
-			p.w.model.broken("B0", []string{p.name}, "%s ended by itself: %v; it said: %s", p.name, err, lastOf(p.w.logPath(p.name)))
+			p.w.model.Broken("B0", []string{p.name}, "%s ended by itself: %v; it said: %s", p.name, err, lastOf(p.w.logPath(p.name)))
 		}
 		close(exited)
 	}()
@@ -77,7 +77,7 @@ func (p *process) start(ctx context.Context) error {
 	if err := p.ready(ctx); err != nil {
 		return fmt.Errorf("%s takes no requests within %v: %w; it said: %s", p.name, startMax, err, lastOf(p.w.logPath(p.name)))
 	}
-	p.w.history.add(p.name + " is ready")
+	p.w.history.Add(p.name + " is ready")
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (p *process) stop() time.Duration {
 	if p.cmd.ProcessState.ExitCode() == exitCutOff {
 		p.w.counts.add("stops that were cut off")
 		if p.w.calm.between(began, p.w.now()) {
-			p.w.model.broken("B3", []string{p.name}, "%s was cut off after SIGTERM, with a store that answers; it said: %s", p.name, lastOf(p.w.logPath(p.name)))
+			p.w.model.Broken("B3", []string{p.name}, "%s was cut off after SIGTERM, with a store that answers; it said: %s", p.name, lastOf(p.w.logPath(p.name)))
 		}
 	}
 	return time.Since(begin)

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // openKafka publishes with an idempotent producer, which finds the other broker when its own is away. Its records carry the time of
@@ -15,14 +17,14 @@ func openKafka(w *world, session string, random *rand.Rand) (send, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(_ context.Context, records []*record) (outcome, []place) {
-		places := make([]place, len(records))
+	return func(_ context.Context, records []*judge.Record) (judge.Outcome, []judge.Place) {
+		places := make([]judge.Place, len(records))
 		var failed error
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for i, r := range records {
-			out := &kgo.Record{Topic: r.topic, Value: []byte(r.value)}
-			if r.topic == old {
+			out := &kgo.Record{Topic: r.Topic, Value: []byte(r.Value)}
+			if r.Topic == old {
 				out.Timestamp = longAgo
 			}
 			all.Add(1)
@@ -33,16 +35,16 @@ func openKafka(w *world, session string, random *rand.Rand) (send, error) {
 				if err != nil {
 					failed = err
 				}
-				places[i] = place{out.Partition, out.Offset}
+				places[i] = judge.Place{Partition: out.Partition, Offset: out.Offset}
 			})
 		}
 		all.Wait()
 		if id, _, err := client.ProducerID(context.Background()); err == nil && id >= 0 {
-			w.model.producerID(session, id)
+			w.model.ProducerID(session, id)
 		}
 		if failed != nil {
-			return unknown, nil // the client does not tell whether the broker ever had them
+			return judge.Unknown, nil // the client does not tell whether the broker ever had them
 		}
-		return done, places
+		return judge.Done, places
 	}, nil
 }

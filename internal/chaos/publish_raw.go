@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 var errAnswer = errors.New("the answer does not fit the request")
@@ -26,7 +27,7 @@ type rawProducer struct {
 	random  *rand.Rand
 	id      int64 // -1: it needs one
 	epoch   int16
-	next    map[tail]int32 // sequence numbers of this epoch, where a batch of it was acknowledged
+	next    map[judge.Tail]int32 // sequence numbers of this epoch, where a batch of it was acknowledged
 }
 
 func openRaw(w *world, session string, random *rand.Rand) (send, error) {
@@ -50,20 +51,20 @@ func (p produced) taken() bool {
 	return p.err == nil && p.code == 0 || p.is(kerr.DuplicateSequenceNumber)
 }
 
-func (p *rawProducer) send(ctx context.Context, records []*record) (outcome, []place) {
+func (p *rawProducer) send(ctx context.Context, records []*judge.Record) (judge.Outcome, []judge.Place) {
 	ctx = context.WithoutCancel(ctx)
-	l := p.w.model.living(records[0].topic)
+	l := p.w.model.Living(records[0].Topic)
 	if l == nil || p.begin(ctx) != nil {
 		pause(ctx, 50*time.Millisecond)
-		return refused, nil // nothing was sent
+		return judge.Refused, nil // nothing was sent
 	}
 	if len(p.next) > 0 && p.random.IntN(20) == 0 {
 		p.epoch++ // as KIP-360 lets a producer do by itself
-		p.next = map[tail]int32{}
+		p.next = map[judge.Tail]int32{}
 	}
-	at := tail{l, int32(p.random.IntN(2))}
-	if l.name == brief {
-		at.partition = 0
+	at := judge.Tail{Life: l, Partition: int32(p.random.IntN(2))}
+	if l.Name == brief {
+		at.Partition = 0
 	}
 	raw := p.batchOf(records, p.epoch, p.next[at])
 	said, tries := p.until(ctx, at, raw)
@@ -71,27 +72,27 @@ func (p *rawProducer) send(ctx context.Context, records []*record) (outcome, []p
 	case said.taken():
 		p.next[at] += int32(len(records))
 		if said.base < 0 {
-			return done, nil
+			return judge.Done, nil
 		}
 		p.misuse(ctx, at, raw, said)
-		return done, placesFrom(at.partition, said.base, len(records))
+		return judge.Done, placesFrom(at.Partition, said.base, len(records))
 	case said.err != nil || tries > 1:
 		p.id = -1 // whether the numbers were used is not known
-		return unknown, nil
+		return judge.Unknown, nil
 	}
 	p.id = -1
-	return refused, nil
+	return judge.Refused, nil
 }
 
-func placesFrom(partition int32, base int64, n int) (places []place) {
+func placesFrom(partition int32, base int64, n int) (places []judge.Place) {
 	for i := range n {
-		places = append(places, place{partition, base + int64(i)})
+		places = append(places, judge.Place{Partition: partition, Offset: base + int64(i)})
 	}
 	return places
 }
 
 // until sends a batch until a broker says what became of it, or that it will not have it.
-func (p *rawProducer) until(ctx context.Context, at tail, raw []byte) (said produced, tries int) {
+func (p *rawProducer) until(ctx context.Context, at judge.Tail, raw []byte) (said produced, tries int) {
 	for tries = 1; ; tries++ {
 		said = p.produce(ctx, p.w.brokers[p.random.IntN(2)], at, raw)
 		if said.taken() || tries == triesMax || said.is(kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.UnknownTopicID, kerr.UnknownTopicOrPartition) {
@@ -105,18 +106,18 @@ func (p *rawProducer) until(ctx context.Context, at tail, raw []byte) (said prod
 }
 
 // misuse does, after a batch was acknowledged, what a broker must not be taken in by.
-func (p *rawProducer) misuse(ctx context.Context, at tail, raw []byte, first produced) {
+func (p *rawProducer) misuse(ctx context.Context, at judge.Tail, raw []byte, first produced) {
 	m, other := p.w.model, p.w.brokers[p.random.IntN(2)]
-	about := []string{at.life.name, p.session, other.name}
+	about := []string{at.Life.Name, p.session, other.name}
 	switch p.random.IntN(10) {
 	case 0, 1: // the same batch again
 		again := p.produce(ctx, other, at, raw)
 		p.w.counts.add("batches repeated by " + p.session)
 		if again.taken() && again.base >= 0 && again.base != first.base {
-			m.broken("P2", about, "%s sent one batch twice: it was acknowledged at offset %d of %s/%d, and then by %s at %d", p.session, first.base, at.life, at.partition, other.name, again.base)
+			m.Broken("P2", about, "%s sent one batch twice: it was acknowledged at offset %d of %s/%d, and then by %s at %d", p.session, first.base, at.Life, at.Partition, other.name, again.base)
 		}
 	case 2: // a number is left out
-		extra := m.invoke(p.session, at.life.name, 1, false)
+		extra := m.Invoke(p.session, at.Life.Name, 1, false)
 		said := p.produce(ctx, other, at, p.batchOf(extra, p.epoch, p.next[at]+1+p.random.Int32N(5)))
 		p.w.counts.add("numbers left out by " + p.session)
 		p.refuses(said, extra, at, "P3", "a batch after numbers that were left out", other)
@@ -124,7 +125,7 @@ func (p *rawProducer) misuse(ctx context.Context, at tail, raw []byte, first pro
 		if p.epoch == 0 {
 			return
 		}
-		extra := m.invoke(p.session, at.life.name, 1, false)
+		extra := m.Invoke(p.session, at.Life.Name, 1, false)
 		said := p.produce(ctx, other, at, p.batchOf(extra, p.epoch-1, 1<<20))
 		p.w.counts.add("old epochs of " + p.session)
 		p.refuses(said, extra, at, "P4", "a batch of an epoch that the producer had left", other)
@@ -132,17 +133,17 @@ func (p *rawProducer) misuse(ctx context.Context, at tail, raw []byte, first pro
 }
 
 // refuses sees that a broker did not take a batch.
-func (p *rawProducer) refuses(said produced, extra []*record, at tail, invariant, what string, b *broker) {
+func (p *rawProducer) refuses(said produced, extra []*judge.Record, at judge.Tail, invariant, what string, b *broker) {
 	switch {
 	case said.err != nil:
-		p.w.model.end(extra, unknown, nil)
+		p.w.model.End(extra, judge.Unknown, nil)
 	case said.taken():
-		p.w.model.end(extra, done, placesFrom(at.partition, said.base, len(extra)))
-		p.w.model.broken(invariant, []string{at.life.name, p.session, b.name}, "%s took %s of %s, producer %d, into %s/%d at offset %d", b.name, what, p.session, p.id, at.life, at.partition, said.base)
+		p.w.model.End(extra, judge.Done, placesFrom(at.Partition, said.base, len(extra)))
+		p.w.model.Broken(invariant, []string{at.Life.Name, p.session, b.name}, "%s took %s of %s, producer %d, into %s/%d at offset %d", b.name, what, p.session, p.id, at.Life, at.Partition, said.base)
 	case said.is(kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.UnknownTopicID, kerr.UnknownTopicOrPartition):
-		p.w.model.end(extra, refused, nil)
+		p.w.model.End(extra, judge.Refused, nil)
 	default:
-		p.w.model.end(extra, unknown, nil)
+		p.w.model.End(extra, judge.Unknown, nil)
 	}
 }
 
@@ -160,17 +161,17 @@ func (p *rawProducer) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.id, p.epoch, p.next = resp.ProducerID, resp.ProducerEpoch, map[tail]int32{}
-	p.w.model.producerID(p.session, p.id)
+	p.id, p.epoch, p.next = resp.ProducerID, resp.ProducerEpoch, map[judge.Tail]int32{}
+	p.w.model.ProducerID(p.session, p.id)
 	return nil
 }
 
 // batchOf is a batch of an idempotent producer.
-func (p *rawProducer) batchOf(records []*record, epoch int16, sequence int32) []byte {
+func (p *rawProducer) batchOf(records []*judge.Record, epoch int16, sequence int32) []byte {
 	var list []batch.Record
 	for _, r := range records {
-		rec := batch.Record{Timestamp: time.Now().UnixMilli(), Value: []byte(r.value)}
-		if r.topic == old {
+		rec := batch.Record{Timestamp: time.Now().UnixMilli(), Value: []byte(r.Value)}
+		if r.Topic == old {
 			rec.Timestamp = longAgo.UnixMilli()
 		}
 		list = append(list, rec)
@@ -187,7 +188,7 @@ func (p *rawProducer) batchOf(records []*record, epoch int16, sequence int32) []
 }
 
 // produce sends a batch to one broker, once.
-func (p *rawProducer) produce(ctx context.Context, b *broker, at tail, raw []byte) produced {
+func (p *rawProducer) produce(ctx context.Context, b *broker, at judge.Tail, raw []byte) produced {
 	client, err := b.kafkaClient()
 	if err != nil {
 		return produced{err: err}
@@ -197,9 +198,9 @@ func (p *rawProducer) produce(ctx context.Context, b *broker, at tail, raw []byt
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks, req.TimeoutMillis = -1, 10_000
 	part := kmsg.NewProduceRequestTopicPartition()
-	part.Partition, part.Records = at.partition, slices.Clone(raw)
+	part.Partition, part.Records = at.Partition, slices.Clone(raw)
 	topic := kmsg.NewProduceRequestTopic()
-	topic.Topic, topic.TopicID, topic.Partitions = at.life.name, at.life.id, append(topic.Partitions, part)
+	topic.Topic, topic.TopicID, topic.Partitions = at.Life.Name, at.Life.ID, append(topic.Partitions, part)
 	req.Topics = append(req.Topics, topic)
 	resp, err := client.SeedBrokers()[0].Request(ctx, req)
 	if err != nil {
@@ -213,20 +214,10 @@ func (p *rawProducer) produce(ctx context.Context, b *broker, at tail, raw []byt
 	return produced{code: answer.ErrorCode, base: answer.BaseOffset}
 }
 
-// producerID notes that a producer was given an id: nobody else has it.
-func (m *model) producerID(session string, id int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if other, is := m.producers[id]; is && other != session {
-		m.violate("P6", []string{session, other}, "%s and %s were given the producer id %d", other, session, id)
-	}
-	m.producers[id] = session
-}
-
 // judgeProducers reads the batches that topics have at the end: P3, the numbers of a producer in one epoch have no hole; P4, behind an epoch comes none
 // that is older.
-func (w *world) judgeProducers(ctx context.Context, l *life) error {
-	t, is := w.topicNow(ctx, l.name)
+func (w *world) judgeProducers(ctx context.Context, l *judge.Life) error {
+	t, is := w.topicNow(ctx, l.Name)
 	if !is {
 		return nil
 	}
@@ -257,24 +248,11 @@ func (w *world) judgeProducers(ctx context.Context, l *life) error {
 				}
 				at = b.Base + eventlog.Offset(h.LastOffsetDelta) + 1
 				if h.ProducerID >= 0 {
-					w.model.judgeSequence(l, int32(n), b.Base, last[h.ProducerID], h)
+					w.model.JudgeSequence(l, int32(n), b.Base, last[h.ProducerID], h)
 					last[h.ProducerID] = h
 				}
 			}
 		}
 	}
 	return nil
-}
-
-func (m *model) judgeSequence(l *life, partition int32, base eventlog.Offset, before, h batch.Header) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	want := int32((int64(before.BaseSequence) + int64(before.LastOffsetDelta) + 1) & (1<<31 - 1))
-	switch {
-	case before.Records == 0: // the first one, as far as the partition goes back
-	case h.ProducerEpoch < before.ProducerEpoch:
-		m.violate("P4", []string{l.name}, "%s/%d has a batch of epoch %d of producer %d at offset %d, behind one of epoch %d", l, partition, h.ProducerEpoch, h.ProducerID, base, before.ProducerEpoch)
-	case h.ProducerEpoch == before.ProducerEpoch && h.BaseSequence != want:
-		m.violate("P3", []string{l.name}, "%s/%d has sequence number %d of producer %d at offset %d, where %d is next", l, partition, h.BaseSequence, h.ProducerID, base, want)
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // withInbox is an engine in whose transactions events are published as rows of weir_inbox.
@@ -36,44 +38,44 @@ func openRows(w *world, _ string, random *rand.Rand) (send, error) {
 		w.atEnd(in.db.Close)
 		all = append(all, in)
 	}
-	return func(ctx context.Context, records []*record) (outcome, []place) {
+	return func(ctx context.Context, records []*judge.Record) (judge.Outcome, []judge.Place) {
 		n := random.IntN(len(all))
-		if !slices.Contains(stayingTopics, records[0].topic) {
+		if !slices.Contains(stayingTopics, records[0].Topic) {
 			n = 0 // other shards do not know the topics: a row that is committed there may find its topic gone, or a namesake
 		}
 		return all[n].send(ctx, random, records)
 	}, nil
 }
 
-func (in inbox) send(ctx context.Context, random *rand.Rand, records []*record) (outcome, []place) {
+func (in inbox) send(ctx context.Context, random *rand.Rand, records []*judge.Record) (judge.Outcome, []judge.Place) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientPatience)
 	defer cancel()
 	undone := random.IntN(4) == 0
 	hold := time.Duration(random.IntN(4)/3) * time.Duration(random.IntN(100)) * time.Millisecond
 	if _, err := in.db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS markers (value VARCHAR(200) NOT NULL)"); err != nil {
-		return refused, nil
+		return judge.Refused, nil
 	}
 	tx, err := in.db.BeginTx(ctx, nil)
 	if err != nil {
-		return refused, nil
+		return judge.Refused, nil
 	}
 	defer tx.Rollback()
 	for _, r := range records {
-		if _, err := tx.ExecContext(ctx, in.publish, r.topic, []byte(r.value)); err != nil {
-			return refused, nil
+		if _, err := tx.ExecContext(ctx, in.publish, r.Topic, []byte(r.Value)); err != nil {
+			return judge.Refused, nil
 		}
-		if _, err := tx.ExecContext(ctx, in.mark, r.value); err != nil {
-			return refused, nil
+		if _, err := tx.ExecContext(ctx, in.mark, r.Value); err != nil {
+			return judge.Refused, nil
 		}
 	}
 	pause(ctx, hold)
 	if undone {
-		return refused, nil
+		return judge.Refused, nil
 	}
 	if err := tx.Commit(); err != nil {
-		return unknown, nil // the markers will tell
+		return judge.Unknown, nil // the markers will tell
 	}
-	return done, nil
+	return judge.Done, nil
 }
 
 // rowsMoved waits until what transactions committed is in the log, and returns the markers.

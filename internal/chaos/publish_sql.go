@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // openSQL publishes with weir.publish: the first half of the records, then a savepoint with events that nobody knows (they are rolled back,
 // and whoever reads one has read a phantom), then the second half. Markers in the same transaction tell what was committed.
 func openSQL(w *world, session string, random *rand.Rand) (send, error) {
-	return func(ctx context.Context, records []*record) (outcome, []place) {
+	return func(ctx context.Context, records []*judge.Record) (judge.Outcome, []judge.Place) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientPatience)
 		defer cancel()
 		undone := random.IntN(4) == 0
@@ -20,11 +22,11 @@ func openSQL(w *world, session string, random *rand.Rand) (send, error) {
 		err := pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error {
 			for i, r := range records {
 				if i == len(records)/2 {
-					if err := publishAndUndo(ctx, tx, session, r.topic); err != nil {
+					if err := publishAndUndo(ctx, tx, session, r.Topic); err != nil {
 						return err
 					}
 				}
-				if _, err := tx.Exec(ctx, `SELECT weir.publish($1, NULL::text, $2::text)`, r.topic, r.value); err != nil {
+				if _, err := tx.Exec(ctx, `SELECT weir.publish($1, NULL::text, $2::text)`, r.Topic, r.Value); err != nil {
 					return err
 				}
 			}
@@ -39,11 +41,11 @@ func openSQL(w *world, session string, random *rand.Rand) (send, error) {
 		})
 		switch {
 		case err == nil:
-			return done, nil
+			return judge.Done, nil
 		case errors.Is(err, errUndo):
-			return refused, nil
+			return judge.Refused, nil
 		}
-		return unknown, nil // the markers will tell
+		return judge.Unknown, nil // the markers will tell
 	}, nil
 }
 

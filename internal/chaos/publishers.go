@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // publisher is one way to publish. Another door adds its own to publishers: what it publishes is judged as all else is.
@@ -17,7 +19,7 @@ type publisher struct {
 }
 
 // send publishes records to one topic, and says what became of them all, and where each is, if that is known.
-type send func(ctx context.Context, records []*record) (outcome, []place)
+type send func(ctx context.Context, records []*judge.Record) (judge.Outcome, []judge.Place)
 
 var publishers = []publisher{
 	{name: "kafka", inOrder: true, most: 5, open: openKafka},
@@ -40,18 +42,18 @@ func (w *world) publish(ctx context.Context, p publisher, nth int) {
 	random := w.random("publisher " + session)
 	send, err := p.open(w, session, random)
 	if err != nil {
-		w.model.broken("B1", nil, "%s: %v", session, err)
+		w.model.Broken("B1", nil, "%s: %v", session, err)
 		return
 	}
 	for ctx.Err() == nil {
 		topic := w.anyTopic(random)
-		if w.model.living(topic) == nil && random.IntN(4) > 0 {
+		if w.model.Living(topic) == nil && random.IntN(4) > 0 {
 			pause(ctx, 20*time.Millisecond)
 			continue
 		}
-		records := w.model.invoke(session, topic, 1+random.IntN(p.most), p.inOrder)
+		records := w.model.Invoke(session, topic, 1+random.IntN(p.most), p.inOrder)
 		outcome, places := send(ctx, records)
-		w.model.end(records, outcome, places)
+		w.model.End(records, outcome, places)
 		w.counts.addN("records "+outcome.String()+" by "+p.name, len(records))
 		pause(ctx, time.Duration(random.IntN(50))*time.Millisecond)
 	}
@@ -70,9 +72,9 @@ func (w *world) anyTopic(random *rand.Rand) string {
 	return passing[random.IntN(len(passing))]
 }
 
-func valuesOf(records []*record) (values []string) {
+func valuesOf(records []*judge.Record) (values []string) {
 	for _, r := range records {
-		values = append(values, r.value)
+		values = append(values, r.Value)
 	}
 	return values
 }

@@ -14,60 +14,46 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
-
-// workQueue is a queue, by what is done to it.
-type workQueue struct {
-	name     string
-	settings map[string]any
-	attempts int // 0: for ever
-	levels   int // of priority; 0: one
-	limit    int // claims at a time; 0: any number
-	ttl      time.Duration
-	ordered  bool // messages have keys, and come in their order
-	unique   bool // messages have unique keys
-	goes     bool // Go workers work it, too
-	fails    bool // most of its messages are rejected
-	passes   bool // it is purged, deleted and made anew
-}
 
 const leaseOfQueues = 2 * time.Second
 
-var queues = []workQueue{
-	{name: "jobs", attempts: 6, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100, 300, 1000}}},
-	{name: "ordered", ordered: true, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100, 300}, "key_order": true}},
-	{name: "unique", unique: true, attempts: 6, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{200}, "unique": true}},
-	{name: "levels", levels: 3, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "priorities": 3}},
-	{name: "limited", limit: 3, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "concurrency": 3}},
-	{name: "short-lived", ttl: 2 * time.Second, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "ttl_ms": 2000}},
-	{name: "failing", fails: true, attempts: 2, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 2, "delays_ms": []int{100}}},
-	{name: "passing-queue", passes: true, attempts: 6, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100}}},
+var queues = []judge.WorkQueue{
+	{Name: "jobs", Attempts: 6, Goes: true, Settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100, 300, 1000}}},
+	{Name: "ordered", Ordered: true, Settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100, 300}, "key_order": true}},
+	{Name: "unique", Unique: true, Attempts: 6, Goes: true, Settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{200}, "unique": true}},
+	{Name: "levels", Levels: 3, Settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "priorities": 3}},
+	{Name: "limited", Limit: 3, Settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "concurrency": 3}},
+	{Name: "short-lived", TTL: 2 * time.Second, Settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "ttl_ms": 2000}},
+	{Name: "failing", Fails: true, Attempts: 2, Goes: true, Settings: map[string]any{"lease_ms": 2000, "attempts": 2, "delays_ms": []int{100}}},
+	{Name: "passing-queue", Passes: true, Attempts: 6, Settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100}}},
 }
 
 // makeQueues makes the queues that stay.
 func (w *world) makeQueues(ctx context.Context) error {
 	for _, q := range queues {
-		if q.passes {
-			w.model.queuePasses[q.name] = true
+		if q.Passes {
+			w.model.QueuePasses[q.Name] = true
 			continue
 		}
 		if err := w.createQueue(ctx, w.brokers[0], q); err != nil {
-			return fmt.Errorf("make queue %s: %w", q.name, err)
+			return fmt.Errorf("make queue %s: %w", q.Name, err)
 		}
 	}
-	return w.createQueue(ctx, w.brokers[0], workQueue{name: scheduled, settings: map[string]any{}})
+	return w.createQueue(ctx, w.brokers[0], judge.WorkQueue{Name: scheduled, Settings: map[string]any{}})
 }
 
 // createQueue makes a queue.
-func (w *world) createQueue(ctx context.Context, b *broker, q workQueue) error {
-	w.model.remakes(q.name)
-	_, _, err := b.call(ctx, "POST", "/v1/queues", map[string]any{"name": q.name, "partitions": 2, "settings": q.settings}, nil)
+func (w *world) createQueue(ctx context.Context, b *broker, q judge.WorkQueue) error {
+	w.model.Remakes(q.Name)
+	_, _, err := b.call(ctx, "POST", "/v1/queues", map[string]any{"name": q.Name, "partitions": 2, "settings": q.Settings}, nil)
 	var answer *httpError
 	if errors.As(err, &answer) && answer.status == http.StatusConflict {
 		err = nil // an earlier try made it
 	}
 	if err == nil {
-		w.history.add(fmt.Sprintf("queue %s is there", q.name), q.name)
+		w.history.Add(fmt.Sprintf("queue %s is there", q.Name), q.Name)
 	}
 	return err
 }
@@ -96,25 +82,25 @@ func (w *world) enqueueAll(ctx context.Context, nth int) {
 	random := w.random(by)
 	producer, err := w.kafkaClient(w.brokers, kgo.ClientID(by), kgo.UnknownTopicRetries(3))
 	if err != nil {
-		w.model.broken("B1", nil, "%s: %v", by, err)
+		w.model.Broken("B1", nil, "%s: %v", by, err)
 		return
 	}
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(random.IntN(60))*time.Millisecond)
 		q := queues[random.IntN(len(queues))]
 		key, unique, delay := "", "", time.Duration(0)
-		if q.ordered {
+		if q.Ordered {
 			key = fmt.Sprintf("key%d", random.IntN(6))
 		}
-		if q.unique {
+		if q.Unique {
 			unique = fmt.Sprintf("unique%d", random.IntN(12))
 		}
-		if !q.ordered && random.IntN(8) == 0 {
+		if !q.Ordered && random.IntN(8) == 0 {
 			delay = time.Duration(random.IntN(4000)) * time.Millisecond
 		}
 		priority := 0
-		if q.levels > 0 {
-			priority = random.IntN(q.levels)
+		if q.Levels > 0 {
+			priority = random.IntN(q.Levels)
 		}
 		door := random.IntN(3)
 		switch {
@@ -126,60 +112,60 @@ func (w *world) enqueueAll(ctx context.Context, nth int) {
 		case door == 2 && (unique != "" || delay > 0):
 			door = random.IntN(2) // Kafka knows neither
 		}
-		msg := w.model.enqueues(q.name, by, key, unique, delay)
-		msg.priority = priority
+		msg := w.model.Enqueues(q.Name, by, key, unique, delay)
+		msg.Priority = priority
 		switch call := context.WithoutCancel(ctx); door {
 		case 0:
 			w.enqueueHTTP(call, w.brokers[random.IntN(2)], msg)
 		case 1:
-			said := w.embedded[random.IntN(2)].ask(call, order{Do: "enqueue", Topic: q.name, Key: key, Name: unique, Session: delay, N: priority, Values: []string{msg.value}})
-			w.model.enqueued(msg, said.Outcome, said.State, said.Once)
+			said := w.embedded[random.IntN(2)].ask(call, order{Do: "enqueue", Topic: q.Name, Key: key, Name: unique, Session: delay, N: priority, Values: []string{msg.Value}})
+			w.model.Enqueued(msg, said.Outcome, said.State, said.Once)
 		case 2:
 			w.enqueueKafka(call, producer, msg)
 		case 3:
 			w.enqueueSQL(call, random, msg)
 		}
-		w.counts.add("messages enqueued, " + msg.outcome.String() + ", in " + q.name)
+		w.counts.add("messages enqueued, " + msg.Outcome.String() + ", in " + q.Name)
 	}
 }
 
-func (w *world) enqueueHTTP(ctx context.Context, b *broker, msg *message) {
+func (w *world) enqueueHTTP(ctx context.Context, b *broker, msg *judge.Message) {
 	query := "?"
-	for name, value := range map[string]string{"key": msg.key, "unique": msg.unique} {
+	for name, value := range map[string]string{"key": msg.Key, "unique": msg.Unique} {
 		if value != "" {
 			query += name + "=" + value + "&"
 		}
 	}
-	if msg.priority > 0 {
-		query += fmt.Sprintf("priority=%d&", msg.priority)
+	if msg.Priority > 0 {
+		query += fmt.Sprintf("priority=%d&", msg.Priority)
 	}
-	if msg.delay > 0 {
-		query += fmt.Sprintf("delay_ms=%d", msg.delay.Milliseconds())
+	if msg.Delay > 0 {
+		query += fmt.Sprintf("delay_ms=%d", msg.Delay.Milliseconds())
 	}
-	body, o, err := b.call(ctx, "POST", "/v1/queues/"+msg.queue+"/messages"+strings.TrimRight(query, "?&"), []byte(msg.value), nil)
+	body, o, err := b.call(ctx, "POST", "/v1/queues/"+msg.Queue+"/messages"+strings.TrimRight(query, "?&"), []byte(msg.Value), nil)
 	var at struct {
 		ID       string
 		Repeated bool
 	}
-	if o == done && json.Unmarshal(body, &at) != nil {
-		o = unknown
+	if o == judge.Done && json.Unmarshal(body, &at) != nil {
+		o = judge.Unknown
 	}
 	if err != nil {
-		w.history.add(fmt.Sprintf("%s was not enqueued: %v", msg.value, err), msg.queue)
+		w.history.Add(fmt.Sprintf("%s was not enqueued: %v", msg.Value, err), msg.Queue)
 	}
-	w.model.enqueued(msg, o, at.ID, at.Repeated)
+	w.model.Enqueued(msg, o, at.ID, at.Repeated)
 }
 
-func (w *world) enqueueKafka(ctx context.Context, client *kgo.Client, msg *message) {
-	rec := &kgo.Record{Topic: msg.queue, Value: []byte(msg.value)}
-	if msg.key != "" {
-		rec.Key = []byte(msg.key)
+func (w *world) enqueueKafka(ctx context.Context, client *kgo.Client, msg *judge.Message) {
+	rec := &kgo.Record{Topic: msg.Queue, Value: []byte(msg.Value)}
+	if msg.Key != "" {
+		rec.Key = []byte(msg.Key)
 	}
-	o := done
+	o := judge.Done
 	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		o = unknown
+		o = judge.Unknown
 	}
-	w.model.enqueued(msg, o, "", false)
+	w.model.Enqueued(msg, o, "", false)
 }
 
 // claimed is a message as a claim over HTTP answers it.
@@ -190,28 +176,28 @@ type claimed struct {
 }
 
 // claim asks for messages.
-func (w *world) claim(ctx context.Context, b *broker, q workQueue, worker string, most int, wait time.Duration) ([]*grant, error) {
+func (w *world) claim(ctx context.Context, b *broker, q judge.WorkQueue, worker string, most int, wait time.Duration) ([]*judge.Grant, error) {
 	asked := w.now()
-	body, _, err := b.call(ctx, "POST", "/v1/queues/"+q.name+"/claim",
+	body, _, err := b.call(ctx, "POST", "/v1/queues/"+q.Name+"/claim",
 		map[string]any{"max": most, "wait_ms": wait.Milliseconds(), "lease_ms": leaseOfQueues.Milliseconds(), "worker": worker}, nil)
 	var answer struct{ Messages []claimed }
 	if err == nil {
 		err = json.Unmarshal(body, &answer)
 	}
-	var got []*grant
+	var got []*judge.Grant
 	for _, c := range answer.Messages {
-		g := &grant{receipt: c.Receipt, attempt: c.Attempt, asked: asked, until: c.Until, lease: leaseOfQueues}
-		if g = w.model.grants(q, worker, g, c.Value, c.ID); g != nil {
+		g := &judge.Grant{Receipt: c.Receipt, Attempt: c.Attempt, Asked: asked, Until: c.Until, Lease: leaseOfQueues}
+		if g = w.model.Grants(q, worker, g, c.Value, c.ID); g != nil {
 			got = append(got, g)
 		}
 	}
-	w.counts.addN("messages claimed over HTTP from "+q.name, len(got))
+	w.counts.addN("messages claimed over HTTP from "+q.Name, len(got))
 	return got, err
 }
 
 // answer answers for a message: ack, nack, reject or extend.
-func (w *world) answer(ctx context.Context, b *broker, q workQueue, g *grant, verb string, delay time.Duration) (o outcome) {
-	body := map[string]any{"receipts": []string{g.receipt}}
+func (w *world) answer(ctx context.Context, b *broker, q judge.WorkQueue, g *judge.Grant, verb string, delay time.Duration) (o judge.Outcome) {
+	body := map[string]any{"receipts": []string{g.Receipt}}
 	path, lease := verb, time.Duration(0)
 	switch verb {
 	case "nack":
@@ -222,8 +208,8 @@ func (w *world) answer(ctx context.Context, b *broker, q workQueue, g *grant, ve
 		lease = leaseOfQueues
 		body["lease_ms"] = lease.Milliseconds()
 	}
-	a := w.model.answers(g, verb, delay, lease)
-	text, o, err := b.call(ctx, "POST", "/v1/queues/"+q.name+"/"+path, body, nil)
+	a := w.model.Answers(g, verb, delay, lease)
+	text, o, err := b.call(ctx, "POST", "/v1/queues/"+q.Name+"/"+path, body, nil)
 	var answer struct {
 		Results []struct {
 			Status  int
@@ -231,21 +217,21 @@ func (w *world) answer(ctx context.Context, b *broker, q workQueue, g *grant, ve
 		}
 	}
 	over := false
-	if o == done {
+	if o == judge.Done {
 		switch err := json.Unmarshal(text, &answer); {
 		case err != nil || len(answer.Results) != 1:
-			o = unknown
+			o = judge.Unknown
 		case answer.Results[0].Status == http.StatusNoContent:
 		case answer.Results[0].Status < 500 || answer.Results[0].Status == http.StatusServiceUnavailable:
-			o, over = refused, answer.Results[0].Problem.Done
+			o, over = judge.Refused, answer.Results[0].Problem.Done
 		default:
-			o = unknown
+			o = judge.Unknown
 		}
 	}
 	if err != nil {
-		w.history.add(fmt.Sprintf("%s could not %s %s: %v", g.worker, verb, g.message.value, err), q.name)
+		w.history.Add(fmt.Sprintf("%s could not %s %s: %v", g.Worker, verb, g.Message.Value, err), q.Name)
 	}
-	w.model.answered(g, a, o, over)
+	w.model.Answered(g, a, o, over)
 	w.counts.add(fmt.Sprintf("%ss %v", verb, o))
 	return o
 }
@@ -266,7 +252,7 @@ func (w *world) workQueues(ctx context.Context, nth int) {
 	}
 }
 
-func (w *world) handleMessage(ctx context.Context, random *rand.Rand, q workQueue, g *grant) {
+func (w *world) handleMessage(ctx context.Context, random *rand.Rand, q judge.WorkQueue, g *judge.Grant) {
 	b := w.brokers[random.IntN(2)]
 	switch n := random.IntN(40); {
 	case n < 2: // it dies with the message
@@ -279,12 +265,12 @@ func (w *world) handleMessage(ctx context.Context, random *rand.Rand, q workQueu
 		w.answer(ctx, b, q, g, "ack", 0)
 	case n < 9:
 		w.answer(ctx, b, q, g, "nack", time.Duration(random.IntN(600))*time.Millisecond)
-	case n == 9 && q.attempts > 0 || n < 24 && q.fails:
+	case n == 9 && q.Attempts > 0 || n < 24 && q.Fails:
 		w.answer(ctx, b, q, g, "reject", 0)
 	case n == 10 && w.postgres(): // a receipt is good at every door
 		w.answerSQL(ctx, random, g)
 	default:
-		if w.answer(ctx, b, q, g, "ack", 0) != refused && random.IntN(10) == 0 { // and again, as after an answer that was lost
+		if w.answer(ctx, b, q, g, "ack", 0) != judge.Refused && random.IntN(10) == 0 { // and again, as after an answer that was lost
 			w.answer(ctx, w.brokers[random.IntN(2)], q, g, "ack", 0)
 		}
 	}
@@ -296,8 +282,8 @@ func (w *world) workInGo(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, e := range w.embedded {
 			for _, q := range queues {
-				if id := e.id() + q.name; q.goes && !working[id] {
-					working[id] = e.ask(ctx, order{Do: "work", Topic: q.name, Name: e.name, Session: leaseOfQueues}).Outcome == done
+				if id := e.id() + q.Name; q.Goes && !working[id] {
+					working[id] = e.ask(ctx, order{Do: "work", Topic: q.Name, Name: e.name, Session: leaseOfQueues}).Outcome == judge.Done
 				}
 			}
 		}
@@ -306,40 +292,18 @@ func (w *world) workInGo(ctx context.Context) {
 }
 
 // hearWorker takes what the handlers of Go workers say: that they have a message, and what they answer for it. When they do so is not known.
-func (w *world) hearWorker(said word) {
+func (w *world) hearWorker(said judge.Word) {
 	j := said.Job
-	i := slices.IndexFunc(queues, func(q workQueue) bool { return q.name == j.Queue })
+	i := slices.IndexFunc(queues, func(q judge.WorkQueue) bool { return q.Name == j.Queue })
 	if j.Answer == "" {
-		g := &grant{receipt: j.Receipt, inGo: true, attempt: j.Attempt, lease: leaseOfQueues}
-		w.model.grants(queues[i], said.Consumer, g, j.Value, j.ID)
+		g := &judge.Grant{Receipt: j.Receipt, InGo: true, Attempt: j.Attempt, Lease: leaseOfQueues}
+		w.model.Grants(queues[i], said.Consumer, g, j.Value, j.ID)
 		w.counts.add("messages given to Go workers of " + j.Queue)
 		return
 	}
-	w.model.answeredInGo(j, said.Outcome)
-	if j.InTx && said.Outcome != pending {
+	w.model.AnsweredInGo(j, said.Outcome)
+	if j.InTx && said.Outcome != judge.Pending {
 		w.counts.add("acks in a transaction of a Go worker's " + said.Outcome.String())
-	}
-}
-
-// answeredInGo notes that a handler is about to answer for a message; whether that is taken is not known, nor when. Of a transaction it tells twice: before it,
-// and what became of it.
-func (m *model) answeredInGo(j *job, o outcome) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	msg := m.messages[j.Value]
-	if msg == nil {
-		return
-	}
-	m.history.add(fmt.Sprintf("a Go worker is about to %s %s, attempt %d, in a transaction: %v %v", j.Answer, j.Value, j.Attempt, j.InTx, o), j.Queue)
-	for _, g := range msg.grants[recordOf(j.Receipt)] {
-		switch {
-		case g.receipt != j.Receipt:
-		case j.InTx && o != pending:
-			last := g.answers[len(g.answers)-1]
-			last.outcome, last.ended = o, m.now()
-		default:
-			g.answers = append(g.answers, &answered{verb: j.Answer, outcome: unknown, inSQL: j.InTx})
-		}
 	}
 }
 
@@ -351,16 +315,16 @@ func (w *world) changeQueues(ctx context.Context) {
 		b, q := w.brokers[random.IntN(2)], queues[random.IntN(len(queues)-1)] // those that stay
 		switch random.IntN(4) {
 		case 0:
-			if _, o, _ := b.call(ctx, "POST", "/v1/queues/"+q.name+"/pause", nil, nil); o == done {
-				w.model.pauses(q.name)
+			if _, o, _ := b.call(ctx, "POST", "/v1/queues/"+q.Name+"/pause", nil, nil); o == judge.Done {
+				w.model.Pauses(q.Name)
 				w.counts.add("queues paused")
 			}
 			pause(ctx, time.Duration(random.IntN(1500))*time.Millisecond)
 			w.resumeQueue(context.WithoutCancel(ctx), q)
 		case 1:
-			_, _, _ = b.call(ctx, "GET", "/v1/queues/"+q.name, nil, nil)
+			_, _, _ = b.call(ctx, "GET", "/v1/queues/"+q.Name, nil, nil)
 		case 2:
-			_, _, _ = b.call(ctx, "GET", "/v1/queues/"+q.name+"/messages?max=20", nil, nil)
+			_, _, _ = b.call(ctx, "GET", "/v1/queues/"+q.Name+"/messages?max=20", nil, nil)
 		case 3:
 			_, _, _ = b.call(ctx, "GET", "/v1/queues", nil, nil)
 		}
@@ -368,10 +332,10 @@ func (w *world) changeQueues(ctx context.Context) {
 }
 
 // resumeQueue resumes a queue, however often that must be tried.
-func (w *world) resumeQueue(ctx context.Context, q workQueue) {
-	w.model.resumesQueue(q.name)
+func (w *world) resumeQueue(ctx context.Context, q judge.WorkQueue) {
+	w.model.ResumesQueue(q.Name)
 	for i := range triesMax {
-		if _, o, _ := w.brokers[i%2].call(ctx, "POST", "/v1/queues/"+q.name+"/resume", nil, nil); o == done {
+		if _, o, _ := w.brokers[i%2].call(ctx, "POST", "/v1/queues/"+q.Name+"/resume", nil, nil); o == judge.Done {
 			return
 		}
 		pause(ctx, 300*time.Millisecond)
@@ -382,7 +346,7 @@ func (w *world) resumeQueue(ctx context.Context, q workQueue) {
 func (w *world) passQueue(ctx context.Context) {
 	random := w.random("lifecycle of a queue")
 	for _, q := range queues {
-		for q.passes && ctx.Err() == nil {
+		for q.Passes && ctx.Err() == nil {
 			if err := w.createQueue(ctx, w.brokers[random.IntN(2)], q); err != nil {
 				pause(ctx, 500*time.Millisecond)
 				continue
@@ -394,16 +358,16 @@ func (w *world) passQueue(ctx context.Context) {
 					return
 				}
 				began := w.now()
-				if _, o, _ := w.brokers[random.IntN(2)].call(ctx, "POST", "/v1/queues/"+q.name+"/purge", nil, nil); o == done {
-					w.model.purges(q.name, began)
+				if _, o, _ := w.brokers[random.IntN(2)].call(ctx, "POST", "/v1/queues/"+q.Name+"/purge", nil, nil); o == judge.Done {
+					w.model.Purges(q.Name, began)
 					w.counts.add("queues purged")
 				}
 			}
-			_, _, err := w.brokers[random.IntN(2)].call(ctx, "DELETE", "/v1/queues/"+q.name, nil, nil)
-			w.history.add(fmt.Sprintf("queue %s was deleted: %v", q.name, err), q.name)
+			_, _, err := w.brokers[random.IntN(2)].call(ctx, "DELETE", "/v1/queues/"+q.Name, nil, nil)
+			w.history.Add(fmt.Sprintf("queue %s was deleted: %v", q.Name, err), q.Name)
 			if random.IntN(2) == 0 {
-				_, _, err := w.brokers[random.IntN(2)].call(ctx, "DELETE", "/v1/topics/"+q.name, nil, nil)
-				w.history.add(fmt.Sprintf("the topic of queue %s was deleted: %v", q.name, err), q.name)
+				_, _, err := w.brokers[random.IntN(2)].call(ctx, "DELETE", "/v1/topics/"+q.Name, nil, nil)
+				w.history.Add(fmt.Sprintf("the topic of queue %s was deleted: %v", q.Name, err), q.Name)
 			}
 		}
 	}
@@ -420,20 +384,20 @@ func (w *world) finishQueues(ctx context.Context) error {
 	}
 	defer log.Close(ctx)
 	for _, q := range queues {
-		if q.passes {
+		if q.Passes {
 			continue
 		}
 		w.resumeQueue(ctx, q)
 		if err := w.finishQueue(ctx, log, q); err != nil {
-			return fmt.Errorf("finish queue %s: %w", q.name, err)
+			return fmt.Errorf("finish queue %s: %w", q.Name, err)
 		}
-		w.model.judgeQueue(q)
+		w.model.JudgeQueue(q)
 	}
 	return w.judgeTicks(ctx)
 }
 
 // finishQueue acknowledges messages until each one is done, dead or discarded. What was given out is not counted, for that takes long.
-func (w *world) finishQueue(ctx context.Context, log *weir.Log, q workQueue) error {
+func (w *world) finishQueue(ctx context.Context, log *weir.Log, q judge.WorkQueue) error {
 	b := w.brokers[0]
 	least, late := 1<<30, time.Now().Add(drainMax)
 	for ctx.Err() == nil {
@@ -452,7 +416,7 @@ func (w *world) finishQueue(ctx context.Context, log *weir.Log, q workQueue) err
 				return err
 			}
 		}
-		left := w.model.unsettled(q.name)
+		left := w.model.Unsettled(q.Name)
 		if len(left) == 0 && len(got) == 0 {
 			return nil
 		}
@@ -461,11 +425,11 @@ func (w *world) finishQueue(ctx context.Context, log *weir.Log, q workQueue) err
 		}
 		if time.Now().After(late) {
 			if len(left) == 0 {
-				return fmt.Errorf("it gives out messages for ever, the last is %s", got[0].message.value)
+				return fmt.Errorf("it gives out messages for ever, the last is %s", got[0].Message.Value)
 			}
-			is, _, err := b.call(ctx, "GET", "/v1/queues/"+q.name+"/messages/"+left[0].id, nil, nil)
-			w.model.broken("Q1", []string{q.name}, "%d messages of queue %s were enqueued, and for %v after the last fault nobody was given them; the first is %s, message %q, with %d claims; the queue says of it: %s %v",
-				len(left), q.name, drainMax, left[0].value, left[0].id, len(left[0].grants), is, err)
+			is, _, err := b.call(ctx, "GET", "/v1/queues/"+q.Name+"/messages/"+left[0].ID, nil, nil)
+			w.model.Broken("Q1", []string{q.Name}, "%d messages of queue %s were enqueued, and for %v after the last fault nobody was given them; the first is %s, message %q, with %d claims; the queue says of it: %s %v",
+				len(left), q.Name, drainMax, left[0].Value, left[0].ID, len(left[0].Grants), is, err)
 			return nil
 		}
 	}

@@ -10,32 +10,32 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // enqueueSQL enqueues in a transaction, with one more message that is rolled back to a savepoint. Now and then all of it is rolled back. A marker in the same
 // transaction tells what was committed.
-func (w *world) enqueueSQL(ctx context.Context, random *rand.Rand, msg *message) {
+func (w *world) enqueueSQL(ctx context.Context, random *rand.Rand, msg *judge.Message) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
-	w.model.mu.Lock()
-	msg.inSQL = true
-	w.model.mu.Unlock()
+	w.model.EnqueuesInSQL(msg)
 	undone := random.IntN(6) == 0
 	err := pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error {
 		const enqueue = `SELECT weir.enqueue($1, $2::text, nullif($3, ''), delay => $4, priority => $5)`
 		if _, err := tx.Exec(ctx, `SAVEPOINT here`); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, enqueue, msg.queue, msg.value+": rolled back to a savepoint", msg.key, msg.delay, msg.priority); err != nil {
+		if _, err := tx.Exec(ctx, enqueue, msg.Queue, msg.Value+": rolled back to a savepoint", msg.Key, msg.Delay, msg.Priority); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `ROLLBACK TO SAVEPOINT here`); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, enqueue, msg.queue, msg.value, msg.key, msg.delay, msg.priority); err != nil {
+		if _, err := tx.Exec(ctx, enqueue, msg.Queue, msg.Value, msg.Key, msg.Delay, msg.Priority); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO markers VALUES ($1)`, msg.value); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO markers VALUES ($1)`, msg.Value); err != nil {
 			return err
 		}
 		if undone {
@@ -43,28 +43,28 @@ func (w *world) enqueueSQL(ctx context.Context, random *rand.Rand, msg *message)
 		}
 		return nil
 	})
-	w.model.enqueued(msg, outcomeInSQL(err), "", false)
+	w.model.Enqueued(msg, outcomeInSQL(err), "", false)
 }
 
 // outcomeInSQL says what became of a transaction: an error of the server's is one of a statement before the commit, unless it ended the session.
-func outcomeInSQL(err error) outcome {
+func outcomeInSQL(err error) judge.Outcome {
 	var said *pgconn.PgError
 	switch {
 	case err == nil:
-		return done
+		return judge.Done
 	case errors.Is(err, errUndo), errors.As(err, &said) && said.Severity == "ERROR":
-		return refused
+		return judge.Refused
 	}
-	return unknown
+	return judge.Unknown
 }
 
 // claimSQL claims messages with CALL weir.claim.
-func (w *world) claimSQL(ctx context.Context, q workQueue, worker string, most int, wait time.Duration) ([]*grant, error) {
+func (w *world) claimSQL(ctx context.Context, q judge.WorkQueue, worker string, most int, wait time.Duration) ([]*judge.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	asked := w.now()
 	var text []byte
-	if err := w.sql.QueryRow(ctx, `CALL weir.claim($1, $2, $3, $4, $5)`, q.name, most, leaseOfQueues, wait, worker).Scan(&text); err != nil {
+	if err := w.sql.QueryRow(ctx, `CALL weir.claim($1, $2, $3, $4, $5)`, q.Name, most, leaseOfQueues, wait, worker).Scan(&text); err != nil {
 		return nil, err
 	}
 	var answer []struct {
@@ -75,26 +75,26 @@ func (w *world) claimSQL(ctx context.Context, q workQueue, worker string, most i
 	if err := json.Unmarshal(text, &answer); err != nil {
 		return nil, fmt.Errorf("%s: %w", text, err)
 	}
-	var got []*grant
+	var got []*judge.Grant
 	for _, c := range answer {
-		g := &grant{receipt: c.Receipt, attempt: c.Attempt, asked: asked, until: c.Until.UnixMilli(), lease: leaseOfQueues}
-		if g = w.model.grants(q, worker, g, c.Value, c.ID); g != nil {
+		g := &judge.Grant{Receipt: c.Receipt, Attempt: c.Attempt, Asked: asked, Until: c.Until.UnixMilli(), Lease: leaseOfQueues}
+		if g = w.model.Grants(q, worker, g, c.Value, c.ID); g != nil {
 			got = append(got, g)
 		}
 	}
-	w.counts.addN("messages claimed with SQL from "+q.name, len(got))
+	w.counts.addN("messages claimed with SQL from "+q.Name, len(got))
 	return got, nil
 }
 
 // answerSQL answers for a message in a transaction that writes down that it was worked. A transaction that is rolled back answered nothing.
-func (w *world) answerSQL(ctx context.Context, random *rand.Rand, g *grant) outcome {
+func (w *world) answerSQL(ctx context.Context, random *rand.Rand, g *judge.Grant) judge.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	verb, call, delay := "ack", `SELECT weir.ack($1)`, time.Duration(0)
-	args := []any{g.receipt}
+	args := []any{g.Receipt}
 	if random.IntN(8) == 0 {
 		delay = time.Duration(random.IntN(600)) * time.Millisecond
-		verb, call, args = "nack", `SELECT weir.nack($1, 'it fails now and then', $2)`, []any{g.receipt, delay}
+		verb, call, args = "nack", `SELECT weir.nack($1, 'it fails now and then', $2)`, []any{g.Receipt, delay}
 	}
 	undone := random.IntN(10) == 0
 	var before, after time.Duration
@@ -104,13 +104,10 @@ func (w *world) answerSQL(ctx context.Context, random *rand.Rand, g *grant) outc
 	case 1, 2:
 		after = hold
 	}
-	a := w.model.answers(g, verb, delay, 0)
-	w.model.mu.Lock()
-	a.inSQL = true
-	w.model.mu.Unlock()
+	a := w.model.AnswersInSQL(g, verb, delay)
 	err := pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error {
-		if verb == "ack" && !w.model.queuePasses[g.message.queue] { // a queue that is made anew hands out again what its topic has
-			if _, err := tx.Exec(ctx, `INSERT INTO worked VALUES ($1, $2)`, g.message.value, g.receipt); err != nil {
+		if verb == "ack" && !w.model.QueuePasses[g.Message.Queue] { // a queue that is made anew hands out again what its topic has
+			if _, err := tx.Exec(ctx, `INSERT INTO worked VALUES ($1, $2)`, g.Message.Value, g.Receipt); err != nil {
 				return err
 			}
 		}
@@ -126,9 +123,9 @@ func (w *world) answerSQL(ctx context.Context, random *rand.Rand, g *grant) outc
 	})
 	o := outcomeInSQL(err)
 	if err != nil {
-		w.history.add(fmt.Sprintf("%s could not %s %s: %v", g.worker, verb, g.message.value, err), g.message.queue)
+		w.history.Add(fmt.Sprintf("%s could not %s %s: %v", g.Worker, verb, g.Message.Value, err), g.Message.Queue)
 	}
-	w.model.answered(g, a, o, false)
+	w.model.Answered(g, a, o, false)
 	w.counts.add(fmt.Sprintf("%ss with SQL %v", verb, o))
 	return o
 }
@@ -158,9 +155,9 @@ func (w *world) countWorked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[result])
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[judge.Result])
 	if err == nil {
-		w.model.works(asked, list)
+		w.model.Works(asked, list)
 	}
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // pingers is how many pairs of a publisher and a reader play ping.
@@ -16,29 +18,29 @@ func (w *world) runPing(ctx context.Context, nth int) {
 	arrived := make(chan string, 100)
 	go w.readPings(ctx, b, partition, session, arrived)
 	for ctx.Err() == nil {
-		records := w.model.invoke(session, ping, 1, true)
+		records := w.model.Invoke(session, ping, 1, true)
 		o, places := b.publishOne(ctx, records[0], fmt.Sprintf("?partition=%d", partition))
-		w.model.end(records, o, places)
+		w.model.End(records, o, places)
 		w.counts.add("pings " + o.String())
-		if o != done {
+		if o != judge.Done {
 			pause(ctx, 50*time.Millisecond)
 			continue
 		}
-		w.awaitPing(ctx, b, session, records[0].value, arrived)
+		w.awaitPing(ctx, b, session, records[0].Value, arrived)
 	}
 }
 
 func (w *world) readPings(ctx context.Context, b *broker, partition int32, session string, arrived chan<- string) {
 	random := w.random(session)
-	r := &reader{who: session + " at " + b.name, life: w.model.living(ping), next: map[int32]int64{}}
+	r := &judge.Reader{Who: session + " at " + b.name, Life: w.model.Living(ping), Next: map[int32]int64{}}
 	for ctx.Err() == nil {
-		p, err := b.poll(ctx, ping, partition, r.next[partition], 30*time.Second)
+		p, err := b.poll(ctx, ping, partition, r.Next[partition], 30*time.Second)
 		if err != nil {
 			pause(ctx, 50*time.Millisecond)
 			continue
 		}
 		for _, e := range p.Events {
-			w.model.follow(r, sight{ping, e.place, e.Value})
+			w.model.Follow(r, judge.Sight{Topic: ping, Place: e.Place, Value: e.Value})
 			select {
 			case arrived <- e.Value:
 			case <-ctx.Done():
@@ -60,7 +62,7 @@ func (w *world) awaitPing(ctx context.Context, b *broker, session, value string,
 		case <-time.After(tellMax):
 			now := w.now()
 			if w.calm.between(acked, now, b.name) {
-				w.model.broken("L7", []string{ping, b.name}, "%s acknowledged %s, and a reader who waits for it there was not told within %v", b.name, value, tellMax)
+				w.model.Broken("L7", []string{ping, b.name}, "%s acknowledged %s, and a reader who waits for it there was not told within %v", b.name, value, tellMax)
 				return
 			}
 			acked = now

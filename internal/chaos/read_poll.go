@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // tellMax is how soon whoever waits is told, while nothing is done to anybody: that there are events, or that the topic is gone.
@@ -16,7 +18,7 @@ const tellMax = 5 * time.Second
 
 type page struct {
 	Events []struct {
-		place
+		judge.Place
 		Value string
 	}
 	Next  int64               `json:"next_offset"`
@@ -38,63 +40,63 @@ func (b *broker) poll(ctx context.Context, topic string, partition int32, from i
 // runPoller follows a partition of each topic of a name with long polls, at one broker.
 func (w *world) runPoller(ctx context.Context, b *broker, topic string, partition int32) {
 	const wait = 30 * time.Second
-	r := &reader{who: fmt.Sprintf("poller of %s/%d at %s", topic, partition, b.name), next: map[int32]int64{}}
+	r := &judge.Reader{Who: fmt.Sprintf("poller of %s/%d at %s", topic, partition, b.name), Next: map[int32]int64{}}
 	for ctx.Err() == nil {
-		l := w.model.living(topic)
+		l := w.model.Living(topic)
 		if l == nil {
 			pause(ctx, 20*time.Millisecond)
 			continue
 		}
-		if r.life != l {
+		if r.Life != l {
 			if !knows(ctx, b, l) { // else what it answers may yet be of the topic before
 				pause(ctx, 20*time.Millisecond)
 				continue
 			}
-			r.begin(l)
+			r.Begin(l)
 		}
 		process, invoked := b.id(), w.now()
-		p, err := b.poll(ctx, topic, partition, r.next[partition], wait)
+		p, err := b.poll(ctx, topic, partition, r.Next[partition], wait)
 		if ctx.Err() != nil {
 			return
 		}
-		w.judgeEnd(b, r.who, l, tellMax)
-		if l != w.model.living(topic) || err != nil {
+		w.judgeEnd(b, r.Who, l, tellMax)
+		if l != w.model.Living(topic) || err != nil {
 			var answer *httpError
-			if errors.As(err, &answer) && answer.status == http.StatusRequestedRangeNotSatisfiable && l == w.model.living(topic) {
+			if errors.As(err, &answer) && answer.status == http.StatusRequestedRangeNotSatisfiable && l == w.model.Living(topic) {
 				first := w.firstOf(ctx, b, topic, partition)
 				switch {
-				case w.model.mayLose(l, partition):
-					r.next[partition] = first
-				case first > r.next[partition] && l == w.model.living(topic):
-					w.model.broken("L9", []string{topic, r.who}, "%s: the log begins at %d, and the reader is at %d: what nobody asked to drop is gone", r.who, first, r.next[partition])
+				case w.model.MayLose(l, partition):
+					r.Next[partition] = first
+				case first > r.Next[partition] && l == w.model.Living(topic):
+					w.model.Broken("L9", []string{topic, r.Who}, "%s: the log begins at %d, and the reader is at %d: what nobody asked to drop is gone", r.Who, first, r.Next[partition])
 				}
 			}
 			if err != nil {
-				w.history.add(fmt.Sprintf("%s: %v", r.who, err), topic, r.who)
+				w.history.Add(fmt.Sprintf("%s: %v", r.Who, err), topic, r.Who)
 				pause(ctx, 50*time.Millisecond)
 			}
 			continue // what came may be of either topic
 		}
-		w.model.showEnd(process, l, partition, invoked, p.End)
+		w.model.ShowEnd(process, l, partition, invoked, p.End)
 		for _, e := range p.Events {
-			w.model.follow(r, sight{topic, e.place, e.Value})
+			w.model.Follow(r, judge.Sight{Topic: topic, Place: e.Place, Value: e.Value})
 		}
 		if p.Gap != nil {
-			w.model.passGap(r, topic, partition, r.next[partition], p.Gap.To)
+			w.model.PassGap(r, topic, partition, r.Next[partition], p.Gap.To)
 		}
 		w.counts.addN("read by polls", len(p.Events))
 	}
 }
 
 // knows says that a broker, and no other one, has heard of a topic, which it is asked for by its id.
-func knows(ctx context.Context, b *broker, l *life) bool {
+func knows(ctx context.Context, b *broker, l *judge.Life) bool {
 	client, err := b.kafkaClient()
 	if err != nil {
 		return false
 	}
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
-	t.TopicID = l.id
+	t.TopicID = l.ID
 	req.Topics = append(req.Topics, t)
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
@@ -104,13 +106,6 @@ func knows(ctx context.Context, b *broker, l *life) bool {
 	}
 	topics := answer.(*kmsg.MetadataResponse).Topics
 	return len(topics) == 1 && topics[0].ErrorCode == 0
-}
-
-// mayLose says that somebody asked to drop events of a partition.
-func (m *model) mayLose(l *life, partition int32) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return l.lossy() || l.trimmed[partition] > 0
 }
 
 func (w *world) firstOf(ctx context.Context, b *broker, topic string, partition int32) int64 {
@@ -124,19 +119,13 @@ func (w *world) firstOf(ctx context.Context, b *broker, topic string, partition 
 }
 
 // judgeEnd sees whether somebody who waited for a topic that went away was told so in time. It is asked when the wait has just ended.
-func (w *world) judgeEnd(b *broker, who string, l *life, most time.Duration) {
+func (w *world) judgeEnd(b *broker, who string, l *judge.Life, most time.Duration) {
 	now := w.now()
-	if l == nil || l.goneAt(w.model) == 0 {
+	if l == nil || l.GoneAt(w.model) == 0 {
 		return
 	}
-	gone := l.goneAt(w.model)
-	if now > gone+moment(most) && w.calm.between(gone, now, b.name) {
-		w.model.broken("L7", []string{l.name, who, b.name}, "%s waited for %s, which was gone at %v, until %v: the limit is %v", who, l, gone, now, most)
+	gone := l.GoneAt(w.model)
+	if now > gone+judge.Moment(most) && w.calm.between(gone, now, b.name) {
+		w.model.Broken("L7", []string{l.Name, who, b.name}, "%s waited for %s, which was gone at %v, until %v: the limit is %v", who, l, gone, now, most)
 	}
-}
-
-func (l *life) goneAt(m *model) moment {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return l.ended
 }

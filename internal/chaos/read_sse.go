@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // streamKeepAlive is about how often an idle stream says that it is alive, and so the longest that it may take to see that its topic
@@ -16,14 +18,14 @@ const streamKeepAlive = 15 * time.Second
 
 // runSSE follows topics over server-sent events: cut off, it resumes behind the last event that it saw.
 func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
-	r := &reader{who: "SSE of " + topic + " at " + b.name, next: map[int32]int64{}}
+	r := &judge.Reader{Who: "SSE of " + topic + " at " + b.name, Next: map[int32]int64{}}
 	last := ""
 	for ctx.Err() == nil {
 		id, err := w.stream(ctx, b, topic, r, last)
 		if ctx.Err() != nil {
 			return
 		}
-		w.history.add(fmt.Sprintf("%s ended: %v; it resumes at %q", r.who, err, id), topic, r.who)
+		w.history.Add(fmt.Sprintf("%s ended: %v; it resumes at %q", r.Who, err, id), topic, r.Who)
 		last = id
 		pause(ctx, 100*time.Millisecond)
 	}
@@ -43,7 +45,7 @@ func (b *broker) openStream(ctx context.Context, topic, from, last string) (*htt
 }
 
 // stream reads one stream until it ends, and returns where to resume. A position in a topic that is gone is good for nothing.
-func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, last string) (id string, err error) {
+func (w *world) stream(ctx context.Context, b *broker, topic string, r *judge.Reader, last string) (id string, err error) {
 	resp, err := b.openStream(ctx, topic, "earliest", last)
 	if err != nil {
 		return last, err
@@ -53,10 +55,10 @@ func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, 
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
 		return last, fmt.Errorf("%s", resp.Status)
 	case resp.StatusCode >= 300:
-		r.begin(nil)
+		r.Begin(nil)
 		return "", fmt.Errorf("%s", resp.Status)
 	}
-	reading := w.model.living(topic)
+	reading := w.model.Living(topic)
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	kind := ""
@@ -76,32 +78,21 @@ func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, 
 					Partition int32
 				}
 				if err := json.Unmarshal([]byte(value), &told); err == nil {
-					w.model.passGap(r, topic, told.Partition, told.Gap.From, told.Gap.To)
+					w.model.PassGap(r, topic, told.Partition, told.Gap.From, told.Gap.To)
 				}
 				continue
 			}
 			var e struct {
-				place
+				judge.Place
 				Value string
 			}
 			if err := json.Unmarshal([]byte(value), &e); err != nil {
 				return last, err
 			}
-			w.model.follow(r, sight{topic, e.place, e.Value})
+			w.model.Follow(r, judge.Sight{Topic: topic, Place: e.Place, Value: e.Value})
 			w.counts.add("read by SSE")
 		}
 	}
-	w.judgeEnd(b, r.who, reading, streamKeepAlive+tellMax)
+	w.judgeEnd(b, r.Who, reading, streamKeepAlive+tellMax)
 	return last, lines.Err()
-}
-
-// passGap notes that a reader was told of events that are gone.
-func (m *model) passGap(r *reader, topic string, partition int32, from, to int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.history.add(fmt.Sprintf("%s was told of a gap in partition %d: %d to %d", r.who, partition, from, to), topic, r.who)
-	if r.life != nil && !r.life.mayMiss(partition, to) {
-		m.violate("L9", []string{topic, r.who}, "%s was told that %s/%d lost offsets %d to %d, which nobody asked to drop", r.who, r.life, partition, from, to)
-	}
-	r.next[partition] = to
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,90 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
 
-func TestTheModelFindsAGroupThatDoesNotGoOnWhereItCommitted(t *testing.T) {
-	p := partition{"a", 0}
-	commit := func(r *rig, generation int32, offset int64, err error) {
-		r.m.committed([]*commit{r.m.commits("g", "m", generation, p, offset)}, err)
-	}
-	lost := errors.New("the connection was lost")
-	for name, c := range map[string]struct {
-		do    func(*rig)
-		finds []string
-	}{
-		"it goes on": {do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			commit(r, 1, 9, nil)
-			r.m.resumes("g", "n", p, r.m.now(), 9)
-		}},
-		"it begins": {do: func(r *rig) { r.m.resumes("g", "n", p, r.m.now(), 0) }},
-		"it skips": {finds: []string{"G2"}, do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			r.m.resumes("g", "n", p, r.m.now(), 6)
-		}},
-		"it goes back": {finds: []string{"G2"}, do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			commit(r, 1, 9, nil)
-			r.m.resumes("g", "n", p, r.m.now(), 5)
-		}},
-		"it goes back to the beginning": {finds: []string{"G2"}, do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			r.m.resumes("g", "n", p, r.m.now(), 0)
-		}},
-		"a commit whose answer was lost": {do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			commit(r, 1, 9, lost)
-			r.m.resumes("g", "n", p, r.m.now(), 9)
-			r.m.resumes("g", "n", p, r.m.now(), 5)
-		}},
-		"a commit whose answer was lost lands in a later generation": {finds: []string{"G2"}, do: func(r *rig) {
-			commit(r, 1, 5, lost)
-			commit(r, 2, 9, nil)
-			r.m.resumes("g", "n", p, r.m.now(), 5)
-		}},
-		"a commit under way in a group that was deleted, and whose generations began anew": {do: func(r *rig) {
-			commit(r, 7, 5, nil)
-			r.m.setsBack("g")
-			commit(r, 1, 8, nil)
-			r.m.commits("g", "m", 1, p, 9)
-			r.m.resumes("g", "n", p, r.m.now(), 9)
-		}},
-		"a commit that came while the member waited for its first record": {do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			since := r.m.now()
-			commit(r, 1, 9, nil)
-			r.m.resumes("g", "n", p, since, 5)
-		}},
-		"what was committed was trimmed": {do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			r.m.trims(r.m.lives["a"][0], 0, 7)
-			r.m.resumes("g", "n", p, r.m.now(), 7)
-		}},
-		"it was reset": {do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			r.m.setsBack("g")
-			r.m.resumes("g", "n", p, r.m.now(), 0)
-		}},
-		"a process says another offset": {finds: []string{"G3"}, do: func(r *rig) {
-			commit(r, 1, 5, nil)
-			commit(r, 1, 9, nil)
-			r.m.readsCommitted("b", "g", p, r.m.now(), 5)
-		}},
-		"a partition has two owners": {finds: []string{"G5"}, do: func(r *rig) {
-			r.m.owns("g", "m", 3, p)
-			r.m.owns("g", "n", 4, p)
-			r.m.owns("g", "n", 3, p)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.topic("a")
-			c.do(r)
-			r.broke(c.finds...)
-		})
-	}
-}
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/judge"
+)
 
 // The last records of all are committed although nothing comes after them that would make up for it.
 func TestAKafkaMemberRepeatsACommitThatFailed(t *testing.T) {
@@ -122,17 +43,23 @@ func TestAKafkaMemberRepeatsACommitThatFailed(t *testing.T) {
 		return out, nil, true // this once
 	})
 
-	r := newRig(t)
-	r.topic(steady)
-	w := &world{begin: time.Now(), history: r.m.history, model: r.m}
+	w := &world{begin: time.Now()}
+	file, err := os.Create(filepath.Join(t.TempDir(), "history"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	w.history = judge.NewHistory(file, w.now)
+	w.model = judge.NewModel(w.now, w.history)
+	w.model.Born(w.model.Begins(steady, 0), eventlog.TopicID{1})
 	seeds := []*broker{{kafka: cluster.ListenAddrs()[0]}}
 	producer, err := w.kafkaClient(seeds)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.rest()
-	for _, rec := range w.model.invoke("p", steady, 3, true) {
-		if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: steady, Value: []byte(rec.value)}).FirstErr(); err != nil {
+	for _, rec := range w.model.Invoke("p", steady, 3, true) {
+		if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: steady, Value: []byte(rec.Value)}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,5 +80,7 @@ func TestAKafkaMemberRepeatsACommitThatFailed(t *testing.T) {
 			t.Fatalf("the group is at %v (%v) half a minute after its commit of offset 3 was refused", o.At, err)
 		}
 	}
-	r.broke()
+	if found := w.model.Found(); len(found) > 0 {
+		t.Errorf("broken: %v", found)
+	}
 }

@@ -96,7 +96,7 @@ func (w *world) judgeBackup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.history.add("a backup is put back")
+	w.history.Add("a backup is put back")
 	if err := restore(); err != nil {
 		return fmt.Errorf("put a backup back: %w", err)
 	}
@@ -105,10 +105,10 @@ func (w *world) judgeBackup(ctx context.Context) error {
 		return err
 	}
 	if first != int64(len(kept)) {
-		w.model.broken("D3", nil, "the store was put back to %d events, and the next one is at %d", len(kept), first)
+		w.model.Broken("D3", nil, "the store was put back to %d events, and the next one is at %d", len(kept), first)
 	}
 	if f := behind(ctx, followers, slices.Concat(read, fresh)); f != nil {
-		w.model.broken("D3", nil, "a backup was put back, and %v later %s has not read all that came since: it has %s", restoreMax, f.who, f.last())
+		w.model.Broken("D3", nil, "a backup was put back, and %v later %s has not read all that came since: it has %s", restoreMax, f.who, f.last())
 	}
 	for _, b := range w.brokers {
 		if err := w.judgeEpoch(ctx, b, epoch, int64(len(kept))); err != nil {
@@ -120,7 +120,7 @@ func (w *world) judgeBackup(ctx context.Context) error {
 			return err
 		})
 		if want := slices.Concat(kept, fresh); !slices.Equal(unique(got), want) {
-			w.model.broken("D3", nil, "a backup was put back, and at %s the topic has %q (%v), want %q", b.name, got, err, want)
+			w.model.Broken("D3", nil, "a backup was put back, and at %s the topic has %q (%v), want %q", b.name, got, err, want)
 		}
 	}
 	stop()
@@ -186,7 +186,7 @@ func (w *world) followAll(ctx context.Context) (all []*follower, err error) {
 		go func() {
 			for ctx.Err() == nil {
 				fetches := client.PollFetches(ctx)
-				fetches.EachError(func(_ string, _ int32, err error) { w.history.add(fmt.Sprintf("%s: %v", f.who, err)) })
+				fetches.EachError(func(_ string, _ int32, err error) { w.history.Add(fmt.Sprintf("%s: %v", f.who, err)) })
 				fetches.EachRecord(func(r *kgo.Record) { f.note(string(r.Value)) })
 			}
 		}()
@@ -288,7 +288,7 @@ func (w *world) judgeEpoch(ctx context.Context, b *broker, before int32, ended i
 		return err
 	}
 	if at := answer.Topics[0].Partitions[0]; now <= before || at.ErrorCode != 0 || at.EndOffset != ended {
-		w.model.broken("D3", nil, "a backup was put back: at %s epoch %d became %d, and the one before ended at %d (error %d), want %d", b.name, before, now, at.EndOffset, at.ErrorCode, ended)
+		w.model.Broken("D3", nil, "a backup was put back: at %s epoch %d became %d, and the one before ended at %d (error %d), want %d", b.name, before, now, at.EndOffset, at.ErrorCode, ended)
 	}
 	return nil
 }

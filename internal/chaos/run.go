@@ -5,10 +5,12 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // run is one seed. It returns what was broken.
-func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, _ []violation, err error) {
+func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, _ []judge.Violation, err error) {
 	w, err := newWorld(ctx, opt, seed, weir)
 	if err != nil {
 		return nil, nil, err
@@ -34,17 +36,17 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	}
 	plan := makePlan(w.random("plan"), opt.length, opt.faults)
 	w.perform(ctx, plan)
-	if w.postgres() && len(w.model.found()) > 0 {
+	if w.postgres() && len(w.model.Found()) > 0 {
 		w.dumpPositions(ctx)
 	}
 	err = w.finalCheck(ctx)
-	if err == nil && len(w.model.found()) == 0 { // else it has enough to tell
+	if err == nil && len(w.model.Found()) == 0 { // else it has enough to tell
 		err = w.checkLeaks(ctx)
 	}
-	if err == nil && len(w.model.found()) == 0 {
+	if err == nil && len(w.model.Found()) == 0 {
 		err = w.judgeHarm(ctx)
 	}
-	found := w.model.found()
+	found := w.model.Found()
 	w.close()
 	return w, found, err
 }
@@ -106,14 +108,16 @@ func (w *world) perform(ctx context.Context, plan []step) {
 	w.runStreams(does)
 	go w.stopAtOnce(enough, halt)
 	actors.Wait()
-	w.history.add("everybody has stopped, and everything is healed")
+	w.history.Add("everybody has stopped, and everything is healed")
 }
 
 // stopAtOnce ends a run when an invariant is broken for which it is to end: the history behind that has little to tell.
 func (w *world) stopAtOnce(ctx context.Context, halt func()) {
 	for ctx.Err() == nil {
 		pause(ctx, 200*time.Millisecond)
-		if slices.ContainsFunc(w.model.found(), func(v violation) bool { return w.opt.until[0] == "any" || slices.Contains(w.opt.until, v.invariant) }) {
+		if slices.ContainsFunc(w.model.Found(), func(v judge.Violation) bool {
+			return w.opt.until[0] == "any" || slices.Contains(w.opt.until, v.Invariant)
+		}) {
 			halt()
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // scheduled is a queue whose only messages are those of a schedule, one each minute. Nobody claims them before the end.
@@ -16,8 +18,8 @@ func (w *world) keepSchedule(ctx context.Context) {
 	for ctx.Err() == nil {
 		_, o, err := w.brokers[random.IntN(2)].call(ctx, "PUT", "/v1/queues/"+scheduled+"/schedules/minute",
 			map[string]any{"cron": "* * * * *", "message": map[string]any{"value": "tick"}}, nil)
-		w.history.add(fmt.Sprintf("the schedule is set: %v %v", o, err), scheduled)
-		if o == done && w.schedule.set.IsZero() {
+		w.history.Add(fmt.Sprintf("the schedule is set: %v %v", o, err), scheduled)
+		if o == judge.Done && w.schedule.set.IsZero() {
 			w.schedule.set = time.Now()
 		}
 		pause(ctx, time.Duration(500+random.IntN(5000))*time.Millisecond)
@@ -52,15 +54,15 @@ func (w *world) judgeTicks(ctx context.Context) error {
 		}
 		switch other, twice := first[tick]; {
 		case twice:
-			w.model.broken("QS", []string{scheduled}, "messages %s and %s are both of the tick %v", other, m.ID, tick)
+			w.model.Broken("QS", []string{scheduled}, "messages %s and %s are both of the tick %v", other, m.ID, tick)
 		case !tick.Equal(tick.Truncate(time.Minute)) || tick.Before(w.schedule.tried.Add(-time.Second)) || tick.After(time.Now()):
-			w.model.broken("QS", []string{scheduled}, "message %s is of the tick %v, and the schedule was first set after %v", m.ID, tick, w.schedule.tried)
+			w.model.Broken("QS", []string{scheduled}, "message %s is of the tick %v, and the schedule was first set after %v", m.ID, tick, w.schedule.tried)
 		}
 		first[tick] = m.ID
 	}
 	w.counts.addN("ticks of a schedule", len(first))
 	if !w.schedule.set.IsZero() && time.Since(w.schedule.set) > tickMax+time.Minute && len(first) == 0 {
-		w.model.broken("QS", []string{scheduled}, "the schedule was set at %v, and has no message", w.schedule.set)
+		w.model.Broken("QS", []string{scheduled}, "the schedule was set at %v, and has no message", w.schedule.set)
 	}
 	return nil
 }

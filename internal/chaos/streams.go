@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/judge"
 )
 
-// accounts is a category, and projectionName a projection of it.
+// projectionName is a projection of accounts.
 const (
-	accounts       = "accounts"
 	projectionName = "balances"
 	streamsCount   = 6
 	subjectsCount  = 3
@@ -25,9 +25,9 @@ const (
 
 // makeStreams makes the category, and on PostgreSQL the table of its projection.
 func (w *world) makeStreams(ctx context.Context) error {
-	said := w.embedded[0].ask(ctx, order{Do: "make category", Topic: accounts, N: 3})
-	if said.Outcome != done {
-		return fmt.Errorf("make category %s: %s", accounts, said.Err)
+	said := w.embedded[0].ask(ctx, order{Do: "make category", Topic: judge.Accounts, N: 3})
+	if said.Outcome != judge.Done {
+		return fmt.Errorf("make category %s: %s", judge.Accounts, said.Err)
 	}
 	if w.postgres() {
 		_, err := w.sql.Exec(ctx, `CREATE TABLE projected (run bigint NOT NULL, stream text NOT NULL, version bigint NOT NULL, value text NOT NULL)`)
@@ -64,14 +64,14 @@ func subjectOf(random *rand.Rand) string {
 
 // expectedOf is what a call expects: mostly the version that is known.
 func (w *world) expectedOf(random *rand.Rand, stream string) int64 {
-	known := w.model.reached(stream)
+	known := w.model.Reached(stream)
 	switch random.IntN(16) {
 	case 0, 1:
-		return anyVersion
+		return judge.AnyVersion
 	case 2:
-		return noStream
+		return judge.NoStream
 	case 3:
-		return streamExists
+		return judge.StreamExists
 	case 4, 5:
 		return max(0, known-1) // a conflict
 	}
@@ -91,40 +91,40 @@ func (w *world) appendToStreams(ctx context.Context, nth int) {
 			if other == stream {
 				continue
 			}
-			a, b := w.model.streamAppends(stream, anyVersion, subject, 1), w.model.streamAppends(other, anyVersion, subject, 1)
-			a.with, b.with = b, a
+			a, b := w.model.StreamAppends(stream, judge.AnyVersion, subject, 1), w.model.StreamAppends(other, judge.AnyVersion, subject, 1)
+			a.With, b.With = b, a
 			w.settleAppend(ctx, random, a, b)
 		case 2:
-			expected := w.model.reached(stream)
+			expected := w.model.Reached(stream)
 			var both sync.WaitGroup
 			for range 2 {
-				c := w.model.streamAppends(stream, expected, subject, 1+random.IntN(3))
+				c := w.model.StreamAppends(stream, expected, subject, 1+random.IntN(3))
 				own := rand.New(rand.NewPCG(random.Uint64(), random.Uint64()))
 				both.Go(func() { w.settleAppend(ctx, own, c) })
 			}
 			both.Wait()
 		default:
-			w.settleAppend(ctx, random, w.model.streamAppends(stream, w.expectedOf(random, stream), subject, 1+random.IntN(3)))
+			w.settleAppend(ctx, random, w.model.StreamAppends(stream, w.expectedOf(random, stream), subject, 1+random.IntN(3)))
 		}
 	}
 }
 
 // settleAppend tries an append, to one stream or to two, until its outcome is known.
-func (w *world) settleAppend(ctx context.Context, random *rand.Rand, calls ...*streamCall) {
+func (w *world) settleAppend(ctx context.Context, random *rand.Rand, calls ...*judge.StreamCall) {
 	for {
 		by, said := w.tryOnStream(ctx, random, calls...)
-		if said.Outcome == refused && said.State == "" {
-			said.Outcome = unknown // the process did not run, or could not: an earlier try may have been carried out
+		if said.Outcome == judge.Refused && said.State == "" {
+			said.Outcome = judge.Unknown // the process did not run, or could not: an earlier try may have been carried out
 		}
 		for i, c := range calls {
 			one := said
-			if said.Outcome == done {
+			if said.Outcome == judge.Done {
 				one.Places = said.Places[i : i+1]
 			}
-			w.model.streamAnswered(by, c, one)
+			w.model.StreamAnswered(by, c, one)
 		}
 		w.counts.add("appends to streams, " + said.Outcome.String() + " " + said.State)
-		if said.Outcome != unknown || ctx.Err() != nil {
+		if said.Outcome != judge.Unknown || ctx.Err() != nil {
 			return
 		}
 		pause(ctx, time.Duration(random.IntN(300))*time.Millisecond)
@@ -132,7 +132,7 @@ func (w *world) settleAppend(ctx context.Context, random *rand.Rand, calls ...*s
 }
 
 // tryOnStream makes a call about one stream, or an append to two, through any door.
-func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*streamCall) (by string, said word) {
+func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*judge.StreamCall) (by string, said judge.Word) {
 	c, n := calls[0], random.IntN(4)
 	if n >= 2 {
 		b := w.brokers[n-2]
@@ -144,9 +144,9 @@ func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*st
 		w.counts.add("calls about streams over HTTP")
 		return by, b.callStream(ctx, c)
 	}
-	o := order{Do: c.verb + " stream", Topic: accounts, Name: c.stream, N: int(c.expected), Subject: c.subject, Values: c.values, Tag: c.tag, Within: c.within}
+	o := order{Do: c.Verb + " stream", Topic: judge.Accounts, Name: c.Stream, N: int(c.Expected), Subject: c.Subject, Values: c.Values, Tag: c.Tag, Within: c.Within}
 	if len(calls) == 2 {
-		o.Do, o.Topics, o.Values = "append to two streams", []string{c.stream, calls[1].stream}, []string{c.values[0], calls[1].values[0]}
+		o.Do, o.Topics, o.Values = "append to two streams", []string{c.Stream, calls[1].Stream}, []string{c.Values[0], calls[1].Values[0]}
 	}
 	e := w.embedded[n%2]
 	w.counts.add("calls about streams in Go")
@@ -156,10 +156,10 @@ func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*st
 // changeStreams deletes streams, archives them for a while, and forgets subjects.
 func (w *world) changeStreams(ctx context.Context) {
 	random := w.random("stream changer")
-	try := func(verb, stream string, expected int64) word {
-		c := w.model.streamChanges(verb, stream, expected)
+	try := func(verb, stream string, expected int64) judge.Word {
+		c := w.model.StreamChanges(verb, stream, expected)
 		by, said := w.tryOnStream(ctx, random, c)
-		w.model.streamAnswered(by, c, said)
+		w.model.StreamAnswered(by, c, said)
 		w.counts.add(verb + " of streams, " + said.Outcome.String() + " " + said.State)
 		return said
 	}
@@ -167,26 +167,26 @@ func (w *world) changeStreams(ctx context.Context) {
 		pause(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
 		stream := streamName(random)
 		expected := w.expectedOf(random, stream)
-		if expected == noStream {
-			expected = streamExists
+		if expected == judge.NoStream {
+			expected = judge.StreamExists
 		}
 		switch random.IntN(3) {
 		case 0:
 			try("delete", stream, expected)
 		case 1:
-			if try("archive", stream, expected).Outcome == refused {
+			if try("archive", stream, expected).Outcome == judge.Refused {
 				continue
 			}
 			pause(ctx, time.Duration(random.IntN(1500))*time.Millisecond)
-			for said := (word{}); said.Outcome != done && said.State != "conflict" && ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
-				said = try("unarchive", stream, streamExists)
+			for said := (judge.Word{}); said.Outcome != judge.Done && said.State != "conflict" && ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+				said = try("unarchive", stream, judge.StreamExists)
 			}
 		default:
 			subject := fmt.Sprintf("subject%d", random.IntN(subjectsCount))
-			f := w.model.forgets(subject)
+			f := w.model.Forgets(subject)
 			e := w.embedded[random.IntN(2)]
-			said := e.ask(context.WithoutCancel(ctx), order{Do: "forget", Topic: accounts, Subject: subject})
-			w.model.forgot(e.name, subject, f, said)
+			said := e.ask(context.WithoutCancel(ctx), order{Do: "forget", Topic: judge.Accounts, Subject: subject})
+			w.model.Forgot(e.name, subject, f, said)
 			w.counts.add("subjects forgotten, " + said.Outcome.String())
 		}
 	}
@@ -197,21 +197,21 @@ func (w *world) readStreams(ctx context.Context) {
 	random := w.random("stream reader")
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(random.IntN(200))*time.Millisecond)
-		r := w.model.streamReads(streamName(random), int64(random.IntN(30)))
+		r := w.model.StreamReads(streamName(random), int64(random.IntN(30)))
 		n := random.IntN(4)
 		e, b := w.embedded[n%2], w.brokers[n%2]
-		by, said := e.name, word{}
+		by, said := e.name, judge.Word{}
 		if n >= 2 {
-			by, said = "HTTP at "+b.name, b.readStream(ctx, r.stream, r.from, 1+random.IntN(20))
+			by, said = "HTTP at "+b.name, b.readStream(ctx, r.Stream, r.From, 1+random.IntN(20))
 			w.counts.addN("events read from streams over HTTP", len(said.Handled))
 		} else {
-			said = e.ask(ctx, order{Do: "read stream", Topic: accounts, Name: r.stream, N: int(r.from)})
+			said = e.ask(ctx, order{Do: "read stream", Topic: judge.Accounts, Name: r.Stream, N: int(r.From)})
 		}
 		w.counts.add("readings of streams, " + said.Outcome.String())
-		if said.Outcome != done {
+		if said.Outcome != judge.Done {
 			continue
 		}
-		w.model.streamRead(by, r, said.Handled)
+		w.model.StreamRead(by, r, said.Handled)
 		w.counts.addN("events read from streams", len(said.Handled))
 	}
 }
@@ -221,26 +221,26 @@ func (w *world) project(ctx context.Context, nth int) {
 	random := w.random(fmt.Sprintf("projector%d", nth))
 	e := w.embedded[nth]
 	for ctx.Err() == nil {
-		said := e.ask(ctx, order{Do: "project", Topic: accounts, Name: projectionName, Once: w.postgres()})
+		said := e.ask(ctx, order{Do: "project", Topic: judge.Accounts, Name: projectionName, Once: w.postgres()})
 		w.counts.add("projectors started, " + said.Outcome.String())
 		pause(ctx, time.Duration(1000+random.IntN(4000))*time.Millisecond)
 		if random.IntN(6) == 0 {
 			said := e.ask(ctx, order{Do: "rebuild", Name: projectionName})
-			w.history.add(fmt.Sprintf("%s rebuilds: %v %s", e.name, said.Outcome, said.Err), projectionName)
+			w.history.Add(fmt.Sprintf("%s rebuilds: %v %s", e.name, said.Outcome, said.Err), projectionName)
 			w.counts.add("rebuilds of a projection, " + said.Outcome.String())
 		}
 	}
 }
 
 // hearProjection notes what a projection's handler got.
-func (w *world) hearProjection(said word) {
+func (w *world) hearProjection(said judge.Word) {
 	run, err := strconv.ParseInt(said.State, 10, 64)
 	if err != nil {
 		panic(err)
 	}
 	for _, s := range said.Handled {
 		if !w.postgres() { // there its transaction may have been committed by a process that was killed before it said so: the table tells
-			w.model.projected(said.Consumer, run, s)
+			w.model.Projected(said.Consumer, run, s)
 		}
 	}
 	w.counts.addN("events projected", len(said.Handled))
@@ -248,7 +248,7 @@ func (w *world) hearProjection(said word) {
 
 // judgeStreams reads all streams at the end, their category's topic, and what was projected.
 func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
-	c, err := log.Category(ctx, accounts)
+	c, err := log.Category(ctx, judge.Accounts)
 	if err != nil {
 		return err
 	}
@@ -256,9 +256,9 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range w.model.streamNames() {
+	for _, name := range w.model.StreamNames() {
 		began := w.now()
-		var seen []sight
+		var seen []judge.Sight
 		for e, err := range c.Events(ctx, name, weir.StreamRange{}) {
 			if err != nil {
 				return err
@@ -267,11 +267,11 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 		}
 		p := past[name]
 		if p == nil {
-			p = &streamPast{}
+			p = &judge.StreamPast{}
 		}
-		w.model.judgeReadable(name, p, seen, began)
+		w.model.JudgeReadable(name, p, seen, began)
 	}
-	w.model.judgeStreams(past)
+	w.model.JudgeStreams(past)
 	if err := w.judgeTags(ctx, c); err != nil {
 		return err
 	}
@@ -279,14 +279,14 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 }
 
 // readCategory reads what the category's topic has of each stream: S5. The data about subjects is encrypted there: S11.
-func (w *world) readCategory(ctx context.Context, log *weir.Log) (map[string]*streamPast, error) {
-	bounds, err := log.Bounds(ctx, accounts)
+func (w *world) readCategory(ctx context.Context, log *weir.Log) (map[string]*judge.StreamPast, error) {
+	bounds, err := log.Bounds(ctx, judge.Accounts)
 	if err != nil {
 		return nil, err
 	}
-	past := map[string]*streamPast{}
+	past := map[string]*judge.StreamPast{}
 	for n := range bounds {
-		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: accounts, Partition: int32(n)}, weir.Earliest) {
+		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: judge.Accounts, Partition: int32(n)}, weir.Earliest) {
 			if err != nil {
 				return nil, err
 			}
@@ -296,25 +296,25 @@ func (w *world) readCategory(ctx context.Context, log *weir.Log) (map[string]*st
 			}
 			p := past[name]
 			if p == nil {
-				p = &streamPast{}
+				p = &judge.StreamPast{}
 				past[name] = p
 			}
-			next := int64(len(p.values))
+			next := int64(len(p.Values))
 			if header["weir.event.type"] == "weir.deleted" {
-				if e.Value != nil || next == p.begins() {
-					w.model.broken("S7", []string{name}, "record %d of %s/%d deletes %s at version %d, with the value %q; it was deleted at %v", e.Offset, accounts, n, name, next, e.Value, p.deletions)
+				if e.Value != nil || next == p.Begins() {
+					w.model.Broken("S7", []string{name}, "record %d of %s/%d deletes %s at version %d, with the value %q; it was deleted at %v", e.Offset, judge.Accounts, n, name, next, e.Value, p.Deletions)
 				}
-				p.deletions = append(p.deletions, next)
+				p.Deletions = append(p.Deletions, next)
 				continue
 			}
 			id, secret := header["weir.event.id"], header["weir.event.subject"] != ""
 			if header["weir.stream.version"] != strconv.FormatInt(next, 10) || !secret && string(e.Value) != id {
-				w.model.broken("S5", []string{name}, "record %d of %s/%d is %q of %s, with %v, where version %d is next", e.Offset, accounts, n, e.Value, name, header, next)
+				w.model.Broken("S5", []string{name}, "record %d of %s/%d is %q of %s, with %v, where version %d is next", e.Offset, judge.Accounts, n, e.Value, name, header, next)
 			}
 			if secret && bytes.Contains(e.Value, []byte(id)) {
-				w.model.broken("S11", []string{name}, "record %d of %s/%d has the data of %s as it is, which is about %s", e.Offset, accounts, n, id, header["weir.event.subject"])
+				w.model.Broken("S11", []string{name}, "record %d of %s/%d has the data of %s as it is, which is about %s", e.Offset, judge.Accounts, n, id, header["weir.event.subject"])
 			}
-			p.values = append(p.values, id)
+			p.Values = append(p.Values, id)
 		}
 	}
 	return past, nil
@@ -322,9 +322,9 @@ func (w *world) readCategory(ctx context.Context, log *weir.Log) (map[string]*st
 
 // judgeProjection lets the projection finish, and holds what it wrote in its transactions against the streams: each event once, for
 // the run that readers use.
-func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[string]*streamPast) error {
+func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[string]*judge.StreamPast) error {
 	for _, e := range w.embedded {
-		if said := e.ask(ctx, order{Do: "project", Topic: accounts, Name: projectionName, Once: w.postgres()}); said.Outcome != done {
+		if said := e.ask(ctx, order{Do: "project", Topic: judge.Accounts, Name: projectionName, Once: w.postgres()}); said.Outcome != judge.Done {
 			return fmt.Errorf("project at the end: %s", said.Err)
 		}
 	}
@@ -345,13 +345,13 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[str
 			end, behind = time.Now().Add(2*drainMax), lag
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			w.model.broken("S8", []string{projectionName}, "the projection got no further for %v after the last fault: %+v, next %+v%s", 2*drainMax, info, info.Next, w.whyStuck(ctx, log, info))
+			w.model.Broken("S8", []string{projectionName}, "the projection got no further for %v after the last fault: %+v, next %+v%s", 2*drainMax, info, info.Next, w.whyStuck(ctx, log, info))
 			return nil
 		}
 	}
 	w.counts.addN("runs of a projection", int(info.Run.Number))
 	if !w.postgres() {
-		w.model.judgeProjected(info.Run.Number, past)
+		w.model.JudgeProjected(info.Run.Number, past)
 		return nil
 	}
 	written := map[string]int{}
@@ -365,8 +365,8 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[str
 	_, err = pgx.ForEachRow(rows, []any{&stream, &values, &versions}, func() error {
 		p := past[stream]
 		for i, version := range versions {
-			if version != int64(i) || p == nil || i >= len(p.values) || values[i] != p.values[i] {
-				w.model.broken("S8", []string{stream}, "run %d wrote version %d of %s, %s, where %d is next", info.Run.Number, version, stream, values[i], i)
+			if version != int64(i) || p == nil || i >= len(p.Values) || values[i] != p.Values[i] {
+				w.model.Broken("S8", []string{stream}, "run %d wrote version %d of %s, %s, where %d is next", info.Run.Number, version, stream, values[i], i)
 				return nil
 			}
 		}
@@ -374,8 +374,8 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[str
 		return nil
 	})
 	for stream, p := range past {
-		if written[stream] != len(p.values) {
-			w.model.broken("S8", []string{stream}, "run %d wrote %d events of %s, which has had %d", info.Run.Number, written[stream], stream, len(p.values))
+		if written[stream] != len(p.Values) {
+			w.model.Broken("S8", []string{stream}, "run %d wrote %d events of %s, which has had %d", info.Run.Number, written[stream], stream, len(p.Values))
 		}
 	}
 	return err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // eventType is the type of all events of streams.
@@ -15,11 +17,11 @@ const eventType = "Changed"
 // expectation is the header that expects a version of a stream.
 func expectation(expected int64) http.Header {
 	switch expected {
-	case anyVersion:
+	case judge.AnyVersion:
 		return nil
-	case noStream:
+	case judge.NoStream:
 		return http.Header{"If-None-Match": {"*"}}
-	case streamExists:
+	case judge.StreamExists:
 		return http.Header{"If-Match": {"*"}}
 	}
 	return http.Header{"If-Match": {etag(expected)}}
@@ -28,18 +30,18 @@ func expectation(expected int64) http.Header {
 func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
 
 // callStream makes a call about a stream over HTTP.
-func (b *broker) callStream(ctx context.Context, c *streamCall) word {
-	method, path, body := "POST", "/v1/streams/"+accounts+"/"+c.stream, any(nil)
-	switch c.verb {
+func (b *broker) callStream(ctx context.Context, c *judge.StreamCall) judge.Word {
+	method, path, body := "POST", "/v1/streams/"+judge.Accounts+"/"+c.Stream, any(nil)
+	switch c.Verb {
 	case "append":
 		body = bodyOf(c)
 	case "delete":
 		method = "DELETE"
 	default:
-		path += "/" + c.verb
+		path += "/" + c.Verb
 	}
-	a, err := b.send(context.WithoutCancel(ctx), method, path, body, expectation(c.expected))
-	said := word{Outcome: a.outcome}
+	a, err := b.send(context.WithoutCancel(ctx), method, path, body, expectation(c.Expected))
+	said := judge.Word{Outcome: a.outcome}
 	if err != nil {
 		said.Err = err.Error()
 	}
@@ -50,7 +52,7 @@ func (b *broker) callStream(ctx context.Context, c *streamCall) word {
 		Type           string
 	}
 	if a.status != 0 && a.status != http.StatusNoContent && json.Unmarshal(a.body, &told) != nil {
-		return word{Outcome: unknown, Err: string(a.body)}
+		return judge.Word{Outcome: judge.Unknown, Err: string(a.body)}
 	}
 	switch {
 	case told.Type == "urn:weir:problem:version_conflict":
@@ -59,8 +61,8 @@ func (b *broker) callStream(ctx context.Context, c *streamCall) word {
 		said.State = "archived"
 	case told.Type == "urn:weir:problem:boundary_conflict":
 		said.State = "boundary"
-	case c.verb == "append" && a.outcome == done:
-		said.Version, said.Places = told.Version, []place{{Offset: told.First}}
+	case c.Verb == "append" && a.outcome == judge.Done:
+		said.Version, said.Places = told.Version, []judge.Place{{Offset: told.First}}
 		if told.Duplicate {
 			said.State = "duplicate"
 		}
@@ -69,7 +71,7 @@ func (b *broker) callStream(ctx context.Context, c *streamCall) word {
 	}
 	want := map[string]int{"conflict": http.StatusPreconditionFailed, "boundary": http.StatusPreconditionFailed, "archived": http.StatusConflict, "duplicate": http.StatusOK, "": http.StatusCreated}[said.State]
 	if a.status != want || said.State != "archived" && said.State != "boundary" && a.header.Get("Etag") != etag(said.Version) {
-		b.w.model.broken("S1", []string{c.stream}, "%s: %s was answered with status %d and ETag %s: %s", b.name, c, a.status, a.header.Get("Etag"), a.body)
+		b.w.model.Broken("S1", []string{c.Stream}, "%s: %s was answered with status %d and ETag %s: %s", b.name, c, a.status, a.header.Get("Etag"), a.body)
 	}
 	return said
 }
@@ -83,33 +85,33 @@ type newEvent struct {
 	Tags    []string `json:"tags,omitempty"`
 }
 
-func (c *streamCall) newEvents() (events []newEvent) {
-	for _, v := range c.values {
-		e := newEvent{ID: v, Type: eventType, Value: v, Subject: c.subject}
-		if c.tag != "" {
-			e.Tags = []string{c.tag}
+func newEvents(c *judge.StreamCall) (events []newEvent) {
+	for _, v := range c.Values {
+		e := newEvent{ID: v, Type: eventType, Value: v, Subject: c.Subject}
+		if c.Tag != "" {
+			e.Tags = []string{c.Tag}
 		}
 		events = append(events, e)
 	}
 	return events
 }
 
-func bodyOf(c *streamCall) any {
-	body := map[string]any{"events": c.newEvents()}
-	if c.within != "" {
-		body["within"] = c.within
+func bodyOf(c *judge.StreamCall) any {
+	body := map[string]any{"events": newEvents(c)}
+	if c.Within != "" {
+		body["within"] = c.Within
 	}
 	return body
 }
 
 // appendToTwo appends to two streams over HTTP, wherever they are.
-func (b *broker) appendToTwo(ctx context.Context, calls []*streamCall) word {
+func (b *broker) appendToTwo(ctx context.Context, calls []*judge.StreamCall) judge.Word {
 	var parts []map[string]any
 	for _, c := range calls {
-		parts = append(parts, map[string]any{"category": accounts, "stream": c.stream, "events": c.newEvents()})
+		parts = append(parts, map[string]any{"category": judge.Accounts, "stream": c.Stream, "events": newEvents(c)})
 	}
 	a, err := b.send(context.WithoutCancel(ctx), "POST", "/v1/append", map[string]any{"streams": parts}, nil)
-	said := word{Outcome: a.outcome}
+	said := judge.Word{Outcome: a.outcome}
 	if err != nil {
 		said.Err = err.Error()
 	}
@@ -121,17 +123,17 @@ func (b *broker) appendToTwo(ctx context.Context, calls []*streamCall) word {
 		}
 	}
 	if a.status != 0 && json.Unmarshal(a.body, &told) != nil {
-		return word{Outcome: unknown, Err: string(a.body)}
+		return judge.Word{Outcome: judge.Unknown, Err: string(a.body)}
 	}
 	switch {
 	case told.Type == "urn:weir:problem:stream_archived":
 		said.State = "archived"
-	case a.outcome == done && len(told.Streams) != len(calls):
-		b.w.model.broken("S1", []string{calls[0].stream}, "%s: %s and %s were answered with %s", b.name, calls[0], calls[1], a.body)
-		return word{Outcome: unknown}
+	case a.outcome == judge.Done && len(told.Streams) != len(calls):
+		b.w.model.Broken("S1", []string{calls[0].Stream}, "%s: %s and %s were answered with %s", b.name, calls[0], calls[1], a.body)
+		return judge.Word{Outcome: judge.Unknown}
 	}
 	for _, s := range told.Streams {
-		said.Places = append(said.Places, place{Offset: s.First})
+		said.Places = append(said.Places, judge.Place{Offset: s.First})
 		if s.Duplicate {
 			said.State = "duplicate"
 		}
@@ -140,7 +142,7 @@ func (b *broker) appendToTwo(ctx context.Context, calls []*streamCall) word {
 }
 
 // readTag reads the events with a tag, and their boundary.
-func (b *broker) readTag(ctx context.Context, tag string) word {
+func (b *broker) readTag(ctx context.Context, tag string) judge.Word {
 	var read struct {
 		Boundary string
 		Events   []struct {
@@ -149,20 +151,20 @@ func (b *broker) readTag(ctx context.Context, tag string) word {
 			Erased            bool
 		}
 	}
-	if err := b.get(ctx, "/v1/tagged/"+accounts+"?tag="+tag, &read); err != nil {
-		return word{Outcome: refused, Err: err.Error()}
+	if err := b.get(ctx, "/v1/tagged/"+judge.Accounts+"?tag="+tag, &read); err != nil {
+		return judge.Word{Outcome: judge.Refused, Err: err.Error()}
 	}
-	said := word{Outcome: done, State: read.Boundary}
+	said := judge.Word{Outcome: judge.Done, State: read.Boundary}
 	for _, e := range read.Events {
-		said.Handled = append(said.Handled, sight{e.Stream, place{Offset: e.Version}, seenValue(e.ID, e.Value, e.Erased)})
+		said.Handled = append(said.Handled, judge.Sight{Topic: e.Stream, Place: judge.Place{Offset: e.Version}, Value: judge.SeenValue(e.ID, e.Value, e.Erased)})
 	}
 	return said
 }
 
 // saveSnapshot saves a snapshot of a stream over HTTP.
-func (b *broker) saveSnapshot(ctx context.Context, s *snapshotSave) word {
-	a, err := b.send(ctx, "PUT", "/v1/streams/"+accounts+"/"+s.stream+"/snapshot", map[string]any{"version": s.version, "value": s.data}, nil)
-	said := word{Outcome: a.outcome}
+func (b *broker) saveSnapshot(ctx context.Context, s *judge.SnapshotSave) judge.Word {
+	a, err := b.send(ctx, "PUT", "/v1/streams/"+judge.Accounts+"/"+s.Stream+"/snapshot", map[string]any{"version": s.Version, "value": s.Data}, nil)
+	said := judge.Word{Outcome: a.outcome}
 	if err != nil {
 		said.Err = err.Error()
 	}
@@ -170,10 +172,10 @@ func (b *broker) saveSnapshot(ctx context.Context, s *snapshotSave) word {
 }
 
 // loadSnapshot loads the newest snapshot of a stream up to a version over HTTP.
-func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) word {
-	a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s/snapshot?at=%d", accounts, stream, most), nil, nil)
+func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) judge.Word {
+	a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s/snapshot?at=%d", judge.Accounts, stream, most), nil, nil)
 	if bytes.Contains(a.body, []byte("urn:weir:problem:unknown_snapshot")) {
-		return word{Outcome: done}
+		return judge.Word{Outcome: judge.Done}
 	}
 	var told struct {
 		Version int64
@@ -183,16 +185,16 @@ func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) wo
 		err = json.Unmarshal(a.body, &told)
 	}
 	if err != nil {
-		return word{Outcome: refused, Err: err.Error()}
+		return judge.Word{Outcome: judge.Refused, Err: err.Error()}
 	}
-	return word{Outcome: done, Exists: true, Version: told.Version, State: told.Value}
+	return judge.Word{Outcome: judge.Done, Exists: true, Version: told.Version, State: told.Value}
 }
 
 // readStream reads a stream from a version to its end, page by page. It is refused where the stream was changed meanwhile.
-func (b *broker) readStream(ctx context.Context, stream string, from int64, most int) word {
-	said := word{Outcome: done}
+func (b *broker) readStream(ctx context.Context, stream string, from int64, most int) judge.Word {
+	said := judge.Word{Outcome: judge.Done}
 	for {
-		a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s?from=%d&max=%d", accounts, stream, from, most), nil, nil)
+		a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s?from=%d&max=%d", judge.Accounts, stream, from, most), nil, nil)
 		if bytes.Contains(a.body, []byte("urn:weir:problem:unknown_stream")) && len(said.Handled) == 0 {
 			return said // it does not exist
 		}
@@ -210,19 +212,19 @@ func (b *broker) readStream(ctx context.Context, stream string, from int64, most
 			err = json.Unmarshal(a.body, &page)
 		}
 		if err != nil {
-			return word{Outcome: refused, Err: err.Error()}
+			return judge.Word{Outcome: judge.Refused, Err: err.Error()}
 		}
 		if page.First > from && len(said.Handled) > 0 {
-			return word{Outcome: refused, Err: "events were deleted meanwhile"}
+			return judge.Word{Outcome: judge.Refused, Err: "events were deleted meanwhile"}
 		}
 		next := from
 		for _, e := range page.Events {
-			said.Handled = append(said.Handled, sight{stream, place{Offset: e.Version}, seenValue(e.ID, e.Value, e.Erased)})
+			said.Handled = append(said.Handled, judge.Sight{Topic: stream, Place: judge.Place{Offset: e.Version}, Value: judge.SeenValue(e.ID, e.Value, e.Erased)})
 			next = e.Version + 1
 		}
 		if len(page.Events) > most || a.header.Get("Etag") != etag(page.Version) || page.Next == nil && len(page.Events) > 0 && next != page.Version || page.Next != nil && *page.Next != next {
-			b.w.model.broken("S2", []string{stream}, "%s: a page of %d events of %s from version %d has ETag %s: %s", b.name, most, stream, from, a.header.Get("Etag"), a.body)
-			return word{Outcome: refused}
+			b.w.model.Broken("S2", []string{stream}, "%s: a page of %d events of %s from version %d has ETag %s: %s", b.name, most, stream, from, a.header.Get("Etag"), a.body)
+			return judge.Word{Outcome: judge.Refused}
 		}
 		if page.Next == nil {
 			return said

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // judgeTenants sees M1 over HTTP, where keys are: with a key for topics, groups and queues whose names begin with "a." nothing is read, listed, changed or
@@ -61,7 +63,7 @@ func (w *world) awaitKeys(ctx context.Context, b *broker, header http.Header) er
 	for late := time.Now().Add(startMax); ; pause(ctx, 100*time.Millisecond) {
 		_, open, _ := b.call(ctx, "GET", "/v1/topics", nil, nil)
 		_, mine, err := b.call(ctx, "GET", "/v1/topics/a.events", nil, header)
-		if open == refused && mine == done {
+		if open == judge.Refused && mine == judge.Done {
 			return nil
 		}
 		if time.Now().After(late) {
@@ -88,7 +90,7 @@ func (w *world) judgeForeign(ctx context.Context, b *broker, path string, header
 		text = err.Error()
 	}
 	list := !strings.Contains(at, "b.") && method == "GET"
-	if !list && o != refused || list && strings.Contains(text, "b.") || strings.Contains(text, secret) {
-		w.model.broken("M1", nil, "with a key for a. %s at %s is answered %.500s", path, b.name, text)
+	if !list && o != judge.Refused || list && strings.Contains(text, "b.") || strings.Contains(text, secret) {
+		w.model.Broken("M1", nil, "with a key for a. %s at %s is answered %.500s", path, b.name, text)
 	}
 }

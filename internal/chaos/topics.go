@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/judge"
 )
 
 // Topics by what is done to them.
@@ -45,15 +46,15 @@ func (w *world) makeTopics(ctx context.Context) error {
 		{idle, 2, nil, 0},
 		{ping, pingers, nil, 0},
 	} {
-		l := w.model.begins(t.name, t.keeps)
-		if said := w.embedded[0].ask(ctx, order{Do: "create", Topic: t.name, N: t.partitions, Config: t.config}); said.Outcome != done {
+		l := w.model.Begins(t.name, t.keeps)
+		if said := w.embedded[0].ask(ctx, order{Do: "create", Topic: t.name, N: t.partitions, Config: t.config}); said.Outcome != judge.Done {
 			return fmt.Errorf("make topic %s: %s", t.name, said.Err)
 		}
 		now, is := w.topicNow(ctx, t.name)
 		if !is {
 			return fmt.Errorf("topic %s is not there after it was made", t.name)
 		}
-		w.model.born(l, now.ID)
+		w.model.Born(l, now.ID)
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func (w *world) renewOld(ctx context.Context) {
 }
 
 // deleteLater lets a topic live for some time and deletes it.
-func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *life, after time.Duration) (over bool) {
+func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *judge.Life, after time.Duration) (over bool) {
 	pause(ctx, after)
 	if ctx.Err() != nil || l == nil {
 		return true
@@ -126,19 +127,19 @@ func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *life, aft
 }
 
 // deleteByOldID asks a broker to delete a topic that is no more, by its id: nothing may happen to the one that has its name now.
-func (w *world) deleteByOldID(ctx context.Context, gone, namesake *life, b *broker) {
+func (w *world) deleteByOldID(ctx context.Context, gone, namesake *judge.Life, b *broker) {
 	w.counts.add("delete by an old id")
-	w.history.add(fmt.Sprintf("%s is asked to delete %s by its id", b.name, gone), gone.name)
+	w.history.Add(fmt.Sprintf("%s is asked to delete %s by its id", b.name, gone), gone.Name)
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	t := kmsg.NewDeleteTopicsRequestTopic()
-	t.TopicID = gone.id
+	t.TopicID = gone.ID
 	req.Topics = append(req.Topics, t)
 	resp, err := request(ctx, b, req)
 	if err == nil && len(resp.Topics) == 1 {
-		w.history.add(fmt.Sprintf("%s says: %v", b.name, kerr.ErrorForCode(resp.Topics[0].ErrorCode)), gone.name)
+		w.history.Add(fmt.Sprintf("%s says: %v", b.name, kerr.ErrorForCode(resp.Topics[0].ErrorCode)), gone.Name)
 	}
-	if now, is := w.topicNow(ctx, gone.name); ctx.Err() == nil && (!is || now.ID != namesake.id) {
-		w.model.broken("L10", []string{gone.name, b.name}, "%s was asked to delete %s by its id, which is gone, and %s is not there any more", b.name, gone, namesake)
+	if now, is := w.topicNow(ctx, gone.Name); ctx.Err() == nil && (!is || now.ID != namesake.ID) {
+		w.model.Broken("L10", []string{gone.Name, b.name}, "%s was asked to delete %s by its id, which is gone, and %s is not there any more", b.name, gone, namesake)
 	}
 }
 
@@ -226,7 +227,7 @@ func (b *broker) httpAdmin() topicAdmin {
 func (e *embedded) goAdmin() topicAdmin {
 	do := func(what string) func(context.Context, string, int) error {
 		return func(_ context.Context, name string, n int) error {
-			if said := e.ask(context.Background(), order{Do: what, Topic: name, N: n}); said.Outcome != done {
+			if said := e.ask(context.Background(), order{Do: what, Topic: name, N: n}); said.Outcome != judge.Done {
 				return fmt.Errorf("%v: %s", said.Outcome, said.Err)
 			}
 			return nil
@@ -236,21 +237,21 @@ func (e *embedded) goAdmin() topicAdmin {
 }
 
 // createTopic makes a topic, however often that must be tried. nil: the run is over.
-func (w *world) createTopic(ctx context.Context, random *rand.Rand, name string, by topicAdmin) *life {
-	l := w.model.begins(name, keepsOf(name))
+func (w *world) createTopic(ctx context.Context, random *rand.Rand, name string, by topicAdmin) *judge.Life {
+	l := w.model.Begins(name, keepsOf(name))
 	for ctx.Err() == nil {
-		w.history.add(fmt.Sprintf("%s makes topic %s", by.name, name), name)
+		w.history.Add(fmt.Sprintf("%s makes topic %s", by.name, name), name)
 		err := by.create(ctx, name, passingPartitions)
-		w.history.add(fmt.Sprintf("%s made topic %s: %v", by.name, name, err), name)
+		w.history.Add(fmt.Sprintf("%s made topic %s: %v", by.name, name, err), name)
 		if err != nil {
 			pause(ctx, time.Second) // a statement of a process that was killed may still run
 		}
 		if now, is := w.topicNow(ctx, name); is {
 			w.counts.add("topic made")
-			w.model.born(l, now.ID)
+			w.model.Born(l, now.ID)
 			return l
 		} else if err == nil && ctx.Err() == nil {
-			w.model.broken("L10", []string{name}, "%s made topic %s, and it is not there", by.name, name)
+			w.model.Broken("L10", []string{name}, "%s made topic %s, and it is not there", by.name, name)
 		}
 		by = w.anyAdmin(random)
 	}
@@ -258,28 +259,28 @@ func (w *world) createTopic(ctx context.Context, random *rand.Rand, name string,
 }
 
 // deleteTopic deletes a topic, however often that must be tried.
-func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by topicAdmin) {
-	was, is := w.topicNow(ctx, l.name)
-	if ctx.Err() == nil && (!is || was.ID != l.id) {
-		w.model.broken("L10", []string{l.name}, "%s is not there any more, and nobody deleted it", l)
+func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *judge.Life, by topicAdmin) {
+	was, is := w.topicNow(ctx, l.Name)
+	if ctx.Err() == nil && (!is || was.ID != l.ID) {
+		w.model.Broken("L10", []string{l.Name}, "%s is not there any more, and nobody deleted it", l)
 	}
 	w.judgeBillsBefore(ctx, l)
-	w.model.dies(l)
+	w.model.Dies(l)
 	for {
-		w.history.add(fmt.Sprintf("%s deletes %s", by.name, l), l.name)
-		err := by.remove(ctx, l.name, 0)
-		w.history.add(fmt.Sprintf("%s deleted %s: %v", by.name, l, err), l.name)
+		w.history.Add(fmt.Sprintf("%s deletes %s", by.name, l), l.Name)
+		err := by.remove(ctx, l.Name, 0)
+		w.history.Add(fmt.Sprintf("%s deleted %s: %v", by.name, l, err), l.Name)
 		if err != nil {
 			pause(ctx, time.Second)
 		}
-		now, is := w.topicNow(context.WithoutCancel(ctx), l.name)
-		if !is || now.ID != l.id {
+		now, is := w.topicNow(context.WithoutCancel(ctx), l.Name)
+		if !is || now.ID != l.ID {
 			w.counts.add("topic deleted")
-			w.model.dead(l)
+			w.model.Dead(l)
 			return
 		}
 		if err == nil {
-			w.model.broken("L10", []string{l.name}, "%s deleted %s, and it is still there", by.name, l)
+			w.model.Broken("L10", []string{l.Name}, "%s deleted %s, and it is still there", by.name, l)
 		}
 		if ctx.Err() != nil {
 			return // it counts as being deleted
@@ -288,10 +289,10 @@ func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by 
 	}
 }
 
-func (w *world) growTopic(ctx context.Context, random *rand.Rand, l *life, partitions int) {
+func (w *world) growTopic(ctx context.Context, random *rand.Rand, l *judge.Life, partitions int) {
 	by := w.anyAdmin(random)
-	err := by.grow(ctx, l.name, partitions)
-	w.history.add(fmt.Sprintf("%s grows %s to %d: %v", by.name, l, partitions, err), l.name)
+	err := by.grow(ctx, l.Name, partitions)
+	w.history.Add(fmt.Sprintf("%s grows %s to %d: %v", by.name, l, partitions, err), l.Name)
 	w.counts.add("topic grown")
 }
 
@@ -302,16 +303,16 @@ func (w *world) changeSteady(ctx context.Context) {
 		pause(ctx, time.Duration(1000+random.IntN(4000))*time.Millisecond)
 		if random.IntN(4) == 0 && n < 6 {
 			n++
-			w.growTopic(ctx, random, w.model.living(steady), n)
+			w.growTopic(ctx, random, w.model.Living(steady), n)
 			continue
 		}
-		w.trim(ctx, random, w.model.living(trimmed))
+		w.trim(ctx, random, w.model.Living(trimmed))
 	}
 }
 
 // trim drops the beginning of a partition with Kafka's DeleteRecords.
-func (w *world) trim(ctx context.Context, random *rand.Rand, l *life) {
-	t, is := w.topicNow(ctx, l.name)
+func (w *world) trim(ctx context.Context, random *rand.Rand, l *judge.Life) {
+	t, is := w.topicNow(ctx, l.Name)
 	if !is {
 		return
 	}
@@ -322,7 +323,7 @@ func (w *world) trim(ctx context.Context, random *rand.Rand, l *life) {
 	}
 	first, next := bounds[0].Bounds.First, bounds[0].Bounds.Next
 	before := int64(first + eventlog.Offset(random.Int64N(int64(next-first)/2+1)))
-	w.model.trims(l, int32(n), before)
+	w.model.Trims(l, int32(n), before)
 	b := w.brokers[random.IntN(2)]
 	admin, err := b.admin()
 	if err != nil {
@@ -331,8 +332,8 @@ func (w *world) trim(ctx context.Context, random *rand.Rand, l *life) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	offsets := kadm.Offsets{}
-	offsets.AddOffset(l.name, int32(n), before, -1)
+	offsets.AddOffset(l.Name, int32(n), before, -1)
 	_, err = admin.DeleteRecords(ctx, offsets)
-	w.history.add(fmt.Sprintf("%s trimmed: %v", b.name, err), l.name)
+	w.history.Add(fmt.Sprintf("%s trimmed: %v", b.name, err), l.Name)
 	w.counts.add("trim")
 }

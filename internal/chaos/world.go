@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/judge"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/keys"
 )
@@ -27,8 +28,8 @@ type world struct {
 	weir    string // the program under test
 	dir     string
 	begin   time.Time
-	history *history
-	model   *model
+	history *judge.History
+	model   *judge.Model
 	calm    *calm
 
 	url      string
@@ -52,8 +53,8 @@ type world struct {
 	clients []*kgo.Client
 }
 
-func (w *world) now() moment   { return moment(time.Since(w.begin)) }
-func (w *world) running() bool { return !w.over.Load() }
+func (w *world) now() judge.Moment { return judge.Moment(time.Since(w.begin)) }
+func (w *world) running() bool     { return !w.over.Load() }
 
 // handling says that members of groups go on.
 func (w *world) handling() bool { return w.running() && !w.resting.Load() }
@@ -81,11 +82,13 @@ func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *wo
 	if w.dir, err = os.MkdirTemp("", "weir-chaos-"); err != nil {
 		return nil, err
 	}
-	if w.history, err = newHistory(filepath.Join(w.dir, "history"), w.now); err != nil {
+	file, err := os.Create(filepath.Join(w.dir, "history"))
+	if err != nil {
 		return nil, err
 	}
-	w.atEnd(w.history.close)
-	w.model = newModel(w.now, w.history)
+	w.history = judge.NewHistory(file, w.now)
+	w.atEnd(w.history.Close)
+	w.model = judge.NewModel(w.now, w.history)
 	w.calm = newCalm(w.now)
 	if err := w.openStore(ctx); err != nil {
 		return nil, err
@@ -226,18 +229,18 @@ func pause(ctx context.Context, d time.Duration) {
 
 // calm knows when nothing was done to whom. Claims about time are made of calm times alone.
 type calm struct {
-	now func() moment
+	now func() judge.Moment
 
 	mu        sync.Mutex // guards disturbed
 	disturbed map[string][]interval
 }
 
-type interval struct{ from, to moment }
+type interval struct{ from, to judge.Moment }
 
 // recovery is how long after a fault a process, or the store, may still be busy with it.
 const recovery = 3 * time.Second
 
-func newCalm(now func() moment) *calm {
+func newCalm(now func() judge.Moment) *calm {
 	return &calm{now: now, disturbed: map[string][]interval{}}
 }
 
@@ -250,26 +253,26 @@ const (
 func (c *calm) disturb(whom string) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	const forever = moment(1 << 62)
+	const forever = judge.Moment(1 << 62)
 	list := append(c.disturbed[whom], interval{c.now(), forever})
 	c.disturbed[whom] = list
 	i := len(list) - 1
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.disturbed[whom][i].to = c.now() + moment(recovery)
+		c.disturbed[whom][i].to = c.now() + judge.Moment(recovery)
 	}
 }
 
 // note notes a disturbance that is over.
-func (c *calm) note(whom string, from moment) {
+func (c *calm) note(whom string, from judge.Moment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.disturbed[whom] = append(c.disturbed[whom], interval{from, c.now() + moment(recovery)})
+	c.disturbed[whom] = append(c.disturbed[whom], interval{from, c.now() + judge.Moment(recovery)})
 }
 
 // between says that from one time to another nothing was done to any of those named, nor to the store, nor did the machine stand still.
-func (c *calm) between(from, to moment, names ...string) bool {
+func (c *calm) between(from, to judge.Moment, names ...string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range append(names, theStore, theMachine) {

@@ -1,18 +1,18 @@
-package main
+package judge
 
 import (
 	"bufio"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"sync"
 )
 
-// history is what happened, in the order in which it was noticed. All of it goes to a file, and the last part stays in memory
+// History is what happened, in the order in which it was noticed. All of it goes to a file, and the last part stays in memory
 // for those who report a violation.
-type history struct {
-	now  func() moment
-	file *os.File
+type History struct {
+	now  func() Moment
+	file io.WriteCloser
 
 	mu   sync.Mutex // guards what follows
 	out  *bufio.Writer
@@ -20,36 +20,33 @@ type history struct {
 }
 
 type event struct {
-	at    moment
-	text  string
+	At    Moment
+	Text  string
 	about []string
 }
 
 // historyKept is how many events are kept in memory.
 const historyKept = 200_000
 
-func newHistory(path string, now func() moment) (*history, error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	return &history{now: now, file: file, out: bufio.NewWriter(file)}, nil
+// NewHistory keeps a history in a file, which it closes.
+func NewHistory(file io.WriteCloser, now func() Moment) *History {
+	return &History{now: now, file: file, out: bufio.NewWriter(file)}
 }
 
-// add notes an event. What is about nothing in particular, as faults are, belongs to every report.
-func (h *history) add(text string, about ...string) {
+// Add notes an event. What is about nothing in particular, as faults are, belongs to every report.
+func (h *History) Add(text string, about ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := event{h.now(), text, about}
-	fmt.Fprintf(h.out, "%v %s\n", e.at, e.text)
+	fmt.Fprintf(h.out, "%v %s\n", e.At, e.Text)
 	if len(h.kept) >= historyKept {
 		h.kept = slices.Delete(h.kept, 0, historyKept/2)
 	}
 	h.kept = append(h.kept, e)
 }
 
-// around returns the last n events up to a time, and a few behind it, that speak of one of the names, or of all.
-func (h *history) around(at moment, about []string, n int) []event {
+// Around returns the last n events up to a time, and a few behind it, that speak of one of the names, or of all.
+func (h *History) Around(at Moment, about []string, n int) []event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []event
@@ -58,7 +55,7 @@ func (h *history) around(at moment, about []string, n int) []event {
 		if len(e.about) > 0 && !slices.ContainsFunc(e.about, func(name string) bool { return slices.Contains(about, name) }) {
 			continue
 		}
-		if e.at > at {
+		if e.At > at {
 			if after++; after > 5 {
 				break
 			}
@@ -68,7 +65,7 @@ func (h *history) around(at moment, about []string, n int) []event {
 	return found[max(0, len(found)-n):]
 }
 
-func (h *history) close() error {
+func (h *History) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.out.Flush(); err != nil {
