@@ -83,7 +83,7 @@ func (l *Log) poll(ctx context.Context, suspected bool) (err error) {
 	}
 	l.tail.beginCheck()
 	changed, mark, err := l.store.Moved(ctx, l.mark)
-	if errors.Is(err, ErrRewound) || err == nil && l.tail.rewound(changed) {
+	if errors.Is(err, ErrRewound) || err == nil && len(l.tail.rewound(changed)) > 0 {
 		return l.enter(ctx)
 	}
 	if l.failed("moved", err) != nil {

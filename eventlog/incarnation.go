@@ -38,7 +38,8 @@ const (
 	epochsKept = 1024
 	epochsMin  = 8
 	startsKept = 1 << 16
-	// notBegun is the start of an epoch that does not begin in a partition, because its shard was away (Log.withUnheard): its records count for the epoch before.
+	// notBegun is the start of an epoch that does not begin in a partition, because its shard has lost nothing
+	// (Log.startsOn): its records count for the epoch before.
 	notBegun Offset = math.MaxInt64
 	// enterMax bounds how often enter is repeated because other processes begin epochs at the same time.
 	enterMax = 32
@@ -85,14 +86,24 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 }
 
 // PlannedEpoch returns the check and the put of EpochKey that begin a leader epoch without a rewind, for an entry: it ends the commits of every process that has not
-// noticed it. kv is EpochKey; the bounds and the incarnation were read before it.
-func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds) (Check, Put, error) {
+// noticed it. kv is EpochKey; the bounds and the incarnation were read before it. If a rewind comes with it
+// that no process has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
+func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(Partition) bool) (Check, Put, error) {
 	record, err := parseEpochs(kv)
 	if err != nil {
 		return Check{}, Put{}, err
 	}
+	planned := record.version > 0 && record.Store == in.Store
+	if !planned {
+		bounds = slices.Clone(bounds)
+		for i, b := range bounds {
+			if intact(b.Partition) {
+				bounds[i].Next = notBegun
+			}
+		}
+	}
 	next := record.raised(in.Store, nil, bounds, time.Now())
-	next.Epochs[len(next.Epochs)-1].Planned = record.version > 0 && record.Store == in.Store // else a rewind comes with it that no process has noticed
+	next.Epochs[len(next.Epochs)-1].Planned = planned
 	value, err := json.Marshal(next)
 	if err != nil {
 		return Check{}, Put{}, fmt.Errorf("encode epochs: %w", err)
@@ -295,14 +306,16 @@ func (l *Log) enter(ctx context.Context) error {
 			continue // another process began an epoch just now
 		}
 		var epochs *epochRecord
-		known, same, rewound := int32(-1), false, false
+		known, same := int32(-1), false
+		var lost []Partition
 		if before != nil {
 			epochs = before.epochs
-			same, rewound = before.Incarnation == mark.Incarnation, l.tail.rewound(bounds)
+			same, lost = before.Incarnation == mark.Incarnation, l.tail.rewound(l.heard(bounds))
 			if epochs.version > 0 { // else no process had begun one
 				known = epochs.newest()
 			}
 		}
+		rewound := len(lost) > 0
 		switch {
 		case same && !rewound && (record.Store == mark.Incarnation.Store || l.readOnly):
 			l.gate.shut = false
@@ -316,19 +329,21 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.shut = false
 			return nil
 		}
-		if l.readOnly {
-			if err := l.enterUnseen(ctx, before, bounds, mark, record); err != nil {
-				return fmt.Errorf("enter the store's incarnation: %w", err)
-			}
-			l.gate.shut = false
-			return nil
-		}
-		starts, err := l.withUnheard(ctx, bounds)
+		// The store lacks an epoch that this process knows, or has another one under its number.
+		epochsLost := record.version > 0 && (record.newest() < known || record.newest() == known && !same && record.Store == mark.Incarnation.Store)
+		starts, unchanged, err := l.startsOn(ctx, bounds, lost, epochsLost)
 		if errors.Is(err, ErrRewound) {
 			continue // another process began an epoch just now
 		}
 		if l.failed("list", err) != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
+		}
+		if l.readOnly {
+			if err := l.enterUnseen(ctx, before, bounds, starts, mark, record); err != nil {
+				return fmt.Errorf("enter the store's incarnation: %w", err)
+			}
+			l.gate.shut = false
+			return nil
 		}
 		next := record.raised(mark.Incarnation.Store, epochs, starts, time.Now())
 		value, err := json.Marshal(next)
@@ -336,7 +351,7 @@ func (l *Log) enter(ctx context.Context) error {
 			panic(fmt.Sprintf("cannot encode epochs as JSON: %v", err))
 		}
 		out, err := l.store.Commit(ctx, []Entry{{
-			Checks: []Check{{Key: EpochKey, Version: record.version}},
+			Checks: append(unchanged, Check{Key: EpochKey, Version: record.version}),
 			Puts:   []Put{{Key: EpochKey, Version: next.version, Value: value}},
 		}})
 		if err == nil {
@@ -345,8 +360,7 @@ func (l *Log) enter(ctx context.Context) error {
 		switch {
 		case err == nil:
 			if record.version > 0 {
-				l.cfg.Logger.Warn("the store may have lost its last acknowledged records: it was restarted or restored, or another server took over; a new leader epoch begins",
-					"epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store, "lost", rewound)
+				l.sayBegun(before != nil, rewound || epochsLost, "epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store)
 			}
 		case errors.Is(err, ErrStale), errors.Is(err, ErrRewound), errors.Is(err, ErrUnsure):
 			// Another process began an epoch first, or our commit succeeded after all: the next round finds out.
@@ -373,18 +387,31 @@ func (l *Log) enter(ctx context.Context) error {
 	return fmt.Errorf("enter the store's incarnation: %w: it changed %d times meanwhile", ErrUnavailable, enterMax)
 }
 
+// sayBegun logs that a leader epoch began. lost: the store lacks what this process knows. ran: this process
+// would know that: it was running before.
+func (l *Log) sayBegun(ran, lost bool, about ...any) {
+	switch {
+	case lost:
+		l.cfg.Logger.Warn("the store has lost acknowledged records: it was restored, or another server took over; a new leader epoch begins", about...)
+	case ran:
+		l.cfg.Logger.Info("the store was restarted or restored, or another server took over; it has all that this process knows; a new leader epoch begins", about...)
+	default:
+		l.cfg.Logger.Info("the store was restarted or restored, or another server took over, since weir last used it; a new leader epoch begins", about...)
+	}
+}
+
 // enterUnseen enters an incarnation of a store that this process may only read, and for which no other process has begun an epoch that is above those that this process
 // knows. So the log takes the lowest number that is: its readers find out what was lost, and the epoch that a process begins with writes will be higher, as these are
 // numbered by the clock. The caller holds the gate.
-func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
+func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds, starts []Bounds, mark Mark, record *epochRecord) error {
 	var known *epochRecord
 	if before != nil {
 		known = before.epochs
 	}
 	next := &epochRecord{Epochs: []epoch{{}}} // no process has ever written a record
 	if record.version > 0 {
-		next = record.raised(mark.Incarnation.Store, known, bounds, epochZero)
-		l.cfg.Logger.Warn("the store may have lost its last acknowledged records: it was restored, or another server took over; a leader epoch begins that only clients of this process see",
+		next = record.raised(mark.Incarnation.Store, known, starts, epochZero)
+		l.cfg.Logger.Warn("the store was restored, or another server took over; a leader epoch begins that only clients of this process see",
 			"epoch", next.newest(), "store", mark.Incarnation.Store)
 	}
 	return l.resetForIncarnation(ctx, before, bounds, mark, next)
@@ -419,7 +446,7 @@ func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, boun
 	if err != nil {
 		return err
 	}
-	l.noteLeftovers(bounds, catalog)
+	l.noteLeftovers(l.heard(bounds), catalog)
 	l.mark, l.catalogAt = mark, 0
 	for _, b := range bounds {
 		if b.Partition == catalogPartition {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -434,4 +436,41 @@ func TestKeysAreReadWhenTheLogHasEnteredTheIncarnation(t *testing.T) {
 			t.Errorf("%+v, %v", kv, err)
 		}
 	})
+}
+
+// A clean restart of the store's server is no warning, and no line or error shows how weir keeps what it names.
+func TestOnlyALossIsLoggedAsALoss(t *testing.T) {
+	for lost, says := range map[bool]string{
+		false: "level=INFO msg=\"the store was restarted or restored, or another server took over; it has all that this process knows; a new leader epoch begins\"",
+		true:  "level=WARN msg=\"the store has lost acknowledged records: it was restored, or another server took over; a new leader epoch begins\"",
+	} {
+		t.Run(fmt.Sprint("lost ", lost), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var said strings.Builder // written by the log's follower, and read while that waits
+				store := memory.New()
+				log := open(t, store, eventlog.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+				p := topic(t, log, "t", 1).Partitions[0]
+				restore := store.Backup()
+				if lost {
+					publish(t, log, p, "lost")
+				}
+				changed := log.IncarnationChanged()
+				restore(false)
+				<-changed
+				synctest.Wait()
+				if !strings.Contains(said.String(), says) || strings.Count(said.String(), "\n") != 1 {
+					t.Errorf("the log has %s", said.String())
+				}
+			})
+		})
+	}
+	for _, err := range []error{
+		fmt.Errorf("moved since %+v: %w", eventlog.Mark{Incarnation: eventlog.Incarnation{Store: "file 1", Epoch: 5}, Place: `{"seq":3}`}, eventlog.ErrRewound),
+		fmt.Errorf("moved since %v: %w", eventlog.Mark{}, eventlog.ErrRewound),
+		fmt.Errorf("%+v: %w", eventlog.Incarnation{Store: "file 1", Epoch: 5}, eventlog.ErrRewound),
+	} {
+		if strings.ContainsAny(err.Error(), "{}") {
+			t.Error(err)
+		}
+	}
 }

@@ -56,8 +56,12 @@ type Sharded interface {
 	ShardOf(key string) (int, error)
 	// ShardStore returns the store of a shard, for what lives beside the log there. ErrUnavailable: the shard has not answered yet.
 	ShardStore(shard int) (Store, error)
-	// Unheard reports whether a partition is on a shard that has not answered since the store was opened: then Moved from the zero mark left out all its partitions.
+	// Unheard reports whether a partition is on a shard that did not answer the last Moved from the zero mark:
+	// what that returned of the partition is older, or it returned nothing.
 	Unheard(p Partition) bool
+	// Intact reports whether, by the last Moved from the zero mark, a partition is on a shard that has lost
+	// nothing since the newest leader epoch began, as far as the shard knows. An Unheard one is taken for that.
+	Intact(p Partition) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
 	// Refusal returns why changes of a partition are refused now, because it moves: ErrUnavailable; nil: they are not. After its move it may be on another shard.
@@ -153,24 +157,51 @@ func EpochStore(kv KeyValue) (string, error) {
 	return record.Store, nil
 }
 
-// withUnheard adds the partitions of shards that have not answered since this process started to the bounds at which an epoch begins. The epoch does not begin there
-// (notBegun): a start that is too low would have clients read again what they have read. If such a shard turns out to be rewound, another epoch begins, in all partitions.
-func (l *Log) withUnheard(ctx context.Context, bounds []Bounds) ([]Bounds, error) {
+// heard returns the bounds without those of partitions whose shard did not answer: they are old.
+func (l *Log) heard(bounds []Bounds) []Bounds {
 	sharded, is := As[Sharded](l.store)
 	if !is {
-		return bounds, nil
+		return bounds
+	}
+	return slices.DeleteFunc(slices.Clone(bounds), func(b Bounds) bool { return sharded.Unheard(b.Partition) })
+}
+
+// startsOn returns the bounds at which a leader epoch begins, and what its entry checks.
+//
+// On a store made of shards it begins only in the partitions of shards that may have lost something: those
+// that are not Intact, those with a partition in rewound and, if epochs were lost, shard 0. Elsewhere
+// it is notBegun. Other processes append there until they hear of the epoch: a start would be too low, and
+// clients would read again what they have read. A shard that did not answer and turns out to be rewound
+// begins another epoch.
+func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition, epochsLost bool) ([]Bounds, []Check, error) {
+	sharded, is := As[Sharded](l.store)
+	if !is {
+		return bounds, nil, nil
 	}
 	catalog, err := readCatalog(ctx, l.store.List, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	bounds = slices.Clone(bounds)
-	for p := range catalog.owned {
-		if sharded.Unheard(p) {
-			bounds = append(bounds, Bounds{Partition: p, Next: notBegun})
+	lost := map[int]bool{0: epochsLost}
+	for _, p := range rewound {
+		lost[sharded.ShardWith(p)] = true
+	}
+	begins := func(p Partition) bool {
+		return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p))
+	}
+	var starts []Bounds
+	for _, b := range bounds {
+		if begins(b.Partition) {
+			starts = append(starts, b)
 		}
 	}
-	return bounds, nil
+	for p := range catalog.owned {
+		if !begins(p) {
+			starts = append(starts, Bounds{Partition: p, Next: notBegun})
+		}
+	}
+	// A partition that is created meanwhile would be taken for one in which the epoch begins at 0.
+	return starts, []Check{{Key: catalogKey, Version: catalog.version}}, nil
 }
 
 // ShardMark is the value of ShardKey.

@@ -38,6 +38,22 @@ type (
 	}
 )
 
+// String names a mark for people: errors have it, and people see these in the log and from /readyz.
+func (m Mark) String() string {
+	if m == (Mark{}) {
+		return "the beginning"
+	}
+	return "the last poll"
+}
+
+// String names an incarnation for people.
+func (in Incarnation) String() string {
+	if in == (Incarnation{}) {
+		return "no incarnation"
+	}
+	return fmt.Sprintf("%q in leader epoch %d", in.Store, in.Epoch-1)
+}
+
 // Next returns a version for the next change of a key that is cached and checked later. Steps are random, so that a key
 // that was deleted and put again, or is in a rewound store, does not get a version that some process remembers.
 func (v Version) Next() Version {

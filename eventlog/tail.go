@@ -106,21 +106,25 @@ func (t *tail) beginCheck() {
 	t.checks++
 }
 
-// rewound reports whether a partition in the store ends below where it ended when the check began. It does not compare
+// rewound returns the partitions that in the store end below where they ended when the check began. It does not compare
 // with the end known now: this process may have appended during the check.
-func (t *tail) rewound(all []Bounds) bool {
+func (t *tail) rewound(all []Bounds) (lower []Partition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(all, func(b Bounds) bool {
+	for _, b := range all {
 		l := t.partitions[b.Partition]
 		if l == nil {
-			return false
+			continue
 		}
+		was := l.bounds.Next
 		if l.check == t.checks {
-			return b.Next < l.nextAtCheck
+			was = l.nextAtCheck
 		}
-		return b.Next < l.bounds.Next
-	})
+		if b.Next < was {
+			lower = append(lower, b.Partition)
+		}
+	}
+	return lower
 }
 
 // updateBounds updates a partition with bounds read from the store in the incarnation given. It ignores bounds of another

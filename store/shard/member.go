@@ -37,9 +37,14 @@ type member struct {
 	skip    bool       // it is lost, and the last failure was slow
 	entered eventlog.Mark
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
-	// unentered: the log entered an incarnation of the set without having heard of this shard. What it holds is unknown then, and a store checks the incarnation only after its
-	// first Moved: so no other call is made before.
+	// unentered: the log entered an incarnation of the set without having heard of this shard, or not in the
+	// incarnation that the log takes it to be in. What it holds is unknown then, and a store checks the
+	// incarnation that its Moved returned last: so no other call is made before the log has heard of it.
 	unentered bool
+
+	// heard: it answered when the log entered the incarnation. intact: it is in the incarnation in which the
+	// newest epoch began, as far as is known, so it has lost nothing since.
+	heard, intact atomic.Bool
 
 	flight *flight // the call of Moved that is in progress, or whose answer nobody has taken; used by Set.Moved only
 }
@@ -97,11 +102,16 @@ func (m *member) hangs() bool {
 	return m.skip
 }
 
-// leaveOut notes that the log enters an incarnation without this shard, if this process has never heard what it holds.
-func (m *member) leaveOut() {
+// leaveOut notes that the log enters an incarnation of the set without an answer of this shard, which is
+// taken to be in its incarnation began. before is the table by which what is known was heard: what it does
+// not place here, such as the incomplete copy of a partition that moves, counts for nothing.
+func (m *member) leaveOut(began string, before *table) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.unentered = m.unentered || m.entered == eventlog.Mark{}
+	m.unentered = m.unentered || m.entered == eventlog.Mark{} || m.entered.Incarnation.Store != began
+	maps.DeleteFunc(m.known, func(_ eventlog.Partition, b eventlog.Bounds) bool {
+		return len(before.owned(m, []eventlog.Bounds{b})) == 0
+	})
 }
 
 // plain keeps only the text of an error: a call that was not made matches neither ErrUnsure nor what failed before.

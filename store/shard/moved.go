@@ -177,8 +177,9 @@ func (s *Set) await(ctx context.Context, flights []*flight) {
 	}
 }
 
-// enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch. A lost shard is taken as it was known before; if it was never
-// known, it is taken to be in the incarnation in which the newest epoch began, and its partitions are left out.
+// enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch.
+// A lost shard is taken to be in the incarnation in which that epoch began, with what was known of it
+// before: nothing, if it was never heard.
 func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, error) {
 	s.routing.Lock()
 	defer s.routing.Unlock()
@@ -225,18 +226,11 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 				m.enter(f.moved, f.mark)
 			}
 		}
-		in := m.in()
-		if err != nil {
-			if !isLoss(err) || m == s.home() || ctx.Err() != nil {
-				return none(m, err)
-			}
-			m.leaveOut()
-		}
-		if m == s.home() {
+		if m == s.home() && err == nil {
 			if epoch, err = eventlog.Get(ctx, m.store, eventlog.EpochKey); err != nil {
 				return none(m, err)
 			}
-			if epoch.Version != in.Incarnation.Epoch {
+			if epoch.Version != m.in().Incarnation.Epoch {
 				return none(m, eventlog.ErrRewound)
 			}
 			if err := s.stillWhole(ctx); err != nil {
@@ -245,16 +239,23 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 			if placed, err = readTable(ctx, m.store); err != nil { // in this epoch, or it is ErrRewound
 				return none(m, err)
 			}
-		} else if err == nil && in.Incarnation.Epoch != epoch.Version {
-			if err := s.catchUp(ctx, m, epoch.Version); err != nil && (!isLoss(err) || ctx.Err() != nil) {
-				return none(m, err)
-			}
-			in = m.in()
+		} else if err == nil && m.in().Incarnation.Epoch != epoch.Version {
+			err = s.catchUp(ctx, m, epoch.Version)
 		}
-		marks[i], stores[i] = in, in.Incarnation.Store
-		if err != nil { // another process may have met it since, in another incarnation, and have begun an epoch for that
-			stores[i] = recorded(epoch, i, in.Incarnation.Store)
+		if err != nil && (!isLoss(err) || m == s.home() || ctx.Err() != nil) {
+			return none(m, err)
 		}
+		marks[i] = m.in()
+		began, is := recorded(epoch, i)
+		if !is {
+			began = marks[i].Incarnation.Store
+		}
+		if stores[i] = marks[i].Incarnation.Store; err != nil {
+			stores[i] = began
+			m.leaveOut(began, s.table.Load())
+		}
+		m.heard.Store(err == nil)
+		m.intact.Store(is && stores[i] == began)
 		all = append(all, placed.owned(m, m.all())...)
 	}
 	id, err := json.Marshal(stores)
@@ -275,13 +276,13 @@ func (s *Set) stores(of eventlog.Incarnation) (stores []string, err error) {
 	return stores, nil
 }
 
-// recorded returns the incarnation of a shard in which the newest epoch began; otherwise, if that is unknown.
-func recorded(epoch eventlog.KeyValue, shard int, otherwise string) string {
+// recorded returns the incarnation of a shard in which the newest epoch began; false: that is unknown.
+func recorded(epoch eventlog.KeyValue, shard int) (store string, is bool) {
 	var stores []string
 	if all, err := eventlog.EpochStore(epoch); err != nil || json.Unmarshal([]byte(all), &stores) != nil || shard >= len(stores) {
-		return otherwise
+		return "", false
 	}
-	return stores[shard]
+	return stores[shard], true
 }
 
 // catchUp gives a shard the epoch that shard 0 is in. ErrRewound or ErrStale: another epoch began meanwhile, or the shard was rewound.

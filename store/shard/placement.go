@@ -230,7 +230,7 @@ func (s *Set) placing(ctx context.Context, changes []eventlog.Placing, next []ev
 	if kv.Version != mark.Incarnation.Epoch {
 		return entry, nil, eventlog.ErrRewound
 	}
-	check, begins, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds)
+	check, begins, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds, s.Intact)
 	entry.Checks, entry.Puts = append(entry.Checks, check), append(entry.Puts, begins)
 	return entry, made, err
 }

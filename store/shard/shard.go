@@ -238,7 +238,13 @@ func (s *Set) ShardStore(shard int) (eventlog.Store, error) {
 // Unheard implements eventlog.Sharded.
 func (s *Set) Unheard(p eventlog.Partition) bool {
 	m, err := s.holding(s.where(), p)
-	return err == nil && m.in() == eventlog.Mark{}
+	return err != nil || !m.heard.Load()
+}
+
+// Intact implements eventlog.Sharded.
+func (s *Set) Intact(p eventlog.Partition) bool {
+	m, err := s.holding(s.where(), p)
+	return err == nil && m.intact.Load()
 }
 
 // home is the shard that has the keys without a rule, and decides which epoch it is.
