@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-log/weir/door/console"
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog"
@@ -69,6 +70,7 @@ type serveCmd struct {
 	ReadOnly             bool     `help:"Follow the log that other processes write, serve consumers, and never write: what would change something is refused. For a store in a bucket (s3://), with credentials that may only read it." name:"read-only"`
 	CacheDir             string   `help:"Keep batches that were read from the store in files in this directory, so that consumers of older records are served from them. No other process may use it. Default: no cache." name:"cache-dir" placeholder:"DIR"`
 	CacheBytes           size     `help:"Space for the files in --cache-dir. Default: ${default}." name:"cache-bytes" default:"1GiB"`
+	Console              string   `help:"The console, pages for a browser at / of the HTTP address: on or off." enum:"on,off" default:"on"`
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
 	LogLevel             string   `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
@@ -156,7 +158,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 		return err
 	}
 	opened = cached
-	c.warnOfLoss(ctx, logger)
+	findings := c.warnOfLoss(ctx, logger)
 	keys, users := apikey.New(opened, logger), user.New(opened, logger)
 	locked, err := c.checkHTTP(ctx, keys, users, logger)
 	if err != nil {
@@ -169,7 +171,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
 		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.http, kafka: kafkaListeners, http: httpListener,
-		addresses: advertised(addresses, kafkaListeners),
+		addresses: advertised(addresses, kafkaListeners), findings: findings,
 	})
 	if err != nil {
 		return err
@@ -212,11 +214,12 @@ type wiring struct {
 	http   net.Listener
 
 	addresses map[string]string // of kafka, as other brokers tell clients, by listener name
+	findings  []doctor.Finding  // of the store, at the start
 }
 
 // wire makes the parts of the program, each from the parts below it.
 func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
-	registry := w.registry
+	registry, stored := w.registry, prometheus.NewRegistry() // stored has what is read from the store
 	metrics := metric.New(registry, string(w.version))
 	n, err := node.Open(ctx, opened, node.Config{
 		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
@@ -229,20 +232,19 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	} else {
 		metric.WatchWritable(registry, n.Log.Refusing)
 	}
-	metric.WatchGroups(registry, groupsSeen(n.Groups))
-	metric.WatchQueues(registry, queuesSeen(n.Queues))
+	metric.WatchGroups(stored, groupsSeen(n.Groups))
+	metric.WatchQueues(stored, queuesSeen(n.Queues))
 	metric.WatchCategories(registry, categoriesSeen(n.Streams))
-	metric.WatchProjections(registry, projectionsSeen(n.Projections))
+	metric.WatchProjections(stored, projectionsSeen(n.Projections))
 	acls := acl.New(opened, w.logger)
 	c.warnOfNoRights(ctx, acls, w.logger)
-	p := &parts{
-		node: n, kafkaListeners: w.kafka, httpListener: w.http,
-	}
+	p := &parts{node: n, kafkaListeners: w.kafka, httpListener: w.http}
 	p.http = httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
 		Projections: n.Projections, Partitions: c.Partitions,
 		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
-		Ready: p.healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
+		Ready: p.healthy, Metrics: prometheus.Gatherers{registry, stored}, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
+		Console: c.console(p, registry, stored, w),
 	})
 	if p.tokens = w.tokens; p.tokens != nil {
 		metric.WatchOAuthKeys(registry, p.tokens.Fetched)
@@ -268,7 +270,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 
 // warnOfLoss warns of settings and states of the store that can lose acknowledged records, or keep it from serving. It does not refuse them: a
 // full disk, for example, must not keep anybody from reading.
-func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
+func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) []doctor.Finding {
 	findings, err := store.Examine(ctx, c.Store)
 	if err != nil {
 		logger.Warn("cannot examine the store", "error", err)
@@ -278,6 +280,7 @@ func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
 			logger.Warn("the store may lose acknowledged records, or cannot serve", "check", f.Name, "value", f.Value, "do", f.Advice)
 		}
 	}
+	return findings
 }
 
 // cutOff ends the process when it has not stopped in time. What was acknowledged is on disk.
@@ -296,6 +299,7 @@ type parts struct {
 	kafka   *kafka.Server   // nil: no Kafka clients
 	tokens  *token.Verifier // nil: tokens are not taken
 	http    *httpapi.Server
+	console *console.Console // nil: --console off
 	brokers *broker.Registry // nil if no other process can serve Kafka clients on the store
 
 	kafkaListeners []kafka.Listener
@@ -332,6 +336,9 @@ func (p *parts) run(ctx context.Context) error {
 			doors.Go(func() error { return p.tokens.Run(ctx) })
 		}
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
+		if p.console != nil {
+			doors.Go(func() error { return p.console.Run(ctx) })
+		}
 		for _, use := range p.node.Uses() {
 			doors.Go(func() error { return use.Run(ctx) })
 		}

@@ -98,6 +98,10 @@ func (s *Server) letIn(c *call, err error) bool {
 	if p.Status == http.StatusUnauthorized {
 		c.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
 	}
+	if asking(c.r) {
+		c.WriteHeader(p.Status)
+		return false
+	}
 	client, _, _ := net.SplitHostPort(c.r.RemoteAddr)
 	s.turnedAway.log(s.cfg.Logger, "status", p.Status, "reason", reason(p), "route", c.route, "client", client, "who", c.who.ID(), "request", c.id)
 	s.answerProblem(c, p)

@@ -104,6 +104,11 @@ func (s *Server) routes() *http.ServeMux {
 	for _, r := range api {
 		mux.Handle(s.endpoint(r))
 	}
+	if s.cfg.Console != nil {
+		pages := s.cfg.Console(&Inside{s})
+		mux.Handle("GET /{$}", pages)
+		mux.Handle("/console/", pages)
+	}
 	mux.HandleFunc("/", s.nothingHere)
 	return mux
 }
@@ -121,7 +126,9 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		defer func() {
 			c.releaseBody()
 			c.built()
-			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
+			if !asking(r) {
+				s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
+			}
 		}()
 		defer s.inProgress.Add(-1)
 		if s.inProgress.Add(1) > int64(s.cfg.limits.Requests) {
@@ -133,6 +140,10 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		}
 		if s.cfg.Log.ReadOnly() && r.Method != http.MethodGet && r.Method != http.MethodHead { // all other methods write, claims, acks and joins too
 			s.refuse(c, kindReadOnly.because("%s", sendElsewhere))
+			return
+		}
+		if asking(r) {
+			c.WriteHeader(http.StatusNoContent)
 			return
 		}
 		if err := s.requests.begin(c.who); err != nil {

@@ -76,11 +76,15 @@ type Config struct {
 
 	Partitions int // of a topic created without a number; default 1
 
-	Ready    func() error        // nil while the store answers, otherwise why it does not
-	Metrics  prometheus.Gatherer // for /metrics
-	Profile  bool                // serve Go's profiles under /debug/pprof/
-	Logger   *slog.Logger        // default: slog.Default()
-	Observer Observer            // default: none
+	Ready   func() error        // nil while the store answers, otherwise why it does not
+	Metrics prometheus.Gatherer // for /metrics
+	Profile bool                // serve Go's profiles under /debug/pprof/
+
+	// Console makes the pages at / and /console/, of the API in this process; nil: none.
+	Console func(*Inside) http.Handler
+
+	Logger   *slog.Logger // default: slog.Default()
+	Observer Observer     // default: none
 
 	limits limits
 }

@@ -1,0 +1,287 @@
+// Package console is weir in a browser: pages about topics, groups, queues, streams and projections.
+//
+// It is one more client of the HTTP API. Each page is made of the API's answers to requests with
+// the reader's own credentials, and each button is one such request. So the console has no rights,
+// no access to the store and no rules of its own: who may not do something does not see its button.
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-log/weir/internal/doctor"
+)
+
+// API is the HTTP API inside of this process.
+type API interface {
+	// ServeHTTP answers a request as it answers one from the network.
+	http.Handler
+	// May reports whether a client may do a request, by its method, path and credentials.
+	May(r *http.Request) bool
+	// MayOperate reports whether a client may see what is about the whole process.
+	MayOperate(r *http.Request) bool
+}
+
+// Config configures a Console.
+type Config struct {
+	API     API
+	Version string
+
+	// Process are the metrics of this process, Store those that are read from the store. Process is
+	// read every few seconds, Store once a minute, and when somebody looks.
+	Process, Store prometheus.Gatherer
+
+	Ready    func() error     // nil while the store answers
+	Findings []doctor.Finding // what was found when the store was examined
+
+	// Secret returns the key that seals sessions, the same in all processes of a store, so that a
+	// session goes on at another process. nil: sessions end with the process.
+	Secret func(context.Context) ([]byte, error)
+
+	Logger *slog.Logger
+}
+
+// Console serves the pages. Its handler may be called concurrently.
+type Console struct {
+	cfg     Config
+	mux     *http.ServeMux
+	history *history
+	own     []byte // seals sessions if there is no secret of all processes
+}
+
+// New makes a console. Run must run for it to have plots.
+func New(cfg Config) *Console {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), history: newHistory(cfg.Process, cfg.Store), own: make([]byte, secretBytes)}
+	_, _ = rand.Read(c.own) // never fails
+	c.mux.HandleFunc("GET /console/assets/{version}/{file}", c.asset)
+	c.mux.HandleFunc("GET /console/login", c.showLogin)
+	c.mux.HandleFunc("POST /console/login", c.login)
+	c.mux.HandleFunc("POST /console/logout", c.logout)
+	for pattern, h := range pages {
+		c.mux.HandleFunc(pattern, c.page(h))
+	}
+	c.mux.HandleFunc("/", c.page(func(*visit) error { return &problem{Status: http.StatusNotFound, Title: "There is no such page"} }))
+	return c
+}
+
+// Run keeps what the plots of the last hour show, until ctx ends.
+func (c *Console) Run(ctx context.Context) error { return c.history.run(ctx) }
+
+// pages are the handlers that a session is needed for, unless the API serves everybody.
+var pages = map[string]func(*visit) error{
+	"GET /{$}":             (*visit).overview,
+	"GET /console/history": (*visit).plots,
+
+	"GET /console/topics":                     (*visit).topics,
+	"POST /console/topics":                    (*visit).createTopic,
+	"GET /console/topics/{topic}":             (*visit).topic,
+	"GET /console/topics/{topic}/messages":    (*visit).messages,
+	"GET /console/topics/{topic}/download":    (*visit).download,
+	"GET /console/topics/{topic}/live":        (*visit).live,
+	"POST /console/topics/{topic}/publish":    (*visit).publish,
+	"POST /console/topics/{topic}/settings":   (*visit).alterTopic,
+	"POST /console/topics/{topic}/delete":     (*visit).deleteTopic,
+	"GET /console/groups":                     (*visit).groups,
+	"GET /console/groups/{group}":             (*visit).group,
+	"POST /console/groups/{group}/reset":      (*visit).resetGroup,
+	"POST /console/groups/{group}/delete":     (*visit).deleteGroup,
+	"GET /console/queues":                     (*visit).queues,
+	"POST /console/queues":                    (*visit).createQueue,
+	"GET /console/queues/{queue}":             (*visit).queue,
+	"POST /console/queues/{queue}/settings":   (*visit).alterQueue,
+	"POST /console/queues/{queue}/pause":      (*visit).pauseQueue,
+	"POST /console/queues/{queue}/resume":     (*visit).resumeQueue,
+	"POST /console/queues/{queue}/purge":      (*visit).purgeQueue,
+	"POST /console/queues/{queue}/delete":     (*visit).deleteQueue,
+	"POST /console/queues/{queue}/enqueue":    (*visit).enqueue,
+	"GET /console/queues/{queue}/messages":    (*visit).queueMessages,
+	"GET /console/queues/{queue}/find":        (*visit).findMessage,
+	"GET /console/queues/{queue}/dead":        (*visit).dead,
+	"GET /console/queues/{queue}/dead/one":    (*visit).deadLetter,
+	"POST /console/queues/{queue}/redrive":    (*visit).redrive,
+	"POST /console/queues/{queue}/discard":    (*visit).discard,
+	"POST /console/queues/{queue}/edit":       (*visit).editAndRedrive,
+	"POST /console/queues/{queue}/schedule":   (*visit).setSchedule,
+	"POST /console/queues/{queue}/run":        (*visit).runSchedule,
+	"POST /console/queues/{queue}/unschedule": (*visit).deleteSchedule,
+
+	"GET /console/streams":                      (*visit).categories,
+	"GET /console/streams/{category}":           (*visit).category,
+	"GET /console/streams/{category}/{stream}":  (*visit).stream,
+	"POST /console/streams/{category}/{stream}": (*visit).changeStream,
+	"GET /console/tagged/{category}":            (*visit).tagged,
+	"GET /console/projections":                  (*visit).projections,
+	"POST /console/projections/{projection}/do": (*visit).changeProjection,
+}
+
+// policy is the Content-Security-Policy of every page: nothing from elsewhere, and no inline script.
+const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// ServeHTTP serves the pages below /, and /console/.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "same-origin")
+	c.mux.ServeHTTP(w, r)
+}
+
+// formMax bounds the body of a form: an edited message, and some fields.
+const formMax = 2 << 20
+
+// page makes the handler of a page: it opens the session, checks that a form comes from one of our
+// pages, and shows errors.
+func (c *Console) page(h func(*visit) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{c: c, w: w, r: r}
+		v.session, v.begun = c.openSession(r)
+		if !v.begun {
+			v.session = c.beginSession(w, r, "")
+		}
+		if r.Method == http.MethodPost {
+			r.Body = http.MaxBytesReader(w, r.Body, formMax)
+			if err := r.ParseForm(); err != nil {
+				v.fail(&problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: err.Error()})
+				return
+			}
+			if !v.begun || !c.validToken(r, v.session, r.PostForm.Get("token")) {
+				v.fail(&problem{Status: http.StatusForbidden, Title: "The page is too old", Detail: "Its session has ended. Load it again, and repeat what you did; nothing was changed."})
+				return
+			}
+		}
+		if err := h(v); err != nil {
+			v.fail(err)
+		}
+	}
+}
+
+// visit is one request of a browser.
+type visit struct {
+	c       *Console
+	w       http.ResponseWriter
+	r       *http.Request
+	session session
+	begun   bool // the browser had a session
+}
+
+// fail shows an error as a page. Who must authenticate is sent to the login.
+func (v *visit) fail(err error) {
+	var p *problem
+	if !errors.As(err, &p) {
+		p = &problem{Status: http.StatusInternalServerError, Title: "This page cannot be shown", Detail: err.Error()}
+		v.c.cfg.Logger.Error("console: page failed", "path", v.r.URL.Path, "err", err)
+	}
+	if p.Status == http.StatusUnauthorized && v.r.Method == http.MethodGet {
+		v.redirect("/console/login?next=" + urlQueryEscape(v.r.URL.RequestURI()))
+		return
+	}
+	v.show(p.Status, "problem", "Problem", p)
+}
+
+// redirect sends the browser to another page of the console.
+func (v *visit) redirect(to string) { http.Redirect(v.w, v.r, to, http.StatusSeeOther) }
+
+// done goes back to a page after something was changed, and says there what was.
+func (v *visit) done(to, said string) error {
+	setFlash(v.w, v.r, said)
+	v.redirect(to)
+	return nil
+}
+
+// shell is what all pages have.
+type shell struct {
+	Title, Section, Version, Assets, Token, Who, Flash string
+	ReadOnly                                           bool
+	Body                                               any
+}
+
+// show answers with a page.
+func (v *visit) show(status int, name, title string, body any) {
+	s := shell{Title: title, Section: section(v.r.URL.Path), Version: v.c.cfg.Version, Assets: "/console/assets/" + assetVersion,
+		Token: v.c.token(v.r, v.session), Who: v.session.who(), Flash: takeFlash(v.w, v.r), Body: body}
+	var page bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&page, "layout", s); err != nil {
+		v.c.cfg.Logger.Error("console: template failed", "template", name, "err", err)
+		http.Error(v.w, "this page cannot be shown; the log says why", http.StatusInternalServerError)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(page.Bytes()) // fails only if the browser has disconnected
+}
+
+// section is the part of the console that a path belongs to: topics, groups and so on.
+func section(path string) string {
+	rest, ok := strings.CutPrefix(path, "/console/")
+	if !ok {
+		return "overview"
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	if name == "tagged" {
+		return "streams"
+	}
+	return name
+}
+
+//go:embed templates
+var templateFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+// templates are the pages by name, each with the layout.
+var templates = func() map[string]*template.Template {
+	layout := template.Must(template.New("layout").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	all := map[string]*template.Template{}
+	files, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(f, "templates/"), ".html")
+		if name != "layout" && name != "parts" {
+			all[name] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, f))
+		}
+	}
+	return all
+}()
+
+// assetVersion changes with the assets, so that browsers may keep them for ever.
+var assetVersion = func() string {
+	sum := sha256.New()
+	_ = fs.WalkDir(assetFiles, "assets", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			content, _ := assetFiles.ReadFile(path)
+			sum.Write([]byte(path))
+			sum.Write(content)
+		}
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+}()
+
+// asset serves a script, a style or a licence.
+func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
+	content, err := assetFiles.ReadFile("assets/" + r.PathValue("file"))
+	if err != nil || r.PathValue("version") != assetVersion {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	http.ServeContent(w, r, r.PathValue("file"), time.Time{}, bytes.NewReader(content))
+}

@@ -1,0 +1,132 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/weir-log/weir/internal/doctor"
+)
+
+// topMost is how many groups, queues and projections the overview shows.
+const topMost = 8
+
+type overviewPage struct {
+	Operates bool
+	Health   string // empty: the store answers
+	Findings []doctor.Finding
+	Topics   int
+	Groups   []named
+	Queues   []queueLine
+	Behind   []named
+	Ages     map[string]float64 // of the projections, in seconds
+	Seen     int64
+}
+
+// queueLine is a queue in a list.
+type queueLine struct {
+	Name                          string
+	Ready, Claimed, Waiting, Dead int64
+	Oldest                        float64 // seconds
+}
+
+func (v *visit) overview() error {
+	var topics struct{ Topics []topicInfo }
+	if err := v.get("/v1/topics", &topics); err != nil && !forbidden(err) {
+		return err
+	}
+	p := overviewPage{Operates: v.operates(), Topics: len(topics.Topics), Ages: map[string]float64{}}
+	if v.c.cfg.Ready != nil {
+		if err := v.c.cfg.Ready(); err != nil {
+			p.Health = "The store does not answer."
+			if p.Operates {
+				p.Health = err.Error()
+			}
+		}
+	}
+	last := v.c.history.look(storeLeast)
+	if !last.at.IsZero() {
+		p.Seen = last.at.UnixMilli()
+	}
+	p.Groups = first(topMost, last.lag, func(n named) bool { return n.Value > 0 && v.may("GET", path("/v1/groups/%s", n.Name)) })
+	p.Behind = first(topMost, last.projectionLag, func(n named) bool { return v.may("GET", path("/v1/projections/%s", n.Name)) })
+	for _, n := range last.projectionAge {
+		p.Ages[n.Name+" "+n.State] = n.Value
+	}
+	for _, q := range queueLines(last) {
+		if len(p.Queues) < topMost && v.may("GET", path("/v1/queues/%s", q.Name)) {
+			p.Queues = append(p.Queues, q)
+		}
+	}
+	if p.Operates {
+		for _, f := range v.c.cfg.Findings {
+			if f.Level != doctor.OK {
+				p.Findings = append(p.Findings, f)
+			}
+		}
+	}
+	v.show(200, "overview", "Overview", p)
+	return nil
+}
+
+// queueLines are the queues by their dead letters and their ready messages, the most first.
+func queueLines(s seen) []queueLine {
+	index := map[string]int{}
+	var all []queueLine
+	for _, n := range s.messages {
+		i, ok := index[n.Name]
+		if !ok {
+			i = len(all)
+			index[n.Name] = i
+			all = append(all, queueLine{Name: n.Name})
+		}
+		switch n.State {
+		case "ready":
+			all[i].Ready = int64(n.Value)
+		case "claimed":
+			all[i].Claimed = int64(n.Value)
+		case "waiting":
+			all[i].Waiting = int64(n.Value)
+		case "dead":
+			all[i].Dead = int64(n.Value)
+		}
+	}
+	for _, n := range s.oldest {
+		if i, ok := index[n.Name]; ok {
+			all[i].Oldest = n.Value
+		}
+	}
+	return all
+}
+
+// first returns the first of all that are taken, at most so many. It judges at most 50 times as many.
+func first[T any](most int, all []T, take func(T) bool) (some []T) {
+	for i, x := range all {
+		if len(some) == most || i == 50*most {
+			break
+		}
+		if take(x) {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+// plots answers with the series of the last hour, for a script.
+func (v *visit) plots() error {
+	if !v.operates() {
+		return &problem{Status: 403, Title: "The plots are about the whole process", Detail: "They need the rights that /metrics needs."}
+	}
+	encoded, err := json.Marshal(v.c.history.series())
+	if err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "application/json")
+	_, _ = v.w.Write(encoded)
+	return nil
+}
+
+// forbidden reports whether the reader lacks the right.
+func forbidden(err error) bool {
+	var p *problem
+	return errors.As(err, &p) && p.Status == 403
+}

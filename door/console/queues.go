@@ -1,0 +1,433 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+type queueInfo struct {
+	Name, ID, Topic string
+	Settings        map[string]any
+	Counts          *queueCounts
+}
+
+// queueCounts are the messages by state. A count that the API does not have is nil.
+type queueCounts struct {
+	Ready, Claimed, Waiting, Dead int64
+	Delayed                       *int64
+	Oldest                        int64 `json:"oldest_ms"`
+}
+
+// Paused reports whether claims get no messages.
+func (q queueInfo) Paused() bool { paused, _ := q.Settings["paused"].(bool); return paused }
+
+type queuesPage struct {
+	Prefix    string
+	Queues    []queueInfo
+	Lines     map[string]queueLine
+	More      int
+	MayCreate bool
+}
+
+func (v *visit) queues() error {
+	var all struct{ Queues []queueInfo }
+	if err := v.get("/v1/queues", &all); err != nil {
+		return err
+	}
+	p := queuesPage{Prefix: v.r.URL.Query().Get("prefix"), Lines: map[string]queueLine{}, MayCreate: v.may(http.MethodPost, "/v1/queues")}
+	for _, l := range queueLines(v.c.history.look(storeLeast)) {
+		p.Lines[l.Name] = l
+	}
+	for _, q := range all.Queues {
+		switch {
+		case !strings.HasPrefix(q.Name, p.Prefix):
+		case len(p.Queues) < listMost:
+			p.Queues = append(p.Queues, q)
+		default:
+			p.More++
+		}
+	}
+	v.show(http.StatusOK, "queues", "Queues", p)
+	return nil
+}
+
+func (v *visit) createQueue() error {
+	name := v.r.PostForm.Get("name")
+	if err := v.do(http.MethodPost, "/v1/queues", map[string]any{"name": name}, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), "Queue "+name+" was created.")
+}
+
+type schedule struct {
+	Name, Cron, Zone string
+	Paused, Broken   bool
+	Next             *int64
+}
+
+// queueRights are the buttons that the reader sees.
+type queueRights struct{ Change, Delete, Enqueue, Redrive, Schedule bool }
+
+func (v *visit) queueRights(name string) queueRights {
+	at := path("/v1/queues/%s", name)
+	return queueRights{
+		Change: v.may(http.MethodPatch, at), Delete: v.may(http.MethodDelete, at), Enqueue: v.may(http.MethodPost, at+"/messages"),
+		Redrive: v.may(http.MethodPost, at+"/dead/redrive"), Schedule: v.may(http.MethodPut, at+"/schedules/x"),
+	}
+}
+
+type queuePage struct {
+	queueInfo
+	May       queueRights
+	Schedules []schedule
+}
+
+func (v *visit) queue() error {
+	name := v.r.PathValue("queue")
+	var p queuePage
+	if err := v.get(path("/v1/queues/%s", name), &p.queueInfo); err != nil {
+		return err
+	}
+	var s struct{ Schedules []schedule }
+	if err := v.get(path("/v1/queues/%s/schedules", name), &s); err != nil && !forbidden(err) {
+		return err
+	}
+	p.Schedules, p.May = s.Schedules, v.queueRights(name)
+	v.show(http.StatusOK, "queue", "Queue "+name, p)
+	return nil
+}
+
+func (v *visit) alterQueue() error {
+	name, form := v.r.PathValue("queue"), v.r.PostForm
+	var value any // null: back to the default
+	if text := strings.TrimSpace(form.Get("value")); text != "" {
+		value = json.RawMessage(text)
+		if !json.Valid([]byte(text)) {
+			return &problem{Status: http.StatusBadRequest, Title: "The value is no number, true, false or list", Detail: "Nothing was changed."}
+		}
+	}
+	if err := v.do(http.MethodPatch, path("/v1/queues/%s", name), map[string]any{"settings": map[string]any{form.Get("setting"): value}}, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), "The setting "+form.Get("setting")+" was changed.")
+}
+
+func (v *visit) pauseQueue() error {
+	return v.changeQueue("pause", "The queue is paused: claims get no messages.")
+}
+func (v *visit) resumeQueue() error { return v.changeQueue("resume", "The queue is no longer paused.") }
+
+func (v *visit) purgeQueue() error {
+	if err := v.confirmed(v.r.PathValue("queue")); err != nil {
+		return err
+	}
+	return v.changeQueue("purge", "All messages of the queue were removed.")
+}
+
+func (v *visit) changeQueue(action, said string) error {
+	name := v.r.PathValue("queue")
+	if err := v.do(http.MethodPost, path("/v1/queues/%s", name)+"/"+action, nil, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), said)
+}
+
+func (v *visit) deleteQueue() error {
+	name := v.r.PathValue("queue")
+	if err := v.confirmed(name); err != nil {
+		return err
+	}
+	if err := v.do(http.MethodDelete, path("/v1/queues/%s", name), nil, nil); err != nil {
+		return err
+	}
+	return v.done("/console/queues", "Queue "+name+" was deleted. Its topics remain.")
+}
+
+func (v *visit) enqueue() error {
+	name, form := v.r.PathValue("queue"), v.r.PostForm
+	message, err := messageOf(form)
+	if err != nil {
+		return err
+	}
+	id, err := v.enqueueOne(name, message, "")
+	if err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), "The message was enqueued: "+id+".")
+}
+
+// messageOf reads a message from a form.
+func messageOf(form url.Values) (map[string]any, error) {
+	message := map[string]any{"value": form.Get("value")}
+	if key := form.Get("key"); key != "" {
+		message["key"] = key
+	}
+	headers, err := headersOf(form.Get("headers"))
+	if err != nil {
+		return nil, err
+	}
+	if headers != nil {
+		message["headers"] = headers
+	}
+	if seconds := form.Get("delay"); seconds != "" {
+		s, err := strconv.ParseFloat(seconds, 64)
+		if err != nil || s < 0 || s > 1e9 {
+			return nil, &problem{Status: http.StatusBadRequest, Title: "The delay is no number of seconds", Detail: "Nothing was enqueued."}
+		}
+		message["delay_ms"] = int64(s * 1000)
+	}
+	return message, nil
+}
+
+// enqueueOne enqueues a message and returns its id. With a key, a repeated request enqueues nothing more.
+func (v *visit) enqueueOne(queue string, message map[string]any, once string) (id string, err error) {
+	var answer struct{ Messages []struct{ ID string } }
+	var headers []string
+	if once != "" {
+		headers = []string{"Idempotency-Key", once}
+	}
+	if err := v.do(http.MethodPost, path("/v1/queues/%s/batch", queue), map[string]any{"messages": []any{message}}, &answer, headers...); err != nil {
+		return "", err
+	}
+	if len(answer.Messages) == 1 {
+		id = answer.Messages[0].ID
+	}
+	return id, nil
+}
+
+type message struct {
+	record
+	ID, State, Worker, Error string
+	Attempt                  int64
+	Until                    *int64
+	DoneAt                   *int64 `json:"done_at"`
+}
+
+type queueMessagesPage struct {
+	Queue, State string
+	States       []string
+	Messages     []message
+	Next         string
+}
+
+func (v *visit) queueMessages() error {
+	name, q := v.r.PathValue("queue"), v.r.URL.Query()
+	p := queueMessagesPage{Queue: name, State: q.Get("state"), States: []string{"", "ready", "claimed", "waiting", "delayed", "done"}}
+	if err := v.get(path("/v1/queues/%s/messages", name)+query("state", p.State, "from", q.Get("from"), "max", strconv.Itoa(pageEvents)), &p); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "queue_messages", "Messages of "+name, p)
+	return nil
+}
+
+// findMessage shows the state of one message.
+func (v *visit) findMessage() error {
+	name, id := v.r.PathValue("queue"), strings.TrimSpace(v.r.URL.Query().Get("id"))
+	var p struct {
+		Queue string
+		Found message
+	}
+	p.Queue = name
+	if err := v.get(path("/v1/queues/%s/messages/%s", name, id), &p.Found); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "message", "Message "+id, p)
+	return nil
+}
+
+type letter struct {
+	record
+	Letter, ID, Reason, Error, Worker string
+	Attempts                          int64
+	Enqueued, Died                    *int64
+}
+
+type deadPage struct {
+	Queue   string
+	Search  string // text that error, key or value have
+	Letters []letter
+	Next    string // after which letter the next page begins
+	Looked  int
+	Redrive bool
+	Discard bool
+}
+
+func (v *visit) dead() error {
+	name, q := v.r.PathValue("queue"), v.r.URL.Query()
+	rights := v.queueRights(name)
+	p := deadPage{Queue: name, Search: q.Get("search"), Redrive: rights.Redrive, Discard: rights.Delete}
+	after := q.Get("after")
+	for len(p.Letters) < pageEvents && p.Looked < scanMost {
+		var page struct{ Letters []letter }
+		if err := v.get(path("/v1/queues/%s/dead", name)+query("after", after, "max", strconv.Itoa(pageEvents)), &page); err != nil {
+			return err
+		}
+		for _, l := range page.Letters {
+			p.Looked++
+			if after = l.Letter; l.has(p.Search) {
+				p.Letters = append(p.Letters, l)
+			}
+		}
+		if p.Next = after; len(page.Letters) == 0 {
+			p.Next = ""
+			break
+		}
+	}
+	v.show(http.StatusOK, "dead", "Dead letters of "+name, p)
+	return nil
+}
+
+func (l letter) has(search string) bool {
+	key, _ := l.KeyText().raw()
+	value, _ := l.Body().raw()
+	return search == "" || strings.Contains(l.Error, search) || strings.Contains(l.Reason, search) || strings.Contains(string(key), search) || strings.Contains(string(value), search)
+}
+
+// findLetter returns one dead letter. The list begins after a letter, so it is looked for from the
+// letter that the page before it ended with, if the link says so.
+func (v *visit) findLetter(queue, id, after string) (*letter, error) {
+	for looked := 0; looked < scanMost; {
+		var page struct{ Letters []letter }
+		if err := v.get(path("/v1/queues/%s/dead", queue)+query("after", after, "max", strconv.Itoa(pageEvents)), &page); err != nil {
+			return nil, err
+		}
+		for _, l := range page.Letters {
+			if l.Letter == id {
+				return &l, nil
+			}
+			after = l.Letter
+		}
+		if looked += len(page.Letters); len(page.Letters) == 0 {
+			break
+		}
+	}
+	return nil, &problem{Status: http.StatusNotFound, Title: "There is no such dead letter", Detail: "It may have been redriven or discarded."}
+}
+
+type letterPage struct {
+	Queue   string
+	Letter  letter
+	Headers string
+	Redrive bool
+	Discard bool
+}
+
+func (v *visit) deadLetter() error {
+	name, q := v.r.PathValue("queue"), v.r.URL.Query()
+	l, err := v.findLetter(name, q.Get("letter"), q.Get("after"))
+	if err != nil {
+		return err
+	}
+	rights := v.queueRights(name)
+	v.show(http.StatusOK, "dead_letter", "Dead letter "+l.ID, letterPage{Queue: name, Letter: *l, Headers: headerLines(l.Headers), Redrive: rights.Redrive && rights.Enqueue, Discard: rights.Delete})
+	return nil
+}
+
+// headerLines writes headers as headersOf reads them. Those of weir itself are left out.
+func headerLines(headers []pair) string {
+	var lines []string
+	for _, h := range headers {
+		if h.Name != "" && h.Value != nil && !strings.HasPrefix(h.Name, "weir.") {
+			lines = append(lines, h.Name+": "+*h.Value)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (v *visit) redrive() error { return v.sweep("redrive", "redriven") }
+func (v *visit) discard() error { return v.sweep("discard", "discarded") }
+
+// sweep redrives or discards the letters of the form, or all.
+func (v *visit) sweep(action, did string) error {
+	name, form := v.r.PathValue("queue"), v.r.PostForm
+	body := map[string]any{"letters": form["letter"]}
+	if form.Get("all") != "" {
+		body = map[string]any{"all": true}
+		if action == "discard" {
+			if err := v.confirmed(name); err != nil {
+				return err
+			}
+		}
+		if until := form.Get("until"); until != "" {
+			body["until"] = until
+		}
+	} else if len(form["letter"]) == 0 {
+		return &problem{Status: http.StatusBadRequest, Title: "Nothing was chosen", Detail: "Choose dead letters, or all."}
+	}
+	var swept struct {
+		Taken int64
+		Until string
+	}
+	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead", name)+"/"+action, body, &swept); err != nil {
+		return err
+	}
+	said := fmt.Sprintf("%d dead letters were %s.", swept.Taken, did)
+	if swept.Until != "" {
+		said += " There are more: do it again."
+	}
+	return v.done(path("/console/queues/%s/dead", name), said)
+}
+
+// editAndRedrive enqueues an edited message, and then discards the dead letter. If the second does
+// not happen, the letter is still there: enqueued again it has the same idempotency key.
+func (v *visit) editAndRedrive() error {
+	name, form := v.r.PathValue("queue"), v.r.PostForm
+	id := form.Get("letter")
+	edited, err := messageOf(form)
+	if err != nil {
+		return err
+	}
+	if _, err := v.findLetter(name, id, form.Get("after")); err != nil {
+		return err
+	}
+	enqueued, err := v.enqueueOne(name, edited, "console-edit-"+strings.ToValidUTF8(url.QueryEscape(id), ""))
+	if err != nil {
+		return err
+	}
+	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead/discard", name), map[string]any{"letters": []string{id}}, nil); err != nil {
+		return &problem{Status: http.StatusConflict, Title: "The edited message was enqueued, and the dead letter is still there", Detail: "Discard it; redriving it would enqueue the message as it was. Why it was not discarded: " + err.Error()}
+	}
+	return v.done(path("/console/queues/%s/dead", name), "The edited message was enqueued as "+enqueued+", and its dead letter discarded.")
+}
+
+func (v *visit) setSchedule() error {
+	name, form := v.r.PathValue("queue"), v.r.PostForm
+	body := map[string]any{"cron": form.Get("cron"), "paused": form.Get("paused") != "", "message": map[string]any{"value": form.Get("value")}}
+	if zone := form.Get("zone"); zone != "" {
+		body["zone"] = zone
+	}
+	if err := v.do(http.MethodPut, path("/v1/queues/%s/schedules/%s", name, form.Get("schedule")), body, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), "The schedule "+form.Get("schedule")+" is set.")
+}
+
+// runSchedule enqueues the message of a schedule now.
+func (v *visit) runSchedule() error {
+	name, which := v.r.PathValue("queue"), v.r.PostForm.Get("schedule")
+	var s struct{ Message json.RawMessage }
+	if err := v.get(path("/v1/queues/%s/schedules/%s", name, which), &s); err != nil {
+		return err
+	}
+	var m map[string]any
+	if err := json.Unmarshal(s.Message, &m); err != nil {
+		return &problem{Status: http.StatusConflict, Title: "The schedule has no message that can be read", Detail: "Set it again."}
+	}
+	id, err := v.enqueueOne(name, m, "")
+	if err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), "The message of schedule "+which+" was enqueued as "+id+".")
+}
+
+func (v *visit) deleteSchedule() error {
+	name, which := v.r.PathValue("queue"), v.r.PostForm.Get("schedule")
+	if err := v.do(http.MethodDelete, path("/v1/queues/%s/schedules/%s", name, which), nil, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/queues/%s", name), "The schedule "+which+" was deleted.")
+}

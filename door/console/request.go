@@ -1,0 +1,158 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// answerMax bounds an answer of the API that a page is made of.
+const answerMax = 16 << 20
+
+// problem is an answer of the API that is an error (RFC 9457).
+type problem struct {
+	Status    int    `json:"status"`
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Detail    string `json:"detail"`
+	RequestID string `json:"request_id"`
+}
+
+func (p *problem) Error() string {
+	if p.Detail == "" {
+		return p.Title
+	}
+	return p.Title + ": " + p.Detail
+}
+
+// path makes a path of the API; names are escaped.
+func path(format string, names ...string) string {
+	escaped := make([]any, len(names))
+	for i, n := range names {
+		escaped[i] = url.PathEscape(n)
+	}
+	return fmt.Sprintf(format, escaped...)
+}
+
+func urlQueryEscape(text string) string { return url.QueryEscape(text) }
+
+// get asks the API, and decodes its answer; into may be nil.
+func (v *visit) get(path string, into any) error { return v.do(http.MethodGet, path, nil, into) }
+
+// do sends a request to the API, with a JSON body unless it is nil, and decodes the answer.
+func (v *visit) do(method, path string, body, into any, headers ...string) error {
+	var encoded []byte
+	if body != nil {
+		var err error
+		if encoded, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode the request %s %s: %w", method, path, err)
+		}
+	}
+	r, err := v.request(v.r.Context(), method, path, encoded)
+	if err != nil {
+		return err
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := &answer{header: http.Header{}}
+	v.c.cfg.API.ServeHTTP(w, r)
+	switch {
+	case w.cut:
+		return &problem{Status: http.StatusRequestEntityTooLarge, Title: "The answer is too large for a page", Detail: "Ask for less at a time, or download it."}
+	case w.status >= http.StatusBadRequest:
+		p := &problem{Status: w.status}
+		if json.Unmarshal(w.body.Bytes(), p) != nil || p.Title == "" {
+			p.Title = http.StatusText(w.status)
+		}
+		return p
+	case into == nil || w.body.Len() == 0:
+		return nil
+	}
+	if err := json.Unmarshal(w.body.Bytes(), into); err != nil {
+		return fmt.Errorf("decode the answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// request makes a request to the API as the browser's own: with its credentials, from its address.
+func (v *visit) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request %s %s: %w", method, path, err)
+	}
+	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = v.r.Host, v.r.RemoteAddr, v.r.TLS, r.URL.RequestURI()
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} { // they tell the API that a proxy stands between
+		if given := v.r.Header[name]; given != nil {
+			r.Header[name] = given
+		}
+	}
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if v.session.Authorization != "" {
+		r.Header.Set("Authorization", v.session.Authorization)
+	}
+	return r, nil
+}
+
+// may reports whether the reader may do a request: only then has a page its button.
+func (v *visit) may(method, path string) bool {
+	r, err := v.request(v.r.Context(), method, path, nil)
+	return err == nil && v.c.cfg.API.May(r)
+}
+
+// operates reports whether the reader may see what is about the whole process.
+func (v *visit) operates() bool {
+	r, err := v.request(v.r.Context(), http.MethodGet, "/metrics", nil)
+	return err == nil && v.c.cfg.API.MayOperate(r)
+}
+
+// answer keeps an answer of the API.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+	cut    bool // it had more than answerMax bytes
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	if a.cut = a.cut || a.body.Len()+len(b) > answerMax; a.cut {
+		return 0, fmt.Errorf("the answer has more than %d bytes", answerMax)
+	}
+	return a.body.Write(b)
+}
+
+// SetWriteDeadline is for http.ResponseController: what is kept in memory needs no deadline.
+func (a *answer) SetWriteDeadline(time.Time) error { return nil }
+
+// Flush is for http.ResponseController.
+func (a *answer) Flush() {}
+
+// query makes the query part of a URL of pairs; those without a value are left out.
+func query(pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + strings.ReplaceAll(q.Encode(), "+", "%20")
+}

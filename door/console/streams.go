@@ -1,0 +1,186 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+type categoryInfo struct {
+	Name, ID   string
+	Partitions int64
+	Retention  retention
+	Streams    []streamInfo
+	Next       string
+}
+
+type retention struct {
+	Events *int64
+	Age    *int64 `json:"age_ms"`
+}
+
+type streamInfo struct {
+	Stream           string
+	Version, First   int64
+	Exists, Archived bool
+}
+
+func (v *visit) categories() error {
+	var p struct{ Categories []string }
+	if err := v.get("/v1/streams", &p); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "categories", "Streams", p)
+	return nil
+}
+
+type categoryPage struct {
+	categoryInfo
+	Prefix string
+}
+
+func (v *visit) category() error {
+	name, q := v.r.PathValue("category"), v.r.URL.Query()
+	p := categoryPage{Prefix: q.Get("prefix")}
+	if err := v.get(path("/v1/streams/%s", name)+query("prefix", p.Prefix, "after", q.Get("after"), "max", "100"), &p.categoryInfo); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "category", "Category "+name, p)
+	return nil
+}
+
+type streamEvent struct {
+	record
+	Stream, ID, Type, Subject string
+	Version                   int64
+	Erased                    bool
+	Tags                      []string
+	Metadata                  []pair
+}
+
+// Correlations are the ids by which events of one business process find each other.
+func (e streamEvent) Correlations() (ids []pair) {
+	for _, m := range e.Metadata {
+		if name := strings.ToLower(m.Name); strings.Contains(name, "correlation") || strings.Contains(name, "causation") {
+			ids = append(ids, m)
+		}
+	}
+	return ids
+}
+
+type streamPage struct {
+	Category, Stream      string
+	Version, First        int64
+	Archived              bool
+	Next                  *int64
+	Events                []streamEvent
+	Type                  string
+	Snapshot              *string
+	Backward              bool
+	MayArchive, MayDelete bool
+}
+
+func (v *visit) stream() error {
+	p := streamPage{Category: v.r.PathValue("category"), Stream: v.r.PathValue("stream"), Type: v.r.URL.Query().Get("type")}
+	q := v.r.URL.Query()
+	p.Backward = q.Get("order") != "oldest"
+	args := []string{"type", p.Type, "max", strconv.Itoa(pageEvents)}
+	if p.Backward {
+		args = append(args, "backward", "true", "to", q.Get("at"))
+	} else {
+		args = append(args, "from", q.Get("at"))
+	}
+	at := path("/v1/streams/%s/%s", p.Category, p.Stream)
+	if err := v.get(at+query(args...), &p); err != nil {
+		return err
+	}
+	p.MayArchive, p.MayDelete = v.may(http.MethodPost, at+"/archive"), v.may(http.MethodDelete, at)
+	v.show(http.StatusOK, "stream", "Stream "+p.Stream, p)
+	return nil
+}
+
+// changeStream archives, unarchives or deletes a stream. A deletion expects the version that the page showed.
+func (v *visit) changeStream() error {
+	category, stream, form := v.r.PathValue("category"), v.r.PathValue("stream"), v.r.PostForm
+	at := path("/v1/streams/%s/%s", category, stream)
+	switch form.Get("do") {
+	case "archive", "unarchive":
+		if err := v.do(http.MethodPost, at+"/"+form.Get("do"), nil, nil); err != nil {
+			return err
+		}
+		return v.done(path("/console/streams/%s/%s", category, stream), "Done: "+form.Get("do")+".")
+	case "delete":
+		if err := v.confirmed(stream); err != nil {
+			return err
+		}
+		if err := v.do(http.MethodDelete, at, nil, nil, "If-Match", strconv.Quote(form.Get("version"))); err != nil {
+			return err
+		}
+		return v.done(path("/console/streams/%s", category), "Stream "+stream+" was deleted.")
+	}
+	return &problem{Status: http.StatusBadRequest, Title: "The form does not say what to do"}
+}
+
+// tagged shows the events that have a tag.
+func (v *visit) tagged() error {
+	var p struct {
+		Category, Tag string
+		Events        []streamEvent
+	}
+	p.Category, p.Tag = v.r.PathValue("category"), v.r.URL.Query().Get("tag")
+	if err := v.get(path("/v1/tagged/%s", p.Category)+query("tag", p.Tag), &p); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "tagged", "Events with tag "+p.Tag, p)
+	return nil
+}
+
+type projectionInfo struct {
+	Name      string
+	Paused    bool
+	Run, Next *struct {
+		Number, Lag int64
+		Version     int64
+		Categories  []string
+		Group       string
+		Behind      int64 `json:"behind_ms"`
+	}
+	May bool
+}
+
+func (v *visit) projections() error {
+	var names struct{ Projections []string }
+	if err := v.get("/v1/projections", &names); err != nil {
+		return err
+	}
+	var p struct {
+		Projections []projectionInfo
+		More        int
+	}
+	for i, name := range names.Projections {
+		if i == pageEvents {
+			p.More = len(names.Projections) - i
+			break
+		}
+		var one projectionInfo
+		if err := v.get(path("/v1/projections/%s", name), &one); err != nil {
+			continue // deleted meanwhile
+		}
+		one.May = v.may(http.MethodPost, path("/v1/projections/%s/pause", name))
+		p.Projections = append(p.Projections, one)
+	}
+	v.show(http.StatusOK, "projections", "Projections", p)
+	return nil
+}
+
+func (v *visit) changeProjection() error {
+	name, action := v.r.PathValue("projection"), v.r.PostForm.Get("do")
+	switch action {
+	case "pause", "resume", "rebuild":
+		if err := v.do(http.MethodPost, path("/v1/projections/%s", name)+"/"+action, nil, nil); err != nil {
+			return err
+		}
+		return v.done("/console/projections", "Projection "+name+": "+action+".")
+	}
+	return &problem{Status: http.StatusBadRequest, Title: "The form does not say what to do"}
+}

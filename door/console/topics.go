@@ -1,0 +1,414 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type topicInfo struct {
+	Name, ID   string
+	Partitions int64
+	Config     map[string]string
+	Settings   map[string]string
+	Holds      []held
+}
+
+// held is what a partition has.
+type held struct {
+	Partition int64
+	First     int64 `json:"first_offset"`
+	End       int64 `json:"end_offset"`
+	Bytes     int64
+}
+
+func (h held) Count() int64 { return h.End - h.First }
+
+func (t topicInfo) Count() (n int64) {
+	for _, h := range t.Holds {
+		n += h.Count()
+	}
+	return n
+}
+
+func (t topicInfo) Bytes() (n int64) {
+	for _, h := range t.Holds {
+		n += h.Bytes
+	}
+	return n
+}
+
+type topicsPage struct {
+	Prefix    string
+	Topics    []topicInfo
+	More      int
+	MayCreate bool
+}
+
+func (v *visit) topics() error {
+	var all struct{ Topics []topicInfo }
+	if err := v.get("/v1/topics", &all); err != nil {
+		return err
+	}
+	p := topicsPage{Prefix: v.r.URL.Query().Get("prefix"), MayCreate: v.may(http.MethodPost, "/v1/topics")}
+	for _, t := range all.Topics {
+		switch {
+		case !strings.HasPrefix(t.Name, p.Prefix):
+		case len(p.Topics) < listMost:
+			p.Topics = append(p.Topics, t)
+		default:
+			p.More++
+		}
+	}
+	v.show(http.StatusOK, "topics", "Topics", p)
+	return nil
+}
+
+func (v *visit) createTopic() error {
+	name := v.r.PostForm.Get("name")
+	body := map[string]any{"name": name}
+	if n, err := strconv.Atoi(v.r.PostForm.Get("partitions")); err == nil {
+		body["partitions"] = n
+	}
+	if err := v.do(http.MethodPost, "/v1/topics", body, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/topics/%s", name), "Topic "+name+" was created.")
+}
+
+type topicPage struct {
+	topicInfo
+	MayRead, MayWrite, MayChange, MayDelete bool
+	Readers                                 []named // groups and their lag
+	Change                                  *settingsChange
+}
+
+// settingsChange is a change of a topic's settings that is not done yet.
+type settingsChange struct {
+	Name, Before, After string
+	Partitions          string
+}
+
+func (v *visit) topicPage(name string) (*topicPage, error) {
+	var p topicPage
+	if err := v.get(path("/v1/topics/%s", name), &p.topicInfo); err != nil {
+		return nil, err
+	}
+	at := path("/v1/topics/%s", name)
+	p.MayRead, p.MayWrite = v.may(http.MethodGet, at+"/stream"), v.may(http.MethodPost, at+"/events")
+	p.MayChange, p.MayDelete = v.may(http.MethodPatch, at), v.may(http.MethodDelete, at)
+	return &p, nil
+}
+
+func (v *visit) topic() error {
+	name := v.r.PathValue("topic")
+	p, err := v.topicPage(name)
+	if err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "topic", "Topic "+name, p)
+	return nil
+}
+
+// alterTopic shows a change of a setting, and does it when it is confirmed.
+func (v *visit) alterTopic() error {
+	name, form := v.r.PathValue("topic"), v.r.PostForm
+	change := &settingsChange{Name: strings.TrimSpace(form.Get("setting")), After: form.Get("value"), Partitions: form.Get("partitions")}
+	if form.Get("confirm") == "" {
+		p, err := v.topicPage(name)
+		if err != nil {
+			return err
+		}
+		if change.Before = p.Settings[change.Name]; change.Partitions != "" {
+			change.Name, change.Before, change.After = "partitions", strconv.FormatInt(p.Partitions, 10), change.Partitions
+		}
+		p.Change = change
+		v.show(http.StatusOK, "topic", "Topic "+name, p)
+		return nil
+	}
+	body := map[string]any{}
+	switch {
+	case change.Partitions != "":
+		n, err := strconv.Atoi(change.Partitions)
+		if err != nil {
+			return &problem{Status: http.StatusBadRequest, Title: "The number of partitions must be a number"}
+		}
+		body["partitions"] = n
+	case form.Get("default") != "":
+		body["config"] = map[string]any{change.Name: nil}
+	default:
+		body["config"] = map[string]any{change.Name: change.After}
+	}
+	if err := v.do(http.MethodPatch, path("/v1/topics/%s", name), body, nil); err != nil {
+		return err
+	}
+	return v.done(path("/console/topics/%s", name), "Topic "+name+" was changed.")
+}
+
+func (v *visit) deleteTopic() error {
+	name := v.r.PathValue("topic")
+	if err := v.confirmed(name); err != nil {
+		return err
+	}
+	if err := v.do(http.MethodDelete, path("/v1/topics/%s", name), nil, nil); err != nil {
+		return err
+	}
+	return v.done("/console/topics", "Topic "+name+" and its events were deleted.")
+}
+
+// confirmed checks that the reader has typed the name of what will be lost.
+func (v *visit) confirmed(name string) error {
+	if v.r.PostForm.Get("really") != name {
+		return &problem{Status: http.StatusBadRequest, Title: "Not confirmed", Detail: "Type " + strconv.Quote(name) + " to confirm. Nothing was changed."}
+	}
+	return nil
+}
+
+func (v *visit) publish() error {
+	name, form := v.r.PathValue("topic"), v.r.PostForm
+	event := map[string]any{"value": form.Get("value")}
+	if form.Get("tombstone") != "" {
+		event["value"] = nil
+	}
+	if key := form.Get("key"); key != "" {
+		event["key"] = key
+	}
+	if n, err := strconv.Atoi(form.Get("partition")); err == nil {
+		event["partition"] = n
+	}
+	headers, err := headersOf(form.Get("headers"))
+	if err != nil {
+		return err
+	}
+	if headers != nil {
+		event["headers"] = headers
+	}
+	var placed struct{ Events []record }
+	if err := v.do(http.MethodPost, path("/v1/topics/%s/batch", name), map[string]any{"events": []any{event}}, &placed); err != nil {
+		return err
+	}
+	said := "The event was published."
+	if len(placed.Events) == 1 {
+		said = fmt.Sprintf("The event was published: partition %d, offset %d.", placed.Events[0].Partition, placed.Events[0].Offset)
+	}
+	return v.done(path("/console/topics/%s", name), said)
+}
+
+// headersOf reads headers, one on each line: a name, a colon, a value.
+func headersOf(lines string) (headers []map[string]string, err error) {
+	for _, line := range strings.Split(lines, "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, &problem{Status: http.StatusBadRequest, Title: "A header has no colon", Detail: "Write one header on each line, as in trace: 4711. Nothing was published."}
+		}
+		headers = append(headers, map[string]string{"name": strings.TrimSpace(name), "value": strings.TrimSpace(value)})
+	}
+	return headers, nil
+}
+
+// Bounds of the search for messages: of one page, and of what is read for it.
+const (
+	pageEvents = 50
+	scanStep   = 1000
+	scanMost   = 20_000
+	scanTime   = 2 * time.Second
+)
+
+// messagesPage is a page of one partition's events.
+type messagesPage struct {
+	Topic                   string
+	Partitions              int64
+	Holds                   held
+	From, Next              int64
+	Key, Header, Text, Time string // what the events must have
+	Filtered                bool
+	Events                  []record
+	Scanned                 int64
+	Gap                     *gap
+	MayRead                 bool
+}
+
+// Before is where the page before begins.
+func (p messagesPage) Before() int64 { return max(p.Holds.First, p.From-pageEvents) }
+
+// More reports whether there are events after this page.
+func (p messagesPage) More() bool { return p.Next < p.Holds.End }
+
+type gap struct{ From, To int64 }
+
+type eventPage struct {
+	Events []record
+	Next   int64 `json:"next_offset"`
+	First  int64 `json:"first_offset"`
+	End    int64 `json:"end_offset"`
+	Gap    *gap
+}
+
+func (v *visit) messages() error {
+	name, q := v.r.PathValue("topic"), v.r.URL.Query()
+	var t topicInfo
+	if err := v.get(path("/v1/topics/%s", name), &t); err != nil {
+		return err
+	}
+	partition, err := strconv.ParseInt(orZero(q.Get("partition")), 10, 64)
+	i := slices.IndexFunc(t.Holds, func(h held) bool { return h.Partition == partition })
+	if err != nil || i < 0 {
+		return &problem{Status: http.StatusNotFound, Title: "There is no partition " + q.Get("partition"), Detail: fmt.Sprintf("Topic %s has %d partitions, numbered from 0.", name, t.Partitions)}
+	}
+	p := messagesPage{Topic: name, Partitions: t.Partitions, Holds: t.Holds[i], Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), Time: q.Get("time"), MayRead: true}
+	p.Filtered = p.Key != "" || p.Header != "" || p.Text != ""
+	switch from := strings.TrimSpace(q.Get("from")); {
+	case from != "":
+		if p.From, err = strconv.ParseInt(from, 10, 64); err != nil {
+			return &problem{Status: http.StatusBadRequest, Title: "This is no offset", Detail: "An offset is a number such as 1200, not " + strconv.Quote(from) + "."}
+		}
+	case p.Time != "":
+		ms, err := parseTime(p.Time)
+		if err != nil {
+			return err
+		}
+		if p.From, err = v.offsetAt(name, p.Holds, ms); err != nil {
+			return err
+		}
+	case p.Filtered:
+		p.From = p.Holds.First
+	default:
+		p.From = max(p.Holds.First, p.Holds.End-pageEvents)
+	}
+	p.From = min(max(p.From, p.Holds.First), p.Holds.End)
+	if err := v.scan(&p); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "messages", "Messages of "+name, p)
+	return nil
+}
+
+// scan reads until a page is full, or the bounds of a search are reached.
+func (v *visit) scan(p *messagesPage) error {
+	step, until := pageEvents, time.Now().Add(scanTime)
+	if p.Filtered {
+		step = scanStep
+	}
+	for p.Next = p.From; len(p.Events) < pageEvents; {
+		var page eventPage
+		if err := v.get(path("/v1/topics/%s", p.Topic)+fmt.Sprintf("/partitions/%d/events?offset=%d&max=%d", p.Holds.Partition, p.Next, step), &page); err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			p.Next = e.Offset + 1
+			p.Scanned++
+			if p.takes(e) {
+				if p.Events = append(p.Events, e); len(p.Events) == pageEvents {
+					return nil
+				}
+			}
+		}
+		p.Next = page.Next
+		p.Gap = page.Gap
+		if !p.Filtered || page.Next >= page.End || page.Gap != nil || p.Scanned >= scanMost || time.Now().After(until) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// takes reports whether an event has all that the search asks for.
+func (p *messagesPage) takes(e record) bool {
+	if p.Key != "" {
+		if key, _ := e.KeyText().raw(); !strings.Contains(string(key), p.Key) {
+			return false
+		}
+	}
+	if p.Text != "" {
+		if value, _ := e.Body().raw(); !strings.Contains(string(value), p.Text) {
+			return false
+		}
+	}
+	if p.Header == "" {
+		return true
+	}
+	name, value, both := strings.Cut(p.Header, ":")
+	return slices.ContainsFunc(e.Headers, func(h pair) bool {
+		b, _ := h.Text().raw()
+		return h.Name == strings.TrimSpace(name) && (!both || strings.Contains(string(b), strings.TrimSpace(value)))
+	})
+}
+
+// offsetAt finds the first event of a partition that is not older than a time, by halving: events
+// are assumed to be in the order of their times, as they are unless a producer sets others.
+func (v *visit) offsetAt(topic string, h held, ms int64) (int64, error) {
+	low, high := h.First, h.End
+	for low < high {
+		middle := low + (high-low)/2
+		var page eventPage
+		if err := v.get(path("/v1/topics/%s", topic)+fmt.Sprintf("/partitions/%d/events?offset=%d&max=1", h.Partition, middle), &page); err != nil {
+			return 0, err
+		}
+		switch {
+		case len(page.Events) == 0:
+			if page.Next <= middle { // the end, or nothing can be read here
+				return middle, nil
+			}
+			low = page.Next
+		case page.Events[0].Timestamp != nil && *page.Events[0].Timestamp >= ms:
+			high = middle
+		default:
+			low = page.Events[0].Offset + 1
+		}
+	}
+	return min(low, h.End), nil
+}
+
+// parseTime reads a time as a browser's field sends it, in UTC, or in milliseconds since 1970.
+func parseTime(text string) (int64, error) {
+	text = strings.TrimSpace(text)
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return ms, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UnixMilli(), nil
+		}
+	}
+	return 0, &problem{Status: http.StatusBadRequest, Title: "This is no time", Detail: "Write it as 2026-01-31T08:00 in UTC, with a zone as 2026-01-31T08:00:00+01:00, or in milliseconds since 1970."}
+}
+
+func orZero(s string) string {
+	if s == "" {
+		return "0"
+	}
+	return s
+}
+
+// download passes a range of a partition on, as lines of JSON.
+func (v *visit) download() error {
+	name, q := v.r.PathValue("topic"), v.r.URL.Query()
+	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s", name)+"/partitions/"+orZero(q.Get("partition"))+"/events"+query("offset", q.Get("from"), "max", q.Get("max")), nil)
+	if err != nil {
+		return &problem{Status: http.StatusBadRequest, Title: "The range is not valid", Detail: err.Error()}
+	}
+	r.Header.Set("Accept", "application/x-ndjson")
+	v.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.ndjson"`)
+	v.c.cfg.API.ServeHTTP(v.w, r)
+	return nil
+}
+
+// live passes the topic's events on as they are published (server-sent events).
+func (v *visit) live() error {
+	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/stream", v.r.PathValue("topic")), nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	if id := v.r.Header.Get("Last-Event-ID"); id != "" {
+		r.Header.Set("Last-Event-ID", id)
+	}
+	v.c.cfg.API.ServeHTTP(v.w, r)
+	return nil
+}
