@@ -52,7 +52,7 @@ const (
 type serveCmd struct {
 	storeFlag
 	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys, as users or with OAuth tokens; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
-	HTTP                 string   `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	HTTP                 string   `help:"The address on which to listen for HTTP: the console, the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise            []string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first. With several --kafka addresses, NAME is that of one of them; its default is the protocol." placeholder:"[NAME=]HOST:PORT"`
 	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys or users, or --oauth-jwks or --tls-client-ca is given. And allow an --oauth-jwks at an http URL of another machine."`
 	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`

@@ -11,7 +11,7 @@ import (
 
 type queueInfo struct {
 	Name, ID, Topic string
-	Settings        map[string]any
+	Settings        map[string]setting
 	Counts          *queueCounts
 }
 
@@ -23,7 +23,16 @@ type queueCounts struct {
 }
 
 // Paused reports whether claims get no messages.
-func (q queueInfo) Paused() bool { paused, _ := q.Settings["paused"].(bool); return paused }
+func (q queueInfo) Paused() bool { return q.Settings["paused"] == "true" }
+
+// setting is the value of a setting, as JSON.
+type setting string
+
+// UnmarshalJSON keeps the text.
+func (s *setting) UnmarshalJSON(text []byte) error {
+	*s = setting(text)
+	return nil
+}
 
 type queuesPage struct {
 	Prefix    string
@@ -153,7 +162,7 @@ func (v *visit) enqueue() error {
 	if err != nil {
 		return err
 	}
-	id, err := v.enqueueOne(name, message, "")
+	id, err := v.enqueueOne(name, message)
 	if err != nil {
 		return err
 	}
@@ -183,14 +192,10 @@ func messageOf(form url.Values) (map[string]any, error) {
 	return message, nil
 }
 
-// enqueueOne enqueues a message and returns its id. With a key, a repeated request enqueues nothing more.
-func (v *visit) enqueueOne(queue string, message map[string]any, once string) (id string, err error) {
+// enqueueOne enqueues a message and returns its id.
+func (v *visit) enqueueOne(queue string, message map[string]any) (id string, err error) {
 	var answer struct{ Messages []struct{ ID string } }
-	var headers []string
-	if once != "" {
-		headers = []string{"Idempotency-Key", once}
-	}
-	if err := v.do(http.MethodPost, path("/v1/queues/%s/batch", queue), map[string]any{"messages": []any{message}}, &answer, headers...); err != nil {
+	if err := v.do(http.MethodPost, path("/v1/queues/%s/batch", queue), map[string]any{"messages": []any{message}}, &answer); err != nil {
 		return "", err
 	}
 	if len(answer.Messages) == 1 {
@@ -372,8 +377,8 @@ func (v *visit) sweep(action, did string) error {
 	return v.done(path("/console/queues/%s/dead", name), said)
 }
 
-// editAndRedrive enqueues an edited message, and then discards the dead letter. If the second does
-// not happen, the letter is still there: enqueued again it has the same idempotency key.
+// editAndRedrive enqueues an edited message, and then discards the dead letter. So nothing is lost
+// if the second does not happen: the reader is told that both are there.
 func (v *visit) editAndRedrive() error {
 	name, form := v.r.PathValue("queue"), v.r.PostForm
 	id := form.Get("letter")
@@ -384,7 +389,7 @@ func (v *visit) editAndRedrive() error {
 	if _, err := v.findLetter(name, id, form.Get("after")); err != nil {
 		return err
 	}
-	enqueued, err := v.enqueueOne(name, edited, "console-edit-"+strings.ToValidUTF8(url.QueryEscape(id), ""))
+	enqueued, err := v.enqueueOne(name, edited)
 	if err != nil {
 		return err
 	}
@@ -417,7 +422,7 @@ func (v *visit) runSchedule() error {
 	if err := json.Unmarshal(s.Message, &m); err != nil {
 		return &problem{Status: http.StatusConflict, Title: "The schedule has no message that can be read", Detail: "Set it again."}
 	}
-	id, err := v.enqueueOne(name, m, "")
+	id, err := v.enqueueOne(name, m)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,254 @@
+package console_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weir-log/weir/use/apikey"
+)
+
+// all are the pages that are read only.
+var all = []string{
+	"/", "/console/topics", "/console/topics/orders", "/console/topics/orders/messages", "/console/groups", "/console/groups/billing", "/console/queues",
+	"/console/queues/mails", "/console/queues/mails/messages", "/console/queues/mails/messages?state=delayed", "/console/queues/mails/dead", "/console/streams",
+	"/console/streams/accounts", "/console/streams/accounts/acc-1", "/console/tagged/accounts?tag=owner:ada", "/console/projections", "/console/login",
+}
+
+func TestEachPageShowsWhatThereIs(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	for path, has := range map[string]string{
+		"/": "mails", "/console/topics": "orders", "/console/topics/orders": "retention.ms", "/console/topics/orders/messages": "&#34;order&#34;: 119", "/console/groups": "billing",
+		"/console/groups/billing": "100", "/console/queues": "mails", "/console/queues/mails": "30 8 * * MON-FRI", "/console/queues/mails/messages": "user2@example.org",
+		"/console/queues/mails/dead": "550 mailbox unavailable", "/console/streams": "accounts", "/console/streams/accounts": "acc-1", "/console/streams/accounts/acc-1": "correlation-id: c-1",
+		"/console/tagged/accounts?tag=owner:ada": "Opened", "/console/projections": "No projections",
+	} {
+		p := b.get(path)
+		if p.status != http.StatusOK || !strings.Contains(p.text, has) {
+			t.Errorf("%s: %d, lacks %q", path, p.status, has)
+		}
+		if csp := p.header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'self'") {
+			t.Errorf("%s has the policy %q", path, csp)
+		}
+		if strings.Contains(p.text, "<script>") || regexp.MustCompile(`\son[a-z]+="`).MatchString(p.text) || strings.Contains(p.text, " style=") {
+			t.Errorf("%s has inline script or style, which its policy forbids", path)
+		}
+	}
+}
+
+func TestEachPageOfAnEmptyStoreIsShown(t *testing.T) {
+	b := serve(t).browser()
+	for _, path := range []string{"/", "/console/topics", "/console/groups", "/console/queues", "/console/streams", "/console/projections", "/console/history"} {
+		if p := b.get(path); p.status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, p.status, p.text)
+		}
+	}
+	for _, path := range []string{"/console/topics/no", "/console/queues/no", "/console/streams/no", "/console/nothing"} {
+		if p := b.get(path); p.status != http.StatusNotFound || !strings.Contains(p.text, "<h1>") {
+			t.Errorf("%s: %d %s", path, p.status, p.text)
+		}
+	}
+}
+
+// firstPageMost is what a browser loads before it shows something useful, scripts and plots included.
+const firstPageMost = 300_000
+
+func TestTheFirstPageIsSmall(t *testing.T) {
+	b := serve(t).browser()
+	p := b.get("/")
+	size := len(p.text)
+	for _, m := range regexp.MustCompile(`(?:src|href)="(/console/assets/[^"]+)"`).FindAllStringSubmatch(p.text, -1) {
+		a := b.get(m[1])
+		if a.status != http.StatusOK || !strings.Contains(a.header.Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %d, %q", m[1], a.status, a.header.Get("Cache-Control"))
+		}
+		size += len(a.text)
+	}
+	if size > firstPageMost || size < 50_000 {
+		t.Errorf("the first page has %d bytes; at most %d, with scripts and styles", size, firstPageMost)
+	}
+	if strings.Contains(p.text, "http://") || strings.Contains(p.text, "https://") {
+		t.Error("the page names another host")
+	}
+}
+
+func TestAPageNeedsALoginOnceThereAreKeys(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	_, reader := s.key(apikey.Read)
+	b := s.browser()
+	if p := b.get("/console/topics"); p.status != http.StatusSeeOther || p.location != "/console/login?next=%2Fconsole%2Ftopics" {
+		t.Fatalf("without a login: %d, to %q", p.status, p.location)
+	}
+	if p := b.post("/console/login", "key", "weir_nonsense"); p.status != http.StatusUnauthorized || !strings.Contains(p.text, "not valid") {
+		t.Fatalf("a login with a wrong key: %d %s", p.status, p.text)
+	}
+	if p := b.post("/console/login", "key", reader, "next", "https://elsewhere.example/"); p.location != "/" {
+		t.Fatalf("the login leads to %q", p.location)
+	}
+	if p := b.get("/console/topics"); p.status != http.StatusOK {
+		t.Fatalf("after the login: %d", p.status)
+	}
+	if p := b.post("/console/logout"); p.status != http.StatusSeeOther {
+		t.Fatalf("logout: %d", p.status)
+	}
+	if p := b.get("/console/topics"); p.status != http.StatusSeeOther {
+		t.Fatalf("after the logout: %d", p.status)
+	}
+}
+
+func TestWhoMayOnlyReadSeesNoButtonAndChangesNothing(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	letters := s.letters()
+	reader, admin := s.browser(), s.browser()
+	_, readKey := s.key(apikey.Read)
+	_, adminKey := s.key(apikey.Read, apikey.Write, apikey.Admin)
+	reader.login(readKey)
+	admin.login(adminKey)
+	form := regexp.MustCompile(`<form[^>]* method="post" action="([^"]+)"`)
+	for _, path := range all[:len(all)-1] {
+		buttons := 0
+		for _, m := range form.FindAllStringSubmatch(reader.get(path).text, -1) {
+			if m[1] != "/console/logout" {
+				t.Errorf("%s shows a reader the form %s", path, m[1])
+			}
+		}
+		for _, m := range form.FindAllStringSubmatch(admin.get(path).text, -1) {
+			if m[1] != "/console/logout" {
+				buttons++
+			}
+		}
+		if buttons == 0 && (path == "/console/topics/orders" || path == "/console/queues/mails" || path == "/console/queues/mails/dead") {
+			t.Errorf("%s shows an administrator no form", path)
+		}
+	}
+	for _, change := range [][]string{
+		{"/console/topics/orders/publish", "value", "x"}, {"/console/topics/orders/delete", "really", "orders"}, {"/console/queues/mails/pause"},
+		{"/console/queues/mails/purge", "really", "mails"}, {"/console/queues/mails/redrive", "all", "1"}, {"/console/queues/mails/edit", "letter", letters[0], "value", "x"},
+		{"/console/groups/billing/reset", "topic", "orders", "confirm", "yes", "offset", "0:0"}, {"/console/topics", "name", "new"},
+	} {
+		if p := reader.post(change[0], change[1:]...); p.status != http.StatusForbidden {
+			t.Errorf("%s: %d for a reader", change[0], p.status)
+		}
+	}
+}
+
+func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b, other := s.browser(), s.browser()
+	b.get("/")
+	stolen := tokenField.FindStringSubmatch(other.get("/console/login").text)[1] // of another session
+	for _, token := range []string{"", "x", stolen} {
+		if p := b.postToken("/console/queues/mails/pause", token); p.status != http.StatusForbidden || !strings.Contains(p.text, "nothing was changed") {
+			t.Errorf("with the token %q: %d", token, p.status)
+		}
+	}
+	if p := b.post("/console/queues/mails/pause"); p.status != http.StatusSeeOther {
+		t.Errorf("with the session's token: %d %s", p.status, p.text)
+	}
+}
+
+func TestASessionGoesOnAtAnotherProcessAndEndsWithItsKey(t *testing.T) {
+	one := serve(t)
+	key, secret := one.key(apikey.Read)
+	two := serveOn(t, one.store)
+	b := one.browser()
+	b.login(secret)
+	b.at = two.at // cookies do not know ports
+	if p := b.get("/console/topics"); p.status != http.StatusOK {
+		t.Errorf("at another process: %d, %q", p.status, p.location)
+	}
+	if _, err := two.keys.Revoke(t.Context(), key.ID); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.get("/console/topics"); p.status != http.StatusSeeOther {
+		t.Errorf("after the key was revoked: %d", p.status)
+	}
+}
+
+func TestADeadLetterIsEditedAndRedriven(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	letters := s.letters()
+	if len(letters) != 2 {
+		t.Fatalf("there are %d dead letters", len(letters))
+	}
+	if p := b.get("/console/queues/mails/dead/one?letter=" + letters[1]); p.status != http.StatusOK || !strings.Contains(p.text, "user1@example.org") {
+		t.Fatalf("the letter: %d", p.status)
+	}
+	if p := b.post("/console/queues/mails/edit", "letter", letters[1], "key", "k1", "value", `{"to": "new@example.org"}`); p.status != http.StatusSeeOther {
+		t.Fatalf("edit: %d %s", p.status, p.text)
+	}
+	if left := s.letters(); len(left) != 1 || left[0] != letters[0] {
+		t.Errorf("afterwards the dead letters are %v", left)
+	}
+	if p := b.get("/console/queues/mails/messages?state=ready"); !strings.Contains(p.text, "new@example.org") || strings.Contains(p.text, "user1@example.org") {
+		t.Error("the edited message is not in the queue")
+	}
+	if p := b.post("/console/queues/mails/edit", "letter", letters[1], "value", "again"); p.status != http.StatusNotFound {
+		t.Errorf("a second edit of the same letter: %d", p.status)
+	}
+	if p := b.post("/console/queues/mails/redrive", "letter", letters[0]); p.status != http.StatusSeeOther || len(s.letters()) != 0 {
+		t.Errorf("redrive: %d, and %d letters are left", p.status, len(s.letters()))
+	}
+}
+
+func TestAResetDoesWhatItsPreviewShowed(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	for _, reset := range []struct{ to, at, then string }{
+		{"start", "", "0:0"}, {"end", "", "0:120"}, {"offset", "50", "0:50"}, {"time", "1700000030000", "0:30"}, {"time", "2023-11-14T22:13:50", "0:30"}, {"time", "2040-01-01", "0:120"},
+	} {
+		p := b.post("/console/groups/billing/reset", "topic", "orders", "to", reset.to, "at", reset.at)
+		if p.status != http.StatusOK || !strings.Contains(p.text, `name="offset" value="`+reset.then+`"`) {
+			t.Errorf("the preview of %v: %d, lacks %s", reset, p.status, reset.then)
+			continue
+		}
+		if p := b.post("/console/groups/billing/reset", "topic", "orders", "confirm", "yes", "offset", reset.then); p.status != http.StatusSeeOther {
+			t.Errorf("reset %v: %d %s", reset, p.status, p.text)
+		}
+		_, offset, _ := strings.Cut(reset.then, ":")
+		if got := s.api("GET", "/v1/groups/billing/offsets", ""); !strings.Contains(got, `"partition":0,"offset":`+offset+",") {
+			t.Errorf("after %v: %s", reset, got)
+		}
+	}
+}
+
+func TestMessagesAreFoundByKeyHeaderAndText(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	for query, found := range map[string]string{"key=c3": "found 17", "text=%22order%22:+77": "found 1", "header=trace:t5": "found 11", "header=trace": "found 50", "text=nowhere": "found 0", "key=c3&from=100": "found 3"} {
+		if p := b.get("/console/topics/orders/messages?" + query); p.status != http.StatusOK || !strings.Contains(p.text, found+"<") {
+			t.Errorf("%s: %d, lacks %q", query, p.status, found)
+		}
+	}
+	if p := b.get("/console/topics/orders/messages?time=1700000100000"); !strings.Contains(p.text, `id="o100"`) || strings.Contains(p.text, `id="o99"`) {
+		t.Error("a time leads to another event than the first one since then")
+	}
+	if p := b.get("/console/topics/orders/download?partition=0&from=118"); strings.Count(p.text, "\n") != 2 || !strings.HasPrefix(p.text, "{") {
+		t.Errorf("a download has %q", p.text)
+	}
+}
+
+func TestValuesAreShownAndNotRun(t *testing.T) {
+	s := serve(t)
+	s.api("POST", "/v1/topics", `{"name": "t"}`)
+	s.api("POST", "/v1/topics/t/batch", `{"events": [{"key": "<script>alert(1)</script>", "value": "<img src=x onerror=alert(1)>"}, {"value_b64": "AAECAw=="}, {"value": null}]}`)
+	p := s.browser().get("/console/topics/t/messages")
+	if strings.Contains(p.text, "<script>alert") || strings.Contains(p.text, "<img src=x") {
+		t.Error("a value is a part of the page's markup")
+	}
+	for _, has := range []string{"00 01 02 03", "tombstone", "&lt;img src=x"} {
+		if !strings.Contains(p.text, has) {
+			t.Errorf("the page lacks %q", has)
+		}
+	}
+}
