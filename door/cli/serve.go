@@ -29,6 +29,7 @@ import (
 	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/s3"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
@@ -152,6 +153,9 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	registry := prometheus.NewRegistry()
 	if bucket, is := eventlog.As[*s3.Store](opened); is {
 		metric.WatchS3(registry, func() metric.S3 { return metric.S3(bucket.Stats()) })
+	}
+	if server, is := eventlog.As[*postgres.Store](opened); is {
+		metric.WatchNotifications(registry, server.NotificationQueueUsage)
 	}
 	cached, err := c.cache(opened, registry, logger)
 	if err != nil {

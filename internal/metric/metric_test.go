@@ -229,6 +229,7 @@ func TestOperationsPageNamesEveryMetric(t *testing.T) {
 	WatchProjections(registry, func(context.Context) ([]Projection, error) { return []Projection{{Name: "p", Run: "now"}}, nil })
 	WatchCache(registry, func() Cache { return Cache{} })
 	WatchS3(registry, func() S3 { return S3{} })
+	WatchNotifications(registry, func() float64 { return 0 })
 	WatchOAuthKeys(registry, func() time.Time { return time.Time{} })
 	families, err := registry.Gather()
 	if err != nil {

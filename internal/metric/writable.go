@@ -26,3 +26,11 @@ func WatchBehind(registry prometheus.Registerer, behind func() time.Duration) {
 		Help: "How long ago this process, which only reads the store, last knew all that was written. If it grows, the store does not answer or reading it is too slow: see /readyz and the log.",
 	}, func() float64 { return behind().Seconds() }))
 }
+
+// WatchNotifications registers a metric of the notification queue of a PostgreSQL server. used returns which share of it is used, from 0 to 1.
+func WatchNotifications(registry prometheus.Registerer, used func() float64) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_postgres_notification_queue_usage_ratio",
+		Help: "Share of PostgreSQL's notification queue that is used, from 0 to 1. From 0.5 on weir does not notify, and polls; at 1 other programs' transactions that notify cannot commit. If it grows, end the sessions that listen and stay in a transaction.",
+	}, used))
+}

@@ -34,7 +34,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	x := examination{ctx: ctx, conn: conn, pooled: opts.Pooled}
 	x.add("store", "PostgreSQL at "+serverName(config.ConnConfig))
-	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, func() error { return x.transactions(openMax) }} {
+	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
 		if err := check(); err != nil {
 			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
 		}
@@ -171,6 +171,19 @@ func (x *examination) size() error {
 	}
 	x.add("size", fmt.Sprintf("%d MB in %d segments; the whole database has %d MB", log>>20, segments, database>>20))
 	x.add("free disk space", "unknown: PostgreSQL does not report it; check on the server")
+	return nil
+}
+
+// notifications tells how full the server's notification queue is: a transaction that notified cannot commit once it is full.
+func (x *examination) notifications() error {
+	var usage float64
+	if err := x.conn.QueryRow(x.ctx, `SELECT pg_notification_queue_usage()`).Scan(&usage); err != nil {
+		return err
+	}
+	found := x.add("notification queue", fmt.Sprintf("%.0f %% used", usage*100))
+	if usage >= usageMax {
+		found.Level, found.Advice = doctor.Warn, "weir does not notify while half of it is used, and polls instead. "+queueAdvice
+	}
 	return nil
 }
 

@@ -107,3 +107,17 @@ func TestExamineFindsAServerThatLosesAcknowledgedRecords(t *testing.T) {
 		}
 	}
 }
+
+func TestExamineTellsThatTheNotificationQueueFills(t *testing.T) {
+	address := pgtest.URL(t)
+	for usage, want := range map[string]doctor.Level{"0.49": doctor.OK, "0.5": doctor.Warn} {
+		pgtest.SetNotifyUsage(t, address, usage)
+		findings, err := Examine(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := find(t, findings, "notification queue"); f.Level != want {
+			t.Errorf("with a usage of %s: %+v", usage, f)
+		}
+	}
+}

@@ -134,6 +134,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store
 	s.background, s.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	s.closing, s.close = context.WithCancel(s.background)
 	s.work.Go(func() { s.sweep(s.closing) })
+	s.work.Go(func() { s.watchUsage(s.closing) })
 	if !opts.Pooled {
 		s.work.Go(func() { s.notify(s.closing) })
 	}

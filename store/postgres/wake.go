@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -25,13 +26,21 @@ const (
 	listensFor = 3 * time.Minute
 	// backoffMax is the longest wait before connecting again.
 	backoffMax = 30 * time.Second
+	// usageEvery is how often the usage of the server's notification queue is read.
+	usageEvery = 2 * time.Second
+	// usageMax is the share of the queue above which weir.notify does not notify.
+	usageMax = 0.5
 )
 
 // news signals from Commit to the notifier that something was committed.
 type news struct {
 	sent      chan struct{} // holds one
 	listening atomic.Int32  // connections of this store that listen
+	usage     atomic.Uint64 // of the server's notification queue, when it was last read: the bits of a float64
 }
+
+// used returns the share of the server's notification queue that was used when it was last read.
+func (n *news) used() float64 { return math.Float64frombits(n.usage.Load()) }
 
 func (n *news) tell() {
 	select {
@@ -74,6 +83,7 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	s.news.listening.Add(1)
 	defer func() {
 		if s.news.listening.Add(-1) == 0 {
+			s.wakeHearers()
 			s.unenroll(conn)
 		}
 	}()
@@ -87,9 +97,7 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 		return err
 	}
 	wake(woken) // something may have been committed before LISTEN
-	for _, ch := range channels {
-		wake(ch)
-	}
+	s.wakeHearers()
 	due := time.Now().Add(heartbeat)
 	for {
 		quiet, cancel := context.WithDeadline(ctx, due)
@@ -128,8 +136,8 @@ func (s *Store) unenroll(conn *pgx.Conn) {
 	_, _ = conn.Exec(ctx, `DELETE FROM weir.listener WHERE nonce = $1`, s.nonce)
 }
 
-// Hear returns a channel that receives after a session has run NOTIFY on the channel of that name. It is a hint: a receive may
-// be needless, and through a pooler nothing is received. Call it before Wake.
+// Hear returns a channel that receives after a session has run NOTIFY on the channel of that name, and when the answer of
+// Listening changes. It is a hint: a receive may be needless, and through a pooler nothing is received. Call it before Wake.
 func (s *Store) Hear(channel string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,14 +147,63 @@ func (s *Store) Hear(channel string) <-chan struct{} {
 	return s.channels[channel]
 }
 
+// wakeHearers wakes those that wait for notifications, because the answer of Listening has changed: they may have to poll now.
+func (s *Store) wakeHearers() {
+	for _, hearer := range s.notified() {
+		wake(hearer)
+	}
+}
+
 func (s *Store) notified() map[string]chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.channels)
 }
 
-// Listening reports whether this process receives notifications now.
-func (s *Store) Listening() bool { return s.news.listening.Load() > 0 }
+// Listening reports whether this process receives notifications now. While the server's notification queue is half full it does not, because nobody notifies.
+func (s *Store) Listening() bool { return s.news.listening.Load() > 0 && s.news.used() < usageMax }
+
+// NotificationQueueUsage returns which share of the server's notification queue is used, from 0 to 1, as of some seconds ago.
+func (s *Store) NotificationQueueUsage() float64 { return s.news.used() }
+
+// watchUsage reads the usage of the server's notification queue, until ctx ends. It logs when weir stops to notify, and when it notifies again.
+func (s *Store) watchUsage(ctx context.Context) {
+	ticks := time.NewTicker(usageEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		usage, err := s.readUsage()
+		if err != nil {
+			continue // the polls report a server that does not answer
+		}
+		before := s.news.used()
+		s.news.usage.Store(math.Float64bits(usage))
+		if (usage >= usageMax) != (before >= usageMax) {
+			s.wakeHearers()
+		}
+		switch {
+		case usage >= usageMax && before < usageMax:
+			s.opts.Logger.Warn("half of the server's notification queue is used: weir does not notify any more, and finds what is new by polling. "+queueAdvice, "used", usage)
+		case usage < usageMax && before >= usageMax:
+			s.opts.Logger.Info("less than half of the server's notification queue is used: weir notifies again", "used", usage)
+		}
+	}
+}
+
+// queueAdvice says why a notification queue fills, and what to do.
+const queueAdvice = "Once it is full, transactions of other programs that notify cannot commit. A session that ran LISTEN and stays in a transaction keeps the server from emptying it: " +
+	"find it in pg_stat_activity (state = 'idle in transaction'), and end it"
+
+func (s *Store) readUsage() (usage float64, err error) {
+	ctx, cancel := s.step()
+	defer cancel()
+	err = s.readPool.QueryRow(ctx, `SELECT pg_notification_queue_usage()`).Scan(&usage)
+	return usage, err
+}
 
 func wake(woken chan<- struct{}) {
 	select {
@@ -217,7 +274,7 @@ func (s *Store) audience(conn *pgx.Conn) (others bool, err error) {
 func (s *Store) sendNotification(conn *pgx.Conn) error {
 	ctx, cancel := s.step()
 	defer cancel()
-	_, err := conn.Exec(ctx, `SELECT pg_notify('weir', $1)`, s.nonce)
+	_, err := conn.Exec(ctx, `SELECT weir.notify('weir', $1)`, s.nonce)
 	return err
 }
 

@@ -17,7 +17,7 @@ BEGIN
         IF FOUND THEN
             IF answers[n] IS NULL THEN
                 UPDATE weir.claim_request r SET taken_by = NULL WHERE r.id = requests[n];
-                PERFORM pg_notify('weir_claim', '');
+                PERFORM weir.notify('weir_claim', '');
             ELSE
                 UPDATE weir.claim_request r SET answer = answers[n]::jsonb WHERE r.id = requests[n];
             END IF;

@@ -9,6 +9,6 @@ BEGIN
         WHEN 'off' THEN false
         ELSE current_setting('max_prepared_transactions') = '0' -- PREPARE TRANSACTION fails in a transaction that has notified
     END) THEN
-        PERFORM pg_notify('weir_inbox', '');
+        PERFORM weir.notify('weir_inbox', '');
     END IF;
 END $$;

@@ -24,7 +24,7 @@ BEGIN
             SET seen_at = now, taken_until = CASE WHEN now > about.seen_at + 3 * second THEN now + 5 * second ELSE r.taken_until END -- this session was slow, not the mover
             WHERE r.id = request;
             IF about.taken_by IS NULL OR about.taken_until < now + 2 * second THEN
-                PERFORM pg_notify('weir_claim', '');
+                PERFORM weir.notify('weir_claim', '');
             END IF;
         END IF;
         RETURN;

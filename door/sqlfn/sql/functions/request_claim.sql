@@ -19,6 +19,6 @@ BEGIN
     INSERT INTO weir.claim_request (queue, most, lease, worker, wait_until)
     VALUES (queue, most, lease, coalesce(worker, ''), clock_timestamp() + wait)
     RETURNING id INTO request;
-    PERFORM pg_notify('weir_claim', '');
+    PERFORM weir.notify('weir_claim', '');
     RETURN request;
 END $$;

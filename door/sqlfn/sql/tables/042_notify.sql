@@ -1,0 +1,1 @@
+-- Everything that notifies calls weir.notify.
