@@ -421,6 +421,31 @@ func TestTheStateAtATimeIsWhatEventsUntilThenAddUpTo(t *testing.T) {
 	}
 }
 
+// One event cannot make the state of its stream unreadable for good: jsonb can hold less than JSON can say.
+func TestTheStateOfAStreamNeedsNoEventThatJsonbCannotHold(t *testing.T) {
+	address := pgtest.URL(t)
+	startStreams(t, address, true)
+	conn := connect(t, address)
+	for version, event := range []struct{ data, state string }{
+		{`{"a": 1}`, `{"a": 1}`},
+		{`{"note": "a\u0000b"}`, `{"a": 1, "note": "a�b"}`},
+		{`{"big": 1e200000}`, `{"a": 1, "note": "a�b"}`},
+		{strings.Repeat("[", 20000) + strings.Repeat("]", 20000), `{"a": 1, "note": "a�b"}`},
+		{`{"deep": ` + strings.Repeat(`{"x": `, 20000) + "1" + strings.Repeat("}", 20001), `{"a": 1, "note": "a�b"}`},
+		{`{"half": "\ud800"}`, `{"a": 1, "note": "a�b"}`},
+		{`{"a": 2}`, `{"a": 2, "note": "a�b"}`},
+	} {
+		exec(t, conn, `SELECT weir.append('account', 's', $1::bigint, 'T', convert_to($2, 'UTF8'))`, version, event.data)
+		var state string
+		var upto int
+		if err := conn.QueryRow(t.Context(), `SELECT state::text, version FROM weir.state_at('account', 's')`).Scan(&state, &upto); err != nil {
+			t.Errorf("after event %.40s: %v", event.data, err)
+		} else if state != event.state || upto != version+1 {
+			t.Errorf("after event %.40s: state %s, version %d; want %s, %d", event.data, state, upto, event.state, version+1)
+		}
+	}
+}
+
 // Data about a subject is never shown encrypted, and tags, odd names and bytes are shown as they were given.
 func TestOddEventsAreShownWithSQL(t *testing.T) {
 	address := pgtest.URL(t)
