@@ -119,7 +119,8 @@ func isTransient(err error) bool {
 		strings.HasPrefix(c, "57") || // shutting down, starting up
 		strings.HasPrefix(c, "58") || // the disk under it failed
 		strings.HasPrefix(c, "08") ||
-		c == "25006" // read only: a standby, until it is promoted
+		c == "25006" || // read only: a standby, until it is promoted
+		c == commitsInProgress // the epoch can begin when they have ended
 }
 
 // code returns the server's SQLSTATE, or "" if the error is not the server's.

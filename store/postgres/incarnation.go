@@ -8,8 +8,12 @@ import (
 	"github.com/weir-log/weir/store/postgres/wire"
 )
 
-// rewound is the SQLSTATE of weir.still.
-const rewound = "WE093"
+const (
+	// rewound is the SQLSTATE of weir.still.
+	rewound = "WE093"
+	// commitsInProgress is the SQLSTATE of weir.wait_for_commits.
+	commitsInProgress = "WE094"
+)
 
 // Incarnation is the result of weir.life. Server 0: unknown.
 type Incarnation struct{ Server, Tables, Epoch int64 }

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -90,4 +92,66 @@ func TestAReadReturnsTheSnapshotThatItChecked(t *testing.T) {
 	if _, err := read(); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("the next read: %v, want ErrRewound", err)
 	}
+}
+
+// beginEpoch begins a leader epoch, as a process does after the server was restarted.
+func beginEpoch(t *testing.T, s *postgres.Store, version eventlog.Version) error {
+	out, err := s.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: eventlog.EpochKey, Version: version, Value: []byte("x")}}}})
+	if err == nil {
+		err = out[0].Err
+	}
+	return err
+}
+
+// VACUUM, ANALYZE, REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY lock their tables like this, for as long as they run.
+func TestAnEpochBeginsWhileTablesAreVacuumed(t *testing.T) {
+	address := pgtest.URL(t)
+	s, err := postgres.Open(t.Context(), address, postgres.Hasty(postgres.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	openPartitions(t, s, 1)
+	var tables string
+	if err := connect(t, address).QueryRow(t.Context(), `
+		SELECT string_agg(format('weir.%I', relname), ', ') FROM pg_class WHERE relnamespace = 'weir'::regnamespace AND relkind = 'r'`).Scan(&tables); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, connect(t, address), `BEGIN; LOCK TABLE `+tables+` IN SHARE UPDATE EXCLUSIVE MODE`)
+	if err := beginEpoch(t, s, 7); err != nil {
+		t.Errorf("an epoch during a vacuum: %v", err)
+	}
+}
+
+// Otherwise a record of the earlier epoch could be acknowledged after the new one began.
+func TestAnEpochBeginsWhenTheCommitsInProgressHaveEnded(t *testing.T) {
+	address := pgtest.URL(t)
+	s, other := at(t, address), at(t, address)
+	openPartitions(t, s, 2)
+	for what, sql := range map[string]string{
+		"commit": `SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{0}', '{0}', '{8}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '12345678', '{}')`,
+		"trim":   `SELECT weir.trim(1, 0)`,
+	} {
+		slow := connect(t, address)
+		begin(t, slow, `SET application_name = 'the slow one'; BEGIN; `+sql)
+		err := beginEpoch(t, s, 7)
+		if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint("pid ", slow.PgConn().PID())) || !strings.Contains(err.Error(), "the slow one") {
+			t.Errorf("an epoch during a %s: %v; want ErrUnavailable, and the session's pid and name", what, err)
+		}
+		publish(t, other, batch(2, 10)) // the epoch has not begun, and so others commit
+		begin(t, slow, `COMMIT`)
+		slow.Close(t.Context())
+	}
+	if err := beginEpoch(t, s, 7); err != nil {
+		t.Errorf("an epoch after the commit: %v", err)
+	}
+}
+
+// What only checks the epoch's key begins none: it is a commit like any other.
+func TestACheckOfTheEpochWaitsForNobody(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 1)
+	begin(t, connect(t, address), `BEGIN; LOCK TABLE weir.epoch IN ROW EXCLUSIVE MODE`)
+	commit(t, s, eventlog.Entry{Checks: []eventlog.Check{{Key: eventlog.EpochKey}}, Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}})
 }

@@ -65,8 +65,11 @@ BEGIN
     END IF;
 
     -- Who begins an epoch waits until every commit in progress has ended, and lets the others continue when the epoch is committed: see still_after.
-    IF 'incarnation' = ANY (keys) THEN
-        LOCK TABLE weir.partition, weir.state IN SHARE ROW EXCLUSIVE MODE;
+    -- This lock comes before those of partitions and keys, so that no commit that has such locks waits for the epoch.
+    IF 'incarnation' = ANY (keys) AND array_position(keys, 'incarnation') = ANY (put_nth) THEN
+        PERFORM weir.wait_for_commits();
+    ELSE
+        LOCK TABLE weir.epoch IN ROW EXCLUSIVE MODE;
     END IF;
 
     -- Lock the partitions. A commit that may create a partition locks the guard first, so that no other commit

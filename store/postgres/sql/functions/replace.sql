@@ -32,6 +32,7 @@ DECLARE
     verdict record;
     target int;
 BEGIN
+    LOCK TABLE weir.epoch IN ROW EXCLUSIVE MODE; -- before other locks, as in commit
     -- Segments are not sealed, emptied or dropped meanwhile. This guard is always taken before partitions.
     PERFORM FROM weir.guard g WHERE g.number = 65 FOR NO KEY UPDATE;
     SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;

@@ -11,6 +11,7 @@ DECLARE
     byte   bigint;
     home   weir.run;
 BEGIN
+    LOCK TABLE weir.epoch IN ROW EXCLUSIVE MODE; -- as a commit
     p := weir.lock_partition(partition);
     target := least(before, p.next_offset);
     IF p.id IS NULL OR target <= p.first_offset THEN

@@ -1,0 +1,1 @@
+-- Commits, and those who begin a leader epoch, meet at the view weir.epoch, and no longer at the tables.
