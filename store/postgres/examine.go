@@ -34,7 +34,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	x := examination{ctx: ctx, conn: conn, pooled: opts.Pooled}
 	x.add("store", "PostgreSQL at "+serverName(config.ConnConfig))
-	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
+	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.names, x.roles, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
 		if err := check(); err != nil {
 			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
 		}
@@ -158,6 +158,47 @@ func (x *examination) schema() error {
 		schema.Level, schema.Advice = doctor.Warn, "weir serve of this version upgrades it when it starts"
 	}
 	return nil
+}
+
+// names finds that what the role creates without naming a schema is among weir's own tables.
+func (x *examination) names() error {
+	var first, role string
+	if err := x.conn.QueryRow(x.ctx, `SELECT coalesce(current_schema()::text, 'none'), current_user::text`).Scan(&first, &role); err != nil {
+		return err
+	}
+	found := x.add("first schema of the search path", first)
+	if first == "weir" {
+		found.Level = doctor.Warn
+		found.Advice = fmt.Sprintf("tables that role %[1]s creates without naming a schema are among weir's own: move those that are there with ALTER TABLE … SET SCHEMA, "+
+			"and run ALTER ROLE %[1]s IN DATABASE %[2]s SET search_path = public", pgx.Identifier{role}.Sanitize(), pgx.Identifier{x.facts.database}.Sanitize())
+	}
+	return nil
+}
+
+// roles finds that programs which publish or consume with SQL lack their rights, as after a restore into another server.
+func (x *examination) roles() error {
+	const missing = "weir.missing_rights()" // of door/sqlfn
+	var may bool
+	err := x.conn.QueryRow(x.ctx, `SELECT coalesce(has_schema_privilege(to_regnamespace('weir')::oid, 'USAGE') AND has_function_privilege(to_regprocedure($1)::oid, 'EXECUTE'), false)`,
+		missing).Scan(&may)
+	if err != nil || !may {
+		return err
+	}
+	rows, err := x.conn.Query(x.ctx, `SELECT role, lack FROM `+missing)
+	if err != nil {
+		return err
+	}
+	var role, lack string
+	tag, err := pgx.ForEachRow(rows, []any{&role, &lack}, func() error {
+		found := x.add("SQL role", role+" "+lack)
+		found.Level = doctor.Warn
+		found.Advice = fmt.Sprintf("programs that publish or consume with SQL are refused: CREATE ROLE %[1]s NOLOGIN if it is missing, start weir again, and GRANT %[1]s to the roles of programs", role)
+		return nil
+	})
+	if err == nil && tag.RowsAffected() == 0 {
+		x.add("SQL roles", "all three exist")
+	}
+	return err
 }
 
 func (x *examination) size() error {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -33,11 +34,14 @@ func (s *Store) Install(ctx context.Context, p Part) error {
 func prepare(ctx context.Context, config *pgxpool.Config, opts Options, p Part) error {
 	config = config.Copy()
 	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-		if n.Hint == "" {
-			opts.Logger.Info(n.Message)
-		} else {
-			opts.Logger.Info(n.Message, "hint", n.Hint)
+		level, about := slog.LevelInfo, []any(nil)
+		if n.SeverityUnlocalized == "WARNING" {
+			level = slog.LevelWarn
 		}
+		if n.Hint != "" {
+			about = []any{"hint", n.Hint}
+		}
+		opts.Logger.Log(ctx, level, n.Message, about...)
 	}
 	if config.ConnConfig.RuntimeParams["statement_timeout"] != "" {
 		config.ConnConfig.RuntimeParams["statement_timeout"] = "0" // a migration takes as long as it takes
@@ -58,7 +62,7 @@ func prepare(ctx context.Context, config *pgxpool.Config, opts Options, p Part) 
 		return err
 	}
 	if found.current(p) {
-		return nil
+		return readFailed(p.start(ctx, conn))
 	}
 	if opts.Existing && !found.ours {
 		return fmt.Errorf("database %s has no tables of weir, and must have them: correct the URL, or restore a backup", found.database)

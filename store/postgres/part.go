@@ -27,6 +27,7 @@ var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 //	functions/name.sql    is installed anew with each version
 //	views/name.sql        is installed if the view is missing; a file in tables that changes a view drops it
 //	after.sql             runs after each installation
+//	start.sql             runs whenever a process opens the part and need not install it; may be missing
 //
 // The highest number is the version of the part. A release that changes a function adds a file to tables, which may be
 // only a comment: so an older binary that is started later does not install the older function again.
@@ -145,6 +146,14 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	}
 	_, err = conn.Exec(ctx, `UPDATE weir.migration SET functions = $3 WHERE part = $1 AND number = $2`, p.Name, p.newest(), p.hash())
 	return err
+}
+
+// start runs start.sql.
+func (p Part) start(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := fs.Stat(p.Files, "start.sql"); err != nil {
+		return nil
+	}
+	return run(ctx, conn, p.read("start.sql"))
 }
 
 // run sends several statements in one message, with the simple protocol.

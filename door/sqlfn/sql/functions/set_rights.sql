@@ -1,4 +1,4 @@
--- set_rights runs after every installation: it creates the three roles if it may, and grants them their rights. Roles belong to the whole server, so they may exist already.
+-- set_rights runs after every installation, and at a start if rights are missing: it creates the three roles if it may, and grants them their rights. Roles belong to the whole server, so they may exist already.
 CREATE OR REPLACE FUNCTION weir.set_rights() RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -26,7 +26,7 @@ BEGIN
         IF to_regrole('weir_' || kind) IS NOT NULL THEN
             PERFORM weir.grant_to(to_regrole('weir_' || kind), kind);
         ELSE
-            RAISE NOTICE 'role weir_% does not exist, and % may not create it', kind, current_user
+            RAISE WARNING 'role weir_% does not exist, and % may not create it', kind, current_user
             USING HINT = format('CREATE ROLE weir_%s NOLOGIN; SELECT weir.grant_to(''weir_%s'', ''%s'')', kind, kind, kind);
         END IF;
     END LOOP;

@@ -1,0 +1,1 @@
+-- Roles and rights that are missing are restored at each start.
