@@ -106,11 +106,7 @@ func beginEpoch(t *testing.T, s *postgres.Store, version eventlog.Version) error
 // VACUUM, ANALYZE, REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY lock their tables like this, for as long as they run.
 func TestAnEpochBeginsWhileTablesAreVacuumed(t *testing.T) {
 	address := pgtest.URL(t)
-	s, err := postgres.Open(t.Context(), address, postgres.Hasty(postgres.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := at(t, address)
 	openPartitions(t, s, 1)
 	var tables string
 	if err := connect(t, address).QueryRow(t.Context(), `
