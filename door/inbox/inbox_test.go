@@ -122,7 +122,7 @@ func (r *rig) move() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = NewMover(r.log, r.door, r.publisher, slog.New(slog.NewTextHandler(r.said, nil))).Run(ctx)
+		_ = NewMover(r.log, r.door, r.publisher, slog.New(slog.NewTextHandler(r.said, nil)), nil).Run(ctx)
 	}()
 	stop = func() { cancel(); <-ended }
 	r.Cleanup(stop)
@@ -266,7 +266,7 @@ func TestWhatWasPublishedAndNotDeletedIsNotPublishedAgain(t *testing.T) {
 		r.insert("orders", "k", true, "0", "1", "2")
 		dying := *r.door
 		dying.database = failing{r.door.database}
-		m := NewMover(r.log, &dying, r.publisher, slog.New(slog.NewTextHandler(r.said, nil)))
+		m := NewMover(r.log, &dying, r.publisher, slog.New(slog.NewTextHandler(r.said, nil)), nil)
 		if _, err := m.step(r.Context()); !errors.Is(err, errDied) {
 			r.Fatal(err)
 		}
@@ -370,7 +370,7 @@ func TestARowOfATopicThatIsNewToTheProcessIsMoved(t *testing.T) {
 		log, publisher := behind(r.T, everystore.Open(r.T, r.url))
 		r.anew("bills")
 		r.insert("bills", "k", true, "0")
-		m := NewMover(log, r.door, publisher, r.logger())
+		m := NewMover(log, r.door, publisher, r.logger(), nil)
 		for r.count("weir_inbox") > 0 {
 			if _, err := m.step(r.Context()); err != nil {
 				r.Fatal(err)

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -33,6 +36,7 @@ type Mover struct {
 	log       *eventlog.Log
 	publisher *publish.Publisher
 	logger    *slog.Logger
+	observer  Observer
 
 	moved  moved // as last read or put
 	known  bool  // moved is known, and its rows are deleted
@@ -53,9 +57,28 @@ type row struct {
 	wrong error // why it cannot be published
 }
 
-// NewMover returns the mover of a door.
-func NewMover(log *eventlog.Log, door *Door, publisher *publish.Publisher, logger *slog.Logger) *Mover {
-	return &Mover{door: door, log: log, publisher: publisher, logger: logger}
+// Observer receives what a mover did, for metrics. Movers of several shards call it concurrently.
+type Observer interface {
+	// Moved is called after each move, with the number of rows and the time the oldest waited.
+	Moved(rows int, oldest time.Duration)
+	// Failed is called after each read or move that failed.
+	Failed()
+	// Unmovable is called for each row that is moved to weir_inbox_refused.
+	Unmovable()
+}
+
+type nobody struct{}
+
+func (nobody) Moved(int, time.Duration) {}
+func (nobody) Failed()                  {}
+func (nobody) Unmovable()               {}
+
+// NewMover returns the mover of a door. observer may be nil.
+func NewMover(log *eventlog.Log, door *Door, publisher *publish.Publisher, logger *slog.Logger, observer Observer) *Mover {
+	if observer == nil {
+		observer = nobody{}
+	}
+	return &Mover{door: door, log: log, publisher: publisher, logger: logger, observer: observer}
 }
 
 // Run moves rows until ctx ends.
@@ -74,6 +97,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			m.known, pause = false, pollMin
 		case err != nil:
 			m.known = false
+			m.observer.Failed()
 			if failures++; failures == 1 {
 				m.logger.Warn("events published by SQL cannot be moved into the log; they stay in weir_inbox; trying again", "err", err)
 			}
@@ -130,15 +154,65 @@ func (m *Mover) step(ctx context.Context) (int, error) {
 	}
 }
 
+// rowError: something is wrong with a row itself, which nothing will mend. It says what.
+type rowError struct{ error }
+
+func (e rowError) Unwrap() error { return e.error }
+
 // refused reports whether an event can never be published.
 func refused(err error) bool {
+	var row rowError
+	return errors.As(err, &row)
+}
+
+// mayPass lists the errors that say nothing about an event: what comes before the commit is tried again only after these.
+func mayPass(err error) bool {
+	for _, passes := range []error{
+		eventlog.ErrUnavailable, eventlog.ErrUnsure, eventlog.ErrStale, eventlog.ErrNoPartition, eventlog.ErrClosed, eventlog.ErrReadOnly, eventlog.ErrCrowded,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, passes) {
+			return true
+		}
+	}
+	return false
+}
+
+// publishRows is PublishWith for events of rows. Whatever goes wrong with them before commit is called, a panic too, is a
+// rowError, unless it may pass. After that it is the store's trouble, but for what it says about the events. So one row
+// never holds up the others, whatever is wrong with it, and a store that fails refuses no row.
+func publishRows(ctx context.Context, p *publish.Publisher, commit func(ctx context.Context, batches []eventlog.Batch) error, events ...publish.Event) error {
+	committing := false
+	err := recovered.Do(func() error {
+		return p.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
+			committing = true
+			return commit(ctx, batches)
+		}, events...)
+	})
 	var invalid *eventlog.InvalidError
-	return errors.As(err, &invalid) || errors.Is(err, eventlog.ErrUnknownTopic) || errors.Is(err, eventlog.ErrTooLarge)
+	about := errors.As(err, &invalid) || errors.Is(err, eventlog.ErrUnknownTopic) || errors.Is(err, eventlog.ErrTooLarge)
+	if about || err != nil && !committing && !mayPass(err) {
+		err = rowError{err}
+	}
+	return err
 }
 
 func (m *Mover) refuse(ctx context.Context, r row, why error) error {
 	m.logger.Error("an event published by SQL can never be moved into the log; it is kept in weir_inbox_refused", "id", r.id, "topic", r.event.Topic, "err", why)
-	return m.door.refuse(ctx, r.id, why.Error())
+	err := m.door.refuse(ctx, r.id, reason(why))
+	if err == nil {
+		m.observer.Unmovable()
+	}
+	return err
+}
+
+// reasonMax is the most bytes of a reason in weir_inbox_refused.
+const reasonMax = 1000
+
+// reason is an error as a text that every database takes.
+func reason(why error) string {
+	text := why.Error()
+	return strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), reasonMax)], "\x00", ""), "\uFFFD")
 }
 
 // catchUp reads which rows were published last, and deletes them.
@@ -205,7 +279,7 @@ func (m *Mover) publish(ctx context.Context, chunk []row) error {
 	if err != nil {
 		return err
 	}
-	err = m.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
+	err = publishRows(ctx, m.publisher, func(ctx context.Context, batches []eventlog.Batch) error {
 		_, err := m.log.Append(ctx, eventlog.Entry{
 			Batches: batches,
 			Checks:  []eventlog.Check{{Key: m.key(), Version: m.moved.version}},
@@ -217,32 +291,67 @@ func (m *Mover) publish(ctx context.Context, chunk []row) error {
 		m.known = m.known && refused(err) // after an unknown outcome the key tells
 		return err
 	}
+	m.observer.Moved(len(chunk), time.Since(chunk[0].event.Time))
 	m.moved, m.known = next, false
 	return m.remove(ctx)
 }
 
-// rowOf reads a row. Its bytes are its own.
+// rowOf reads a row. Its bytes are its own. A database need not keep to the types of its columns: SQLite does not.
 func rowOf(columns []any) row {
-	r := row{id: columns[0].(int64), event: publish.Event{Topic: text(columns[1]), Key: bytesOf(columns[3]), Value: bytesOf(columns[4]), Time: time.UnixMilli(columns[7].(int64))}}
-	if id := text(columns[2]); id != "" {
-		r.event.TopicID, r.wrong = eventlog.ParseTopicID(id)
-	}
-	if n, is := columns[6].(int64); is {
-		number := int32(n)
-		r.event.Partition = &number
-		if int64(number) != n {
-			r.wrong = &eventlog.InvalidError{What: "partition", Value: fmt.Sprint(n), Why: "it is not a 32-bit number"}
+	r := row{id: columns[0].(int64)} // the primary key
+	e := &r.event
+	wrong := func(what string, column any, why string) {
+		if r.wrong == nil {
+			r.wrong = &eventlog.InvalidError{What: what, Value: fmt.Sprintf("%.100q", fmt.Sprint(column)), Why: why}
 		}
 	}
-	if headers := bytesOf(columns[5]); headers != nil && r.wrong == nil {
-		r.event.Headers, r.wrong = headersOf(headers)
+	e.Topic, e.Key, e.Value = string(bytesOf(columns[1])), bytesOf(columns[3]), bytesOf(columns[4])
+	if id := string(bytesOf(columns[2])); id != "" {
+		var err error
+		if e.TopicID, err = eventlog.ParseTopicID(id); err != nil {
+			wrong("topic_id", id, "it is not the id of a topic")
+		}
+	}
+	switch n := columns[6].(type) {
+	case nil:
+	case int64:
+		number := int32(n)
+		if e.Partition = &number; int64(number) != n {
+			wrong("partition", n, "it is not a 32-bit number")
+		}
+	default:
+		wrong("partition", n, "it is not a whole number")
+	}
+	if at := timeOf(columns[7]); at < batch.NoTimestamp || at > batch.MaxTimestamp {
+		wrong("published_at", columns[7], "it is not the milliseconds since the Unix epoch, until the end of the year 9999")
+	} else {
+		e.Time = time.UnixMilli(at)
+	}
+	if e.Key == nil && e.Value == nil {
+		wrong("event", e.Topic, "it has neither key nor value: an event without a value is a tombstone, which needs a key")
+	}
+	if headers := bytesOf(columns[5]); headers != nil {
+		var err error
+		if e.Headers, err = headersOf(headers); err != nil && r.wrong == nil {
+			r.wrong = err
+		}
 	}
 	return r
 }
 
-// bytesOf returns a column's bytes; nil: it is NULL.
+// timeOf returns a column's milliseconds; what is no whole number is below all times.
+func timeOf(column any) int64 {
+	if n, is := column.(int64); is {
+		return n
+	}
+	return math.MinInt64
+}
+
+// bytesOf returns a column's bytes, of a number its text; nil: it is NULL.
 func bytesOf(column any) []byte {
 	switch v := column.(type) {
+	case nil:
+		return nil
 	case []byte:
 		if v == nil {
 			return []byte{}
@@ -250,8 +359,10 @@ func bytesOf(column any) []byte {
 		return v
 	case string:
 		return []byte(v)
+	case float64:
+		return strconv.AppendFloat(nil, v, 'g', -1, 64)
 	}
-	return nil
+	return fmt.Append(nil, column)
 }
 
 // headersOf reads a JSON object, in its order: strings, null, and of anything else its JSON.

@@ -60,7 +60,8 @@ func (m mysqlTables) remove(ctx context.Context, ids []int64) error {
 }
 
 func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error {
-	return m.session.Exec(ctx, "START TRANSACTION; INSERT IGNORE INTO weir_inbox_refused SELECT "+columns+", ? FROM weir_inbox WHERE id = ?; DELETE FROM weir_inbox WHERE id = ?; COMMIT", reason, id, id)
+	return m.session.Exec(ctx, "START TRANSACTION; SELECT id FROM weir_inbox WHERE id = ? FOR UPDATE; "+ // another mover may be refusing it
+		"INSERT INTO weir_inbox_refused SELECT "+refusedColumns("")+", ? FROM weir_inbox i WHERE id = ?; DELETE FROM weir_inbox WHERE id = ?; COMMIT", id, reason, id, id)
 }
 
 func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logger) error {

@@ -89,7 +89,7 @@ func (p postgresTables) remove(ctx context.Context, ids []int64) error {
 }
 
 func (p postgresTables) refuse(ctx context.Context, id int64, reason string) error {
-	return p.exec(ctx, "WITH gone AS (DELETE FROM weir.weir_inbox WHERE id = $1 RETURNING "+columns+") INSERT INTO weir.weir_inbox_refused SELECT "+columns+", $2::text FROM gone ON CONFLICT DO NOTHING", id, reason)
+	return p.exec(ctx, "WITH i AS (DELETE FROM weir.weir_inbox WHERE id = $1 RETURNING "+columns+") INSERT INTO weir.weir_inbox_refused SELECT "+refusedColumns("weir.")+", $2::text FROM i", id, reason)
 }
 
 func (p postgresTables) install(ctx context.Context, name string, _ *slog.Logger) error {

@@ -29,14 +29,17 @@ import (
 // ShardMovers are the movers of the inboxes of a store made of shards.
 type ShardMovers []*shardMover
 
-// NewShardMovers returns a mover for each shard of a store; nil if it is not made of shards. They open their doors when they run, because a shard may not answer now.
-func NewShardMovers(log *eventlog.Log, store eventlog.Store, publisher *publish.Publisher, logger *slog.Logger) (all ShardMovers) {
+// NewShardMovers returns a mover for each shard of a store; nil if it is not made of shards. They open their doors when they run, because a shard may not answer now. observer may be nil.
+func NewShardMovers(log *eventlog.Log, store eventlog.Store, publisher *publish.Publisher, logger *slog.Logger, observer Observer) (all ShardMovers) {
+	if observer == nil {
+		observer = nobody{}
+	}
 	set, is := eventlog.As[eventlog.Sharded](store)
 	if !is {
 		return nil
 	}
 	for n := range set.Shards() {
-		all = append(all, &shardMover{set: set, shard: n, log: log, publisher: publisher, logger: logger, published: make(map[eventlog.Partition]published)})
+		all = append(all, &shardMover{set: set, shard: n, log: log, publisher: publisher, logger: logger, observer: observer, published: make(map[eventlog.Partition]published)})
 	}
 	return all
 }
@@ -58,6 +61,7 @@ type shardMover struct {
 	log       *eventlog.Log
 	publisher *publish.Publisher
 	logger    *slog.Logger
+	observer  Observer
 
 	published map[eventlog.Partition]published // what is known of the keys
 }
@@ -99,6 +103,7 @@ func (m *shardMover) Run(ctx context.Context) error {
 				pause = pollMin
 			}
 		default:
+			m.observer.Failed()
 			if failures++; failures == 1 {
 				m.logger.Warn("events published by SQL on a shard cannot be moved into the log; they stay in weir_inbox; trying again", "shard", m.shard, "err", err)
 			}
@@ -206,7 +211,7 @@ func (m *shardMover) open(ctx context.Context) error {
 // tidy deletes what earlier movers left: rows that were published when the shard was a store by itself, targets of rows that are gone, and keys of partitions that are gone.
 func (m *shardMover) tidy(ctx context.Context, door *Door) error {
 	if m.shard == 0 {
-		if err := NewMover(m.log, door, m.publisher, m.logger).catchUp(ctx); err != nil {
+		if err := NewMover(m.log, door, m.publisher, m.logger, m.observer).catchUp(ctx); err != nil {
 			return err
 		}
 	}
@@ -244,7 +249,7 @@ func (m *shardMover) read(ctx context.Context) (chunk []aimed, err error) {
 		if len(chunk) > 0 && size > bytesMax {
 			return errFull
 		}
-		r := aimed{row: rowOf(columns), at: columns[7].(int64)}
+		r := aimed{row: rowOf(columns), at: timeOf(columns[7])}
 		if columns[8] != nil {
 			var err error
 			if r.target, err = targetOf(r.id, columns[8:]); err != nil {
@@ -278,19 +283,19 @@ func (m *shardMover) check(ctx context.Context, chunk []aimed) (good []aimed, er
 		}
 		why := r.wrong
 		if why == nil {
-			_, _, why = m.publisher.Choose(ctx, &r.event)
+			why = m.choose(ctx, r)
 		}
-		if r.wrong == nil && refused(why) { // perhaps by what this process knows of the topic, which another one has changed
+		if r.wrong == nil && why != nil && !mayPass(why) { // perhaps by what this process knows of the topic, which another one has changed
 			if err := m.log.RefreshTopics(ctx); err != nil {
 				return good, err
 			}
-			_, _, why = m.publisher.Choose(ctx, &r.event)
+			why = m.choose(ctx, r)
 		}
 		if why == nil {
 			good = append(good, *r)
 			continue
 		}
-		if r.wrong == nil && !refused(why) {
+		if r.wrong == nil && mayPass(why) {
 			return good, why
 		}
 		if r.target != nil { // it may have been published
@@ -298,12 +303,28 @@ func (m *shardMover) check(ctx context.Context, chunk []aimed) (good []aimed, er
 				return nil, m.learn(ctx, r.target.partition)
 			}
 		}
-		m.logger.Error("an event published by SQL can never be moved into the log; it is kept in weir_inbox_refused", "shard", m.shard, "id", r.id, "topic", r.event.Topic, "err", why)
-		if err := m.door.refuse(ctx, r.id, why.Error()); err != nil {
+		if err := m.refuse(ctx, r, why); err != nil {
 			return good, err
 		}
 	}
 	return good, nil
+}
+
+// choose returns why no partition can be chosen for a row.
+func (m *shardMover) choose(ctx context.Context, r *aimed) error {
+	return recovered.Do(func() error {
+		_, _, err := m.publisher.Choose(ctx, &r.event)
+		return err
+	})
+}
+
+func (m *shardMover) refuse(ctx context.Context, r *aimed, why error) error {
+	m.logger.Error("an event published by SQL can never be moved into the log; it is kept in weir_inbox_refused", "shard", m.shard, "id", r.id, "topic", r.event.Topic, "err", why)
+	err := m.door.refuse(ctx, r.id, reason(why))
+	if err == nil {
+		m.observer.Unmovable()
+	}
+	return err
 }
 
 // aim chooses the partitions of rows that have none yet, and returns the rows with the partitions that are durable, whoever chose them. When it returns, a crash of the
@@ -382,7 +403,7 @@ func (m *shardMover) forgive(ctx context.Context, door *Door, kv eventlog.KeyVal
 	}
 	var gone []int64
 	err := door.query(ctx, func(columns []any) error {
-		if id := columns[0].(int64); at[id] == columns[1].(int64) {
+		if id := columns[0].(int64); at[id] == timeOf(columns[1]) {
 			gone = append(gone, id)
 		}
 		return nil
@@ -398,7 +419,8 @@ func (m *shardMover) key(p eventlog.Partition) string {
 	return fmt.Sprintf("%s%s/%d", keys.InboxPrefix, m.door.name, p)
 }
 
-// publish publishes rows to partitions whose keys are known, exactly once, and deletes them. A partition that fails holds up only its own rows.
+// publish publishes rows to partitions whose keys are known, exactly once, and deletes them. A partition that fails holds up only its own rows, and a row that can never be
+// published is refused.
 func (m *shardMover) publish(ctx context.Context, chunk []aimed) (int, error) {
 	if len(chunk) == 0 {
 		return 0, nil
@@ -408,14 +430,26 @@ func (m *shardMover) publish(ctx context.Context, chunk []aimed) (int, error) {
 		events[i] = r.event
 	}
 	var done []int64
-	err := m.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) (err error) {
+	err := publishRows(ctx, m.publisher, func(ctx context.Context, batches []eventlog.Batch) (err error) {
 		done, err = m.append(ctx, chunk, batches)
 		if done != nil && errors.Is(err, eventlog.ErrNoPartition) {
 			err = fmt.Errorf("%v", err) // or the publisher would publish all of it again
 		}
 		return err
 	}, events...)
-	if len(done) == 0 {
+	switch {
+	case len(done) > 0:
+		m.observer.Moved(len(done), time.Since(events[0].Time))
+	case refused(err) && len(chunk) == 1:
+		return 1, m.refuse(ctx, &chunk[0], err)
+	case refused(err): // the rows one by one, because one of them is refused
+		rows, errs := 0, []error(nil)
+		for i := range chunk {
+			n, err := m.publish(ctx, chunk[i:i+1])
+			rows, errs = rows+n, append(errs, err)
+		}
+		return rows, errors.Join(errs...)
+	default:
 		return 0, err
 	}
 	if failed := m.door.remove(ctx, done); failed != nil {

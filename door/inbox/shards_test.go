@@ -102,7 +102,7 @@ func (r *setRig) movers() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = NewShardMovers(r.log, r.set, r.publisher, r.logger()).Run(ctx)
+		_ = NewShardMovers(r.log, r.set, r.publisher, r.logger(), nil).Run(ctx)
 	}()
 	stop = func() { cancel(); <-ended }
 	r.Cleanup(stop)
@@ -112,7 +112,7 @@ func (r *setRig) movers() (stop func()) {
 // opened opens the door of each shard, as a mover does.
 func (r *setRig) opened() (all ShardMovers) {
 	r.Helper()
-	all = NewShardMovers(r.log, r.set, r.publisher, r.logger())
+	all = NewShardMovers(r.log, r.set, r.publisher, r.logger(), nil)
 	for _, m := range all {
 		if err := m.open(r.Context()); err != nil {
 			r.Fatal(err)
@@ -628,7 +628,7 @@ func TestARowOfATopicThatIsNewToTheProcessOfASetIsMoved(t *testing.T) {
 	log, publisher := behind(t, set)
 	r.anew("orders")
 	r.in(0, true, "k", "0")
-	m := NewShardMovers(log, set, publisher, r.logger())[0]
+	m := NewShardMovers(log, set, publisher, r.logger(), nil)[0]
 	for r.rows(0, "weir_inbox") > 0 {
 		if _, err := m.step(t.Context()); err != nil && !errors.Is(err, errLearned) {
 			t.Fatal(err)
@@ -760,7 +760,7 @@ func TestAMariaDBInUseBecomesShard0(t *testing.T) {
 	before.insert("orders", "k", true, "0", "1")
 	dying := *before.door
 	dying.database = failing{before.door.database}
-	if _, err := NewMover(before.log, &dying, before.publisher, before.logger()).step(t.Context()); !errors.Is(err, errDied) {
+	if _, err := NewMover(before.log, &dying, before.publisher, before.logger(), nil).step(t.Context()); !errors.Is(err, errDied) {
 		t.Fatal(err)
 	}
 	if _, err := before.db.Exec("CALL weir_partitions('orders')"); err != nil {

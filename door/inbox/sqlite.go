@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 
 	"github.com/weir-log/weir/store/sqlite"
@@ -56,26 +57,47 @@ func (s sqliteTables) remove(ctx context.Context, ids []int64) error {
 
 func (s sqliteTables) refuse(ctx context.Context, id int64, reason string) error {
 	return s.store.Exec(ctx, []string{
-		"INSERT OR IGNORE INTO weir_inbox_refused SELECT " + columns + ", ?2 FROM weir_inbox WHERE id = ?1",
+		"INSERT INTO weir_inbox_refused SELECT " + refusedColumns("") + ", ?2 FROM weir_inbox i WHERE id = ?1",
 		"DELETE FROM weir_inbox WHERE id = ?1 AND ?2 IS NOT NULL",
 	}, id, reason)
 }
 
 func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) error {
-	statements, last := append(scripts("sqlite"), script("sqlite/check.sql"), script("sqlite/topic.sql")), "weir_inbox_topic"
+	encoding := ""
+	err := s.query(ctx, func(row []any) error {
+		encoding = text(row[0])
+		return nil
+	}, "PRAGMA encoding")
+	if err == nil && encoding != "UTF-8" {
+		err = fmt.Errorf("the file keeps text as %s, and events of SQL would get other bytes: copy the store to a new file with weir copy", encoding)
+	}
+	if err != nil {
+		return err
+	}
+	last := []string{"weir_inbox_topic", "weir_inbox_types"} // what older versions, and this one, create last
+	statements := append(scripts("sqlite"), script("sqlite/check.sql"), script("sqlite/topic.sql"))
 	if s.shard > 0 {
 		statements = append(scripts("sqlite"), script("sqlite/check_elsewhere.sql"))
 	}
 	if s.shard >= 0 {
-		statements, last = append(statements, script("sqlite/target.sql"), script("sqlite/barrier.sql"), "INSERT OR IGNORE INTO weir_inbox_barrier VALUES (1, 0)"), "weir_inbox_barrier"
+		last[0] = "weir_inbox_barrier"
+		statements = append(statements, script("sqlite/target.sql"), script("sqlite/barrier.sql"), "INSERT OR IGNORE INTO weir_inbox_barrier VALUES (1, 0)")
 	}
-	there := false
-	err := s.query(ctx, func(row []any) error {
-		there = row[0].(int64) > 0
-		return nil
-	}, s.exists(last))
-	if err != nil || there {
-		return err // nothing is written: there may be no space
+	statements = append(statements, script("sqlite/types.sql"))
+	there := 0
+	for _, name := range last {
+		err := s.query(ctx, func(row []any) error {
+			if row[0].(int64) > 0 {
+				there++
+			}
+			return nil
+		}, s.exists(name))
+		if err != nil {
+			return err
+		}
+	}
+	if there == len(last) {
+		return nil // nothing is written: there may be no space
 	}
 	if err := s.store.Exec(ctx, statements[:1]); err != nil { // the table of the identity
 		return err

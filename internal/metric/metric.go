@@ -33,6 +33,7 @@ type Set struct {
 
 	moved       prometheus.Counter
 	moverErrors prometheus.Counter
+	unmovable   prometheus.Counter
 	inbox       prometheus.Histogram
 	inboxRows   prometheus.Gauge
 	inboxAge    prometheus.Gauge
@@ -81,6 +82,7 @@ func New(registry prometheus.Registerer, version string) *Set {
 		moved: t.counter("weir_sql_moved_events_total", "Events that were published by SQL and moved into the log. If it stops growing, check whether the table weir.inbox has rows."),
 		moverErrors: t.counter("weir_sql_mover_errors_total",
 			"Failed attempts to read weir.inbox or to move its events, statement timeouts included. If it grows, see weir's log for the error."),
+		unmovable: t.counter("weir_sql_refused_events_total", "Events published by SQL that can never be moved into the log. They are in the table weir_inbox_refused, with the reason; the log has it, too."),
 		inboxRows: t.gauge("weir_sql_inbox_events", "Upper bound of the number of events in weir.inbox, when weir last read it. If it grows, events come faster than weir moves them: check weir_sql_mover_errors_total."),
 		inboxAge:  t.gauge("weir_sql_inbox_age_seconds", "How long the oldest event in weir.inbox has waited, its transaction included. If it grows, check weir_sql_mover_errors_total."),
 		inbox: t.histogram("weir_sql_inbox_seconds",
@@ -141,6 +143,9 @@ func (s *Set) Waiting(events int64, oldest time.Duration) {
 	s.inboxRows.Set(float64(events))
 	s.inboxAge.Set(oldest.Seconds())
 }
+
+// Unmovable is called for each event that SQL sessions published and that can never be moved.
+func (s *Set) Unmovable() { s.unmovable.Inc() }
 
 // Failed is called after a poll or a move of the inbox that failed.
 func (s *Set) Failed() { s.moverErrors.Inc() }

@@ -43,34 +43,36 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 	s.Moved(12, time.Millisecond)
 	s.Waiting(3, 2*time.Second)
 	s.Failed()
+	s.Unmovable()
 	lag := map[string]int64{"orders": 7}
 	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"billing", 2, lag}}, nil })
 
 	want := map[string]string{
-		"weir_build_info":              `version="v1"} 1`,
-		"weir_appended_entries_total":  " 2",
-		"weir_appended_records_total":  " 10",
-		"weir_appended_bytes_total":    " 1000",
-		"weir_flush_seconds_count":     " 2",
-		"weir_flush_bytes_count":       " 2",
-		"weir_flush_failures_total":    " 1",
-		"weir_flush_retries_total":     " 1",
-		"weir_fetches_total":           `source="store"} 1`,
-		"weir_fetched_bytes_total":     `source="tail"} 500`,
-		"weir_store_errors_total":      `op="read"} 1`,
-		"weir_sql_moved_events_total":  " 12",
-		"weir_sql_inbox_seconds_count": " 1",
-		"weir_sql_inbox_events":        " 3",
-		"weir_sql_inbox_age_seconds":   " 2",
-		"weir_sql_mover_errors_total":  " 1",
-		"weir_kafka_connections":       " 1",
-		"weir_kafka_refused_total":     `reason="connections"} 1`,
-		"weir_kafka_throttled_seconds": `quota="producer_byte_rate"} 2.5`,
-		"weir_kafka_request_seconds":   `api="Produce"`,
-		"weir_kafka_bytes_total":       `direction="in"} 1000`,
-		"weir_http_streams":            " 1",
-		"weir_group_members":           `group="billing"} 2`,
-		"weir_group_lag_records":       `group="billing",topic="orders"} 7`,
+		"weir_build_info":               `version="v1"} 1`,
+		"weir_appended_entries_total":   " 2",
+		"weir_appended_records_total":   " 10",
+		"weir_appended_bytes_total":     " 1000",
+		"weir_flush_seconds_count":      " 2",
+		"weir_flush_bytes_count":        " 2",
+		"weir_flush_failures_total":     " 1",
+		"weir_flush_retries_total":      " 1",
+		"weir_fetches_total":            `source="store"} 1`,
+		"weir_fetched_bytes_total":      `source="tail"} 500`,
+		"weir_store_errors_total":       `op="read"} 1`,
+		"weir_sql_moved_events_total":   " 12",
+		"weir_sql_inbox_seconds_count":  " 1",
+		"weir_sql_inbox_events":         " 3",
+		"weir_sql_inbox_age_seconds":    " 2",
+		"weir_sql_mover_errors_total":   " 1",
+		"weir_sql_refused_events_total": " 1",
+		"weir_kafka_connections":        " 1",
+		"weir_kafka_refused_total":      `reason="connections"} 1`,
+		"weir_kafka_throttled_seconds":  `quota="producer_byte_rate"} 2.5`,
+		"weir_kafka_request_seconds":    `api="Produce"`,
+		"weir_kafka_bytes_total":        `direction="in"} 1000`,
+		"weir_http_streams":             " 1",
+		"weir_group_members":            `group="billing"} 2`,
+		"weir_group_lag_records":        `group="billing",topic="orders"} 7`,
 	}
 	text := scrape(t, registry)
 	for _, line := range []string{`weir_http_responses_total{status="5xx"} 0`, `weir_http_responses_total{status="cut"} 1`, "weir_groups 1"} {

@@ -29,10 +29,11 @@ type Config struct {
 	Tracer         eventlog.Tracer     // default: no spans
 }
 
-// Observer is told what the log and the mover of PostgreSQL do.
+// Observer is told what the log and the movers do.
 type Observer interface {
 	eventlog.Observer
 	sqlfn.Observer
+	inbox.Observer
 }
 
 // Node is a log and all uses of it. Nothing happens in it until Log.Run, Queues.Run and the Uses run.
@@ -115,10 +116,14 @@ func (n *Node) move(cfg Config) {
 		}
 		n.movers = append(n.movers, Part{"mover", sqlfn.New(n.Log, n.SQL, moving).Run})
 	}
-	if n.Inbox != nil {
-		n.movers = append(n.movers, Part{"mover", inbox.NewMover(n.Log, n.Inbox, n.Publisher, cfg.Logger).Run})
+	var rows inbox.Observer
+	if cfg.Observer != nil {
+		rows = cfg.Observer
 	}
-	if shards := inbox.NewShardMovers(n.Log, n.Store, n.Publisher, cfg.Logger); shards != nil {
+	if n.Inbox != nil {
+		n.movers = append(n.movers, Part{"mover", inbox.NewMover(n.Log, n.Inbox, n.Publisher, cfg.Logger, rows).Run})
+	}
+	if shards := inbox.NewShardMovers(n.Log, n.Store, n.Publisher, cfg.Logger, rows); shards != nil {
 		n.movers = append(n.movers, Part{"movers", shards.Run})
 	}
 }

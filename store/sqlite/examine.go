@@ -80,6 +80,11 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "give the path of a weir store"}}, nil
 	}
 	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
+	if encoding, err := c.text("PRAGMA encoding"); err != nil {
+		return nil, err
+	} else if encoding != utf8Encoding {
+		findings = append(findings, doctor.Finding{Name: "encoding", Value: encoding, Level: doctor.Bad, Advice: "weir_inbox needs " + utf8Encoding + ": copy the store to a new file with weir copy"})
+	}
 	durable, err := c.examineDurability()
 	if err != nil {
 		return nil, err

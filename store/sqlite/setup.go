@@ -21,6 +21,9 @@ const (
 	// synchronousFull is the value of PRAGMA synchronous for FULL.
 	synchronousFull = 2
 
+	// utf8Encoding is the value of PRAGMA encoding in which CAST turns a text into the bytes that it has elsewhere.
+	utf8Encoding = "UTF-8"
+
 	// pageSize of a new file. See docs/decisions/sqlite-file-layout.md.
 	pageSize = 16 << 10
 )
@@ -167,6 +170,11 @@ func (c *conn) schema() (int64, error) {
 	version, err := c.integer("PRAGMA user_version")
 	if err != nil {
 		return 0, err
+	}
+	if encoding, err := c.text("PRAGMA encoding"); err != nil {
+		return 0, err
+	} else if version == 0 && encoding != utf8Encoding {
+		return 0, fmt.Errorf("the file keeps text as %s, which cannot be changed: weir needs %s; give the path of a new file", encoding, utf8Encoding)
 	}
 	if known := int64(len(scripts())); version > known {
 		return 0, fmt.Errorf("the file was written by a newer weir: its schema has version %d, and this weir supports versions up to %d; run the newer weir, or restore an older copy of the file", version, known)
