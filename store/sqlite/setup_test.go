@@ -23,7 +23,9 @@ func TestOpenRefusesFilesThatAreNotItsOwn(t *testing.T) {
 		"a newer weir's": {func(t *testing.T, path string) {
 			script(t, path, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 9000; CREATE TABLE partition (a)", applicationID))
 		}, "schema has version 9000, and this weir supports versions up to"},
-		"UTF-16": {func(t *testing.T, path string) { script(t, path, "PRAGMA encoding = 'UTF-16'; CREATE TABLE a (a); DROP TABLE a") }, "UTF-16le"},
+		"UTF-16": {func(t *testing.T, path string) {
+			script(t, path, "PRAGMA encoding = 'UTF-16'; CREATE TABLE a (a); DROP TABLE a")
+		}, "UTF-16le"},
 		"no database": {func(t *testing.T, path string) {
 			if err := os.WriteFile(path, []byte(strings.Repeat("this is a letter to my mother. ", 300)), 0o600); err != nil {
 				t.Fatal(err)
