@@ -167,6 +167,11 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part) error {
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
+	for _, s := range settings { // through a pooler the session does not have them
+		if _, err := tx.Exec(ctx, `SELECT set_config($1, $2, true)`, s[0], s[1]); err != nil {
+			return err
+		}
+	}
 	found, err := inspect(ctx, conn, p)
 	if err != nil {
 		return err

@@ -189,17 +189,41 @@ func configure(conn *pgx.ConnConfig, opts Options) {
 	if conn.ValidateConnect == nil && slices.ContainsFunc(conn.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != conn.Host || f.Port != conn.Port }) {
 		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // with several servers: only the primary, as a connection must not stay at a standby, which may lag
 	}
+	conn.RuntimeParams["standard_conforming_strings"] = "on" // PgBouncer takes this one and client_encoding, too
 	if opts.Pooled {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
 		return
 	}
-	// A role or a database may have other defaults.
-	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
+	for _, s := range settings {
+		conn.RuntimeParams[s[0]] = s[1]
+	}
 	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(serverMax(opts.answerMax).Milliseconds(), 10)
-	conn.RuntimeParams["lock_timeout"] = "0"
-	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a custom plan would contain a copy of all bytes of a flush
-	conn.RuntimeParams["jit"] = "off"                            // compiling takes a hundred times as long as the statements themselves
-	conn.RuntimeParams["work_mem"] = "64MB"                      // an answer to Read is gathered in memory
+}
+
+// settings are what weir relies on in its own sessions, because a role or a database may have other defaults. A transaction pooler does not take them: there
+// the functions' own settings (Part) must do, and what an installation needs is set in its transaction.
+var settings = [][2]string{
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_deferrable", "off"},
+	{"lock_timeout", "0"},
+	{"idle_in_transaction_session_timeout", "0"},
+	{"plan_cache_mode", "force_generic_plan"}, // a custom plan would contain a copy of all bytes of a flush
+	{"jit", "off"},       // compiling takes a hundred times as long as the statements themselves
+	{"work_mem", "64MB"}, // an answer to Read is gathered in memory
+	// How SQL is read:
+	{"backslash_quote", "safe_encoding"},
+	{"array_nulls", "on"},
+	{"transform_null_equals", "off"},
+	{"check_function_bodies", "on"},
+	{"row_security", "on"},
+	// How values are written as text:
+	{"bytea_output", "hex"},
+	{"datestyle", "ISO, YMD"},
+	{"intervalstyle", "postgres"},
+	{"timezone", "UTC"},
+	{"extra_float_digits", "1"},
+	{"quote_all_identifiers", "off"},
+	{"client_min_messages", "notice"},
 }
 
 // connect opens a connection that belongs to no pool.

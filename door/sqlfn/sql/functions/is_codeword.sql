@@ -11,11 +11,11 @@ LANGUAGE plpgsql IMMUTABLE STRICT
 AS $$
 DECLARE
     step constant int := 6293; -- bytes
-    -- Distances in bits: the least, the greatest, the others.
+    -- Distances in bits: the least, the greatest, the others, zeros. (NULL in such text depends on the caller's array_nulls.)
     rules constant int[] := '{
-        {50344, 54216, 53416, NULL, NULL, NULL, NULL},
-        {26840, 27488, 27096, 27312, 27456, NULL, NULL},
-        {9960, 10280, 9976, 10128, 10216, NULL, NULL},
+        {50344, 54216, 53416, 0, 0, 0, 0},
+        {26840, 27488, 27096, 27312, 27456, 0, 0},
+        {9960, 10280, 9976, 10128, 10216, 0, 0},
         {2216, 2480, 2224, 2240, 2288, 2304, 2320},
         {528, 1040, 536, 560, 776, 784, 840}}';
     -- The top bits of x^0, x^1, … modulo the polynomial, from the right. The AND of a codeword and these has an even number of ones, by however many bytes they
@@ -36,7 +36,7 @@ BEGIN
             head := "bit"(substring(s FOR cut), length(s) - cut, true);
             s := substring(s FROM cut + 1);
             FOR i IN 1..7 LOOP
-                EXIT WHEN rules[rule][i] IS NULL;
+                EXIT WHEN rules[rule][i] = 0;
                 s := s # (head >> (rules[rule][i] - cut));
             END LOOP;
         ELSIF done < octet_length(bytes) THEN

@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     IF receipt IS NULL THEN
         RAISE 'receipt is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Use the receipt that came with the message, unchanged.';
-    ELSIF receipt !~ '^[0-9a-f]+\.[0-9]+\.[0-9]+\.[0-9]+\.[0-9a-f]+$' -- a pattern that counts digits or captures parts costs several times as much
+    ELSIF receipt !~ '^[0-9a-f]+[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9a-f]+$' -- a pattern that counts digits or captures parts costs several times as much
        OR (length(fields[1]), length(fields[5])) <> (16, 8) OR length(fields[2]) > 18 OR length(fields[3]) > 18 OR length(fields[4]) > 9 THEN
         RAISE '"%" is not a receipt', left(receipt, 128)
         USING ERRCODE = 'invalid_parameter_value', HINT = 'Use the receipt that came with the message, unchanged.';

@@ -1,0 +1,1 @@
+-- Functions do not depend on array_nulls or standard_conforming_strings of their callers.
