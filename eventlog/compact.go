@@ -44,6 +44,9 @@ type cleaned struct {
 	First Offset    `json:"first"`         // the partition's First when the last pass began
 	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass; batches that are trimmed later stay counted
 	Due   Timestamp `json:"due,omitempty"` // when the first tombstone below Clean may be deleted; 0: there is none
+	// Kept is the end of a batch that was trimmed in part, and so not rewritten: tombstones of its keys are kept
+	// until First has come so far, and do not count in Due. 0: there is none.
+	Kept Offset `json:"kept,omitempty"`
 	By    string    `json:"by,omitempty"`  // who makes a pass; "": nobody
 
 	version Version
@@ -123,7 +126,7 @@ func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds
 		}
 		end = min(end, young)
 	}
-	if state.Due > 0 && int64(state.Due) <= now.UnixMilli() {
+	if state.Due > 0 && int64(state.Due) <= now.UnixMilli() || state.Kept > 0 && state.Kept <= held.First {
 		return max(clean, end), nil
 	}
 	if clean >= end {
@@ -166,7 +169,9 @@ type compaction struct {
 	now       time.Time
 	state     cleaned
 	latest    map[[16]byte]Offset // the last offset of each key, by its hash
-	due       Timestamp           // of the tombstones that are kept
+	older     map[[16]byte]bool   // keys of a batch that is not rewritten: it may have older records of them
+	kept      Offset              // the end of that batch
+	due       Timestamp           // of the tombstones that are kept, without those of older
 	bytes     int64               // of the batches so far
 }
 
@@ -181,7 +186,10 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	err = c.each(ctx, first, end, func(batches []Placed) error {
 		if batches[0].Base < first {
 			c.bytes += int64(bytesIn(batches[:1]))
-			batches = batches[1:] // the first records of this batch were trimmed: it stays until the others are, too
+			if err := c.keep(batches[0]); err != nil { // its first records were trimmed: it stays until the others are, too
+				return err
+			}
+			batches = batches[1:]
 		}
 		if len(batches) == 0 {
 			return nil
@@ -191,7 +199,7 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	if err != nil {
 		return err
 	}
-	c.state.Clean, c.state.First, c.state.Bytes, c.state.Due, c.state.By = end, first, c.bytes, c.due, ""
+	c.state.Clean, c.state.First, c.state.Bytes, c.state.Due, c.state.Kept, c.state.By = end, first, c.bytes, c.due, c.kept, ""
 	return c.commit(ctx, nil)
 }
 
@@ -277,7 +285,7 @@ func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 		if err != nil {
 			return err
 		}
-		kept, horizon, dropped, err := c.kept(b, h)
+		kept, horizon, dropped, err := c.needed(b, h)
 		if err != nil {
 			return err
 		}
@@ -309,8 +317,23 @@ func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 	return nil
 }
 
-// kept returns the records of a batch that are still needed, and when their tombstones may be deleted; 0: there are none.
-func (c *compaction) kept(b Placed, h batch.Header) (kept []batch.Record, horizon Timestamp, dropped bool, err error) {
+// keep notes the keys of a batch that is not rewritten.
+func (c *compaction) keep(b Placed) error {
+	c.older, c.kept = make(map[[16]byte]bool), b.Base+Offset(b.Records)
+	for rec, err := range b.Decode() {
+		if err != nil {
+			return err
+		}
+		if rec.Key != nil && rec.Value != nil {
+			c.older[hashOf(rec.Key)] = true
+		}
+	}
+	return nil
+}
+
+// needed returns the records of a batch that are still needed, and when their tombstones may be deleted; 0: there are none.
+func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, horizon Timestamp, dropped bool, err error) {
+	counts := false // the horizon, for c.due
 	for rec, err := range b.Decode() {
 		if err != nil {
 			return nil, 0, false, err
@@ -325,16 +348,17 @@ func (c *compaction) kept(b Placed, h batch.Header) (kept []batch.Record, horizo
 				if h.Attributes.HasHorizon() {
 					due = h.BaseTimestamp
 				}
-				if h.Attributes.HasHorizon() && due <= c.now.UnixMilli() {
+				older := c.older[hashOf(rec.Key)] // which would come back without the tombstone
+				if h.Attributes.HasHorizon() && due <= c.now.UnixMilli() && !older {
 					dropped = true
 					continue
 				}
-				horizon = Timestamp(due)
+				horizon, counts = Timestamp(due), counts || !older
 			}
 		}
 		kept = append(kept, rec)
 	}
-	if horizon > 0 && (c.due == 0 || horizon < c.due) {
+	if counts && (c.due == 0 || horizon < c.due) {
 		c.due = horizon
 	}
 	return kept, horizon, dropped, nil

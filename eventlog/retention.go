@@ -38,6 +38,7 @@ func (l *Log) retain(ctx context.Context) error {
 			continue
 		}
 		l.forgetLeftovers(ctx)
+		l.completeDeletions(ctx)
 		now := time.Now()
 		seen := make(map[Partition]time.Time)
 		for _, t := range l.Topics() {

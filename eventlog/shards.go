@@ -44,8 +44,10 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // Sharded is an optional interface: a store that is made of several.
 //
 // An entry of such a store must live on one shard: its checks and puts, its batches with records, and its Replaces. Otherwise its Outcome is
-// ErrSpansShards. Two things may live elsewhere: partitions that the entry creates, which are created first, empty; and Forgets, which are
-// deleted afterwards. If the process ends in between, partitions are left that no topic has; the log deletes them when it enters an incarnation.
+// ErrSpansShards. Two things may live elsewhere: partitions that the entry creates, which are created first,
+// empty; and Forgets, which are deleted first, also if the entry is refused then. If the process ends in
+// between, empty partitions are left that no topic has, and the log deletes them when it enters an
+// incarnation; or a topic is left that lacks partitions, and the log completes its deletion.
 //
 // A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err match ErrUnavailable or ErrUnsure then, and Moved
 // leaves its changes out until it answers. A call notices a rewind of the shards that it asks, Moved that of every shard.
@@ -314,26 +316,69 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 	return nil
 }
 
-// A topic that was deleted, or never completed, may leave partitions on shards: the process ended between two steps, or a shard did not answer.
+// deleteOnShards deletes a topic whose partitions may be on several shards.
 //
-// Partitions of a deleted topic are deleted if leftKey names them. Others are deleted only while they are empty: if shard 0 was restored from a backup, it lacks the topics
-// that were created since, and their records on other shards must stay.
-const leftPrefix = "left/"
-
-// leftKey is the key that lists the partitions of a deleted topic, until they are deleted.
-func leftKey(id TopicID) string { return leftPrefix + id.String() }
-
-// leave returns the put of leftKey for a topic that is deleted; false: all its partitions are deleted in the same entry.
-func (l *Log) leave(t Topic) (Put, bool) {
-	if _, is := As[Sharded](l.store); !is {
-		return Put{}, false
-	}
-	value, err := json.Marshal(t.Partitions)
+//  1. every shard of the topic answers; else nothing happens
+//  2. the catalog says that the topic is being deleted
+//  3. its partitions on other shards than that of the catalog are deleted: they refuse records from now on
+//  4. the name is deleted, with the other partitions
+//
+// So once the name is free, no process can append to the old partitions, whatever it has heard. If the process ends after the second step, or a shard is lost then, some
+// process completes the deletion (completeDeletions).
+func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, id TopicID) error {
+	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
+		if t.Version == 0 {
+			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+		}
+		t.deleting = true
+		return t, l.shardsAnswer(ctx, sharded, t)
+	})
 	if err != nil {
-		panic(fmt.Sprintf("cannot encode %v as JSON: %v", t.Partitions, err)) // numbers
+		return err
 	}
-	return Put{Key: leftKey(t.ID), Version: Version(0).Next(), Value: value}, true
+	if err := l.endTopic(ctx, name, t.ID); err != nil && !errors.Is(err, ErrUnknownTopic) { // else another process completed it
+		return fmt.Errorf("%w: the deletion of topic %q has begun, and is completed when all its shards answer: %v", ErrUnsure, name, err)
+	}
+	return nil
 }
+
+// shardsAnswer returns ErrUnavailable unless every shard with a partition of the topic answers, and none of the partitions moves just now.
+func (l *Log) shardsAnswer(ctx context.Context, sharded Sharded, t Topic) error {
+	refused := func(err error) error {
+		return fmt.Errorf("delete topic %q: a topic is deleted while every shard with one of its partitions answers. Nothing happened: %w", t.Name, err)
+	}
+	for _, p := range t.Partitions {
+		if err := sharded.Refusal(p); err != nil {
+			return refused(err)
+		}
+	}
+	slices, err := l.EachBounds(ctx, t.Partitions...)
+	if err != nil {
+		return refused(err)
+	}
+	for _, s := range slices {
+		if s.Err != nil && !errors.Is(s.Err, ErrNoPartition) {
+			return refused(s.Err)
+		}
+	}
+	return nil
+}
+
+// completeDeletions completes deletions of topics that have begun. What fails is tried again with the next call.
+func (l *Log) completeDeletions(ctx context.Context) {
+	for _, t := range l.Topics() {
+		if t.deleting {
+			_ = l.endTopic(ctx, t.Name, t.ID) // a lost shard was logged
+		}
+	}
+}
+
+// A topic that was never completed may leave partitions on shards, and so may one that an older weir deleted: the process ended between two steps, or a shard did not
+// answer.
+//
+// Partitions of a deleted topic are deleted if a key under leftPrefix lists them; older versions put it. Others are deleted only while they are empty: if shard 0 was restored from
+// a backup, it lacks the topics that were created since, and their records on other shards must stay.
+const leftPrefix = "left/"
 
 // noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has, and that there may be lists under leftPrefix.
 func (l *Log) noteLeftovers(bounds []Bounds, catalog *catalog) {

@@ -24,6 +24,7 @@ type Topic struct {
 	Writer     string            // the only use that appends to it, shown to people; "": any publisher
 	Together   bool              // on a store made of shards: all its partitions are on one
 	Version    Version           // the catalog's version when the topic was created or last changed: two topics never have the same
+	deleting   bool              // its deletion has begun (deleteOnShards)
 }
 
 // TopicID is a topic's identity. A topic that is deleted and created again is another topic (KIP-516).
@@ -337,6 +338,9 @@ func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter fun
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
+		if t.deleting {
+			return Topic{}, fmt.Errorf("%w: %q is being deleted", ErrUnknownTopic, name)
+		}
 		err := alter(&t)
 		return t, err
 	})
@@ -388,7 +392,8 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 
 // DeleteThisTopic deletes a topic, and never another topic that has taken its name (ErrUnknownTopic). One entry deletes the
 // name and the partitions: while the topic has the name it keeps its records, and once the name is free no process can
-// append to the old partitions. After ErrUnsure the topic is unchanged, or deleted.
+// append to the old partitions. After ErrUnsure the topic is unchanged, or deleted; on a store made of shards
+// it may also be deleted later, when a shard answers again, and lack some of its records until then.
 func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 	return l.deleteTopic(ctx, t.Name, t.ID)
 }
@@ -397,6 +402,14 @@ func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
 	if err := checkReserved(name); err != nil {
 		return err
 	}
+	if sharded, is := As[Sharded](l.store); is {
+		return l.deleteOnShards(ctx, sharded, name, id)
+	}
+	return l.endTopic(ctx, name, id)
+}
+
+// endTopic deletes a topic with all its partitions.
+func (l *Log) endTopic(ctx context.Context, name string, id TopicID) error {
 	_, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
@@ -449,9 +462,6 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		case err != nil:
 			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
 		}
-		if _, is := As[Sharded](l.store); is && next.Name == "" {
-			l.leftovers.CompareAndSwap(nil, &[]Partition{}) // if a shard did not answer
-		}
 		if err := l.loadCatalog(ctx); err != nil {
 			l.cfg.Logger.Warn("topic changed, but the catalog could not be read again", "topic", name, "err", err)
 		}
@@ -475,9 +485,6 @@ func (l *Log) catalogChange(head KeyValue, old, next Topic, beside func(TopicID)
 	name := old.Name
 	if next.Name == "" {
 		e.Puts, e.Forgets = []Put{{Key: topicPrefix + name}}, old.Partitions
-		if left, is := l.leave(old); is {
-			e.Puts = append(e.Puts, left)
-		}
 	} else {
 		name, next.Version = next.Name, version
 		var key string
@@ -525,10 +532,11 @@ type topicJSON struct {
 	Config     map[string]string `json:"config,omitempty"`
 	Writer     string            `json:"writer,omitempty"`
 	Together   bool              `json:"together,omitempty"`
+	Deleting   bool              `json:"deleting,omitempty"`
 }
 
 func (t Topic) json() []byte {
-	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer, Together: t.Together})
+	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer, Together: t.Together, Deleting: t.deleting})
 	if err != nil {
 		panic(fmt.Sprintf("cannot encode topic %q as JSON: %v", t.Name, err))
 	}
@@ -545,7 +553,7 @@ func parseTopic(kv KeyValue) (Topic, error) {
 	if err := json.Unmarshal(kv.Value, &j); err != nil {
 		return Topic{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 	}
-	t.Partitions, t.Config, t.Writer, t.Together = j.Partitions, j.Config, j.Writer, j.Together
+	t.Partitions, t.Config, t.Writer, t.Together, t.deleting = j.Partitions, j.Config, j.Writer, j.Together, j.Deleting
 	if n, err := hex.Decode(t.ID[:], []byte(j.ID)); err != nil || n != len(t.ID) {
 		return Topic{}, fmt.Errorf("key %s holds the id %q: expected %d hexadecimal digits", kv.Key, j.ID, 2*len(t.ID))
 	}

@@ -23,6 +23,7 @@ var kept = []struct {
 	{"sqlite", 1055425183, time.Minute, "a row of the inbox was refused for good, because a process had not heard yet that its topic was made anew (L1)"},
 	{"shards", 11, time.Minute, "a row of an inbox that one process had moved was moved to another partition by a second process (L3)"},
 	{"shards", 12, time.Minute, "a row of the inbox of a PostgreSQL that is shard 0 went to a namesake of its topic (L3, L10)"},
+	{"shards", 3171339559, 30 * time.Second, "a record was acknowledged by a partition on a lost shard after its topic was deleted and made anew (L1)"},
 }
 
 // runKept runs all seeds that once failed.

@@ -14,7 +14,7 @@ import (
 )
 
 // Commit implements eventlog.Store. Each shard gets its entries as one flush, all shards at the same time: one trip. An entry that creates or
-// deletes partitions of several shards costs a trip before or after that.
+// deletes partitions of several shards costs a trip before that.
 func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("commit: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
@@ -83,13 +83,13 @@ func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Ou
 
 // part is an entry as it is divided among the shards.
 type part struct {
-	main    int              // the shard that decides
-	entry   eventlog.Entry   // what that shard commits
-	at      []int            // where the batches of entry are in the whole entry
-	batches int              // of the whole entry
-	creates []eventlog.Batch // empty partitions on other shards, created before
-	forgets []eventlog.Partition
-	epoch   []eventlog.Put // EpochKey, and what is put with it: shards get a copy of EpochKey
+	main    int                  // the shard that decides
+	entry   eventlog.Entry       // what that shard commits
+	at      []int                // where the batches of entry are in the whole entry
+	batches int                  // of the whole entry
+	creates []eventlog.Batch     // empty partitions on other shards, created before
+	forgets []eventlog.Partition // partitions on other shards, deleted before
+	epoch   []eventlog.Put       // EpochKey, and what is put with it: shards get a copy of EpochKey
 	where   place
 }
 
@@ -206,7 +206,7 @@ func (p *part) cut(entry eventlog.Entry) {
 	}
 }
 
-// prepare creates partitions on other shards. Nobody knows them yet, and creating them again does no harm: an error says that nothing happened.
+// prepare creates and deletes partitions on other shards. Nobody knows the new ones yet, and doing either again does no harm: an error says that the entry did not happen.
 func (s *Set) prepare(ctx context.Context, p part) error {
 	if slices.ContainsFunc(p.epoch, func(put eventlog.Put) bool { return put.Key == eventlog.ClosedKey }) {
 		for _, m := range s.members {
@@ -223,16 +223,59 @@ func (s *Set) prepare(ctx context.Context, p part) error {
 				own.Batches = append(own.Batches, b)
 			}
 		}
-		if len(own.Batches) == 0 {
-			continue
+		if err := m.prepares(ctx, "created", own); err != nil {
+			return err
 		}
-		if err := m.commitOne(ctx, own); errors.Is(err, eventlog.ErrRewound) {
-			return fmt.Errorf("partitions cannot be created on %v now: %w", m, err)
-		} else if err != nil {
-			return fmt.Errorf("%w: partitions cannot be created on %v: %w", eventlog.ErrUnavailable, m, plain(err))
+	}
+	if len(p.forgets) > 0 {
+		if err := s.members[p.main].holds(ctx, p.entry.Checks); err != nil {
+			return err
+		}
+	}
+	for _, m := range s.members {
+		own := eventlog.Entry{UsesReserve: true}
+		for _, id := range p.forgets {
+			if p.where.with(id) == m.number {
+				own.Forgets = append(own.Forgets, p.where.id(id))
+			}
+		}
+		if err := m.prepares(ctx, "deleted", own); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// holds returns ErrStale unless the keys are at their versions now: what is deleted does not come back, so an
+// entry that will be refused had better be refused before.
+func (m *member) holds(ctx context.Context, checks []eventlog.Check) error {
+	return m.call(ctx, readPatience, func(ctx context.Context) error {
+		for _, c := range checks {
+			kv, err := eventlog.Get(ctx, m.store, c.Key)
+			if err == nil && kv.Version != c.Version {
+				err = eventlog.ErrStale
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// prepares commits a part of an entry that lives on another shard, if there is any.
+func (m *member) prepares(ctx context.Context, what string, own eventlog.Entry) error {
+	if len(own.Batches)+len(own.Forgets) == 0 {
+		return nil
+	}
+	err := m.commitOne(ctx, own)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, eventlog.ErrRewound):
+		return fmt.Errorf("partitions cannot be %s on %v now: %w", what, m, err)
+	}
+	return fmt.Errorf("%w: partitions cannot be %s on %v: %w", eventlog.ErrUnavailable, what, m, plain(err))
 }
 
 // missing returns why the shard is lost; nil: it answers.
@@ -325,23 +368,8 @@ func (m *member) commitOne(ctx context.Context, entry eventlog.Entry) error {
 	return outcomes[0].Err
 }
 
-// finish deletes partitions on other shards, and copies EpochKey to them. The entry has happened.
+// finish copies EpochKey to the other shards. The entry has happened.
 func (s *Set) finish(ctx context.Context, p part) error {
-	for _, m := range s.members {
-		var own eventlog.Entry
-		for _, id := range p.forgets {
-			if p.where.with(id) == m.number {
-				own.Forgets = append(own.Forgets, p.where.id(id))
-			}
-		}
-		if len(own.Forgets) == 0 {
-			continue
-		}
-		own.UsesReserve = true
-		if err := m.commitOne(ctx, own); err != nil {
-			s.logger.Warn("a topic was deleted, but some of its partitions are still in a shard; they are deleted when a process is started, or the shard answers again", "shard", m.number, "store", m.name, "partitions", own.Forgets, "err", err)
-		}
-	}
 	if len(p.epoch) == 0 {
 		return nil
 	}

@@ -2,14 +2,18 @@ package shard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/shard"
 	"github.com/weir-log/weir/store/sqlite"
 	"github.com/weir-log/weir/use/keys"
@@ -219,5 +223,79 @@ func TestAHalfCopyIsNotTakenForALoss(t *testing.T) {
 	knows(t, log, p, 3)
 	if got := values(t, log, p); len(got) != 3 {
 		t.Errorf("the partition has %q", got)
+	}
+}
+
+// A topic is deleted while one process cannot reach a shard. Another process, which reaches the shard and has not heard of that, appends to a partition there: what is acknowledged is in
+// the topic, or the topic is gone and the record is refused, as on one store.
+func TestADeletedTopicTakesNoRecords(t *testing.T) {
+	for _, noticed := range []bool{true, false} {
+		t.Run(fmt.Sprint("the loss was noticed before ", noticed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stores := []*memory.Store{memory.New(), memory.New(), memory.New()}
+				second := newFrail(stores[1])
+				log := run(t, openSet(t, stores[0], second, stores[2]))
+				var p eventlog.Partition
+				for _, each := range create(t, log, "topic", 3).Partitions {
+					if each.Shard() == 1 {
+						p = each
+					}
+				}
+				other := openSet(t, stores[0], stores[1], stores[2])
+				deaf, err := eventlog.Open(t.Context(), other, eventlog.Config{Logger: quiet, Poll: 1000 * time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- deaf.Run(ctx) }()
+				defer func() {
+					cancel()
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}()
+				if second.commits.Store(0); noticed {
+					second.down.Store(true)
+					time.Sleep(time.Second) // of fake time: the log polls
+				}
+				err = log.DeleteTopic(t.Context(), "topic")
+				if noticed && (!errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "shard 1")) || !noticed && !errors.Is(err, eventlog.ErrUnsure) {
+					t.Errorf("delete: %v", err)
+				}
+				if _, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "topic", Partitions: 1}); !errors.Is(err, eventlog.ErrTopicExists) {
+					t.Errorf("another topic of that name: %v", err)
+				}
+				if err := publish1(t.Context(), deaf, p, "meanwhile"); err != nil {
+					t.Error(err)
+				}
+				second.commits.Store(-1)
+				second.down.Store(false)
+				if noticed {
+					time.Sleep(time.Minute)
+					if got := values(t, log, p); fmt.Sprint(got) != "[meanwhile]" {
+						t.Errorf("the topic was not deleted, and has %q", got)
+					}
+					if err := log.DeleteTopic(t.Context(), "topic"); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 600 { // else it is completed when the shard answers again
+					if _, err := log.TopicNow(t.Context(), "topic"); errors.Is(err, eventlog.ErrUnknownTopic) {
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				if err := publish1(t.Context(), deaf, p, "afterwards"); !errors.Is(err, eventlog.ErrNoPartition) {
+					t.Errorf("publish to the deleted topic: %v", err)
+				}
+				for i, s := range stores {
+					bounds, _, err := s.Moved(t.Context(), eventlog.Mark{})
+					if want := max(0, 1-i); err != nil || len(bounds) != want {
+						t.Errorf("shard %d holds %+v, %v", i, bounds, err)
+					}
+				}
+			})
+		})
 	}
 }
