@@ -28,6 +28,9 @@ var (
 	ErrUnsure = errors.New("outcome unknown: the change was sent to the store, but the answer was lost")
 	// ErrCrowded: other answers, to slow readers, take the memory for answers. Nothing was read; trying again may work.
 	ErrCrowded = errors.New("no memory for the answer: other clients are slow to read theirs")
+	// ErrBusy: too many changes of topics are made at the same time. It matches ErrUnavailable, too: certainly
+	// nothing happened, and trying again may work.
+	ErrBusy error = busyError{}
 	// ErrClosed: the log is stopping and accepts nothing new.
 	ErrClosed = errors.New("log closed")
 
@@ -45,6 +48,12 @@ var (
 	// ErrFenced: the producer's epoch is older than one that the log has seen.
 	ErrFenced = errors.New("producer epoch is fenced")
 )
+
+// busyError is ErrBusy: the store is not to blame, so the text does not say that it is unavailable.
+type busyError struct{}
+
+func (busyError) Error() string        { return "too many changes of topics at the same time" }
+func (busyError) Is(target error) bool { return target == ErrUnavailable }
 
 // RangeError says that an offset lies outside what a partition holds.
 type RangeError struct {

@@ -48,6 +48,7 @@ type Log struct {
 	health          atomic.Pointer[error] // of the last poll of the store; nil while it answers
 	refusal         atomic.Pointer[error] // why the store takes no records; nil while it takes them
 	mark            Mark                  // how far the follower has polled; only the follower uses it once Run runs
+	changing        chan struct{}         // held by whoever changes a topic
 	catalogAt       Offset                // the end of partition 0 when the follower last read the catalog
 	gate            gate                  // shut while the log enters another incarnation of the store
 	rewindSuspected chan struct{}         // has a value when a rewind of the store is suspected
@@ -64,7 +65,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults(flushBytes())
 	outages := newOutages(cfg.Poll)
 	cfg.Observer = outageObserver{cfg.Observer, outages}
-	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), rewindSuspected: make(chan struct{}, 1)}
+	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), changing: make(chan struct{}, 1), rewindSuspected: make(chan struct{}, 1)}
 	_, l.readOnly = behind(store)
 	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, flushBytes, cfg)
 	l.appender.readOnly = l.readOnly

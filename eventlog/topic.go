@@ -2,15 +2,17 @@ package eventlog
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -270,7 +272,7 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
 		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Writer: spec.Writer, Together: spec.Beside != nil, Partitions: make([]Partition, spec.Partitions)}
-		_, _ = rand.Read(t.ID[:])                               // never fails
+		_, _ = cryptorand.Read(t.ID[:])                               // never fails
 		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
 		return t, nil
 	})
@@ -419,16 +421,30 @@ func (l *Log) endTopic(ctx context.Context, name string, id TopicID) error {
 	return err
 }
 
-// changesMax bounds how often a change is retried while other processes change topics as well.
-const changesMax = 32
+const (
+	// changePatience bounds how long a change of a topic is tried again while other processes change topics, too.
+	changePatience = 10 * time.Second
+	// changePause is the longest first pause between two tries. It doubles up to changePauseMax.
+	changePause, changePauseMax = 2 * time.Millisecond, 200 * time.Millisecond
+)
 
 // changeTopic reads a topic (Version 0: none), calls decide for its new state (no name: delete it; partitions numbered 0
 // are new and get a number), and commits that if no topic changed meanwhile.
 //
 // It does not touch a topic with another id. With no id, the topic read first is meant: another process may delete it
 // meanwhile and create another with the same name, which the next round must not change.
+//
+// All changes of topics check one key. Those of this process wait for each other, so that none is in vain;
+// those of other processes are the reason to try again.
 func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, error)) (Topic, error) {
-	for range changesMax {
+	select {
+	case l.changing <- struct{}{}:
+		defer func() { <-l.changing }()
+	case <-ctx.Done():
+		return Topic{}, fmt.Errorf("change topic %q: %w: this process makes other changes first. Nothing happened", name, ErrBusy)
+	}
+	until := time.Now().Add(changePatience)
+	for most := changePause; ; most = min(2*most, changePauseMax) {
 		head, err := l.Get(ctx, catalogKey)
 		if err != nil {
 			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
@@ -458,6 +474,14 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		_, err = l.Append(ctx, entry)
 		switch {
 		case errors.Is(err, ErrStale):
+			timer := time.NewTimer(rand.N(most))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			if timer.Stop(); ctx.Err() != nil || time.Now().After(until) {
+				return Topic{}, fmt.Errorf("change topic %q: %w: those of other processes came first. Nothing happened", name, ErrBusy)
+			}
 			continue
 		case err != nil:
 			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
@@ -467,7 +491,6 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		}
 		return next, nil
 	}
-	return Topic{}, fmt.Errorf("change topic %q: %w: other changes of topics came first, %d times", name, ErrUnavailable, changesMax)
 }
 
 // catalogChange returns the entry that replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on any.

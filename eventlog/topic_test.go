@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -448,6 +449,72 @@ func TestRetentionBySizeNeverKeepsLess(t *testing.T) {
 		got, err := log.Bounds(t.Context(), p)
 		if kept := got[0].Bounds.Bytes; err != nil || kept < 10000 || kept > 11200 {
 			t.Errorf("%d bytes are kept, %v, want 10000 and no more than a batch beside", kept, err)
+		}
+	})
+}
+
+// slowCommits takes a while for each commit, and counts them.
+type slowCommits struct {
+	eventlog.Store
+	n *atomic.Int64
+}
+
+func (s slowCommits) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	s.n.Add(1)
+	time.Sleep(10 * time.Millisecond)
+	return s.Store.Commit(ctx, flush)
+}
+
+// Many clients create topics at the same time: all succeed. Those of one process are not in each other's way.
+func TestManyCreateTopicsAtTheSameTime(t *testing.T) {
+	for _, processes := range []int{1, 3} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, n := memory.New(), new(atomic.Int64)
+				var logs []*eventlog.Log
+				for range processes {
+					logs = append(logs, open(t, slowCommits{store, n}, eventlog.Config{}))
+				}
+				const topics = 100
+				before := n.Load()
+				var all sync.WaitGroup
+				for i := range topics {
+					all.Go(func() {
+						if _, err := logs[i%processes].CreateTopic(t.Context(), eventlog.TopicSpec{Name: fmt.Sprint("t", i), Partitions: 1}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				if commits := n.Load() - before; processes == 1 && commits != topics {
+					t.Errorf("%d topics took %d commits", topics, commits)
+				}
+			})
+		})
+	}
+}
+
+// A change that waits for others of its process ends with its caller, and says why. The store is not to blame.
+func TestAChangeOfATopicThatWaitsTooLongSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &gate{Store: memory.New(), open: make(chan struct{})}
+		store.pass()
+		log := open(t, store, eventlog.Config{})
+		store.shut()
+		first := make(chan error, 1)
+		go func() {
+			_, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "first", Partitions: 1})
+			first <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := log.CreateTopic(ctx, eventlog.TopicSpec{Name: "second", Partitions: 1}); !errors.Is(err, eventlog.ErrBusy) || !errors.Is(err, eventlog.ErrUnavailable) || strings.Contains(err.Error(), "unavailable") {
+			t.Error(err)
+		}
+		store.pass()
+		if err := <-first; err != nil {
+			t.Error(err)
 		}
 	})
 }

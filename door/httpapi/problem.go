@@ -185,6 +185,7 @@ var knownErrors = []struct {
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing works again as soon as there is space: free some, delete topics, or shorten their retention"},
 	{eventlog.ErrHeld, kindUnavailable, "a transaction that appends with SQL holds the stream. Nothing happened; try again"},
+	{eventlog.ErrBusy, kindOverloaded, "topics are changed faster than that is possible. Nothing happened; try again"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrSpansShards, kindSpansShards, "nothing happened; docs/shards.md says what is possible: for example, send the events of each partition by themselves"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again at another process, or here in a moment"},
