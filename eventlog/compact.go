@@ -47,7 +47,7 @@ type cleaned struct {
 	// Kept is the end of a batch that was trimmed in part, and so not rewritten: tombstones of its keys are kept
 	// until First has come so far, and do not count in Due. 0: there is none.
 	Kept Offset `json:"kept,omitempty"`
-	By    string    `json:"by,omitempty"`  // who makes a pass; "": nobody
+	By   string `json:"by,omitempty"` // who makes a pass; "": nobody
 
 	version Version
 }

@@ -272,7 +272,7 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
 		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Writer: spec.Writer, Together: spec.Beside != nil, Partitions: make([]Partition, spec.Partitions)}
-		_, _ = cryptorand.Read(t.ID[:])                               // never fails
+		_, _ = cryptorand.Read(t.ID[:])                         // never fails
 		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
 		return t, nil
 	})
