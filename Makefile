@@ -23,6 +23,7 @@ run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 test: ## run all tests with the race detector, a real PostgreSQL included
 	CGO_ENABLED=1 go test -race -timeout 15m ./...
 	go test -run NobodyTakes ./door/kafka # which the race detector makes too dear
+	cd bench && go test ./...
 
 s3: ## the tests of all uses and doors on S3, a real versitygw: they take minutes
 	WEIR_TEST_S3=1 go test -count=1 -p 1 -timeout 30m -run '/s3' . ./use/... ./door/... ./store
@@ -45,6 +46,7 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (50000x: so many inputs)
 	@set -e; grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \
@@ -56,8 +58,9 @@ fuzz: ## run every fuzz target for FUZZTIME (50000x: so many inputs)
 chaos: ## random histories through every door against a model, while processes and the database are killed; flags in ARGS
 	go run ./internal/chaos $(ARGS)
 
-bench: ## measure against Apache Kafka on this machine; flags in ARGS
-	go run ./bench $(ARGS)
+bench: ## measure weir and other systems on this machine, and check what they promise; ARGS='run try'
+	@cd bench && go build -o ../weir-bench ./cmd/weir-bench
+	@./weir-bench $(if $(ARGS),$(ARGS),run try)
 
 conformance: ## run franz-go's own tests against weir on each store
 	go run ./internal/conformance $(ARGS)

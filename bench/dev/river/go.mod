@@ -6,7 +6,6 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
-	github.com/weir-log/weir v0.0.0
 )
 
 require (
@@ -21,8 +20,11 @@ require (
 	github.com/tidwall/match v1.2.0 // indirect
 	github.com/tidwall/pretty v1.2.1 // indirect
 	github.com/tidwall/sjson v1.2.5 // indirect
+	github.com/weir-log/weir/bench v0.0.0
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace github.com/weir-log/weir => ../..
+replace github.com/weir-log/weir => ../../..
+
+replace github.com/weir-log/weir/bench => ../..

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-log/weir/bench/queueload"
+	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
 // runSnapshot puts the load of the part queue on weir's queue and on its peers for -minutes and two more. After two minutes a foreign transaction takes a

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir"
-	"github.com/weir-log/weir/bench/queueload"
+	"github.com/weir-log/weir/bench/dev/queueload"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/publish"
@@ -208,7 +208,7 @@ func (l library) Work(ctx context.Context, workers, batch int, handle func([]byt
 func (b *bench) onRiver(ctx context.Context, address string, l queueload.Load) (r queueload.Result, err error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".", "-postgres", address, "-writers", strconv.Itoa(l.Writers), "-workers", strconv.Itoa(l.Workers),
 		"-batch", strconv.Itoa(l.Batch), "-size", strconv.Itoa(l.Size), "-rate", strconv.Itoa(l.Rate), "-warm-up", l.WarmUp.String(), "-length", l.Length.String(), "-window", l.Window.String())
-	cmd.Dir = "bench/river"
+	cmd.Dir = "dev/river"
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()

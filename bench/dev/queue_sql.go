@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weir-log/weir/bench/queueload"
+	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
 // sqlQueue is weir's queue by SQL alone, with a weir process beside it: each writer and each worker is a session.

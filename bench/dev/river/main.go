@@ -17,7 +17,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/weir-log/weir/bench/queueload"
+	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weir-log/weir/bench/queueload"
+	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
 // article is the queue of "Kafka is fast, I'll use Postgres", from its description: a row a message; a reader locks the oldest row that nobody has

@@ -1,13 +1,13 @@
-// Command bench measures weir on this machine: side by side with Apache Kafka under Kafka's own perf tools, and alone
+// Command dev measures weir on this machine: side by side with Apache Kafka under Kafka's own perf tools, and alone
 // where latency, memory, idle cost, start-up, retention and the doors beside Kafka's are the question. It prints
 // Markdown, for docs/benchmarks.md.
 //
-//	go run ./bench                                  everything but the 20-minute retention run
-//	go run ./bench -only kafka -stores sqlite -runs 1
-//	go run ./bench -only kafka -against ./weir-before
-//	go run ./bench -only retention
-//	go run ./bench -only library,http,sql,mover,fanout
-//	go run ./bench -only library,sql,mover -length 2s -rows 20000 -runs 1     does it run at all?
+//	go run ./dev                                  everything but the 20-minute retention run
+//	go run ./dev -only kafka -stores sqlite -runs 1
+//	go run ./dev -only kafka -against ./weir-before
+//	go run ./dev -only retention
+//	go run ./dev -only library,http,sql,mover,fanout
+//	go run ./dev -only library,sql,mover -length 2s -rows 20000 -runs 1     does it run at all?
 package main
 
 import (
@@ -84,7 +84,7 @@ func main() {
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")
-	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
+	flag.StringVar(&b.perf, "perf", "../../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
 	flag.StringVar(&b.against, "against", "", "another weir binary, to compare versions: the part kafka measures both, in turns")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run, and of the snapshot")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
@@ -104,7 +104,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: go run ./bench [flags]\n\n")
+	fmt.Fprintf(os.Stderr, "usage: go run ./dev [flags]\n\n")
 	for _, j := range jobs {
 		fmt.Fprintf(os.Stderr, "  %-10s %s\n", j.name, j.help)
 	}
@@ -119,6 +119,7 @@ func (b *bench) main(ctx context.Context, only string) (err error) {
 	defer os.RemoveAll(b.dir)
 	b.weir = filepath.Join(b.dir, "weir")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", b.weir, "./cmd/weir")
+	build.Dir = ".." // the program's module
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build weir: %w\n%s", err, out)

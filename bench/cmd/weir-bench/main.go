@@ -1,0 +1,219 @@
+// Command weir-bench measures event logs, queues and event stores: throughput, latency, and whether
+// everything that was acknowledged was delivered, once and in order. A system that breaks a promise
+// gets no figure.
+//
+//	weir-bench systems
+//	weir-bench workloads
+//	weir-bench run try
+//	weir-bench run p-queue p-pubsub --systems weir-postgres,pg-plain --runs 3
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weir-log/weir/bench/report"
+	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/system"
+	"github.com/weir-log/weir/bench/workload"
+)
+
+type commands struct {
+	Run       runCmd       `cmd:"" help:"Measure workloads on systems."`
+	Systems   systemsCmd   `cmd:"" help:"List the systems."`
+	Workloads workloadsCmd `cmd:"" help:"List the workloads."`
+	Show      showCmd      `cmd:"" help:"Show a result again."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var c commands
+	parsed := kong.Parse(&c, kong.Name("weir-bench"), kong.Description("Measures event logs, queues and event stores, and checks what they promise."),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError())
+	if err := parsed.Run(); err != nil {
+		if !errors.Is(err, errBroken) {
+			fmt.Fprintln(os.Stderr, "weir-bench:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// errBroken: a promise was broken, or a cell is void. The tables say which.
+var errBroken = errors.New("a promise was broken")
+
+type runCmd struct {
+	Workloads []string `arg:"" help:"Workloads, or the profiles try, choose and all." placeholder:"WORKLOAD"`
+	Systems   []string `help:"Systems. Default: those of the profile." placeholder:"NAME"`
+	Mode      string   `help:"durable, shipped or both. Default: ${default}." enum:"durable,shipped,both" default:"durable"`
+	Runs      int      `help:"Runs of each cell. Default: that of the profile, or 3." placeholder:"N"`
+	Scale     float64  `help:"Multiplies the durations. Default: ${default}." default:"1"`
+	Seed      uint32   `help:"Decides the payloads. Default: ${default}." default:"1"`
+	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
+	File      []string `help:"Workloads of your own: YAML files." placeholder:"FILE" type:"existingfile"`
+}
+
+// profile is a choice of workloads and systems for somebody who wants to know something.
+type profile struct {
+	workloads, systems []string
+	scale              float64
+	runs               int
+}
+
+var profiles = map[string]profile{
+	"try":    {[]string{"one-event", "p-queue"}, []string{"null", "weir-sqlite"}, 0.15, 1},
+	"choose": {[]string{"one-event", "p-pubsub", "p-queue", "appends"}, []string{"weir-sqlite", "weir-postgres", "pg-plain"}, 1, 3},
+	"all":    {[]string{"one-event", "p-pubsub", "p-queue", "p-queue-100", "appends"}, []string{"null", "weir-sqlite", "weir-postgres", "weir-mysql", "weir-s3", "pg-plain"}, 1, 3},
+}
+
+func (c *runCmd) plan() (p run.Plan, err error) {
+	names, systems, scale, runs := c.Workloads, c.Systems, c.Scale, c.Runs
+	if len(names) == 1 {
+		if chosen, is := profiles[names[0]]; is {
+			names, scale = chosen.workloads, scale*chosen.scale
+			if len(systems) == 0 {
+				systems = chosen.systems
+			}
+			if runs == 0 {
+				runs = chosen.runs
+			}
+		}
+	}
+	if len(systems) == 0 {
+		return p, errors.New("--systems names what to measure; `weir-bench systems` lists them")
+	}
+	if runs == 0 {
+		runs = 3
+	}
+	p = run.Plan{Runs: runs, Seed: c.Seed, Modes: []system.Mode{system.Mode(c.Mode)}}
+	if c.Mode == "both" {
+		p.Modes = []system.Mode{system.Durable, system.Shipped}
+	}
+	for _, n := range systems {
+		s, err := system.Find(n)
+		if err != nil {
+			return p, err
+		}
+		p.Systems = append(p.Systems, s)
+	}
+	for _, n := range names {
+		w, err := workload.Find(n)
+		if err != nil {
+			return p, err
+		}
+		p.Workloads = append(p.Workloads, w.Scaled(scale))
+	}
+	for _, f := range c.File {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return p, err
+		}
+		w, err := workload.Parse(text)
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", f, err)
+		}
+		p.Workloads = append(p.Workloads, w.Scaled(scale))
+	}
+	return p, nil
+}
+
+func (c *runCmd) Run(ctx context.Context) error {
+	p, err := c.plan()
+	if err != nil {
+		return err
+	}
+	if c.Out == "" {
+		c.Out = time.Now().Format("bench-2006-01-02T1504")
+	}
+	if err := os.MkdirAll(c.Out, 0o755); err != nil {
+		return err
+	}
+	result, clean, err := p.Run(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if err := write(c.Out, result); err != nil {
+		return err
+	}
+	if err := report.Text(os.Stdout, result); err != nil {
+		return err
+	}
+	fmt.Printf("\n%s\n", filepath.Join(c.Out, "report.html"))
+	if !clean {
+		return errBroken
+	}
+	return nil
+}
+
+// write writes a result to a directory in every format.
+func write(dir string, r run.Result) error {
+	encoded, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "result.json"), encoded, 0o644); err != nil {
+		return err
+	}
+	for _, format := range []struct {
+		name  string
+		write func(io.Writer, run.Result) error
+	}{{"report.html", report.HTML}, {"bench.txt", report.Benchstat}, {"report.md", report.Text}} {
+		f, err := os.Create(filepath.Join(dir, format.name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(format.write(f, r), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type systemsCmd struct {
+	Liars bool `help:"List also those that break a promise on purpose, which test the benchmark."`
+}
+
+func (c *systemsCmd) Run() error {
+	for _, s := range system.All(c.Liars) {
+		ready := "ready"
+		if s.Needs != "" {
+			ready = "starts " + s.Needs
+		}
+		fmt.Printf("%-20s %-70s %s\n", s.Name, s.About, ready)
+	}
+	return nil
+}
+
+type workloadsCmd struct{}
+
+func (workloadsCmd) Run() error {
+	for _, w := range workload.All() {
+		fmt.Printf("%-14s %s (%s)\n", w.Name, w.About, w.Source)
+	}
+	return nil
+}
+
+type showCmd struct {
+	Result string `arg:"" help:"A result.json." type:"existingfile"`
+}
+
+func (c *showCmd) Run() error {
+	text, err := os.ReadFile(c.Result)
+	if err != nil {
+		return err
+	}
+	var r run.Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("%s: %w", c.Result, err)
+	}
+	return report.Text(os.Stdout, r)
+}

@@ -1,0 +1,55 @@
+// Package load makes a benchmark's load: payloads that say what they are, and the times at which
+// they are sent.
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+)
+
+// StampSize is how many bytes of a payload say what it is. A payload has at least so many.
+const StampSize = 32
+
+// Stamp says what a payload is: which event of which writer of which run, and when it was due.
+type Stamp struct {
+	Run    uint32
+	Writer uint32
+	Seq    uint64 // of the writer, from 0
+	Due    int64  // nanoseconds since the run began
+}
+
+// ErrCorrupt: a payload is not what was sent.
+var ErrCorrupt = errors.New("the payload is damaged")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Payload returns size bytes that begin with the stamp; the rest is random, so that nothing can be
+// compressed away. The checksum covers all of it.
+func Payload(s Stamp, size int) []byte {
+	b := make([]byte, max(size, StampSize))
+	binary.BigEndian.PutUint32(b[4:], s.Run)
+	binary.BigEndian.PutUint32(b[8:], s.Writer)
+	binary.BigEndian.PutUint64(b[12:], s.Seq)
+	binary.BigEndian.PutUint64(b[20:], uint64(s.Due))
+	random := rand.New(rand.NewPCG(uint64(s.Run)<<32|uint64(s.Writer), s.Seq))
+	for i := StampSize - 4; i < len(b); i += 8 {
+		var word [8]byte
+		binary.BigEndian.PutUint64(word[:], random.Uint64())
+		copy(b[i:], word[:])
+	}
+	binary.BigEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
+	return b
+}
+
+// Read returns the stamp of a payload, or ErrCorrupt.
+func Read(b []byte) (Stamp, error) {
+	if len(b) < StampSize || binary.BigEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
+		return Stamp{}, ErrCorrupt
+	}
+	return Stamp{
+		Run: binary.BigEndian.Uint32(b[4:]), Writer: binary.BigEndian.Uint32(b[8:]),
+		Seq: binary.BigEndian.Uint64(b[12:]), Due: int64(binary.BigEndian.Uint64(b[20:])),
+	}, nil
+}

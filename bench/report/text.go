@@ -1,0 +1,140 @@
+// Package report shows results: as text, as lines for benchstat, and as one HTML file.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weir-log/weir/bench/run"
+)
+
+// Row is the runs of one cell, put together.
+type Row struct {
+	Workload, System, Mode, Rate string
+	Runs                         []run.Cell
+	Problem                      string // of one of the runs: then the row has no figure
+}
+
+// Rows puts the runs of each cell together, in the order of the plan.
+func Rows(r run.Result) []Row {
+	var rows []Row
+	for _, c := range r.Cells {
+		i := slices.IndexFunc(rows, func(x Row) bool {
+			return x.Workload == c.Workload && x.System == c.System && x.Mode == string(c.Mode) && x.Rate == c.Rate
+		})
+		if i < 0 {
+			i = len(rows)
+			rows = append(rows, Row{Workload: c.Workload, System: c.System, Mode: string(c.Mode), Rate: c.Rate})
+		}
+		rows[i].Runs = append(rows[i].Runs, c)
+		rows[i].Problem = cmp.Or(rows[i].Problem, c.Problem())
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(first(r, a.Workload), first(r, b.Workload)), cmp.Compare(a.Mode, b.Mode))
+	})
+	return rows
+}
+
+func first(r run.Result, workload string) int {
+	return slices.IndexFunc(r.Cells, func(c run.Cell) bool { return c.Workload == workload })
+}
+
+// Spread is the least, the median and the most of the runs.
+func Spread(row Row, of func(*run.Figures) float64) (low, median, high float64) {
+	var all []float64
+	for _, c := range row.Runs {
+		if c.Figures != nil {
+			all = append(all, of(c.Figures))
+		}
+	}
+	if len(all) == 0 {
+		return 0, 0, 0
+	}
+	slices.Sort(all)
+	return all[0], all[len(all)/2], all[len(all)-1]
+}
+
+// PerSecond is a row's events a second.
+func PerSecond(f *run.Figures) float64 { return f.PerSecond }
+
+// worst returns the median of a latency over the runs, in words; a dash where there is none.
+func latency(row Row, of func(*run.Figures) *run.Latency, at func(*run.Latency) run.Duration) string {
+	_, median, _ := Spread(row, func(f *run.Figures) float64 {
+		if l := of(f); l != nil {
+			return float64(at(l))
+		}
+		return 0
+	})
+	if median == 0 {
+		return "–"
+	}
+	return run.Duration(median).String()
+}
+
+// Text writes a table for each workload and mode. A row with a violation has no figure.
+func Text(w io.Writer, r run.Result) error {
+	fmt.Fprintf(w, "%d CPUs, %s, %s, commit %s\nflush of 4 KiB %v, of 1 MiB %v, loopback %v, copy %.0f MiB/s\n",
+		r.Machine.CPUs, r.Machine.Model, r.Machine.Memory, cmp.Or(r.Commit, "unknown"), r.Machine.Limits.Flush4K, r.Machine.Limits.Flush1M, r.Machine.Limits.Loopback, r.Machine.Limits.Copy)
+	last := ""
+	for _, row := range Rows(r) {
+		if head := row.Workload + ", " + row.Mode; head != last {
+			last = head
+			fmt.Fprintf(w, "\n%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | CPU µs an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", head)
+		}
+		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
+	}
+	return nil
+}
+
+func columns(row Row) []string {
+	if row.Problem != "" {
+		return append([]string{row.System, row.Rate, row.Problem}, slices.Repeat([]string{"–"}, 8)...)
+	}
+	low, median, high := Spread(row, PerSecond)
+	_, cpu, _ := Spread(row, func(f *run.Figures) float64 { return f.CPU })
+	delivered := int64(0)
+	for _, c := range row.Runs {
+		delivered += c.Verdict.Delivered
+	}
+	call := func(f *run.Figures) *run.Latency { return f.Call }
+	end := func(f *run.Figures) *run.Latency { return f.EndToEnd }
+	done := func(f *run.Figures) *run.Latency { return f.Done }
+	p50 := func(l *run.Latency) run.Duration { return l.P50 }
+	p99 := func(l *run.Latency) run.Duration { return l.P99 }
+	most := func(l *run.Latency) run.Duration { return l.Max }
+	return []string{
+		row.System, row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)", median, low, high), latency(row, call, p50), latency(row, call, p99),
+		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%d delivered once", delivered),
+	}
+}
+
+// Benchstat writes a line for each clean run, in the format of Go's benchmarks.
+func Benchstat(w io.Writer, r run.Result) error {
+	fmt.Fprintln(w, "Unit events/s better=higher\nUnit p50-ms better=lower\nUnit p99-ms better=lower\nUnit cpu-µs/event better=lower")
+	for _, c := range r.Cells {
+		if c.Figures == nil {
+			continue
+		}
+		fmt.Fprintf(w, "Benchmark%s/system=%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), c.System, c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)
+		if l := cmp.Or(c.Figures.Done, c.Figures.EndToEnd, c.Figures.Call); l != nil {
+			fmt.Fprintf(w, " %.3f p50-ms %.3f p99-ms", float64(l.P50)/1e6, float64(l.P99)/1e6)
+		}
+		if _, err := fmt.Fprintf(w, " %.0f cpu-µs/event\n", c.Figures.CPU); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// name makes the name of a Go benchmark: p-queue is PQueue.
+func name(workload string) (n string) {
+	for _, part := range strings.Split(workload, "-") {
+		if part != "" {
+			n += strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	return n
+}

@@ -1,0 +1,153 @@
+package run_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/bench/report"
+	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/system"
+	"github.com/weir-log/weir/bench/workload"
+)
+
+// measure runs a small workload on a system.
+func measure(t *testing.T, name string, w workload.Workload) (run.Result, bool) {
+	t.Helper()
+	s, err := system.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, clean, err := run.Plan{Systems: []system.System{s}, Workloads: []workload.Workload{w}, Modes: []system.Mode{system.Durable, system.Shipped}, Runs: 1, Seed: 1}.Run(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result, clean
+}
+
+func load(kind workload.Kind, rate float64) workload.Workload {
+	return workload.Workload{
+		Name: "test", Kind: kind, Writers: 8, Partitions: 4, Groups: 2, Members: 1, Workers: 4, Streams: 16, Batch: 4, Size: 100,
+		Rates:  []workload.Rate{{Seconds: rate, Max: rate == 0}},
+		Phases: workload.Phases{Warm: 200 * time.Millisecond, Measure: 2 * time.Second, Drain: time.Second},
+	}
+}
+
+// formats are all that a result is written as.
+func formats(t *testing.T, r run.Result) string {
+	t.Helper()
+	var all bytes.Buffer
+	for _, write := range []func(io.Writer, run.Result) error{report.Text, report.HTML, report.Benchstat} {
+		if err := write(&all, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all.String()
+}
+
+func TestLiarsAreCaughtByNameAndGetNoFigure(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		kind       workload.Kind
+	}{
+		{"liar-loses", "lost", workload.Log},
+		{"liar-loses", "lost", workload.Queue},
+		{"liar-repeats", "again", workload.Log},
+		{"liar-repeats", "again", workload.Queue},
+		{"liar-swaps", "out of order", workload.Log},
+		{"liar-skips", "gaps in versions", workload.Streams},
+		{"liar-flushes-not", "acks are not flushed", workload.Log},
+		{"liar-flushes-not", "acks are not flushed", workload.Queue},
+		{"liar-flushes-not", "acks are not flushed", workload.Streams},
+		{"liar-never-answers", "unanswered", workload.Log},
+	} {
+		t.Run(c.name+" "+string(c.kind), func(t *testing.T) {
+			t.Parallel()
+			result, clean := measure(t, c.name, load(c.kind, 2000))
+			if clean {
+				t.Error("the run is called clean")
+			}
+			if len(result.Cells) != 1 || !strings.Contains(result.Cells[0].Problem(), c.says) {
+				t.Fatalf("the cells are %+v; one should say %q", result.Cells, c.says)
+			}
+			if result.Cells[0].Figures != nil {
+				t.Error("there are figures in result.json")
+			}
+			text := formats(t, result)
+			if !strings.Contains(text, c.says) || figure.MatchString(text) || strings.Contains(text, "BenchmarkTest") || strings.Contains(text, "<rect") {
+				t.Errorf("a format has a figure, or does not say %q:\n%s", c.says, text)
+			}
+		})
+	}
+}
+
+// figure is how a table says that everything was delivered.
+var figure = regexp.MustCompile(`[0-9] delivered once`)
+
+// A system that stalls is charged for everybody who had to wait, also at the end.
+func TestAStallIsInTheTail(t *testing.T) {
+	t.Parallel()
+	w := load(workload.Log, 2000)
+	w.Phases.Measure = 4 * time.Second
+	result, _ := measure(t, "liar-stalls", w)
+	f := result.Cells[0].Figures
+	if f == nil {
+		t.Fatalf("the cell is %+v", result.Cells[0])
+	}
+	const stall = run.Duration(900 * time.Millisecond)
+	if f.Call.Max < stall || f.EndToEnd.Max < stall || f.Call.P99 < run.Duration(300*time.Millisecond) {
+		t.Errorf("a stall of a second gives %+v, and end to end %+v", f.Call, f.EndToEnd)
+	}
+}
+
+func TestAnHonestSystemIsClean(t *testing.T) {
+	for _, kind := range []workload.Kind{workload.Log, workload.Queue, workload.Streams} {
+		for _, name := range []string{"null", "weir-sqlite"} {
+			for _, rate := range []float64{0, 1000} {
+				t.Run(fmt.Sprint(name, kind, rate), func(t *testing.T) {
+					t.Parallel()
+					w := load(kind, rate)
+					w.Phases.Measure, w.Phases.Drain = 500*time.Millisecond, time.Minute // all that was sent is read, however slow the machine is
+					result, _ := measure(t, name, w)
+					for _, c := range result.Cells {
+						if !c.Verdict.Clean() || c.Verdict.Acked == 0 || c.Verdict.Delivered < c.Verdict.Acked {
+							t.Errorf("%+v, %s", c.Verdict, c.Void)
+						}
+						if c.Figures != nil && (c.Figures.Call == nil) != (rate == 0) {
+							t.Errorf("it has latencies, or none: %+v", c.Figures)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestASystemThatCannotDoItIsNotRun(t *testing.T) {
+	result, clean := measure(t, "pg-plain", load(workload.Streams, 100))
+	for _, c := range result.Cells {
+		if !clean || c.Problem() != "not run: pg-plain has no streams" || c.Figures != nil {
+			t.Errorf("clean is %v, and the cell is %q", clean, c.Problem())
+		}
+	}
+}
+
+func TestAResultIsReadAgain(t *testing.T) {
+	result, _ := measure(t, "null", load(workload.Queue, 1000))
+	encoded, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again run.Result
+	if err := json.Unmarshal(encoded, &again); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := formats(t, result), formats(t, again); a != b {
+		t.Errorf("it was\n%s\nand is\n%s", a, b)
+	}
+}

@@ -1,0 +1,228 @@
+package system
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// null keeps everything in memory, in this process: the most that the generator can do. Nothing
+// is faster; a result near it is one of the generator.
+func null() System {
+	return System{
+		Name: "null", About: "memory of this process: the ceiling of the generator, and no system", Ordered: true,
+		Modes: map[Mode]Settings{Shipped: {"durability": "none"}},
+		Start: func(context.Context, Place, Mode) (Server, error) { return newMemory(lie{}), nil },
+	}
+}
+
+// liars each break one promise. The benchmark must catch every one of them.
+func liars() []System {
+	var all []System
+	for _, l := range []struct {
+		name, about string
+		lie         lie
+	}{
+		{"liar-loses", "loses one event of a thousand", lie{lose: 1000}},
+		{"liar-repeats", "delivers one event of a thousand again", lie{repeat: 1000}},
+		{"liar-swaps", "delivers two events of a key in the wrong order", lie{swap: 1000}},
+		{"liar-skips", "skips a version of a stream", lie{skip: 50}},
+		{"liar-flushes-not", "says that it flushes, and does not", lie{}},
+		{"liar-stalls", "stalls for a second at the end", lie{stall: time.Second}},
+		{"liar-never-answers", "stops answering near the end", lie{mute: true}},
+	} {
+		mode := Shipped
+		if l.name == "liar-flushes-not" {
+			mode = Durable
+		}
+		all = append(all, System{
+			Name: l.name, About: l.about, Ordered: true, Lies: true, Modes: map[Mode]Settings{mode: {"durability": "said to be flushed"}},
+			Start: func(context.Context, Place, Mode) (Server, error) { return newMemory(l.lie), nil },
+		})
+	}
+	return all
+}
+
+// lie is which promise a memory breaks; the zero value: none.
+type lie struct {
+	lose, repeat, swap, skip int           // one of so many
+	stall                    time.Duration // once, when Ending was called
+	mute                     bool          // calls are not answered after Ending was called
+}
+
+// memory is a log, a queue and streams.
+type memory struct {
+	lie lie
+
+	mu      sync.Mutex // guards all below
+	more    *sync.Cond
+	topics  map[string][][]byte
+	streams map[string][][]byte
+	queue   [][]byte
+	ending  bool
+	stalled bool
+	n       int
+}
+
+func newMemory(l lie) *memory {
+	m := &memory{lie: l, topics: map[string][][]byte{}, streams: map[string][][]byte{}}
+	m.more = sync.NewCond(&m.mu)
+	return m
+}
+
+func (m *memory) Target() any  { return m }
+func (m *memory) Roots() []int { return nil }
+func (m *memory) Close() error { return nil }
+
+// Ending tells a liar that the measurement is about to end.
+func (m *memory) Ending() { m.mu.Lock(); defer m.mu.Unlock(); m.ending = true }
+
+func (m *memory) Create(context.Context, string, int) error { return nil }
+func (m *memory) CreateQueue(context.Context, string) error { return nil }
+func (m *memory) CreateStreams(context.Context) error       { return nil }
+
+// wait is where a liar stalls, or stops answering.
+func (m *memory) wait(ctx context.Context) error {
+	m.mu.Lock()
+	ending, first := m.ending, !m.stalled
+	if ending && m.lie.stall > 0 {
+		m.stalled = true
+	}
+	m.mu.Unlock()
+	switch {
+	case ending && m.lie.mute:
+		<-ctx.Done()
+		return ErrUnsure
+	case ending && m.lie.stall > 0 && first:
+		time.Sleep(m.lie.stall)
+	}
+	return nil
+}
+
+// kept is what a liar keeps of values.
+func (m *memory) kept(values [][]byte) (kept [][]byte) {
+	for _, v := range values {
+		m.n++
+		if m.lie.lose > 0 && m.n%m.lie.lose == 0 {
+			continue
+		}
+		kept = append(kept, v)
+		if m.lie.repeat > 0 && m.n%m.lie.repeat == 0 {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+func (m *memory) Publish(ctx context.Context, topic string, events []Event) error {
+	if err := m.wait(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	values := make([][]byte, len(events))
+	for i, e := range events {
+		values[i] = e.Value
+	}
+	if m.lie.swap > 0 && len(values) > 1 && m.n%m.lie.swap < len(values) {
+		values[0], values[1] = values[1], values[0]
+	}
+	m.topics[topic] = append(m.topics[topic], m.kept(values)...)
+	m.more.Broadcast()
+	return nil
+}
+
+// wakeAt wakes all waiters when ctx ends.
+func (m *memory) wakeAt(ctx context.Context) func() bool {
+	return context.AfterFunc(ctx, func() { m.mu.Lock(); defer m.mu.Unlock(); m.more.Broadcast() })
+}
+
+func (m *memory) Consume(ctx context.Context, topic, _ string, _ int, deliver func([]byte)) error {
+	defer m.wakeAt(ctx)()
+	for next := 0; ; {
+		m.mu.Lock()
+		for len(m.topics[topic]) == next && ctx.Err() == nil {
+			m.more.Wait()
+		}
+		values := m.topics[topic][next:]
+		m.mu.Unlock()
+		if ctx.Err() != nil && len(values) == 0 {
+			return nil
+		}
+		for _, v := range values {
+			deliver(v)
+		}
+		next += len(values)
+	}
+}
+
+func (m *memory) Enqueue(ctx context.Context, _ string, values [][]byte) error {
+	if err := m.wait(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue = append(m.queue, m.kept(values)...)
+	m.more.Broadcast()
+	return nil
+}
+
+func (m *memory) Work(ctx context.Context, _ string, workers, batch int, got, acked func([]byte)) error {
+	defer m.wakeAt(ctx)()
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for {
+				m.mu.Lock()
+				for len(m.queue) == 0 && ctx.Err() == nil {
+					m.more.Wait()
+				}
+				if ctx.Err() != nil {
+					m.mu.Unlock()
+					return
+				}
+				n := min(batch, len(m.queue))
+				mine := m.queue[:n:n]
+				m.queue = m.queue[n:]
+				m.mu.Unlock()
+				for _, v := range mine {
+					got(v)
+					acked(v)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+func (m *memory) Left(context.Context, string) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int64(len(m.queue)), nil
+}
+
+func (m *memory) Append(ctx context.Context, stream string, expected int64, values [][]byte) (int64, error) {
+	if err := m.wait(ctx); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := int64(len(m.streams[stream])); at != expected {
+		return 0, &Conflict{Actual: at}
+	}
+	m.streams[stream] = append(m.streams[stream], values...)
+	return expected + int64(len(values)), nil
+}
+
+func (m *memory) ReadStream(_ context.Context, stream string) (versions []int64, values [][]byte, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, v := range m.streams[stream] {
+		if m.lie.skip > 0 && i%m.lie.skip == m.lie.skip-1 {
+			continue
+		}
+		versions, values = append(versions, int64(i)), append(values, v)
+	}
+	return versions, values, nil
+}

@@ -1,0 +1,111 @@
+// Package system has the systems that can be measured, each behind the same small interfaces.
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Mode is how a system is set up.
+type Mode string
+
+// A durable system flushes before it acknowledges. A shipped one has its defaults.
+const (
+	Durable Mode = "durable"
+	Shipped Mode = "shipped"
+)
+
+// System can be started and measured.
+type System struct {
+	Name    string
+	About   string            // in a line
+	Needs   string            // what must be there; "": nothing
+	Ready   func() error      // nil, or why it cannot be started here, with the command that helps
+	Modes   map[Mode]Settings // what differs from the defaults, in words; at least one mode
+	Ordered bool              // it promises order within a key
+	Repeats bool              // it may deliver again without a fault
+	Start   func(ctx context.Context, place Place, mode Mode) (Server, error)
+	Version func(ctx context.Context, s Server) string // nil: that of the benchmark
+	Lies    bool                                       // it breaks a promise on purpose; listed only when asked for
+}
+
+// Settings are the settings of a system that matter to its promises.
+type Settings map[string]string
+
+// Place is where a system may keep its files, and nothing else does.
+type Place struct{ Dir string }
+
+// Server is a system that runs.
+type Server interface {
+	// Target returns a Log, a Queue or Streams, or several of them in one value.
+	Target() any
+	// Roots are the processes of the system and of its database, beside this one.
+	Roots() []int
+	Close() error
+}
+
+// Event is what is published. Events of one key stay in order.
+type Event struct{ Key, Value []byte }
+
+// Log is publish and subscribe. Its methods may be called concurrently.
+type Log interface {
+	Create(ctx context.Context, topic string, partitions int) error
+	// Publish returns nil when the events are acknowledged, ErrUnsure if the outcome is unknown.
+	Publish(ctx context.Context, topic string, events []Event) error
+	// Consume delivers every event of the topic to a group of members, until ctx ends. Events of a
+	// key are delivered by one member at a time.
+	Consume(ctx context.Context, topic, group string, members int, deliver func(value []byte)) error
+}
+
+// Queue is a work queue. Its methods may be called concurrently.
+type Queue interface {
+	CreateQueue(ctx context.Context, queue string) error
+	Enqueue(ctx context.Context, queue string, values [][]byte) error
+	// Work takes messages until ctx ends. It calls got when a worker has a message, and acked when
+	// its acknowledgement is as durable as the system makes it.
+	Work(ctx context.Context, queue string, workers, batch int, got, acked func(value []byte)) error
+	// Left is how many messages the queue still has, claimed ones included.
+	Left(ctx context.Context, queue string) (int64, error)
+}
+
+// Streams are event-sourced streams. Its methods may be called concurrently.
+type Streams interface {
+	CreateStreams(ctx context.Context) error
+	// Append appends at a version, and returns the version afterwards, or a Conflict.
+	Append(ctx context.Context, stream string, expected int64, values [][]byte) (int64, error)
+	// ReadStream returns all events of a stream with their versions, in order.
+	ReadStream(ctx context.Context, stream string) (versions []int64, values [][]byte, err error)
+}
+
+// ErrUnsure: the outcome of a call is unknown. Every other error says that nothing was done.
+var ErrUnsure = errors.New("the outcome is unknown")
+
+// Conflict refuses an append: the stream is at another version.
+type Conflict struct{ Actual int64 }
+
+func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version %d", c.Actual) }
+
+// All are the systems that can be measured, sorted by name; with lies, those that break a promise too.
+func All(lies bool) []System {
+	all := slices.Concat([]System{null()}, weirs(), []System{pgPlain()})
+	if lies {
+		all = append(all, liars()...)
+	}
+	return all
+}
+
+// Find returns the system of a name.
+func Find(name string) (System, error) {
+	for _, s := range All(true) {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return System{}, fmt.Errorf("there is no system %q; `weir-bench systems` lists them", name)
+}
+
+// closeWait bounds how long a system may take to stop.
+const closeWait = 10 * time.Second

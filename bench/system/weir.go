@@ -1,0 +1,311 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/mytest"
+	"github.com/weir-log/weir/internal/node"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/s3test"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// weirs is weir by its Go library on each store, with its defaults. An acknowledged event is always
+// on disk, so there is one mode: what is shipped is durable.
+func weirs() []System {
+	stores := []struct {
+		name, needs string
+		open        func(Place) (url string, stop func() error, err error)
+	}{
+		{"sqlite", "", func(p Place) (string, func() error, error) {
+			return "sqlite:" + filepath.Join(p.Dir, "weir.db"), nil, nil
+		}},
+		{"postgres", "PostgreSQL", startPostgres},
+		{"mysql", "MariaDB", func(Place) (string, func() error, error) {
+			server, err := mytest.Launch("", "--innodb-buffer-pool-size=128M") // its default
+			if err != nil {
+				return "", nil, err
+			}
+			url, err := server.Database("weir")
+			return url, server.Close, err
+		}},
+		{"s3", "versitygw, which is built when it is not there", func(p Place) (string, func() error, error) {
+			server, err := s3test.Launch(p.Dir)
+			if err != nil {
+				return "", nil, err
+			}
+			url, err := server.Bucket()
+			return url, server.Close, err
+		}},
+	}
+	var all []System
+	for _, st := range stores {
+		settings := Settings{"flush": "every acknowledgement is on disk", "settings": "weir's defaults"}
+		all = append(all, System{
+			Name: "weir-" + st.name, About: "weir by its Go library on " + st.name, Needs: st.needs, Ordered: true,
+			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
+			Start: func(ctx context.Context, p Place, _ Mode) (Server, error) {
+				url, stop, err := st.open(p)
+				if err != nil {
+					return nil, fmt.Errorf("start %s for weir: %w", st.name, err)
+				}
+				return &weirServer{url: url, stop: stop}, nil
+			},
+		})
+	}
+	return all
+}
+
+func startPostgres(Place) (string, func() error, error) {
+	server, err := pgtest.Launch("")
+	if err != nil {
+		return "", nil, err
+	}
+	return server.Admin(), server.Close, nil
+}
+
+// weirServer is an embedded weir: its processor time is that of the client, and says so. It opens the
+// library for logs and streams, or the queues alone, because the library's workers do not say when
+// an acknowledgement is durable.
+type weirServer struct {
+	url  string
+	stop func() error // of its database; nil: none
+
+	mu       sync.Mutex // guards all below
+	log      *weir.Log
+	node     *node.Node
+	ends     []func() error // of what was opened, in the order in which it closes
+	category *weir.Category
+}
+
+func (s *weirServer) Target() any  { return s }
+func (s *weirServer) Roots() []int { return nil }
+
+func (s *weirServer) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, end := range s.ends {
+		errs = append(errs, end())
+	}
+	if s.stop != nil {
+		errs = append(errs, s.stop())
+	}
+	return errors.Join(errs...)
+}
+
+func warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// library opens the Go library.
+func (s *weirServer) library(ctx context.Context) (*weir.Log, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log != nil {
+		return s.log, nil
+	}
+	log, err := weir.Open(ctx, s.url, weir.Options{Logger: warnings()})
+	if err != nil {
+		return nil, err
+	}
+	s.log = log
+	s.ends = append(s.ends, func() error {
+		closing, cancel := context.WithTimeout(context.Background(), closeWait)
+		defer cancel()
+		return log.Close(closing)
+	})
+	return log, nil
+}
+
+// queues opens the queues.
+func (s *weirServer) queues(ctx context.Context) (*queue.Queues, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node != nil {
+		return s.node.Queues, nil
+	}
+	opened, err := store.Open(ctx, s.url, warnings())
+	if err != nil {
+		return nil, err
+	}
+	n, err := node.Open(ctx, opened, node.Config{Logger: warnings()})
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	s.node = n
+	running, end := context.WithCancel(context.Background())
+	var all errgroup.Group
+	all.Go(func() error { return n.Log.Run(running) })
+	all.Go(func() error { return n.Queues.Run(running) })
+	s.ends = append(s.ends, func() error { end(); return errors.Join(all.Wait(), opened.Close()) })
+	return n.Queues, nil
+}
+
+// unsure translates weir's third outcome.
+func unsure(err error) error {
+	if errors.Is(err, weir.ErrUnsure) {
+		return fmt.Errorf("%w: %w", ErrUnsure, err)
+	}
+	return err
+}
+
+func (s *weirServer) Create(ctx context.Context, topic string, partitions int) error {
+	log, err := s.library(ctx)
+	if err != nil {
+		return err
+	}
+	return log.EnsureTopic(ctx, weir.Topic{Name: topic, Partitions: partitions})
+}
+
+func (s *weirServer) Publish(ctx context.Context, topic string, events []Event) error {
+	all := make([]weir.Event, len(events))
+	for i, e := range events {
+		all[i] = weir.Event{Topic: topic, Key: e.Key, Value: e.Value}
+	}
+	_, err := s.log.Publish(ctx, all...)
+	return unsure(err)
+}
+
+func (s *weirServer) Consume(ctx context.Context, topic, group string, members int, deliver func([]byte)) error {
+	var all []*weir.Consumer
+	for range members {
+		c, err := s.log.Consume(ctx, weir.Subscription{Group: group, Topics: []string{topic}, Handler: func(_ context.Context, e weir.Event) error {
+			deliver(e.Value)
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+	}
+	<-ctx.Done()
+	var errs []error
+	for _, c := range all {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		errs = append(errs, c.Close(closing))
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+func (s *weirServer) CreateQueue(ctx context.Context, name string) error {
+	all, err := s.queues(ctx)
+	if err == nil {
+		_, err = all.Create(ctx, queue.Spec{Name: name, Partitions: 4})
+	}
+	return err
+}
+
+func (s *weirServer) Enqueue(ctx context.Context, name string, values [][]byte) error {
+	q, err := s.node.Queues.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	all := make([]queue.NewMessage, len(values))
+	for i, v := range values {
+		all[i].Value = v
+	}
+	_, err = q.Enqueue(ctx, all...)
+	return unsure(err)
+}
+
+// Work lets each worker claim its next messages while the acknowledgement of those before is on its way.
+func (s *weirServer) Work(ctx context.Context, name string, workers, batch int, got, acked func([]byte)) error {
+	q, err := s.node.Queues.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	var all errgroup.Group
+	for range workers {
+		all.Go(func() error { return work(ctx, q, batch, got, acked) })
+	}
+	return all.Wait()
+}
+
+// claimWait is how long a claim waits for messages.
+const claimWait = time.Second
+
+func work(ctx context.Context, q *queue.Queue, batch int, got, acked func([]byte)) error {
+	var acks errgroup.Group
+	for ctx.Err() == nil {
+		messages, err := q.Claim(ctx, queue.Claim{Max: batch, Wait: claimWait})
+		if err != nil && ctx.Err() == nil {
+			return errors.Join(err, acks.Wait())
+		}
+		receipts := make([]string, len(messages))
+		for i, m := range messages {
+			got(m.Value)
+			receipts[i] = m.Receipt
+		}
+		if err := acks.Wait(); err != nil {
+			return err
+		}
+		acks.Go(func() error {
+			if len(receipts) == 0 {
+				return nil
+			}
+			each, err := q.Ack(context.WithoutCancel(ctx), receipts...)
+			if err := errors.Join(append(each, err)...); err != nil {
+				return err
+			}
+			for _, m := range messages {
+				acked(m.Value)
+			}
+			return nil
+		})
+	}
+	return acks.Wait()
+}
+
+func (s *weirServer) Left(ctx context.Context, name string) (int64, error) {
+	q, err := s.node.Queues.Open(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	stats, err := q.Stats(ctx)
+	return stats.Ready + stats.Claimed + stats.Waiting + stats.Dead, err
+}
+
+func (s *weirServer) CreateStreams(ctx context.Context) error {
+	log, err := s.library(ctx)
+	if err != nil {
+		return err
+	}
+	s.category, err = log.EnsureCategory(ctx, weir.CategorySpec{Name: "streams", Partitions: 4})
+	return err
+}
+
+func (s *weirServer) Append(ctx context.Context, stream string, expected int64, values [][]byte) (int64, error) {
+	events := make([]weir.NewStreamEvent, len(values))
+	for i, v := range values {
+		events[i] = weir.NewStreamEvent{Type: "measured", Data: v}
+	}
+	done, err := s.category.Append(ctx, stream, weir.ExpectedVersion(expected), events...)
+	var conflict *weir.ConflictError
+	if errors.As(err, &conflict) {
+		return 0, &Conflict{Actual: conflict.Actual}
+	}
+	return done.Version, unsure(err)
+}
+
+func (s *weirServer) ReadStream(ctx context.Context, stream string) (versions []int64, values [][]byte, err error) {
+	for e, err := range s.category.Events(ctx, stream, weir.StreamRange{}) {
+		if err != nil {
+			return nil, nil, err
+		}
+		versions, values = append(versions, e.Version), append(values, e.Data)
+	}
+	return versions, values, nil
+}
