@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // mutant breaks one promise by hand: in a copy of the repository, texts take the place of others. A run must find it out.
@@ -23,10 +25,14 @@ type mutant struct {
 	finds []string // the invariants of which one is broken
 	store string   // where; "": SQLite
 	edits []edit
-	calm  bool // it is found where nobody acts and nothing happens
+	calm  bool   // it is found where nobody acts and nothing happens
+	test  string // it is found by this random test of store/s3, and not by a run: it needs many histories
 }
 
 type edit struct{ file, old, new string }
+
+// putBacks is the random test of a bucket that is put back under processes that write.
+const putBacks = "TestPutBacksUnderProcessesThatWrite"
 
 // mutants are faults that weir has had, and breaches that its own tests once let pass. Each is put back, and found.
 var mutants = []mutant{
@@ -160,10 +166,29 @@ var mutants = []mutant{
 		edits: []edit{{"store/sqlite/incarnation.go", "return !os.SameFile(now, s.identity.file), nil", "return now == nil, nil"}},
 	},
 	{
+		name: "a void commit is removed by its writer, and its number is used again", test: putBacks, store: "s3",
+		edits: []edit{{"store/s3/commit.go", "case err == nil:\n\t\t\ts.maybe(done)\n", "case err == nil:\n\t\t\t_ = s.bucket.remove(ctx, commitKey(done.number))\n"}},
+	},
+	{
+		name: "nobody knows that a commit beyond a gap is void", test: "TestACommitBeyondAGapIsVoidIfItIsMarked", store: "s3",
+		edits: []edit{{"store/s3/void.go", "return len(found) > 0 && found[0].key == key, err", "return len(found) > 0 && err != nil, err"}},
+	},
+	{
+		name: "a snapshot of a lost timeline counts", test: putBacks, store: "s3",
+		edits: []edit{{"store/s3/snapshot.go", "return o, same, err\n", "return o, same || err == nil, err\n"}},
+	},
+	{
+		name: "a commit that is put again has the same bytes", test: putBacks, store: "s3",
+		edits: []edit{{"store/s3/commit.go", "c.nonce = random()\n", "if attempt == 0 {\n\t\t\tc.nonce = random()\n\t\t}\n"}},
+	},
+	{
 		name: "a key for some topics is good for all", finds: []string{"M1"}, calm: true,
 		edits: []edit{{"use/apikey/key.go", `prefix != "" && strings.HasPrefix(name, prefix)`, `prefix != "" && (strings.HasPrefix(name, prefix) || true)`}},
 	},
 }
+
+// mutantHistories is how many histories the random test of a mutant runs.
+const mutantHistories = 3000
 
 // mutantMax is how long a mutant may stay unfound.
 const mutantMax = 10 * time.Minute
@@ -205,6 +230,9 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.
 	if err := m.copyTo(ctx, dir); err != nil {
 		return "", 0, err
 	}
+	if m.test != "" {
+		return m.findByTest(ctx, dir)
+	}
 	program := filepath.Join(dir, "chaos")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./internal/chaos")
 	build.Dir = dir
@@ -227,6 +255,23 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.
 		}
 	}
 	return "", took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said.String())
+}
+
+// findByTest runs the mutant's random test in a directory. It says that the test's claim was
+// broken.
+func (m mutant) findByTest(ctx context.Context, dir string) (broke string, took time.Duration, err error) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, mutantMax)
+	defer cancel()
+	run := exec.CommandContext(ctx, "go", "test", "-failfast", "-run", "^"+m.test+"$", "./store/s3")
+	run.Dir = dir
+	run.Env = append(os.Environ(), seed.Seeds+"="+strconv.Itoa(mutantHistories))
+	said, err := run.CombinedOutput()
+	took = time.Since(begin)
+	if err != nil && bytes.Contains(said, []byte("--- FAIL: "+m.test)) {
+		return m.test, took, nil
+	}
+	return "", took, fmt.Errorf("%s did not fail (%w); it said:\n%s", m.test, err, said)
 }
 
 // copyTo copies what git knows of, as it is, and puts the fault in.

@@ -11,6 +11,9 @@ import (
 // Variable names the environment variable that sets the seed of every random test: WEIR_SEED=12 go test -run TestX ./…
 const Variable = "WEIR_SEED"
 
+// Seeds names the environment variable that sets how many random histories a test runs.
+const Seeds = "WEIR_SEEDS"
+
 // New returns the seed that WEIR_SEED gives, or else a new one, and logs it.
 func New(t testing.TB) uint64 {
 	t.Helper()
@@ -37,10 +40,10 @@ func Histories(t testing.TB, few int) []uint64 {
 	if os.Getenv(Variable) != "" {
 		return []uint64{New(t)}
 	}
-	if given := os.Getenv("WEIR_SEEDS"); given != "" {
+	if given := os.Getenv(Seeds); given != "" {
 		var err error
 		if few, err = strconv.Atoi(given); err != nil || few < 1 {
-			t.Fatalf("WEIR_SEEDS=%s: a number of histories is needed", given)
+			t.Fatalf("%s=%s: a number of histories is needed", Seeds, given)
 		}
 	}
 	seeds := make([]uint64, few)

@@ -17,9 +17,12 @@ import (
 const (
 	magicFormat   = "weirS3F1"
 	magicCommit   = "weirS3C1"
-	magicSnapshot = "weirS3S1"
-	magicSegment  = "weirS3G1"
-	frameSize     = 16
+	magicSnapshot = "weirS3S2"
+	magicPart     = "weirS3P1" // of a snapshot
+	// magicSnapshotOld is a snapshot in one object, as it was written before there were parts.
+	magicSnapshotOld = "weirS3S1"
+	magicSegment     = "weirS3G1"
+	frameSize        = 16
 	// headMax bounds the head of an object that is read: a snapshot of everything that fits in memory.
 	headMax = 1 << 31
 )

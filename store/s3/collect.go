@@ -20,8 +20,10 @@ const (
 
 // collect deletes what nobody needs any more. All times are the server's.
 //
-// Let B be the second newest snapshot, if it is older than grace. Deleted are snapshots before B; commits before B (not B's own: the newest commit
-// is always there) and segments from before B whose batches neither B nor the present state names. A process that trusts an answer synced within a quarter of
+// Let B be the second newest snapshot that counts, if it is older than grace. Deleted are snapshots
+// before B; commits before B (not B's own: the newest commit
+// is always there), the marks of void commits before B, and segments from before B whose batches
+// neither B nor the present state names. A process that trusts an answer synced within a quarter of
 // grace, so it knows more than B; see trusts.
 //
 // A segment that nothing names may belong to a compaction in progress. So a commit says first that it is dropped; after that commit no state takes it.
@@ -29,27 +31,31 @@ func (s *Store) collect(ctx context.Context) error {
 	if err := s.fresh(ctx); err != nil {
 		return err
 	}
-	snapshots, a, err := s.snapshots(ctx)
-	if err != nil || len(snapshots) < 2 {
+	count, a, err := s.counting(ctx, 2)
+	if err != nil || len(count) < 2 {
 		return err
 	}
-	base := snapshots[len(snapshots)-2]
+	base := count[1]
 	if a.date.Sub(base.modified) <= s.grace {
 		return nil
 	}
-	old, err := s.readSnapshot(ctx, base.number)
+	old, err := s.objectsOf(ctx, base)
 	if err != nil {
 		return err
 	}
 	needed := func(key string) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.st.number < base.number || s.behind || old.objects[key] != nil || s.st.objects[key] != nil || s.pending[key]
+		return s.st.number < base.number || s.behind || old[key] != nil || s.st.objects[key] != nil || s.pending[key]
 	}
 	var gone, orphans []string
-	for _, sn := range snapshots {
-		if sn.number < base.number {
-			gone = append(gone, snapshotKey(sn.number))
+	for prefix, before := range map[string]string{
+		"snapshot/": fmt.Sprintf("snapshot/%020d", base.number),
+		"part/":     fmt.Sprintf("part/%020d", base.number),
+		"void/":     voidKey(base.number, hash{}),
+	} {
+		if err := s.each(ctx, prefix, before, func(it item) { gone = append(gone, it.key) }); err != nil {
+			return err
 		}
 	}
 	err = s.each(ctx, "commit/", commitKey(base.number), func(it item) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -104,19 +105,19 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 		} else {
 			along = nil
 		}
-		c, framed, of := s.compose(e)
-		before := s.st.tip
+		c := s.compose(e)
+		before := s.st.end
 		s.mu.Unlock()
 		if !e.none() {
-			won, err := s.create(ctx, sent, c.number, bytes.Join(append([][]byte{framed}, payload...), nil), of)
+			done, won, err := s.create(ctx, sent, c, payload)
 			if err != nil {
 				return err
 			}
 			if won {
-				if err := s.confirm(sent, c.number, before); err != nil {
+				if err := s.confirm(sent, done, before); err != nil {
 					return err
 				}
-				s.apply(c, of, int64(len(framed)))
+				s.apply(c, done.hash, done.head)
 				s.took(along, len(e.moves) > 0)
 				s.wakeUpkeep()
 				return nil
@@ -153,29 +154,39 @@ func (s *Store) pace(ctx context.Context) error {
 }
 
 // compose makes the next commit. The caller holds mu and has the turn.
-func (s *Store) compose(e effects) (*commit, []byte, hash) {
+func (s *Store) compose(e effects) *commit {
 	_, latest := s.clock.now() // so that no process takes what is put for older than it is
-	c := &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, nonce: random(), time: max(s.st.time, latest), effects: e}
-	framed, of := c.encode()
-	return c, framed, of
+	return &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, time: max(s.st.time, latest), effects: e}
 }
 
 // create writes a commit, and reports whether it is the one with its number. After an answer that leaves this open it reads the commit back: the hash of its head, which
-// has the writer and a nonce, says whose it is. If there is none, the same bytes are put again: that cannot do harm.
+// has the writer and a nonce, says whose it is. If there is none, the commit is put again, with
+// another nonce. So one that was there, and was lost when a copy of the
+// bucket was put back, never comes back: another process may have read it, and would take its own
+// commit on top of it for a part of the log.
 //
 // If the put took so long that the commit of this number may have been there, and been deleted because a snapshot covers it, the newest snapshot decides.
 //
 // It ends with caller as long as certainly nothing was done, and else with ctx.
-func (s *Store) create(caller, ctx context.Context, number int64, object []byte, of hash) (won bool, err error) {
+func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte) (done tip, won bool, err error) {
+	number := c.number
 	sent := false // a put may have been done, or may still be
+	var mine []tip
+	settled := func(of tip, a answer) (tip, bool, error) {
+		counts, err := s.counts(ctx, number, a)
+		return of, counts, err
+	}
 	var last error
 	for attempt := 0; ; attempt++ {
-		a, err := s.bucket.put(ctx, commitKey(number), object)
+		c.nonce = random()
+		framed, of := c.encode()
+		mine = append(mine, tip{number, of, int64(len(framed))})
+		a, err := s.bucket.put(ctx, commitKey(number), bytes.Join(append([][]byte{framed}, payload...), nil))
 		if err == nil {
-			return s.counts(ctx, number, a)
+			return settled(mine[attempt], a)
 		}
 		if errors.Is(err, errRefused) && !sent {
-			return false, fmt.Errorf("nothing was written: %w", err)
+			return done, false, fmt.Errorf("nothing was written: %w", err)
 		}
 		// Not errExists: net/http may have sent the request twice, and this is the answer to the second time.
 		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused)
@@ -183,10 +194,13 @@ func (s *Store) create(caller, ctx context.Context, number int64, object []byte,
 		last = err
 		f := s.fetch(ctx, number)
 		switch {
-		case f.commit != nil && f.err == nil && f.hash == of:
-			return s.counts(ctx, number, f.answer)
 		case f.commit != nil && f.err == nil:
-			return false, nil
+			for _, m := range mine {
+				if m.hash == f.hash {
+					return settled(m, f.answer)
+				}
+			}
+			return done, false, nil
 		case f.err != nil && errors.Is(f.err, errMissing) && errors.Is(err, errExists):
 			last = fmt.Errorf("the server answers that %s exists, and that there is none: %w", commitKey(number), err)
 		case f.err != nil && !errors.Is(f.err, errMissing):
@@ -202,15 +216,18 @@ func (s *Store) create(caller, ctx context.Context, number int64, object []byte,
 		case <-enough:
 		}
 		if sent {
-			return false, fmt.Errorf("%w: %w", eventlog.ErrUnsure, last)
+			s.maybe(mine...)
+			return done, false, fmt.Errorf("%w: %w", eventlog.ErrUnsure, last)
 		}
-		return false, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, last)
+		return done, false, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, last)
 	}
 }
 
-// confirm returns nil if the commit that this one was made on is still there, after this one was written: so the bucket was not rewound before. Else this commit is void,
-// and the state is read anew.
-func (s *Store) confirm(ctx context.Context, number int64, before tip) error {
+// confirm returns nil if what a commit was made on is still there, after it was written: so the
+// bucket was not rewound before. Else it is void, and the state is read
+// anew. It stays where it is, because others may have passed over it: without it, a process that
+// has not come so far would use its number again.
+func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		there, _, err := s.stands(ctx, before)
@@ -221,10 +238,9 @@ func (s *Store) confirm(ctx context.Context, number int64, before tip) error {
 			s.mu.Unlock()
 			return nil
 		case err == nil:
-			// It may lie beyond a gap, where a process that starts takes it for a sign of lost commits. Only we remove it, and once.
-			removed := s.bucket.remove(ctx, commitKey(number))
+			s.maybe(done)
 			if err := s.startAnew(ctx); err != nil {
-				s.logger.Warn("the state of a bucket that was rewound cannot be read yet; it is tried again", "store", s.name(), "err", errors.Join(err, removed))
+				s.logger.Warn("the state of a bucket that was rewound cannot be read yet; it is tried again", "store", s.name(), "err", err)
 			}
 			return eventlog.ErrRewound
 		}
@@ -233,21 +249,47 @@ func (s *Store) confirm(ctx context.Context, number int64, before tip) error {
 			continue
 		case <-ctx.Done():
 		}
+		s.maybe(done)
 		s.mu.Lock()
 		s.verified = time.Time{} // before anything else is done
 		s.mu.Unlock()
-		return fmt.Errorf("%w: %s was written, and whether %s is still there is unknown: %w", eventlog.ErrUnsure, commitKey(number), commitKey(before.number), err)
+		return fmt.Errorf("%w: %s was written, and whether %s is still there is unknown: %w", eventlog.ErrUnsure, commitKey(done.number), commitKey(before.tip.number), err)
 	}
 }
 
-// stands reports whether a commit that this process knows is still part of the log: it is there, or was deleted because a snapshot covers it.
-func (s *Store) stands(ctx context.Context, at tip) (bool, answer, error) {
-	same, missing, a, err := s.holds(ctx, at)
-	if err != nil || same || !missing || at.number == 0 {
-		return same, a, err
+// stands reports whether the end of the log that this process knows is still part of the log: each
+// commit is there, or was deleted because a snapshot covers it. It costs
+// one get, and one for each void commit.
+func (s *Store) stands(ctx context.Context, e end) (there bool, last answer, err error) {
+	for _, at := range append([]tip{e.tip}, e.voids...) {
+		same, missing, a, err := s.holds(ctx, at)
+		if err == nil && !same && missing && at.number > 0 {
+			same, a, err = s.collected(ctx, at.number)
+		}
+		if err != nil || !same {
+			return false, a, err
+		}
+		last = a
 	}
-	snapshots, a, err := s.snapshots(ctx)
-	return err == nil && len(snapshots) > 0 && snapshots[len(snapshots)-1].number >= at.number, a, err
+	return true, last, nil
+}
+
+// collected reports whether a commit that is missing may have been deleted by a collection: a
+// snapshot of
+// a later commit is there, and is old enough. Any later snapshot would not do: after the bucket was
+// rewound, others may have written one since the commit was asked for.
+func (s *Store) collected(ctx context.Context, number int64) (bool, answer, error) {
+	all, a, err := s.snapshots(ctx)
+	for _, sn := range slices.Backward(all) {
+		if sn.number <= number || a.date.Sub(sn.modified) <= s.grace/2 {
+			continue
+		}
+		_, counts, err := s.counted(ctx, sn)
+		if err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, errMissing) || err == nil && counts {
+			return counts, a, err
+		}
+	}
+	return false, a, err
 }
 
 // counts reports whether a commit that was written counts.
@@ -261,13 +303,13 @@ func (s *Store) counts(ctx context.Context, number int64, a answer) (bool, error
 	if trusts {
 		return true, nil
 	}
-	snapshots, listed, err := s.snapshots(ctx)
+	newest, listed, err := s.newestSnapshot(ctx)
 	if err != nil {
 		return false, fmt.Errorf("%w: %s was written late, and the snapshots cannot be listed: %w", eventlog.ErrUnsure, commitKey(number), err)
 	}
-	if len(snapshots) > 0 && snapshots[len(snapshots)-1].number >= number {
+	if newest.number >= number {
 		err := fmt.Errorf("%w: %s was written more than a quarter of grace (%v) after this process last read the log, and a snapshot covers its number", eventlog.ErrUnsure, commitKey(number), s.grace)
-		return false, errors.Join(err, s.load(ctx, snapshots, listed))
+		return false, errors.Join(err, s.load(ctx))
 	}
 	s.mu.Lock()
 	s.noteSync(listed.date, time.Time{})

@@ -97,40 +97,6 @@ func (s *Store) wakeUpkeep() {
 	}
 }
 
-// snapshot writes a snapshot of what is known.
-func (s *Store) snapshot(ctx context.Context) error {
-	if err := s.turn.take(ctx); err != nil { // so that the state is not one of a bucket that was rewound
-		return err
-	}
-	s.mu.Lock()
-	behind, number, object := s.behind, s.st.number, []byte(nil)
-	if !behind && number > s.newest && number == s.st.tip.number { // a snapshot has the hash of its commit
-		object = s.st.encode()
-	}
-	s.mu.Unlock()
-	s.turn.give()
-	if object == nil {
-		return nil
-	}
-	// A snapshot covers its commits only if they are the ones of the bucket, so they are read again.
-	s.mu.Lock()
-	at := s.st.tip
-	same := s.st.number == number
-	s.mu.Unlock()
-	if same {
-		if same, _, _, err := s.holds(ctx, at); err != nil || !same {
-			return errors.Join(err, fmt.Errorf("%s is not what this process read", commitKey(number)))
-		}
-	}
-	if _, err := s.bucket.put(ctx, snapshotKey(number), object); err != nil && !errors.Is(err, errExists) {
-		return err
-	}
-	s.mu.Lock()
-	s.newest = max(s.newest, number)
-	s.mu.Unlock()
-	return nil
-}
-
 // pick is a batch that a compaction moves.
 type pick struct {
 	partition eventlog.Partition

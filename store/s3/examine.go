@@ -46,9 +46,14 @@ func examine(ctx context.Context, at place, b bucket, clock *clock) ([]doctor.Fi
 			Advice: "set this machine's clock: S3 refuses requests when the difference is 15 minutes"})
 	}
 	s := &Store{place: at, bucket: b, clock: clock, turn: make(turn, 1), st: newState((&reader{b: head}).string()), logger: slog.New(slog.DiscardHandler)}
+	voids := 0
 	err = s.reload(ctx)
 	if err == nil {
-		err = s.noGap(ctx)
+		voids, err = s.noGap(ctx)
+	}
+	if errors.Is(err, errGap) {
+		add(doctor.Finding{Name: "log", Value: err.Error(), Level: doctor.Bad, Advice: "if an older copy of the bucket was put back while weir ran, create the object that is named; else restore the bucket from a backup"})
+		return findings, nil
 	}
 	if errors.Is(err, errDamaged) || errors.Is(err, errForeign) {
 		add(doctor.Finding{Name: "log", Value: err.Error(), Level: doctor.Bad, Advice: "restore the bucket from a backup"})
@@ -65,6 +70,9 @@ func examine(ctx context.Context, at place, b bucket, clock *clock) ([]doctor.Fi
 	}
 	add(doctor.Finding{Name: "log", Value: fmt.Sprintf("%d commits, %d partitions, %d batches with %d bytes in %d objects, %d keys",
 		s.st.number, len(s.st.partitions), batches, size, len(s.st.objects), s.st.keys.Len())})
+	if voids > 0 {
+		add(doctor.Finding{Name: "void commits", Value: fmt.Sprintf("%d, of processes that did not know that the bucket was put back to an older copy; they are passed over, and deleted later", voids)})
+	}
 	snapshot := doctor.Finding{Name: "newest snapshot", Value: fmt.Sprintf("of commit %d", s.newest)}
 	if late := s.st.number - s.newest; late > 10*snapshotEvery {
 		snapshot.Level, snapshot.Advice = doctor.Warn, fmt.Sprintf("%d commits follow it, so that a start is slow: see the log of weir for why no snapshot is written", late)

@@ -379,7 +379,7 @@ func TestADamagedSnapshotIsPassedOver(t *testing.T) {
 	f := newFake()
 	s := opened(t, f)
 	tended(t, s, f, "a", "b", "c")
-	newest := snapshotKey(s.newest)
+	newest := slices.Max(f.keys("snapshot/"))
 	f.change(newest, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	expect(t, opened(t, f), "a", "b", "c")
 	for _, n := range []int64{s.newest, s.newest - 1} { // what follows the older snapshot

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -94,7 +95,7 @@ func (s *Store) advance(ctx context.Context) error {
 		if onChain, err := s.onChain(ctx, found); err != nil {
 			return err
 		} else if !onChain {
-			if reloads++; reloads > 3 {
+			if reloads++; reloads > 3 || s.behind { // startAnew calls advance
 				return fmt.Errorf("%w: the bucket was rewound again and again", eventlog.ErrUnavailable)
 			}
 			if err := s.startAnew(ctx); err != nil {
@@ -134,7 +135,7 @@ func (s *Store) advance(ctx context.Context) error {
 			switch err := s.st.follows(f.commit); {
 			case errors.Is(err, errForeign):
 				s.mu.Lock()
-				s.st.skip()
+				s.st.skip(tip{f.number, f.hash, f.head})
 				s.mu.Unlock()
 				continue
 			case err != nil:
@@ -149,20 +150,26 @@ func (s *Store) advance(ctx context.Context) error {
 	}
 }
 
-// onChain reports whether what this process knows is still part of the log, after commits that follow it were read: that is checked before they are applied. If several were
-// read, the last but one must still be there, too: the last one may have been made on top of it after the bucket was rewound.
+// onChain reports whether what this process knows is still part of the log, after commits that
+// follow it were read: that is checked before they are applied. What the last of
+// them was made on must still be there, too: the bucket may have been rewound while they were read.
 func (s *Store) onChain(ctx context.Context, found []fetched) (bool, error) {
+	on, upTo := s.st.end, s.st.end
 	n := 0
-	for n < len(found) && found[n].err == nil {
-		n++
+	for ; n < len(found) && found[n].err == nil; n++ {
+		f := found[n]
+		if at := (tip{f.number, f.hash, f.head}); f.previous == upTo.tip.hash {
+			on, upTo = upTo, end{tip: at}
+		} else {
+			upTo.voids = append(slices.Clone(upTo.voids), at)
+		}
 	}
 	if n == 0 {
 		return true, nil
 	}
-	onChain, _, err := s.stands(ctx, s.st.tip)
-	if onChain && err == nil && n > 1 {
-		f := found[n-2]
-		onChain, _, err = s.stands(ctx, tip{f.number, f.hash, f.head})
+	onChain, _, err := s.stands(ctx, s.st.end)
+	if onChain && err == nil && (on.tip != s.st.tip || len(on.voids) > len(s.st.voids)) {
+		onChain, _, err = s.stands(ctx, on)
 	}
 	return onChain, err
 }
@@ -218,7 +225,7 @@ func (s *Store) verifyDue() bool { return s.behind || time.Since(s.verified) >= 
 // anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket was rewound. The newest commit is never deleted. The caller has the turn.
 func (s *Store) anchor(ctx context.Context) error {
 	s.mu.Lock()
-	due, behind, at := s.verifyDue(), s.behind, s.st.tip
+	due, behind, at := s.verifyDue(), s.behind, s.st.end
 	s.mu.Unlock()
 	if behind { // an earlier attempt failed
 		return s.startAnew(ctx)
@@ -270,12 +277,12 @@ func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer
 
 // rebase makes sure that what this process knows is not older than the newest snapshot, if it has not asked for long. The caller has the turn.
 func (s *Store) rebase(ctx context.Context) error {
-	snapshots, a, err := s.snapshots(ctx)
+	newest, a, err := s.newestSnapshot(ctx)
 	if err != nil {
 		return err
 	}
-	if len(snapshots) > 0 && snapshots[len(snapshots)-1].number > s.st.number {
-		return s.load(ctx, snapshots, a)
+	if newest.number > s.st.number {
+		return s.load(ctx)
 	}
 	s.mu.Lock()
 	s.noteSync(a.date, time.Time{})
@@ -285,11 +292,7 @@ func (s *Store) rebase(ctx context.Context) error {
 
 // reload reads the state from the newest snapshot on. The caller has the turn.
 func (s *Store) reload(ctx context.Context) error {
-	snapshots, a, err := s.snapshots(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.load(ctx, snapshots, a); err != nil {
+	if err := s.load(ctx); err != nil {
 		return err
 	}
 	return s.advance(ctx)
@@ -306,6 +309,9 @@ func (s *Store) startAnew(ctx context.Context) error {
 	s.mu.Lock()
 	s.st, s.synced, s.behind = newState(id), time.Time{}, true
 	s.mu.Unlock()
+	if err := s.markVoid(ctx); err != nil {
+		return err
+	}
 	if err := s.reload(ctx); err != nil {
 		return err
 	}
@@ -317,18 +323,19 @@ func (s *Store) startAnew(ctx context.Context) error {
 	}
 	for range roundsMax {
 		s.mu.Lock()
-		c, framed, of := s.compose(effects{life: random()})
-		before := s.st.tip
+		c := s.compose(effects{life: random()})
+		before := s.st.end
 		s.mu.Unlock()
-		won, err := s.create(ctx, ctx, c.number, framed, of)
+		done, won, err := s.create(ctx, ctx, c, nil)
 		if err != nil {
 			return err
 		}
 		if won {
 			if there, _, err := s.stands(ctx, before); err != nil || !there {
+				s.maybe(done)
 				return errors.Join(err, fmt.Errorf("%w: %s is void, or it is unknown whether it is", eventlog.ErrUnavailable, commitKey(c.number)))
 			}
-			s.apply(c, of, int64(len(framed)))
+			s.apply(c, done.hash, done.head)
 			s.mu.Lock()
 			s.behind = false
 			s.mu.Unlock()

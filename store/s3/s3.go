@@ -75,8 +75,11 @@ type Store struct {
 	nextPut  time.Time       // see linger
 	newest   int64           // the newest known snapshot
 	floor    int64           // the log has this commit at least: a snapshot covers it
+	sent     []tip           // commits that this process wrote, or may have written, and that are void if the bucket was rewound
 	pending  map[string]bool // segments that are being written
 	mover    *mover          // waits for a commit that takes it along; nil: none
+
+	loading *loading // guarded by turn
 
 	probing turn // guards probed
 	probes  atomic.Int64
@@ -168,7 +171,8 @@ func (s *Store) begin(ctx context.Context, existing bool) error {
 	if err := s.reload(ctx); err != nil {
 		return err
 	}
-	return s.noGap(ctx)
+	_, err = s.noGap(ctx)
+	return err
 }
 
 // format reads the store's id, or begins a store; a replica begins none, and nobody does if it must exist already.
@@ -247,22 +251,6 @@ func probe(ctx context.Context, b bucket) error {
 		}
 	}
 	return nil
-}
-
-// noGap returns an error if a commit is there that this process did not read, because one before it is missing.
-func (s *Store) noGap(ctx context.Context) error {
-	last := s.st.number
-	found, _, err := s.bucket.list(ctx, "commit/", commitKey(last+1), 1)
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	if err := s.advance(ctx); err != nil { // it may be new
-		return err
-	}
-	if s.st.number > last {
-		return nil
-	}
-	return fmt.Errorf("%w: %s is there, and %s is missing: %s", errDamaged, found[0].key, commitKey(last+1), lost)
 }
 
 // heartbeatEvery is how often a process says that it lives. Each time is a PUT: 520,000 a month.

@@ -18,12 +18,19 @@ type tip struct {
 	head   int64 // bytes of its frame and head; 0: unknown
 }
 
+// end is the end of the log as a process knows it: the newest commit that counts, and the void ones
+// after it, which were passed over. The next commit is right only while all of these are there.
+type end struct {
+	tip   tip
+	voids []tip
+}
+
 // state is what the commits up to a number add up to. It is the whole keyed state, and where each batch lies.
 type state struct {
-	store      string
-	life       string // part of the incarnation
-	number     int64
-	tip        tip // the newest commit that counts; what comes after it, up to number, is void
+	store  string
+	life   string // part of the incarnation
+	number int64
+	end
 	time       eventlog.Timestamp
 	partitions map[eventlog.Partition]*partition
 	keys       btree.Map[string, value]
@@ -35,6 +42,7 @@ type partition struct {
 	held        []held // those with offsets from first on, in order; the first may begin below
 	bytes       int64
 	moved       int64 // the commit that changed it last
+	frozen      bool  // a frozen state has held, too: batches in it are not changed, but replaced
 }
 
 // held is a batch, and where its bytes lie.
@@ -52,8 +60,9 @@ func (h held) end() eventlog.Offset { return h.base + eventlog.Offset(h.records)
 
 // object holds batches, and names counts those that the index names.
 type object struct {
-	key   string
-	names int
+	key    string
+	names  int
+	values bool // it is a commit that put values of keys, too
 }
 
 type value struct {
@@ -221,18 +230,21 @@ func (st *state) follows(c *commit) error {
 
 // skip passes over a commit that is void. A process that does not know yet that the bucket was rewound makes such a commit: on top of one that is no longer there.
 // Nobody was told that it is done.
-func (st *state) skip() { st.number++ }
+func (st *state) skip(void tip) {
+	st.number++
+	st.voids = append(slices.Clone(st.voids), void) // compose's callers keep the old list
+}
 
 // apply makes a commit's changes. The state must be the one that the commit was made on.
 func (st *state) apply(c *commit, of hash, headSize int64) {
-	st.number, st.tip, st.time = c.number, tip{c.number, of, headSize}, c.time
+	st.number, st.end, st.time = c.number, end{tip: tip{c.number, of, headSize}}, c.time
 	if c.life != "" {
 		st.life = c.life
 	}
 	for _, id := range c.opens {
 		st.partitions[id] = &partition{moved: c.number}
 	}
-	self := &object{key: commitKey(c.number)}
+	self := &object{key: commitKey(c.number), values: slices.ContainsFunc(c.puts, func(p put) bool { return !p.deleted })}
 	at := headSize
 	hold := func(b placed) held {
 		h := held{b.base, b.records, b.crc, b.maxTime, self, at, b.size}
@@ -292,6 +304,9 @@ func (st *state) apply(c *commit, of hash, headSize int64) {
 		}
 	}
 	for _, m := range c.moves {
+		if p := st.partitions[m.partition]; p.frozen {
+			p.held, p.frozen = slices.Clone(p.held), false
+		}
 		h := st.find(m.partition, m.base)
 		st.unname(h.object)
 		to := st.objects[m.segment]

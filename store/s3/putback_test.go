@@ -1,0 +1,430 @@
+package s3
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
+)
+
+const (
+	putBackProcesses = 3
+	putBackLength    = 10 * time.Second // of what processes do; then all are asked what they know
+	copyEvery        = 100 * time.Millisecond
+	copyOldest       = 3 * time.Second
+)
+
+// Processes write one bucket, and it is put back to a copy that is 0.2 to 3 s old. Requests are
+// slow,
+// answers of PUTs are lost, a process is killed and another one starts. Whatever was acknowledged
+// to a
+// call that began after the last copy was put back is there, all processes agree, and a new one
+// opens
+// the store.
+func TestPutBacksUnderProcessesThatWrite(t *testing.T) {
+	for _, n := range seed.Histories(t, 150) {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newPutBacks(t, n).run() })
+		})
+	}
+}
+
+// putBacks is one history. Time is that of a synctest bubble.
+type putBacks struct {
+	t      *testing.T
+	bucket *fake
+	copies []map[string]stored // one each copyEvery, the newest last
+
+	mu      sync.Mutex // guards all below
+	random  *rand.Rand
+	acked   map[string]time.Time // by key: when the call began
+	restore time.Time            // when a copy was put back last
+	told    []string             // what happened, for a failure
+	stores  [putBackProcesses]*Store
+	lines   [putBackProcesses]*line
+	opened  []*Store
+	failure string // the first
+}
+
+func newPutBacks(t *testing.T, seed uint64) *putBacks {
+	return &putBacks{t: t, bucket: newFake(), random: rand.New(rand.NewPCG(seed, 0)), acked: map[string]time.Time{}}
+}
+
+func (h *putBacks) chance(n int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.random.IntN(n)
+}
+
+func (h *putBacks) upTo(most time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Duration(h.random.Int64N(int64(most)))
+}
+
+func (h *putBacks) tell(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = append(h.told, fmt.Sprintf("%v ", time.Now().Format("05.000"))+fmt.Sprintf(format, args...))
+}
+
+var voidName = regexp.MustCompile("void/[0-9]+-[0-9a-f]+")
+
+func pass(d time.Duration) { <-time.After(d) }
+
+// line is the bucket as one process reaches it.
+type line struct {
+	bucket
+	h    *putBacks
+	name string
+	slow time.Duration // the longest that a request takes on its way
+
+	mu   sync.Mutex // guards dead
+	dead bool
+}
+
+func (l *line) killed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+func (l *line) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+}
+
+// sent passes the time on the way, and reports an error if nobody sends or waits any more.
+func (l *line) sent(ctx context.Context) error {
+	select {
+	case <-time.After(l.h.upTo(l.slow)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if l.killed() {
+		return errLost
+	}
+	return nil
+}
+
+func (l *line) put(ctx context.Context, key string, body []byte) (a answer, err error) {
+	if l.killed() {
+		return a, errLost
+	}
+	late := time.Duration(0)
+	if !strings.HasPrefix(key, "probe/") {
+		switch l.h.chance(25) {
+		case 0: // it does not arrive
+			pass(l.h.upTo(l.slow))
+			return a, errLost
+		case 1: // it arrives, and its answer does not
+			_ = l.sent(ctx)
+			_, _ = l.bucket.put(ctx, key, body)
+			return a, errLost
+		case 2: // it arrives late
+			late = l.h.upTo(time.Second)
+		}
+	}
+	if late > 0 {
+		go func() {
+			pass(late)
+			_, _ = l.bucket.put(context.WithoutCancel(ctx), key, body)
+		}()
+		pass(l.h.upTo(late))
+		return a, errLost
+	}
+	pass(l.h.upTo(l.slow)) // what was sent arrives, even if its sender is killed
+	a, err = l.bucket.put(ctx, key, body)
+	if lost := l.sent(ctx); lost != nil {
+		return answer{}, lost
+	}
+	return a, err
+}
+
+func (l *line) get(ctx context.Context, key string, from, size int64) ([]byte, answer, error) {
+	if err := l.sent(ctx); err != nil {
+		return nil, answer{}, err
+	}
+	got, a, err := l.bucket.get(ctx, key, from, size)
+	if lost := l.sent(ctx); lost != nil {
+		return nil, answer{}, lost
+	}
+	return got, a, err
+}
+
+func (l *line) list(ctx context.Context, prefix, after string, limit int) ([]item, answer, error) {
+	if err := l.sent(ctx); err != nil {
+		return nil, answer{}, err
+	}
+	items, a, err := l.bucket.list(ctx, prefix, after, limit)
+	if lost := l.sent(ctx); lost != nil {
+		return nil, answer{}, lost
+	}
+	return items, a, err
+}
+
+func (l *line) remove(ctx context.Context, key string) error {
+	if err := l.sent(ctx); err != nil {
+		return err
+	}
+	return errors.Join(l.bucket.remove(ctx, key), l.sent(ctx))
+}
+
+// open starts process i. It is refused while requests are lost, so it is tried again. It is also
+// refused
+// while nothing shows that a commit of a process that was killed is void: then another process,
+// which
+// lives and commits, shows it. If none does, whoever put the copy back says so.
+func (h *putBacks) open(i int) (*Store, error) {
+	var last error
+	at := quick
+	at.verify = []time.Duration{0, time.Second, time.Hour}[h.chance(3)]
+	for range 40 {
+		pass(200 * time.Millisecond)
+		clock := &clock{}
+		l := &line{bucket: seen{h.bucket, clock}, h: h, name: fmt.Sprint(i), slow: []time.Duration{20, 60, 400}[h.chance(3)] * time.Millisecond}
+		s, err := open(h.t.Context(), at, l, clock, Options{Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			h.mu.Lock()
+			h.stores[i], h.lines[i], h.opened = s, l, append(h.opened, s)
+			h.mu.Unlock()
+			h.tell("%d opened at %d", i, s.st.number)
+			return s, nil
+		}
+		last = err
+		if !errors.Is(err, errGap) {
+			continue
+		}
+		h.mu.Lock()
+		living := slices.DeleteFunc(slices.Clone(h.stores[:]), func(s *Store) bool { return s == nil })
+		h.mu.Unlock()
+		for _, s := range living {
+			h.commit(s, fmt.Sprint("heartbeat ", time.Now().UnixMilli()))
+		}
+		if len(living) == 0 {
+			_, _ = seen{h.bucket, clock}.put(h.t.Context(), voidName.FindString(err.Error()), nil)
+			h.tell("%s is put", voidName.FindString(err.Error()))
+		}
+	}
+	return nil, last
+}
+
+func (h *putBacks) run() {
+	var all sync.WaitGroup
+	end := make(chan struct{})
+	first, err := h.open(0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := range 10 {
+		h.commit(first, fmt.Sprint("first ", i))
+	}
+	for i := 1; i < putBackProcesses; i++ {
+		if _, err := h.open(i); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	all.Go(func() { h.copy(end) })
+	for i := range putBackProcesses {
+		all.Go(func() { h.process(i, end) })
+	}
+	all.Go(h.harm)
+	pass(putBackLength)
+	close(end)
+	all.Wait()
+	if h.failure == "" {
+		h.judge()
+	}
+	for _, s := range h.opened {
+		_ = s.Close()
+	}
+	pass(5 * time.Second) // what arrives late
+	synctest.Wait()
+	if h.failure != "" {
+		h.t.Errorf("%s\n%s", h.failure, strings.Join(h.told, "\n"))
+	}
+}
+
+func (h *putBacks) copy(end chan struct{}) {
+	for {
+		select {
+		case <-end:
+			return
+		case <-time.After(copyEvery):
+		}
+		h.bucket.mu.Lock()
+		copied := maps.Clone(h.bucket.objects)
+		h.bucket.mu.Unlock()
+		h.mu.Lock()
+		h.copies = append(h.copies, copied)
+		h.copies = h.copies[max(0, len(h.copies)-int(copyOldest/copyEvery)):]
+		h.mu.Unlock()
+	}
+}
+
+// process commits, with pauses, in which it falls behind.
+func (h *putBacks) process(i int, end chan struct{}) {
+	pauses := []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[h.chance(3)]
+	for n := 0; ; n++ {
+		select {
+		case <-end:
+			return
+		case <-time.After(h.upTo(pauses)):
+		}
+		h.mu.Lock()
+		s, l := h.stores[i], h.lines[i]
+		h.mu.Unlock()
+		if s == nil || l.killed() {
+			continue
+		}
+		switch h.chance(12) {
+		case 0:
+			err := s.snapshot(h.t.Context())
+			h.tell("%d wrote a snapshot: %v", i, err)
+		default:
+			h.commit(s, fmt.Sprintf("%d/%d", i, n))
+		}
+	}
+}
+
+func (h *putBacks) commit(s *Store, key string) bool {
+	began := time.Now()
+	out, err := s.Commit(h.t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte(key)}}}})
+	s.mu.Lock()
+	number, tip := s.st.number, s.st.tip
+	s.mu.Unlock()
+	h.tell("%s: %v; at %d (%d %x)", key, err, number, tip.number, tip.hash[:3])
+	if errors.Is(err, eventlog.ErrRewound) {
+		_, _, _ = s.Moved(h.t.Context(), eventlog.Mark{})
+	}
+	if err != nil || out[0].Err != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.acked[key] = began
+	return true
+}
+
+// harm puts copies back, and kills.
+func (h *putBacks) harm() {
+	pass(copyOldest)
+	for range 1 + h.chance(2) {
+		pass(h.upTo(3 * time.Second))
+		h.mu.Lock()
+		back := min(2+h.random.IntN(int(copyOldest/copyEvery)-1), len(h.copies))
+		copied := h.copies[len(h.copies)-back]
+		h.mu.Unlock()
+		h.bucket.mu.Lock()
+		h.bucket.objects = maps.Clone(copied)
+		h.bucket.mu.Unlock()
+		h.mu.Lock()
+		h.restore = time.Now()
+		h.mu.Unlock()
+		h.tell("a copy is put back that has %d commits", len(h.bucket.keys("commit/")))
+		if h.chance(3) > 0 {
+			continue
+		}
+		pass(h.upTo(400 * time.Millisecond))
+		i := h.chance(putBackProcesses)
+		h.mu.Lock()
+		s, l := h.stores[i], h.lines[i]
+		h.stores[i] = nil
+		h.mu.Unlock()
+		if s == nil {
+			continue
+		}
+		l.kill()
+		h.tell("%d is killed", i)
+		_ = s.Close()
+		if _, err := h.open(i); err != nil {
+			h.fail("a process cannot start again: %v", err)
+		}
+	}
+}
+
+func (h *putBacks) fail(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failure = cmp.Or(h.failure, fmt.Sprintf(format, args...))
+}
+
+// judge asks all processes, and one that starts, what is there.
+func (h *putBacks) judge() {
+	pass(5 * time.Second)
+	for i, s := range h.stores {
+		if s == nil {
+			continue
+		}
+		done := false
+		for n := 0; n < 30 && !done; n++ {
+			done = h.commit(s, fmt.Sprintf("last %d/%d", i, n))
+		}
+		if !done {
+			h.fail("%d cannot commit", i)
+			return
+		}
+	}
+	stores := h.stores
+	anew, err := h.open(0)
+	if err != nil {
+		h.fail("the store cannot be opened: %v", err)
+		return
+	}
+	want := h.keys(anew)
+	for key, began := range h.acked {
+		if _, there := slices.BinarySearch(want, key); !there && began.After(h.restore) {
+			h.fail("%q was acknowledged, and is lost; there is %q", key, want)
+			h.dump()
+		}
+	}
+	for i, s := range stores {
+		if s == nil {
+			continue
+		}
+		if got := h.keys(s); !slices.Equal(got, want) {
+			h.fail("%d has %q, and a new process %q", i, got, want)
+		}
+	}
+}
+
+// dump tells what the bucket holds.
+func (h *putBacks) dump() {
+	for _, key := range slices.Sorted(maps.Keys(h.bucket.objects)) {
+		if c, of, err := decodeCommit(h.bucket.objects[key].body); err == nil {
+			h.tell("%s %x on %x", key, of[:3], c.previous[:3])
+		} else {
+			h.tell("%s", key)
+		}
+	}
+}
+
+func (h *putBacks) keys(s *Store) (keys []string) {
+	var err error
+	for range 30 {
+		_, _, _ = s.Moved(h.t.Context(), eventlog.Mark{})
+		var found []eventlog.KeyValue
+		if found, err = s.List(h.t.Context(), "", "", 10_000); err == nil {
+			for _, kv := range found {
+				keys = append(keys, kv.Key)
+			}
+			return keys
+		}
+	}
+	h.fail("the keys cannot be listed: %v", err)
+	return nil
+}

@@ -1,0 +1,145 @@
+package s3
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// encodeOld returns the state as a snapshot of the first format.
+func (st *state) encodeOld() []byte {
+	var w writer
+	w.string(st.store)
+	w.string(st.life)
+	w.int(st.number)
+	w.bytes(st.tip.hash[:])
+	w.int(int64(st.time))
+	keys := slices.Sorted(maps.Keys(st.objects))
+	list(&w, keys, (*writer).string)
+	list(&w, slices.Sorted(maps.Keys(st.partitions)), func(w *writer, id eventlog.Partition) {
+		p := st.partitions[id]
+		w.int(int64(id))
+		w.int(int64(p.first))
+		w.int(int64(p.next))
+		w.int(p.moved)
+		list(w, p.held, func(w *writer, h held) {
+			w.int(int64(h.base))
+			w.uint(uint64(h.records))
+			w.int(int64(h.maxTime))
+			w.uint(uint64(h.crc))
+			w.uint(uint64(slices.Index(keys, h.object.key)))
+			w.int(h.at)
+			w.uint(uint64(h.size))
+		})
+	})
+	w.uint(uint64(st.keys.Len()))
+	st.keys.Scan(func(key string, v value) bool { writeValue(&w, key, v); return true })
+	object, _ := seal(magicSnapshotOld, w.b)
+	return object
+}
+
+// A bucket whose snapshots are of the first format is opened, and is collected.
+func TestASnapshotOfTheFirstFormatIsRead(t *testing.T) {
+	f := newFake()
+	s := opened(t, f)
+	mustPublish(t, s, "a", "b", "c")
+	if err := putKey(t, s, "key"); err != nil {
+		t.Fatal(err)
+	}
+	f.objects[fmt.Sprintf("snapshot/%020d", s.st.number)] = stored{s.st.encodeOld(), time.Now()}
+	s.newest = s.st.number
+	for n := int64(1); n < s.st.number; n++ { // as if they had been deleted; the batches are read where they lie
+		if n > 3 {
+			delete(f.objects, commitKey(n))
+		}
+	}
+	fresh := opened(t, f)
+	expect(t, fresh, "a", "b", "c")
+	if fresh.newest != 4 || !slices.Equal(has(t, fresh), []string{"key"}) {
+		t.Errorf("the newest snapshot is of commit %d, with the keys %v", fresh.newest, has(t, fresh))
+	}
+	tended(t, fresh, f, "d", "e")
+	if keys := f.keys("snapshot/"); len(keys) != 2 || !strings.Contains(slices.Min(keys), "-") {
+		t.Errorf("the snapshots are %v, want two of the second format", keys)
+	}
+	expect(t, opened(t, f), "a", "b", "c", "d", "e")
+}
+
+// A state that does not fit in one part is the same after it was read.
+func TestASnapshotHasParts(t *testing.T) {
+	f := newFake()
+	s := opened(t, f)
+	var entry eventlog.Entry
+	for i := range 3 * partSize >> 20 {
+		entry.Puts = append(entry.Puts, eventlog.Put{Key: fmt.Sprint("key ", i), Version: 1, Value: make([]byte, 1<<20)})
+	}
+	if out, err := s.Commit(t.Context(), []eventlog.Entry{entry}); err != nil || out[0].Err != nil {
+		t.Fatal(out, err)
+	}
+	mustPublish(t, s, "a")
+	st := s.st
+	many := st.partitions[1]
+	for range partBatches {
+		h := many.held[0]
+		h.base = many.next
+		h.object.names++
+		many.held, many.next = append(many.held, h), many.next+1
+		many.bytes += int64(h.size)
+	}
+	if err := s.snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.keys("part/")); n < 4 {
+		t.Errorf("it has %d parts", n)
+	}
+	fresh := opened(t, f)
+	for _, compared := range []struct{ got, want any }{
+		{fresh.st.keys.Keys(), st.keys.Keys()}, {fresh.st.keys.Values(), st.keys.Values()},
+		{fresh.st.partitions[1].held, many.held}, {fresh.st.partitions[1].bounds(1), many.bounds(1)},
+		{len(fresh.st.objects), len(st.objects)}, {fresh.st.incarnation(), st.incarnation()}, {fresh.st.time, st.time},
+	} {
+		if !reflect.DeepEqual(compared.got, compared.want) {
+			t.Error("the state that was read is another one")
+		}
+	}
+}
+
+// A snapshot is encoded while commits go on: nothing that it shares with the state is changed.
+func TestAFrozenStateStaysAsItIs(t *testing.T) {
+	f := newFake()
+	s := opened(t, f)
+	mustPublish(t, s, "a", "b", "c")
+	if err := putKey(t, s, "key"); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	frozen := s.st.frozen()
+	s.mu.Unlock()
+	encoded := func() (all []byte) {
+		_, err := frozen.parts(func(head []byte) error { all = append(all, head...); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := encoded()
+	mustPublish(t, s, "d", "e")
+	if moved, err := s.compact(t.Context(), 1); err != nil || !moved {
+		t.Fatal(moved, err)
+	}
+	if err := putKey(t, s, "another key"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Trim(t.Context(), 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(encoded(), before) {
+		t.Error("later commits changed it")
+	}
+}
