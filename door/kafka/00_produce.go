@@ -124,6 +124,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	}
 	h, err := checkBatch(r, topic, p.Records)
 	if err != nil {
+		nameOthers(ctx, r, err)
 		return appending{err: err}
 	}
 	if _, differs := recoded(topic, h); differs { // recompression makes a second batch: its memory is claimed here until the log claims it
@@ -163,10 +164,10 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// errTransactions answers every request that uses transactions. With this code librdkafka, Kafka's own client and franz-go fail immediately when they
-// look for the coordinator; with most other codes librdkafka retries for ever (rd_kafka_txn_handle_FindCoordinator). sarama asks 51 times in 5 s after any
-// code (transactionManager.initProducerId); an error of InitProducerId would stop it sooner, but has no text. docs/kafka.md lists what each client shows.
-var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
+// errTransactions answers requests that use transactions, but for FindCoordinator.
+var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, noTransactions)
+
+const noTransactions = "transactions are not supported: unset transactional.id"
 
 // checkBatch checks that records is exactly one batch, valid, and of a kind that a client may append to the topic.
 func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header, error) {
@@ -308,8 +309,33 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	}
 	var record *batch.RecordError
 	if errors.As(a.err, &record) && record.Record != batch.WholeBatch {
-		at := kmsg.NewProduceResponseTopicPartitionErrorRecord()
-		at.RelativeOffset, at.ErrorMessage = int32(record.Record), &record.Reason
-		p.ErrorRecords = append(p.ErrorRecords, at)
+		p.ErrorRecords = append(p.ErrorRecords, errorRecord(record.Record, record.Reason))
+		for _, other := range record.Others {
+			p.ErrorRecords = append(p.ErrorRecords, errorRecord(other.Record, other.Reason))
+		}
 	}
 }
+
+// errorRecord names a record that is wrong (KIP-467). Clients blame those that are named, and may send the others of the batch again.
+func errorRecord(index int, reason string) kmsg.ProduceResponseTopicPartitionErrorRecord {
+	at := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+	at.RelativeOffset, at.ErrorMessage = int32(index), &reason
+	return at
+}
+
+// nameOthers claims memory for the records that an error names, in the answer and encoded. Without it only the first one is named.
+func nameOthers(ctx context.Context, r *request, err error) {
+	const each = 256
+	var record *batch.RecordError
+	if !errors.As(err, &record) || len(record.Others) == 0 {
+		return
+	}
+	record.Others = record.Others[:min(len(record.Others), othersNamedMax-r.othersNamed)]
+	r.othersNamed += len(record.Others)
+	if r.claimAnswer(ctx, each*len(record.Others)) != nil {
+		record.Others = nil
+	}
+}
+
+// othersNamedMax bounds the records that the answer to one request names beside the first wrong one of each batch.
+const othersNamedMax = 10_000

@@ -15,6 +15,11 @@ const (
 	coordinatesTransaction = 1
 )
 
+// errNoTransactionCoordinator answers a transactional producer's first request. The code decides whether its user is told the text: Kafka's own client shows it after any code
+// but TRANSACTIONAL_ID_AUTHORIZATION_FAILED (TransactionManager.FindCoordinatorHandler); librdkafka shows it after that one and this one, and retries for
+// ever after most others (rd_kafka_txn_handle_FindCoordinator). docs/kafka.md lists what each client shows.
+var errNoTransactionCoordinator = lacking("transactions", kerr.ClusterAuthorizationFailed, noTransactions)
+
 // findCoordinator returns the broker that coordinates a group.
 func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
 	out := in.ResponseKind().(*kmsg.FindCoordinatorResponse)
@@ -54,7 +59,7 @@ func checkCoordinates(r *request, kind int8, key string) error {
 	case coordinatesGroup:
 		return r.permit(acl.Describe, acl.Group, key)
 	case coordinatesTransaction:
-		return errTransactions
+		return errNoTransactionCoordinator
 	default:
 		return deny(kerr.InvalidRequest, "coordinators of type %d are not supported", kind)
 	}

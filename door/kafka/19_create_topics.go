@@ -117,10 +117,22 @@ func (s *Server) checkReplicationFactor(asked kmsg.CreateTopicsRequestTopic) err
 	}
 }
 
-// checkReplicas accepts a partition's replicas when they are one broker that lives. Which broker serves it is not stored: every broker can.
+// checkReplicas accepts a partition's replicas when they are one broker that lives, or several with Config.AnyReplicationFactor. Which broker serves it is not stored: every
+// broker can.
 func (s *Server) checkReplicas(replicas []int32) error {
-	if view := s.view(); len(replicas) != 1 || !view.Has(replicas[0]) {
-		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: the store keeps a partition's copies; assign it to one of the brokers alone, such as %d", replicas, view.Brokers()[0].ID)
+	view := s.view()
+	shown, live := replicas[:min(len(replicas), 10)], view.Brokers()[0].ID
+	switch {
+	case len(replicas) == 0:
+		return deny(kerr.InvalidReplicaAssignment, "the partition has no replicas: name one of the brokers, such as %d", live)
+	case len(replicas) > 1 && !s.cfg.AnyReplicationFactor:
+		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: the store keeps a partition's copies; assign it to one of the brokers alone, such as %d, or start weir with --any-replication-factor", shown, live)
+	}
+	there := make(map[int32]bool)
+	for _, id := range replicas {
+		if !view.Has(id) || !first(there, id) {
+			return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: broker %d does not live, or is named twice; name brokers that live, such as %d", shown, id, live)
+		}
 	}
 	return nil
 }

@@ -90,7 +90,8 @@ func (s *Server) alterResource(ctx context.Context, r *request, kind kmsg.Config
 }
 
 // alterNothing answers for resources whose settings cannot be changed, with Kafka's codes: INVALID_REQUEST for a broker's setting that is not
-// dynamic (ConfigAdminManager), INVALID_CONFIG for a setting that groups do not have (GroupConfigManager). A request without changes succeeds.
+// dynamic (ConfigAdminManager), INVALID_CONFIG for a setting that groups do not have (GroupConfigManager). A request without changes succeeds, and so does
+// one that deletes settings, whatever their names, as with Kafka 4.4: kafka-reassign-partitions --verify deletes throttles that nobody has set.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
 	var asked []string
 	for _, setting := range settings[:min(len(settings), 5)] {

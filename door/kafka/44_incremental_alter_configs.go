@@ -25,7 +25,10 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, 
 		r := kmsg.NewIncrementalAlterConfigsResponseResource()
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
 		if err == nil {
-			names := namesOf(asked.Configs, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
+			kept := slices.DeleteFunc(slices.Clone(asked.Configs), func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
+				return c.Op == kmsg.IncrementalAlterConfigOpDelete // what is deleted is not set: brokers and groups have no settings that could be
+			})
+			names := namesOf(kept, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
 			err = s.alterResource(ctx, request, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
 				return alterEach(config, asked.Configs)
 			})

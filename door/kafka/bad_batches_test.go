@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,51 @@ func TestBadBatchesAreRefusedWhole(t *testing.T) {
 	}
 	b.mustProduce("t", 0, sealed(t, batch.None, value("good")))
 	unharmed()
+}
+
+// Every record of a batch that is wrong is named (KIP-467), so that clients blame no other.
+func TestAllRecordsThatAreWrongAreNamed(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("keyed", 1, map[string]string{"cleanup.policy": "compact"})
+	wrong := []int{3, 4, 17}
+	for _, codec := range []batch.Codec{batch.None, batch.Gzip, batch.Zstd} {
+		keys := make([]batch.Record, 20)
+		for i := range keys {
+			keys[i] = batch.Record{Key: []byte("k"), Value: []byte("v")}
+			if slices.Contains(wrong, i) {
+				keys[i].Key = nil
+			}
+		}
+		p := b.produce("keyed", 0, sealed(t, codec, keys...))
+		wantCode(t, codec.String(), p.ErrorCode, kerr.InvalidRecord)
+		var named []int
+		for _, r := range p.ErrorRecords {
+			if named = append(named, int(r.RelativeOffset)); !strings.Contains(text(r.ErrorMessage), "no key") {
+				t.Errorf("%v: of record %d it says %q", codec, r.RelativeOffset, text(r.ErrorMessage))
+			}
+		}
+		if !slices.Equal(named, wrong) {
+			t.Errorf("%v: named are %v, want %v", codec, named, wrong)
+		}
+	}
+	// The list has a bound; beyond it clients get the code of the whole batch, and hear of the others when they send them again.
+	many := make([]batch.Record, 30_000)
+	for i := range many {
+		many[i].Value = []byte("v")
+	}
+	if n := len(b.produce("keyed", 0, sealed(t, batch.Zstd, many...)).ErrorRecords); n != 10_001 {
+		t.Errorf("of 30,000 records %d are named", n)
+	}
+	// Two of three records are later than the year 9999.
+	b.createTopic("t", 1, nil)
+	raw := sealed(t, batch.None, batch.Record{Timestamp: 0, Key: []byte("k")}, batch.Record{Timestamp: 1, Key: []byte("k")}, batch.Record{Timestamp: 2, Key: []byte("k")})
+	binary.BigEndian.PutUint64(raw[27:], uint64(batch.MaxTimestamp))
+	binary.BigEndian.PutUint64(raw[35:], uint64(batch.MaxTimestamp))
+	p := b.produce("t", 0, valid(raw))
+	wantCode(t, "late", p.ErrorCode, kerr.InvalidTimestamp)
+	if len(p.ErrorRecords) != 2 || p.ErrorRecords[0].RelativeOffset != 1 || p.ErrorRecords[1].RelativeOffset != 2 {
+		t.Errorf("late records are named as %+v", p.ErrorRecords)
+	}
 }
 
 func TestHeaderKeysAreNotNull(t *testing.T) {

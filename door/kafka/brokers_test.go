@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -23,12 +24,12 @@ import (
 )
 
 // startBrokers starts brokers on one store, each at an address of its own, and waits until they know each other.
-func startBrokers(t *testing.T, store eventlog.Store, n int) (all []*broker) {
+func startBrokers(t *testing.T, store eventlog.Store, n int, cfg kafka.Config) (all []*broker) {
 	t.Helper()
 	for range n {
 		l := listenHere(t)
 		as := &registry.Config{Host: "here", Addresses: map[string]string{"p": l.Addr().String()}}
-		all = append(all, startJoined(t, store, kafka.Config{}, as, kafka.Listener{Listener: l, Name: "p"}))
+		all = append(all, startJoined(t, store, cfg, as, kafka.Listener{Listener: l, Name: "p"}))
 	}
 	for _, b := range all {
 		b.awaitBrokers(n)
@@ -60,7 +61,7 @@ func (b *broker) awaitBrokers(n int) {
 
 // Clients ask each broker for its groups: each lists those that it coordinates, so that none is listed twice.
 func TestABrokerListsTheGroupsThatItCoordinates(t *testing.T) {
-	all := startBrokers(t, memory.New(), 2)
+	all := startBrokers(t, memory.New(), 2, kafka.Config{})
 	admin := kadm.NewClient(all[0].client())
 	var groups []string
 	for n := range 20 {
@@ -92,6 +93,28 @@ func TestABrokerListsTheGroupsThatItCoordinates(t *testing.T) {
 	}
 	if slices.Sort(listed); !slices.Equal(listed, groups) {
 		t.Errorf("the brokers list %v, want %v", listed, groups)
+	}
+}
+
+// With --any-replication-factor tools may give a partition several brokers that live, each once; without it, one.
+func TestPartitionsMoveToSeveralBrokersIfAnyReplicationFactorIsAllowed(t *testing.T) {
+	for _, any := range []bool{false, true} {
+		all := startBrokers(t, memory.New(), 2, kafka.Config{AnyReplicationFactor: any})
+		all[0].createTopic("t", 1, nil)
+		for _, c := range []struct {
+			replicas []int32
+			works    bool
+		}{{[]int32{1}, true}, {[]int32{2}, true}, {[]int32{2, 1}, any}, {[]int32{1, 1}, false}, {[]int32{1, 3}, false}, {[]int32{1, 2, 3}, false}, {[]int32{}, false}} {
+			req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+			rt, rp := kmsg.NewAlterPartitionAssignmentsRequestTopic(), kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+			rt.Topic, rp.Replicas = "t", c.replicas
+			rt.Partitions = append(rt.Partitions, rp)
+			req.Topics = append(req.Topics, rt)
+			p := ask[*kmsg.AlterPartitionAssignmentsResponse](all[0], req).Topics[0].Partitions[0]
+			if p.ErrorCode == 0 != c.works || !c.works && p.ErrorCode != kerr.InvalidReplicaAssignment.Code {
+				t.Errorf("any replication factor %v, replicas %v: %d %s", any, c.replicas, p.ErrorCode, text(p.ErrorMessage))
+			}
+		}
 	}
 }
 

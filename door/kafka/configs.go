@@ -93,6 +93,7 @@ func (s *Server) brokerConfigs() []config {
 	all := []config{
 		fixed("auto.create.topics.enable", strconv.FormatBool(!s.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean, "If true, a client that asks for a topic that does not exist creates it."),
 		fixed("connections.max.idle.ms", number(idleTimeout.Milliseconds()), kmsg.ConfigTypeLong, "A connection without requests for this long is closed."),
+		fixed("connections.max.reauth.ms", number(s.cfg.LoginLasts.Milliseconds()), kmsg.ConfigTypeLong, "Clients that logged in must do so again within this time; 0: never."),
 		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "The store keeps the records safe."),
 		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "The most bytes of records in the answer to one fetch request."),
 		fixed("max.connections", number(int64(s.cfg.limits.Conns)), kmsg.ConfigTypeInt, "The most connections at the same time."),

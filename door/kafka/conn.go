@@ -73,6 +73,8 @@ type request struct {
 
 	mayDecompress int // bytes that the unchecked batches of a produce request may still decompress to
 
+	othersNamed int // of othersNamedMax, how many are used
+
 	usage usage // of the client's quotas
 
 	hangUp bool // close the connection after the answer

@@ -492,7 +492,7 @@ func commitAndFetchAt(t *testing.T, b *broker, name, member string, generation i
 // A client that looks for a coordinator of something else learns that it is not to be had, and does not try for ever.
 func TestOnlyGroupsAreCoordinated(t *testing.T) {
 	b := start(t, kafka.Config{})
-	for kind, want := range map[int8]*kerr.Error{1: kerr.TransactionalIDAuthorizationFailed, 2: kerr.InvalidRequest} {
+	for kind, want := range map[int8]*kerr.Error{1: kerr.ClusterAuthorizationFailed, 2: kerr.InvalidRequest} {
 		find := kmsg.NewPtrFindCoordinatorRequest()
 		find.Version, find.CoordinatorType, find.CoordinatorKeys = 6, kind, []string{"x", "y"}
 		got := ask[*kmsg.FindCoordinatorResponse](b, find)

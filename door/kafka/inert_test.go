@@ -83,10 +83,66 @@ func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
 			}
 			req.Resources = append(req.Resources, r)
 			got := ask[*kmsg.IncrementalAlterConfigsResponse](b, req).Resources[0]
+			if op == kmsg.IncrementalAlterConfigOpDelete && c.name != "7" { // what is not set is deleted, as with Apache Kafka 4.4
+				wantCode(t, fmt.Sprint(op, " of ", c.kind, " ", c.name), got.ErrorCode, nil)
+				continue
+			}
 			wantCode(t, fmt.Sprint(op, " of ", c.kind, " ", c.name), got.ErrorCode, c.want)
 			if said := text(got.ErrorMessage); !strings.Contains(said, c.says) || strings.Contains(said, "type 4") {
 				t.Errorf("%v of %v %q: %s", op, c.kind, c.name, said)
 			}
+		}
+	}
+}
+
+// A client that wants a group protocol which weir does not have hears an error at once. librdkafka would wait for ever if the key were not advertised.
+func TestMembersOfOtherGroupProtocolsAreRefused(t *testing.T) {
+	b := start(t, kafka.Config{})
+	for version := range b.maxVersion(kmsg.ConsumerGroupHeartbeat) + 1 {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Version, req.Group, req.MemberID = version, "g", "m"
+		got := ask[*kmsg.ConsumerGroupHeartbeatResponse](b, req)
+		wantCode(t, fmt.Sprint("consumer, version ", version), got.ErrorCode, kerr.UnsupportedVersion)
+		if said := text(got.ErrorMessage); !strings.Contains(said, "group.protocol=classic") {
+			t.Errorf("consumers are told %q", said)
+		}
+	}
+	req := kmsg.NewPtrShareGroupHeartbeatRequest()
+	req.Version, req.GroupID, req.MemberID = b.maxVersion(kmsg.ShareGroupHeartbeat), "g", "m"
+	got := ask[*kmsg.ShareGroupHeartbeatResponse](b, req)
+	wantCode(t, "share", got.ErrorCode, kerr.UnsupportedVersion)
+	if said := text(got.ErrorMessage); !strings.Contains(said, "share groups") {
+		t.Errorf("share consumers are told %q", said)
+	}
+	b.said.await(t, "kind=\"share groups\"", 1)
+	b.said.await(t, "kind=\"group.protocol=consumer\"", 1)
+}
+
+// franz-go asks for the new protocol, and goes on with the classic one.
+func TestFranzGoGoesOnWithTheClassicProtocol(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	cl := b.client(kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.ServerSideBalancer(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if got := cl.PollFetches(ctx); got.NumRecords() != 1 {
+		t.Errorf("the group gets %d records: %v", got.NumRecords(), got.Err())
+	}
+}
+
+func TestABrokerShowsWhenClientsMustLogInAgain(t *testing.T) {
+	for lasts, want := range map[time.Duration]string{0: "0", time.Hour: "3600000"} {
+		b := start(t, kafka.Config{LoginLasts: lasts})
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, "1", []string{"connections.max.reauth.ms"}
+		req.Version, req.Resources = 4, append(req.Resources, r)
+		got := ask[*kmsg.DescribeConfigsResponse](b, req).Resources[0].Configs
+		if len(got) != 1 || text(got[0].Value) != want || !got[0].ReadOnly {
+			t.Errorf("with %v it shows %+v", lasts, got)
 		}
 	}
 }
@@ -101,7 +157,7 @@ func TestATransactionalProducerFailsAtOnce(t *testing.T) {
 	if err == nil {
 		err = cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr()
 	}
-	if err == nil || !strings.Contains(err.Error(), kerr.TransactionalIDAuthorizationFailed.Message) { // franz-go keeps the text alone
+	if err == nil || !strings.Contains(err.Error(), kerr.ClusterAuthorizationFailed.Message) { // franz-go keeps the text alone
 		t.Errorf("franz-go is told %v", err)
 	}
 }
@@ -117,7 +173,7 @@ func TestATransactionalProducerIsToldWhyInEachVersion(t *testing.T) {
 		if version >= 4 {
 			code, said = got.Coordinators[0].ErrorCode, text(got.Coordinators[0].ErrorMessage)
 		}
-		wantCode(t, "FindCoordinator", code, kerr.TransactionalIDAuthorizationFailed)
+		wantCode(t, "FindCoordinator", code, kerr.ClusterAuthorizationFailed) // after it Kafka's own client shows the text
 		if !strings.Contains(said, "unset transactional.id") {
 			t.Errorf("version %d says %s", version, said)
 		}

@@ -279,7 +279,7 @@ func TestApiVersionsIsTheTable(t *testing.T) {
 	if !slices.IsSorted(keys) {
 		t.Errorf("keys %v", keys)
 	}
-	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.EndTxn, kmsg.ConsumerGroupHeartbeat, kmsg.ShareFetch} {
+	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.EndTxn, kmsg.ConsumerGroupDescribe, kmsg.ShareFetch} {
 		if slices.Contains(keys, key.Int16()) {
 			t.Errorf("%s is advertised", key.Name())
 		}

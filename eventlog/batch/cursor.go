@@ -27,15 +27,16 @@ type cursor struct {
 	err  error
 
 	codec Codec
-	held  int  // bytes of decoderMemory that hold took for the decoder
-	limit int  // on the bytes of all records together, decompressed
-	ahead int  // bytes that a decoder of whole blocks (snappy) decompressed; 0 for others
-	index int  // of the record that is being read
-	last  int  // the offset delta of the record before; only if gaps
-	most  int  // the highest offset delta allowed; only if gaps
-	keyed bool // a record without a key is an error
-	gaps  bool // offset deltas may have gaps: the batch was compacted
-	end   int  // where that record ends, counted as by at
+	held  int          // bytes of decoderMemory that hold took for the decoder
+	limit int          // on the bytes of all records together, decompressed
+	ahead int          // bytes that a decoder of whole blocks (snappy) decompressed; 0 for others
+	index int          // of the record that is being read
+	last  int          // the offset delta of the record before; only if gaps
+	most  int          // the highest offset delta allowed; only if gaps
+	keyed bool         // a record without a key is wrong
+	wrong *RecordError // what is wrong with records that could be read; nil: nothing so far
+	gaps  bool         // offset deltas may have gaps: the batch was compacted
+	end   int          // where that record ends, counted as by at
 
 	memory int // bytes that records and headers may still take once they are decoded, beside their own bytes
 
@@ -118,9 +119,11 @@ func (c *cursor) next(index int, rec *Record) bool {
 	case c.at() != c.end:
 		c.fail("its fields end %d bytes before the end given by its length", c.end-c.at())
 		return false
-	case unkeyed:
-		c.err = &RecordError{index, "it has no key; compaction of the topic (cleanup.policy) needs keys", nil}
-		return false
+	}
+	if unkeyed {
+		c.blame(index, "it has no key; compaction of the topic (cleanup.policy) needs keys", nil)
+	}
+	switch {
 	case c.gaps && rec.Offset > int64(c.last) && rec.Offset <= int64(c.most):
 		c.last = int(rec.Offset)
 	case c.gaps:
@@ -360,6 +363,17 @@ func (c *cursor) move(n int) {
 func (c *cursor) fail(format string, args ...any) {
 	if c.err == nil {
 		c.err = &RecordError{Record: c.index, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+// blame notes that a record which could be read is wrong, once for each. Reading goes on, so that all such records are known.
+func (c *cursor) blame(index int, reason string, is error) {
+	switch {
+	case c.wrong == nil:
+		c.wrong = &RecordError{Record: index, Reason: reason, is: is}
+	case index == c.wrong.last():
+	case len(c.wrong.Others) < othersMax:
+		c.wrong.Others = append(c.wrong.Others, OtherRecord{index, reason})
 	}
 }
 

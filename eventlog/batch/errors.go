@@ -33,14 +33,32 @@ const WholeBatch = -1
 type RecordError struct {
 	Record int // counts from 0; WholeBatch when none
 	Reason string
-	is     error // ErrInvalidRecord when nil
+	Others []OtherRecord // later records of the batch that are wrong as well, at most othersMax
+	is     error         // ErrInvalidRecord when nil
 }
+
+// OtherRecord is a record that is wrong beside the one that a RecordError is about.
+type OtherRecord struct {
+	Record int
+	Reason string
+}
+
+// othersMax bounds the memory that a wrong batch takes. librdkafka puts 10,000 records into a batch by default.
+const othersMax = 10_000
 
 func (e *RecordError) Error() string {
 	if e.Record == WholeBatch {
 		return "invalid batch: " + e.Reason
 	}
 	return fmt.Sprintf("invalid record %d of batch: %s", e.Record, e.Reason)
+}
+
+// last returns the last record that is wrong.
+func (e *RecordError) last() int {
+	if n := len(e.Others); n > 0 {
+		return e.Others[n-1].Record
+	}
+	return e.Record
 }
 
 // Is makes a RecordError match what it is.

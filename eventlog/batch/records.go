@@ -38,6 +38,7 @@ func (r *Record) DecodedSize() int { return recordMemory + len(r.Headers)*header
 // deltas from 0 without gaps, timestamps in range, header keys that are not null, no byte too few or too many.
 // A compressed batch is decompressed as a stream, in the memory of one window; one that grows past
 // maxDecompressed fails with ErrTooLarge, and one whose records would take more than DecodedMax with ErrDecodedTooLarge. It returns how many bytes it decompressed, also when it fails.
+// Records that can be read and break a rule (no key, a timestamp that is too high) are all in one RecordError.
 func Validate(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
 	return validate(raw, h, maxDecompressed, false)
 }
@@ -69,14 +70,17 @@ func (c *cursor) validate(h Header) error {
 			return c.err
 		}
 		if t > MaxTimestamp {
-			return &RecordError{i, lateTimestamp(t), ErrTimestamp}
+			c.blame(i, lateTimestamp(t), ErrTimestamp)
 		}
 	}
 	if err := c.finish(int(h.Records)); err != nil {
 		return err
 	}
+	if c.wrong != nil {
+		return c.wrong
+	}
 	if h.MaxTimestamp > MaxTimestamp { // even if no record has it
-		return &RecordError{WholeBatch, lateTimestamp(h.MaxTimestamp), ErrTimestamp}
+		return &RecordError{Record: WholeBatch, Reason: lateTimestamp(h.MaxTimestamp), is: ErrTimestamp}
 	}
 	return nil
 }

@@ -35,10 +35,10 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	for i := range records {
 		rec := &records[i]
 		if rec.Timestamp < NoTimestamp {
-			return dst, &RecordError{i, fmt.Sprintf("its timestamp is %d; the lowest allowed is %d, which means unknown", rec.Timestamp, NoTimestamp), nil}
+			return dst, &RecordError{Record: i, Reason: fmt.Sprintf("its timestamp is %d; the lowest allowed is %d, which means unknown", rec.Timestamp, NoTimestamp)}
 		}
 		if rec.Timestamp > MaxTimestamp {
-			return dst, &RecordError{i, lateTimestamp(rec.Timestamp), ErrTimestamp}
+			return dst, &RecordError{Record: i, Reason: lateTimestamp(rec.Timestamp), is: ErrTimestamp}
 		}
 		h.MaxTimestamp = max(h.MaxTimestamp, rec.Timestamp)
 		body := int64(bodySize(rec, i, h.BaseTimestamp))
