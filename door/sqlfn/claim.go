@@ -35,6 +35,8 @@ const (
 	answersMax = 8
 	// keepEvery is how often a mover confirms that it serves its requests. functions/take_requests.sql relies on it: after 3 s without that, another mover takes a request over.
 	keepEvery = time.Second
+	// notePoolEvery is how often a process behind a pooler says so. functions/request_claim.sql believes it for 30 s.
+	notePoolEvery = 5 * time.Second
 	// sweepEvery is how often requests of dead sessions are deleted, while there are any requests.
 	sweepEvery = 10 * time.Second
 	// answerTries bounds the attempts to write an answer while its session has the request locked.
@@ -64,6 +66,7 @@ type claims struct {
 	remain      bool                  // there may be rows to sweep
 	keptAt      time.Time
 	sweptAt     time.Time
+	pooledAt    time.Time // when this process last said that it is behind a pooler
 	emptyAt     time.Time // when the last look that found nothing began
 }
 
@@ -168,6 +171,11 @@ func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan 
 
 // step takes new requests if look is set, and keeps and sweeps requests when that is due.
 func (c *claims) step(ctx, working context.Context, look bool) error {
+	if c.door.store.Pooled() && time.Since(c.pooledAt) >= notePoolEvery {
+		if err := c.notePool(ctx); err != nil {
+			return err
+		}
+	}
 	if look && len(c.open) < claimsMax {
 		if err := c.take(ctx, working); err != nil {
 			return err
@@ -181,6 +189,19 @@ func (c *claims) step(ctx, working context.Context, look bool) error {
 	if c.remain && time.Since(c.sweptAt) >= sweepEvery {
 		return c.sweep(ctx)
 	}
+	return nil
+}
+
+// notePool says that this process is behind a pooler, so that sessions of the same pool leave it connections.
+func (c *claims) notePool(ctx context.Context) error {
+	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT weir.note_pool()`)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the pool of connections: %w", err)
+	}
+	c.pooledAt = time.Now()
 	return nil
 }
 

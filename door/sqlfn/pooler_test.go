@@ -1,14 +1,18 @@
 package sqlfn_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // Sessions and weir itself behind a pooler that deals out connections by transaction, and a weir beside it that is not.
@@ -69,4 +73,52 @@ func TestBehindAPooler(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pooler in transaction mode gives a session a connection for all of a CALL. Those who wait must leave weir the connections with which it answers.
+func TestSessionsThatWaitBehindAPoolerLeaveWeirItsConnections(t *testing.T) {
+	pooled, direct := pgtest.PooledURL(t)
+	_, q := startQueues(t, pooled+"&weir_pooled=true", true)
+	await(t, direct, `SELECT count(*) = 1 FROM weir.pool`)
+	const sessions = 30 // the pool has 20 connections
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	got := make(chan string, sessions)
+	for range sessions {
+		workers.Go(func() {
+			conn, err := pgx.Connect(t.Context(), pooled+"&default_query_exec_mode=exec")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close(t.Context())
+			for ctx.Err() == nil {
+				var messages string
+				if err := conn.QueryRow(t.Context(), `CALL weir.claim('mail', 1, '1 hour', '3 s')`).Scan(&messages); err != nil {
+					t.Error(err)
+					return
+				}
+				if messages != "[]" {
+					got <- messages
+				}
+			}
+		})
+	}
+	await(t, direct, `SELECT count(*) = 4 FROM weir.claim_request WHERE answer IS NULL`)
+	for i := range 10 {
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: fmt.Append(nil, "message ", i)}); err != nil {
+			t.Error(err)
+		}
+		select {
+		case m := <-got:
+			if !strings.Contains(m, fmt.Sprint("message ", i)) {
+				t.Errorf("claimed %s, want message %d", m, i)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("nobody got message %d", i)
+		}
+	}
+	cancel()
 }

@@ -163,6 +163,9 @@ func (s *Store) notified() map[string]chan struct{} {
 // Listening reports whether this process receives notifications now. While the server's notification queue is half full it does not, because nobody notifies.
 func (s *Store) Listening() bool { return s.news.listening.Load() > 0 && s.news.used() < usageMax }
 
+// Pooled reports whether a transaction pooler is in front of the server.
+func (s *Store) Pooled() bool { return s.opts.Pooled }
+
 // NotificationQueueUsage returns which share of the server's notification queue is used, from 0 to 1, as of some seconds ago.
 func (s *Store) NotificationQueueUsage() float64 { return s.news.used() }
 

@@ -21,6 +21,11 @@ BEGIN
     END;
     request := weir.request_claim(queue, most, lease, wait, worker);
     COMMIT;
+    IF request IS NULL THEN
+        PERFORM pg_catalog.pg_sleep(0.02); -- so that a worker in a loop does not keep the server busy
+        messages := '[]';
+        RETURN;
+    END IF;
     LOOP
         SELECT * INTO answer FROM weir.read_claim(request);
         COMMIT; -- so that the snapshot does not block vacuum

@@ -1,0 +1,9 @@
+-- note_pool notes that a weir uses the pool of connections that this session belongs to: see tables/045_pool.sql.
+CREATE OR REPLACE FUNCTION weir.note_pool() RETURNS void
+LANGUAGE plpgsql
+:pinned
+AS $$
+BEGIN
+    INSERT INTO weir.pool AS p VALUES (session_user, coalesce(host(inet_client_addr()), ''), clock_timestamp())
+    ON CONFLICT ON CONSTRAINT pool_pkey DO UPDATE SET seen_at = excluded.seen_at;
+END $$;
