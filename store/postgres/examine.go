@@ -14,6 +14,24 @@ import (
 // openMax is the age from which an open transaction is reported.
 const openMax = 10 * time.Minute
 
+// leastMinor is the least minor version of each major version without the known errors by which users
+// of the database can become its superuser or overwrite its memory. Sources: the release of 14 May 2026,
+// https://www.postgresql.org/about/news/postgresql-184-1710-1614-1518-and-1423-released-3297/, and for 15
+// Debian's changelog of 15.20 (13 November 2026), which is the newest one at hand.
+var leastMinor = map[int]int{14: 23, 15: 20, 16: 14, 17: 10, 18: 4}
+
+// versionAdvice judges a version, as server_version_num counts. "" if there is nothing to do.
+func versionAdvice(server int) (doctor.Level, string) {
+	major, minor := server/10000, server%10000
+	switch least, known := leastMinor[major]; {
+	case server < serverMin:
+		return doctor.Bad, "weir needs 14 or later: upgrade the server"
+	case known && minor < least:
+		return doctor.Warn, fmt.Sprintf("it has known security errors: update it to %d.%d or later, which needs no dump", major, least)
+	}
+	return doctor.OK, ""
+}
+
 // Examine reports what the store in a database is, and whether it keeps what it acknowledges. It changes nothing, and may
 // run while the store is in use.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
@@ -60,9 +78,7 @@ func (x *examination) server() (err error) {
 		return err
 	}
 	version := x.add("PostgreSQL version", x.facts.serverText)
-	if x.facts.server < serverMin {
-		version.Level, version.Advice = doctor.Bad, "weir needs 14 or later: upgrade the server"
-	}
+	version.Level, version.Advice = versionAdvice(x.facts.server)
 	encoding := x.add("encoding", x.facts.encoding)
 	if x.facts.encoding != "UTF8" {
 		encoding.Level, encoding.Advice = doctor.Bad, "weir needs a database with ENCODING 'UTF8'"

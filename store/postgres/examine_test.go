@@ -121,3 +121,14 @@ func TestExamineTellsThatTheNotificationQueueFills(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDoctorKnowsVersionsWithSecurityErrors(t *testing.T) {
+	for server, want := range map[int]doctor.Level{
+		130022: doctor.Bad, 140022: doctor.Warn, 140023: doctor.OK, 150019: doctor.Warn, 150020: doctor.OK,
+		160013: doctor.Warn, 160014: doctor.OK, 170009: doctor.Warn, 170010: doctor.OK, 180003: doctor.Warn, 180004: doctor.OK, 190000: doctor.OK,
+	} {
+		if level, advice := versionAdvice(server); level != want || (advice == "") != (want == doctor.OK) {
+			t.Errorf("version %d: %v, %q; want %v", server, level, advice, want)
+		}
+	}
+}
