@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -150,4 +151,29 @@ func TestACheckOfTheEpochWaitsForNobody(t *testing.T) {
 	openPartitions(t, s, 1)
 	begin(t, connect(t, address), `BEGIN; LOCK TABLE weir.epoch IN ROW EXCLUSIVE MODE`)
 	commit(t, s, eventlog.Entry{Checks: []eventlog.Check{{Key: eventlog.EpochKey}}, Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}})
+}
+
+// These errors are in the log, and in /readyz.
+func TestErrorsOfAPollArePlainText(t *testing.T) {
+	s := at(t, pgtest.URL(t))
+	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	other := mark
+	other.Incarnation.Epoch++
+	_, _, rewound := s.Moved(t.Context(), other)
+	_, _, unanswered := s.Moved(cancelled, mark)
+	other.Place = "x"
+	_, _, foreign := s.Moved(t.Context(), other)
+	if !errors.Is(rewound, eventlog.ErrRewound) || unanswered == nil || foreign == nil {
+		t.Fatal(rewound, unanswered, foreign)
+	}
+	for _, err := range []error{rewound, unanswered, foreign} {
+		if strings.ContainsAny(err.Error(), "{}") {
+			t.Errorf("an operator reads: %v", err)
+		}
+	}
 }

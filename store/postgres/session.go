@@ -72,7 +72,7 @@ func (c *Session) Ask(ctx context.Context, conn *pgxpool.Conn, s wire.Statement,
 // In returns eventlog.ErrRewound if the log on the store is in another incarnation.
 func (c *Session) In(in Incarnation) error {
 	if told := c.store.lastIncarnation.now(); told.Server != 0 && told != in {
-		return fmt.Errorf("%w: the data was read in incarnation %+v, and the log is in %+v", eventlog.ErrRewound, in, told)
+		return fmt.Errorf("%w: the data was read in %v, and the log is in %v", eventlog.ErrRewound, in.InMark(), told.InMark())
 	}
 	return nil
 }
