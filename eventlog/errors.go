@@ -16,6 +16,8 @@ var (
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrNoSpace: the store's disk is full. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
 	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
+	// ErrNotWritable: the store's server is read-only. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
+	ErrNotWritable = fmt.Errorf("%w: its server is read-only", ErrUnavailable)
 	// ErrHeld: a transaction of a user of the store holds a key (Check.Holdable), or its change of the key is not in the log yet. It matches ErrUnavailable, too:
 	// certainly nothing happened, and trying again may work.
 	ErrHeld = fmt.Errorf("%w: a transaction holds a key", ErrUnavailable)

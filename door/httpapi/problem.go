@@ -184,6 +184,7 @@ var knownErrors = []struct {
 	{publish.ErrKeyReused, kindKeyReused, "use a new Idempotency-Key for other events"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing works again as soon as there is space: free some, delete topics, or shorten their retention"},
+	{eventlog.ErrNotWritable, kindUnavailable, "the store's database server is read-only (read_only = ON). Nothing happened. Changes work again when it is set to OFF, or the primary is in its place"},
 	{eventlog.ErrHeld, kindUnavailable, "a transaction that appends with SQL holds the stream. Nothing happened; try again"},
 	{eventlog.ErrBusy, kindOverloaded, "topics are changed faster than that is possible. Nothing happened; try again"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},

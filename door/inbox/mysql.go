@@ -10,7 +10,7 @@ import (
 )
 
 // proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
-const proceduresVersion = "weir 3"
+const proceduresVersion = "weir 4"
 
 // procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A shard has only the first ones.
 var procedures = []string{"publish_event", "publish", "read_events", "events", "consume", "partitions"}
@@ -120,10 +120,15 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
 	// MariaDB has CRC32C since 10.8; MySQL has no such function.
 	// @@in_transaction is MariaDB's.
-	isolation, changed, outside, version := "tx_isolation", "FALSE", "FALSE", proceduresVersion
+	isolation, changed, outside, latest, version := "tx_isolation", "FALSE", "FALSE", "", proceduresVersion
 	err := m.query(ctx, func(row []any) error {
 		if text(row[0]) == "transaction_isolation" { // MySQL 8.0, and MariaDB 11.1
 			isolation = "transaction_isolation"
+			return nil
+		}
+		if text(row[0]) == "innodb_snapshot_isolation" {
+			// A position that was changed since the transaction's snapshot is locked and read as it is now, as without this setting, and not refused (error 1020).
+			latest = "SET STATEMENT innodb_snapshot_isolation = OFF FOR"
 			return nil
 		}
 		if !strings.Contains(text(row[1]), "MariaDB") {
@@ -136,11 +141,14 @@ func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, er
 			changed, version = "CONV(HEX(SUBSTR(raw, 18, 4)), 16, 10) <> CRC32C(SUBSTR(raw, 22))", version+" with CRC32C"
 		}
 		return nil
-	}, "SHOW VARIABLES WHERE variable_name IN ('version', 'transaction_isolation')")
+	}, "SHOW VARIABLES WHERE variable_name IN ('version', 'transaction_isolation', 'innodb_snapshot_isolation')")
 	version += ", " + isolation
+	if latest != "" {
+		version += ", latest"
+	}
 	elsewhere := "FALSE"
 	if m.shard > 0 {
 		version, elsewhere = version+", topics elsewhere", "TRUE"
 	}
-	return strings.NewReplacer(":version", version, ":elsewhere", elsewhere, ":isolation", isolation, ":changed", changed, ":outside", outside), version, err
+	return strings.NewReplacer(":version", version, ":elsewhere", elsewhere, ":isolation", isolation, ":changed", changed, ":outside", outside, ":latest ", strings.TrimPrefix(latest+" ", " ")), version, err
 }

@@ -20,13 +20,19 @@ import (
 // form is the form of a URL.
 const form = "mysql://user:password@host:port/database"
 
+// target is what a URL says.
+type target struct {
+	*mysql.Config
+	oneNode bool // all processes use this node of a cluster: see unfit
+}
+
 // parse turns a URL into the driver's configuration. Errors do not quote the URL: it may hold a password.
-func parse(address string) (*mysql.Config, error) {
+func parse(address string) (*target, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be parsed; it must have the form %s, with special characters percent-encoded", form)
 	}
-	config := mysql.NewConfig()
+	config := &target{Config: mysql.NewConfig()}
 	config.User = u.User.Username()
 	config.Passwd, _ = u.User.Password()
 	config.DBName = strings.TrimPrefix(u.Path, "/")
@@ -53,8 +59,12 @@ func parse(address string) (*mysql.Config, error) {
 			config.TLSConfig = value
 		case "tls-ca":
 			ca = value
+		case "one_node":
+			if config.oneNode = value == "true"; !config.oneNode && value != "false" {
+				return nil, fmt.Errorf("one_node=%s in the URL: it must be true or false", value)
+			}
 		default:
-			return nil, fmt.Errorf("the URL has the unknown option %q; there are socket, tls and tls-ca", name)
+			return nil, fmt.Errorf("the URL has the unknown option %q; there are socket, tls, tls-ca and one_node", name)
 		}
 	}
 	if ca != "" {
@@ -103,7 +113,7 @@ func pool(config *mysql.Config, isolation string, most int) *sql.DB {
 	return db
 }
 
-// connector makes connections whose settings do not depend on the server's defaults.
+// connector makes connections whose settings do not depend on the server's defaults: see sessionSettings.
 type connector struct {
 	config    *mysql.Config
 	isolation string
@@ -120,14 +130,9 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	for _, statement := range []string{
-		"SET SESSION TRANSACTION ISOLATION LEVEL " + c.isolation,
-		// Without NO_BACKSLASH_ESCAPES and ANSI_QUOTES: literals are escaped by the driver. STRICT: nothing is cut to fit.
-		"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = " + fmt.Sprint(int(lockWaitMax.Seconds())),
-	} {
-		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: %s: %w", errNotSent, statement, err), conn.Close())
-		}
+	_, err = conn.(driver.ExecerContext).ExecContext(ctx, sessionSettings(c.isolation), nil)
+	if err != nil && code(err) != errNoVariable { // only the last one may be missing
+		return nil, errors.Join(fmt.Errorf("%w: set the session's settings: %w", errNotSent, err), conn.Close())
 	}
 	return conn, nil
 }

@@ -32,6 +32,13 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if errors.Is(err, eventlog.ErrNoSpace) {
 		outcomes, err = s.commit(ctx, entries, err)
 	}
+	if errors.Is(err, eventlog.ErrNotWritable) { // told at once: a new attempt would wait for an operator
+		outcomes = make([]eventlog.Outcome, len(entries))
+		for i := range outcomes {
+			outcomes[i].Err = err
+		}
+		return outcomes, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
 	}

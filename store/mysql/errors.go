@@ -24,6 +24,7 @@ const (
 	errNoTable        = 1146
 	errInCommit       = 1180
 	errUserConns      = 1203
+	errNoVariable     = 1193
 	errLockWait       = 1205
 	errDeadlock       = 1213
 	errUserLimit      = 1226
@@ -112,7 +113,9 @@ func readFailed(err error) error {
 	switch code(err) {
 	case errDiskFull, errTableFull:
 		return fmt.Errorf("%w: %w", eventlog.ErrNoSpace, err)
-	case 0, errManyConns, errUserConns, errUserLimit, errReadOnly, errReadOnlyMode, errClusterUnready, errDeadlock, errLockWait, errTableChanged, errHandler:
+	case errReadOnly, errReadOnlyMode:
+		return fmt.Errorf("%w: %w", eventlog.ErrNotWritable, err)
+	case 0, errManyConns, errUserConns, errUserLimit, errClusterUnready, errDeadlock, errLockWait, errTableChanged, errHandler:
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 	}
 	if ending(err) {

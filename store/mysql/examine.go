@@ -15,13 +15,13 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine MySQL: %w", err)
 	}
-	db := pool(config, "READ COMMITTED", 1)
+	db := pool(config.Config, "READ COMMITTED", 1)
 	defer db.Close()
-	x := examination{ctx: ctx, db: db}
-	x.add("store", "MySQL or MariaDB at "+nameOf(config))
+	x := examination{ctx: ctx, db: db, oneNode: config.oneNode}
+	x.add("store", "MySQL or MariaDB at "+nameOf(config.Config))
 	for _, check := range []func() error{x.server, x.settings, x.log} {
 		if err := check(); err != nil {
-			return nil, fmt.Errorf("examine MySQL at %s: %w", nameOf(config), readFailed(err))
+			return nil, fmt.Errorf("examine MySQL at %s: %w", nameOf(config.Config), readFailed(err))
 		}
 	}
 	return x.findings, nil
@@ -30,6 +30,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 type examination struct {
 	ctx      context.Context
 	db       *sql.DB
+	oneNode  bool
 	findings []doctor.Finding
 }
 
@@ -53,58 +54,12 @@ func (x *examination) server() error {
 	return nil
 }
 
-// advised is what a setting should be, and what happens if it is not.
-type advised struct {
-	name   string
-	good   []string // any of these; empty: any value is reported as OK
-	level  doctor.Level
-	advice string
-}
-
-// From MariaDB's "InnoDB System Variables", "Replication and Binary Log System Variables" and "Galera Cluster System Variables".
-var advice = []advised{
-	{"innodb_flush_log_at_trx_commit", []string{"1", "3"}, doctor.Bad, "a crash loses up to a second of acknowledged records: set innodb_flush_log_at_trx_commit = 1"},
-	{"sync_binlog", []string{"1"}, doctor.Warn, "with a binary log, a crash of the machine can leave replicas with other records than this server: set sync_binlog = 1"},
-	{"innodb_doublewrite", []string{"1", "ON"}, doctor.Bad, "a crash of the machine can leave half-written pages: set innodb_doublewrite = ON, unless the file system writes each page whole or not at all"},
-	{"innodb_flush_method", nil, doctor.OK, ""},
-	{"read_only", []string{"0", "OFF"}, doctor.Bad, "the server accepts no writes: connect to the primary, or set read_only = OFF"},
-	{"max_allowed_packet", nil, doctor.OK, ""},
-	{"max_connections", nil, doctor.OK, ""},
-	{"innodb_buffer_pool_size", nil, doctor.OK, ""},
-	{"wsrep_on", []string{"0", "OFF"}, doctor.Warn, "the server is a node of a Galera cluster: let all processes of weir connect to one node; locks are not those of the cluster, and a node that crashes with its cluster can lose acknowledged records"},
-}
-
 func (x *examination) settings() error {
-	for _, a := range advice {
-		var name, value string
-		err := x.db.QueryRowContext(x.ctx, "SHOW GLOBAL VARIABLES WHERE variable_name = ?", a.name).Scan(&name, &value)
-		if err == sql.ErrNoRows {
-			continue // this server does not have it
-		}
-		if err != nil {
-			return err
-		}
-		found := x.add(a.name, value)
-		if len(a.good) > 0 && !containsFold(a.good, value) {
-			found.Level, found.Advice = a.level, a.advice
-		}
-		if a.name == "max_allowed_packet" {
-			var bytes int
-			if _, err := fmt.Sscan(value, &bytes); err == nil && bytes < packetMin {
-				found.Level, found.Advice = doctor.Bad, fmt.Sprintf("weir needs at least %d", packetMin)
-			}
-		}
+	vars, err := variables(x.ctx, x.db)
+	if err == nil {
+		x.findings = append(x.findings, judge(vars, x.oneNode)...)
 	}
-	return nil
-}
-
-func containsFold(list []string, s string) bool {
-	for _, one := range list {
-		if strings.EqualFold(one, s) {
-			return true
-		}
-	}
-	return false
+	return err
 }
 
 // log reports what the tables hold.

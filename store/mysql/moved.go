@@ -48,7 +48,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	case err != nil:
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, readFailed(err))
 	case now.readOnly:
-		return nil, since, fmt.Errorf("moved since %+v: %w: the server is read-only, such as a replica; its partitions may lag behind", since, eventlog.ErrUnavailable)
+		return nil, since, fmt.Errorf("moved since %+v: %w, such as a replica; its partitions may lag behind", since, eventlog.ErrNotWritable)
 	case since != (eventlog.Mark{}) && since.Incarnation != now.inMark():
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
 	}

@@ -70,12 +70,12 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Store{name: nameOf(config), config: config, logger: opts.Logger}
-	s.commits = pool(config, "READ COMMITTED", commitsMax)
-	s.reads = pool(config, "REPEATABLE READ", readersMax)
+	s := &Store{name: nameOf(config.Config), config: config.Config, logger: opts.Logger}
+	s.commits = pool(s.config, "READ COMMITTED", commitsMax)
+	s.reads = pool(s.config, "REPEATABLE READ", readersMax)
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
 	s.sweeper.due = make(chan struct{}, 1)
-	if err := s.prepare(ctx, opts.Existing); err != nil {
+	if err := s.prepare(ctx, config.oneNode, opts.Existing); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("open MySQL store at %s: %w", s.name, err)
 	}
@@ -84,7 +84,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 }
 
 // prepare checks the server, and creates the tables.
-func (s *Store) prepare(ctx context.Context, existing bool) error {
+func (s *Store) prepare(ctx context.Context, oneNode, existing bool) error {
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
 	if err := s.commits.QueryRowContext(ctx, "SELECT @@max_allowed_packet").Scan(&s.packet); err != nil {
@@ -92,6 +92,13 @@ func (s *Store) prepare(ctx context.Context, existing bool) error {
 	}
 	if s.packet < packetMin {
 		return fmt.Errorf("max_allowed_packet is %d; weir needs at least %d: set it in the server's configuration", s.packet, packetMin)
+	}
+	vars, err := variables(ctx, s.commits)
+	if err != nil {
+		return readFailed(err)
+	}
+	if all := unfit(vars, oneNode); len(all) > 0 {
+		return fmt.Errorf("%s is %s: %s", all[0].name, all[0].value, all[0].advice)
 	}
 	return s.migrate(ctx, existing)
 }

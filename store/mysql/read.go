@@ -220,7 +220,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 }
 
 // now is the server's clock in milliseconds.
-const now = "cast(round(unix_timestamp(now(3)) * 1000) AS SIGNED)"
+const now = "timestampdiff(MICROSECOND, '1970-01-01', utc_timestamp(3)) DIV 1000"
 
 // end returns the least key above all that begin with a prefix; nil: there is none.
 func end(prefix string) []byte {

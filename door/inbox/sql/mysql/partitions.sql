@@ -1,5 +1,5 @@
 -- weir_partitions lists the partitions of a topic, or of all topics (NULL).
-CREATE PROCEDURE weir_partitions(IN topic VARCHAR(249))
+CREATE PROCEDURE weir_partitions(IN topic VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin)
     READS SQL DATA
     SQL SECURITY DEFINER
     COMMENT ':version'

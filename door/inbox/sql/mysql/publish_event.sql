@@ -1,14 +1,14 @@
 -- weir_publish_event publishes an event in the caller's transaction. headers is a JSON object of strings or NULL; partition_number NULL: chosen by the key.
 -- Where the topics are on another shard, the mover finds out later what is wrong with an event for its topic.
 CREATE PROCEDURE weir_publish_event(
-    IN topic VARCHAR(249), IN event_key LONGBLOB, IN event_value LONGBLOB, IN headers LONGTEXT, IN partition_number INT)
+    IN topic VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, IN event_key LONGBLOB, IN event_value LONGBLOB, IN headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, IN partition_number INT)
     SQL SECURITY DEFINER
     COMMENT ':version'
 BEGIN
-    DECLARE about LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE about LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
     DECLARE most BIGINT;
     DECLARE size BIGINT;
-    DECLARE why VARCHAR(250) CHARACTER SET utf8mb4;
+    DECLARE why VARCHAR(250) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
     SELECT CONVERT(s.value USING utf8mb4) INTO about FROM weir_state s WHERE s.k = CAST(CONCAT('topic/', topic) AS BINARY);
     SET size = 80 + COALESCE(LENGTH(event_key), 0) + COALESCE(LENGTH(event_value), 0) + COALESCE(LENGTH(headers), 0);
     SET most = COALESCE(JSON_UNQUOTE(JSON_EXTRACT(about, '$.config."max.message.bytes"')), 1048588);
@@ -27,5 +27,6 @@ BEGIN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = why;
     END IF;
     INSERT INTO weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number, published_at)
-    VALUES (topic, JSON_UNQUOTE(JSON_EXTRACT(about, '$.id')), event_key, event_value, headers, partition_number, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000));
+    VALUES (topic, JSON_UNQUOTE(JSON_EXTRACT(about, '$.id')), event_key, event_value, headers, partition_number, 
+            TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000); -- whatever the session's time zone is
 END

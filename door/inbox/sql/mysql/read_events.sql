@@ -9,13 +9,13 @@
 --
 --   1 base offset │ 9 length │ 13 epoch │ 17 magic │ 18 CRC │ 22 attributes │ 24 last delta │ 28 base time │ 36 max time │ 44 … │ 58 count │ 62 records
 --   record: size │ attributes 1 │ time − base time │ offset − base offset │ key size, key │ value size, value │ count, headers
-CREATE PROCEDURE weir_read_events(IN topic VARCHAR(249), IN partition_number INT, IN from_offset BIGINT, IN max_events INT, OUT next_offset BIGINT)
+CREATE PROCEDURE weir_read_events(IN topic VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, IN partition_number INT, IN from_offset BIGINT, IN max_events INT, OUT next_offset BIGINT)
     READS SQL DATA
     SQL SECURITY DEFINER
     COMMENT ':version'
 BEGIN
-    DECLARE about LONGTEXT CHARACTER SET utf8mb4;
-    DECLARE why VARCHAR(250) CHARACTER SET utf8mb4;
+    DECLARE about LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+    DECLARE why VARCHAR(250) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
     DECLARE log_id, low, high BIGINT; -- the partition in the log; still to read are its offsets [low, high)
     DECLARE tries INT DEFAULT 0;
 
@@ -28,11 +28,11 @@ BEGIN
     DECLARE more INT;
     DECLARE field INT; -- what the number is: 0 size of the record, 1 time, 2 offset, 3 key, 4 value, 5 count of headers, 6 name, 7 value, 8 name, …
     DECLARE key_at, key_size, value_at, value_size, headers INT;
-    DECLARE shown, header_name LONGTEXT CHARACTER SET utf8mb4;
-    DECLARE object LONGTEXT CHARACTER SET utf8mb4; -- the headers
+    DECLARE shown, header_name LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+    DECLARE object LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin; -- the headers
 
     DECLARE page LONGBLOB DEFAULT '';                                -- the batches in which the events are
-    DECLARE places LONGTEXT CHARACTER SET utf8mb4 DEFAULT '';       -- and where in page they are, as JSON
+    DECLARE places LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '';       -- and where in page they are, as JSON
     DECLARE found INT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR 1300, 1977 SET shown = NULL; -- a header is not UTF-8
 
