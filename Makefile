@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos bench conformance
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench conformance
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -57,6 +57,9 @@ fuzz: ## run every fuzz target for FUZZTIME (50000x: so many inputs)
 
 chaos: ## random histories through every door against a model, while processes and the database are killed; flags in ARGS
 	go run ./internal/chaos $(ARGS)
+
+sim: ## random histories of all uses on a simulated store, in fake time; ARGS='-seeds 10000', '-seed 42 -show'
+	go test -count 1 -timeout 24h -run '^TestHistories$$' -v ./internal/sim $(if $(ARGS),-args $(ARGS),-args -for 1m)
 
 bench: ## measure weir and other systems on this machine, and check what they promise; ARGS='run try'
 	@cd bench && go build -o ../weir-bench ./cmd/weir-bench

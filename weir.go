@@ -57,6 +57,7 @@ type Tracer = eventlog.Tracer
 // Log is an open event log. All methods may be called concurrently.
 type Log struct {
 	store       eventlog.Store
+	parts       *node.Node  // those below belong to it
 	sql         *sqlfn.Door // nil if the store is not PostgreSQL
 	inbox       *inbox.Door // nil if the store is neither MariaDB, MySQL nor SQLite
 	log         *eventlog.Log
@@ -148,13 +149,23 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 		return nil, err
 	}
 	l := &Log{
-		store: store, sql: parts.SQL, inbox: parts.Inbox, log: parts.Log, publisher: parts.Publisher, groups: parts.Groups,
+		store: store, parts: parts, sql: parts.SQL, inbox: parts.Inbox, log: parts.Log, publisher: parts.Publisher, groups: parts.Groups,
 		queues: parts.Queues, streams: parts.Streams, projections: parts.Projections, opts: opts, logger: logger,
 		flushed: make(chan struct{}), ended: make(chan struct{}),
 		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}), projectors: make(map[*Projector]struct{}),
 	}
 	l.start(context.WithoutCancel(ctx), append(parts.Uses(), node.Part{Name: "queues", Run: l.queues.Run}))
 	return l, nil
+}
+
+func init() {
+	node.OpenLibrary = func(ctx context.Context, store eventlog.Store, cfg node.Config) (any, *node.Node, error) {
+		l, err := open(ctx, store, Options{Poll: cfg.Poll, TailBytes: cfg.TailBytes, IdempotencyAge: cfg.IdempotencyAge, Logger: cfg.Logger})
+		if err != nil {
+			return nil, nil, err
+		}
+		return l, l.parts, nil
+	}
 }
 
 // start starts everything that runs as long as the Log.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 // A store can be rewound under a running process: a standby that lacks the last commits is promoted, or a backup is
@@ -202,8 +204,8 @@ func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load()
 
 // gate stops flushes while the log does not know which incarnation the store is in.
 type gate struct {
-	sync.RWMutex      // a flush holds it to read, enter to write
-	shut         bool // enter has not succeeded yet; after a failure it is called again
+	longlock.RWMutex      // a flush holds it to read, enter to write
+	shut             bool // enter has not succeeded yet; after a failure it is called again
 
 	mu      sync.Mutex    // guards what follows
 	named   Incarnation   // the incarnation that the store named last; it answers reads only from that one

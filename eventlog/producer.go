@@ -7,12 +7,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 // Idempotent producers (KIP-98). A producer numbers its records per partition; the log appends each number once and in
@@ -295,7 +295,7 @@ func (l *Log) Producers(ctx context.Context, visit func(Partition, Producer) err
 
 // producerIDs assigns producer ids from a block that this process reserved in the store.
 type producerIDs struct {
-	mu        sync.Mutex // guards next and end, held while a new block is reserved
+	mu        longlock.Mutex // guards next and end, held while a new block is reserved
 	next, end int64
 }
 

@@ -51,6 +51,7 @@ var layers = []layer{
 	{"internal/chaos", []string{".", "eventlog", "store", "use/keys", "internal"}},    // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
 	{"internal/everystore", []string{"eventlog", "store", "use/keys", "internal"}}, // opens them for tests
+	{"internal/sim", []string{".", "use", "eventlog", "store", "internal"}},        // a process has all of it
 	{"internal/judge", []string{".", "eventlog", "internal"}},                      // speaks of what callers of the library see
 	{"internal/node", []string{"door/sqlfn", "door/inbox", "use", "eventlog"}},     // what stands below all doors
 	{"internal", []string{"eventlog", "internal"}},

@@ -122,17 +122,6 @@ func (c *child) say(said judge.Word) {
 	_ = c.out.Encode(said) // the parent is gone, and we are about to be
 }
 
-// outcomeOf says what an error means: all but ErrUnsure mean that certainly nothing happened.
-func outcomeOf(err error) judge.Word {
-	switch {
-	case err == nil:
-		return judge.Word{Outcome: judge.Done}
-	case errors.Is(err, weir.ErrUnsure), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return judge.Word{Outcome: judge.Unknown, Err: err.Error()}
-	}
-	return judge.Word{Outcome: judge.Refused, Err: err.Error()}
-}
-
 func (c *child) do(o order) judge.Word {
 	ctx, cancel := context.WithTimeout(context.Background(), clientPatience)
 	defer cancel()
@@ -140,47 +129,47 @@ func (c *child) do(o order) judge.Word {
 	case "ready":
 		return judge.Word{Outcome: judge.Done}
 	case "publish":
-		return placed(c.log.Publish(ctx, eventsOf(o)...))
+		return judge.Published(c.log.Publish(ctx, eventsOf(o)...))
 	case "publish once":
 		places, _, err := c.log.PublishOnce(ctx, o.Key, eventsOf(o)...)
-		return placed(places, err)
+		return judge.Published(places, err)
 	case "publish tx":
 		return c.publishTx(ctx, o)
 	case "consume":
-		return outcomeOf(c.consume(ctx, o))
+		return judge.OutcomeOf(c.consume(ctx, o))
 	case "unsubscribe":
-		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Close(ctx) }))
+		return judge.OutcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Close(ctx) }))
 	case "seek":
-		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Seek(ctx, weir.Earliest) }))
+		return judge.OutcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Seek(ctx, weir.Earliest) }))
 	case "pause":
-		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Pause(); return nil }))
+		return judge.OutcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Pause(); return nil }))
 	case "resume":
-		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Resume(); return nil }))
+		return judge.OutcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Resume(); return nil }))
 	case "create":
-		return outcomeOf(c.log.EnsureTopic(ctx, weir.Topic{Name: o.Topic, Partitions: o.N, Config: o.Config}))
+		return judge.OutcomeOf(c.log.EnsureTopic(ctx, weir.Topic{Name: o.Topic, Partitions: o.N, Config: o.Config}))
 	case "delete":
-		return outcomeOf(c.log.DeleteTopic(ctx, o.Topic))
+		return judge.OutcomeOf(c.log.DeleteTopic(ctx, o.Topic))
 	case "grow":
-		return outcomeOf(c.log.RaisePartitions(ctx, o.Topic, o.N))
+		return judge.OutcomeOf(c.log.RaisePartitions(ctx, o.Topic, o.N))
 	case "topics":
 		_, err := c.log.Topics(ctx)
-		return outcomeOf(err)
+		return judge.OutcomeOf(err)
 	case "groups":
 		_, err := c.log.Groups(ctx)
-		return outcomeOf(err)
+		return judge.OutcomeOf(err)
 	case "group":
 		g, err := c.log.Group(ctx, o.Group)
-		said := outcomeOf(err)
+		said := judge.OutcomeOf(err)
 		said.Members, said.State = len(g.Members), g.State
 		return said
 	case "reset":
-		return outcomeOf(c.log.ResetGroup(ctx, o.Group, o.Topic, weir.Earliest))
+		return judge.OutcomeOf(c.log.ResetGroup(ctx, o.Group, o.Topic, weir.Earliest))
 	case "enqueue":
 		return c.enqueue(ctx, o)
 	case "work":
-		return outcomeOf(c.work(ctx, o))
+		return judge.OutcomeOf(c.work(ctx, o))
 	case "delete group":
-		return outcomeOf(c.log.DeleteGroup(ctx, o.Group))
+		return judge.OutcomeOf(c.log.DeleteGroup(ctx, o.Group))
 	}
 	return c.doStream(ctx, o)
 }
@@ -194,14 +183,6 @@ func eventsOf(o order) (events []weir.Event) {
 		events = append(events, e)
 	}
 	return events
-}
-
-func placed(places []weir.Placed, err error) judge.Word {
-	said := outcomeOf(err)
-	for _, p := range places {
-		said.Places = append(said.Places, judge.Place(p))
-	}
-	return said
 }
 
 // errUndo rolls a transaction back.
@@ -222,7 +203,7 @@ func (c *child) publishTx(ctx context.Context, o order) judge.Word {
 		return nil
 	})
 	if err == nil || errors.Is(err, errUndo) {
-		return outcomeOf(err)
+		return judge.OutcomeOf(err)
 	}
 	return judge.Word{Outcome: judge.Unknown, Err: err.Error()} // the markers will tell
 }
@@ -247,7 +228,7 @@ func (c *child) consume(ctx context.Context, o order) error {
 	case "single":
 		sub.Handler = func(_ context.Context, e weir.Event) error {
 			dawdle()
-			c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(e)})
+			c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: judge.SightsOf(e)})
 			return nil
 		}
 	case "batch":
@@ -256,10 +237,10 @@ func (c *child) consume(ctx context.Context, o order) error {
 			n := len(events)
 			if n > 1 && rand.IntN(10) == 0 { // the rest comes again
 				n = rand.IntN(n)
-				c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events[:n]...)})
+				c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: judge.SightsOf(events[:n]...)})
 				return weir.FailedAt(n, errors.New("it fails now and then"))
 			}
-			c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events...)})
+			c.say(judge.Word{Consumer: o.Name, Group: o.Group, Handled: judge.SightsOf(events...)})
 			return nil
 		}
 	case "tx":
@@ -290,7 +271,7 @@ func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 		return e.CommitTx(ctx, tx)
 	})
 	if err == nil {
-		c.say(judge.Word{Consumer: o.Name, Group: o.Group, Once: true, Handled: sightsOf(e)})
+		c.say(judge.Word{Consumer: o.Name, Group: o.Group, Once: true, Handled: judge.SightsOf(e)})
 	}
 	return err
 }
@@ -305,13 +286,6 @@ func dawdle() (long bool) {
 		time.Sleep(rand.N(3 * time.Millisecond))
 	}
 	return false
-}
-
-func sightsOf(events ...weir.Event) (list []judge.Sight) {
-	for _, e := range events {
-		list = append(list, judge.Sight{Topic: e.Topic, Place: judge.Place{Partition: e.Partition, Offset: e.Offset}, Value: string(e.Value)})
-	}
-	return list
 }
 
 // longAgo is the time of events that are back-filled: past every retention that topics have by default.

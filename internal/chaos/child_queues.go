@@ -21,7 +21,7 @@ func (c *child) enqueue(ctx context.Context, o order) judge.Word {
 		m.Key = []byte(o.Key)
 	}
 	at, err := c.log.Enqueue(ctx, o.Topic, m)
-	said := outcomeOf(err)
+	said := judge.OutcomeOf(err)
 	if err == nil {
 		said.State, said.Once = at[0].ID.String(), at[0].Repeated
 	}

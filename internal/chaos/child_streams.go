@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime/pprof"
@@ -20,28 +19,28 @@ func (c *child) doStream(ctx context.Context, o order) judge.Word {
 	switch o.Do {
 	case "make category":
 		_, err := c.log.EnsureCategory(ctx, weir.CategorySpec{Name: o.Topic, Partitions: o.N})
-		return outcomeOf(err)
+		return judge.OutcomeOf(err)
 	case "project":
-		return outcomeOf(c.project(ctx, o))
+		return judge.OutcomeOf(c.project(ctx, o))
 	case "rebuild":
-		return outcomeOf(c.log.RebuildProjection(ctx, o.Name))
+		return judge.OutcomeOf(c.log.RebuildProjection(ctx, o.Name))
 	case "why stuck":
 		return c.whyStuck(ctx)
 	}
 	category, err := c.log.Category(ctx, o.Topic)
 	if err != nil {
-		return outcomeOf(err)
+		return judge.OutcomeOf(err)
 	}
 	switch expected := weir.ExpectedVersion(o.N); o.Do {
 	case "append stream":
 		var boundary weir.TagBoundary
 		if o.Within != "" {
 			if boundary, err = category.Boundary(o.Within); err != nil {
-				return outcomeOf(err)
+				return judge.OutcomeOf(err)
 			}
 		}
 		done, err := category.AppendWithin(ctx, boundary, o.Name, expected, streamEvents(o, o.Values)...)
-		said := appendedWord(err, done)
+		said := judge.Appended(err, done)
 		said.Version = max(said.Version, done.Version)
 		return said
 	case "append to two streams":
@@ -50,25 +49,25 @@ func (c *child) doStream(ctx context.Context, o order) judge.Word {
 			parts = append(parts, weir.StreamPart{Category: category, Stream: name, Expected: expected, Events: streamEvents(o, o.Values[i:i+1])})
 		}
 		done, err := c.log.AppendAll(ctx, parts...)
-		return appendedWord(err, done...)
+		return judge.Appended(err, done...)
 	case "delete stream":
 		done, err := category.Delete(ctx, o.Name, expected)
-		return appendedWord(err, done)
+		return judge.Appended(err, done)
 	case "archive stream":
-		return appendedWord(category.Archive(ctx, o.Name, expected))
+		return judge.Appended(category.Archive(ctx, o.Name, expected))
 	case "unarchive stream":
-		return appendedWord(category.Unarchive(ctx, o.Name))
+		return judge.Appended(category.Unarchive(ctx, o.Name))
 	case "forget":
-		return outcomeOf(category.ForgetSubject(ctx, o.Subject))
+		return judge.OutcomeOf(category.ForgetSubject(ctx, o.Subject))
 	case "read stream":
 		return readStream(ctx, category, o)
 	case "read tag":
-		return readTag(ctx, category, o.Tag)
+		return judge.ReadTag(ctx, category, o.Tag)
 	case "save snapshot":
-		return outcomeOf(category.SaveSnapshot(ctx, o.Name, weir.StreamSnapshot{Version: int64(o.N), Data: []byte(o.Values[0])}))
+		return judge.OutcomeOf(category.SaveSnapshot(ctx, o.Name, weir.StreamSnapshot{Version: int64(o.N), Data: []byte(o.Values[0])}))
 	case "load snapshot":
 		s, is, err := category.Snapshot(ctx, o.Name, int64(o.N))
-		said := outcomeOf(err)
+		said := judge.OutcomeOf(err)
 		said.Exists, said.Version, said.State = is, s.Version, string(s.Data)
 		return said
 	}
@@ -86,50 +85,14 @@ func streamEvents(o order, values []string) (events []weir.NewStreamEvent) {
 	return events
 }
 
-func appendedWord(err error, done ...weir.StreamAppended) judge.Word {
-	said := outcomeOf(err)
-	var conflict *weir.ConflictError
-	switch {
-	case errors.As(err, &conflict):
-		said.State, said.Version, said.Exists = "conflict", conflict.Actual, conflict.Exists
-	case errors.Is(err, weir.ErrArchived):
-		said.State = "archived"
-	case errors.Is(err, weir.ErrBoundary):
-		said.State = "boundary"
-	case err != nil:
-		return said
-	}
-	for _, d := range done {
-		said.Places = append(said.Places, judge.Place{Offset: d.First})
-		if d.Duplicate {
-			said.State = "duplicate"
-		}
-	}
-	return said
-}
-
-func sightOf(e weir.StreamEvent) judge.Sight {
-	return judge.Sight{Topic: e.Stream, Place: judge.Place{Offset: e.Version}, Value: judge.SeenValue(e.ID, string(e.Data), e.Erased)}
-}
-
 func readStream(ctx context.Context, category *weir.Category, o order) judge.Word {
 	said := judge.Word{Outcome: judge.Done}
 	for e, err := range category.Events(ctx, o.Name, weir.StreamRange{From: int64(o.N)}) {
 		if err != nil {
-			return outcomeOf(err)
+			return judge.OutcomeOf(err)
 		}
-		said.Handled = append(said.Handled, sightOf(e))
+		said.Handled = append(said.Handled, judge.SightOf(e))
 	}
-	return said
-}
-
-func readTag(ctx context.Context, category *weir.Category, tag string) judge.Word {
-	events, boundary, err := category.Tagged(ctx, tag)
-	said := outcomeOf(err)
-	for _, e := range events {
-		said.Handled = append(said.Handled, sightOf(e))
-	}
-	said.State = boundary.String()
 	return said
 }
 
@@ -159,7 +122,7 @@ func (c *child) project(ctx context.Context, o order) error {
 				}
 			}
 			if !e.Deleted {
-				c.say(judge.Word{Consumer: fmt.Sprintf("projection %s in process %d", o.Name, os.Getpid()), Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []judge.Sight{sightOf(e.StreamEvent)}})
+				c.say(judge.Word{Consumer: fmt.Sprintf("projection %s in process %d", o.Name, os.Getpid()), Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []judge.Sight{judge.SightOf(e.StreamEvent)}})
 			}
 			return nil
 		},

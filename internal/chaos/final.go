@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -31,7 +30,7 @@ func (w *world) finalCheck(ctx context.Context) error {
 	}
 	defer log.Close(ctx)
 	for _, l := range w.model.Alive() {
-		h, err := readAll(ctx, log, l)
+		h, err := judge.ReadAll(ctx, log, l)
 		if err != nil {
 			return fmt.Errorf("read all of %s: %w", l, err)
 		}
@@ -151,32 +150,6 @@ func (w *world) positions(ctx context.Context, g group) (map[string]int64, error
 	return at, nil
 }
 
-func readAll(ctx context.Context, log *weir.Log, l *judge.Life) (judge.Held, error) {
-	bounds, err := log.Bounds(ctx, l.Name)
-	if err != nil {
-		return judge.Held{}, err
-	}
-	h := judge.Held{Life: l, First: make([]int64, len(bounds)), Value: make([][]string, len(bounds))}
-	for n, b := range bounds {
-		h.First[n] = b.First
-		next := b.First
-		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: l.Name, Partition: int32(n)}, weir.AtOffset(b.First)) {
-			if err != nil {
-				return h, err
-			}
-			if e.Offset != next {
-				return h, fmt.Errorf("L5: partition %d has offset %d where %d is next", n, e.Offset, next)
-			}
-			next++
-			h.Value[n] = append(h.Value[n], string(e.Value))
-		}
-		if next < b.Next {
-			return h, errors.New("L5: the log ends before its end")
-		}
-	}
-	return h, nil
-}
-
 // judgeGroup sees that a group has handled everything below what it committed.
 func (w *world) judgeGroup(ctx context.Context, log *weir.Log, g group, h judge.Held) {
 	said, err := w.positions(ctx, g)
@@ -225,7 +198,7 @@ func (w *world) judgeBills(ctx context.Context) error {
 			if l == nil {
 				continue
 			}
-			h, err := readAll(ctx, log, l)
+			h, err := judge.ReadAll(ctx, log, l)
 			if err != nil {
 				return err
 			}

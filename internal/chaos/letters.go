@@ -140,7 +140,7 @@ func (w *world) countValues(ctx context.Context, log *weir.Log, topic string) (m
 	if _, is := w.topicNow(ctx, topic); !is {
 		return count, nil
 	}
-	h, err := readAll(ctx, log, &judge.Life{Name: topic})
+	h, err := judge.ReadAll(ctx, log, &judge.Life{Name: topic})
 	for _, values := range h.Value {
 		for _, v := range values {
 			count[v]++

@@ -42,7 +42,7 @@ func (w *world) decideByTags(ctx context.Context, nth int) {
 func (w *world) judgeTags(ctx context.Context, c *weir.Category) error {
 	for n := range tagsCount {
 		r := w.model.TagReads(tagName(n))
-		said := readTag(ctx, c, r.Tag)
+		said := judge.ReadTag(ctx, c, r.Tag)
 		if said.Outcome != judge.Done {
 			return fmt.Errorf("read the tag %s: %s", r.Tag, said.Err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -252,7 +251,7 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 	if err != nil {
 		return err
 	}
-	past, err := w.readCategory(ctx, log)
+	past, err := w.model.ReadCategory(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -263,7 +262,7 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 			if err != nil {
 				return err
 			}
-			seen = append(seen, sightOf(e))
+			seen = append(seen, judge.SightOf(e))
 		}
 		p := past[name]
 		if p == nil {
@@ -276,48 +275,6 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 		return err
 	}
 	return w.judgeProjection(ctx, log, past)
-}
-
-// readCategory reads what the category's topic has of each stream: S5. The data about subjects is encrypted there: S11.
-func (w *world) readCategory(ctx context.Context, log *weir.Log) (map[string]*judge.StreamPast, error) {
-	bounds, err := log.Bounds(ctx, judge.Accounts)
-	if err != nil {
-		return nil, err
-	}
-	past := map[string]*judge.StreamPast{}
-	for n := range bounds {
-		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: judge.Accounts, Partition: int32(n)}, weir.Earliest) {
-			if err != nil {
-				return nil, err
-			}
-			name, header := string(e.Key), map[string]string{}
-			for _, h := range e.Headers {
-				header[h.Key] = string(h.Value)
-			}
-			p := past[name]
-			if p == nil {
-				p = &judge.StreamPast{}
-				past[name] = p
-			}
-			next := int64(len(p.Values))
-			if header["weir.event.type"] == "weir.deleted" {
-				if e.Value != nil || next == p.Begins() {
-					w.model.Broken("S7", []string{name}, "record %d of %s/%d deletes %s at version %d, with the value %q; it was deleted at %v", e.Offset, judge.Accounts, n, name, next, e.Value, p.Deletions)
-				}
-				p.Deletions = append(p.Deletions, next)
-				continue
-			}
-			id, secret := header["weir.event.id"], header["weir.event.subject"] != ""
-			if header["weir.stream.version"] != strconv.FormatInt(next, 10) || !secret && string(e.Value) != id {
-				w.model.Broken("S5", []string{name}, "record %d of %s/%d is %q of %s, with %v, where version %d is next", e.Offset, judge.Accounts, n, e.Value, name, header, next)
-			}
-			if secret && bytes.Contains(e.Value, []byte(id)) {
-				w.model.Broken("S11", []string{name}, "record %d of %s/%d has the data of %s as it is, which is about %s", e.Offset, judge.Accounts, n, id, header["weir.event.subject"])
-			}
-			p.Values = append(p.Values, id)
-		}
-	}
-	return past, nil
 }
 
 // judgeProjection lets the projection finish, and holds what it wrote in its transactions against the streams: each event once, for

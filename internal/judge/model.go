@@ -49,6 +49,10 @@ type Model struct {
 	now     func() Moment
 	history *History
 
+	// TTLMargin is by how much a message may outlive its time to live, because a process knows the
+	// store's clock only within the time that it took to ask. Default 3 s.
+	TTLMargin time.Duration
+
 	mu         sync.Mutex // guards what follows
 	records    map[string]*Record
 	made       int
@@ -103,7 +107,7 @@ type Violation struct {
 
 func NewModel(now func() Moment, h *History) *Model {
 	return &Model{
-		now: now, history: h, records: map[string]*Record{}, lives: map[string][]*Life{}, slots: map[slot]string{},
+		now: now, history: h, TTLMargin: ttlMargin, records: map[string]*Record{}, lives: map[string][]*Life{}, slots: map[slot]string{},
 		acked: map[Tail]*rising{}, ends: map[endSeen]*rising{}, delivered: map[string]map[string]int{},
 		registers: map[registerKey]*register{}, owners: map[ownerKey]string{}, groupLives: map[string]int{},
 		producers: map[int64]string{}, messages: map[string]*Message{}, queued: map[string][]*Message{}, paused: map[string]Moment{}, QueuePasses: map[string]bool{},

@@ -61,7 +61,7 @@ type answered struct {
 // clockMargin is how much clocks, rounded to milliseconds and set while we run, may differ.
 const clockMargin = Moment(200 * time.Millisecond)
 
-// ttlMargin is how much later than a message's time to live a claim may be asked for all the same: weir takes the earliest time that the store's clock can
+// ttlMargin is the usual TTLMargin of a Model: how much later than a message's time to live a claim may be asked for all the same: weir takes the earliest time that the store's clock can
 // show. What was enqueued with SQL is not judged: its time begins when it comes into the queue, which may be late.
 const ttlMargin = 3 * time.Second
 
@@ -184,7 +184,7 @@ func recordOf(receipt string) string {
 // isTooOld says that a claim asked for a message past its time to live. That begins anew with a redrive.
 func (m *Model) isTooOld(msg *Message, q WorkQueue, g *Grant) bool {
 	from, known := m.restarted(msg)
-	return known && g.Asked > from+Moment(msg.Delay+q.TTL+ttlMargin)+clockMargin
+	return known && g.Asked > from+Moment(msg.Delay+q.TTL+m.TTLMargin)+clockMargin
 }
 
 // judgeGrants holds two claims of one message against each other.

@@ -51,6 +51,10 @@ type Node struct {
 	movers []Part
 }
 
+// OpenLibrary opens the Go library on a store that is already open, and returns its *weir.Log and what that
+// stands on. The root package sets it: a simulation runs the library on stores that no URL names.
+var OpenLibrary func(ctx context.Context, store eventlog.Store, cfg Config) (library any, n *Node, err error)
+
 // Part is something that runs as long as the node.
 type Part struct {
 	Name string

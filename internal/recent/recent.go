@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 const (
@@ -28,7 +28,7 @@ type Value[T any] struct {
 	logger *slog.Logger
 
 	last   atomic.Pointer[Reading[T]]
-	asking sync.Mutex // held by whoever reads
+	asking longlock.Mutex // held by whoever reads
 }
 
 // Reading is a value, and when it was read. It is never changed, only replaced.

@@ -20,12 +20,17 @@ import (
 
 // Store keeps batches and keyed state in memory.
 type Store struct {
+	*content
+	told eventlog.Incarnation // guarded by content.mu
+}
+
+// content is what the Stores of several processes share.
+type content struct {
 	mu         sync.Mutex // guards all below
 	partitions map[eventlog.Partition]*partition
 	state      map[string]value
 	tick       int64 // counts changes of partitions; a mark's place is a tick
 	life       int64 // counts restored backups
-	told       eventlog.Incarnation
 }
 
 type partition struct {
@@ -45,7 +50,17 @@ var _ eventlog.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{partitions: map[eventlog.Partition]*partition{}, state: map[string]value{}}
+	return &Store{content: &content{partitions: map[eventlog.Partition]*partition{}, state: map[string]value{}}}
+}
+
+// Again returns the store as another process would open it.
+func (s *Store) Again() *Store { return &Store{content: s.content} }
+
+// Snapshot returns a Store that stays in the incarnation that s is in now, as a call does that was sent and has not arrived.
+func (s *Store) Snapshot() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Store{content: s.content, told: s.told}
 }
 
 // Commit implements eventlog.Store.

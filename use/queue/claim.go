@@ -14,12 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 // Claim is what a worker asks for. The zero value of every field means its default.
@@ -679,7 +679,7 @@ type keys struct {
 type keyReader struct {
 	keys atomic.Pointer[keys] // nil: none were read
 
-	mu     sync.Mutex                 // held while keys are read; guards lastOf
+	mu     longlock.Mutex             // held while keys are read; guards lastOf
 	lastOf map[uint64]eventlog.Offset // by the hash of a key: the last message of keys that has it
 }
 

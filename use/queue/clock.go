@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 // clockKey is read to get the store's time, by every process. Its value does not matter. SQL asks the same clock with weir.queue_time.
@@ -28,12 +28,12 @@ const (
 type clock struct {
 	log *eventlog.Log
 
-	mu      sync.Mutex // guards what follows; held during the trip, too
-	read    Time       // the store's time at the reading, at least
-	most    Time       // and at most
-	asked   time.Time  // before the trip
-	told    time.Time  // after it
-	reading bool       // the fields above are set
+	mu      longlock.Mutex // guards what follows; held during the trip, too
+	read    Time           // the store's time at the reading, at least
+	most    Time           // and at most
+	asked   time.Time      // before the trip
+	told    time.Time      // after it
+	reading bool           // the fields above are set
 }
 
 // now returns the earlier and the later bound of the store's time. It costs one store call every clockFresh.

@@ -8,13 +8,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 const (
@@ -40,7 +40,7 @@ type scheduler struct {
 	again  time.Duration // how long after listed it is read again
 	asked  chan struct{} // holds one value when a schedule was changed here
 
-	mu      sync.Mutex      // guards what follows while schedules are fired
+	mu      longlock.Mutex  // guards what follows while schedules are fired
 	ticks   map[string]tick // by key
 	refused map[string]bool // by key: schedules for which it was logged that they cannot be enqueued
 

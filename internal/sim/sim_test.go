@@ -1,0 +1,88 @@
+package sim_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/internal/sim"
+)
+
+var (
+	seeds  = flag.Int("seeds", 0, "how many random histories to run; 0: as many as fit into -for")
+	during = flag.Duration("for", time.Second, "how long to run random histories")
+	one    = flag.Uint64("seed", 0, "the one history to run")
+	length = flag.Duration("length", time.Minute, "of the part of a history that has faults")
+	only   = flag.String("only", "", "the actors, separated by commas: publisher, reader, queue, stream")
+	show   = flag.Bool("show", false, "print the history")
+)
+
+// run runs a history in a bubble of its own.
+func run(t *testing.T, opt sim.Options) (r sim.Result) {
+	synctest.Test(t, func(*testing.T) { r = sim.Run(opt) })
+	return r
+}
+
+func TestHistories(t *testing.T) {
+	began, lasted, n := time.Now(), time.Duration(0), 0
+	for ; *seeds == 0 && time.Since(began) < *during || n < *seeds; n++ {
+		opt := sim.Options{Seed: rand.Uint64N(1 << 40), Length: *length}
+		if *one != 0 {
+			opt.Seed = *one
+		}
+		if *only != "" {
+			opt.Only = strings.Split(*only, ",")
+		}
+		if *show {
+			opt.Show = os.Stdout
+		}
+		r := run(t, opt)
+		lasted += r.Lasted
+		if len(r.Found) > 0 {
+			report(t, opt, r)
+		}
+		if *one != 0 {
+			break
+		}
+	}
+	took := time.Since(began)
+	t.Logf("%d histories, %v of fake time in %v: %.0f s a second", n, lasted.Round(time.Second), took.Round(time.Millisecond), lasted.Seconds()/took.Seconds())
+}
+
+// report tells what a history broke, with the steps of its plan that are needed for that, and its last lines.
+func report(t *testing.T, opt sim.Options, r sim.Result) {
+	opt.Show = nil
+	small := shrink(t, opt, r)
+	var text strings.Builder
+	for _, v := range small.Found[:min(len(small.Found), 5)] {
+		fmt.Fprintf(&text, "  %v\n", v)
+	}
+	fmt.Fprintf(&text, "%d of the %d steps of its plan are left. The history to the first violation:\n", len(small.Plan), len(r.Plan))
+	end := slices.IndexFunc(small.History, func(line string) bool { return strings.Contains(line, "VIOLATION") })
+	for _, line := range small.History[max(0, end-100) : end+1] {
+		fmt.Fprintf(&text, "  %s\n", line)
+	}
+	t.Errorf("seed %d broke %d. Again: make sim ARGS='-seed %d -length %v'\n%s", opt.Seed, len(r.Found), opt.Seed, opt.Length, &text)
+}
+
+// shrink leaves out steps of the plan as long as the history still breaks something.
+func shrink(t *testing.T, opt sim.Options, r sim.Result) sim.Result {
+	opt.Skip = map[int]bool{}
+	small := r
+	for i := len(r.Plan) - 1; i >= 0; i-- {
+		opt.Skip[i] = true
+		if again := run(t, opt); len(again.Found) > 0 {
+			small = again
+		} else {
+			delete(opt.Skip, i)
+		}
+	}
+	small.Plan = slices.DeleteFunc(slices.Clone(small.Plan), func(s sim.Step) bool { return opt.Skip[slices.Index(r.Plan, s)] })
+	return small
+}
