@@ -81,10 +81,10 @@ func unknownStream(c *call) error {
 // rangeOf reads which events of a stream are asked for, and how many at most.
 func rangeOf(c *call) (asked stream.Range, most int, err error) {
 	q := c.query
-	if asked.From, err = number(q, "from", 0, math.MaxInt64, 0); err != nil {
+	if asked.From, err = version(q, "from", 0, 0); err != nil {
 		return asked, 0, err
 	}
-	if asked.To, err = number(q, "to", 1, math.MaxInt64, 0); err != nil {
+	if asked.To, err = version(q, "to", 1, 0); err != nil {
 		return asked, 0, err
 	}
 	if q.Has("until") {

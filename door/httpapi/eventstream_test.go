@@ -279,7 +279,7 @@ func TestAStreamIsReadInPages(t *testing.T) {
 			t.Errorf("%s: %+v", query, p)
 		}
 	}
-	for _, query := range []string{"from=-1", "to=-1", "to=0", "from=4&to=3", "max=0", "max=-1", "until=-1", "until=now", "backward=yes", "from=1&from=2", "form=1"} {
+	for _, query := range []string{"from=-1", "from=9223372036854775808", "to=-1", "to=0", "to=9223372036854775808", "to=99999999999999999999", "from=4&to=3", "max=0", "max=-1", "until=-1", "until=now", "backward=yes", "from=1&from=2", "form=1"} {
 		d.get("/v1/streams/order/s?"+query).refused(400, "invalid_request")
 	}
 	d.get("/v1/streams/order/none").refused(404, "unknown_stream")

@@ -11,7 +11,7 @@ import (
 
 // loadSnapshot answers with the newest snapshot of a stream at or below a version.
 func (s *Server) loadSnapshot(c *call) error {
-	at, err := number(c.query, "at", 0, math.MaxInt64, math.MaxInt64)
+	at, err := version(c.query, "at", 0, math.MaxInt64)
 	if err != nil {
 		return err
 	}
