@@ -65,7 +65,7 @@ func (l *Log) compactAll(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, t := range l.Topics() {
-			if !t.Compacted() {
+			if !t.Compacted() || t.needed() {
 				delete(looked, t.ID)
 				continue
 			}
@@ -417,8 +417,14 @@ func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
 		return ErrRewound
 	default:
 	}
+	checks := []Check{{Key: key, Version: c.state.version}}
+	// A topic that is not compacted any more may have an owner by now, who needs all records. On a store made of shards
+	// an entry checks keys of one shard; but the partitions of an owned topic are beside the topic's key.
+	if l.CheckTogether(c.topic, topicPrefix+c.topic.Name, "compaction") == nil {
+		checks = append(checks, c.topic.Unchanged())
+	}
 	outcomes, err := l.store.Commit(context.WithoutCancel(ctx), []Entry{{
-		Checks:   []Check{{Key: key, Version: c.state.version}},
+		Checks:   checks,
 		Puts:     []Put{{Key: key, Version: next, Value: value}},
 		Replaces: replaces,
 	}})

@@ -244,7 +244,7 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	if is {
 		shards = sharded.Shards()
 	}
-	home, together := 0, t.Together || t.Writer != "" // a topic with a Writer may be older than Together
+	home, together := 0, t.Together || t.needed() // a topic with a Writer or an owner may be older than Together
 	switch {
 	case !is:
 	case beside != "":
@@ -326,12 +326,12 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 // So once the name is free, no process can append to the old partitions, whatever it has heard. If the process ends after the second step, or a shard is lost then, some
 // process completes the deletion (completeDeletions).
 func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, id TopicID) error {
-	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
+	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
 		if t.Version == 0 {
-			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
 		t.deleting = true
-		return t, l.shardsAnswer(ctx, sharded, t)
+		return t, nil, l.shardsAnswer(ctx, sharded, t)
 	})
 	if err != nil {
 		return err

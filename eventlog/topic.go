@@ -24,6 +24,7 @@ type Topic struct {
 	Partitions []Partition       // by number, from 0
 	Config     map[string]string // only what was set; Setting knows the defaults
 	Writer     string            // the only use that appends to it, shown to people; "": any publisher
+	Owners     []Owner           // who needs all its records; some may have ended, see CheckDeletes
 	Together   bool              // on a store made of shards: all its partitions are on one
 	Version    Version           // the catalog's version when the topic was created or last changed: two topics never have the same
 	deleting   bool              // its deletion has begun (deleteOnShards)
@@ -52,6 +53,7 @@ type TopicSpec struct {
 	Partitions int
 	Config     map[string]string
 	Writer     string // see Topic.Writer
+	Owner      Owner  // who needs all its records; the zero value: nobody
 	// Beside, on a store made of shards, returns a key for the topic's id: all partitions, also those added later, are on the shard of that key, so that
 	// entries may hold both. nil: the partitions are spread over the shards.
 	Beside   func(TopicID) string
@@ -267,14 +269,17 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 	if err := spec.Check(); err != nil {
 		return Topic{}, err
 	}
-	return l.changeTopic(ctx, spec.Name, TopicID{}, spec.Beside, func(old Topic) (Topic, error) {
+	return l.changeTopic(ctx, spec.Name, TopicID{}, spec.Beside, func(old Topic) (Topic, []Check, error) {
 		if old.Version != 0 {
-			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
+			return Topic{}, nil, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
 		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Writer: spec.Writer, Together: spec.Beside != nil, Partitions: make([]Partition, spec.Partitions)}
+		if spec.Owner.Key != "" {
+			t.Owners = []Owner{spec.Owner}
+		}
 		_, _ = cryptorand.Read(t.ID[:])                         // never fails
 		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
-		return t, nil
+		return t, nil, nil
 	})
 }
 
@@ -336,15 +341,17 @@ func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter fun
 	if err := checkReserved(name); err != nil {
 		return Topic{}, err
 	}
-	return l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
+	return l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
 		if t.Version == 0 {
-			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
 		if t.deleting {
-			return Topic{}, fmt.Errorf("%w: %q is being deleted", ErrUnknownTopic, name)
+			return Topic{}, nil, fmt.Errorf("%w: %q is being deleted", ErrUnknownTopic, name)
 		}
-		err := alter(&t)
-		return t, err
+		if err := alter(&t); err != nil {
+			return Topic{}, nil, err
+		}
+		return l.checkOwners(ctx, t)
 	})
 }
 
@@ -412,11 +419,11 @@ func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
 
 // endTopic deletes a topic with all its partitions.
 func (l *Log) endTopic(ctx context.Context, name string, id TopicID) error {
-	_, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, error) {
+	_, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
 		if t.Version == 0 {
-			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
-		return Topic{}, nil
+		return Topic{}, nil, nil
 	})
 	return err
 }
@@ -429,14 +436,14 @@ const (
 )
 
 // changeTopic reads a topic (Version 0: none), calls decide for its new state (no name: delete it; partitions numbered 0
-// are new and get a number), and commits that if no topic changed meanwhile.
+// are new and get a number), and commits that if no topic changed meanwhile and if decide's checks hold.
 //
 // It does not touch a topic with another id. With no id, the topic read first is meant: another process may delete it
 // meanwhile and create another with the same name, which the next round must not change.
 //
 // All changes of topics check one key. Those of this process wait for each other, so that none is in vain;
 // those of other processes are the reason to try again.
-func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, error)) (Topic, error) {
+func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, []Check, error)) (Topic, error) {
 	select {
 	case l.changing <- struct{}{}:
 		defer func() { <-l.changing }()
@@ -463,7 +470,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		if old.ID != id {
 			return Topic{}, fmt.Errorf("%w: %q with id %v: it was deleted", ErrUnknownTopic, name, id)
 		}
-		next, err := decide(old)
+		next, checks, err := decide(old)
 		if err != nil {
 			return Topic{}, err
 		}
@@ -471,6 +478,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		if err != nil {
 			return Topic{}, err
 		}
+		entry.Checks = append(entry.Checks, checks...)
 		_, err = l.Append(ctx, entry)
 		switch {
 		case errors.Is(err, ErrStale):
@@ -554,12 +562,13 @@ type topicJSON struct {
 	Partitions []Partition       `json:"partitions"`
 	Config     map[string]string `json:"config,omitempty"`
 	Writer     string            `json:"writer,omitempty"`
+	Owners     []Owner           `json:"owners,omitempty"`
 	Together   bool              `json:"together,omitempty"`
 	Deleting   bool              `json:"deleting,omitempty"`
 }
 
 func (t Topic) json() []byte {
-	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer, Together: t.Together, Deleting: t.deleting})
+	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer, Owners: t.Owners, Together: t.Together, Deleting: t.deleting})
 	if err != nil {
 		panic(fmt.Sprintf("cannot encode topic %q as JSON: %v", t.Name, err))
 	}
@@ -576,7 +585,7 @@ func parseTopic(kv KeyValue) (Topic, error) {
 	if err := json.Unmarshal(kv.Value, &j); err != nil {
 		return Topic{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 	}
-	t.Partitions, t.Config, t.Writer, t.Together, t.deleting = j.Partitions, j.Config, j.Writer, j.Together, j.Deleting
+	t.Partitions, t.Config, t.Writer, t.Owners, t.Together, t.deleting = j.Partitions, j.Config, j.Writer, j.Owners, j.Together, j.Deleting
 	if n, err := hex.Decode(t.ID[:], []byte(j.ID)); err != nil || n != len(t.ID) {
 		return Topic{}, fmt.Errorf("key %s holds the id %q: expected %d hexadecimal digits", kv.Key, j.ID, 2*len(t.ID))
 	}

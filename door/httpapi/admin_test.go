@@ -98,6 +98,17 @@ func TestTopicsThatCannotBeAreRefused(t *testing.T) {
 	d.get("/v1/topics").want(200, `{"topics":[]}`)
 }
 
+func TestAQueuesTopicsCannotBeCompacted(t *testing.T) {
+	stores(t, func(t *testing.T, store func() eventlog.Store) {
+		d := openOn(t, store(), httpapi.Config{})
+		d.asJSON("POST", "/v1/queues", `{"name":"mail","settings":{"keep_done":true,"priorities":2}}`)
+		for _, topic := range []string{"mail", "mail.p1", "mail.dlt", "mail.done"} {
+			d.asJSON("PATCH", "/v1/topics/"+topic, `{"config":{"cleanup.policy":"compact"}}`).
+				refused(400, "invalid_request", `queue \"mail\" needs all records`)
+		}
+	})
+}
+
 func TestGroupsAreLookedAfter(t *testing.T) {
 	stores(t, func(t *testing.T, store func() eventlog.Store) {
 		everystore.RefusedOnShards(t, "events for partitions of two shards in one call")

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,24 +14,29 @@ import (
 // toHighWatermark, as an offset of DeleteRecords, means all records.
 const toHighWatermark = -1
 
-// deleteRecords deletes records below an offset: one store call for the bounds of all partitions, and one for each that changes. A partition
+// deleteRecords deletes records below an offset: one store call for each topic with owners, one for the bounds of all partitions, and one for each that changes. A partition
 // that is named twice is refused, because the offsets may differ.
 func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	var ps []eventlog.Partition
 	var slots []slot
-	mentions := make(map[askedPartition]bool)
+	mentions, needed := make(map[askedPartition]bool), make(map[eventlog.TopicID]error)
 	for i, asked := range in.Topics {
 		t := kmsg.NewDeleteRecordsResponseTopic()
 		t.Topic = asked.Topic
-		topic, unknown := s.topicByName(ctx, r, acl.Delete, asked.Topic)
+		topic, refused := s.topicByName(ctx, r, acl.Delete, asked.Topic)
+		if refused == nil {
+			err, known := needed[topic.ID]
+			if !known {
+				err = s.checkDeletes(ctx, topic)
+				needed[topic.ID] = err
+			}
+			refused = err
+		}
 		for k, ask := range asked.Partitions {
 			p := kmsg.NewDeleteRecordsResponseTopicPartition()
 			p.Partition, p.LowWatermark = ask.Partition, -1
-			partition, err := eventlog.Partition(0), unknown
-			if err == nil {
-				err = checkDeletes(topic)
-			}
+			partition, err := eventlog.Partition(0), refused
 			if err == nil {
 				partition, err = partitionOf(topic, ask.Partition)
 			}
@@ -66,6 +72,15 @@ func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteR
 		}
 	}
 	return out
+}
+
+// checkDeletes refuses to delete records that a part of weir needs.
+func (s *Server) checkDeletes(ctx context.Context, topic eventlog.Topic) error {
+	err := s.log.CheckDeletes(ctx, topic)
+	if invalid, is := errors.AsType[*eventlog.InvalidError](err); is {
+		return deny(kerr.InvalidTopicException, "%v", invalid)
+	}
+	return err
 }
 
 // deleteBefore deletes the records below an offset, and returns the partition's new first offset.

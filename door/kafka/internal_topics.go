@@ -23,17 +23,6 @@ func (s *Server) openOffsetsTopic(ctx context.Context, r *request) {
 	}
 }
 
-// checkDeletes refuses to delete records of internal topics, and of topics to which only one of weir's uses may append (Topic.Writer).
-func checkDeletes(topic eventlog.Topic) error {
-	switch {
-	case eventlog.InternalTopic(topic.Name):
-		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not delete its records", topic.Name)
-	case topic.Writer != "":
-		return deny(kerr.InvalidTopicException, "only %s may change topic %q: clients may not delete its records, because projections need them; set retention.ms of the topic instead", topic.Writer, topic.Name)
-	}
-	return nil
-}
-
 // checkAppends refuses clients' records for internal topics, as Kafka does (ReplicaManager.appendRecords), and for topics to which only one of weir's uses may append (Topic.Writer).
 func checkAppends(topic eventlog.Topic) error {
 	switch {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -65,6 +67,27 @@ func TestClientsReadACategoryAndDoNotAppendToIt(t *testing.T) {
 	ends, err := kadm.NewClient(b.client()).ListEndOffsets(t.Context(), "order")
 	if at, ok := ends.Lookup("order", 0); err != nil || !ok || at.Offset != 0 {
 		t.Errorf("the category ends at %+v, %v", at, err)
+	}
+}
+
+func TestNoClientCompactsAQueuesTopicOrDeletesItsRecords(t *testing.T) {
+	b := start(t, kafka.Config{})
+	qs := queue.New(b.log, publish.New(b.log, publish.Config{}), queue.Config{})
+	if _, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Settings: queue.Settings{KeepDone: true}}); err != nil {
+		t.Fatal(err)
+	}
+	admin, policy := kadm.NewClient(b.client()), "compact"
+	for _, topic := range []string{"mail", "mail.dlt", "mail.done"} {
+		wantCode(t, "delete records of "+topic, b.deleteRecords(topic, 0, 0).ErrorCode, kerr.InvalidTopicException)
+		change := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "cleanup.policy", Value: &policy}}
+		altered, err := admin.AlterTopicConfigs(t.Context(), change, topic)
+		if err != nil || !errors.Is(altered[0].Err, kerr.InvalidConfig) {
+			t.Errorf("IncrementalAlterConfigs of %s: %+v, %v", topic, altered, err)
+		}
+		altered, err = admin.AlterTopicConfigsState(t.Context(), change, topic)
+		if err != nil || !errors.Is(altered[0].Err, kerr.InvalidConfig) {
+			t.Errorf("AlterConfigs of %s: %+v, %v", topic, altered, err)
+		}
 	}
 }
 

@@ -390,8 +390,10 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	d := definition{name: spec.Name, settings: settings}
 	for range changesMax {
 		err := qs.create(ctx, spec, &d)
-		if isStale(err) {
-			continue // another process changed something first, or the store was rewound
+		if isStale(err) { // another process changed something first, or the store was rewound
+			if err = qs.log.RefreshTopics(ctx); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
@@ -410,20 +412,21 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 		return err
 	}
 	same := qs.sameEpoch()
-	topic, made, err := qs.makeTopic(ctx, topicSpec(cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
-	var letters eventlog.Topic
+	topic, made, err := qs.makeTopic(ctx, topicSpec(spec.Name, cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
+	var letters, handled eventlog.Topic
 	if err == nil {
-		letters, err = qs.topic(ctx, spec.Name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		letters, err = qs.topic(ctx, spec.Name, deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
 	if err == nil && d.settings.KeepDone {
-		_, err = qs.topic(ctx, spec.Name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		handled, err = qs.topic(ctx, spec.Name, doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
 	if err != nil {
 		return err
 	}
 	made = made || d.made && d.topicID == topic.ID // by an earlier try
 	d.id, d.topic, d.topicID, d.made, d.levels = newID(), topic.Name, topic.ID, made, nil
-	if err := qs.makeLevels(ctx, d); err != nil {
+	levels, err := qs.makeLevels(ctx, d)
+	if err != nil {
 		return err
 	}
 	d.version = eventlog.Version(0).Next()
@@ -431,6 +434,7 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 		Checks: []eventlog.Check{{Key: defKey(d.name)}, same},
 		Puts:   []eventlog.Put{{Key: defKey(d.name), Version: d.version, Value: d.value()}},
 	}
+	addChecks(&e, unchanged(append(levels, topic, letters, handled)...)...)
 	if err := qs.passLetters(ctx, *d, letters, &e); err != nil {
 		return err
 	}
@@ -461,37 +465,37 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 	return nil
 }
 
-// makeLevels creates the missing topics of the settings' priorities.
-func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
+// makeLevels creates the missing topics of the settings' priorities, and returns them.
+func (qs *Queues) makeLevels(ctx context.Context, d *definition) (made []eventlog.Topic, err error) {
 	if d.settings.Priorities < len(d.levels)+1 {
-		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and that number can only be raised", len(d.levels)+1)}
+		return nil, &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and that number can only be raised", len(d.levels)+1)}
 	}
 	if d.settings.Priorities == len(d.levels)+1 {
-		return nil // before topics are looked up: a queue can be paused even if its topic was deleted
+		return nil, nil // before topics are looked up: a queue can be paused even if its topic was deleted
 	}
 	of, err := qs.topicByID(ctx, d.topicID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for n := len(d.levels) + 1; n < d.settings.Priorities; n++ {
-		t, err := qs.topic(ctx, d.name+levelSuffix+strconv.Itoa(n), len(of.Partitions), of.MaxMessageBytes())
+		t, err := qs.topic(ctx, d.name, levelSuffix+strconv.Itoa(n), len(of.Partitions), of.MaxMessageBytes())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		d.levels = append(d.levels, t.ID)
+		d.levels, made = append(d.levels, t.ID), append(made, t)
 	}
-	return nil
+	return made, nil
 }
 
-// topic finds a topic, or creates it with messageBytes as its max.message.bytes.
-func (qs *Queues) topic(ctx context.Context, name string, partitions, messageBytes int) (eventlog.Topic, error) {
-	t, _, err := qs.makeTopic(ctx, topicSpec(name, partitions, messageBytes))
+// topic finds the topic of a queue with a suffix, or creates it with messageBytes as its max.message.bytes.
+func (qs *Queues) topic(ctx context.Context, queue, suffix string, partitions, messageBytes int) (eventlog.Topic, error) {
+	t, _, err := qs.makeTopic(ctx, topicSpec(queue, queue+suffix, partitions, messageBytes))
 	return t, err
 }
 
 // topicSpec describes a topic of a queue: it has no retention by time, which could delete messages that nobody has handled.
-func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
-	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver},
+func topicSpec(queue, name string, partitions, messageBytes int) eventlog.TopicSpec {
+	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}, Owner: owner(queue),
 		Beside: func(eventlog.TopicID) string { return defPrefix }} // queues move messages to and from topics that all of them share
 	if messageBytes > 0 {
 		spec.Config["max.message.bytes"] = strconv.Itoa(min(messageBytes, 1<<31-1))
@@ -499,7 +503,7 @@ func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
 	return spec
 }
 
-// makeTopic finds a topic, or creates it; made: it was created. It refuses a topic with a Writer, which alone may append to it: a queue appends retries.
+// makeTopic finds a topic, or creates it; made: it was created. The topic says that the queue needs it. It refuses a topic with a Writer, which alone may append to it: a queue appends retries.
 func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, spec.Name)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -517,6 +521,9 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 	}
 	if err == nil {
 		err = qs.log.CheckTogether(t, defPrefix, "a queue")
+	}
+	if err == nil && spec.Owner.Key != "" {
+		t, err = qs.log.OwnTopic(ctx, t, spec.Owner)
 	}
 	return t, made, err
 }
@@ -537,26 +544,32 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err := d.settings.check(); err != nil {
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 		}
+		var handled eventlog.Topic
 		if d.settings.KeepDone {
-			if _, err := qs.topic(ctx, name+doneSuffix, 1, 1<<20+headersMax); err != nil {
+			if handled, err = qs.topic(ctx, name, doneSuffix, 1, 1<<20+headersMax); err != nil {
 				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 			}
 		}
-		if err := qs.makeLevels(ctx, &d); err != nil {
+		levels, err := qs.makeLevels(ctx, &d)
+		if err != nil {
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 		}
+		// same: its topics could have moved to another shard
 		e := eventlog.Entry{
-			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}, same}, // or its topics could have moved to another shard
+			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}, same},
 			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}},
 		}
+		addChecks(&e, unchanged(append(levels, handled)...)...)
 		if before.limited() != d.settings.limited() {
 			err = qs.reshard(ctx, d, &e)
 		}
 		if err == nil {
 			err = qs.define(ctx, name, e)
 		}
-		if isStale(err) {
-			continue
+		if isStale(err) { // also if a topic was changed
+			if err = qs.log.RefreshTopics(ctx); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
@@ -592,7 +605,7 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	if err != nil {
 		return err
 	}
-	e.Checks = append(e.Checks, same...)
+	addChecks(e, same...)
 	none := map[string]bool{statesOf(d.id) + sharedShard: true}
 	for _, p := range partitions {
 		none[stateKey(d.id, p)] = true
@@ -664,6 +677,7 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 			return fmt.Errorf("delete queue %q: %w", name, err)
 		}
 		qs.forgetGone(d.id)
+		qs.start(func(ctx context.Context) { qs.disown(ctx, name) })
 		if d.schedules != "" {
 			qs.forgetGone(d.schedules)
 		}
@@ -730,7 +744,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 		}
 	}
 	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters is checked, also missing ones.
-	letters, err := qs.topic(ctx, name+deadSuffix, 1, 1<<20+headersMax)
+	letters, err := qs.topic(ctx, name, deadSuffix, 1, 1<<20+headersMax)
 	if err != nil {
 		return old, e, err
 	}

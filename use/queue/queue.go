@@ -85,6 +85,7 @@ func (qs *Queues) Run(ctx context.Context) error {
 	if !qs.log.ReadOnly() {
 		qs.start(qs.wheel.run)
 		qs.start(qs.forgetAllGone)
+		qs.start(qs.keepOwning)
 		qs.start(qs.retain)
 		qs.start(qs.scheduler.run)
 	}

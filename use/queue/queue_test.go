@@ -22,11 +22,19 @@ func start(t *testing.T, store eventlog.Store) *queue.Queues {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := publish.New(log, publish.Config{})
-	qs := queue.New(log, publisher, queue.Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = log.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return queuesOn(t, log)
+}
+
+// queuesOn runs queues on a log until the test ends.
+func queuesOn(t *testing.T, log *eventlog.Log) *queue.Queues {
+	t.Helper()
+	qs := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
 	running.Go(func() { _ = qs.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	synctest.Wait()

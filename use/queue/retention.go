@@ -28,6 +28,7 @@ func (qs *Queues) retain(ctx context.Context) {
 		case <-time.After(retainEvery/2 + rand.N(retainEvery)):
 		}
 		qs.forgetAllGone(ctx) // the keys of purged and deleted queues that other processes left
+		qs.keepOwning(ctx)
 		if err := qs.removeHandled(ctx); err != nil && ctx.Err() == nil {
 			qs.logger.Warn("old handled messages were not deleted; trying again later", "again", retainEvery, "err", err)
 		}
