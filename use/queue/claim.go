@@ -638,7 +638,11 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 		e := edit{p: s.part(p)}
 		for _, g := range granted {
 			if r, err := e.held(g); err == nil && r.until == g.until { // otherwise the lease was extended, or a repeated claim has the message
-				e.put(g.offset, run{fate: waiting, attempt: r.attempt - 1, reason: r.reason})
+				back := run{fate: waiting, attempt: r.attempt - 1, reason: r.reason}
+				if g.again() {
+					back.until = givenBack
+				}
+				e.put(g.offset, back)
 			}
 		}
 		return e.apply(), nil

@@ -134,8 +134,8 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	}), nil
 }
 
-// again reports whether a message was claimed before.
-func (g grant) again() bool { return g.attempt > 1 }
+// again reports whether a worker may have had the message before.
+func (g grant) again() bool { return !g.first }
 
 // unacked returns the claims whose messages may leave their partition: those that no transaction acknowledged, not even an open one.
 func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []grant) ([]grant, error) {
@@ -153,8 +153,8 @@ func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []gran
 	return slices.DeleteFunc(claims, func(g grant) bool { return !slices.Contains(free, g.offset) }), nil
 }
 
-// mayLeave is unacked for one claim. A first claim costs no store call: only its own worker could have acknowledged
-// the message.
+// mayLeave is unacked for one claim. A claim that is known to be the first costs no store call: nobody else could have
+// acknowledged the message.
 func (q *Queue) mayLeave(ctx context.Context, g grant) (bool, error) {
 	if !g.again() {
 		return true, nil

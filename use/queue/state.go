@@ -77,6 +77,8 @@ type grant struct {
 	attempt   int32
 	nonce     uint32
 	until     Time
+	// first: no worker had the message before. Only a claim itself knows that; a receipt does not tell it.
+	first bool
 }
 
 func (p *part) clone() part {
@@ -94,6 +96,13 @@ func (p *part) unresolved() (n int64) {
 	}
 	return n
 }
+
+// givenBack is the end of the wait of a message that some worker had, whose attempt does not count, and that may be claimed immediately.
+const givenBack Time = 1
+
+// untouched reports whether no worker ever had the messages: they were only skipped. An attempt of 0 does not tell that: an attempt that does not count (Nack.Uncounted,
+// GiveBack) leaves that, too, but with the end of a wait.
+func (r run) untouched() bool { return r.fate == waiting && r.attempt == 0 && r.until == 0 }
 
 // started reports whether the messages are claimed, or wait after at least one attempt that counted. The other unfinished messages below next have no
 // attempt: they were skipped because an older message with the same key was not done, or given back.
@@ -245,9 +254,9 @@ type claim struct {
 // It passes over the runs twice at most. If there is an order, it also passes over the messages once.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	var changes []run
-	give := func(o eventlog.Offset, attempt int32, reason string) {
+	give := func(o eventlog.Offset, attempt int32, reason string, first bool) {
 		changes = joinAt(changes, run{from: o, n: 1, fate: claimed, attempt: attempt, until: c.until, nonce: c.nonce, worker: c.worker, reason: reason})
-		granted = append(granted, grant{p.partition, o, attempt, c.nonce, c.until})
+		granted = append(granted, grant{p.partition, o, attempt, c.nonce, c.until, first})
 	}
 	room := c.window - p.started() // how many messages may be started
 	for _, r := range p.runs {
@@ -266,11 +275,11 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 			reason = "" // its lease ended
 		}
 		for o := r.from; o < r.end() && len(granted) < c.most; o++ {
-			first := c.order.first(o, r.fate == done)
-			if !first || !free || !r.started() && room <= 0 {
+			next := c.order.first(o, r.fate == done)
+			if !next || !free || !r.started() && room <= 0 {
 				continue
 			}
-			give(o, r.attempt+1, reason)
+			give(o, r.attempt+1, reason, r.untouched())
 			if !r.started() {
 				room--
 			}
@@ -278,7 +287,7 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	}
 	for o := p.next; o < c.end && room > 0 && len(granted) < c.most; o++ {
 		if c.order.first(o, false) {
-			give(o, 1, "")
+			give(o, 1, "", true)
 			room--
 		} else {
 			changes = joinAt(changes, run{from: o, n: 1, fate: waiting})
@@ -290,7 +299,7 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 
 func (p *part) grants(to []grant, r run) []grant {
 	for o := r.from; o < r.end(); o++ {
-		to = append(to, grant{p.partition, o, r.attempt, r.nonce, r.until})
+		to = append(to, grant{p.partition, o, r.attempt, r.nonce, r.until, false})
 	}
 	return to
 }
