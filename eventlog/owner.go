@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Owner is a part of weir that needs all records of a topic: a queue, for example. A topic says whose it is, so
@@ -13,6 +14,8 @@ type Owner struct {
 	Key string `json:"key"`
 	// Name is shown to people, as in: queue "orders".
 	Name string `json:"name"`
+	// Fixed: the topic must get no more partitions, because the owner relies on which key is in which partition.
+	Fixed bool `json:"fixed,omitempty"`
 }
 
 // Owned reports whether the topic says that it has this owner.
@@ -22,48 +25,45 @@ func (t Topic) Owned(by Owner) bool { return slices.Contains(t.Owners, by) }
 // settings say.
 func (t Topic) needed() bool { return t.Writer != "" || len(t.Owners) > 0 }
 
-// OwnTopic adds an owner to a topic, durably. It costs nothing if the topic has that owner already. The owner is not
-// noted for another topic that has taken the name (ErrUnknownTopic).
+// OwnTopic adds an owner to a topic, durably, or replaces what the topic says of it. It costs nothing if the topic says
+// so already. The owner is not noted for another topic that has taken the name (ErrUnknownTopic).
 //
 // The owner may not exist yet. Then the entry that makes it must check that the topic is Unchanged: a change of the
 // topic ignores owners that do not exist.
-func (l *Log) OwnTopic(ctx context.Context, t Topic, by Owner) (Topic, error) {
+//
+// now are the versions of keys that the caller read and relies on: ErrStale if one has another version by now.
+func (l *Log) OwnTopic(ctx context.Context, t Topic, by Owner, now ...Check) (Topic, error) {
 	if t.Owned(by) {
 		return t, nil
 	}
-	return l.changeOwners(ctx, t, func(owners []Owner) ([]Owner, []Check, error) {
-		if slices.Contains(owners, by) {
-			return owners, nil, nil
-		}
-		return append(owners, by), nil, nil
-	})
+	return l.changeOwners(ctx, t, by.Key, []Owner{by}, now)
 }
 
-// DisownTopic removes an owner from a topic, durably. as is the version of the owner's key that the caller read, 0 if
-// it has no value: ErrStale if it has another version now.
-func (l *Log) DisownTopic(ctx context.Context, t Topic, by Owner, as Version) error {
+// DisownTopic removes an owner from a topic, durably. now is as in OwnTopic.
+func (l *Log) DisownTopic(ctx context.Context, t Topic, by Owner, now ...Check) error {
 	if !t.Owned(by) {
 		return nil
 	}
-	_, err := l.changeOwners(ctx, t, func(owners []Owner) ([]Owner, []Check, error) {
-		kv, err := l.Get(ctx, by.Key)
-		if err == nil && kv.Version != as {
-			err = fmt.Errorf("%s: %w", by.Name, ErrStale)
-		}
-		left := slices.DeleteFunc(owners, func(o Owner) bool { return o == by })
-		return left, []Check{{Key: by.Key, Version: as}}, err
-	})
+	_, err := l.changeOwners(ctx, t, by.Key, nil, now)
 	return err
 }
 
-func (l *Log) changeOwners(ctx context.Context, t Topic, change func([]Owner) ([]Owner, []Check, error)) (Topic, error) {
-	return l.changeTopic(ctx, t.Name, t.ID, nil, func(now Topic) (Topic, []Check, error) {
-		if now.Version == 0 || now.deleting {
+// changeOwners replaces the owner of a key.
+func (l *Log) changeOwners(ctx context.Context, t Topic, key string, with []Owner, now []Check) (Topic, error) {
+	return l.changeTopic(ctx, t.Name, t.ID, nil, func(t Topic) (Topic, []Check, error) {
+		if t.Version == 0 || t.deleting {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, t.Name)
 		}
-		owners, checks, err := change(slices.Clone(now.Owners))
-		now.Owners = owners
-		return now, checks, err
+		for _, c := range now { // changeTopic tries again if a check does not hold when it commits
+			if kv, err := l.Get(ctx, c.Key); err != nil {
+				return Topic{}, nil, err
+			} else if kv.Version != c.Version {
+				return Topic{}, nil, fmt.Errorf("change the owners of topic %q: %w", t.Name, ErrStale)
+			}
+		}
+		others := slices.DeleteFunc(slices.Clone(t.Owners), func(o Owner) bool { return o.Key == key })
+		t.Owners = append(others, with...)
+		return t, now, nil
 	})
 }
 
@@ -79,39 +79,48 @@ func (l *Log) CheckDeletes(ctx context.Context, t Topic) error {
 	case t.Writer != "":
 		return refuse(fmt.Sprintf("only %s may change it, and projections need its records; set its retention.ms instead", t.Writer))
 	}
-	owner, _, err := l.owner(ctx, t)
+	owner, _, err := l.owner(ctx, t.Name, t.Owners)
 	if err != nil || owner.Key == "" {
 		return err
 	}
 	return refuse(fmt.Sprintf("%s needs its records", owner.Name))
 }
 
-// checkOwners returns an *InvalidError if the topic is compacted and has an owner. If it is compacted and its owners
-// do not exist any more, it returns the topic without them, and checks that none of them begins to exist.
+// checkOwners returns an *InvalidError if an owner forbids what was changed: the topic is compacted, or has partitions
+// without a number yet. If only owners that do not exist any more forbid it, it returns the topic without them, and
+// checks that none of them begins to exist.
 func (l *Log) checkOwners(ctx context.Context, t Topic) (Topic, []Check, error) {
-	if !t.Compacted() || len(t.Owners) == 0 {
-		return t, nil, nil
+	compacted, grows := t.Compacted(), slices.Contains(t.Partitions, catalogPartition)
+	forbids := func(o Owner) bool { return compacted || grows && o.Fixed }
+	var asked []Owner
+	for _, o := range t.Owners {
+		if forbids(o) {
+			asked = append(asked, o)
+		}
 	}
-	owner, gone, err := l.owner(ctx, t)
+	owner, gone, err := l.owner(ctx, t.Name, asked)
 	switch {
 	case err != nil:
 		return Topic{}, nil, err
-	case owner.Key != "":
+	case owner.Key != "" && compacted:
 		return Topic{}, nil, &InvalidError{What: "cleanup.policy", Value: t.Setting("cleanup.policy"),
 			Why: fmt.Sprintf("%s needs all records of topic %q; allowed: delete", owner.Name, t.Name)}
+	case owner.Key != "":
+		return Topic{}, nil, &InvalidError{What: "number of partitions", Value: strconv.Itoa(len(t.Partitions)),
+			Why: fmt.Sprintf("%s keeps the order of keys, so topic %q must not get more partitions", owner.Name, t.Name)}
 	}
-	t.Owners = nil
+	t.Owners = slices.DeleteFunc(slices.Clone(t.Owners), forbids)
 	return t, gone, nil
 }
 
-// owner returns the first owner of a topic that exists. If there is none, gone checks that this stays so. It reads
-// one key for each owner up to the first one that exists: owners that end remove themselves (DisownTopic), so few do
-// not exist.
-func (l *Log) owner(ctx context.Context, t Topic) (first Owner, gone []Check, err error) {
-	for _, o := range t.Owners {
+// owner returns the first of a topic's owners that exists. If none does, gone checks that this stays so. It reads one
+// key for each owner up to the first one that exists: owners that end remove themselves (DisownTopic), so few do not
+// exist.
+func (l *Log) owner(ctx context.Context, topic string, owners []Owner) (first Owner, gone []Check, err error) {
+	for _, o := range owners {
 		kv, err := l.Get(ctx, o.Key)
 		if err != nil {
-			return Owner{}, nil, fmt.Errorf("look for %s, which needs topic %q: %w", o.Name, t.Name, err)
+			return Owner{}, nil, fmt.Errorf("look for %s, which needs topic %q: %w", o.Name, topic, err)
 		}
 		if kv.Version != 0 {
 			return o, nil, nil

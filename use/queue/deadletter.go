@@ -229,7 +229,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	case err != nil:
 		return preparation{}, err
 	}
-	topic, err := q.owner.topic(ctx, q.name, suffix, 1, batch.SealedSize(&rec)+headersMax)
+	topic, err := q.owner.topic(ctx, q.def.Load().ownerOfLetters(), q.name+suffix, 1, batch.SealedSize(&rec)+headersMax)
 	if err != nil {
 		return preparation{}, err
 	}

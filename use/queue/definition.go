@@ -55,7 +55,8 @@ type Settings struct {
 	// Default: no limit.
 	TTL         time.Duration
 	DropExpired bool
-	// KeyOrder delivers messages of one key one at a time, in the order of the log. Messages without a key have no order.
+	// KeyOrder delivers messages of one key one at a time, in the order of their partition. Messages without a key have no order, and there is none between priorities.
+	// The topics of the queue's messages get no more partitions meanwhile.
 	KeyOrder bool
 	// KeepDone appends each handled message to the topic `<queue>.done`.
 	KeepDone bool
@@ -412,13 +413,13 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 		return err
 	}
 	same := qs.sameEpoch()
-	topic, made, err := qs.makeTopic(ctx, topicSpec(spec.Name, cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
+	topic, made, err := qs.makeTopic(ctx, topicSpec(d.owner(), cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
 	var letters, handled eventlog.Topic
 	if err == nil {
-		letters, err = qs.topic(ctx, spec.Name, deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		letters, err = qs.topic(ctx, d.ownerOfLetters(), d.name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
 	if err == nil && d.settings.KeepDone {
-		handled, err = qs.topic(ctx, spec.Name, doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		handled, err = qs.topic(ctx, d.ownerOfLetters(), d.name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
 	if err != nil {
 		return err
@@ -478,7 +479,7 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) (made []eventlo
 		return nil, err
 	}
 	for n := len(d.levels) + 1; n < d.settings.Priorities; n++ {
-		t, err := qs.topic(ctx, d.name, levelSuffix+strconv.Itoa(n), len(of.Partitions), of.MaxMessageBytes())
+		t, err := qs.topic(ctx, d.owner(), d.name+levelSuffix+strconv.Itoa(n), len(of.Partitions), of.MaxMessageBytes())
 		if err != nil {
 			return nil, err
 		}
@@ -487,15 +488,15 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) (made []eventlo
 	return made, nil
 }
 
-// topic finds the topic of a queue with a suffix, or creates it with messageBytes as its max.message.bytes.
-func (qs *Queues) topic(ctx context.Context, queue, suffix string, partitions, messageBytes int) (eventlog.Topic, error) {
-	t, _, err := qs.makeTopic(ctx, topicSpec(queue, queue+suffix, partitions, messageBytes))
+// topic finds a topic, or creates it with messageBytes as its max.message.bytes. It says who needs it.
+func (qs *Queues) topic(ctx context.Context, by eventlog.Owner, name string, partitions, messageBytes int) (eventlog.Topic, error) {
+	t, _, err := qs.makeTopic(ctx, topicSpec(by, name, partitions, messageBytes))
 	return t, err
 }
 
 // topicSpec describes a topic of a queue: it has no retention by time, which could delete messages that nobody has handled.
-func topicSpec(queue, name string, partitions, messageBytes int) eventlog.TopicSpec {
-	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}, Owner: owner(queue),
+func topicSpec(by eventlog.Owner, name string, partitions, messageBytes int) eventlog.TopicSpec {
+	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}, Owner: by,
 		Beside: func(eventlog.TopicID) string { return defPrefix }} // queues move messages to and from topics that all of them share
 	if messageBytes > 0 {
 		spec.Config["max.message.bytes"] = strconv.Itoa(min(messageBytes, 1<<31-1))
@@ -546,7 +547,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		}
 		var handled eventlog.Topic
 		if d.settings.KeepDone {
-			if handled, err = qs.topic(ctx, name, doneSuffix, 1, 1<<20+headersMax); err != nil {
+			if handled, err = qs.topic(ctx, d.ownerOfLetters(), name+doneSuffix, 1, 1<<20+headersMax); err != nil {
 				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 			}
 		}
@@ -559,8 +560,13 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}, same},
 			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}},
 		}
+		if d.settings.KeyOrder && !before.KeyOrder {
+			if levels, err = qs.own(ctx, d); err != nil && !isStale(err) {
+				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+			}
+		}
 		addChecks(&e, unchanged(append(levels, handled)...)...)
-		if before.limited() != d.settings.limited() {
+		if err == nil && before.limited() != d.settings.limited() {
 			err = qs.reshard(ctx, d, &e)
 		}
 		if err == nil {
@@ -573,6 +579,14 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		}
 		if err != nil {
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+		}
+		if before.KeyOrder && !d.settings.KeyOrder {
+			d.version = e.Puts[0].Version
+			qs.start(func(ctx context.Context) {
+				if _, err := qs.own(ctx, d); err != nil && ctx.Err() == nil {
+					qs.logger.Info("topics cannot be told now that their queue keeps no order; trying again later", "queue", name, "err", err)
+				}
+			})
 		}
 		return d.info(), nil
 	}
@@ -744,7 +758,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 		}
 	}
 	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters is checked, also missing ones.
-	letters, err := qs.topic(ctx, name, deadSuffix, 1, 1<<20+headersMax)
+	letters, err := qs.topic(ctx, d.ownerOfLetters(), name+deadSuffix, 1, 1<<20+headersMax)
 	if err != nil {
 		return old, e, err
 	}

@@ -13,9 +13,21 @@ import (
 // A topic says which queues need it (eventlog.Owner). A queue is noted when it is created or altered, before it uses the topic. ownTopics mends what is missing: a queue may be
 // older than that note, a process of an older version drops the note when it changes the topic, and a process may end between the deletion of a queue and disown.
 
-// owner is how a topic says that a queue needs it.
-func owner(queue string) eventlog.Owner {
-	return eventlog.Owner{Key: defKey(queue), Name: fmt.Sprintf("queue %q", queue)}
+// owner is how a topic says that a queue needs it. A queue that keeps the order of keys relies on that all messages of a key are in one partition.
+func (d definition) owner() eventlog.Owner {
+	return eventlog.Owner{Key: defKey(d.name), Name: fmt.Sprintf("queue %q", d.name), Fixed: d.settings.KeyOrder}
+}
+
+// ownerOfLetters is owner for the topics of the queue's dead letters and handled messages, which have no order.
+func (d definition) ownerOfLetters() eventlog.Owner {
+	o := d.owner()
+	o.Fixed = false
+	return o
+}
+
+// same checks that the queue's definition is still the one that was read, or that there is still none.
+func (d definition) same() eventlog.Check {
+	return eventlog.Check{Key: defKey(d.name), Version: d.version}
 }
 
 // unchanged returns the checks that no topic was changed since it was found. The entry with which a queue begins to use topics needs them: see
@@ -68,22 +80,23 @@ func (qs *Queues) ownTopics(ctx context.Context) error {
 	}
 	for _, t := range qs.log.Topics() {
 		for _, o := range t.Owners {
-			d, is := defined[o.Key]
-			if !strings.HasPrefix(o.Key, defPrefix) || is && d.needs(t) {
+			d := defined[o.Key] // the zero value if it was deleted
+			if _, needs := d.needs(t); needs || !strings.HasPrefix(o.Key, defPrefix) {
 				continue
 			}
-			if err := qs.log.DisownTopic(ctx, t, o, d.version); err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
+			if err := qs.log.DisownTopic(ctx, t, o, eventlog.Check{Key: o.Key, Version: d.version}); err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
 				return err
 			}
 		}
 		for _, d := range defined {
-			if !d.needs(t) || t.Owned(owner(d.name)) {
+			by, needs := d.needs(t)
+			if !needs || t.Owned(by) {
 				continue
 			}
 			if t.Compacted() {
 				qs.logger.Warn("a topic that a queue needs has cleanup.policy=compact, which is ignored: set it to delete", "topic", t.Name, "queue", d.name)
 			}
-			if _, err := qs.log.OwnTopic(ctx, t, owner(d.name)); err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
+			if _, err := qs.log.OwnTopic(ctx, t, by, d.same()); err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
 				return err
 			}
 		}
@@ -95,15 +108,44 @@ func (qs *Queues) anyOwned() bool {
 	return slices.ContainsFunc(qs.log.Topics(), func(t eventlog.Topic) bool { return len(t.Owners) > 0 })
 }
 
-// needs reports whether a topic has the queue's messages, dead letters or handled messages.
-func (d definition) needs(t eventlog.Topic) bool {
-	return d.reads(t.ID) || t.Name == d.name+deadSuffix || t.Name == d.name+doneSuffix
+// needs reports whether a topic has the queue's messages, dead letters or handled messages, and what the topic has to say of the queue.
+func (d definition) needs(t eventlog.Topic) (by eventlog.Owner, needs bool) {
+	switch {
+	case d.name == "":
+		return by, false
+	case d.reads(t.ID):
+		return d.owner(), true
+	}
+	return d.ownerOfLetters(), t.Name == d.name+deadSuffix || t.Name == d.name+doneSuffix
+}
+
+// own makes the topics of a queue's messages say that the queue needs them, and returns them. It leaves out topics that were deleted.
+func (qs *Queues) own(ctx context.Context, d definition) (owned []eventlog.Topic, err error) {
+	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+		t, err := qs.topicByID(ctx, id)
+		if err == nil {
+			t, err = qs.log.OwnTopic(ctx, t, d.owner(), d.same())
+		}
+		if errors.Is(err, eventlog.ErrUnknownTopic) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		owned = append(owned, t)
+	}
+	return owned, nil
 }
 
 // disown makes the topics of a deleted queue forget it.
 func (qs *Queues) disown(ctx context.Context, queue string) {
+	d := definition{name: queue}
 	for _, t := range qs.log.Topics() {
-		if err := qs.log.DisownTopic(ctx, t, owner(queue), 0); err != nil && ctx.Err() == nil {
+		i := slices.IndexFunc(t.Owners, func(o eventlog.Owner) bool { return o.Key == defKey(queue) })
+		if i < 0 {
+			continue
+		}
+		if err := qs.log.DisownTopic(ctx, t, t.Owners[i], d.same()); err != nil && ctx.Err() == nil {
 			qs.logger.Info("a topic cannot be told now that its queue was deleted; trying again later", "topic", t.Name, "queue", queue, "err", err)
 		}
 	}

@@ -206,3 +206,48 @@ func TestACompactionThatBeganBeforeTheQueueRemovesNoMessage(t *testing.T) {
 		}
 	})
 }
+
+// A key's messages are in the partition that its number of partitions gives. With another number a second message of the key is in another
+// partition, and would be claimed beside the first.
+func TestATopicGetsNoMorePartitionsWhileAQueueKeepsTheOrderOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		qs, other := start(t, store), openLog(t, store)
+		create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeyOrder: true, Priorities: 2}})
+		partitions := 1
+		grow := func(topic string) error {
+			partitions++
+			_, err := other.ChangeTopic(t.Context(), topic, eventlog.TopicChange{Partitions: partitions})
+			return err
+		}
+		order := func(on bool) {
+			t.Helper()
+			if _, err := qs.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.KeyOrder = on; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for range 2 {
+			for _, topic := range []string{"mail", "mail.p1"} {
+				wantInvalid(t, "more partitions of "+topic, grow(topic), `queue "mail" keeps the order of keys`)
+			}
+			order(false)
+			for _, topic := range []string{"mail", "mail.p1"} {
+				if err := grow(topic); err != nil {
+					t.Errorf("more partitions without order: %v", err)
+				}
+				wantInvalid(t, topic, compact(t, other, topic), "needs all records of topic")
+			}
+			order(true)
+		}
+		if err := grow("mail.dlt"); err != nil {
+			t.Errorf("more partitions for dead letters: %v", err)
+		}
+		if err := qs.Delete(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		if err := grow("mail"); err != nil {
+			t.Errorf("more partitions after the queue: %v", err)
+		}
+	})
+}

@@ -142,8 +142,8 @@ func newWheel(owner *Queues) *wheel {
 
 // topic returns the wheel's topic, and creates it if it does not exist.
 func (w *wheel) topic(ctx context.Context) (eventlog.Topic, error) {
-	spec := topicSpec("", wheelTopic, wheelLevels*wheelSlots, 1<<30)
-	spec.Internal, spec.Owner = true, eventlog.Owner{} // no client changes an internal topic
+	spec := topicSpec(eventlog.Owner{}, wheelTopic, wheelLevels*wheelSlots, 1<<30)
+	spec.Internal = true
 	t, _, err := w.owner.makeTopic(ctx, spec)
 	if err == nil && len(t.Partitions) != spec.Partitions {
 		err = fmt.Errorf("topic %q has %d partitions, but delayed messages need %d", wheelTopic, len(t.Partitions), spec.Partitions)
