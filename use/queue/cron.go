@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +36,18 @@ type cron struct {
 	everyHour  bool
 }
 
-// parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of cronNames. As in Vixie cron, if both the day of
-// the month and the day of the week are restricted, it is enough that one of them matches. A zone in the expression, and @every, are refused.
+// cronPart is what a field may have between its commas, hyphens and slashes. The parser knows more (L, W, #, H), for which crontab(5) has no rule.
+var cronPart = regexp.MustCompile(`^(\*|\?|[0-9]+|[A-Za-z]{3,})$`)
+
+// anyDay marks a field in the parser's form: days must match both fields. The parser calls it starBit.
+const anyDay = 1 << 63
+
+// parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of cronNames. A zone in the expression, and @every, are
+// refused.
+//
+// A day must match the day of the month or the day of the week. If one of these fields begins with *, it must match both: so do Vixie cron and cronie,
+// which look at the first character only (DOM_STAR and DOW_STAR in entry.c and cron.c). So "*/2" with MON is every second day that is a Monday, and "1,*"
+// with MON is every day.
 func parseCron(expression, zone string) (c cron, err error) {
 	bad := func(why string, a ...any) (cron, error) {
 		return cron{}, &eventlog.InvalidError{What: "cron expression", Value: shorten(expression, 64), Why: fmt.Sprintf(why, a...)}
@@ -48,18 +59,40 @@ func parseCron(expression, zone string) (c cron, err error) {
 	if len(fields) != 5 && !(len(fields) == 1 && slices.Contains(cronNames, fields[0])) {
 		return bad("five fields are needed: minute, hour, day of the month, month and day of the week, as in \"30 8 * * MON-FRI\", or one of %s", strings.Join(cronNames, ", "))
 	}
+	for _, f := range fields {
+		if f[0] == '@' {
+			break
+		}
+		for _, part := range strings.FieldsFunc(f, func(r rune) bool { return r == ',' || r == '-' || r == '/' }) {
+			if !cronPart.MatchString(part) {
+				return bad("%q is not understood; a field has numbers, names such as MON or JAN, and the signs * , - /", shorten(part, 16))
+			}
+		}
+	}
 	p := parser.MustNewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow | parser.DowOrDom | parser.Descriptor).WithMaxSearchYears(cronYears)
 	parsed, err := p.Parse(strings.ToLower(strings.Join(fields, " "))) // in capitals the parser takes the H of THU for the H of Jenkins
 	if err != nil {
 		return bad("%v", err)
 	}
 	c.expression = parsed.(*parser.SpecSchedule) // only @every gives another type
+	if len(fields) == 5 {
+		c.expression.Dom = markDays(c.expression.Dom, fields[2])
+		c.expression.Dow = markDays(c.expression.Dow, fields[4])
+	}
 	c.everyHour = c.expression.Hour&allHours == allHours
 	// The machine's zone is refused: it may be different in each process.
 	if c.zone, err = time.LoadLocation(zone); err != nil || zone == "Local" || len(zone) > zoneMax {
 		return cron{}, &eventlog.InvalidError{What: "time zone", Value: shorten(zone, 64), Why: "it is not a name in this process's IANA time zone database; write a name such as Europe/Berlin or UTC"}
 	}
 	return c, nil
+}
+
+// markDays sets anyDay in a field's parsed form if its text begins with *.
+func markDays(parsed uint64, text string) uint64 {
+	if text[0] == '*' || text[0] == '?' {
+		return parsed | anyDay
+	}
+	return parsed &^ anyDay
 }
 
 // next is the first tick after a moment; 0: there is none. It goes from one change of the zone's clock to the next. Between two changes

@@ -155,3 +155,59 @@ func texts(all []Time) (out []string) {
 	}
 	return out
 }
+
+// crontab(5): "If both fields are restricted (i.e., do not contain the "*" character), the command will be run when either field matches the current
+// time." Vixie cron and cronie take a field that begins with * for one that is not restricted (entry.c: if (ch == '*') e->flags |= DOM_STAR).
+func TestDaysAreThoseOfCrontab(t *testing.T) {
+	odd := func(d time.Time) bool { return d.Day()%2 == 1 }
+	monday := func(d time.Time) bool { return d.Weekday() == time.Monday }
+	all := func(time.Time) bool { return true }
+	for text, want := range map[string]func(d time.Time) bool{
+		"0 0 * * *":        all,
+		"0 0 * * MON":      monday,
+		"0 0 13 * *":       func(d time.Time) bool { return d.Day() == 13 },
+		"0 0 13 * MON":     func(d time.Time) bool { return d.Day() == 13 || monday(d) },
+		"0 0 1-31/2 * MON": func(d time.Time) bool { return odd(d) || monday(d) },
+		"0 0 */2 * MON":    func(d time.Time) bool { return odd(d) && monday(d) },
+		"0 0 */2 * *":      odd,
+		"0 0 */2,2 * MON":  func(d time.Time) bool { return (odd(d) || d.Day() == 2) && monday(d) },
+		"0 0 2,*/2 * MON":  func(d time.Time) bool { return odd(d) || d.Day() == 2 || monday(d) },
+		"0 0 1,* * MON":    all,
+		"0 0 *,1 * MON":    monday,
+		"0 0 13 * */2":     func(d time.Time) bool { return d.Day() == 13 && d.Weekday()%2 == 0 },
+		"0 0 13 * 0-6/2":   func(d time.Time) bool { return d.Day() == 13 || d.Weekday()%2 == 0 },
+		"0 0 */2 * */2":    func(d time.Time) bool { return odd(d) && d.Weekday()%2 == 0 },
+		"0 0 13 * 7":       func(d time.Time) bool { return d.Day() == 13 || d.Weekday() == time.Sunday },
+		"0 0 13 * sun,Mon": func(d time.Time) bool { return d.Day() == 13 || d.Weekday() <= time.Monday },
+		"0 0 10-12 FEB FRI": func(d time.Time) bool {
+			return d.Month() == time.February && (d.Day() >= 10 && d.Day() <= 12 || d.Weekday() == time.Friday)
+		},
+		"0 0 */10 JAN,FEB */6": func(d time.Time) bool { return d.Month() <= time.February && d.Day()%10 == 1 && d.Weekday()%6 == 0 },
+	} {
+		c, err := parseCron(text, "UTC")
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		at := Time(start.UnixMilli()) - 1
+		for d := start; d.Year() == 2026; d = d.AddDate(0, 0, 1) {
+			if !want(d) {
+				continue
+			}
+			if at = c.next(at); at != Time(d.UnixMilli()) {
+				t.Errorf("%s: after the earlier ticks comes %v, want %v", text, texts([]Time{at}), d)
+				break
+			}
+		}
+	}
+}
+
+func TestWhatCrontabDoesNotHaveIsRefusedInOurWords(t *testing.T) {
+	for _, text := range []string{"0 0 L * *", "0 0 LW * *", "0 0 15W * *", "0 0 L-3 * *", "0 0 * * 5L", "0 0 * * FRI#3", "0 0 * * MON#L", "H 0 * * *", "H(1-5) 0 * * *"} {
+		_, err := parseCron(text, "UTC")
+		if err == nil || !strings.Contains(err.Error(), "is not understood; a field has numbers") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
