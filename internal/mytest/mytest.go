@@ -4,7 +4,7 @@
 //	srv := mytest.Start(t)   // a server of its own, to stop, restart and kill
 //
 // The server's programs are looked for in PATH and where Debian and Homebrew put them; if there are none the platform's package is installed, and
-// stderr says so. WEIR_TEST_MYSQL=mysql://… makes URL create its databases on a given server instead, MariaDB or MySQL.
+// stderr says so. WEIR_TEST_MYSQL_VERSION=9.7 fetches and runs MySQL of that version, from Debian's unstable packages. WEIR_TEST_MYSQL=mysql://… makes URL create its databases on a given server instead, MariaDB or MySQL.
 package mytest
 
 import (
@@ -211,11 +211,11 @@ func connect(address string) (*sql.DB, error) {
 // Launch makes a data directory in dir ("": the directory of temporary files), and starts a server on it. It is for a program that is not a test,
 // which may use the methods Admin, Kill, Recover and Close. A watchdog ends the server with this process.
 func Launch(dir string, flags ...string) (*Server, error) {
-	server, install, err := programs()
+	server, install, err := commands()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{flags: flags}
+	s := &Server{}
 	if s.as, err = proctest.Unprivileged("mysql"); err != nil {
 		return nil, err
 	}
@@ -231,14 +231,14 @@ func Launch(dir string, flags ...string) (*Server, error) {
 			return nil, err
 		}
 	}
-	cmd := exec.Command(install, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal", "--skip-test-db")
+	cmd := exec.Command(install[0], append(install[1:], "--datadir="+s.data())...)
 	cmd.Env = s.env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", install, err, out)
+		return nil, fmt.Errorf("%q: %w\n%s", install, err, out)
 	}
-	s.flags = append([]string{server, "--no-defaults", "--datadir=" + s.data(), "--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
-		"--bind-address=127.0.0.1", "--log-error=" + s.log(), "--innodb-buffer-pool-size=64M", "--skip-name-resolve"}, flags...)
+	s.flags = append(append(server, "--datadir="+s.data(), "--socket="+filepath.Join(s.dir, "socket"), "--pid-file="+filepath.Join(s.dir, "pid"),
+		"--bind-address=127.0.0.1", "--log-error="+s.log(), "--innodb-buffer-pool-size=64M"), flags...)
 	for range 5 { // another process may take the port before the server does
 		if s.port, err = proctest.FreePort(); err != nil {
 			return nil, err
@@ -291,6 +291,16 @@ func (s *Server) start() error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// commands returns the command that runs the server, and the one that makes a data directory, with a root who has no password.
+func commands() (server, install []string, err error) {
+	if version := os.Getenv("WEIR_TEST_MYSQL_VERSION"); version != "" {
+		server, err = fetched(version)
+		return server, append(server[:len(server):len(server)], "--initialize-insecure"), err
+	}
+	program, maker, err := programs()
+	return []string{program, "--no-defaults", "--skip-name-resolve"}, []string{maker, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"}, err
 }
 
 // programs returns the paths of the server and of the program that makes a data directory. It installs them if they are missing.
