@@ -253,6 +253,7 @@ func driveQueue(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
 	}
 	claim := func(most int, wait string) (receipts []any) {
 		var text []byte
+		run(t, conn, `SELECT weir.note_pool()`) // as a weir behind a pooler: request_claim then counts those that wait
 		if err := conn.QueryRow(ctx, fmt.Sprintf(`CALL weir.claim('mail', %d, '1 hour', '%s', 'w')`, most, wait)).Scan(&text); err != nil {
 			t.Fatal(err)
 		}
