@@ -119,7 +119,7 @@ func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
 		// Objects have checksums of their own, and requests are signed with the hash of their body. Not every server knows the SDK's default, a checksum after the body.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.HTTPClient = &http.Client{Transport: transport, Timeout: requestMax, CheckRedirect: onlyRepeats}
+		o.HTTPClient = &http.Client{Transport: progress{transport, requestMax}, CheckRedirect: onlyRepeats}
 	})
 	return r, nil
 }
@@ -240,8 +240,10 @@ func (r *remote) failed(what string, asked time.Time, err error) (a answer, _ er
 	switch {
 	case status == http.StatusPreconditionFailed:
 		kind = errExists
-	case code == "NoSuchKey", status == http.StatusNotFound && code != "NoSuchBucket":
+	case code == "NoSuchKey":
 		kind = errMissing
+	case status == http.StatusNotFound && code != "NoSuchBucket":
+		// unclear: anybody on the way may answer so, and it does not say that the object is gone
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		kind = errBeyond
 	case code == "SlowDown", status == http.StatusTooManyRequests:

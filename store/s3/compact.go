@@ -26,15 +26,14 @@ const (
 	compactGets = 2
 	// moverWaits: a compaction waits so many lingers for a commit of records that can take its moves along. Then it makes its own commit.
 	moverWaits = 10
-	// moverMost bounds that wait: upkeepMax must be long enough for several.
+	// moverMost bounds that wait.
 	moverMost = 30 * time.Second
 	// movesMax bounds the batches of one segment.
 	movesMax = 50_000
-	// upkeepMax is how long one round of upkeep may take.
-	upkeepMax = 5 * time.Minute
 )
 
-// upkeep writes snapshots, gathers batches in segments, and deletes what is no longer needed, until Close.
+// upkeep reads the state anew after a rewind, if no caller has, writes snapshots, gathers batches
+// in segments, and deletes what is no longer needed, until Close.
 func (s *Store) upkeep() {
 	ticker := time.NewTicker(s.grace / 4)
 	defer ticker.Stop()
@@ -54,11 +53,22 @@ func (s *Store) upkeep() {
 }
 
 func (s *Store) tend(ctx context.Context, collect bool) error {
-	ctx, cancel := context.WithTimeout(ctx, upkeepMax)
-	defer cancel()
 	s.mu.Lock()
-	snapshot := s.snapshotDue()
+	snapshot, behind := s.snapshotDue(), s.behind
 	s.mu.Unlock()
+	if behind { // a caller may have had too little time to read the state
+		if err := s.turn.take(ctx); err != nil {
+			return err
+		}
+		err := s.anchor(ctx)
+		s.turn.give()
+		if err != nil {
+			return fmt.Errorf("read the state of a bucket that was rewound: %w", err)
+		}
+	}
+	if s.replica {
+		return nil
+	}
 	if snapshot {
 		for {
 			moved, err := s.compact(ctx, compactMin)

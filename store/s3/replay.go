@@ -83,7 +83,7 @@ func (s *Store) noteSync(date, asked time.Time) {
 
 // advance applies the commits that follow, until there is none. The caller has the turn.
 func (s *Store) advance(ctx context.Context) error {
-	for reloads, ahead := 0, 1; ; {
+	for reloads, slow, ahead := 0, 0, 1; ; {
 		first := s.st.number + 1
 		asked := time.Now()
 		found := make([]fetched, ahead)
@@ -112,7 +112,7 @@ func (s *Store) advance(ctx context.Context) error {
 			trusts := s.trusts(f.answer)
 			s.mu.Unlock()
 			if !trusts {
-				if reloads++; reloads > 3 {
+				if slow++; slow > 3 {
 					return fmt.Errorf("%w: reading the commits takes longer than a quarter of grace (%v): raise grace", eventlog.ErrUnavailable, s.grace)
 				}
 				if err := s.rebase(ctx); err != nil {
@@ -145,6 +145,7 @@ func (s *Store) advance(ctx context.Context) error {
 				return err
 			}
 			s.apply(f.commit, f.hash, f.head)
+			slow = 0
 		}
 		ahead = min(2*ahead, aheadMax)
 	}
@@ -309,6 +310,10 @@ func (s *Store) startAnew(ctx context.Context) error {
 	s.mu.Lock()
 	s.st, s.synced, s.behind = newState(id), time.Time{}, true
 	s.mu.Unlock()
+	select {
+	case s.due <- struct{}{}: // upkeep goes on if the caller gives up
+	default:
+	}
 	if err := s.markVoid(ctx); err != nil {
 		return err
 	}
@@ -326,7 +331,9 @@ func (s *Store) startAnew(ctx context.Context) error {
 		c := s.compose(effects{life: random()})
 		before := s.st.end
 		s.mu.Unlock()
-		done, won, err := s.create(ctx, ctx, c, nil)
+		sent, stop := context.WithTimeout(ctx, answerMax)
+		done, won, err := s.create(sent, sent, c, nil)
+		stop()
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import (
 const (
 	// answerMax is how long a change is tried before its caller gets an answer.
 	answerMax = 30 * time.Second
-	// requestMax is how long one request may take. Requests of 64 MiB must fit.
+	// requestMax is how long one request may go without progress.
 	requestMax = 20 * time.Second
 	// flushBytes is the default of the option flush_bytes: at 50 ms a PUT, 300 MB/s.
 	flushBytes, flushMin = 16 << 20, 64 << 10
@@ -138,16 +138,14 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
 	}
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
-	ctx, cancel := context.WithTimeout(ctx, 10*answerMax) // reads all commits since the newest snapshot
-	defer cancel()
+	// It reads all commits since the newest snapshot, which takes as long as it takes: each request
+	// has a time-out of its own.
 	if err := s.begin(ctx, opts.Existing); err != nil {
 		s.close()
 		b.close()
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
 	}
-	if !s.replica {
-		s.work.Go(s.upkeep)
-	}
+	s.work.Go(s.upkeep)
 	s.work.Go(s.findTick)
 	return s, nil
 }

@@ -96,10 +96,10 @@ func killedWithAVoidCommit(t *testing.T) *fake {
 		return err
 	})
 	_, _ = s.Commit(ctx, []eventlog.Entry{{Puts: []eventlog.Put{{Key: "void", Version: 1, Value: []byte("void")}}}})
-	f.answerPuts(nil)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	f.answerPuts(nil)
 	if keys := f.keys("void/"); len(keys) > 0 {
 		t.Fatalf("the process that was killed wrote %v", keys)
 	}
