@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,14 +37,16 @@ func openLog(t *testing.T, store eventlog.Store) *eventlog.Log {
 type beforePut struct {
 	eventlog.Store
 	prefix string
-	do     func() // nil: nothing
+	do     atomic.Pointer[func()] // nil: nothing
 }
 
+func (s *beforePut) then(do func()) { s.do.Store(&do) }
+
 func (s *beforePut) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
-	if s.do != nil && slices.ContainsFunc(flush, func(e eventlog.Entry) bool {
+	if do := s.do.Load(); do != nil && slices.ContainsFunc(flush, func(e eventlog.Entry) bool {
 		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, s.prefix) })
 	}) {
-		s.do()
+		(*do)()
 	}
 	return s.Store.Commit(ctx, flush)
 }
@@ -128,7 +131,7 @@ func TestAQueueIsNotCreatedOnATopicThatBecomesCompactedMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		var altered error
-		turn.do = sync.OnceFunc(func() { altered = compact(t, other, "shared") })
+		turn.then(sync.OnceFunc(func() { altered = compact(t, other, "shared") }))
 		_, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Topic: "shared"})
 		if altered != nil {
 			t.Errorf("before the queue exists its topic cannot be changed: %v", altered)
@@ -183,12 +186,12 @@ func TestACompactionThatBeganBeforeTheQueueRemovesNoMessage(t *testing.T) {
 			}
 		}
 		puts, reached, release := 0, make(chan struct{}), make(chan struct{})
-		turn.do = func() {
+		turn.then(func() {
 			if puts++; puts == 2 { // the first begins the pass
 				close(reached)
 				<-release
 			}
-		}
+		})
 		<-reached
 		other := openLog(t, store)
 		if _, err := other.AlterTopic(t.Context(), "shared", func(config map[string]string) error {
