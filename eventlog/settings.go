@@ -193,6 +193,9 @@ func (t Topic) Retention() (age time.Duration, bytes int64) {
 // Compacted reports whether old records of a key are removed once there is a newer one. Then every new record needs a key.
 func (t Topic) Compacted() bool { return t.has("compact") }
 
+// Deletes reports whether records are deleted by age and size, and clients may ask for that: not if the topic is only Compacted.
+func (t Topic) Deletes() bool { return t.has("delete") }
+
 func (t Topic) has(policy string) bool {
 	return slices.Contains(strings.Split(t.Setting("cleanup.policy"), ","), policy)
 }

@@ -80,6 +80,9 @@ func (s *Server) checkDeletes(ctx context.Context, topic eventlog.Topic) error {
 	if invalid, is := errors.AsType[*eventlog.InvalidError](err); is {
 		return deny(kerr.InvalidTopicException, "%v", invalid)
 	}
+	if err == nil && !topic.Deletes() { // as Kafka does: Partition.deleteRecordsOnLeader
+		return deny(kerr.PolicyViolation, "topic %q has cleanup.policy=%s: a record is deleted by a newer one of its key; set cleanup.policy=compact,delete to delete records otherwise", topic.Name, topic.Setting("cleanup.policy"))
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
@@ -87,6 +89,25 @@ func TestNoClientCompactsAQueuesTopicOrDeletesItsRecords(t *testing.T) {
 		altered, err = admin.AlterTopicConfigsState(t.Context(), change, topic)
 		if err != nil || !errors.Is(altered[0].Err, kerr.InvalidConfig) {
 			t.Errorf("AlterConfigs of %s: %+v, %v", topic, altered, err)
+		}
+	}
+}
+
+// Kafka refuses DeleteRecords where cleanup.policy does not delete (Partition.deleteRecordsOnLeader).
+func TestRecordsOfATopicThatIsOnlyCompactedAreNotDeleted(t *testing.T) {
+	b := start(t, kafka.Config{})
+	for policy, want := range map[string]*kerr.Error{"compact": kerr.PolicyViolation, "compact,delete": nil, "delete": nil} {
+		topic := b.createTopic(strings.ReplaceAll(policy, ",", "-"), 1, map[string]string{"cleanup.policy": policy})
+		if _, err := b.log.Publish(t.Context(), topic.Partitions[0], batch.Record{Key: []byte("k"), Value: []byte("v")}); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, policy, b.deleteRecords(topic.Name, 0, 1).ErrorCode, want)
+		first := eventlog.Offset(1)
+		if want != nil {
+			first = 0
+		}
+		if held, err := b.log.Bounds(t.Context(), topic.Partitions[0]); err != nil || held[0].Bounds.First != first {
+			t.Errorf("%s: %+v, %v", policy, held, err)
 		}
 	}
 }

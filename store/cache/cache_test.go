@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/internal/smalldisk"
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/memory"
@@ -469,6 +470,31 @@ func TestDamagedBatchesAreNotKept(t *testing.T) {
 	}})
 	if n := r.same(); n == 0 || n >= batches {
 		t.Errorf("the store was read %d times, want for the damaged batch alone", n)
+	}
+}
+
+// A panic while batches are kept is the error of those who read them, and does not end the process: nobody waits for ever.
+func TestAPanicWhileBatchesAreKeptIsAnError(t *testing.T) {
+	panics := false
+	r := newRig(t, cache.Options{Check: func(eventlog.Placed) error {
+		if panics {
+			panic("a bug")
+		}
+		return nil
+	}})
+	for _, path := range r.files() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	panics = true
+	var panicked *recovered.Error
+	if _, err := r.cache.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 4000}}, 4000); !errors.As(err, &panicked) {
+		t.Errorf("a read ends with %v", err)
+	}
+	panics = false
+	if got, err := r.cache.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 4000}}, 4000); err != nil || len(got[0].Batches) == 0 {
+		t.Errorf("the next read: %+v, %v", got, err)
 	}
 }
 

@@ -135,7 +135,10 @@ func (s *Store) fly(ctx context.Context, told *told, flights []*flight, total in
 			f.slice, f.intact = read[i], versions[f.span.Partition] == f.key.version && s.told.Load() == told
 		}
 		if f.intact && f.slice.Err == nil {
-			s.keep(f)
+			f.err = recovered.Do(func() error {
+				s.keep(f)
+				return nil
+			})
 		}
 	}
 	s.mu.Lock()
