@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/user"
@@ -48,10 +49,7 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) ([]k
 // reach if clients need not.
 func (c *serveCmd) checkHTTP(ctx context.Context, keys *apikey.Keys, users *user.Users, logger *slog.Logger) (locked bool, err error) {
 	host, _, _ := net.SplitHostPort(c.HTTP) // checkAddresses has checked it
-	locked, err = keys.Any(ctx)
-	if err == nil && !locked {
-		locked, err = users.Any(ctx)
-	}
+	locked, err = anyCredentials(ctx, keys, users)
 	locked = locked || c.OAuthJWKS != "" || c.TLSClientCA != ""
 	switch {
 	case err != nil:
@@ -63,6 +61,26 @@ func (c *serveCmd) checkHTTP(ctx context.Context, keys *apikey.Keys, users *user
 			"listen on 127.0.0.1; or create a key (`weir key create --help`) or a user (`weir user add --help`); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	return locked, nil
+}
+
+// credentialsPatience is how long a start waits for the store to say whether it has keys or users. Opening it may have taken as long.
+const credentialsPatience = 30 * time.Second
+
+// anyCredentials reports whether the store has API keys or users. A store that was just opened and does not answer for a moment does not end the start.
+func anyCredentials(ctx context.Context, keys *apikey.Keys, users *user.Users) (any bool, err error) {
+	for until := time.Now().Add(credentialsPatience); ; {
+		if any, err = keys.Any(ctx); err == nil && !any {
+			any, err = users.Any(ctx)
+		}
+		if !errors.Is(err, eventlog.ErrUnavailable) || time.Now().After(until) {
+			return any, err
+		}
+		select {
+		case <-time.After(time.Second): // what failed is kept for less
+		case <-ctx.Done():
+			return false, err
+		}
+	}
 }
 
 // encryption is how to serve over TLS. Its fields are nil if no flag asks for it.

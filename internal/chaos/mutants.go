@@ -165,10 +165,6 @@ var mutants = []mutant{
 		},
 	},
 	{
-		name: "a leader epoch begins where a process that cannot reach a shard believes its end", finds: []string{"L6", "G2", "G6", "L3"}, store: "shards",
-		edits: []edit{{"eventlog/shards.go", "return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p))", "return lost != nil"}},
-	},
-	{
 		name: "a batch's checksum is not checked", finds: []string{"D2"}, calm: true,
 		edits: []edit{{"eventlog/batch/header.go", "castagnoli); got != want {", "castagnoli); got != want && got == 0 {"}},
 	},
