@@ -158,13 +158,6 @@ var mutants = []mutant{
 		edits: []edit{{"partition.go", "\t\t\terr := p.call(ctx, wait, events)\n", "\t\t\tp.advance(eventlog.Offset(events[len(events)-1].Offset) + 1)\n\t\t\terr := p.call(ctx, wait, events)\n"}},
 	},
 	{
-		name: "a topic's name is deleted although a shard still takes its records", finds: []string{"L1", "L10"}, store: "shards",
-		edits: []edit{
-			{"eventlog/shards.go", "return t, l.shardsAnswer(ctx, sharded, t)", "return t, nil"},
-			{"store/shard/commit.go", "m.prepares(ctx, \"deleted\", own); err != nil {", "m.prepares(ctx, \"deleted\", own); errors.Is(err, eventlog.ErrRewound) {"},
-		},
-	},
-	{
 		name: "a batch's checksum is not checked", finds: []string{"D2"}, calm: true,
 		edits: []edit{{"eventlog/batch/header.go", "castagnoli); got != want {", "castagnoli); got != want && got == 0 {"}},
 	},
