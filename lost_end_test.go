@@ -268,13 +268,22 @@ type holdsUp struct {
 
 func (*holdsUp) Close() error { return nil }
 
-func (h *holdsUp) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+func (h *holdsUp) asked(key string) {
 	h.mu.Lock()
 	do := func() {}
-	if h.once != nil && strings.HasPrefix(prefix, "group/") {
+	if h.once != nil && strings.HasPrefix(key, "group/") {
 		do, h.once = h.once, nil
 	}
 	h.mu.Unlock()
 	do()
+}
+
+func (h *holdsUp) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	h.asked(keys[0])
+	return h.Store.Get(ctx, keys, maxBytes)
+}
+
+func (h *holdsUp) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	h.asked(prefix)
 	return h.Store.List(ctx, prefix, after, limit)
 }

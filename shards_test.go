@@ -66,6 +66,13 @@ func (g *gone) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return g.Store.List(ctx, prefix, after, limit)
 }
 
+func (g *gone) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if err := g.fail(); err != nil {
+		return nil, err
+	}
+	return g.Store.Get(ctx, keys, maxBytes)
+}
+
 func openShards(t *testing.T, stores ...eventlog.Store) *shard.Set {
 	t.Helper()
 	var shards []shard.Shard

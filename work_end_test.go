@@ -185,10 +185,21 @@ type ahead struct {
 
 func (s ahead) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
 	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	return s.moved(kvs), err
+}
+
+func (s ahead) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.Get(ctx, keys, maxBytes)
+	return s.moved(kvs), err
+}
+
+func (s ahead) moved(kvs []eventlog.KeyValue) []eventlog.KeyValue {
 	for i := range kvs {
-		kvs[i].Now += eventlog.Timestamp(s.by.Milliseconds())
+		if kvs[i].Now != 0 {
+			kvs[i].Now += eventlog.Timestamp(s.by.Milliseconds())
+		}
 	}
-	return kvs, err
+	return kvs
 }
 
 // The worker's clock is an hour behind the store's, or ahead of it. Its lease is extended while the handler runs, the handler is not cut off, and a pause of

@@ -58,6 +58,11 @@ func (c *counting) List(ctx context.Context, prefix, after string, limit int) ([
 	return c.Store.List(ctx, prefix, after, limit)
 }
 
+func (c *counting) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	c.lists.Add(1)
+	return c.Store.Get(ctx, keys, maxBytes)
+}
+
 // failing is a store whose next commits fail: with what is given, before or after they happened.
 type failing struct {
 	eventlog.Store
@@ -139,7 +144,7 @@ func (f *flaky) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return f.Store.Read(ctx, spans, maxBytes)
 }
 
-// asked is a store that calls a function once, before a List of a prefix.
+// asked is a store that calls a function once, before a List of a prefix or a Get of a key with it.
 type asked struct {
 	eventlog.Store
 	mu     sync.Mutex // guards what follows
@@ -153,15 +158,26 @@ func (a *asked) onceBefore(prefix string, do func()) {
 	a.prefix, a.do = prefix, do
 }
 
-func (a *asked) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+func (a *asked) before(key string) {
 	a.mu.Lock()
 	do := a.do
-	if do == nil || !strings.HasPrefix(prefix, a.prefix) {
+	if do == nil || !strings.HasPrefix(key, a.prefix) {
 		do = func() {}
 	} else {
 		a.do = nil
 	}
 	a.mu.Unlock()
 	do()
+}
+
+func (a *asked) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	a.before(prefix)
 	return a.Store.List(ctx, prefix, after, limit)
+}
+
+func (a *asked) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	for _, key := range keys {
+		a.before(key)
+	}
+	return a.Store.Get(ctx, keys, maxBytes)
 }

@@ -136,6 +136,13 @@ func (h *held) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return h.Store.List(ctx, prefix, after, limit)
 }
 
+func (h *held) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if h.list.Load() {
+		<-h.free
+	}
+	return h.Store.Get(ctx, keys, maxBytes)
+}
+
 func (h *held) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	bounds, mark, err := h.Store.Moved(ctx, since)
 	if h.moved.Load() && since == (eventlog.Mark{}) {

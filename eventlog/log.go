@@ -364,17 +364,56 @@ func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) ([]K
 type lister func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 // Get returns one key's value; its Version is 0 when there is no such key. It waits as List does.
-func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
-	found := KeyValue{Key: key}
-	err := l.onceEntered(ctx, func() error {
-		kv, err := Get(ctx, l.store, key)
-		if err = l.ofNow(ctx, "list", err); err == nil {
-			found = kv
-			l.outages.answered()
-		}
-		return err
-	})
+func (l *Log) Get(ctx context.Context, key string) (found KeyValue, err error) {
+	err = l.GetAll(ctx, []string{key}, func(kv KeyValue) error { found = kv; return nil })
 	return found, err
+}
+
+const (
+	getPage  = 1000    // keys that GetAll reads with a store call
+	getBytes = 4 << 20 // and about how many bytes of values
+)
+
+// GetAll calls visit for each of the keys, in their order, with a store call for each thousand keys or 4 MiB of values. The
+// Version of a key that does not exist is 0. It waits as List does. An error of visit ends it.
+func (l *Log) GetAll(ctx context.Context, keys []string, visit func(KeyValue) error) error {
+	for len(keys) > 0 {
+		var kvs []KeyValue
+		page := keys[:min(len(keys), getPage)]
+		err := l.onceEntered(ctx, func() (err error) {
+			kvs, err = l.getNow(ctx, page)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, kv := range kvs {
+			if err := visit(kv); err != nil {
+				return err
+			}
+		}
+		keys = keys[len(kvs):]
+	}
+	return nil
+}
+
+// getNow is a store call of GetAll that does not wait.
+func (l *Log) getNow(ctx context.Context, keys []string) ([]KeyValue, error) {
+	kvs, err := l.store.Get(ctx, keys, getBytes)
+	if err = l.ofNow(ctx, "get", err); err != nil {
+		return nil, err
+	}
+	l.outages.answered()
+	return kvs, nil
+}
+
+// Get reads one key of a store, in one call; the Version is 0 if there is no such key.
+func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
+	kvs, err := store.Get(ctx, []string{key}, 0)
+	if err != nil {
+		return KeyValue{Key: key}, err
+	}
+	return kvs[0], nil
 }
 
 func (list lister) get(ctx context.Context, key string) (KeyValue, error) {

@@ -92,6 +92,13 @@ func (l *listing) List(ctx context.Context, prefix, after string, limit int) ([]
 	return l.Store.List(ctx, prefix, after, limit)
 }
 
+func (l *listing) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if do := l.before; do != nil {
+		do()
+	}
+	return l.Store.Get(ctx, keys, maxBytes)
+}
+
 // One flush holds a record and a producer's batch that another process has appended already. The first caller has the answer while the
 // log reads what the store knows of the producer: by then, a reader finds the record.
 func TestWhoHasTheAnswerCanReadTheRecord(t *testing.T) {

@@ -136,20 +136,6 @@ func KeyRules() []KeyRule {
 	return []KeyRule{{producerPrefix, ByPartition}, {CompactPrefix, ByPartition}}
 }
 
-// Getter is an optional interface: a store that reads one key with less than a List. Ask for it with Get only.
-type Getter interface {
-	// Get returns a key's value; its Version is 0 if there is no such key.
-	Get(ctx context.Context, key string) (KeyValue, error)
-}
-
-// Get reads one key of a store, in one call; the Version is 0 if there is no such key.
-func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
-	if getter, is := As[Getter](store); is {
-		return getter.Get(ctx, key)
-	}
-	return lister(store.List).get(ctx, key)
-}
-
 // EpochStore returns the Incarnation.Store in which the newest epoch began, from the value of EpochKey; "": there is no epoch yet.
 func EpochStore(kv KeyValue) (string, error) {
 	record, err := parseEpochs(kv)

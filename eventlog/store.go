@@ -231,7 +231,7 @@ type KeyValue struct {
 // may work. An error that matches ErrUnsure (Commit and Trim only) means that it may have happened.
 //
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. If the
-// store notices that, it is in another incarnation. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
+// store notices that, it is in another incarnation. Commit, Read, Seek, Trim, List and Get, and Moved with a mark, answer ErrRewound if the
 // store is no longer in the incarnation that Moved returned last to this Store value; before the first Moved, nothing is checked.
 // Once a commit that changes EpochKey was answered, no commit of an earlier incarnation happens any more, also one that was in progress.
 // Moved with the zero mark returns the current one. A process that opens a store in use, or reconnects to it,
@@ -265,6 +265,11 @@ type Store interface {
 
 	// List returns, in byte order, at most limit keys that begin with prefix and are greater than after.
 	List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
+
+	// Get returns the values of keys, in the order given, in one round trip for all keys. The Version of a key that does not
+	// exist is 0. The values have at most maxBytes: the answer ends before the first value that exceeds that. One exception: it
+	// has at least one key, and the first value may be larger. Different keys may be read at different moments.
+	Get(ctx context.Context, keys []string, maxBytes int) ([]KeyValue, error)
 
 	io.Closer
 }

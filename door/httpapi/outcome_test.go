@@ -210,6 +210,13 @@ func (s *hung) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
+func (s *hung) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
 // A store that does not answer has 20 s, whatever is asked of it.
 func TestNobodyWaitsLongForTheStore(t *testing.T) {
 	for _, ask := range []string{

@@ -25,6 +25,13 @@ func (s *awayAtStart) List(ctx context.Context, prefix, after string, limit int)
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
+func (s *awayAtStart) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(keys[0], "cluster") && s.left.Add(-1) >= 0 {
+		return nil, fmt.Errorf("%w: the connection is gone", eventlog.ErrUnavailable)
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
 func TestAStoreThatGoesAwayAtTheStartIsWaitedFor(t *testing.T) {
 	store := &awayAtStart{Store: memory.New()}
 	store.left.Store(2)

@@ -26,6 +26,13 @@ func (m *mute) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return m.Store.List(ctx, prefix, after, limit)
 }
 
+func (m *mute) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if m.silent.Load() && strings.HasPrefix(keys[0], "topic/") {
+		return nil, eventlog.ErrUnavailable
+	}
+	return m.Store.Get(ctx, keys, maxBytes)
+}
+
 // A broker that does not know a topic asks the store. Without an answer it does not know either what is committed there: a client that is told
 // "nothing" would begin anew.
 func TestOffsetsOfATopicThatCannotBeLookedUpAreAnError(t *testing.T) {

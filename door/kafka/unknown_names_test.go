@@ -25,6 +25,11 @@ func (s *countingLists) List(ctx context.Context, prefix, after string, limit in
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
+func (s *countingLists) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	s.lists.Add(1)
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
 func TestUnknownNamesOfOneRequestCostAFewStoreCalls(t *testing.T) {
 	const names = 1000
 	store := &countingLists{Store: memory.New()}

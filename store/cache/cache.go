@@ -32,9 +32,8 @@ const (
 	blockBytes = 1 << 20
 	// attempts bounds how often a read begins again because the store changed meanwhile. After that the store below answers it alone.
 	attempts = 3
-	// singleKeys is for how many partitions of a read their keys are asked for one by one. Beyond it all keys are listed.
-	singleKeys = 4
-	keysPage   = 1000
+	// keysBytes bounds the values of partitions' keys that one call returns.
+	keysBytes = 4 << 20
 )
 
 // Options are the settings of a cache.
@@ -228,39 +227,22 @@ func (s *Store) look(ctx context.Context, spans []eventlog.Span) (bounds []event
 
 // versions returns the versions of the keys that are put when batches of partitions are replaced; 0: there is no key.
 func (s *Store) versions(ctx context.Context, partitions []eventlog.Partition) (map[eventlog.Partition]eventlog.Version, error) {
-	wanted := make(map[string]eventlog.Partition)
-	for _, p := range partitions {
-		wanted[eventlog.ReplacedKey(p)] = p
+	keys := make([]string, len(partitions))
+	for i, p := range partitions {
+		keys[i] = eventlog.ReplacedKey(p)
 	}
 	found := make(map[eventlog.Partition]eventlog.Version)
-	add := func(list []eventlog.KeyValue) {
-		for _, kv := range list {
-			if p, is := wanted[kv.Key]; is {
-				found[p] = kv.Version
-			}
-		}
-	}
-	if len(wanted) <= singleKeys {
-		for key := range wanted {
-			kv, err := eventlog.Get(ctx, s.Store, key)
-			if err != nil {
-				return nil, err
-			}
-			add([]eventlog.KeyValue{kv})
-		}
-		return found, nil
-	}
-	for after := ""; ; {
-		list, err := s.Store.List(ctx, eventlog.CompactPrefix, after, keysPage)
+	for len(partitions) > 0 {
+		kvs, err := s.Store.Get(ctx, keys, keysBytes)
 		if err != nil {
 			return nil, err
 		}
-		add(list)
-		if len(list) < keysPage {
-			return found, nil
+		for i, kv := range kvs {
+			found[partitions[i]] = kv.Version
 		}
-		after = list[len(list)-1].Key
+		keys, partitions = keys[len(kvs):], partitions[len(kvs):]
 	}
+	return found, nil
 }
 
 // gathering is what a read has for one span so far.

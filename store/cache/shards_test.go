@@ -36,7 +36,14 @@ func (a *away) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return a.Store.List(ctx, prefix, after, limit)
 }
 
-// A cache in front of shards answers reads of the shards that answer, also of so many partitions that it would list all keys of compaction.
+func (a *away) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if a.down.Load() {
+		return nil, errAway
+	}
+	return a.Store.Get(ctx, keys, maxBytes)
+}
+
+// A cache in front of shards answers reads of the shards that answer.
 func TestAShardThatDoesNotAnswerFailsOnlyItsOwnSpans(t *testing.T) {
 	lost := &away{Store: memory.New()}
 	set, err := shard.Open(t.Context(), []shard.Shard{{Name: "a", Store: memory.New()}, {Name: "b", Store: lost}}, shard.Options{Rules: eventlog.KeyRules(), Logger: slog.New(slog.DiscardHandler)})

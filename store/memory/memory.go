@@ -326,11 +326,41 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	var list []eventlog.KeyValue
 	for key, v := range s.state {
 		if strings.HasPrefix(key, prefix) && key > after {
-			list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Since(v.putAt), Now: eventlog.Timestamp(time.Now().UnixMilli())})
+			list = append(list, v.read(key))
 		}
 	}
 	slices.SortFunc(list, func(a, b eventlog.KeyValue) int { return strings.Compare(a.Key, b.Key) })
 	return list[:min(len(list), max(limit, 0))], nil
+}
+
+// Get implements eventlog.Store.
+func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), eventlog.ErrRewound)
+	}
+	var found []eventlog.KeyValue
+	for i, key := range keys {
+		v, is := s.state[key]
+		if maxBytes -= len(v.bytes); i > 0 && maxBytes < 0 {
+			break
+		}
+		kv := eventlog.KeyValue{Key: key}
+		if is {
+			kv = v.read(key)
+		}
+		found = append(found, kv)
+	}
+	return found, nil
+}
+
+// read returns the value of a key for a reader.
+func (v value) read(key string) eventlog.KeyValue {
+	return eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Since(v.putAt), Now: eventlog.Timestamp(time.Now().UnixMilli())}
 }
 
 // incarnation returns the present incarnation.

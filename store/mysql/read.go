@@ -197,24 +197,89 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	found, err := look(ctx, s, func(v *view) (found []eventlog.KeyValue, err error) {
 		var t text
 		t.add(func(row *sql.Rows) error {
-			var kv eventlog.KeyValue
-			var key sql.RawBytes
-			var putAt int64
-			if err := row.Scan(&key, &kv.Version, &kv.Value, &putAt, &kv.Now); err != nil {
+			kv, err := v.keyValue(row)
+			if err != nil {
 				return err
-			}
-			kv.Key = string(key)
-			kv.Age = time.Duration(min(max(0, int64(kv.Now)-putAt), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
-			if young(kv.Age) {
-				v.saw.keys = append(v.saw.keys, storedAs(kv.Key, kv.Version, kv.Value))
 			}
 			found = append(found, kv)
 			return nil
-		}, "SELECT k, version, value, put_at, "+now+" FROM weir_state WHERE k >= ? AND k < ? ORDER BY k LIMIT ?", from, below, limit)
+		}, selectKeys+"k >= ? AND k < ? ORDER BY k LIMIT ?", from, below, limit)
 		return found, v.run(&t)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
+	}
+	return found, nil
+}
+
+const selectKeys = "SELECT k, version, value, put_at, " + now + " FROM weir_state WHERE "
+
+// keyValue reads a row of selectKeys.
+func (v *view) keyValue(row *sql.Rows) (kv eventlog.KeyValue, err error) {
+	var key sql.RawBytes
+	var putAt int64
+	if err := row.Scan(&key, &kv.Version, &kv.Value, &putAt, &kv.Now); err != nil {
+		return kv, err
+	}
+	kv.Key = string(key)
+	kv.Age = time.Duration(min(max(0, int64(kv.Now)-putAt), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+	if young(kv.Age) {
+		v.saw.keys = append(v.saw.keys, storedAs(kv.Key, kv.Version, kv.Value))
+	}
+	return kv, nil
+}
+
+// Get implements eventlog.Store. If there are several keys, it makes two trips: how large their values are, and the values.
+func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	asked := make([]any, len(keys))
+	for i, key := range keys {
+		asked[i] = []byte(key)
+	}
+	found, err := look(ctx, s, func(v *view) ([]eventlog.KeyValue, error) {
+		fit := len(keys)
+		if len(keys) > 1 {
+			sizes := make(map[string]int)
+			var t text
+			t.add(func(row *sql.Rows) error {
+				var key sql.RawBytes
+				var size int
+				err := row.Scan(&key, &size)
+				sizes[string(key)] = size
+				return err
+			}, "SELECT k, length(value) FROM weir_state WHERE k IN "+list(len(asked)), asked...)
+			if err := v.run(&t); err != nil {
+				return nil, err
+			}
+			left := maxBytes
+			for i, key := range keys {
+				if left -= sizes[key]; i > 0 && left < 0 {
+					fit = i
+					break
+				}
+			}
+		}
+		there := make(map[string]eventlog.KeyValue)
+		var t text
+		t.add(func(row *sql.Rows) error {
+			kv, err := v.keyValue(row)
+			there[kv.Key] = kv
+			return err
+		}, selectKeys+"k IN "+list(fit), asked[:fit]...)
+		if err := v.run(&t); err != nil {
+			return nil, err
+		}
+		found := make([]eventlog.KeyValue, fit)
+		for i := range found {
+			found[i] = there[keys[i]]
+			found[i].Key = keys[i]
+		}
+		return found, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), err)
 	}
 	return found, nil
 }

@@ -42,6 +42,7 @@ func TestStatementsReadFewPagesWhateverTheStatisticsSay(t *testing.T) {
 				`SELECT count(*) FROM weir.read('{4000}', '{0}', '{1000}', 1000)
 					WHERE weir.still((SELECT server FROM weir.life()), (SELECT tables FROM weir.life()), (SELECT epoch FROM weir.life()))`,
 				`SELECT count(*) FROM weir.list('key 5', 'key 6', 'key 55', 10)`,
+				`SELECT count(*) FROM weir.get('{"key 1","no key","key 9999"}', 1000)`,
 				`SELECT weir.seek_time(4000, 1, 0)`,
 				`SELECT weir.seek_bytes(4000, 1)`,
 				`SELECT weir.trim(4000, 1)`,

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -25,6 +26,11 @@ var listStatement = wire.Statement{Name: "list", SQL: `
 	SELECT key, version, value, age_us, now_ms
 	FROM weir.list($1, $2, $3, $4)
 	WHERE weir.still($5, $6, $7)`}
+
+var getStatement = wire.Statement{Name: "get", SQL: `
+	SELECT version, value, age_us, now_ms
+	FROM weir.get($1, $2)
+	WHERE weir.still($3, $4, $5)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
@@ -199,16 +205,57 @@ func (s *Store) list(ctx context.Context, prefix, high, after string, limit int)
 	var list []eventlog.KeyValue
 	for rows.NextRow() {
 		row := rows.Values()
-		list = append(list, eventlog.KeyValue{
-			Key:     string(row[0]),
-			Version: eventlog.Version(wire.Bigint(row[1])),
-			Value:   bytes.Clone(row[2]),
-			Age:     max(0, time.Duration(wire.Bigint(row[3]))*time.Microsecond), // the server's clock may be set back
-			Now:     eventlog.Timestamp(wire.Bigint(row[4])),
-		})
+		list = append(list, keyValue(string(row[0]), row[1:]))
 	}
 	_, err = rows.Close()
 	return list, err
+}
+
+// Get implements eventlog.Store with one statement.
+func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	found, err := retry(ctx, interrupted, func() ([]eventlog.KeyValue, error) { return s.get(ctx, keys, maxBytes) })
+	if err != nil {
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), readFailed(err))
+	}
+	return found, nil
+}
+
+func (s *Store) get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	conn, err := s.readPool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer conn.Release()
+	asked := slices.Clone(keys)
+	for i, key := range asked {
+		if checkKey(key) != nil {
+			asked[i] = strings.Repeat("-", keyMax+1) // no key is like that: it cannot be stored
+		}
+	}
+	params := append([][]byte{wire.TextArray(asked), wire.Int8(int64(maxBytes))}, s.lastIncarnation.now().params()...)
+	rows := getStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, params...)
+	var found []eventlog.KeyValue
+	for rows.NextRow() {
+		found = append(found, keyValue(keys[len(found)], rows.Values()))
+	}
+	_, err = rows.Close()
+	return found, err
+}
+
+// keyValue returns a key's value from its version, value, age and the time of the server; version 0: there is no such key.
+func keyValue(key string, row [][]byte) eventlog.KeyValue {
+	kv := eventlog.KeyValue{Key: key, Version: eventlog.Version(wire.Bigint(row[0]))}
+	if kv.Version != 0 {
+		kv.Value = bytes.Clone(row[1])
+		kv.Age = max(0, time.Duration(wire.Bigint(row[2]))*time.Microsecond) // the server's clock may be set back
+		kv.Now = eventlog.Timestamp(wire.Bigint(row[3]))
+	}
+	return kv
 }
 
 // upperBound returns the upper bound of a range scan for prefix: the least text above all keys that begin with it. false:

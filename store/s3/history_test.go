@@ -79,6 +79,12 @@ func (s *several) List(ctx context.Context, prefix, after string, limit int) (li
 	return list, err
 }
 
+func (s *several) Get(ctx context.Context, keys []string, maxBytes int) (found []eventlog.KeyValue, err error) {
+	r := s.reader()
+	err = s.tried(func() error { found, err = r.Get(ctx, keys, maxBytes); return err })
+	return found, err
+}
+
 // Moved asks the replica: a mark is of one Store value.
 func (s *several) Moved(ctx context.Context, since eventlog.Mark) (moved []eventlog.Bounds, mark eventlog.Mark, err error) {
 	err = s.tried(func() error { moved, mark, err = s.replica.Moved(ctx, since); return err })

@@ -298,7 +298,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 				return key < prefix
 			}
 			if key > after {
-				list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: max(time.Duration(now-v.putAt)*time.Millisecond, 0), Now: now, NowMax: latest})
+				list = append(list, v.read(key, now, latest))
 			}
 			return true
 		})
@@ -308,4 +308,35 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
 	}
 	return list, nil
+}
+
+// Get implements eventlog.Store.
+func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) (found []eventlog.KeyValue, err error) {
+	if s.alone && s.clock.old() { // as List does
+		s.askTime(ctx)
+	}
+	err = s.current(ctx, func(st *state) error {
+		now, latest := s.clock.now()
+		for i, key := range keys {
+			v, is := st.keys.Get(key)
+			if maxBytes -= len(v.bytes); i > 0 && maxBytes < 0 {
+				return nil
+			}
+			kv := eventlog.KeyValue{Key: key}
+			if is {
+				kv = v.read(key, now, latest)
+			}
+			found = append(found, kv)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), err)
+	}
+	return found, nil
+}
+
+// read returns the value of a key for a reader, by the server's clock.
+func (v value) read(key string, now, latest eventlog.Timestamp) eventlog.KeyValue {
+	return eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: max(time.Duration(now-v.putAt)*time.Millisecond, 0), Now: now, NowMax: latest}
 }

@@ -190,6 +190,15 @@ func (a *away) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return s.List(ctx, prefix, after, limit)
 }
 
+// Get implements eventlog.Store.
+func (a *away) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	s, err := a.use()
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(ctx, keys, maxBytes)
+}
+
 // Close closes what is open. run must have ended.
 func (a *away) Close() error {
 	if first := a.first; first != nil && a.found == nil {

@@ -199,6 +199,18 @@ func (s single) Trim(ctx context.Context, p eventlog.Partition, before eventlog.
 	return s.Set.Trim(ctx, p.On(s.at), before)
 }
 
+func (s single) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	own := make([]string, len(keys))
+	for i, key := range keys {
+		own[i] = s.key(key)
+	}
+	found, err := s.Set.Get(ctx, own, maxBytes)
+	for i := range found {
+		found[i].Key = keys[i]
+	}
+	return found, err
+}
+
 func (s single) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
 	key := s.key(prefix)
 	if after != "" {

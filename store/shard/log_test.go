@@ -81,6 +81,13 @@ func (f *frail) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	return f.Store.List(ctx, prefix, after, limit)
 }
 
+func (f *frail) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if err := f.fail(); err != nil {
+		return nil, err
+	}
+	return f.Store.Get(ctx, keys, maxBytes)
+}
+
 func (f *frail) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
 	if err := f.fail(); err != nil {
 		return 0, err

@@ -128,7 +128,7 @@ func TestAMovedPartitionIsSeenOnce(t *testing.T) {
 	if keys := keysOf(t, s, "compact/"); !slices.Equal(keys, []string{key.Key}) {
 		t.Errorf("the keys of the partition: %v", keys)
 	}
-	if kv, err := s.Get(t.Context(), key.Key); err != nil || kv.Version != 9 {
+	if kv, err := eventlog.Get(t.Context(), s, key.Key); err != nil || kv.Version != 9 {
 		t.Errorf("%+v, %v", kv, err)
 	}
 	if all := keysOf(t, s, "shard/"); len(all) > 0 {

@@ -114,22 +114,52 @@ func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []even
 	return nil
 }
 
-// Get implements eventlog.Getter: it asks only the shard of the key.
-func (s *Set) Get(ctx context.Context, key string) (found eventlog.KeyValue, err error) {
+// Get implements eventlog.Store: one trip to each shard that has one of the keys, all at the same time.
+func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
 	where := s.where()
-	at, _, err := where.of(key)
-	if err != nil {
-		return found, fmt.Errorf("read key %q: %w", key, err)
+	of := make([][]string, len(s.members)) // keys
+	at := make([]int, len(keys))           // the shard of each key
+	for i, key := range keys {
+		n, _, err := where.of(key)
+		if err != nil {
+			return nil, fmt.Errorf("read key %q: %w", key, err)
+		}
+		at[i] = n
+		of[n] = append(of[n], key)
 	}
-	m := s.members[at]
-	err = m.call(ctx, readPatience, func(ctx context.Context) error {
-		found, err = eventlog.Get(ctx, m.store, key)
-		return err
-	})
-	if m.hides(key) {
-		found = eventlog.KeyValue{Key: key}
+	answers := make([][]eventlog.KeyValue, len(s.members))
+	var reading errgroup.Group
+	for n, own := range of {
+		if len(own) == 0 {
+			continue
+		}
+		m := s.members[n]
+		reading.Go(func() error {
+			return m.call(ctx, readPatience, func(ctx context.Context) (err error) {
+				answers[n], err = m.store.Get(ctx, own, maxBytes)
+				return err
+			})
+		})
 	}
-	return found, s.asOf(where.table, err)
+	if err := reading.Wait(); err != nil {
+		return nil, err
+	}
+	var found []eventlog.KeyValue
+	for i, key := range keys {
+		n := at[i]
+		if len(answers[n]) == 0 {
+			break // the shard had no room for it
+		}
+		kv := answers[n][0]
+		if answers[n] = answers[n][1:]; s.members[n].hides(key) {
+			kv = eventlog.KeyValue{Key: key}
+		}
+		if maxBytes -= len(kv.Value); i > 0 && maxBytes < 0 {
+			break
+		}
+		found = append(found, kv)
+	}
+	return found, s.asOf(where.table, nil)
 }
 
 // List implements eventlog.Store. It asks only one shard if all keys with the prefix are there, and all shards otherwise.

@@ -70,7 +70,6 @@ type Set struct {
 var (
 	_ eventlog.Store   = (*Set)(nil)
 	_ eventlog.Sharded = (*Set)(nil)
-	_ eventlog.Getter  = (*Set)(nil)
 )
 
 // Open opens shards as one store, in their order; they belong to the set then, and Close closes them. If Open fails, those that were given stay open. Shards that are new are added

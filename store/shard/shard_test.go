@@ -124,7 +124,7 @@ func TestAnEntryThatSpansShardsIsRefusedAndNothingOfItHappens(t *testing.T) {
 		t.Errorf("before %s\nnow    %s", before, now)
 	}
 	for _, key := range []string{first, second, "home"} {
-		if kv, err := s.Get(t.Context(), key); err != nil || kv.Version != 0 {
+		if kv, err := eventlog.Get(t.Context(), s, key); err != nil || kv.Version != 0 {
 			t.Errorf("%+v, %v", kv, err)
 		}
 	}
@@ -145,7 +145,7 @@ func TestPartitionsOfSeveralShardsAreCreatedAndDeletedWithOneEntry(t *testing.T)
 	if out[0].Err != nil || fmt.Sprint(out[0].Base) != "[0 0 0 0 0 7]" {
 		t.Fatalf("%+v", out)
 	}
-	if kv, err := s.Get(t.Context(), "topic"); string(kv.Value) != "at 7" {
+	if kv, err := eventlog.Get(t.Context(), s, "topic"); string(kv.Value) != "at 7" {
 		t.Errorf("the key holds %q (%v)", kv.Value, err)
 	}
 	if out = do(t, s, e); !errors.Is(out[0].Err, eventlog.ErrStale) {
@@ -335,6 +335,13 @@ func (f *frail) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	return f.Store.List(ctx, prefix, after, limit)
 }
 
+func (f *frail) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if err := f.fail(ctx); err != nil {
+		return nil, err
+	}
+	return f.Store.Get(ctx, keys, maxBytes)
+}
+
 func (f *frail) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
 	if err := f.fail(ctx); err != nil {
 		return err
@@ -368,7 +375,7 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	if err != nil || len(moved) != 2 {
 		t.Errorf("moved: %+v, %v", moved, err)
 	}
-	if kv, err := s.Get(t.Context(), "t/"+homed(s, 2)+"/missing"); err != nil || kv.Version != 0 {
+	if kv, err := eventlog.Get(t.Context(), s, "t/"+homed(s, 2)+"/missing"); err != nil || kv.Version != 0 {
 		t.Errorf("a missing key of a shard that answers: %+v, %v", kv, err)
 	}
 	if _, err := s.List(t.Context(), "t/"+homed(s, 2)+"/", "", 10); err != nil {
@@ -604,7 +611,7 @@ func TestAStoreInUseBecomesShardZero(t *testing.T) {
 	key := "t/" + homed(openMemory(t, memory.New(), memory.New()), 1) + "/k" // with two homes it would be on shard 1
 	do(t, old, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}, records(1, 2)}, Puts: []eventlog.Put{{Key: key, Version: 5, Value: []byte("v")}}})
 	s := openMemory(t, old, memory.New())
-	if kv, err := s.Get(t.Context(), key); err != nil || kv.Version != 5 {
+	if kv, err := eventlog.Get(t.Context(), s, key); err != nil || kv.Version != 5 {
 		t.Errorf("%+v, %v", kv, err)
 	}
 	if out := do(t, s, eventlog.Entry{Batches: []eventlog.Batch{records(1, 1)}, Checks: []eventlog.Check{{Key: key, Version: 5}}}); out[0].Err != nil || out[0].Base[0] != 2 {

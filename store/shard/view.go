@@ -104,5 +104,9 @@ func (v view) List(ctx context.Context, prefix, after string, limit int) ([]even
 	return v.shard.List(ctx, prefix, after, limit)
 }
 
+func (v view) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	return v.shard.Get(ctx, keys, maxBytes)
+}
+
 // Close does nothing: the set closes its shards.
 func (v view) Close() error { return nil }

@@ -165,9 +165,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 			if !strings.HasPrefix(key, prefix) {
 				return errStop
 			}
-			value, _ := row[2].([]byte) // nil for none
-			age := time.Duration(min(max(0, now-row[3].(int64)), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
-			list = append(list, eventlog.KeyValue{Key: key, Version: eventlog.Version(row[1].(int64)), Value: value, Age: age, Now: eventlog.Timestamp(now)})
+			list = append(list, keyValue(key, row[1:], now))
 			return nil
 		}, max(prefix, after+"\x00"), int64(limit)) // the least key above after is after with a zero byte appended
 	})
@@ -175,4 +173,40 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
 	}
 	return list, nil
+}
+
+// Get implements eventlog.Store.
+func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) (found []eventlog.KeyValue, err error) {
+	now := time.Now().UnixMilli()
+	err = s.view(ctx, func(r *conn) error {
+		if err := s.unchanged(r); err != nil {
+			return err
+		}
+		for i, key := range keys {
+			kv := eventlog.KeyValue{Key: key}
+			err := r.query(sqlGet, func(row []driver.Value) error {
+				kv = keyValue(key, row, now)
+				return errStop
+			}, key)
+			if err != nil {
+				return err
+			}
+			if maxBytes -= len(kv.Value); i > 0 && maxBytes < 0 {
+				return nil
+			}
+			found = append(found, kv)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), err)
+	}
+	return found, nil
+}
+
+// keyValue returns a key's value from its version, value and time.
+func keyValue(key string, row []driver.Value, now int64) eventlog.KeyValue {
+	value, _ := row[1].([]byte) // nil for none
+	age := time.Duration(min(max(0, now-row[2].(int64)), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+	return eventlog.KeyValue{Key: key, Version: eventlog.Version(row[0].(int64)), Value: value, Age: age, Now: eventlog.Timestamp(now)}
 }

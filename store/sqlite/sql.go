@@ -45,6 +45,8 @@ var (
 	sqlForget string
 	//go:embed sql/list.sql
 	sqlList string
+	//go:embed sql/get.sql
+	sqlGet string
 
 	//go:embed sql/add_trash.sql
 	sqlAddTrash string

@@ -33,7 +33,9 @@ func testHistory(t *testing.T, h Harness) {
 		case n < 13:
 			what = p.read()
 		case n < 15:
-			what = p.seek()
+			if what = p.seek(); p.random.IntN(2) == 0 {
+				what = p.get()
+			}
 		case n < 17:
 			what = p.trim()
 		case n < 18:
@@ -214,6 +216,29 @@ func (p *pair) list() string {
 	got, err := p.store.List(p.ctx, prefix, after, limit)
 	want, _ := p.model.List(p.ctx, prefix, after, limit)
 	what := fmt.Sprintf("list under %q after %q at most %d", prefix, after, limit)
+	if err != nil {
+		p.Errorf("%s: %v", what, err)
+	}
+	for i := range got {
+		p.versions[got[i].Key] = got[i].Version
+		got[i].Age, got[i].Now, got[i].NowMax = 0, 0, 0
+	}
+	for i := range want {
+		want[i].Age, want[i].Now, want[i].NowMax = 0, 0, 0
+	}
+	p.same(what, want, got)
+	return what
+}
+
+func (p *pair) get() string {
+	keys := make([]string, p.random.IntN(6))
+	for i := range keys {
+		keys[i] = p.key()
+	}
+	most := p.random.IntN(60)
+	got, err := p.store.Get(p.ctx, keys, most)
+	want, _ := p.model.Get(p.ctx, keys, most)
+	what := fmt.Sprintf("get %q, at most %d bytes", keys, most)
 	if err != nil {
 		p.Errorf("%s: %v", what, err)
 	}

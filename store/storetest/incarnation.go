@@ -49,6 +49,7 @@ func testRestored(t *testing.T, h Harness) {
 		"a read":                        func() error { return r.readError(eventlog.Span{Partition: 1, From: 2, MaxBytes: 100}) },
 		"a seek":                        func() error { _, err := r.store.Seek(r.ctx, 1, eventlog.Goal{At: 1}); return err },
 		"a list":                        func() error { _, err := r.store.List(r.ctx, "k", "", 1); return err },
+		"a get":                         func() error { _, err := r.store.Get(r.ctx, []string{"k"}, 1); return err },
 		"a read of bounds":              func() error { return r.readError(eventlog.Span{Partition: 1}) },
 		"a read of no partition":        func() error { return r.readError(eventlog.Span{Partition: 2, MaxBytes: 100}) },
 		"moved, with a mark of before,": func() error { _, _, err := r.store.Moved(r.ctx, mark); return err },
@@ -117,6 +118,9 @@ func testEpoch(t *testing.T, h Harness) {
 	}
 	if _, err := r.store.List(r.ctx, "k", "", 1); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a list in an epoch that is over: %v", err)
+	}
+	if _, err := r.store.Get(r.ctx, []string{"k"}, 1); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("a get in an epoch that is over: %v", err)
 	}
 	if _, err := r.store.Seek(r.ctx, 1, eventlog.Goal{At: 1}); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a seek in an epoch that is over: %v", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ var stateTests = map[string]func(*testing.T, Harness){
 	"ASecondWriterIsStale":               testSecondWriter,
 	"ListIsInByteOrderAndStartsAfter":    testListOrder,
 	"ListTakesPrefixesAsTheyAre":         testListPrefix,
+	"GetAnswersInTheOrderOfTheKeys":      testGet,
+	"GetEndsWhereValuesAreTooMany":       testGetBytes,
 	"ValuesAreBytes":                     testValuesAreBytes,
 	"AgeGrowsAndStartsAnewWithEachPut":   testAge,
 	"AFlushOfPutsNeedsNoPartition":       testPutsAlone,
@@ -284,4 +287,61 @@ func keysOf(list []eventlog.KeyValue) []string {
 		keys[i] = kv.Key
 	}
 	return keys
+}
+
+func testGet(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	long := strings.Repeat("ä", 900)
+	for i, key := range []string{"b", "a", "a/b", "日本", " ", long, "gone"} {
+		r.put(eventlog.Put{Key: key, Version: eventlog.Version(i + 1), Value: []byte("value of " + key)})
+	}
+	r.put(eventlog.Put{Key: "gone", Version: 9})
+	r.put(eventlog.Put{Key: "empty", Version: 5, Value: []byte{}})
+	asked := []string{"b", "no such key", "a/b", "a", "b", "A", "a ", "gone", "empty", "日本", " ", "", long, "a/", "\xff", "a\x00", strings.Repeat("k", 5000)}
+	want := map[string]eventlog.Version{"b": 1, "a": 2, "a/b": 3, "日本": 4, " ": 5, long: 6, "empty": 5}
+	got := r.get(1<<20, asked...)
+	if len(got) != len(asked) {
+		t.Fatalf("%d keys were read, and %d asked for", len(got), len(asked))
+	}
+	for i, kv := range got {
+		value := "value of " + asked[i]
+		if want[asked[i]] == 0 || asked[i] == "empty" {
+			value = ""
+		}
+		if kv.Key != asked[i] || kv.Version != want[asked[i]] || string(kv.Value) != value {
+			t.Errorf("key %.20q: %.20q at version %d, value %.30q; want version %d, value %.30q", asked[i], kv.Key, kv.Version, kv.Value, want[asked[i]], value)
+		}
+		if is := kv.Version != 0; is != (kv.Now != 0) || kv.Age < 0 || !is && kv.Age != 0 {
+			t.Errorf("key %.20q at version %d: read at %d, age %v", kv.Key, kv.Version, kv.Now, kv.Age)
+		}
+	}
+	if got := r.get(1 << 20); len(got) != 0 {
+		t.Errorf("no keys: %+v", got)
+	}
+	kvs, err := r.another().Get(r.ctx, []string{"a"}, 0)
+	if err != nil || len(kvs) != 1 || kvs[0].Version != 2 {
+		t.Errorf("another process reads %+v, %v", kvs, err)
+	}
+}
+
+func testGetBytes(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	for _, key := range []string{"a", "b", "c"} {
+		r.put(eventlog.Put{Key: key, Version: 1, Value: make([]byte, 100)})
+	}
+	for _, c := range []struct{ most, want int }{{-1, 1}, {0, 1}, {99, 1}, {100, 2}, {199, 2}, {200, 4}, {299, 4}, {300, 5}, {301, 5}} {
+		if got := r.get(c.most, "a", "none", "b", "none", "c"); len(got) != c.want {
+			t.Errorf("at most %d bytes: %d keys, want %d", c.most, len(got), c.want)
+		}
+	}
+	if got := r.get(0, "none", "none", "a"); len(got) != 2 {
+		t.Errorf("no bytes, and the first keys do not exist: %d keys, want 2", len(got))
+	}
+	var many []string // as many as a caller may ask for
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf("%s/%d", strings.Repeat("k", 1900), i))
+	}
+	if got := r.get(1<<20, append(many, "a")...); len(got) != 1001 || got[1000].Version != 1 {
+		t.Errorf("%d keys of many long ones", len(got))
+	}
 }

@@ -187,6 +187,15 @@ func (r *rig) list(prefix, after string, limit int) []eventlog.KeyValue {
 	return list
 }
 
+func (r *rig) get(maxBytes int, keys ...string) []eventlog.KeyValue {
+	r.Helper()
+	found, err := r.store.Get(r.ctx, keys, maxBytes)
+	if err != nil {
+		r.Fatalf("get: %v", err)
+	}
+	return found
+}
+
 func (r *rig) trim(id eventlog.Partition, before eventlog.Offset) {
 	r.Helper()
 	if err := r.store.Trim(r.ctx, id, before); err != nil {

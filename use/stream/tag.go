@@ -156,18 +156,14 @@ func (c *Category) tagsOf(heads tagHeads, ops ...*op) tagHeads {
 	return heads
 }
 
-// readTags reads the heads of tags: a store call for each.
+// readTags reads the heads of tags, all with one read.
 func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
-	return each(slices.Collect(maps.Keys(heads)), func(key string) error {
-		kv, err := s.log.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		h := heads[key] // without a lock: each call changes only the head of its own key
+	return s.log.GetAll(ctx, slices.Collect(maps.Keys(heads)), func(kv eventlog.KeyValue) (err error) {
+		h := heads[kv.Key]
 		h.version = kv.Version
 		if kv.Version > 0 {
 			if h.next, err = strconv.ParseInt(string(kv.Value), 10, 64); err != nil {
-				return fmt.Errorf("key %s does not hold a number: %w; restore a backup", key, err)
+				return fmt.Errorf("key %s does not hold a number: %w; restore a backup", kv.Key, err)
 			}
 		}
 		return nil

@@ -1,0 +1,1 @@
+-- functions/get.sql is new.
