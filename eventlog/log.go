@@ -364,8 +364,16 @@ func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) ([]K
 type lister func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 // Get returns one key's value; its Version is 0 when there is no such key. It waits as List does.
-func (l *Log) Get(ctx context.Context, key string) (found KeyValue, err error) {
-	err = l.GetAll(ctx, []string{key}, func(kv KeyValue) error { found = kv; return nil })
+func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
+	found := KeyValue{Key: key}
+	err := l.onceEntered(ctx, func() error {
+		kv, err := Get(ctx, l.store, key)
+		if err = l.ofNow(ctx, "list", err); err == nil {
+			found = kv
+			l.outages.answered()
+		}
+		return err
+	})
 	return found, err
 }
 
@@ -407,8 +415,12 @@ func (l *Log) getNow(ctx context.Context, keys []string) ([]KeyValue, error) {
 	return kvs, nil
 }
 
-// Get reads one key of a store, in one call; the Version is 0 if there is no such key.
+// Get reads one key of a store, in one call; the Version is 0 if there is no such key. A List of the key is as good as
+// Store.Get, except on shards, all of which may have to be asked what begins with the key.
 func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
+	if _, is := As[Sharded](store); !is {
+		return lister(store.List).get(ctx, key)
+	}
 	kvs, err := store.Get(ctx, []string{key}, 0)
 	if err != nil {
 		return KeyValue{Key: key}, err
