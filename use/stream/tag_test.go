@@ -320,3 +320,23 @@ func TestARefusalByTagsIsNoLookAtTheStream(t *testing.T) {
 		}
 	}
 }
+
+// However many tags the events of an append have, their heads are read together.
+func TestTheTagsOfAnAppendAreReadTogether(t *testing.T) {
+	store := &hooked{Store: memory.New(), prefix: "stream/tag/"}
+	c, err := begin(t, store).CreateCategory(t.Context(), stream.Spec{Name: "orders", Partitions: 1})
+	check(t, err)
+	var events []stream.NewEvent
+	for e := range 31 {
+		var tags []string
+		for n := range 16 {
+			tags = append(tags, fmt.Sprintf("%d-%d", e, n))
+		}
+		events = append(events, tagged(fmt.Sprint("E", e), tags...))
+	}
+	_, err = c.Append(t.Context(), "s", stream.Any, events...)
+	check(t, err)
+	if n := store.reads.Load(); n > 1 {
+		t.Errorf("an append with 496 tags read tags in %d store calls; want 1", n)
+	}
+}
