@@ -38,7 +38,7 @@ const (
 
 // AppendAll appends to several streams, each of them once, at the versions that are expected: to all of them, or to none. The
 // streams may be of several categories. It is Append otherwise; a *ConflictError names the first stream that was not as expected.
-// It costs a store call for each stream and each tag, and one more.
+// It costs a store call for each stream, one for all tags, and one more.
 func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, error) {
 	done, err := s.appendAll(ctx, parts)
 	countAll(parts, done, err)
@@ -101,7 +101,7 @@ func (s *Streams) Several(parts ...Part) (*Several, error) {
 	return &Several{parts: parts, ops: ops}, nil
 }
 
-// AddTo adds the append to an entry, as the streams are now: a store call for each stream and each tag. If the store refuses the entry as stale, or if
+// AddTo adds the append to an entry, as the streams are now: a store call for each stream, and one for all tags. If the store refuses the entry as stale, or if
 // AddTo returns eventlog.ErrHeld, call AddTo again with another entry. If the same events were appended before, it adds nothing, and all results are
 // Duplicate. *ConflictError: a stream is not as expected.
 func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, error) {

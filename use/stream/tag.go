@@ -233,7 +233,7 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 
 // Tagged reads the events, in all streams of the category, that have at least one of the tags, and the boundary for a decision that rests on
 // these events. Events with the same tag come in the order in which they were appended; of events that share no tag the one with the earlier
-// time comes first. It costs two store calls for each tag, and one for each event and each stream with such events, some concurrently. At most 10,000
+// time comes first. It costs a store call for all tags, one for each tag, and one for each event and each stream with such events, some concurrently. At most 10,000
 // events (*eventlog.InvalidError) and 64 MiB (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
 	events, b, _, err := c.TaggedUpTo(ctx, taggedBytes, tags...)
