@@ -250,14 +250,30 @@ func (l *link) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	list, err := call(ctx, l, func() ([]eventlog.KeyValue, error) {
 		return l.store.List(context.Background(), prefix, after, limit)
 	})
+	l.blur(list)
+	return list, err
+}
+
+func (l *link) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	found, err := call(ctx, l, func() ([]eventlog.KeyValue, error) {
+		return l.store.Get(context.Background(), keys, maxBytes)
+	})
+	l.blur(found)
+	return found, err
+}
+
+// blur makes the store's clock in values as inexact as a process knows it.
+func (l *link) blur(kvs []eventlog.KeyValue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range list {
-		list[i].NowMax = list[i].Now + eventlog.Timestamp(l.random.Int64N(clockBound))
-		list[i].Now -= eventlog.Timestamp(l.random.Int64N(clockBound))
-		list[i].Age = max(0, list[i].Age-time.Duration(l.random.Int64N(clockBound))*time.Millisecond)
+	for i := range kvs {
+		if kvs[i].Now == 0 {
+			continue // there is no such key
+		}
+		kvs[i].NowMax = kvs[i].Now + eventlog.Timestamp(l.random.Int64N(clockBound))
+		kvs[i].Now -= eventlog.Timestamp(l.random.Int64N(clockBound))
+		kvs[i].Age = max(0, kvs[i].Age-time.Duration(l.random.Int64N(clockBound))*time.Millisecond)
 	}
-	return list, err
 }
 
 // clockBound is within how many milliseconds a process knows the store's clock.
