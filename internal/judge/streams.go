@@ -101,7 +101,7 @@ func (m *Model) StreamAppends(stream string, expected int64, subject string, eve
 	defer m.mu.Unlock()
 	c := &StreamCall{Verb: "append", Stream: stream, Expected: expected, Subject: subject, invoked: m.now(), reached: m.streams.known[stream], outcome: Unknown}
 	for range events {
-		value := fmt.Sprintf("s%d", len(m.streams.of)+1)
+		value := fmt.Sprintf("event-%d", len(m.streams.of)+1) // long enough not to be in encrypted data by chance
 		m.streams.of[value] = c
 		c.Values = append(c.Values, value)
 	}
