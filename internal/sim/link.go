@@ -93,14 +93,14 @@ func (l *link) draw() (there, back time.Duration, now weather, luck float64) {
 	now.away, now.full = now.away || shared.away, now.full || shared.full
 	now.slow, now.unsure, now.fails = max(now.slow, shared.slow, 1), max(now.unsure, shared.unsure), max(now.fails, shared.fails)
 	way := func() time.Duration {
-		d := time.Duration(l.random.ExpFloat64() * float64(wayUsual))
+		d := time.Duration(l.random.ExpFloat64()*float64(wayUsual)) * time.Duration(now.slow)
 		switch n := l.random.IntN(1000); {
 		case n < 2:
 			d += time.Duration(l.random.Int64N(int64(4 * time.Second)))
 		case n < 20:
 			d += time.Duration(l.random.Int64N(int64(300 * time.Millisecond)))
 		}
-		return d * time.Duration(now.slow)
+		return d // what takes seconds does not take longer still: a call must not outlast what is done at the end
 	}
 	return way(), way(), now, l.random.Float64()
 }

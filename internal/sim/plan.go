@@ -37,7 +37,7 @@ func makePlan(random *rand.Rand, length time.Duration, processes int) (plan []St
 		case "crash":
 			s.long = time.Duration(random.ExpFloat64() * float64(3*time.Second)) // until it starts again
 		case "pause":
-			s.long = time.Duration(random.ExpFloat64() * float64(8*time.Second))
+			s.long = min(time.Duration(random.ExpFloat64()*float64(8*time.Second)), 30*time.Second)
 		case "away", "full":
 			s.who, s.long = -1, time.Duration(random.ExpFloat64()*float64(3*time.Second))
 		case "incarnation":
