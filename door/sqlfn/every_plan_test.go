@@ -297,7 +297,7 @@ func driveStreams(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
 		read()
 		carry(2)
 		read()
-		if _, err := c.Append(t.Context(), "a", stream.Expected(5*n+4), stream.NewEvent{Type: "T"}); err != nil {
+		if _, err := c.Append(t.Context(), "a", stream.Expected(5*n+4), stream.NewEvent{Type: "T", Tags: []string{"x", "y"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
