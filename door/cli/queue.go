@@ -461,7 +461,7 @@ type queueRedriveCmd struct {
 	serverFlags
 	consent
 	Name    string   `arg:"" help:"The queue's name."`
-	Letters []string `arg:"" optional:"" help:"The ids of the dead letters, as weir queue peek QUEUE --dead shows them."`
+	Letters []string `arg:"" optional:"" help:"The ids of the dead letters, or of their messages, as weir queue peek QUEUE --dead shows them."`
 	All     bool     `help:"All dead letters that exist now."`
 	Rate    float64  `help:"With --all: at most this many per second; 0: no limit." default:"0"`
 	Discard bool     `help:"Delete the dead letters instead of moving them back into the queue."`
@@ -480,49 +480,110 @@ func (c *queueRedriveCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Discard {
 		verb, done = "discard", "discarded"
 	}
-	body := map[string]any{}
 	switch {
 	case c.All == (len(c.Letters) > 0):
 		return usage(errors.New("give either dead letters or --all"), "`weir queue peek QUEUE --dead` lists the dead letters")
 	case !c.All && c.Rate != 0:
 		return usage(errors.New("--rate can only be given with --all"), "")
-	case c.All:
-		body["all"] = true
-		if c.Rate != 0 {
-			body["per_second"] = c.Rate
-		}
-	default:
-		body["letters"] = c.Letters
 	}
 	if c.Discard {
 		if err := c.obtain(t, "discard dead letters of the queue "+c.Name, c.Name); err != nil {
 			return err
 		}
 	}
-	taken := int64(0)
 	bar := progress{t: t}
 	defer bar.done()
-	for {
-		var swept struct {
-			Taken   int64
-			Until   string
-			Problem *apiProblem
-		}
-		err := c.ask(ctx, "POST", apiPath("queues", c.Name, "dead", verb), body, &swept, 10*time.Second)
-		taken += swept.Taken
-		if err == nil && swept.Problem != nil {
-			err = swept.Problem
-		}
-		if err != nil {
-			return c.answer(fmt.Sprintf("%s dead letters of queue %q (%d %s)", verb, c.Name, taken, done), err)
-		}
-		if swept.Until == "" {
-			break
-		}
-		bar.say("%d %s", taken, done)
-		body["until"] = swept.Until
+	var taken int64
+	var missing []string
+	var err error
+	if c.All {
+		taken, err = c.sweep(ctx, verb, func(taken int64) { bar.say("%d %s", taken, done) })
+	} else {
+		taken, missing, err = c.takeEach(ctx, verb)
 	}
 	bar.done()
-	_, err := fmt.Fprintf(t.out, "%s %s\n", done, plural(taken, "dead letter"))
-	return err
+	if err != nil {
+		return c.answer(fmt.Sprintf("%s dead letters of queue %q (%d %s)", verb, c.Name, taken, done), err)
+	}
+	if _, err := fmt.Fprintf(t.out, "%s %s\n", done, plural(taken, "dead letter")); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return failed(fmt.Errorf("queue %q has no dead letter with the id, or of the message, %s", c.Name, strings.Join(missing, ", ")),
+			"`weir queue peek QUEUE --dead` lists the dead letters; `weir queue peek QUEUE ID` shows the state of a message")
+	}
+	return nil
+}
+
+// sweptAnswer is the answer to a request that redrives or discards.
+type sweptAnswer struct {
+	Taken   int64
+	Until   string
+	Problem *apiProblem
+}
+
+// take sends one request that redrives or discards.
+func (c *queueRedriveCmd) take(ctx context.Context, verb string, body map[string]any) (swept sweptAnswer, err error) {
+	err = c.ask(ctx, "POST", apiPath("queues", c.Name, "dead", verb), body, &swept, 10*time.Second)
+	if err == nil && swept.Problem != nil {
+		err = swept.Problem
+	}
+	return swept, err
+}
+
+// sweep redrives or discards all dead letters. It calls say with their number while there are more.
+func (c *queueRedriveCmd) sweep(ctx context.Context, verb string, say func(taken int64)) (taken int64, err error) {
+	body := map[string]any{"all": true}
+	if c.Rate != 0 {
+		body["per_second"] = c.Rate
+	}
+	for {
+		swept, err := c.take(ctx, verb, body)
+		taken += swept.Taken
+		if err != nil || swept.Until == "" {
+			return taken, err
+		}
+		say(taken)
+		body["until"] = swept.Until
+	}
+}
+
+// takeEach redrives or discards the dead letters that the arguments name by their own ids or by those of
+// their messages. Missing are the arguments for which there is none.
+func (c *queueRedriveCmd) takeEach(ctx context.Context, verb string) (taken int64, missing []string, err error) {
+	for _, id := range c.Letters {
+		n, err := c.takeOne(ctx, verb, id)
+		taken += n
+		if err != nil {
+			return taken, missing, err
+		}
+		if n == 0 {
+			missing = append(missing, id)
+		}
+	}
+	return taken, missing, nil
+}
+
+func (c *queueRedriveCmd) takeOne(ctx context.Context, verb, id string) (taken int64, err error) {
+	swept, err := c.take(ctx, verb, map[string]any{"letters": []string{id}})
+	if err != nil || swept.Taken > 0 {
+		return swept.Taken, err
+	}
+	letter, err := c.letterOf(ctx, id)
+	if err != nil || letter == "" {
+		return 0, err
+	}
+	swept, err = c.take(ctx, verb, map[string]any{"letters": []string{letter}})
+	return swept.Taken, err
+}
+
+// letterOf returns the dead letter of a message; "" if it has none.
+func (c *queueRedriveCmd) letterOf(ctx context.Context, message string) (letter string, err error) {
+	var found peeked
+	err = c.ask(ctx, "GET", apiPath("queues", c.Name, "messages", message), nil, &found, 0)
+	var p *apiProblem
+	if errors.As(err, &p) && p.is("unknown_message") {
+		return "", nil
+	}
+	return found.Letter, err
 }

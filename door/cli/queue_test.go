@@ -108,8 +108,23 @@ func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 		weir(t, "", "queue", "work", "mail", "-n", "2", "--reject-on", "7", "--", "sh", "-c", "echo no such address >&2; exit 7").want(t, exitOK, "2 failed")
 		weir(t, "", "queue", "peek", "mail", "--dead").want(t, exitOK, "LETTER", "rejected", "exit status 7: no such address")
 		weir(t, "", "queue", "peek", "mail", "--dead", "--output", "json").want(t, exitOK, `"letters"`)
+		var dead struct{ Letters []peeked }
+		if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--output", "json").out), &dead); err != nil || len(dead.Letters) != 2 {
+			t.Fatalf("%v, %+v", err, dead)
+		}
+		letter, message := dead.Letters[0].Letter, dead.Letters[0].ID
+		weir(t, "", "queue", "redrive", "mail", "999-1").want(t, exitFailed, "moved 0 dead letters", "999-1", "weir queue peek QUEUE --dead")
+		weir(t, "", "queue", "redrive", "mail", "999-1", message).want(t, exitFailed, "moved 1 dead letter", "999-1")
+		weir(t, "", "queue", "redrive", "mail", message).want(t, exitFailed, "moved 0 dead letters", message)
+		weir(t, "", "queue", "redrive", "mail", letter).want(t, exitFailed, "moved 0 dead letters", letter)
+		weir(t, "", "queue", "work", "mail", "-n", "1", "--reject-on", "7", "--", "sh", "-c", "exit 7").want(t, exitOK, "1 failed")
+		weir(t, "", "queue", "redrive", "mail", message, "--discard", "--yes").want(t, exitOK, "discarded 1 dead letter\n")
+		weir(t, "", "queue", "redrive", "mail", message, "--discard", "--yes").want(t, exitFailed, "discarded 0 dead letters", message)
+		weir(t, "", "queue", "redrive", "mail", dead.Letters[1].Letter).want(t, exitOK, "moved 1 dead letter\n")
+		weir(t, "", "queue", "work", "mail", "-n", "1", "--reject-on", "7", "--", "sh", "-c", "exit 7").want(t, exitOK, "1 failed")
+		weir(t, "again", "queue", "send", "mail").want(t, exitOK)
+		weir(t, "", "queue", "work", "mail", "-n", "1", "--reject-on", "7", "--", "sh", "-c", "exit 7").want(t, exitOK, "1 failed")
 		weir(t, "", "queue", "redrive", "mail", "--all", "--rate", "100").want(t, exitOK, "moved 2 dead letters")
-		weir(t, "", "queue", "redrive", "mail", "1-1").want(t, exitOK, "moved 0 dead letters")
 		weir(t, "", "queue", "redrive", "mail", "--all", "--discard").want(t, exitUsage, "is not a terminal")
 		weir(t, "", "queue", "redrive", "mail", "--all", "--discard", "--yes").want(t, exitOK, "discarded 0 dead letters")
 		weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 2`, `"dead": 0`)

@@ -420,20 +420,18 @@ func (w *worker) post(ctx context.Context, m claimedMessage, verb string, body m
 			Problem *apiProblem
 		}
 	}
-	if err := w.ask(ctx, "POST", apiPath("queues", w.Name, verb), body, &got, 0); err != nil {
-		return false, false, err
+	err = w.ask(ctx, "POST", apiPath("queues", w.Name, verb), body, &got, 0)
+	if err == nil && len(got.Results) != 1 {
+		err = fmt.Errorf("the server returned %d results for one receipt", len(got.Results))
 	}
-	if len(got.Results) != 1 {
-		return false, false, fmt.Errorf("the server returned %d results for one receipt", len(got.Results))
+	if err == nil && got.Results[0].Problem != nil {
+		err = got.Results[0].Problem // an older server answers so
 	}
-	switch p := got.Results[0].Problem; {
-	case p == nil:
-		return false, false, nil
-	case p.is("stale_receipt"), p.is("bad_receipt"):
+	var p *apiProblem
+	if errors.As(err, &p) && (p.is("stale_receipt") || p.is("bad_receipt")) {
 		return true, p.Done, nil
-	default:
-		return false, false, p
 	}
+	return false, false, err
 }
 
 func pauseFor(ctx context.Context, d time.Duration) {

@@ -74,6 +74,45 @@ func TestAWorkerTriesAgainUntilTheServerHasAnswered(t *testing.T) {
 	weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
 }
 
+// A receipt that is refused is the answer's problem; older servers answer 207, and the problem is in its result.
+func TestAWorkerTakesBothAnswersToAReceiptThatIsRefused(t *testing.T) {
+	s := queueServer(t, "--store", "memory:")
+	weir(t, "", "queue", "create", "mail", "--lease", "1h", "--partitions", "1").want(t, exitOK)
+	var status atomic.Int64
+	var body atomic.Value
+	between(t, s, func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/ack") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(int(status.Load()))
+		fmt.Fprint(w, body.Load())
+		return true
+	})
+	for _, c := range []struct {
+		problem string
+		want    []string
+	}{
+		{`{"type":"urn:weir:problem:stale_receipt","title":"T","status":409,"done":true}`, []string{"1 message handled, 0 failed"}},
+		{`{"type":"urn:weir:problem:stale_receipt","title":"T","status":409}`, []string{"the ack had no effect: the claim was lost", "0 messages handled"}},
+		{`{"type":"urn:weir:problem:bad_receipt","title":"T","status":400}`, []string{"the ack had no effect: the claim was lost", "0 messages handled"}},
+	} {
+		var p struct{ Status int64 }
+		if err := json.Unmarshal([]byte(c.problem), &p); err != nil {
+			t.Fatal(err)
+		}
+		for code, text := range map[int64]string{
+			p.Status: c.problem,
+			207:      fmt.Sprintf(`{"results":[{"status":%d,"problem":%s}]}`, p.Status, c.problem),
+		} {
+			weir(t, "a", "queue", "send", "mail").want(t, exitOK)
+			status.Store(code)
+			body.Store(text)
+			weir(t, "", "queue", "work", "mail", "-n", "1", "--", "true").want(t, exitOK, c.want...)
+		}
+	}
+}
+
 // The drain bounds what a worker does after a signal, also where the server is away and leases are long.
 func TestADrainEndsWithoutAServer(t *testing.T) {
 	for _, command := range []string{"cat", "cat; exit 1", "cat; sleep 1000"} {

@@ -43,7 +43,8 @@ func (s *Server) extendLeases(c *call) error {
 	})
 }
 
-// answerFor reads a body of receipts, calls act with them, and answers with the outcome of each.
+// answerFor reads a body of receipts, calls do with them, and answers with the outcome of each. If there is
+// one receipt and it is refused, the answer is its problem: many clients look at the status alone.
 func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) error, do func(context.Context, *queue.Queue, *answers) ([]error, error)) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -67,20 +68,33 @@ func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) e
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	return s.withQueue(ctx, c, func(q *queue.Queue) error {
-		errs, err := do(ctx, q, &a)
-		if err != nil {
-			return unknownReceipts(err)
-		}
-		c.Header()["Content-Type"] = jsonType
-		c.WriteHeader(http.StatusMultiStatus)
-		e, end := pageEncoder(c, nil)
-		defer end()
-		e.string(`{"results":`)
-		e.results(c, errs)
-		e.string("}\n")
-		return nil
+	var errs []error
+	err = s.withQueue(ctx, c, func(q *queue.Queue) (err error) {
+		errs, err = do(ctx, q, &a)
+		return err
 	})
+	if err == nil && len(errs) == 1 {
+		err = errs[0]
+	}
+	if err != nil {
+		return unknownReceipts(err)
+	}
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.WriteHeader(http.StatusMultiStatus)
+	e, end := pageEncoder(c, nil)
+	defer end()
+	e.string(`{"failed":`)
+	e.int(int64(failed))
+	e.string(`,"results":`)
+	e.results(c, errs)
+	e.string("}\n")
+	return nil
 }
 
 func (a *answers) ackMember(r *jsonReader, name string) error { return r.unknown(name, "receipts") }

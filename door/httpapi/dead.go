@@ -52,6 +52,9 @@ func (s *Server) findMessage(c *call) error {
 		if !found.Done.IsZero() {
 			v.DoneAt = found.Done.UnixMilli()
 		}
+		if found.State == queue.Dead {
+			v.Letter = found.Letter.String()
+		}
 		return c.json(http.StatusOK, v)
 	})
 }
@@ -166,6 +169,7 @@ type conditionView struct {
 	DoneAt  int64  `json:"done_at,omitempty"`
 	Worker  string `json:"worker,omitempty"`
 	Error   string `json:"error,omitempty"`
+	Letter  string `json:"letter,omitempty"`
 }
 
 // listDead lists dead letters.

@@ -40,9 +40,9 @@ func TestQueuesAreForTheirKeys(t *testing.T) {
 		{"GET /v1/queues/{queue}/schedules/{schedule}", "/schedules/t", "", apikey.Read, 404},
 		{"DELETE /v1/queues/{queue}/schedules/{schedule}", "/schedules/s", "", apikey.Admin, 204},
 		{"POST /v1/queues/{queue}/claim", "/claim", `{}`, apikey.Read, 200},
-		{"POST /v1/queues/{queue}/ack", "/ack", `{"receipts":["a"]}`, apikey.Read, 207},
-		{"POST /v1/queues/{queue}/nack", "/nack", `{"receipts":["a"]}`, apikey.Read, 207},
-		{"POST /v1/queues/{queue}/extend", "/extend", `{"receipts":["a"]}`, apikey.Read, 207},
+		{"POST /v1/queues/{queue}/ack", "/ack", `{"receipts":["a"]}`, apikey.Read, 400},
+		{"POST /v1/queues/{queue}/nack", "/nack", `{"receipts":["a"]}`, apikey.Read, 400},
+		{"POST /v1/queues/{queue}/extend", "/extend", `{"receipts":["a"]}`, apikey.Read, 400},
 		{"GET /v1/queues/{queue}/dead", "/dead", "", apikey.Read, 200},
 		{"POST /v1/queues/{queue}/dead/redrive", "/dead/redrive", `{"all":true}`, apikey.Admin, 200},
 		{"POST /v1/queues/{queue}/dead/discard", "/dead/discard", `{"all":true}`, apikey.Admin, 200},
@@ -180,7 +180,7 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 		if w := door.bearer(mailer, "POST", "/v1/queues/bills/"+verb, body); w.Code != 403 {
 			t.Errorf("%s of a message that another key claimed from another queue: %d %s, want 403", verb, w.Code, w.Body)
 		}
-		if w := door.bearer(mailer, "POST", "/v1/queues/mail/"+verb, body); w.Code != 207 || !strings.Contains(w.Body.String(), `"status":409`) || !strings.Contains(w.Body.String(), "of another queue") {
+		if w := door.bearer(mailer, "POST", "/v1/queues/mail/"+verb, body); w.Code != 409 || !strings.Contains(w.Body.String(), "of another queue") {
 			t.Errorf("%s at its own queue with the receipt that another key got from another queue: %d %s, want 409", verb, w.Code, w.Body)
 		}
 	}

@@ -71,16 +71,58 @@ func (d *door) claim(queue, body string) (got struct {
 	return got
 }
 
-// answerFor sends receipts, and returns what became of them.
+// answerFor sends receipts, and returns what became of each. The answer to one receipt that is refused is its problem.
 func (d *door) answerFor(queue, verb, more string, receipts ...string) results {
 	d.t.Helper()
 	list, err := json.Marshal(receipts)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	var got struct{ Results results }
-	d.asJSON("POST", "/v1/queues/"+queue+"/"+verb, fmt.Sprintf(`{"receipts":%s%s}`, list, more)).into(207, &got)
+	answer := d.asJSON("POST", "/v1/queues/"+queue+"/"+verb, fmt.Sprintf(`{"receipts":%s%s}`, list, more))
+	if len(receipts) == 1 && answer.status != 207 {
+		one := make(results, 1)
+		answer.into(answer.status, &one[0].Problem)
+		one[0].Status = answer.status
+		return one
+	}
+	var got struct {
+		Results results
+		Failed  int
+	}
+	answer.into(207, &got)
+	failed := 0
+	for _, r := range got.Results {
+		if r.Status != 204 {
+			failed++
+		}
+	}
+	if got.Failed != failed {
+		d.t.Errorf("%s: %d failed, the answer says: %s", verb, failed, answer.body)
+	}
 	return got.Results
+}
+
+// A client that looks at the status alone learns that its one receipt is refused.
+func TestTheAnswerToOneReceiptIsItsProblem(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.queue("mail", "")
+	d.queue("bills", "")
+	for range 3 {
+		d.enqueued("/v1/queues/mail/messages", "a")
+	}
+	ms := d.claim("mail", `{"max":3}`).Messages
+	for i, verb := range []string{"ack", "nack", "extend"} {
+		path, mine := "/v1/queues/mail/"+verb, ms[i].Receipt
+		d.asJSON("POST", path, `{"receipts":["nonsense"]}`).refused(400, "bad_receipt")
+		d.asJSON("POST", "/v1/queues/bills/"+verb, fmt.Sprintf(`{"receipts":[%q]}`, mine)).refused(409, "stale_receipt")
+		d.asJSON("POST", path, fmt.Sprintf(`{"receipts":[%q]}`, mine)).want(207, `{"failed":0,"results":[{"status":204}]}`)
+		d.answerFor("mail", "ack", "", mine)
+		d.asJSON("POST", path, fmt.Sprintf(`{"receipts":[%q]}`, mine)).refused(409, "stale_receipt")
+		if got := d.answerFor("mail", verb, "", mine, "nonsense"); got[0].Status != 409 || got[1].Status != 400 {
+			t.Errorf("%s of several receipts: %+v", verb, got)
+		}
+	}
+	d.asJSON("POST", "/v1/queues/mail/ack", fmt.Sprintf(`{"receipts":[%q]}`, ms[0].Receipt)).refused(409, "stale_receipt", `"done":true`)
 }
 
 func TestAQueueIsCreatedDescribedAlteredAndDeleted(t *testing.T) {

@@ -211,27 +211,20 @@ func (w *world) answer(ctx context.Context, b *broker, q judge.WorkQueue, g *jud
 	a := w.model.Answers(g, verb, delay, lease)
 	text, o, err := b.call(ctx, "POST", "/v1/queues/"+q.Name+"/"+path, body, nil)
 	var answer struct {
-		Results []struct {
-			Status  int
-			Problem struct{ Done bool }
-		}
+		Results []struct{ Status int }
+		Done    bool // of a problem: the receipt is refused, and its message is done
 	}
-	over := false
-	if o == judge.Done {
-		switch err := json.Unmarshal(text, &answer); {
-		case err != nil || len(answer.Results) != 1:
-			o = judge.Unknown
-		case answer.Results[0].Status == http.StatusNoContent:
-		case answer.Results[0].Status < 500 || answer.Results[0].Status == http.StatusServiceUnavailable:
-			o, over = judge.Refused, answer.Results[0].Problem.Done
-		default:
-			o = judge.Unknown
-		}
+	wrong := json.Unmarshal(text, &answer)
+	switch {
+	case o == judge.Done && (wrong != nil || len(answer.Results) != 1 || answer.Results[0].Status != http.StatusNoContent):
+		o = judge.Unknown
+	case o == judge.Unknown:
+		answer.Done = false
 	}
 	if err != nil {
 		w.history.Add(fmt.Sprintf("%s could not %s %s: %v", g.Worker, verb, g.Message.Value, err), q.Name)
 	}
-	w.model.Answered(g, a, o, over)
+	w.model.Answered(g, a, o, answer.Done)
 	w.counts.add(fmt.Sprintf("%ss %v", verb, o))
 	return o
 }

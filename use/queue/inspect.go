@@ -118,6 +118,7 @@ type Condition struct {
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
 	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many newer copies
 	Error   string    // of the last attempt
+	Letter  MessageID // Dead: the dead letter, as Letters takes it
 }
 
 // searchMax bounds how many records Find reads in each partition where a message may be.
@@ -270,7 +271,7 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 	for ; err == nil && len(letters) > 0 && read < searchMax; read += len(letters) {
 		for _, l := range letters {
 			if l.ID == c.ID {
-				c.State, c.Worker, c.Error = Dead, l.Worker, l.Error
+				c.State, c.Worker, c.Error, c.Letter = Dead, l.Worker, l.Error, l.Letter
 				return c, true, nil
 			}
 		}

@@ -394,6 +394,9 @@ func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
 			t.Fatalf("stats %+v, %v", s, err)
 		}
 		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if c, err := q.Find(t.Context(), ms[1].ID); err != nil || len(letters) != 2 || c.Letter != letters[1].Letter {
+			t.Fatalf("found %+v, %v, among %d dead letters", c, err, len(letters))
+		}
 		if err != nil || len(letters) != 2 || letters[0].Reason != "rejected" || letters[0].ID != ms[0].ID {
 			t.Fatalf("dead letters %+v, %v", letters, err)
 		}
