@@ -58,26 +58,29 @@ func (s *Server) claimMessages(c *call) error {
 		memory = claim
 		return max(claim.Held()/2, 1), claim.Release, nil // the other half is for the messages' batches
 	}
-	return s.withQueue(ctx, c, func(q *queue.Queue) error {
-		var acked []error
+	var acked []error // kept if the queue is opened again for the claim
+	var messages []queue.Message
+	err := s.withQueue(ctx, c, func(q *queue.Queue) error {
 		if len(asked.acks) > 0 {
-			var err error
-			if acked, err = q.Ack(ctx, asked.acks...); err != nil {
+			errs, err := q.Ack(ctx, asked.acks...)
+			if err != nil {
 				return unknownReceipts(err)
 			}
-			asked.acks = nil // not again if the queue has to be opened again
+			acked, asked.acks = errs, nil
 		}
 		c.releaseBody() // the body is not needed while the request waits
-		messages, err := q.Claim(ctx, asked.claim)
+		var err error
+		messages, err = q.Claim(ctx, asked.claim)
 		if toldUnknown(err) {
 			err = unknownClaim(err, asked.claim.ID)
 		}
-		if err != nil && acked == nil {
-			return err
-		}
-		answerClaim(c, messages, acked, err, memory)
-		return nil
+		return err
 	})
+	if err != nil && acked == nil {
+		return err
+	}
+	answerClaim(c, messages, acked, err, memory)
+	return nil
 }
 
 // unknownClaim says how to get the messages that were perhaps claimed.

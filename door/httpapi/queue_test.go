@@ -102,6 +102,36 @@ func (d *door) answerFor(queue, verb, more string, receipts ...string) results {
 	return got.Results
 }
 
+// Another process purges the queue while a claim waits that has acknowledged: the claim goes on, and its answer
+// has the results of the acks.
+func TestAClaimThatAcknowledgedGoesOnAfterAPurge(t *testing.T) {
+	store := memory.New()
+	d, other := openOn(t, store, httpapi.Config{}), openOn(t, store, httpapi.Config{})
+	d.queue("mail", "")
+	id := d.enqueued("/v1/queues/mail/messages", "a")
+	receipt := d.claim("mail", `{}`).Messages[0].Receipt
+	answered := make(chan answer)
+	go func() {
+		answered <- d.asJSON("POST", "/v1/queues/mail/claim", fmt.Sprintf(`{"ack":[%q],"wait_ms":60000}`, receipt))
+	}()
+	for found := (struct{ State string }{}); found.State != "done"; {
+		other.get("/v1/queues/mail/messages/"+id).into(200, &found)
+	}
+	if a := other.do("POST", "/v1/queues/mail/purge", ""); a.status != 204 {
+		t.Fatalf("purge: %d %s", a.status, a.body)
+	}
+	other.enqueued("/v1/queues/mail/messages", "b")
+	var got struct {
+		Messages []message
+		Acks     results
+	}
+	a := <-answered
+	a.into(200, &got)
+	if len(got.Messages) != 1 || got.Messages[0].Value != "b" || len(got.Acks) != 1 || got.Acks[0].Status != 204 {
+		t.Errorf("the claim that waited: %s", a.body)
+	}
+}
+
 // A client that looks at the status alone learns that its one receipt is refused.
 func TestTheAnswerToOneReceiptIsItsProblem(t *testing.T) {
 	d := open(t, httpapi.Config{})
