@@ -252,3 +252,78 @@ func TestValuesAreShownAndNotRun(t *testing.T) {
 		}
 	}
 }
+
+func TestANameOfDotsIsNoOtherPath(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	s.api("POST", "/v1/streams/accounts/%2e%2e", `{"events": [{"type": "Opened"}]}`)
+	if p := b.get("/console/streams/accounts/%2e%2e"); p.status != http.StatusOK || !strings.Contains(p.text, "Opened") {
+		t.Errorf("the stream ..: %d", p.status)
+	}
+	p := b.post("/console/queues/mails/unschedule", "schedule", "..")
+	if p.status == http.StatusSeeOther {
+		t.Error("the page says that a schedule was deleted, and none was")
+	}
+	if p := b.get("/console/topics/orders/download?partition=../../../../v1/groups"); p.status < http.StatusBadRequest {
+		t.Errorf("a download of a partition that is a path: %d, to %s", p.status, p.location)
+	}
+}
+
+func TestAnEditLosesNothingThatTheFormCannotShow(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	for _, m := range []string{`{"value_b64": "AAH/"}`, `{"key_b64": "/w==", "value": "v"}`, `{"value": null}`,
+		`{"value": "v", "headers": {"lines": "a\nb"}}`, `{"value": "v", "headers": {"spaces": " a"}}`} {
+		s.api("POST", "/v1/queues/mails/batch", `{"messages": [`+m+`]}`)
+	}
+	claimed := s.api("POST", "/v1/queues/mails/claim", `{"max": 9, "worker": "w1"}`)
+	for _, m := range regexp.MustCompile(`"receipt":"([^"]+)"`).FindAllStringSubmatch(claimed, -1) {
+		s.api("POST", "/v1/queues/mails/nack", `{"receipts": ["`+m[1]+`"], "error": "no"}`)
+	}
+	letters := s.letters()
+	if len(letters) != 9 {
+		t.Fatalf("there are %d dead letters", len(letters))
+	}
+	b := s.browser()
+	for _, id := range letters[4:] {
+		if p := b.get("/console/queues/mails/dead/one?letter=" + id); p.status != http.StatusOK || strings.Contains(p.text, "/edit") {
+			t.Errorf("letter %s: %d, or it has a form to edit it", id, p.status)
+		}
+		if p := b.post("/console/queues/mails/edit", "letter", id, "value", ""); p.status != http.StatusConflict {
+			t.Errorf("edit of letter %s: %d", id, p.status)
+		}
+	}
+	if left := s.letters(); len(left) != len(letters) {
+		t.Errorf("%d dead letters are left", len(left))
+	}
+}
+
+func TestLinesOfAFieldEndAsTheyWereTyped(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	if p := s.browser().post("/console/topics/orders/publish", "partition", "1", "value", "one\r\ntwo"); p.status != http.StatusSeeOther {
+		t.Fatalf("publish: %d", p.status)
+	}
+	if got := s.api("GET", "/v1/topics/orders/partitions/1/events?offset=0", ""); !strings.Contains(got, `"one\ntwo"`) {
+		t.Errorf("the event is %s", got)
+	}
+}
+
+func TestADeadLetterIsOpenedFromItsPage(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	letters := s.letters()
+	p := s.browser().get("/console/queues/mails/dead?after=" + letters[0])
+	if want := "letter=" + letters[1] + "&amp;after=" + letters[0]; !strings.Contains(p.text, want) {
+		t.Errorf("the page lacks %q: each letter is looked for from the first one", want)
+	}
+}
+
+func TestANumberThatIsNotKnownIsNotShownAsZero(t *testing.T) {
+	s := serve(t) // without a metric of lag
+	s.fill()
+	if p := s.browser().get("/console/groups"); !strings.Contains(p.text, `billing</a>`) || !strings.Contains(p.text, `<td class="n">–`) {
+		t.Errorf("the lag is shown as a number: %s", p.text)
+	}
+}

@@ -32,8 +32,8 @@ type committed struct {
 type groupsPage struct {
 	Prefix string
 	Groups []groupInfo
-	Lags   map[string]float64
-	More   int // groups that the page does not show
+	Lags   map[string]any // those that the metrics have: of the groups that lag most
+	More   int            // groups that the page does not show
 }
 
 // listMost is how many rows a list shows; a prefix finds the others.
@@ -44,7 +44,7 @@ func (v *visit) groups() error {
 	if err := v.get("/v1/groups", &all); err != nil {
 		return err
 	}
-	p := groupsPage{Prefix: v.r.URL.Query().Get("prefix"), Lags: map[string]float64{}}
+	p := groupsPage{Prefix: v.r.URL.Query().Get("prefix"), Lags: map[string]any{}}
 	for _, n := range v.c.history.look(storeLeast).lag {
 		p.Lags[n.Name] = n.Value
 	}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 type queueInfo struct {
@@ -37,7 +38,7 @@ func (s *setting) UnmarshalJSON(text []byte) error {
 type queuesPage struct {
 	Prefix    string
 	Queues    []queueInfo
-	Lines     map[string]queueLine
+	Lines     map[string]*queueLine // those that the metrics have
 	More      int
 	MayCreate bool
 }
@@ -47,9 +48,9 @@ func (v *visit) queues() error {
 	if err := v.get("/v1/queues", &all); err != nil {
 		return err
 	}
-	p := queuesPage{Prefix: v.r.URL.Query().Get("prefix"), Lines: map[string]queueLine{}, MayCreate: v.may(http.MethodPost, "/v1/queues")}
+	p := queuesPage{Prefix: v.r.URL.Query().Get("prefix"), Lines: map[string]*queueLine{}, MayCreate: v.may(http.MethodPost, "/v1/queues")}
 	for _, l := range queueLines(v.c.history.look(storeLeast)) {
-		p.Lines[l.Name] = l
+		p.Lines[l.Name] = &l
 	}
 	for _, q := range all.Queues {
 		switch {
@@ -171,7 +172,7 @@ func (v *visit) enqueue() error {
 
 // messageOf reads a message from a form.
 func messageOf(form url.Values) (map[string]any, error) {
-	message := map[string]any{"value": form.Get("value")}
+	message := map[string]any{"value": typed(form.Get("value"))}
 	if key := form.Get("key"); key != "" {
 		message["key"] = key
 	}
@@ -254,6 +255,7 @@ type letter struct {
 type deadPage struct {
 	Queue   string
 	Search  string // text that error, key or value have
+	After   string // the page begins after this letter
 	Letters []letter
 	Next    string // after which letter the next page begins
 	Looked  int
@@ -265,8 +267,8 @@ func (v *visit) dead() error {
 	name, q := v.r.PathValue("queue"), v.r.URL.Query()
 	rights := v.queueRights(name)
 	p := deadPage{Queue: name, Search: q.Get("search"), Redrive: rights.Redrive, Discard: rights.Delete}
-	after := q.Get("after")
-	for len(p.Letters) < pageEvents && p.Looked < scanMost {
+	after, until := q.Get("after"), time.Now().Add(scanTime)
+	for p.After = after; len(p.Letters) < pageEvents && p.Looked < scanMost; {
 		var page struct{ Letters []letter }
 		if err := v.get(path("/v1/queues/%s/dead", name)+query("after", after, "max", strconv.Itoa(pageEvents)), &page); err != nil {
 			return err
@@ -279,6 +281,9 @@ func (v *visit) dead() error {
 		}
 		if p.Next = after; len(page.Letters) == 0 {
 			p.Next = ""
+			break
+		}
+		if time.Now().After(until) {
 			break
 		}
 	}
@@ -316,6 +321,7 @@ func (v *visit) findLetter(queue, id, after string) (*letter, error) {
 type letterPage struct {
 	Queue   string
 	Letter  letter
+	After   string // a letter before it
 	Headers string
 	Redrive bool
 	Discard bool
@@ -328,8 +334,29 @@ func (v *visit) deadLetter() error {
 		return err
 	}
 	rights := v.queueRights(name)
-	v.show(http.StatusOK, "dead_letter", "Dead letter "+l.ID, letterPage{Queue: name, Letter: *l, Headers: headerLines(l.Headers), Redrive: rights.Redrive && rights.Enqueue, Discard: rights.Delete})
+	v.show(http.StatusOK, "dead_letter", "Dead letter "+l.ID, letterPage{Queue: name, Letter: *l, After: q.Get("after"), Headers: headerLines(l.Headers), Redrive: rights.Redrive && rights.Enqueue, Discard: rights.Delete})
 	return nil
+}
+
+// Editable reports whether a form can show all of the message, so that enqueueing the form's
+// message instead loses nothing that the reader did not see.
+func (l letter) Editable() bool {
+	if l.Value == nil || l.KeyB64 != nil || strings.Contains(*l.Value, "\r") {
+		return false
+	}
+	for _, h := range l.Headers {
+		if strings.HasPrefix(h.Name, "weir.") {
+			continue
+		}
+		if h.Name == "" || h.Value == nil {
+			return false
+		}
+		read, err := headersOf(headerLines([]pair{h}))
+		if err != nil || len(read) != 1 || read[0]["name"] != h.Name || read[0]["value"] != *h.Value {
+			return false
+		}
+	}
+	return true
 }
 
 // headerLines writes headers as headersOf reads them. Those of weir itself are left out.
@@ -386,8 +413,12 @@ func (v *visit) editAndRedrive() error {
 	if err != nil {
 		return err
 	}
-	if _, err := v.findLetter(name, id, form.Get("after")); err != nil {
+	l, err := v.findLetter(name, id, form.Get("after"))
+	if err != nil {
 		return err
+	}
+	if !l.Editable() {
+		return &problem{Status: http.StatusConflict, Title: "This message cannot be edited as text", Detail: "Its key, its value or a header has bytes that a form would lose. Nothing was changed."}
 	}
 	enqueued, err := v.enqueueOne(name, edited)
 	if err != nil {

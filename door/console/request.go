@@ -30,11 +30,14 @@ func (p *problem) Error() string {
 	return p.Title + ": " + p.Detail
 }
 
-// path makes a path of the API; names are escaped.
+// path makes a path of the API; names are escaped. So are the names . and .., which would be steps
+// to another path.
 func path(format string, names ...string) string {
 	escaped := make([]any, len(names))
 	for i, n := range names {
-		escaped[i] = url.PathEscape(n)
+		if escaped[i] = url.PathEscape(n); n == "." || n == ".." {
+			escaped[i] = strings.ReplaceAll(n, ".", "%2E")
+		}
 	}
 	return fmt.Sprintf(format, escaped...)
 }
@@ -65,7 +68,7 @@ func (v *visit) do(method, path string, body, into any, headers ...string) error
 	switch {
 	case w.cut:
 		return &problem{Status: http.StatusRequestEntityTooLarge, Title: "The answer is too large for a page", Detail: "Ask for less at a time, or download it."}
-	case w.status >= http.StatusBadRequest:
+	case w.status >= http.StatusMultipleChoices: // a redirect has done nothing, too
 		p := &problem{Status: w.status}
 		if json.Unmarshal(w.body.Bytes(), p) != nil || p.Title == "" {
 			p.Title = http.StatusText(w.status)

@@ -169,7 +169,7 @@ func (v *visit) confirmed(name string) error {
 
 func (v *visit) publish() error {
 	name, form := v.r.PathValue("topic"), v.r.PostForm
-	event := map[string]any{"value": form.Get("value")}
+	event := map[string]any{"value": typed(form.Get("value"))}
 	if form.Get("tombstone") != "" {
 		event["value"] = nil
 	}
@@ -196,6 +196,9 @@ func (v *visit) publish() error {
 	}
 	return v.done(path("/console/topics/%s", name), said)
 }
+
+// typed is the text of a field of several lines. Browsers send \r\n for the end of each line.
+func typed(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // headersOf reads headers, one on each line: a name, a colon, a value.
 func headersOf(lines string) (headers []map[string]string, err error) {
@@ -309,9 +312,10 @@ func (v *visit) scan(p *messagesPage) error {
 				}
 			}
 		}
+		stuck := page.Next <= p.Next && len(page.Events) == 0
 		p.Next = page.Next
 		p.Gap = page.Gap
-		if !p.Filtered || page.Next >= page.End || page.Gap != nil || p.Scanned >= scanMost || time.Now().After(until) {
+		if !p.Filtered || stuck || page.Next >= page.End || page.Gap != nil || p.Scanned >= scanMost || time.Now().After(until) {
 			return nil
 		}
 	}
@@ -389,7 +393,7 @@ func orZero(s string) string {
 // download passes a range of a partition on, as lines of JSON.
 func (v *visit) download() error {
 	name, q := v.r.PathValue("topic"), v.r.URL.Query()
-	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s", name)+"/partitions/"+orZero(q.Get("partition"))+"/events"+query("offset", q.Get("from"), "max", q.Get("max")), nil)
+	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/partitions/%s/events", name, orZero(q.Get("partition")))+query("offset", q.Get("from"), "max", q.Get("max")), nil)
 	if err != nil {
 		return &problem{Status: http.StatusBadRequest, Title: "The range is not valid", Detail: err.Error()}
 	}

@@ -143,6 +143,8 @@ func count(v any) string {
 		n = v
 	case float64:
 		n = int64(v)
+	case nil: // not known
+		return "–"
 	default:
 		return fmt.Sprint(v)
 	}
