@@ -33,23 +33,30 @@ func (e *edit) end(g grant, _ preparation) error {
 	return err
 }
 
-// Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack.
+// Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack. A lease that
+// has ended is extended unless another worker got the message, or other messages have all the places that
+// Settings.Concurrency allows.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...string) ([]error, error) {
 	if lease < leaseMin || lease > leaseMax {
 		return nil, &eventlog.InvalidError{What: "lease", Value: lease.String(), Why: fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax)}
 	}
-	_, latest, err := q.owner.clock.now(ctx)
+	earliest, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("extend leases of queue %q: %w", q.name, err)
 	}
 	until := latest + Time(lease.Milliseconds())
 	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
 		r, err := e.held(g)
-		if err == nil {
-			r.until = until
-			e.put(g.offset, r)
+		if err != nil {
+			return err
 		}
-		return err
+		limit := q.def.Load().settings.Concurrency
+		if limit > 0 && r.until <= latest && e.claimsBeside(g.offset, earliest) >= limit {
+			return &StaleReceiptError{Why: "its lease ended, and as many other messages are claimed as the queue's concurrency allows"}
+		}
+		r.until = until
+		e.put(g.offset, r)
+		return nil
 	}, nil)
 }
 
@@ -154,7 +161,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 	}
 	results := make([]error, len(some)) // not errs: the operation may write them after ctx has ended
 	o.apply = func(s *state, c *change) (bool, error) {
-		e := edit{p: s.part(p)}
+		e := edit{p: s.part(p), all: s}
 		o.stale = false
 		for i, it := range some {
 			results[i] = c.unsureIfResent(apply(&e, it.grant, it.preparation))

@@ -209,7 +209,32 @@ func (p *part) trimmed(first eventlog.Offset) {
 // edit collects changes of single messages, so that all of them cost one pass over the runs.
 type edit struct {
 	p       *part
+	all     *state // nil: claimsBeside is not called
 	changes map[eventlog.Offset]run
+}
+
+// claimsBeside counts the claims of all partitions, but that of a message, whose leases have not ended.
+func (e *edit) claimsBeside(o eventlog.Offset, now Time) (n int) {
+	live := func(r run) bool { return r.fate == claimed && r.until > now }
+	for i := range e.all.parts {
+		for _, r := range e.all.parts[i].runs {
+			if live(r) {
+				n += int(r.n)
+			}
+		}
+	}
+	for changed, r := range e.changes {
+		if was, there := e.p.at(changed); there && live(was) {
+			n--
+		}
+		if live(r) {
+			n++
+		}
+	}
+	if r, there := e.at(o); there && live(r) {
+		n--
+	}
+	return n
 }
 
 // at is part.at with the changes so far.
