@@ -59,7 +59,8 @@ type Console struct {
 	cfg     Config
 	mux     *http.ServeMux
 	history *history
-	own     []byte // seals sessions if there is no secret of all processes
+	own     []byte        // seals sessions if there is no secret of all processes
+	making  chan struct{} // has an element for each page that is being made
 }
 
 // New makes a console. Run must run for it to have plots.
@@ -67,13 +68,16 @@ func New(cfg Config) *Console {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), history: newHistory(cfg.Process, cfg.Store), own: make([]byte, secretBytes)}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), history: newHistory(cfg.Process, cfg.Store), own: make([]byte, secretBytes), making: make(chan struct{}, pagesMax)}
 	_, _ = rand.Read(c.own) // never fails
 	c.mux.HandleFunc("GET /console/assets/{version}/{file}", c.asset)
 	c.mux.HandleFunc("GET /console/login", c.showLogin)
 	c.mux.HandleFunc("POST /console/login", c.login)
 	c.mux.HandleFunc("POST /console/logout", c.logout)
 	for pattern, h := range pages {
+		c.mux.HandleFunc(pattern, c.page(bounded(h)))
+	}
+	for pattern, h := range passedOn {
 		c.mux.HandleFunc(pattern, c.page(h))
 	}
 	c.mux.HandleFunc("/", c.page(func(*visit) error { return &problem{Status: http.StatusNotFound, Title: "There is no such page"} }))
@@ -92,8 +96,6 @@ var pages = map[string]func(*visit) error{
 	"POST /console/topics":                    (*visit).createTopic,
 	"GET /console/topics/{topic}":             (*visit).topic,
 	"GET /console/topics/{topic}/messages":    (*visit).messages,
-	"GET /console/topics/{topic}/download":    (*visit).download,
-	"GET /console/topics/{topic}/live":        (*visit).live,
 	"POST /console/topics/{topic}/publish":    (*visit).publish,
 	"POST /console/topics/{topic}/settings":   (*visit).alterTopic,
 	"POST /console/topics/{topic}/delete":     (*visit).deleteTopic,
@@ -128,6 +130,34 @@ var pages = map[string]func(*visit) error{
 	"GET /console/tagged/{category}":            (*visit).tagged,
 	"GET /console/projections":                  (*visit).projections,
 	"POST /console/projections/{projection}/do": (*visit).changeProjection,
+}
+
+// passedOn are the handlers that pass an answer of the API on, and keep none of it.
+var passedOn = map[string]func(*visit) error{
+	"GET /console/topics/{topic}/download": (*visit).download,
+	"GET /console/topics/{topic}/live":     (*visit).live,
+}
+
+// Bounds of the pages being made at one time: each may hold some answers of the API in memory, which
+// the API no longer counts.
+const (
+	pagesMax = 32
+	pageWait = 10 * time.Second // how long a page waits for others
+)
+
+// bounded makes a handler wait while pagesMax pages are being made.
+func bounded(h func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		ctx, cancel := context.WithTimeout(v.r.Context(), pageWait)
+		defer cancel()
+		select {
+		case v.c.making <- struct{}{}:
+			defer func() { <-v.c.making }()
+			return h(v)
+		case <-ctx.Done():
+			return &problem{Status: http.StatusServiceUnavailable, Title: "Too many pages are being made", Detail: "Try again. Nothing was changed."}
+		}
+	}
 }
 
 // policy is the Content-Security-Policy of every page: nothing from elsewhere, and no inline script.
