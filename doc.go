@@ -1,4 +1,5 @@
-// Package weir keeps events in the storage that a program already has: PostgreSQL, a SQLite file, or memory. It opens
+// Package weir keeps events in the storage that a program already has: PostgreSQL, MariaDB or MySQL,
+// a SQLite file, a bucket of S3, several of these as shards, or memory. It opens
 // the same log as `weir serve`, but in process and without a listener: Kafka clients, HTTP clients and SQL sessions see
 // what is published here, and this package sees what they publish. Any number of processes may open one store.
 //

@@ -36,7 +36,7 @@ Maintainer: The weir authors <weir@localhost>
 Section: database
 Priority: optional
 Installed-Size: %d
-Description: event log over SQLite, PostgreSQL, MariaDB and MySQL
+Description: event log over SQLite, PostgreSQL, MariaDB, MySQL and S3
  One durable event log in the storage that you already run, for clients of
  Kafka, HTTP and SQL.
 `, version, arch, len(binary)>>10)},
