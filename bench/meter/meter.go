@@ -1,21 +1,20 @@
-// Package meter measures what processes use: processor time and memory, from /proc.
+// Package meter measures what a process uses: processor time and memory, from /proc.
 package meter
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Use is what a set of processes and their children used.
+// Use is what a process used, without its children.
 type Use struct {
 	CPU  time.Duration `json:"cpu_ns"`
 	RSS  int64         `json:"rss_bytes"`  // proportional where the kernel says so: shared pages count once
-	Disk int64         `json:"disk_bytes"` // written to storage, by those that still run
+	Disk int64         `json:"disk_bytes"` // written to storage
 }
 
 // Sub returns what was used since before; memory is what is used now.
@@ -25,35 +24,6 @@ func (u Use) Sub(before Use) Use {
 
 // tick is the unit of times in /proc/PID/stat: USER_HZ, 100 a second on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
-
-// Tree measures processes and all their descendants. Processes that are gone count as nothing.
-func Tree(roots ...int) (u Use) {
-	children := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if f, ok := fields(pid); ok {
-			parent, _ := strconv.Atoi(f[1])
-			children[parent] = append(children[parent], pid)
-		}
-	}
-	seen := map[int]bool{}
-	var visit func(pid int)
-	visit = func(pid int) {
-		if seen[pid] {
-			return
-		}
-		seen[pid] = true
-		u.add(pid)
-		for _, c := range children[pid] {
-			visit(c)
-		}
-	}
-	for _, r := range roots {
-		visit(r)
-	}
-	return u
-}
 
 // Self measures this process without its children.
 func Self() (u Use) {

@@ -82,7 +82,7 @@ func Text(w io.Writer, r run.Result) error {
 	for _, row := range Rows(r) {
 		if head := row.Workload + ", " + row.Mode; head != last {
 			last = head
-			fmt.Fprintf(w, "\n%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | CPU µs an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", head)
+			fmt.Fprintf(w, "\n%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | client CPU µs an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", head)
 		}
 		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 	}

@@ -61,7 +61,7 @@ type Figures struct {
 	EndToEnd  *Latency `json:"end_to_end,omitempty"` // until a reader, or a worker, had the event
 	Done      *Latency `json:"done,omitempty"`       // of a queue: until the acknowledgement was durable
 	Late      Duration `json:"generator_late_p99_ms"`
-	CPU       float64  `json:"cpu_us_per_event"` // of client and system together
+	CPU       float64  `json:"cpu_us_per_event"` // of this process: the client, and a system that is embedded in it; not of a database
 	RSS       int64    `json:"rss_bytes"`
 	Conflicts int64    `json:"conflicts,omitempty"`
 	Seconds   []int64  `json:"seconds"` // events acknowledged in each second
@@ -252,7 +252,6 @@ func (m *measurement) measure(ctx context.Context, k kind) (*Figures, error) {
 	length := ph.Warm + ph.Measure
 	m.begin = time.Now() // readers of what is sent from now on know it
 	before := meter.Self()
-	beforeServers := meter.Tree(m.server.Roots()...)
 	writing, stopWriting := context.WithTimeout(ctx, length+ph.Drain)
 	defer stopWriting()
 	if e, ok := m.server.Target().(interface{ Ending() }); ok {
@@ -268,7 +267,7 @@ func (m *measurement) measure(ctx context.Context, k kind) (*Figures, error) {
 	if k.groups > 0 {
 		time.Sleep(settle)
 	}
-	own, servers := meter.Self().Sub(before), meter.Tree(m.server.Roots()...).Sub(beforeServers)
+	own := meter.Self().Sub(before)
 	stopReading()
 	if err := <-readers; err != nil {
 		return nil, fmt.Errorf("read: %w", err)
@@ -276,13 +275,13 @@ func (m *measurement) measure(ctx context.Context, k kind) (*Figures, error) {
 	if err := k.after(ctx); err != nil {
 		return nil, fmt.Errorf("read everything back: %w", err)
 	}
-	return m.figures(late, own, servers), ctx.Err()
+	return m.figures(late, own), ctx.Err()
 }
 
-func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figures {
+func (m *measurement) figures(late *load.Lateness, own meter.Use) *Figures {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := &Figures{Seconds: m.seconds, RSS: own.RSS + servers.RSS, Conflicts: m.conflicts.Load()}
+	f := &Figures{Seconds: m.seconds, RSS: own.RSS, Conflicts: m.conflicts.Load()}
 	warm, all := m.workload.Phases.Warm, int64(0)
 	whole := int64(0)
 	for i, n := range m.seconds {
@@ -297,7 +296,7 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 		f.PerSecond = float64(all) / (warm + m.workload.Phases.Measure).Seconds()
 	}
 	if all > 0 {
-		f.CPU = float64((own.CPU + servers.CPU).Microseconds()) / float64(all)
+		f.CPU = float64(own.CPU.Microseconds()) / float64(all)
 	}
 	if m.rate > 0 {
 		f.Call, f.EndToEnd, f.Done, f.Late = m.call.latency(), m.endToEnd.latency(), m.done.latency(), Duration(late.At(99))

@@ -71,7 +71,6 @@ func newMemory(l lie) *memory {
 }
 
 func (m *memory) Target() any  { return m }
-func (m *memory) Roots() []int { return nil }
 func (m *memory) Close() error { return nil }
 
 // Ending tells a liar that the measurement is about to end.

@@ -49,7 +49,6 @@ type plain struct {
 }
 
 func (p *plain) Target() any  { return p }
-func (p *plain) Roots() []int { return nil }
 func (p *plain) Close() error { p.pool.Close(); return p.stop() }
 
 // pollEvery is how long a reader that found nothing waits, as the article's does.

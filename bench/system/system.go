@@ -23,13 +23,10 @@ type System struct {
 	Name    string
 	About   string            // in a line
 	Needs   string            // what must be there; "": nothing
-	Ready   func() error      // nil, or why it cannot be started here, with the command that helps
 	Modes   map[Mode]Settings // what differs from the defaults, in words; at least one mode
 	Ordered bool              // it promises order within a key
-	Repeats bool              // it may deliver again without a fault
 	Start   func(ctx context.Context, place Place, mode Mode) (Server, error)
-	Version func(ctx context.Context, s Server) string // nil: that of the benchmark
-	Lies    bool                                       // it breaks a promise on purpose; listed only when asked for
+	Lies    bool // it breaks a promise on purpose; listed only when asked for
 }
 
 // Settings are the settings of a system that matter to its promises.
@@ -42,8 +39,6 @@ type Place struct{ Dir string }
 type Server interface {
 	// Target returns a Log, a Queue or Streams, or several of them in one value.
 	Target() any
-	// Roots are the processes of the system and of its database, beside this one.
-	Roots() []int
 	Close() error
 }
 

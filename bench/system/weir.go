@@ -89,8 +89,7 @@ type weirServer struct {
 	category *weir.Category
 }
 
-func (s *weirServer) Target() any  { return s }
-func (s *weirServer) Roots() []int { return nil }
+func (s *weirServer) Target() any { return s }
 
 func (s *weirServer) Close() error {
 	s.mu.Lock()
