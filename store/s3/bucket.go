@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -92,8 +93,9 @@ type remote struct {
 	requests
 }
 
-func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
+func dial(ctx context.Context, at place, clock *clock, logger *slog.Logger) (*remote, error) {
 	cfg, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
+		o.Logger = said{logger}
 		if at.region != "" {
 			o.Region = at.region
 		}
@@ -107,6 +109,12 @@ func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
 	}
 	if cfg.Region == "" {
 		return nil, errors.New("no region is known: set AWS_REGION, or region=… in the URL")
+	}
+	if cfg.Credentials != nil {
+		cfg.Credentials = credentials{cfg.Credentials}
+		if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+			return nil, err
+		}
 	}
 	transport := awshttp.NewBuildableClient().GetTransport() // the SDK's client could not close its connections
 	r := &remote{place: at, clock: clock}
@@ -238,6 +246,8 @@ func (r *remote) failed(what string, asked time.Time, err error) (a answer, _ er
 	}
 	kind := error(nil)
 	switch {
+	case errors.Is(err, errNoCredentials):
+		return a, fmt.Errorf("%s in bucket %q: %w", what, r.bucketName, err)
 	case status == http.StatusPreconditionFailed:
 		kind = errExists
 	case code == "NoSuchKey":
@@ -250,6 +260,8 @@ func (r *remote) failed(what string, asked time.Time, err error) (a answer, _ er
 		kind = errBusy
 	case status == http.StatusConflict, status == http.StatusRequestTimeout, status == 0, status >= 500:
 		// unclear
+	case status == http.StatusRequestEntityTooLarge, code == "EntityTooLarge":
+		kind = fmt.Errorf("%w: %w", eventlog.ErrTooLarge, errRefused)
 	case status >= 300:
 		kind = errRefused
 	}

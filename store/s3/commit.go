@@ -186,7 +186,7 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 			return settled(mine[attempt], a)
 		}
 		if errors.Is(err, errRefused) && !sent {
-			return done, false, fmt.Errorf("nothing was written: %w", err)
+			return done, false, failed(fmt.Errorf("nothing was written: %w", err))
 		}
 		// Not errExists: net/http may have sent the request twice, and this is the answer to the second time.
 		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused)

@@ -17,7 +17,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("examine S3: %w", err)
 	}
 	clock := &clock{}
-	b, err := dial(ctx, at, clock)
+	b, err := dial(ctx, at, clock, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), err)
 	}
@@ -34,7 +34,7 @@ func examine(ctx context.Context, at place, b bucket, clock *clock) ([]doctor.Fi
 		return findings, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), failed(err))
+		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), notOpened(err))
 	}
 	head, _, err := unseal(magicFormat, body)
 	if err != nil {
@@ -60,7 +60,7 @@ func examine(ctx context.Context, at place, b bucket, clock *clock) ([]doctor.Fi
 		return findings, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), failed(err))
+		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), notOpened(err))
 	}
 	var size int64
 	batches := 0

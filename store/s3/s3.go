@@ -118,8 +118,11 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open S3 store: %w", err)
 	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
 	clock := &clock{}
-	r, err := dial(ctx, at, clock)
+	r, err := dial(ctx, at, clock, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), err)
 	}
@@ -143,7 +146,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	if err := s.begin(ctx, opts.Existing); err != nil {
 		s.close()
 		b.close()
-		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
+		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), notOpened(err))
 	}
 	s.work.Go(s.upkeep)
 	s.work.Go(s.findTick)
@@ -304,15 +307,29 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// failed adds ErrUnavailable to an error whose kind is not known. Call it only if certainly nothing happened, as ErrUnavailable says.
+// failed gives an error one of the kinds that the log knows, if it has none: ErrUnavailable. So call it
+// only if certainly nothing happened.
 func failed(err error) error {
-	switch {
-	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused), errors.Is(err, errNoLog), errors.Is(err, errGone):
-		return err
-	case errors.Is(err, errMissing):
-		return err
+	if err == nil {
+		return nil
+	}
+	known := []error{eventlog.ErrUnavailable, eventlog.ErrUnsure, eventlog.ErrNoPartition, eventlog.ErrTooLarge, eventlog.ErrReadOnly}
+	for _, kind := range known {
+		if errors.Is(err, kind) {
+			return err
+		}
 	}
 	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+}
+
+// notOpened is failed for who opens a store. What trying again does not mend is not ErrUnavailable.
+func notOpened(err error) error {
+	for _, lasting := range []error{errDamaged, errForeign, errRefused, errNoLog, errGone} {
+		if errors.Is(err, lasting) {
+			return err
+		}
+	}
+	return failed(err)
 }
 
 // alive returns an error if the caller has given up already.
