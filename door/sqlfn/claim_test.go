@@ -457,3 +457,35 @@ func TestAClaimBehindAPooler(t *testing.T) {
 	isDone(t, q, id)
 	empties(t, direct)
 }
+
+// Of a role or a database, the isolation level of new transactions may be any. Those of the procedure have their own: otherwise
+// a claim would fail when a mover writes to the request of a session that writes to it, too.
+func TestAClaimNeedsNoIsolationLevel(t *testing.T) {
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			address := pgtest.URL(t)
+			startQueues(t, address, true)
+			conn, other := connect(t, address), connect(t, address)
+			exec(t, conn, `SET default_transaction_isolation = '`+level+`'`)
+			claimed := make(chan error, 1)
+			go func() {
+				got, err := claimSQL(t.Context(), conn, `'mail', wait => '1 min'`)
+				if err == nil && len(got) != 1 {
+					err = fmt.Errorf("%d messages", len(got))
+				}
+				claimed <- err
+			}()
+			await(t, address, `SELECT count(*) = 1 FROM weir.claim_request`)
+			exec(t, other, `BEGIN; UPDATE weir.claim_request SET seen_at = seen_at`)
+			await(t, address, fmt.Sprintf(`SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = %d AND wait_event_type = 'Lock'`, conn.PgConn().PID()))
+			exec(t, other, `COMMIT`)
+			exec(t, other, `SELECT weir.enqueue('mail', 'hello')`)
+			if err := <-claimed; err != nil {
+				t.Errorf("%v, want a message", err)
+			}
+			if now := texts(t, conn, `SHOW transaction_isolation`); now[0] != level {
+				t.Errorf("after the claim the level is %s, want %s", now[0], level)
+			}
+		})
+	}
+}

@@ -128,6 +128,7 @@ var advice = []advised{
 	{"max_connections", nil, doctor.OK, ""},
 	{"autovacuum", []string{"on"}, doctor.Bad, "the small tables of the log grow without limit: set autovacuum = on"},
 	{"default_transaction_read_only", []string{"off"}, doctor.Bad, "weir cannot write: ALTER ROLE … SET default_transaction_read_only = off"},
+	{"session_replication_role", []string{"origin", "local"}, doctor.Bad, "triggers do not run, and weir refuses to write: ALTER ROLE … SET session_replication_role = origin"},
 }
 
 func (x *examination) settings() error {

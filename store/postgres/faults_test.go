@@ -255,6 +255,25 @@ func TestDefaultsOfTheRoleDoNotMatter(t *testing.T) {
 	}
 }
 
+// Without its triggers a commit would leave SQL sessions without topics.
+func TestNothingIsCommittedWithoutTriggers(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 1)
+	pgtest.Exec(t, address, `ALTER DATABASE `+pgtest.Value(t, address, `SELECT current_database()`)+` SET session_replication_role = replica`)
+	pgtest.Exec(t, address, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	for {
+		_, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 10)}}})
+		switch {
+		case errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure): // of a connection that was ended
+		case err == nil || !strings.Contains(err.Error(), "session_replication_role"):
+			t.Fatalf("%v, want to be told of session_replication_role", err)
+		default:
+			return
+		}
+	}
+}
+
 func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

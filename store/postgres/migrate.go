@@ -80,6 +80,7 @@ type facts struct {
 	encoding   string
 	standby    bool
 	readOnly   bool
+	noTriggers bool // ordinary triggers do not run
 	database   string
 	role       string
 	schema     bool   // there is a schema weir
@@ -94,6 +95,7 @@ func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
 	err = conn.QueryRow(ctx, `
 		SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('server_encoding'),
 		       pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean,
+		       current_setting('session_replication_role') = 'replica',
 		       current_database()::text, current_user::text,
 		       to_regnamespace('weir') IS NOT NULL,
 		       CASE WHEN to_regnamespace('weir') IS NULL THEN has_database_privilege(current_database(), 'CREATE')
@@ -101,7 +103,7 @@ func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
 		       EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = to_regnamespace('weir') AND c.relname = 'migration')
 		       AND EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = to_regnamespace('weir') AND c.relname = 'segment'),
 		       (SELECT count(*) FROM pg_class c WHERE c.relnamespace = to_regnamespace('weir'))`,
-	).Scan(&f.server, &f.serverText, &f.encoding, &f.standby, &f.readOnly, &f.database, &f.role, &f.schema, &f.mayCreate, &f.ours, &f.strangers)
+	).Scan(&f.server, &f.serverText, &f.encoding, &f.standby, &f.readOnly, &f.noTriggers, &f.database, &f.role, &f.schema, &f.mayCreate, &f.ours, &f.strangers)
 	if err != nil || !f.ours || f.server < serverMin {
 		return f, err
 	}
@@ -136,6 +138,9 @@ func (f facts) suitable(p Part) error {
 	case f.readOnly:
 		return fmt.Errorf("default_transaction_read_only is on for role %s in database %s: turn it off with ALTER ROLE %s SET default_transaction_read_only = off",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
+	case f.noTriggers:
+		return fmt.Errorf("session_replication_role is replica for role %s in database %s, so that triggers do not run, and SQL sessions would find no topics: "+
+			"ALTER ROLE %s SET session_replication_role = origin", f.role, f.database, pgx.Identifier{f.role}.Sanitize())
 	case !f.current(p) && !f.mayCreate && !f.schema:
 		return fmt.Errorf("role %s may not create the schema weir in database %s: as the owner of the database, run CREATE SCHEMA weir AUTHORIZATION %s",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())

@@ -77,6 +77,7 @@ func TestADatabaseThatWillNotDoIsRefusedWithAdvice(t *testing.T) {
 			`CREATE SCHEMA weir; CREATE TABLE weir.river (height int)`, `GRANT ALL ON SCHEMA weir TO {role}`, "use another database for weir"},
 		"schema without a grant": {`CREATE SCHEMA weir`, `SELECT`, "GRANT ALL ON SCHEMA weir TO"},
 		"read only":              {"", `ALTER ROLE {role} SET default_transaction_read_only = on; GRANT CREATE ON DATABASE {database} TO {role}`, "default_transaction_read_only = off"},
+		"without triggers":       {"", `ALTER ROLE {role} SET session_replication_role = replica; GRANT CREATE ON DATABASE {database} TO {role}`, "session_replication_role = origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := pgtest.URL(t)

@@ -19,8 +19,10 @@ BEGIN
             HINT = 'CALL it outside a transaction: the claim is committed before you get its messages. Then BEGIN, handle them, call weir.ack, COMMIT.';
         END IF;
     END;
-    request := weir.request_claim(queue, most, lease, wait, worker);
     COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED; -- CHAIN keeps it: otherwise movers, which write to the request, too, could make read_claim fail
+    request := weir.request_claim(queue, most, lease, wait, worker);
+    COMMIT AND CHAIN;
     IF request IS NULL THEN
         PERFORM pg_catalog.pg_sleep(0.02); -- so that a worker in a loop does not keep the server busy
         messages := '[]';
@@ -28,7 +30,7 @@ BEGIN
     END IF;
     LOOP
         SELECT * INTO answer FROM weir.read_claim(request);
-        COMMIT; -- so that the snapshot does not block vacuum
+        COMMIT AND CHAIN; -- so that the snapshot does not block vacuum
         EXIT WHEN answer.pause IS NULL;
         PERFORM pg_catalog.pg_sleep(answer.pause);
     END LOOP;
