@@ -13,6 +13,8 @@ import (
 var (
 	// ErrUnavailable: the store cannot be reached. Trying again may work.
 	ErrUnavailable = eventlog.ErrUnavailable
+	// ErrOverloaded: the context ended before the call's turn came, while the store answered others. It matches ErrUnavailable, too.
+	ErrOverloaded = eventlog.ErrOverloaded
 	// ErrNoSpace: the disk of the store is full. It matches ErrUnavailable, too.
 	ErrNoSpace = eventlog.ErrNoSpace
 	// ErrReadOnly: the Log only follows its store (read_only=true in the URL of a bucket), and nothing was changed. Trying again does not help.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -32,15 +33,19 @@ type appender struct {
 	expected      int                               // number of tickets for which yieldForMore waits: those in the queue when callers were last answered, and one for each of these callers; owned by run
 	expectedAt    time.Time                         // when expected was set; owned by run
 
-	queueBudget *semaphore.Weighted // bytes of queued tickets
-	wake        chan struct{}       // has a value after a ticket was queued or the queue was closed
+	queueBudget  *semaphore.Weighted // bytes of queued tickets
+	upkeepBudget *semaphore.Weighted // bytes of queued tickets of upkeep: those of clients do not count here
+	wake         chan struct{}       // has a value after a ticket was queued or the queue was closed
+	commits      atomic.Uint64       // how many commits the store has answered
+	failing      atomic.Bool         // it did not answer the last one
 
 	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
-	flushAt   schedule // of queue
-	most      int      // flushBytes at the last flush
-	submitted uint64   // how many tickets were queued so far
-	hurried   uint64   // tickets up to this number do not wait
+	upkeep    []*Ticket // goes before queue
+	flushAt   schedule  // of queue
+	most      int       // flushBytes at the last flush
+	submitted uint64    // how many tickets were queued so far
+	hurried   uint64    // tickets up to this number do not wait
 	closed    bool
 	prompt    bool // nothing waits any more
 
@@ -50,9 +55,10 @@ type appender struct {
 func newAppender(store Store, tail *tail, sealing func(Partition) sealing, lingering func(Partition) (lingering, bool), gate *gate, suspectRewind func(), flushBytes func() int, cfg Config) *appender {
 	return &appender{
 		store: store, tail: tail, sealing: sealing, lingering: lingering, gate: gate, suspectRewind: suspectRewind, flushBytes: flushBytes, most: flushBytes(), cfg: cfg, log: cfg.Logger,
-		producers:   newProducers(),
-		queueBudget: semaphore.NewWeighted(cfg.limits.QueueBytes),
-		wake:        make(chan struct{}, 1),
+		producers:    newProducers(),
+		queueBudget:  semaphore.NewWeighted(cfg.limits.QueueBytes),
+		upkeepBudget: semaphore.NewWeighted(upkeepBytes),
+		wake:         make(chan struct{}, 1),
 	}
 }
 
@@ -63,11 +69,15 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 		t.resolve(Outcome{}, fmt.Errorf("append: %w", ErrReadOnly))
 		return t
 	}
-	t.size = min(t.cost(), a.cfg.limits.QueueBytes)
-	if !a.queueBudget.TryAcquire(t.size) {
+	t.budget, t.size = a.queueBudget, min(t.cost(), a.cfg.limits.QueueBytes)
+	if t.upkeep {
+		t.budget, t.size = a.upkeepBudget, min(t.cost(), upkeepBytes)
+	}
+	t.commits, t.a = a.commits.Load(), a
+	if !t.budget.TryAcquire(t.size) {
 		a.flushNow() // what lingers must not keep it waiting
-		if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
-			t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.limits.QueueBytes, err))
+		if err := t.budget.Acquire(ctx, t.size); err != nil {
+			t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", t.late(), a.cfg.limits.QueueBytes, err))
 			return t
 		}
 	}
@@ -77,7 +87,11 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	if !closed {
 		a.submitted++
 		t.number = a.submitted
-		a.queue = append(a.queue, t)
+		if t.upkeep {
+			a.upkeep = append(a.upkeep, t)
+		} else {
+			a.queue = append(a.queue, t)
+		}
 		a.flushAt.add(t, int64(a.most))
 	}
 	a.mu.Unlock()
@@ -92,14 +106,26 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 // partCost is what each batch and each put costs in addition to its bytes. It is a number of bytes, and stands for memory and for about 10 µs of work in the store.
 const partCost = 1 << 10
 
+// upkeepBytes bounds the queued entries of upkeep: some thousand leases.
+const upkeepBytes = 4 << 20
+
+// checkCost is what each check costs in addition to its bytes, as partCost: it reads a key and changes nothing.
+const checkCost = partCost / 4
+
 // cost estimates what a ticket costs in memory and in the store's work, in bytes.
-func (t *Ticket) cost() int64 {
-	n := 256 + t.size + partCost*int64(len(t.entry.Batches)+len(t.entry.Puts))
-	for _, b := range t.entry.Batches {
+func (t *Ticket) cost() int64 { return 256 + t.size + t.entry.cost() }
+
+// cost estimates what an entry costs in memory and in the store's work, in bytes.
+func (e *Entry) cost() int64 {
+	n := partCost*int64(len(e.Batches)+len(e.Puts)) + checkCost*int64(len(e.Checks))
+	for _, b := range e.Batches {
 		n += int64(len(b.Bytes))
 	}
-	for _, p := range t.entry.Puts {
+	for _, p := range e.Puts {
 		n += int64(len(p.Key) + len(p.Value))
+	}
+	for _, c := range e.Checks {
+		n += int64(len(c.Key))
 	}
 	return n
 }
@@ -127,7 +153,9 @@ func (a *appender) run(ctx context.Context) error {
 	failures := 0
 	for a.wait() {
 		a.yieldForMore()
-		if !a.flush(cut) {
+		retry := a.flush(cut)
+		a.failing.Store(retry)
+		if !retry {
 			failures = 0
 			continue
 		}
@@ -165,14 +193,14 @@ func (a *appender) yieldForMore() {
 func (a *appender) queueLength() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.queue)
+	return len(a.queue) + len(a.upkeep)
 }
 
 // wait blocks until the queue is to be flushed. It returns false once the queue is closed and empty.
 func (a *appender) wait() bool {
 	for {
 		a.mu.Lock()
-		waiting, closed, prompt, at := len(a.queue), a.closed, a.closed || a.prompt, a.flushAt.at
+		waiting, closed, prompt, at := len(a.queue)+len(a.upkeep), a.closed, a.closed || a.prompt, a.flushAt.at
 		a.mu.Unlock()
 		switch {
 		case waiting > 0 && (prompt || !at.After(time.Now())):
@@ -194,7 +222,7 @@ func (a *appender) wait() bool {
 func (a *appender) flushNow() {
 	a.mu.Lock()
 	a.hurried = a.submitted
-	a.flushAt = schedule{begun: len(a.queue) > 0}
+	a.flushAt = schedule{begun: len(a.queue)+len(a.upkeep) > 0}
 	a.mu.Unlock()
 	a.signal()
 }
@@ -244,6 +272,7 @@ func (a *appender) flush(ctx context.Context) (retry bool) {
 		a.cfg.Observer.StoreFailed("commit", err)
 		return a.failed(f, err)
 	}
+	a.commits.Add(1)
 	if len(outcomes) != len(entries) {
 		panic(fmt.Sprintf("store gave %d outcomes for %d entries", len(outcomes), len(entries)))
 	}
@@ -291,6 +320,7 @@ func (a *appender) refuseReusedOffsets(ends map[Partition]Offset, entries []Entr
 func (a *appender) resetForIncarnation() {
 	a.producers = newProducers()
 	a.mu.Lock()
+	a.takeUpkeep()
 	var stale []*Ticket
 	a.queue = slices.DeleteFunc(a.queue, func(t *Ticket) bool {
 		if len(t.entry.Checks) > 0 {
@@ -368,6 +398,7 @@ func (a *appender) gather() *flush {
 	most := a.flushBytes()
 	a.mu.Lock()
 	a.most = most
+	a.takeUpkeep()
 	queue := a.queue
 	a.mu.Unlock()
 	f := newFlush(most, a.sealing)
@@ -378,7 +409,7 @@ func (a *appender) gather() *flush {
 		}
 		if !t.take() {
 			taken++ // its caller has withdrawn it
-			a.queueBudget.Release(t.size)
+			t.budget.Release(t.size)
 			continue
 		}
 		if t.build != nil {
@@ -408,12 +439,24 @@ func (a *appender) gather() *flush {
 	clear(a.queue[:taken])
 	a.queue = a.queue[taken:]
 	left := len(queue) - taken
-	a.flushAt = schedule{begun: left > 0 || len(a.queue) > 0 && a.queue[0].number <= a.hurried} // what did not fit goes at once
-	for _, t := range a.queue[left:] {                                                          // came meanwhile
+	a.flushAt = schedule{begun: left > 0 || len(a.upkeep) > 0 || len(a.queue) > 0 && a.queue[0].number <= a.hurried} // what did not fit goes at once
+	for _, t := range a.queue[left:] {                                                                               // came meanwhile
 		a.flushAt.add(t, int64(most))
 	}
 	a.mu.Unlock()
 	return f
+}
+
+// takeUpkeep puts the queued tickets of upkeep before all others. The caller holds mu.
+func (a *appender) takeUpkeep() {
+	if len(a.upkeep) == 0 {
+		return
+	}
+	if a.alone > 0 {
+		a.alone += len(a.upkeep)
+	}
+	a.queue = append(a.upkeep, a.queue...)
+	a.upkeep = nil
 }
 
 // failed handles an error of Commit itself, which concerns every entry of the flush.
@@ -529,6 +572,7 @@ func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
 
 func (a *appender) refuseAll() {
 	a.mu.Lock()
+	a.takeUpkeep()
 	queue := a.queue
 	a.queue = nil
 	a.mu.Unlock()
@@ -542,11 +586,11 @@ func (a *appender) refuse(t *Ticket, err error) {
 	if t.take() {
 		a.answer(t, Outcome{}, err)
 	} else {
-		a.queueBudget.Release(t.size)
+		t.budget.Release(t.size)
 	}
 }
 
 func (a *appender) answer(t *Ticket, out Outcome, err error) {
-	a.queueBudget.Release(t.size)
+	t.budget.Release(t.size)
 	t.resolve(out, err)
 }

@@ -32,7 +32,11 @@ var (
 	ErrCrowded = errors.New("no memory for the answer: other clients are slow to read theirs")
 	// ErrBusy: too many changes of topics are made at the same time. It matches ErrUnavailable, too: certainly
 	// nothing happened, and trying again may work.
-	ErrBusy error = busyError{}
+	ErrBusy error = busyError("too many changes of topics at the same time")
+	// ErrOverloaded: the caller's time was over before its turn came, while the store answered others: there is more
+	// work than this process can do in that time. It matches ErrUnavailable, too: certainly nothing happened, and trying
+	// again may work.
+	ErrOverloaded error = busyError("overloaded: the time for the request was over first, while the store answered others")
 	// ErrClosed: the log is stopping and accepts nothing new.
 	ErrClosed = errors.New("log closed")
 
@@ -51,10 +55,10 @@ var (
 	ErrFenced = errors.New("producer epoch is fenced")
 )
 
-// busyError is ErrBusy: the store is not to blame, so the text does not say that it is unavailable.
-type busyError struct{}
+// busyError is ErrBusy and ErrOverloaded: the store is not to blame, so the text does not say that it is unavailable.
+type busyError string
 
-func (busyError) Error() string        { return "too many changes of topics at the same time" }
+func (e busyError) Error() string      { return string(e) }
 func (busyError) Is(target error) bool { return target == ErrUnavailable }
 
 // RangeError says that an offset lies outside what a partition holds.

@@ -351,8 +351,12 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 		ps[i] = s.Partition
 	}
 	incarnation, known := l.tail.ends(ps)
-	slices, err := l.store.Read(ctx, spans, maxBytes)
-	if err := l.failed("read", err); err != nil {
+	var slices []Slice
+	err := l.called(ctx, "read", func() (err error) {
+		slices, err = l.store.Read(ctx, spans, maxBytes)
+		return err
+	})
+	if err != nil {
 		if errors.Is(err, ErrRewound) {
 			l.suspectRewind()
 		}

@@ -154,6 +154,13 @@ func (l *Log) SubmitLate(ctx context.Context, size int64, build func() (Entry, b
 	return l.appender.submit(ctx, &Ticket{build: build, built: make(chan struct{}), size: size})
 }
 
+// SubmitUpkeep is Submit for an entry by which this process keeps what others take over otherwise: a lease, a heartbeat.
+// It goes before entries that were submitted with Submit, and does not wait while their queue is full, so clients cannot
+// keep it out. It must be small, and not be sent for each request of a client.
+func (l *Log) SubmitUpkeep(ctx context.Context, e Entry) *Ticket {
+	return l.appender.submit(ctx, &Ticket{entry: e, upkeep: true})
+}
+
 // Append submits an entry and waits until it is durable.
 func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 	return l.Submit(ctx, e).Wait(ctx)
@@ -216,21 +223,64 @@ func looseSize(records []batch.Record) (n int64) {
 }
 
 // Seek returns the base offset of the batch that the goal describes, or the partition's Next if there is none.
-func (l *Log) Seek(ctx context.Context, p Partition, goal Goal) (Offset, error) {
-	o, err := l.store.Seek(ctx, p, goal)
-	return o, l.ofNow(ctx, "seek", err)
+func (l *Log) Seek(ctx context.Context, p Partition, goal Goal) (o Offset, err error) {
+	return o, l.ofNow(ctx, "seek", func() (err error) {
+		o, err = l.store.Seek(ctx, p, goal)
+		return err
+	})
 }
 
-// ofNow returns the error of a call of the store, or ErrRewound if the store answered from an incarnation that the log has not
-// entered yet.
-func (l *Log) ofNow(ctx context.Context, op string, err error) error {
+// ofNow makes a call of the store (called), and returns its error, or ErrRewound if the store answered from an incarnation
+// that the log has not entered yet.
+func (l *Log) ofNow(ctx context.Context, op string, call func() error) error {
+	err := l.called(ctx, op, call)
 	if err == nil {
 		return l.gate.readable(ctx)
 	}
 	if errors.Is(err, ErrRewound) {
 		l.suspectRewind()
 	}
+	return err
+}
+
+// called makes a call of the store for a caller whose time may be over before, or during the call. Then the call is not
+// made, or its error is not the store's, unless the store answers nobody: ErrOverloaded.
+func (l *Log) called(ctx context.Context, op string, call func() error) error {
+	if ctx.Err() != nil {
+		return l.late(ctx, time.Time{}, nil)
+	}
+	began := time.Now()
+	err := call()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil && !errors.Is(err, ErrUnsure) {
+		if late := l.late(ctx, began, err); errors.Is(late, ErrOverloaded) {
+			return late
+		}
+	}
 	return l.failed(op, err)
+}
+
+// late returns the error of a call whose caller's time is over. began is when the call began; zero: it did not.
+func (l *Log) late(ctx context.Context, began time.Time, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil {
+		err = cause
+	}
+	if !errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err) // its caller waits for no answer
+	}
+	return fmt.Errorf("%w (%w)", l.Late(began), err)
+}
+
+// Late returns the error for a caller whose time ended while it waited for its turn, from began on: ErrOverloaded if the
+// store answered somebody meanwhile, otherwise ErrUnavailable.
+func (l *Log) Late(began time.Time) error {
+	if l.reachable() == nil && (began.IsZero() || l.outages.answeredAfter(began)) {
+		return ErrOverloaded
+	}
+	return ErrUnavailable
 }
 
 // Trim moves the partition's First up to before, but not past its Next.
@@ -238,7 +288,7 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	if l.readOnly {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, ErrReadOnly) // not an error of the store
 	}
-	if err := l.failed("trim", l.store.Trim(ctx, p, before)); err != nil {
+	if err := l.called(ctx, "trim", func() error { return l.store.Trim(ctx, p, before) }); err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}
 	l.tail.trim(p, before)
@@ -351,9 +401,12 @@ func (l *Log) onceEntered(ctx context.Context, read func() error) error {
 const entryPatience = 5 * time.Second
 
 // listNow is List that does not wait.
-func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
-	kvs, err := l.store.List(ctx, prefix, after, limit)
-	if err = l.ofNow(ctx, "list", err); err != nil {
+func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) (kvs []KeyValue, err error) {
+	err = l.ofNow(ctx, "list", func() (err error) {
+		kvs, err = l.store.List(ctx, prefix, after, limit)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	l.outages.answered()
@@ -367,8 +420,12 @@ type lister func(ctx context.Context, prefix, after string, limit int) ([]KeyVal
 func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
 	found := KeyValue{Key: key}
 	err := l.onceEntered(ctx, func() error {
-		kv, err := Get(ctx, l.store, key)
-		if err = l.ofNow(ctx, "list", err); err == nil {
+		var kv KeyValue
+		err := l.ofNow(ctx, "list", func() (err error) {
+			kv, err = Get(ctx, l.store, key)
+			return err
+		})
+		if err == nil {
 			found = kv
 			l.outages.answered()
 		}
@@ -406,9 +463,12 @@ func (l *Log) GetAll(ctx context.Context, keys []string, visit func(KeyValue) er
 }
 
 // getNow is a store call of GetAll that does not wait.
-func (l *Log) getNow(ctx context.Context, keys []string) ([]KeyValue, error) {
-	kvs, err := l.store.Get(ctx, keys, getBytes)
-	if err = l.ofNow(ctx, "get", err); err != nil {
+func (l *Log) getNow(ctx context.Context, keys []string) (kvs []KeyValue, err error) {
+	err = l.ofNow(ctx, "get", func() (err error) {
+		kvs, err = l.store.Get(ctx, keys, getBytes)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	l.outages.answered()

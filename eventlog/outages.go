@@ -44,6 +44,13 @@ func (o *outages) answered() {
 	o.heard()
 }
 
+// answeredAfter reports whether the store answered a call later than at.
+func (o *outages) answeredAfter(at time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last.After(at)
+}
+
 func (o *outages) heard() {
 	now := time.Now()
 	if gap := now.Sub(o.last); gap >= outageMin && (o.failing || gap > 2*o.poll) {

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/recovered"
 )
@@ -17,11 +19,16 @@ type Ticket struct {
 	built  chan struct{}        // closed once build has returned; nil without build
 	shared mergeable            // what may share an entry with other tickets; nil: entry is committed as it is
 	number uint64               // counts the tickets of the log, from 1 on
-	size   int64                // its share of the queue's budget, in bytes
+	size   int64                // its share of budget, in bytes
+	budget *semaphore.Weighted  // of the queue that it is in
+	upkeep bool                 // it goes before other tickets (Log.SubmitUpkeep)
 	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
 
 	due   time.Time // flush it at this time at the latest; the zero value: at once
 	waits []waiting // for its topics, if it has a due
+
+	a       *appender
+	commits uint64 // of the appender when it was submitted
 
 	state atomic.Int32
 	done  chan struct{} // closed once outcome and err are there
@@ -44,7 +51,8 @@ const (
 //
 // ErrStale, ErrNoPartition, ErrTooLarge, ErrOutOfOrder, ErrFenced and ErrUnknownProducer refuse the entry. ErrUnavailable and ErrClosed
 // mean that it certainly did not happen, ErrUnsure that it may have. If ctx ends first, an entry that was not sent
-// yet is withdrawn and the error is ErrUnavailable; if it was sent, the error is ErrUnsure.
+// yet is withdrawn and the error is ErrOverloaded if the store committed others' entries meanwhile, otherwise
+// ErrUnavailable; if it was sent, the error is ErrUnsure.
 func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	select {
 	case <-t.done:
@@ -57,7 +65,7 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	default:
 	}
 	if t.state.CompareAndSwap(queued, withdrawn) {
-		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
+		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", t.late(), context.Cause(ctx))
 	}
 	if t.built != nil { // wait for build: once Wait has returned, the caller may read what build wrote
 		select {
@@ -66,6 +74,15 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 		}
 	}
 	return Outcome{}, fmt.Errorf("append: %w: gave up while waiting for the store (%w)", ErrUnsure, context.Cause(ctx))
+}
+
+// late returns the error for a ticket that was not sent in its caller's time: ErrOverloaded if the store has committed the
+// entries of others meanwhile.
+func (t *Ticket) late() error {
+	if t.a.commits.Load() > t.commits && !t.a.failing.Load() {
+		return ErrOverloaded
+	}
+	return ErrUnavailable
 }
 
 // finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to commit. A panic of build is this ticket's error:

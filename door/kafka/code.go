@@ -64,6 +64,12 @@ func textOf(err error, k *kerr.Error) string {
 	if errors.Is(err, eventlog.ErrNoSpace) {
 		return "the disk of the store is full. Nothing was changed; the same request will succeed when there is space again"
 	}
+	if errors.Is(err, eventlog.ErrBusy) {
+		return "topics are changed faster than that is possible. Nothing was changed; try again"
+	}
+	if errors.Is(err, eventlog.ErrOverloaded) {
+		return "weir is overloaded: the time for the request was over before its turn came, while the store answered others. Nothing was changed; try again later, or ask for less in one request"
+	}
 	return k.Description
 }
 

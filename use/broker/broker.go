@@ -169,10 +169,10 @@ func (r *Registry) put(ctx context.Context, b Broker, before eventlog.Version) e
 	if err != nil {
 		panic(fmt.Sprintf("encode broker %v: %v", b, err)) // strings and numbers
 	}
-	_, err = r.log.Append(ctx, eventlog.Entry{
+	_, err = r.log.SubmitUpkeep(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: keyOf(b.ID), Version: before}},
 		Puts:   []eventlog.Put{{Key: keyOf(b.ID), Version: b.version, Value: value}},
-	})
+	}).Wait(ctx)
 	return err
 }
 

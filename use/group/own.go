@@ -142,7 +142,7 @@ func (g *group) renew(ctx context.Context, now time.Time) *eventlog.Ticket {
 	if g.heartbeatVersion > 0 {
 		e.Puts = []eventlog.Put{g.heartbeat()}
 	}
-	return g.c.log.Submit(ctx, e)
+	return g.c.log.SubmitUpkeep(ctx, e)
 }
 
 // heartbeat returns the put of the owner's next heartbeat.

@@ -18,10 +18,10 @@ const peerTries = 100
 // heartbeat writes this peer's heartbeat key. If the key is gone, the group has evicted this peer (ErrFenced).
 func (p *Peer) heartbeat(ctx context.Context) error {
 	key, sent := memberKey(p.cfg.Group, p.id), time.Now()
-	_, err := p.log.Append(ctx, eventlog.Entry{
+	_, err := p.log.SubmitUpkeep(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: key, Version: p.heartbeatVersion}},
 		Puts:   []eventlog.Put{{Key: key, Version: p.heartbeatVersion + 1, Value: p.encode()}},
-	})
+	}).Wait(ctx)
 	if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
 		asked := time.Now()
 		kv, readErr := p.log.Get(ctx, key)

@@ -147,7 +147,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 				defer func() { <-q.owner.holding }()
 				continue
 			case <-ctx.Done():
-				return 0, fmt.Errorf("%w: gave up before it was sent (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+				return 0, fmt.Errorf("%w: gave up before it was sent (%w)", q.log.Late(time.Time{}), context.Cause(ctx))
 			}
 		}
 		n++

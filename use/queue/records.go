@@ -94,7 +94,7 @@ func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Off
 		r.leave(p, t)
 		switch {
 		case !isClosed(t.done), t.ended && ctx.Err() != nil:
-			return batch.Record{}, fmt.Errorf("%w: gave up while reading and decoding a batch (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+			return batch.Record{}, fmt.Errorf("%w: gave up while reading and decoding a batch (%w)", r.log.Late(time.Time{}), context.Cause(ctx))
 		case t.ended, isClosed(t.changed): // its records may be gone from the store
 		case t.err == nil && t.page.from <= o && o < t.page.next:
 			return t.page.find(o)
@@ -258,7 +258,7 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 		records, next, err := r.decode(ctx, b)
 		switch {
 		case ctx.Err() != nil:
-			return page{}, fmt.Errorf("%w: gave up while decoding a batch (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+			return page{}, fmt.Errorf("%w: gave up while decoding a batch (%w)", r.log.Late(time.Time{}), context.Cause(ctx))
 		case err != nil && i > 0:
 			return pg, nil // a reader that asks for this batch gets the error
 		case err != nil:

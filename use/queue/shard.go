@@ -137,6 +137,7 @@ func (s *shard) do(ctx context.Context, o *op) error {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	o.done = make(chan struct{})
+	began := time.Now()
 	s.mu.Lock()
 	s.queued = append(s.queued, o)
 	start := !s.working
@@ -162,7 +163,7 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	}
 	if i := slices.Index(s.queued, o); i >= 0 {
 		s.queued = slices.Delete(s.queued, i, i+1)
-		return fmt.Errorf("%s: %w: gave up before it was sent (%w)", s.name, eventlog.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%s: %w: gave up before it was sent (%w)", s.name, s.owner.log.Late(began), context.Cause(ctx))
 	}
 	o.abandoned = true
 	return fmt.Errorf("%s: %w: gave up while waiting for the store (%w)", s.name, eventlog.ErrUnsure, context.Cause(ctx))

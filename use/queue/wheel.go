@@ -361,10 +361,10 @@ func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 	if string(kv.Value) != w.owner.process && kv.Version > 0 && kv.Age < leaderTimeout && time.Since(w.seenAt) < leaderTimeout {
 		return false, nil
 	}
-	_, err = w.owner.log.Append(ctx, eventlog.Entry{
+	_, err = w.owner.log.SubmitUpkeep(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: leaderKey, Version: kv.Version}},
 		Puts:   []eventlog.Put{{Key: leaderKey, Version: kv.Version + 1, Value: []byte(w.owner.process)}},
-	})
+	}).Wait(ctx)
 	if isStale(err) {
 		return false, nil
 	}

@@ -80,7 +80,7 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 			if held {
 				return nil, heldError(context.Cause(ctx))
 			}
-			return nil, fmt.Errorf("%w: gave up because other appends came first (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+			return nil, fmt.Errorf("%w: gave up because other appends came first (%w)", eventlog.ErrOverloaded, context.Cause(ctx))
 		}
 	}
 }

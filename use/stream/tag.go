@@ -170,12 +170,17 @@ func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
 	})
 }
 
-// each calls do for every item, some concurrently, and returns the first error.
+// each calls do for every item, some concurrently, and returns the first error. After an error it calls do for no other item.
 func each[T any](items []T, do func(T) error) error {
-	var calls errgroup.Group
+	calls, failed := errgroup.WithContext(context.Background()) // failed does not end calls in progress
 	calls.SetLimit(taggedCalls)
 	for _, item := range items {
-		calls.Go(func() error { return do(item) })
+		calls.Go(func() error {
+			if failed.Err() != nil {
+				return nil
+			}
+			return do(item)
+		})
 	}
 	return calls.Wait()
 }

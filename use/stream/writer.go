@@ -93,6 +93,7 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, fmt.Errorf("%w: the append was not sent (%w)", eventlog.ErrUnavailable, err)
 	}
+	began := time.Now()
 	w.mu.Lock()
 	w.queued = append(w.queued, o)
 	if !w.working {
@@ -121,7 +122,7 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	case i >= 0 && held:
 		return Appended{}, heldError(context.Cause(ctx))
 	case i >= 0:
-		return Appended{}, fmt.Errorf("%w: gave up while waiting for earlier appends to the stream (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+		return Appended{}, fmt.Errorf("%w: gave up while waiting for earlier appends to the stream (%w)", w.c.owner.log.Late(began), context.Cause(ctx))
 	}
 	if held {
 		o.await(giveUpTime)
