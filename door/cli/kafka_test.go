@@ -117,17 +117,50 @@ func TestJSONMakesTheRoundTrip(t *testing.T) {
 {"partition":1,"value":"","headers":[{"name":"h","value":"1"},{"name":"h","value_b64":"/w=="},{"name":"null"}]}
 {"partition":1,"key":"tombstone"}
 {"partition":1,"key":"","value":null}
+{"partition":1,"value":"names","headers":[{"name_b64":"/w==","value":"not UTF-8"},{"name":"","value":"empty"}]}
+{"partition":1,"timestamp":0,"value":"the first"}
+{"partition":1,"timestamp":"2262-04-11T23:47:16.854Z","value":"the last that kgo knows"}
+{"partition":1,"timestamp":"2262-04-11T23:47:16.855Z","value":"the next"}
+{"partition":1,"timestamp":"2400-02-29T12:00:00.000Z","key_b64":"/w==","headers":[{"name":"h","value":"1"}]}
+{"partition":1,"timestamp":"9999-12-31T23:59:59.999Z","value":"the last"}
+{"partition":1,"value":"after it"}
 `
-	weir(t, lines, "produce", "from", "--input", "json").want(t, exitOK, "5 records acknowledged")
+	weir(t, lines, "produce", "from", "--input", "json", "--compression", "zstd").want(t, exitOK, "12 records acknowledged")
 	first := weir(t, "", "consume", "from", "--output", "json")
 	first.want(t, exitOK, `"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b[0m<é>"}`,
 		`"timestamp":"2026-01-31T08:00:00.124Z","key_b64":"//8=","value_b64":"AAH/"}`,
-		`"value":"","headers":[{"name":"h","value":"1"},{"name":"h","value_b64":"/w=="},{"name":"null"}]}`)
-	weir(t, first.out, "produce", "to", "--input", "json").want(t, exitOK, "5 records acknowledged")
+		`"value":"","headers":[{"name":"h","value":"1"},{"name":"h","value_b64":"/w=="},{"name":"null"}]}`,
+		`"headers":[{"name_b64":"/w==","value":"not UTF-8"},{"name":"","value":"empty"}]}`,
+		`"timestamp":"1970-01-01T00:00:00.000Z","value":"the first"}`,
+		`"timestamp":"2262-04-11T23:47:16.855Z","value":"the next"}`,
+		`"timestamp":"2400-02-29T12:00:00.000Z","key_b64":"/w==","headers":[{"name":"h","value":"1"}]}`,
+		`"timestamp":"9999-12-31T23:59:59.999Z","value":"the last"}`)
+	weir(t, first.out, "produce", "to", "--input", "json").want(t, exitOK, "12 records acknowledged")
 	second := weir(t, "", "consume", "to", "--output", "json")
 	if copied := strings.ReplaceAll(second.out, `"topic":"to"`, `"topic":"from"`); copied != first.out {
 		t.Errorf("the copy differs:\n%s\n%s", first.out, second.out)
 	}
+}
+
+// A time that the broker refuses is an error, and is never stored as another one.
+func TestTimesAreStoredAsTheyAreOrNotAtAll(t *testing.T) {
+	serve(t, "--store", "memory:")
+	weir(t, "", "topic", "create", "times", "--partitions", "1").want(t, exitOK)
+	weir(t, `{"value":"a"}`+"\n"+`{"timestamp":253402300800000}`, "produce", "times", "--input", "json").want(t, exitFailed, "line 2", "1 record acknowledged")
+	weir(t, `{"timestamp":253402300799999,"partition":1}`, "produce", "times", "--input", "json").want(t, exitFailed, "line 1", "no partition 1", "0 records acknowledged")
+	weir(t, `{"timestamp":253402300799999,"key":"k"}`, "produce", "times", "--input", "json").want(t, exitOK, "1 record acknowledged")
+	weir(t, "", "topic", "create", "keys", "--partitions", "16").want(t, exitOK)
+	weir(t, `{"key":"k","timestamp":253402300799999}`+"\n"+`{"key":"k"}`, "produce", "keys", "--input", "json").want(t, exitOK)
+	lines := strings.Split(weir(t, "", "consume", "keys", "--output", "json").out, `,"offset"`)
+	if len(lines) != 3 || !strings.HasSuffix(lines[1], lines[0]) {
+		t.Errorf("two records of a key are in two partitions: %q", lines)
+	}
+	for _, from := range []string{"1969-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "-1000000h", "1970-01-01T00:00:00Z"} {
+		weir(t, "", "consume", "times", "--output", "json", "--from", from).want(t, exitOK, `"value":"a"`, `"timestamp":"9999-12-31T23:59:59.999Z"`)
+	}
+	weir(t, "", "consume", "times", "--group", "g").want(t, exitOK, "a\n")
+	weir(t, "", "group", "reset", "g", "--topic", "times", "--to", "1969-07-20T20:17:40Z", "--yes").want(t, exitOK)
+	weir(t, "", "consume", "times", "--group", "g").want(t, exitOK, "a\n")
 }
 
 func TestProduceStopsAtTheFirstBadLine(t *testing.T) {

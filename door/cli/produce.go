@@ -14,6 +14,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // anyPartition marks a record whose partition the key decides.
@@ -36,7 +38,7 @@ type produceCmd struct {
 
 func (produceCmd) Help() string {
 	return `Each line of standard input becomes a record. With --input text, the line end (LF or CRLF) is removed, and nothing else is changed.
-With --input json, the fields are key, value, headers, partition and timestamp; binary data goes into key_b64 and value_b64. The output of
+With --input json, the fields are key, value, headers, partition and timestamp; binary data goes into key_b64, value_b64 and name_b64. The output of
 "weir consume --output json" can be used as input. The command stops at the first invalid line; the lines before it are sent.
 
 Examples:
@@ -82,6 +84,7 @@ func (c *produceCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	lines := readLines(t.in, int(min(int64(c.LineLimit), bufferMax)))
 	send := newSender(client, t, time.Duration(c.Timeout))
+	send.topic, send.codec = c.Topic, batchCodecs[c.Compression]
 	defer send.patience.Stop()
 	stop := c.sendAll(ctx, lines, send, fixed)
 	return c.conclude(ctx, t, send, stop)
@@ -213,6 +216,8 @@ var codecs = map[string]kgo.CompressionCodec{
 // sender sends records and keeps count of the answers.
 type sender struct {
 	client   *kgo.Client
+	topic    string      // where late sends to
+	codec    batch.Codec // of late's batches
 	bar      progress
 	wait     time.Duration
 	patience *time.Timer // gives up on all that was sent and not acknowledged
@@ -237,20 +242,26 @@ func (s *sender) record(number int64, r *kgo.Record) bool {
 	if s.unacked.Add(1) == 1 {
 		s.patience.Reset(s.wait)
 	}
-	s.client.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
-		s.unacked.Add(-1)
-		s.patience.Reset(s.wait)
-		if err == nil {
-			s.bar.say("%d records acknowledged", s.acked.Add(1))
-			return
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.err == nil || number < s.number {
-			s.number, s.err = number, err
-		}
-	})
+	if r.Timestamp.UnixMilli() > lastOfClient {
+		s.answered(number, s.late(r))
+		return true
+	}
+	s.client.Produce(context.Background(), r, func(_ *kgo.Record, err error) { s.answered(number, err) })
 	return true
+}
+
+func (s *sender) answered(number int64, err error) {
+	s.unacked.Add(-1)
+	s.patience.Reset(s.wait)
+	if err == nil {
+		s.bar.say("%d records acknowledged", s.acked.Add(1))
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil || number < s.number {
+		s.number, s.err = number, err
+	}
 }
 
 func (s *sender) failure() (line int64, err error) {

@@ -342,8 +342,8 @@ func (queuePeekCmd) Help() string {
 type peeked struct {
 	ID, Letter, State, Reason, Worker, Error string
 	Attempt, Attempts                        int
-	Until, Died, Timestamp                   int64
-	DoneAt                                   int64 `json:"done_at"`
+	Until, Died                              *int64
+	DoneAt                                   *int64 `json:"done_at"`
 	Key, Value                               *string
 }
 
@@ -450,11 +450,12 @@ func (m peeked) start() string {
 	return *m.Value
 }
 
-func moment(ms int64) string {
-	if ms == 0 {
+// moment shows a point in time; nil is one that does not exist.
+func moment(ms *int64) string {
+	if ms == nil {
 		return "-"
 	}
-	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
+	return time.UnixMilli(*ms).UTC().Format("2006-01-02T15:04:05Z")
 }
 
 type queueRedriveCmd struct {

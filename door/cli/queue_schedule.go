@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 )
@@ -20,7 +21,7 @@ type schedulePicture struct {
 	Cron   string `json:"cron"`
 	Zone   string `json:"zone,omitempty"`
 	Paused bool   `json:"paused"`
-	Next   int64  `json:"next,omitempty"`
+	Next   *int64 `json:"next,omitempty"`
 	Broken bool   `json:"broken,omitempty"`
 }
 
@@ -84,7 +85,7 @@ func (c *scheduleSetCmd) Run(ctx context.Context, t *terminal) error {
 		return c.answer(fmt.Sprintf("set schedule %q of queue %q", c.Name, c.Queue), err)
 	}
 	next := "paused"
-	if set.Next > 0 {
+	if set.Next != nil {
 		next = "next at " + moment(set.Next)
 	}
 	_, err := fmt.Fprintf(t.out, "set schedule %s of queue %s, %s\n", printable(set.Name), printable(c.Queue), next)
@@ -136,7 +137,7 @@ func (scheduleDescribeCmd) Help() string {
 }
 
 func (c *scheduleDescribeCmd) Run(ctx context.Context, t *terminal) error {
-	var one map[string]any
+	var one json.RawMessage // its message's value may have any number
 	if err := c.ask(ctx, "GET", apiPath("queues", c.Queue, "schedules", c.Name), nil, &one, 0); err != nil {
 		return c.answer(fmt.Sprintf("describe schedule %q of queue %q", c.Name, c.Queue), err)
 	}

@@ -30,7 +30,8 @@ type jsonRecord struct {
 
 // jsonHeader is one header. Headers are a list: their order matters, and a name may come twice.
 type jsonHeader struct {
-	Name     string  `json:"name"`
+	Name     *string `json:"name,omitempty"`
+	NameB64  *string `json:"name_b64,omitempty"`
 	Value    *string `json:"value,omitempty"`
 	ValueB64 *string `json:"value_b64,omitempty"`
 }
@@ -65,14 +66,31 @@ func (t *timestamp) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// timeOf returns when a record that was consumed was made. kgo multiplies the milliseconds by 1e6
+// in an int64 (source.go, timeFromMillis), so times after the year 2262 come out 2^64 ns too early,
+// once for each 584 years. Only the right time is a whole number of milliseconds: up to the year
+// 9999 there is no second one.
+func timeOf(r *kgo.Record) time.Time {
+	for at := r.Timestamp; at.Year() <= 9999; {
+		if at.Nanosecond()%int(time.Millisecond) == 0 {
+			return at
+		}
+		for range 4 {
+			at = at.Add(1 << 62)
+		}
+	}
+	return r.Timestamp
+}
+
 // encodeRecord returns a record as one line of JSON, its end included.
 func encodeRecord(r *kgo.Record) ([]byte, error) {
-	at := timestamp(r.Timestamp)
+	at := timestamp(timeOf(r))
 	line := jsonRecord{Topic: r.Topic, Partition: &r.Partition, Offset: &r.Offset, Timestamp: &at}
 	line.Key, line.KeyB64 = encodeBytes(r.Key)
 	line.Value, line.ValueB64 = encodeBytes(r.Value)
 	for _, h := range r.Headers {
-		header := jsonHeader{Name: h.Key}
+		var header jsonHeader
+		header.Name, header.NameB64 = encodeBytes([]byte(h.Key))
 		header.Value, header.ValueB64 = encodeBytes(h.Value)
 		line.Headers = append(line.Headers, header)
 	}
@@ -88,7 +106,7 @@ func encodeRecord(r *kgo.Record) ([]byte, error) {
 // decodeRecord reads one line of JSON. Topic and offset may say where the record came from, and are ignored.
 func decodeRecord(line []byte) (*kgo.Record, error) {
 	if !utf8.Valid(line) {
-		return nil, errors.New("it is not UTF-8: put binary data into key_b64 or value_b64")
+		return nil, errors.New("it is not UTF-8: put binary data into key_b64, value_b64 or name_b64")
 	}
 	var in jsonRecord
 	decoder := json.NewDecoder(bytes.NewReader(line))
@@ -121,11 +139,15 @@ func decodeRecord(line []byte) (*kgo.Record, error) {
 		record.Timestamp = time.Time(*in.Timestamp)
 	}
 	for _, h := range in.Headers {
-		value, err := decodeBytes("header "+h.Name, h.Value, h.ValueB64)
+		name, err := decodeBytes("a header's name", h.Name, h.NameB64)
 		if err != nil {
 			return nil, err
 		}
-		record.Headers = append(record.Headers, kgo.RecordHeader{Key: h.Name, Value: value})
+		value, err := decodeBytes("header "+string(name), h.Value, h.ValueB64)
+		if err != nil {
+			return nil, err
+		}
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: string(name), Value: value})
 	}
 	return record, nil
 }

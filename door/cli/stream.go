@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -39,8 +38,6 @@ func (n streamName) Validate() error {
 		return errors.New("the name of the category is empty")
 	case n.Stream == "":
 		return errors.New("the name of the stream is empty")
-	case n.Stream == "/" || strings.Contains(n.Stream, ";"):
-		return fmt.Errorf("the stream %q cannot be used over HTTP or with this command, because its name is only a slash, or has a semicolon; use the Go library", n.Stream)
 	}
 	return nil
 }

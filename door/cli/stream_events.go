@@ -277,5 +277,5 @@ func (e appendedEvent) String() string {
 	case e.Value != nil:
 		value = *e.Value
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%s", e.Version, moment(e.Timestamp), printable(e.Type), printable(value))
+	return fmt.Sprintf("%d\t%s\t%s\t%s", e.Version, moment(&e.Timestamp), printable(e.Type), printable(value))
 }

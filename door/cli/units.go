@@ -89,17 +89,26 @@ func (p *position) UnmarshalText(text []byte) error {
 		return nil
 	}
 	if at, err := time.Parse(time.RFC3339, word); err == nil {
-		*p = position{at: at}
+		*p = since(at)
 		return nil
 	}
 	if ago, ok := strings.CutPrefix(word, "-"); ok {
 		var d duration
 		if err := d.UnmarshalText([]byte(ago)); err == nil {
-			*p = position{at: time.Now().Add(-time.Duration(d))}
+			*p = since(time.Now().Add(-time.Duration(d)))
 			return nil
 		}
 	}
 	return fmt.Errorf("%q is not a position; write %s", word, positionForms)
+}
+
+// since is the position of a time. No record is older than 1970, and the Kafka protocol has its own
+// meanings for times below 0.
+func since(at time.Time) position {
+	if at.UnixMilli() < 0 {
+		return position{offset: earliest}
+	}
+	return position{at: at}
 }
 
 // exact reports whether the position is an offset.

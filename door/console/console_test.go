@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -260,6 +261,24 @@ func TestANameOfDotsIsNoOtherPath(t *testing.T) {
 	s.api("POST", "/v1/streams/accounts/%2e%2e", `{"events": [{"type": "Opened"}]}`)
 	if p := b.get("/console/streams/accounts/%2e%2e"); p.status != http.StatusOK || !strings.Contains(p.text, "Opened") {
 		t.Errorf("the stream ..: %d", p.status)
+	}
+	for _, name := range []string{".", "..", "/", "~", "~~", "~.", "a;b", "a/b"} {
+		s.api("POST", "/v1/streams/accounts/"+strings.ReplaceAll(url.PathEscape(name), ".", "%2E"), `{"events": [{"type": "Opened"}]}`)
+		link := regexp.MustCompile(`href="(/console/streams/accounts/[^"]+)">` + regexp.QuoteMeta(name) + `</a>`).FindStringSubmatch(b.get("/console/streams/accounts").text)
+		if link == nil {
+			t.Errorf("no link leads to stream %q", name)
+			continue
+		}
+		at, err := url.Parse(link[1])
+		if err != nil || at.ResolveReference(&url.URL{}).EscapedPath() != link[1] || regexp.MustCompile(`(?i)/(\.|%2e)+(/|$)`).MatchString(link[1]) {
+			t.Errorf("a browser does not follow %s to stream %q", link[1], name)
+		}
+		if p := b.get(link[1]); p.status != http.StatusOK || !strings.Contains(p.text, "Opened") {
+			t.Errorf("stream %q at %s: %d", name, link[1], p.status)
+		}
+		if p := b.post(link[1], "do", "archive"); p.status != http.StatusSeeOther || p.location != link[1] {
+			t.Errorf("archive of stream %q: %d, to %s", name, p.status, p.location)
+		}
 	}
 	p := b.post("/console/queues/mails/unschedule", "schedule", "..")
 	if p.status == http.StatusSeeOther {

@@ -79,7 +79,7 @@ type resetPreview struct {
 type resetRow struct{ Partition, Now, Then, Change int64 }
 
 func (v *visit) group() error {
-	name := v.r.PathValue("group")
+	name := v.named("group")
 	p, err := v.groupPage(name)
 	if err != nil {
 		return err
@@ -108,9 +108,9 @@ func (v *visit) groupPage(name string) (*groupPage, error) {
 // resetGroup shows what a reset would mean, and does it when it is confirmed. What is done is what
 // was shown: the offsets of the preview are in the form.
 func (v *visit) resetGroup() error {
-	name, form := v.r.PathValue("group"), v.r.PostForm
+	name, form := v.named("group"), v.r.PostForm
 	topic := form.Get("topic")
-	back := path("/console/groups/%s", name)
+	back := pagePath("/console/groups/%s", name)
 	if form.Get("confirm") == "" {
 		p, err := v.groupPage(name)
 		if err != nil {
@@ -193,7 +193,7 @@ func (v *visit) previewReset(p *groupPage, topic, to, at string) (*resetPreview,
 }
 
 func (v *visit) deleteGroup() error {
-	name := v.r.PathValue("group")
+	name := v.named("group")
 	if err := v.do(http.MethodDelete, path("/v1/groups/%s", name), nil, nil); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (v *visit) createQueue() error {
 	if err := v.do(http.MethodPost, "/v1/queues", map[string]any{"name": name}, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), "Queue "+name+" was created.")
+	return v.done(pagePath("/console/queues/%s", name), "Queue "+name+" was created.")
 }
 
 type schedule struct {
@@ -97,7 +97,7 @@ type queuePage struct {
 }
 
 func (v *visit) queue() error {
-	name := v.r.PathValue("queue")
+	name := v.named("queue")
 	var p queuePage
 	if err := v.get(path("/v1/queues/%s", name), &p.queueInfo); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (v *visit) queue() error {
 }
 
 func (v *visit) alterQueue() error {
-	name, form := v.r.PathValue("queue"), v.r.PostForm
+	name, form := v.named("queue"), v.r.PostForm
 	var value any // null: back to the default
 	if text := strings.TrimSpace(form.Get("value")); text != "" {
 		value = json.RawMessage(text)
@@ -123,7 +123,7 @@ func (v *visit) alterQueue() error {
 	if err := v.do(http.MethodPatch, path("/v1/queues/%s", name), map[string]any{"settings": map[string]any{form.Get("setting"): value}}, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), "The setting "+form.Get("setting")+" was changed.")
+	return v.done(pagePath("/console/queues/%s", name), "The setting "+form.Get("setting")+" was changed.")
 }
 
 func (v *visit) pauseQueue() error {
@@ -132,22 +132,22 @@ func (v *visit) pauseQueue() error {
 func (v *visit) resumeQueue() error { return v.changeQueue("resume", "The queue is no longer paused.") }
 
 func (v *visit) purgeQueue() error {
-	if err := v.confirmed(v.r.PathValue("queue")); err != nil {
+	if err := v.confirmed(v.named("queue")); err != nil {
 		return err
 	}
 	return v.changeQueue("purge", "All messages of the queue were removed.")
 }
 
 func (v *visit) changeQueue(action, said string) error {
-	name := v.r.PathValue("queue")
+	name := v.named("queue")
 	if err := v.do(http.MethodPost, path("/v1/queues/%s", name)+"/"+action, nil, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), said)
+	return v.done(pagePath("/console/queues/%s", name), said)
 }
 
 func (v *visit) deleteQueue() error {
-	name := v.r.PathValue("queue")
+	name := v.named("queue")
 	if err := v.confirmed(name); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (v *visit) deleteQueue() error {
 }
 
 func (v *visit) enqueue() error {
-	name, form := v.r.PathValue("queue"), v.r.PostForm
+	name, form := v.named("queue"), v.r.PostForm
 	message, err := messageOf(form)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (v *visit) enqueue() error {
 	if err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), "The message was enqueued: "+id+".")
+	return v.done(pagePath("/console/queues/%s", name), "The message was enqueued: "+id+".")
 }
 
 // messageOf reads a message from a form.
@@ -221,7 +221,7 @@ type queueMessagesPage struct {
 }
 
 func (v *visit) queueMessages() error {
-	name, q := v.r.PathValue("queue"), v.r.URL.Query()
+	name, q := v.named("queue"), v.r.URL.Query()
 	p := queueMessagesPage{Queue: name, State: q.Get("state"), States: []string{"", "ready", "claimed", "waiting", "delayed", "done"}}
 	if err := v.get(path("/v1/queues/%s/messages", name)+query("state", p.State, "from", q.Get("from"), "max", strconv.Itoa(pageEvents)), &p); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (v *visit) queueMessages() error {
 
 // findMessage shows the state of one message.
 func (v *visit) findMessage() error {
-	name, id := v.r.PathValue("queue"), strings.TrimSpace(v.r.URL.Query().Get("id"))
+	name, id := v.named("queue"), strings.TrimSpace(v.r.URL.Query().Get("id"))
 	var p struct {
 		Queue string
 		Found message
@@ -264,7 +264,7 @@ type deadPage struct {
 }
 
 func (v *visit) dead() error {
-	name, q := v.r.PathValue("queue"), v.r.URL.Query()
+	name, q := v.named("queue"), v.r.URL.Query()
 	rights := v.queueRights(name)
 	p := deadPage{Queue: name, Search: q.Get("search"), Redrive: rights.Redrive, Discard: rights.Delete}
 	after, until := q.Get("after"), time.Now().Add(scanTime)
@@ -328,7 +328,7 @@ type letterPage struct {
 }
 
 func (v *visit) deadLetter() error {
-	name, q := v.r.PathValue("queue"), v.r.URL.Query()
+	name, q := v.named("queue"), v.r.URL.Query()
 	l, err := v.findLetter(name, q.Get("letter"), q.Get("after"))
 	if err != nil {
 		return err
@@ -375,7 +375,7 @@ func (v *visit) discard() error { return v.sweep("discard", "discarded") }
 
 // sweep redrives or discards the letters of the form, or all.
 func (v *visit) sweep(action, did string) error {
-	name, form := v.r.PathValue("queue"), v.r.PostForm
+	name, form := v.named("queue"), v.r.PostForm
 	body := map[string]any{"letters": form["letter"]}
 	if form.Get("all") != "" {
 		body = map[string]any{"all": true}
@@ -401,13 +401,13 @@ func (v *visit) sweep(action, did string) error {
 	if swept.Until != "" {
 		said += " There are more: do it again."
 	}
-	return v.done(path("/console/queues/%s/dead", name), said)
+	return v.done(pagePath("/console/queues/%s/dead", name), said)
 }
 
 // editAndRedrive enqueues an edited message, and then discards the dead letter. So nothing is lost
 // if the second does not happen: the reader is told that both are there.
 func (v *visit) editAndRedrive() error {
-	name, form := v.r.PathValue("queue"), v.r.PostForm
+	name, form := v.named("queue"), v.r.PostForm
 	id := form.Get("letter")
 	edited, err := messageOf(form)
 	if err != nil {
@@ -427,11 +427,11 @@ func (v *visit) editAndRedrive() error {
 	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead/discard", name), map[string]any{"letters": []string{id}}, nil); err != nil {
 		return &problem{Status: http.StatusConflict, Title: "The edited message was enqueued, and the dead letter is still there", Detail: "Discard it; redriving it would enqueue the message as it was. Why it was not discarded: " + err.Error()}
 	}
-	return v.done(path("/console/queues/%s/dead", name), "The edited message was enqueued as "+enqueued+", and its dead letter discarded.")
+	return v.done(pagePath("/console/queues/%s/dead", name), "The edited message was enqueued as "+enqueued+", and its dead letter discarded.")
 }
 
 func (v *visit) setSchedule() error {
-	name, form := v.r.PathValue("queue"), v.r.PostForm
+	name, form := v.named("queue"), v.r.PostForm
 	body := map[string]any{"cron": form.Get("cron"), "paused": form.Get("paused") != "", "message": map[string]any{"value": form.Get("value")}}
 	if zone := form.Get("zone"); zone != "" {
 		body["zone"] = zone
@@ -439,12 +439,12 @@ func (v *visit) setSchedule() error {
 	if err := v.do(http.MethodPut, path("/v1/queues/%s/schedules/%s", name, form.Get("schedule")), body, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), "The schedule "+form.Get("schedule")+" is set.")
+	return v.done(pagePath("/console/queues/%s", name), "The schedule "+form.Get("schedule")+" is set.")
 }
 
 // runSchedule enqueues the message of a schedule now.
 func (v *visit) runSchedule() error {
-	name, which := v.r.PathValue("queue"), v.r.PostForm.Get("schedule")
+	name, which := v.named("queue"), v.r.PostForm.Get("schedule")
 	var s struct{ Message json.RawMessage }
 	if err := v.get(path("/v1/queues/%s/schedules/%s", name, which), &s); err != nil {
 		return err
@@ -457,13 +457,13 @@ func (v *visit) runSchedule() error {
 	if err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), "The message of schedule "+which+" was enqueued as "+id+".")
+	return v.done(pagePath("/console/queues/%s", name), "The message of schedule "+which+" was enqueued as "+id+".")
 }
 
 func (v *visit) deleteSchedule() error {
-	name, which := v.r.PathValue("queue"), v.r.PostForm.Get("schedule")
+	name, which := v.named("queue"), v.r.PostForm.Get("schedule")
 	if err := v.do(http.MethodDelete, path("/v1/queues/%s/schedules/%s", name, which), nil, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/queues/%s", name), "The schedule "+which+" was deleted.")
+	return v.done(pagePath("/console/queues/%s", name), "The schedule "+which+" was deleted.")
 }

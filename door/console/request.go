@@ -42,6 +42,30 @@ func path(format string, names ...string) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
+// pagePath makes a path of the console. Names are escaped.
+func pagePath(format string, names ...string) string {
+	escaped := make([]any, len(names))
+	for i, n := range names {
+		escaped[i] = segment(n)
+	}
+	return fmt.Sprintf(format, escaped...)
+}
+
+// segment is a name in a path of the console. A ~ is before names that cannot be a segment by
+// themselves: . and .. are steps to another path for a browser, escaped as well (WHATWG URL, 4.1,
+// double-dot URL path segment), and http.ServeMux takes %2F alone for the end of a path.
+func segment(name string) string {
+	if name == "." || name == ".." || name == "/" || strings.HasPrefix(name, "~") {
+		name = "~" + name
+	}
+	return url.PathEscape(name)
+}
+
+// named returns a name of the page's path that segment made.
+func (v *visit) named(wildcard string) string {
+	return strings.TrimPrefix(v.r.PathValue(wildcard), "~")
+}
+
 func urlQueryEscape(text string) string { return url.QueryEscape(text) }
 
 // get asks the API, and decodes its answer; into may be nil.

@@ -40,7 +40,7 @@ type categoryPage struct {
 }
 
 func (v *visit) category() error {
-	name, q := v.r.PathValue("category"), v.r.URL.Query()
+	name, q := v.named("category"), v.r.URL.Query()
 	p := categoryPage{Prefix: q.Get("prefix")}
 	if err := v.get(path("/v1/streams/%s", name)+query("prefix", p.Prefix, "after", q.Get("after"), "max", "100"), &p.categoryInfo); err != nil {
 		return err
@@ -81,7 +81,7 @@ type streamPage struct {
 }
 
 func (v *visit) stream() error {
-	p := streamPage{Category: v.r.PathValue("category"), Stream: v.r.PathValue("stream"), Type: v.r.URL.Query().Get("type")}
+	p := streamPage{Category: v.named("category"), Stream: v.named("stream"), Type: v.r.URL.Query().Get("type")}
 	q := v.r.URL.Query()
 	p.Backward = q.Get("order") != "oldest"
 	args := []string{"type", p.Type, "max", strconv.Itoa(pageEvents)}
@@ -101,14 +101,14 @@ func (v *visit) stream() error {
 
 // changeStream archives, unarchives or deletes a stream. A deletion expects the version that the page showed.
 func (v *visit) changeStream() error {
-	category, stream, form := v.r.PathValue("category"), v.r.PathValue("stream"), v.r.PostForm
+	category, stream, form := v.named("category"), v.named("stream"), v.r.PostForm
 	at := path("/v1/streams/%s/%s", category, stream)
 	switch form.Get("do") {
 	case "archive", "unarchive":
 		if err := v.do(http.MethodPost, at+"/"+form.Get("do"), nil, nil); err != nil {
 			return err
 		}
-		return v.done(path("/console/streams/%s/%s", category, stream), "Done: "+form.Get("do")+".")
+		return v.done(pagePath("/console/streams/%s/%s", category, stream), "Done: "+form.Get("do")+".")
 	case "delete":
 		if err := v.confirmed(stream); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (v *visit) changeStream() error {
 		if err := v.do(http.MethodDelete, at, nil, nil, "If-Match", strconv.Quote(form.Get("version"))); err != nil {
 			return err
 		}
-		return v.done(path("/console/streams/%s", category), "Stream "+stream+" was deleted.")
+		return v.done(pagePath("/console/streams/%s", category), "Stream "+stream+" was deleted.")
 	}
 	return &problem{Status: http.StatusBadRequest, Title: "The form does not say what to do"}
 }
@@ -127,7 +127,7 @@ func (v *visit) tagged() error {
 		Category, Tag string
 		Events        []streamEvent
 	}
-	p.Category, p.Tag = v.r.PathValue("category"), v.r.URL.Query().Get("tag")
+	p.Category, p.Tag = v.named("category"), v.r.URL.Query().Get("tag")
 	if err := v.get(path("/v1/tagged/%s", p.Category)+query("tag", p.Tag), &p); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (v *visit) projections() error {
 }
 
 func (v *visit) changeProjection() error {
-	name, action := v.r.PathValue("projection"), v.r.PostForm.Get("do")
+	name, action := v.named("projection"), v.r.PostForm.Get("do")
 	switch action {
 	case "pause", "resume", "rebuild":
 		if err := v.do(http.MethodPost, path("/v1/projections/%s", name)+"/"+action, nil, nil); err != nil {

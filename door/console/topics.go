@@ -76,7 +76,7 @@ func (v *visit) createTopic() error {
 	if err := v.do(http.MethodPost, "/v1/topics", body, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/topics/%s", name), "Topic "+name+" was created.")
+	return v.done(pagePath("/console/topics/%s", name), "Topic "+name+" was created.")
 }
 
 type topicPage struct {
@@ -104,7 +104,7 @@ func (v *visit) topicPage(name string) (*topicPage, error) {
 }
 
 func (v *visit) topic() error {
-	name := v.r.PathValue("topic")
+	name := v.named("topic")
 	p, err := v.topicPage(name)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (v *visit) topic() error {
 
 // alterTopic shows a change of a setting, and does it when it is confirmed.
 func (v *visit) alterTopic() error {
-	name, form := v.r.PathValue("topic"), v.r.PostForm
+	name, form := v.named("topic"), v.r.PostForm
 	change := &settingsChange{Name: strings.TrimSpace(form.Get("setting")), After: form.Get("value"), Partitions: form.Get("partitions")}
 	if form.Get("confirm") == "" {
 		p, err := v.topicPage(name)
@@ -145,11 +145,11 @@ func (v *visit) alterTopic() error {
 	if err := v.do(http.MethodPatch, path("/v1/topics/%s", name), body, nil); err != nil {
 		return err
 	}
-	return v.done(path("/console/topics/%s", name), "Topic "+name+" was changed.")
+	return v.done(pagePath("/console/topics/%s", name), "Topic "+name+" was changed.")
 }
 
 func (v *visit) deleteTopic() error {
-	name := v.r.PathValue("topic")
+	name := v.named("topic")
 	if err := v.confirmed(name); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (v *visit) confirmed(name string) error {
 }
 
 func (v *visit) publish() error {
-	name, form := v.r.PathValue("topic"), v.r.PostForm
+	name, form := v.named("topic"), v.r.PostForm
 	event := map[string]any{"value": typed(form.Get("value"))}
 	if form.Get("tombstone") != "" {
 		event["value"] = nil
@@ -194,7 +194,7 @@ func (v *visit) publish() error {
 	if len(placed.Events) == 1 {
 		said = fmt.Sprintf("The event was published: partition %d, offset %d.", placed.Events[0].Partition, placed.Events[0].Offset)
 	}
-	return v.done(path("/console/topics/%s", name), said)
+	return v.done(pagePath("/console/topics/%s", name), said)
 }
 
 // typed is the text of a field of several lines. Browsers send \r\n for the end of each line.
@@ -254,7 +254,7 @@ type eventPage struct {
 }
 
 func (v *visit) messages() error {
-	name, q := v.r.PathValue("topic"), v.r.URL.Query()
+	name, q := v.named("topic"), v.r.URL.Query()
 	var t topicInfo
 	if err := v.get(path("/v1/topics/%s", name), &t); err != nil {
 		return err
@@ -392,7 +392,7 @@ func orZero(s string) string {
 
 // download passes a range of a partition on, as lines of JSON.
 func (v *visit) download() error {
-	name, q := v.r.PathValue("topic"), v.r.URL.Query()
+	name, q := v.named("topic"), v.r.URL.Query()
 	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/partitions/%s/events", name, orZero(q.Get("partition")))+query("offset", q.Get("from"), "max", q.Get("max")), nil)
 	if err != nil {
 		return &problem{Status: http.StatusBadRequest, Title: "The range is not valid", Detail: err.Error()}
@@ -405,7 +405,7 @@ func (v *visit) download() error {
 
 // live passes the topic's events on as they are published (server-sent events).
 func (v *visit) live() error {
-	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/stream", v.r.PathValue("topic")), nil)
+	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/stream", v.named("topic")), nil)
 	if err != nil {
 		return err
 	}

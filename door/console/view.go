@@ -17,7 +17,7 @@ import (
 
 // funcs are what templates call.
 var funcs = template.FuncMap{
-	"count": count, "bytes": byteCount, "age": age, "when": when, "path": url.PathEscape, "q": url.QueryEscape,
+	"count": count, "bytes": byteCount, "age": age, "when": when, "path": segment, "q": url.QueryEscape,
 	"body": body, "short": short, "percent": percent, "text": text, "add": func(a, b int64) int64 { return a + b },
 }
 

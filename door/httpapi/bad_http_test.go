@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -291,6 +293,63 @@ func TestOddPathsLeadNowhere(t *testing.T) {
 		}
 	}
 	d.get("/v1/topics/%6frders").want(200, d.get("/v1/topics/orders").body) // the same path, written otherwise
+}
+
+// Every name can be written in a path: whatever is percent-encoded is part of it.
+func TestEveryNameIsReachedByItsPath(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	d.do("POST", "/v1/streams", `{"name":"c","partitions":1}`, "Content-Type: application/json")
+	for _, name := range []string{"/", "//", ".", "..", "...", ";", "a;b", "a/b", "/a", "a/", "./..", "%2F", "%", "+", " ", "?", "#", "~", "\x00", "a\x00", "\n", "ÿ", "é/;"} {
+		escaped := escapedSegment(name)
+		head := func(method, path string, length int) string {
+			return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, length)
+		}
+		send := func(method, path, body string) (int, string) {
+			got := d.raw(head(method, path, len(body)) + body)
+			if len(got) != 1 {
+				t.Fatalf("%s %s: %d answers", method, path, len(got))
+			}
+			text, _ := io.ReadAll(got[0].Body)
+			return got[0].StatusCode, string(text)
+		}
+		shown, _ := json.Marshal(name)
+		if status, text := send("PUT", "/v1/groups/"+escaped+"/offsets", `{"offsets":[{"topic":"orders","partition":0,"offset":0}]}`); status/100 != 2 {
+			t.Errorf("reset of group %q: %d %s", name, status, text)
+		}
+		if status, text := send("GET", "/v1/groups/"+escaped, ""); status != 200 || !strings.Contains(text, `"name":`+string(shown)) {
+			t.Errorf("group %q: %d %s", name, status, text)
+		}
+		if status, text := send("GET", "/v1/groups/"+escaped+"/offsets", ""); status != 200 || !strings.Contains(text, "orders") {
+			t.Errorf("offsets of group %q: %d %s", name, status, text)
+		}
+		if status, _ := send("POST", "/v1/groups/"+escaped, ""); status != 405 {
+			t.Errorf("POST of group %q: %d", name, status)
+		}
+		if status, text := send("DELETE", "/v1/groups/"+escaped, ""); status != 204 {
+			t.Errorf("deletion of group %q: %d %s", name, status, text)
+		}
+		if strings.ContainsAny(name, "\x00\n") { // no stream has control characters
+			continue
+		}
+		if status, text := send("POST", "/v1/streams/c/"+escaped, `{"events":[{"type":"t","value":1}]}`); status != 201 {
+			t.Errorf("append to stream %q: %d %s", name, status, text)
+		}
+		if status, text := send("GET", "/v1/streams/c/"+escaped, ""); status != 200 || !strings.Contains(text, `"version":1`) {
+			t.Errorf("stream %q: %d %s", name, status, text)
+		}
+		if status, text := send("POST", "/v1/streams/c/"+escaped+"/archive", ""); status != 204 {
+			t.Errorf("archive of stream %q: %d %s", name, status, text)
+		}
+	}
+}
+
+// escapedSegment is a name as one segment of a path.
+func escapedSegment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
 }
 
 // H7

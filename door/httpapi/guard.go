@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 )
 
 // guard runs before all routes: it gives the request an id, and refuses what no legitimate client sends.
@@ -38,7 +40,7 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		case foreign.Check(r) != nil:
 			s.turnDown(w, r, kindForeignOrigin.because("weir refuses requests that change something when a web page of another site sends them"))
 		default:
-			s.mux.ServeHTTP(w, r)
+			s.dispatch(w, r)
 		}
 	})
 }
@@ -57,14 +59,54 @@ func isLocalName(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
 
-// cleanPath reports whether the path is plain: no dot segments, no empty segments, no parameters, no zero bytes.
+// cleanPath reports whether the path is plain: no dot segments, no empty segments, no parameters.
+// What is percent-encoded is part of a name, whatever it is.
 func cleanPath(r *http.Request) bool {
-	p := r.URL.Path
-	if r.URL.RawPath != "" { // a character is escaped without need
-		p = r.URL.RawPath
-	}
-	return strings.HasPrefix(p, "/") && !strings.ContainsAny(r.URL.Path, "\x00;") &&
+	p := r.URL.EscapedPath()
+	return strings.HasPrefix(p, "/") && !strings.Contains(p, ";") &&
 		(p == path.Clean(p) || strings.HasSuffix(p, "/") && p == path.Clean(p)+"/")
+}
+
+// dispatch calls the route of a request.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	if !utf8.ValidString(r.URL.Path) {
+		s.turnDown(w, r, kindInvalidRequest.because("the path is not valid UTF-8; all names are UTF-8"))
+		return
+	}
+	s.mux.ServeHTTP(w, withLoneSlashes(r))
+}
+
+// loneSlash stands for a name that is only a slash while http.ServeMux looks for the route: it takes
+// a segment %2F for the end of a path that ends with a slash. No name is loneSlash: it is not UTF-8.
+const loneSlash = "\xff"
+
+// withLoneSlashes returns the request with loneSlash for each segment %2F. restoreSlashes undoes it.
+func withLoneSlashes(r *http.Request) *http.Request {
+	segments := strings.Split(r.URL.EscapedPath(), "/")
+	found := false
+	for i, segment := range segments {
+		if strings.EqualFold(segment, "%2F") {
+			segments[i], found = url.PathEscape(loneSlash), true
+		}
+	}
+	if !found {
+		return r
+	}
+	u := *r.URL
+	u.RawPath = strings.Join(segments, "/")
+	u.Path, _ = url.PathUnescape(u.RawPath) // its other segments are those of a valid path
+	through := r.WithContext(r.Context())
+	through.URL = &u
+	return through
+}
+
+// restoreSlashes gives the names of a route's path their slashes back.
+func restoreSlashes(r *http.Request, names []string) {
+	for _, name := range names {
+		if r.PathValue(name) == loneSlash {
+			r.SetPathValue(name, "/")
+		}
+	}
 }
 
 const requestIDHeader = "X-Request-Id"

@@ -10,13 +10,13 @@ import (
 type Inside struct{ s *Server }
 
 // ServeHTTP answers one request.
-func (i *Inside) ServeHTTP(w http.ResponseWriter, r *http.Request) { i.s.mux.ServeHTTP(w, r) }
+func (i *Inside) ServeHTTP(w http.ResponseWriter, r *http.Request) { i.s.dispatch(w, r) }
 
 // May reports whether a client may do a request, by its method, path and credentials. Nothing is
 // done. For what only the request's body names, the answer is yes if the client may do it to something.
 func (i *Inside) May(r *http.Request) bool {
 	w := &verdict{header: http.Header{}}
-	i.s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, true)))
+	i.s.dispatch(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, true)))
 	return w.status == http.StatusNoContent
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +12,8 @@ import (
 )
 
 // jsonReader parses one JSON text, member by member, and reports the exact position of an error. It is stricter than the standard
-// library, as RFC 7493 (I-JSON) asks: no repeated names in an object, no invalid UTF-8, no unpaired surrogate, no
-// number beyond float64. Nothing is rounded: an integer is exact or an error.
+// library, as RFC 7493 (I-JSON) asks: no repeated names in an object, no invalid UTF-8, no unpaired surrogate. Nothing is rounded: an integer is
+// exact or an error, and the numbers in a value are kept as they were sent, however large they are.
 //
 // After the first error the reader must not be used: each function returns it to its caller.
 type jsonReader struct {
@@ -427,10 +426,8 @@ func (r *jsonReader) number() ([]byte, error) {
 	r.skipByte('-')
 	zero := r.skipByte('0')
 	whole := r.digits()
-	fraction := r.skipByte('.')
-	ok := (zero && whole == 0 || !zero && whole > 0) && (!fraction || r.digits() > 0)
+	ok := (zero && whole == 0 || !zero && whole > 0) && (!r.skipByte('.') || r.digits() > 0)
 	if r.skipByte('e') || r.skipByte('E') {
-		fraction = true
 		_ = r.skipByte('+') || r.skipByte('-')
 		ok = ok && r.digits() > 0
 	}
@@ -438,12 +435,6 @@ func (r *jsonReader) number() ([]byte, error) {
 	if !ok {
 		r.pos = start
 		return nil, r.fail("%s is not a valid JSON number", shorten(string(raw)))
-	}
-	if fraction {
-		if f, err := strconv.ParseFloat(string(raw), 64); err != nil || math.IsInf(f, 0) {
-			r.pos = start
-			return nil, r.fail("%s is too large for a 64-bit floating point number; send it as a string", shorten(string(raw)))
-		}
 	}
 	return raw, nil
 }

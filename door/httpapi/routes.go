@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // route is one path and method of the API.
@@ -120,7 +119,14 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	if list != "" {
 		params = strings.Split(list, "&")
 	}
+	var names []string
+	for _, segment := range strings.Split(pattern, "/") {
+		if name, is := strings.CutPrefix(segment, "{"); is {
+			names = append(names, strings.TrimSuffix(name, "}"))
+		}
+	}
 	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		restoreSlashes(r, names)
 		began := time.Now()
 		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), who: stranger, until: began.Add(storeTimeout)}
 		defer func() {
@@ -152,9 +158,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		}
 		defer s.requests.end(c.who)
 		var err error
-		if !utf8.ValidString(r.URL.Path) {
-			err = kindInvalidRequest.because("the path is not valid UTF-8; all names are UTF-8")
-		} else if c.query, err = query(r.URL, params); err == nil {
+		if c.query, err = query(r.URL, params); err == nil {
 			err = rt.handle(s, c)
 		}
 		if err != nil {
