@@ -76,25 +76,37 @@ func (q *Queue) Browse(ctx context.Context, b Browse) (page Page, err error) {
 		return page, err
 	}
 	w := pageWriter{limit: min(max(cmp.Or(b.Limit, 100), 1), deadPage), left: browsedMax}
-	from := b.From.Offset
+	var in []place
+	var bounds []eventlog.Bounds
+	var keys []string
 	for i, end := range ends {
 		if end.Err != nil {
 			return page, end.Err
 		}
 		if end.Bounds.First < end.Bounds.Next {
-			if err := w.add(ctx, q, places[first+i], end.Bounds, from); err != nil || w.page.Next != (MessageID{}) {
-				return w.page, err
-			}
+			in, bounds, keys = append(in, places[first+i]), append(bounds, end.Bounds), append(keys, places[first+i].state)
 		}
-		from = 0
 	}
-	return w.page, nil
+	err = q.owner.each(ctx, keys, func(i int, st *state) error {
+		from := eventlog.Offset(0)
+		if bounds[i].Partition == b.From.Partition {
+			from = b.From.Offset
+		}
+		return w.add(ctx, q, in[i], st.within(bounds[i]), bounds[i], from)
+	})
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return w.page, err
 }
+
+// errPageFull ends the listing: the page's Next is set.
+var errPageFull = errors.New("the page is full")
 
 // place is a partition that has messages of a queue.
 type place struct {
 	partition eventlog.Partition
-	state     *shard // which of its messages are done; nil: none
+	state     string // the key of the state that says which of its messages are done; "": none
 	// wants reports whether messages in such a run are listed.
 	wants func(run) bool
 	// describe completes the state of a message; false: the record is not a message of the queue.
@@ -107,7 +119,7 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	case Delayed:
 		wheel, _ := q.owner.wheel.known()
 		for _, p := range wheel.Partitions {
-			places = append(places, place{p, wheelShard(q.owner, p), func(r run) bool { return r.fate != done }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+			places = append(places, place{p, wheelStateKey(p), func(r run) bool { return r.fate != done }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
 				return describeDelayed(rec, c), q.isTo(rec)
 			}})
 		}
@@ -115,7 +127,7 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	case Done:
 		topic, err := q.doneTopic(ctx)
 		for _, p := range topic.Partitions {
-			places = append(places, place{p, nil, func(run) bool { return true }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+			places = append(places, place{p, "", func(run) bool { return true }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
 				return describeDone(rec, c), true
 			}})
 		}
@@ -130,7 +142,7 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	}
 	partitions, err := q.partitions(ctx)
 	for _, p := range partitions {
-		places = append(places, place{p, q.shard(p), wants, func(rec batch.Record, r run, c Condition) (Condition, bool) {
+		places = append(places, place{p, q.def.Load().keyOf(p), wants, func(rec batch.Record, r run, c Condition) (Condition, bool) {
 			c = r.describe(c, now)
 			c.Attempt += priorAttempts(rec)
 			return c, !q.isOthers(rec)
@@ -170,17 +182,9 @@ type pageWriter struct {
 	size  int // of the messages, in bytes
 }
 
-// add adds messages of a place, from an offset on. If the page is full before their end, it sets the page's Next.
-func (w *pageWriter) add(ctx context.Context, q *Queue, in place, bounds eventlog.Bounds, from eventlog.Offset) error {
-	mine := &part{}
-	if in.state != nil {
-		st, err := in.state.fresh(ctx)
-		if err != nil {
-			return err
-		}
-		mine = st.part(in.partition)
-	}
-	mine.trimmed(bounds.First)
+// add adds messages of a place, from an offset on. If the page is full before their end, it sets the page's Next, and returns
+// errPageFull.
+func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *part, bounds eventlog.Bounds, from eventlog.Offset) error {
 	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
 	for o := max(mine.floor, from); o < bounds.Next; o++ {
 		r, below := mine.at(o)
@@ -193,7 +197,7 @@ func (w *pageWriter) add(ctx context.Context, q *Queue, in place, bounds eventlo
 		}
 		if len(w.page.Messages) == w.limit || w.size >= deadBytes || w.left == 0 {
 			w.page.Next = MessageID{in.partition, o}
-			return nil
+			return errPageFull
 		}
 		w.left--
 		rec, err := records.read(ctx, in.partition, o)

@@ -208,8 +208,8 @@ func (c Claim) owns(granted []grant) {
 	}
 }
 
-// repeated claims the messages that an earlier claim with the same ID got: one store call per thousand states, and a commit for each partition that has
-// some.
+// repeated claims the messages that an earlier claim with the same ID got: one store call per thousand partitions or 4 MiB of
+// states, and a commit for each partition that has some.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
 	earliest, _, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -218,8 +218,13 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	nonce := q.nonce(c)
 	var in []eventlog.Partition
 	mentioned := fmt.Appendf(nil, `"nonce":%d`, nonce) // as encode writes it; to decode all states costs far more than to search them
-	err = q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
-		if nonce != 0 && !bytes.Contains(kv.Value, mentioned) {
+	partitions, err := q.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := slices.Compact(q.def.Load().keysOfParts(partitions))
+	err = q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 || nonce != 0 && !bytes.Contains(kv.Value, mentioned) {
 			return nil
 		}
 		s, err := decode(kv.Value)
@@ -313,9 +318,17 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 			leave()
 		}
 	}()
-	for topic, p := range q.order(levels) {
+	order, states := q.order(levels), fillFirst
+	for topic, p := range order {
 		s := q.shard(p)
-		known, err := s.get(ctx)
+		if s.known() == nil {
+			err = q.fill(ctx, order, p, states)
+			states = min(fillMore*states, fillMost)
+		}
+		var known *state
+		if err == nil {
+			known, err = s.get(ctx)
+		}
 		if errors.Is(err, errMoved) {
 			return messages, ended, 0, nil // the queue was changed just now
 		}
@@ -550,6 +563,12 @@ func header(rec batch.Record, key string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// headerText is header without whether there is one.
+func headerText(rec batch.Record, key string) string {
+	text, _ := header(rec, key)
+	return text
 }
 
 // idOf is where a message was first enqueued.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -16,8 +15,8 @@ type Count struct {
 	Stats
 }
 
-// Counts counts each queue's messages, and the delayed messages of all queues. It costs one store call per thousand keys of queues,
-// and one for each partition whose oldest message is not cached. What other processes have just written may be missing.
+// Counts counts each queue's messages, and the delayed messages of all queues. It costs one store call per thousand queues, one
+// per thousand partitions or 4 MiB of states, and one for each partition whose oldest message is not cached. What other processes have just written may be missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
 	now, latest, err := qs.clock.now(ctx)
 	if err != nil {
@@ -32,79 +31,68 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	if err != nil {
 		return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
 	}
-	parts := make(map[string]map[eventlog.Partition]*part) // by the prefix of the states
-	for _, prefix := range []string{statePrefix, deadPrefix, wheelStates} {
-		if err := qs.listParts(ctx, prefix, parts); err != nil {
-			return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
-		}
-	}
 	byName := make(map[string]eventlog.Topic)
 	for _, t := range qs.log.Topics() {
 		byName[t.Name] = t
 	}
-	for _, d := range all {
-		c := Count{Name: d.name}
+	counts = make([]Count, len(all))
+	var keys []string
+	var visits []func(*state) error
+	left := func(to *int64, key string, p eventlog.Partition) {
+		keys, visits = append(keys, key), append(visits, func(st *state) error {
+			bounds := qs.boundsOf(p)
+			*to += st.within(bounds).left(bounds.Next)
+			return nil
+		})
+	}
+	for i, d := range all {
+		c := &counts[i]
+		c.Name = d.name
 		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 			topic, err := qs.log.TopicByID(id)
 			if err != nil {
 				continue // it was deleted, or another process just made it
 			}
 			for _, p := range topic.Partitions {
-				mine, next := qs.partNow(parts[statesOf(d.id)], p)
-				if err := qs.age(ctx, &c.Stats, p, mine.count(&c.Stats, now, next), latest); err != nil {
-					return nil, 0, fmt.Errorf("count the messages of queue %q: %w", d.name, err)
-				}
+				keys, visits = append(keys, d.keyOf(p)), append(visits, func(st *state) error {
+					bounds := qs.boundsOf(p)
+					return qs.age(ctx, &c.Stats, p, st.within(bounds).count(&c.Stats, now, bounds.Next), latest)
+				})
 			}
 		}
 		for _, p := range byName[d.name+deadSuffix].Partitions {
-			c.Dead += qs.left(parts[deadPrefix+d.id+"/"], p)
+			left(&c.Dead, deadKey(d.id, p), p)
 		}
-		counts = append(counts, c)
 	}
 	for _, p := range byName[wheelTopic].Partitions {
-		delayed += qs.left(parts[wheelStates], p)
+		left(&delayed, wheelStateKey(p), p)
+	}
+	if err := qs.each(ctx, keys, func(i int, st *state) error { return visits[i](st) }); err != nil {
+		return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
 	}
 	return counts, delayed, nil
 }
 
-// listParts reads the states under a prefix, by the prefix of the key and by partition: one store call per thousand.
-func (qs *Queues) listParts(ctx context.Context, prefix string, parts map[string]map[eventlog.Partition]*part) error {
-	return qs.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
-		s, err := decode(kv.Value)
-		if err != nil {
-			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
-		}
-		of := kv.Key[:strings.LastIndexByte(kv.Key, '/')+1]
-		if parts[of] == nil {
-			parts[of] = make(map[eventlog.Partition]*part)
-		}
-		for i := range s.parts {
-			parts[of][s.parts[i].partition] = &s.parts[i]
-		}
-		return nil
-	})
-}
-
-// partNow is the state of a partition's messages, and the partition's end.
-func (qs *Queues) partNow(parts map[eventlog.Partition]*part, p eventlog.Partition) (mine part, next eventlog.Offset) {
+// boundsOf returns what this process knows of a partition.
+func (qs *Queues) boundsOf(p eventlog.Partition) eventlog.Bounds {
 	bounds, _ := qs.log.Known(p)
 	bounds.Partition = p
-	return partIn(parts, bounds), bounds.Next
+	return bounds
 }
 
-// partIn is the state of a partition that has these bounds.
-func partIn(parts map[eventlog.Partition]*part, b eventlog.Bounds) (mine part) {
-	if known := parts[b.Partition]; known != nil {
-		mine = *known
+// within returns the state of a partition that has these bounds.
+func (s *state) within(b eventlog.Bounds) *part {
+	mine := &part{partition: b.Partition}
+	if known, there := s.find(b.Partition); there {
+		*mine = *known
 	}
 	mine.trimmed(b.First)
 	return mine
 }
 
-// left counts the unfinished messages of a partition.
-func (qs *Queues) left(parts map[eventlog.Partition]*part, p eventlog.Partition) int64 {
-	mine, next := qs.partNow(parts, p)
-	return mine.unresolved() + int64(max(next-mine.next, 0))
+// left counts the unfinished messages of a partition that ends at next.
+func (p *part) left(next eventlog.Offset) int64 {
+	return p.unresolved() + int64(max(next-p.next, 0))
 }
 
 // age raises s.Oldest to the age of the oldest ready message of a partition; −1: there is none.

@@ -48,23 +48,25 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 	limit = min(max(limit, 1), deadPage)
 	rewound := q.log.IncarnationChanged()
 	var letters []DeadLetter
-	begun := after == MessageID{}
+	partitions := topic.Partitions
+	if after != (MessageID{}) {
+		at := number(topic, after.Partition)
+		if at < 0 {
+			return nil, nil
+		}
+		partitions = partitions[at:]
+	}
 	size := 0
-	for _, p := range topic.Partitions {
+	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *part) error {
 		from := eventlog.Offset(0)
-		if !begun {
-			if p != after.Partition {
-				continue
+		if p == after.Partition {
+			from = after.Offset + 1
+		}
+		bounds := q.owner.boundsOf(p)
+		for o := max(from, mine.floor); o < bounds.Next; o++ {
+			if len(letters) == limit || size >= deadBytes {
+				return errPageFull
 			}
-			begun, from = true, after.Offset+1
-		}
-		bounds, _ := q.log.Known(p)
-		mine, err := q.deadPart(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		mine.trimmed(bounds.First)
-		for o := max(from, mine.floor); o < bounds.Next && len(letters) < limit && size < deadBytes; o++ {
 			if r, there := mine.at(o); there && r.fate == done {
 				continue
 			}
@@ -73,13 +75,17 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 				continue
 			}
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if size += batch.SealedSize(&rec); size > deadBytes && len(letters) > 0 {
-				return letters, nil
+				return errPageFull
 			}
 			letters = append(letters, letterOf(p, o, rec, rewound))
 		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPageFull) {
+		return nil, err
 	}
 	return letters, nil
 }
@@ -96,18 +102,23 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 	}
 	rewound := q.log.IncarnationChanged()
 	states := make(map[eventlog.Partition]*part)
+	var partitions []eventlog.Partition
+	for _, id := range ids {
+		if number(topic, id.Partition) >= 0 && states[id.Partition] == nil {
+			partitions = append(partitions, id.Partition)
+			states[id.Partition] = &part{}
+		}
+	}
+	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *part) error { states[p] = mine; return nil })
+	if err != nil {
+		return nil, err
+	}
 	var letters []DeadLetter
 	size := 0
 	for _, id := range ids {
-		if number(topic, id.Partition) < 0 {
-			continue
-		}
 		mine := states[id.Partition]
 		if mine == nil {
-			if mine, err = q.deadPart(ctx, id.Partition); err != nil {
-				return nil, err
-			}
-			states[id.Partition] = mine
+			continue
 		}
 		bounds, _ := q.log.Known(id.Partition)
 		if r, there := mine.at(id.Offset); id.Offset < mine.floor || id.Offset >= bounds.Next || there && r.fate == done {
@@ -128,17 +139,28 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 	return letters, nil
 }
 
-// deadPart returns which dead letters of a partition were redriven or discarded, as the store has it now. ErrUnknownQueue if another process has purged
-// the queue: that moves the state to a key of the queue's new id.
-func (q *Queue) deadPart(ctx context.Context, p eventlog.Partition) (*part, error) {
-	st, err := q.deadShard(p).fresh(ctx)
-	if err == nil && len(st.parts) == 0 {
-		err = q.redefine(ctx)
+// deadParts calls visit for the partitions that have dead letters, in their order, with which of these were redriven or discarded, as
+// the store has it now: one store call per thousand partitions or 4 MiB of states. ErrUnknownQueue if another process has purged the
+// queue: that moves the states to keys of the queue's new id.
+func (q *Queue) deadParts(ctx context.Context, partitions []eventlog.Partition, visit func(eventlog.Partition, *part) error) error {
+	partitions = slices.DeleteFunc(slices.Clone(partitions), func(p eventlog.Partition) bool {
+		b, known := q.log.Known(p)
+		return known && b.First >= b.Next
+	})
+	keys := make([]string, len(partitions))
+	for i, p := range partitions {
+		keys[i] = deadKey(q.id, p)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return st.part(p), nil
+	asked := false
+	return q.owner.each(ctx, keys, func(i int, st *state) error {
+		if len(st.parts) == 0 && !asked {
+			asked = true
+			if err := q.redefine(ctx); err != nil {
+				return err
+			}
+		}
+		return visit(partitions[i], st.within(q.owner.boundsOf(partitions[i])))
+	})
 }
 
 func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound <-chan struct{}) DeadLetter {

@@ -210,12 +210,6 @@ func defKey(name string) string { return defPrefix + url.PathEscape(name) }
 
 func statesOf(id string) string { return statePrefix + id + "/" }
 
-// idOfState returns the queue id in a state's key.
-func idOfState(key string) string {
-	id, _, _ := strings.Cut(strings.TrimPrefix(key, statePrefix), "/")
-	return id
-}
-
 func stateKey(id string, p eventlog.Partition) string {
 	return statesOf(id) + strconv.FormatInt(int64(p), 10)
 }

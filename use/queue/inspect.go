@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -18,9 +19,12 @@ type Stats struct {
 	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
 }
 
-// Stats counts the queue's messages: a few store calls and one more for each thousand partitions, and one for each partition whose oldest message is not
-// cached.
+// Stats counts the queue's messages: a few store calls and one more for each thousand partitions or 4 MiB of states, and one for each
+// partition whose oldest message is not cached.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
+	if err := q.update(ctx); err != nil {
+		return s, err
+	}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return s, err
@@ -33,29 +37,15 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	parts := make(map[string]map[eventlog.Partition]*part)
-	for _, prefix := range []string{statesOf(q.id), deadPrefix + q.id + "/"} {
-		if err := q.owner.listParts(ctx, prefix, parts); err != nil {
-			return s, err
+	err = q.owner.each(ctx, q.def.Load().keysOfParts(partitions), func(i int, st *state) error {
+		if ends[i].Err != nil {
+			return ends[i].Err
 		}
-	}
-	for _, end := range ends {
-		if end.Err != nil {
-			return s, end.Err
-		}
-		p := end.Bounds.Partition
-		mine := partIn(parts[statesOf(q.id)], end.Bounds)
-		oldest := mine.count(&s, now, end.Bounds.Next)
-		if oldest < 0 {
-			continue
-		}
-		rec, err := q.records.read(ctx, p, oldest)
-		if err != nil && !gone(err) {
-			return s, err
-		}
-		if err == nil && rec.Timestamp >= 0 {
-			s.Oldest = max(s.Oldest, time.Duration(latest-Time(rec.Timestamp))*time.Millisecond)
-		}
+		mine := st.within(ends[i].Bounds)
+		return q.owner.age(ctx, &s, mine.partition, mine.count(&s, now, ends[i].Bounds.Next), latest)
+	})
+	if err != nil {
+		return s, err
 	}
 	dead, err := q.deadTopic(ctx)
 	if err != nil {
@@ -64,14 +54,14 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if ends, err = q.log.Bounds(ctx, dead.Partitions...); err != nil {
 		return s, err
 	}
-	for _, end := range ends {
-		if end.Err != nil {
-			return s, end.Err
-		}
-		mine := partIn(parts[deadPrefix+q.id+"/"], end.Bounds)
-		s.Dead += mine.unresolved() + int64(max(end.Bounds.Next-mine.next, 0))
+	keys := make([]string, len(ends))
+	for i, end := range ends {
+		keys[i] = deadKey(q.id, end.Bounds.Partition)
 	}
-	return s, nil
+	return s, q.owner.each(ctx, keys, func(i int, st *state) error {
+		s.Dead += st.within(ends[i].Bounds).left(ends[i].Bounds.Next)
+		return ends[i].Err
+	})
 }
 
 // count adds a partition's messages to s, and returns the oldest one that is ready; -1: none.
@@ -239,32 +229,32 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 	if err != nil {
 		return c, false, err
 	}
-	if wheel, there := q.owner.wheel.known(); there {
-		for _, p := range wheel.Partitions {
-			if b, _ := q.log.Known(p); b.First >= b.Next {
-				continue
-			}
-			rec, _, _, found, err := q.scan(ctx, wheelShard(q.owner, p), p, c.ID)
-			if err != nil {
-				return c, false, err
-			}
-			if found && q.isTo(rec) {
-				return describeDelayed(rec, c), true, nil
-			}
-		}
+	var spans []scanned
+	wheel, _ := q.owner.wheel.known()
+	for _, p := range wheel.Partitions {
+		spans = append(spans, scanned{p, wheelStateKey(p)})
+	}
+	rec, _, _, found, err := q.scan(ctx, spans, c.ID, func(rec batch.Record, _ MessageID) bool { return q.isTo(rec) })
+	if err != nil {
+		return c, false, err
+	}
+	if found {
+		return describeDelayed(rec, c), true, nil
 	}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return c, false, err
 	}
+	spans = spans[:0]
 	for _, p := range partitions {
-		_, at, r, found, err := q.scan(ctx, q.shard(p), p, c.ID)
-		if err != nil {
-			return c, false, err
-		}
-		if found && (MessageID{p, at}) != c.ID {
-			return r.describe(c, now), true, nil
-		}
+		spans = append(spans, scanned{p, q.def.Load().keyOf(p)})
+	}
+	_, _, r, found, err := q.scan(ctx, spans, c.ID, func(_ batch.Record, at MessageID) bool { return at != c.ID })
+	if err != nil {
+		return c, false, err
+	}
+	if found {
+		return r.describe(c, now), true, nil
 	}
 	letters, err := q.DeadLetters(ctx, MessageID{}, deadPage)
 	read := 0
@@ -280,32 +270,55 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 	return c, false, err // not found
 }
 
-// scan searches the newest searchMax records of a partition, without those that are done, for the message of this id.
-func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id MessageID) (rec batch.Record, at eventlog.Offset, r run, found bool, err error) {
-	st, err := s.fresh(ctx)
-	if err != nil {
-		return rec, 0, r, false, err
+// scanned is a partition to scan, and the key of its state.
+type scanned struct {
+	partition eventlog.Partition
+	key       string
+}
+
+// errFound ends a scan.
+var errFound = errors.New("found")
+
+// scan searches the newest searchMax records of each partition, without those that are done, for the message of this id; is says
+// which of its records count. It reads the states of the partitions that have records: one store call per thousand, or per 4 MiB.
+func (q *Queue) scan(ctx context.Context, all []scanned, id MessageID, is func(batch.Record, MessageID) bool) (rec batch.Record, at MessageID, r run, found bool, err error) {
+	var keys []string
+	all = slices.DeleteFunc(slices.Clone(all), func(in scanned) bool {
+		b, known := q.log.Known(in.partition)
+		return known && b.First >= b.Next
+	})
+	for _, in := range all {
+		keys = append(keys, in.key)
 	}
-	bounds, _ := q.log.Known(p)
-	mine := st.part(p)
-	mine.trimmed(bounds.First)
-	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
-	from := max(mine.floor, bounds.Next-searchMax)
-	for o := from; o < bounds.Next; o++ {
-		was, there := mine.at(o)
-		if there && was.fate == done {
-			continue
-		}
-		has, err := records.read(ctx, p, o)
-		if err != nil {
-			if noneIfGone(err) == nil {
+	err = q.owner.each(ctx, keys, func(i int, st *state) error {
+		p := all[i].partition
+		bounds, _ := q.log.Known(p)
+		bounds.Partition = p
+		mine := st.within(bounds)
+		records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
+		for o := max(mine.floor, bounds.Next-searchMax); o < bounds.Next; o++ {
+			was, there := mine.at(o)
+			if there && was.fate == done {
 				continue
 			}
-			return rec, 0, r, false, err
+			has, err := records.read(ctx, p, o)
+			if err != nil {
+				if noneIfGone(err) == nil {
+					continue
+				}
+				return err
+			}
+			if idOf(grant{partition: p, offset: o}, has) == id && !q.isOthers(has) && is(has, MessageID{p, o}) {
+				rec, at, r, found = has, MessageID{p, o}, was, true // the newest counts
+			}
 		}
-		if idOf(grant{partition: p, offset: o}, has) == id && !q.isOthers(has) {
-			rec, at, r, found = has, o, was, true // the newest counts
+		if found {
+			return errFound
 		}
+		return nil
+	})
+	if errors.Is(err, errFound) {
+		err = nil
 	}
-	return rec, at, r, found, nil
+	return rec, at, r, found, err
 }

@@ -223,6 +223,7 @@ func (qs *Queues) adopt(d definition, heard int) *Queue {
 	q := &Queue{
 		owner: qs, log: qs.log, name: d.name, id: d.id,
 		shards: make(map[string]*shard), dead: make(map[eventlog.Partition]*shard), keys: make(map[eventlog.Partition]*keyReader), burying: make(map[eventlog.Partition]bool), outdated: make(chan struct{}), records: qs.records,
+		filling: make(chan struct{}, 1),
 	}
 	q.def.Store(&d)
 	qs.opened[d.name] = q
@@ -242,6 +243,7 @@ type Queue struct {
 	records *records
 	turn    atomic.Uint64 // counts claims: it decides which level and partition is asked first
 	waiting claimLine
+	filling chan struct{} // has a value while a claim reads states: others would read the same ones
 
 	mu          sync.Mutex                        // guards what follows
 	shards      map[string]*shard                 // by key
@@ -277,11 +279,7 @@ func (qs *Queues) dropOpened(q *Queue) {
 
 // shard returns the shard that holds a partition's state, under the queue's present settings.
 func (q *Queue) shard(p eventlog.Partition) *shard {
-	key := stateKey(q.id, p)
-	if q.def.Load().settings.limited() {
-		key = statesOf(q.id) + sharedShard
-	}
-	return q.shardOf(key)
+	return q.shardOf(q.def.Load().keyOf(p))
 }
 
 // decides reports whether a key is used under the queue's present settings. The keys of dead letters always are.
@@ -372,8 +370,8 @@ func (q *Queue) watch(ctx context.Context) {
 	}
 }
 
-// refreshStates reads the states of all shards, at most once in refreshEvery, and reports whether it did: one store call per
-// thousand partitions.
+// refreshStates reads the states of all the queue's partitions, at most once in refreshEvery, and reports whether it did: one store
+// call per thousand partitions, or per 4 MiB of states.
 func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	q.mu.Lock()
 	due := time.Since(q.lastRefresh) >= refreshEvery
@@ -384,7 +382,15 @@ func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	if !due {
 		return false, nil
 	}
-	return true, q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
+	partitions, err := q.partitions(ctx)
+	if err != nil {
+		return false, err
+	}
+	keys := slices.Compact(q.def.Load().keysOfParts(partitions))
+	return true, q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 {
+			return nil
+		}
 		return q.shardOf(kv.Key).refresh(kv)
 	})
 }

@@ -47,17 +47,25 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 		return err
 	}
 	floors := make(map[eventlog.Partition]map[string]eventlog.Offset) // by partition and the queue's id
-	err = qs.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
-		s, err := decode(kv.Value)
-		if err != nil {
-			return err
-		}
-		id := idOfState(kv.Key)
-		for _, p := range s.parts {
-			if floors[p.partition] == nil {
-				floors[p.partition] = make(map[string]eventlog.Offset)
+	var keys []string
+	var of []readBy
+	for _, d := range all {
+		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+			topic, err := qs.log.TopicByID(id)
+			if err != nil {
+				continue // it was deleted, or another process just made it
 			}
-			floors[p.partition][id] = p.floor
+			for _, p := range topic.Partitions {
+				keys, of = append(keys, d.keyOf(p)), append(of, readBy{d.id, p})
+			}
+		}
+	}
+	err = qs.each(ctx, keys, func(i int, s *state) error {
+		if floors[of[i].partition] == nil {
+			floors[of[i].partition] = make(map[string]eventlog.Offset)
+		}
+		if mine, there := s.find(of[i].partition); there {
+			floors[of[i].partition][of[i].queue] = mine.floor
 		}
 		return nil
 	})
@@ -79,6 +87,12 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readBy is a partition that a queue reads, by its id.
+type readBy struct {
+	queue     string
+	partition eventlog.Partition
 }
 
 // removeFrom trims the partitions of a topic: it removes messages that are older than a moment, and that all queues that read the topic have handled.

@@ -461,6 +461,23 @@ func (s *shard) refresh(kv eventlog.KeyValue) error {
 	return nil
 }
 
+// fill keeps kv as the state, unless a state is known or a change is in flight.
+func (s *shard) fill(kv eventlog.KeyValue) error {
+	if s.known() != nil {
+		return nil
+	}
+	next, err := s.parse(kv)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == nil && !s.working {
+		s.state, s.version, s.stateAt = next, kv.Version, time.Now()
+	}
+	return nil
+}
+
 func (s *shard) keep(next *state, version eventlog.Version) {
 	s.mu.Lock()
 	s.state, s.version, s.stateAt = next, version, time.Now()

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -81,30 +79,39 @@ func parsePlace(text string) (place MessageID, err error) {
 	return place, err
 }
 
-// uniqueOf reads the unique key that a message's header names. key is "" if the header names none, or a free one. same: the message has the holder's token.
-// One store call if it has the header.
-func (q *Queue) uniqueOf(ctx context.Context, rec batch.Record) (key string, held holder, same bool, err error) {
-	text, _ := header(rec, headerUnique)
-	key, token, _ := strings.Cut(text, " ")
+// uniqueNamed returns the unique key that a message's header names, and the token there. "": it names none of this queue.
+func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
+	key, token, _ = strings.Cut(headerText(rec, headerUnique), " ")
 	if !strings.HasPrefix(key, uniquePrefix+q.id+"/") || len(key) != len(q.uniqueKey("")) {
-		return "", held, false, nil
+		return "", ""
 	}
-	kv, err := q.log.Get(ctx, key)
-	if err != nil || kv.Version == 0 {
-		return "", held, false, err
+	return key, token
+}
+
+// uniqueIn returns who holds the unique key that a message's header names. same: the message has the holder's token. A free key has no
+// holder.
+func (q *Queue) uniqueIn(kv eventlog.KeyValue, rec batch.Record) (held holder, same bool, err error) {
+	if kv.Version == 0 {
+		return held, false, nil
 	}
+	_, token := q.uniqueNamed(rec)
 	held, err = parseHolder(kv)
-	return key, held, held.token == token, err
+	return held, held.token == token, err
 }
 
 // holds finds the unique key that a message holds; "": none. One store call if the message has the header of a unique key.
 func (q *Queue) holds(ctx context.Context, rec batch.Record, g grant) (key string, held holder, err error) {
-	key, held, same, err := q.uniqueOf(ctx, rec)
-	if err != nil || key == "" || !same {
+	key, _ = q.uniqueNamed(rec)
+	if key == "" {
+		return "", held, nil
+	}
+	kv, err := q.log.Get(ctx, key)
+	if err != nil {
 		return "", held, err
 	}
-	if !held.isAt(MessageID{g.partition, g.offset}, idOf(g, rec)) {
-		return "", held, nil
+	held, same, err := q.uniqueIn(kv, rec)
+	if err != nil || !same || !held.isAt(MessageID{g.partition, g.offset}, idOf(g, rec)) {
+		return "", held, err
 	}
 	return key, held, nil
 }
@@ -113,16 +120,6 @@ func (q *Queue) holds(ctx context.Context, rec batch.Record, g grant) (key strin
 // place is not known: then the token is enough or, if it has none, the id.
 func (h holder) isAt(place, id MessageID) bool {
 	return h.place == place || h.lost && (h.token != "" || h.id == id)
-}
-
-// leaves finds the unique key of a message that leaves a slot of the wheel, if it holds one, with its holder: the key's value must get the new place. That put
-// needs no check: only this message can free its key, and it leaves its slot once.
-func (q *Queue) leaves(ctx context.Context, rec batch.Record, place, id MessageID) (key string, held holder, err error) {
-	key, held, same, err := q.uniqueOf(ctx, rec)
-	if err != nil || !same || !held.isAt(place, id) {
-		return "", held, err
-	}
-	return key, held, nil
 }
 
 // freesUnique returns the put that frees a message's unique key, if it holds one.
@@ -156,19 +153,19 @@ type heldKey struct {
 	over    bool // the message is certainly no longer in the queue, so the key is free
 }
 
-// held reads unique keys, and finds out for those that are in the store whether their messages are over. It costs a store call for each key, uniqueReads
-// at a time, and the store calls of areOver.
+// held reads unique keys, and finds out for those that are in the store whether their messages are over. It costs one store call per
+// thousand keys, and the store calls of areOver.
 func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, error) {
-	found := make([]eventlog.KeyValue, len(keys))
-	reads, readCtx := errgroup.WithContext(ctx)
-	reads.SetLimit(uniqueReads)
-	for i, key := range keys {
-		reads.Go(func() (err error) { found[i], err = q.log.Get(readCtx, key); return err })
-	}
-	if err := reads.Wait(); err != nil {
+	var found []eventlog.KeyValue
+	err := q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version > 0 {
+			found = append(found, kv)
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(kv eventlog.KeyValue) bool { return kv.Version == 0 })
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -191,7 +188,7 @@ func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, er
 }
 
 // areOver reports which messages are certainly no longer in the queue. If an older version of weir moved a message, its place is not known: false. It costs one
-// store call for all partitions, and one for each state that has such messages, uniqueReads at a time.
+// store call for all partitions, and one per thousand partitions or 4 MiB of states.
 func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 	topics, err := q.levels(ctx)
 	if err != nil {
@@ -211,11 +208,10 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 	}
 	over := make([]bool, len(holders))
 	first := make(map[eventlog.Partition]eventlog.Offset) // of the queue's partitions
-	shards := make(map[string]*shard)
-	of := make(map[string][]int) // the holders whose fate a shard knows
+	of := make(map[string][]int)                          // the holders whose fate a shard knows
 	for i, h := range holders {
 		p := h.place.Partition
-		var s *shard
+		var key string
 		switch {
 		case h.lost:
 			continue
@@ -223,13 +219,12 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 			over[i] = true
 			continue
 		case q.owner.wheel.has(p): // a message that moves changes its unique key in the same entry: a message that left the wheel without that change was dropped
-			s = wheelShard(q.owner, p)
+			key = wheelStateKey(p)
 		default:
-			s = q.shard(p)
+			key = q.def.Load().keyOf(p)
 			first[p] = 0
 		}
-		shards[s.key] = s
-		of[s.key] = append(of[s.key], i)
+		of[key] = append(of[key], i)
 	}
 	if len(first) > 0 {
 		bounds, err := q.log.Bounds(ctx, slices.Collect(maps.Keys(first))...)
@@ -243,27 +238,19 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 			first[b.Bounds.Partition] = b.Bounds.First
 		}
 	}
-	reads, readCtx := errgroup.WithContext(ctx)
-	reads.SetLimit(uniqueReads)
-	for key, s := range shards {
-		reads.Go(func() error {
-			st, err := s.fresh(readCtx)
-			if err != nil {
-				return err
+	keys := slices.Collect(maps.Keys(of))
+	return over, q.owner.each(ctx, keys, func(nth int, st *state) error {
+		for _, i := range of[keys[nth]] {
+			at := holders[i].place
+			known := st.part(at.Partition)
+			r, there := known.at(at.Offset)
+			switch {
+			case at.Offset < known.next: // a worker may still answer a claimed message, even if the log no longer has it
+				over[i] = !there || r.fate == done
+			default: // it was never claimed
+				over[i] = at.Offset < first[at.Partition]
 			}
-			for _, i := range of[key] {
-				at := holders[i].place
-				known := st.part(at.Partition)
-				r, there := known.at(at.Offset)
-				switch {
-				case at.Offset < known.next: // a worker may still answer a claimed message, even if the log no longer has it
-					over[i] = !there || r.fate == done
-				default: // it was never claimed
-					over[i] = at.Offset < first[at.Partition]
-				}
-			}
-			return nil
-		})
-	}
-	return over, reads.Wait()
+		}
+		return nil
+	})
 }

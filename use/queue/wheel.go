@@ -6,9 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -51,8 +52,6 @@ const (
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
 	movesBytes = 1 << 20
-	// uniqueReads bounds the unique keys that are read at the same time.
-	uniqueReads = 16
 	// dueBytes bounds the messages held in memory until they are due.
 	dueBytes = 64 << 20
 	// deletedMax is how many deleted queues, and how many deleted topics, are remembered at most.
@@ -240,11 +239,6 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.
 	}
 }
 
-// wheelShard returns a shard for callers that only read a slot's state.
-func wheelShard(owner *Queues, p eventlog.Partition) *shard {
-	return &shard{owner: owner, name: "delayed messages", key: wheelStateKey(p)}
-}
-
 func wheelStateKey(p eventlog.Partition) string {
 	return wheelStates + strconv.FormatInt(int64(p), 10)
 }
@@ -282,6 +276,9 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 	}
 	now, _, err := w.owner.clock.now(ctx)
 	if err != nil {
+		return 0, err
+	}
+	if err := w.fill(ctx, topic); err != nil {
 		return 0, err
 	}
 	for i := range topic.Partitions {
@@ -393,6 +390,33 @@ func (w *wheel) readAgain(i int32) {
 	}
 }
 
+// slot returns a slot.
+func (w *wheel) slot(i int32, p eventlog.Partition) *slot {
+	s := w.slots[i]
+	if s == nil || s.partition != p { // the topic may have been deleted and created again
+		s = &slot{
+			shard:     &shard{owner: w.owner, name: fmt.Sprintf("delayed messages, slot %d", i), key: wheelStateKey(p)},
+			partition: p,
+		}
+		w.slots[i] = s
+	}
+	return s
+}
+
+// fill reads the states that are not known of the slots that have messages.
+func (w *wheel) fill(ctx context.Context, topic eventlog.Topic) error {
+	var unknown []*shard
+	for i, p := range topic.Partitions {
+		if b, _ := w.owner.log.Known(p); b.First >= b.Next {
+			continue
+		}
+		if s := w.slot(int32(i), p); s.known() == nil {
+			unknown = append(unknown, s.shard)
+		}
+	}
+	return w.owner.fill(ctx, unknown)
+}
+
 // readSlot reads a slot's new messages, and all of them when its span begins. Those due before its next span wait in due if they
 // are due within 2 s or still belong in this slot; the others move to another slot.
 func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) (err error) {
@@ -402,14 +426,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 		delete(w.slots, i)
 		return nil
 	}
-	s := w.slots[i]
-	if s == nil || s.partition != p { // the topic may have been deleted and created again
-		s = &slot{
-			shard:     &shard{owner: w.owner, name: fmt.Sprintf("delayed messages, slot %d", i), key: wheelStateKey(p)},
-			partition: p,
-		}
-		w.slots[i] = s
-	}
+	s := w.slot(i, p)
 	opens := s.opens <= now+openBefore
 	if !opens && s.next >= bounds.Next {
 		return nil
@@ -586,27 +603,32 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	return w.owner.log.TrimFound(ctx, w.rewound, s.partition, floor)
 }
 
-// findUnique finds the unique keys of the messages that move: a store call for each message that has one, uniqueReads at a time.
+// findUnique finds the unique keys that the messages that move hold: one store call per thousand. The key's value must get the new place.
+// That put needs no check: only this message can free its key, and it leaves its slot once.
 func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages []dueMessage, to []preparation, queues map[string]*Queue) error {
-	var reads sync.WaitGroup
-	turns, errs := make(chan struct{}, uniqueReads), make([]error, len(to))
+	of := make(map[string][]int) // by unique key: the messages that name it
 	for i := range to {
-		of, _ := header(to[i].record, headerTo)
-		name, _, _ := strings.Cut(of, "/")
-		q := queues[name]
-		if _, has := header(to[i].record, headerUnique); !has || q == nil {
-			continue
+		name, _, _ := strings.Cut(headerText(to[i].record, headerTo), "/")
+		if q := queues[name]; q != nil {
+			if key, _ := q.uniqueNamed(to[i].record); key != "" {
+				of[key] = append(of[key], i)
+			}
 		}
-		turns <- struct{}{}
-		reads.Go(func() {
-			defer func() { <-turns }()
-			text, _ := header(to[i].record, HeaderID)
-			id, _ := ParseID(text) // target put it there
-			to[i].unique, to[i].holder, errs[i] = q.leaves(ctx, to[i].record, MessageID{p, messages[i].at}, id)
-		})
 	}
-	reads.Wait()
-	return errors.Join(errs...)
+	return w.owner.log.GetAll(ctx, slices.Collect(maps.Keys(of)), func(kv eventlog.KeyValue) error {
+		for _, i := range of[kv.Key] {
+			name, _, _ := strings.Cut(headerText(to[i].record, headerTo), "/")
+			held, same, err := queues[name].uniqueIn(kv, to[i].record)
+			if err != nil {
+				return err
+			}
+			id, _ := ParseID(headerText(to[i].record, HeaderID)) // target put it there
+			if same && held.isAt(MessageID{p, messages[i].at}, id) {
+				to[i].unique, to[i].holder = kv.Key, held
+			}
+		}
+		return nil
+	})
 }
 
 // target returns the partition and the record that a message moves to. For a deleted queue it returns none: the message is dropped.
