@@ -100,6 +100,9 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 	for _, name := range opened {
 		qs.hear(name)
 	}
+	if err := qs.dropDeleted(ctx, opened); err != nil {
+		return false, err
+	}
 	for from := at[0].Bounds.Next; ; {
 		got, err := qs.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: noticeBytes}}, MaxBytes: noticeBytes, MaxWait: time.Hour, Stop: changed})
 		if err == nil {
@@ -108,6 +111,7 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 		if err != nil || isClosed(changed) || ctx.Err() != nil {
 			return true, err
 		}
+		var names []string
 		for _, b := range got[0].Batches {
 			records, next, err := qs.records.decode(ctx, b)
 			if err != nil {
@@ -115,10 +119,37 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 			}
 			for _, rec := range records {
 				qs.hear(string(rec.Key))
+				names = append(names, string(rec.Key))
 			}
 			from = next
 		}
+		if err := qs.dropDeleted(ctx, names); err != nil {
+			return true, err
+		}
 	}
+}
+
+// dropDeleted forgets the opened queues of these names that were purged or deleted: one store call for a thousand names, none if none
+// is opened. Who uses such a queue keeps it until the call ends.
+func (qs *Queues) dropDeleted(ctx context.Context, names []string) error {
+	opened := make(map[string]*Queue) // by key
+	qs.mu.Lock()
+	for _, name := range names {
+		if q := qs.opened[name]; q != nil {
+			opened[defKey(name)] = q
+		}
+	}
+	qs.mu.Unlock()
+	return qs.log.GetAll(ctx, slices.Sorted(maps.Keys(opened)), func(kv eventlog.KeyValue) error {
+		q := opened[kv.Key]
+		if kv.Version > 0 {
+			if d, err := parseDefinition(kv); err != nil || d.id == q.id {
+				return nil // an error is told to whoever uses the queue
+			}
+		}
+		qs.dropOpened(q)
+		return nil
+	})
 }
 
 // hear makes the next use of a queue read its definition again, and wakes a waiting claim.

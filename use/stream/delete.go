@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -70,6 +71,7 @@ func (s *Streams) Run(ctx context.Context) error {
 	defer streams.Stop()
 	defer ids.Stop()
 	for err := errors.Join(s.retain(ctx), s.sweep(ctx), s.sweepIDs(ctx)); ; {
+		s.forgetDeleted()
 		if err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("old ids and the rest of deleted streams were not removed; trying again later", "err", err)
 		}
@@ -128,6 +130,23 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// forgetDeleted drops what this process knows of categories that were deleted. What is in use stays until the next call.
+func (s *Streams) forgetDeleted() {
+	known := make(map[string]bool)
+	for _, t := range s.log.Topics() {
+		known[t.ID.String()] = true
+	}
+	deleted := func(key, prefix string) bool {
+		id, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+		return !known[id]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.writers, func(key string, w *writer) bool { return deleted(key, headPrefix) && w.idle() })
+	maps.DeleteFunc(s.keys, func(key string, _ subjectKey) bool { return deleted(key, subjectPrefix) })
+	maps.DeleteFunc(s.counts, func(id eventlog.TopicID, _ *Counts) bool { return !known[id.String()] })
 }
 
 // sweepIDs removes ids that are older than limits.IDAge.
@@ -209,6 +228,11 @@ func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error
 			var tagged []string
 			if left.after == "" {
 				tagged = tagKeysOf(gone)
+				over, err := s.lastOf(ctx, tagged)
+				if err != nil {
+					return err
+				}
+				gone = append(gone, over...)
 			}
 			if done, err := s.forget(ctx, gone, tagged, isThere); !done {
 				return err

@@ -236,6 +236,48 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	return keys
 }
 
+// lastOf returns the keys of the tags that no event has but those whose keys are given (taggedKey). If events with such a tag are
+// appended later, their numbers begin again: none of the numbers is in use. It costs a store call for each tag that has had other
+// events, some at the same time, and one for all tags.
+func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.KeyValue, err error) {
+	of := make(map[string][]string) // by the key of a tag
+	for _, key := range tagged {
+		name := strings.TrimPrefix(key[:strings.LastIndexByte(key, '/')], taggedPrefix)
+		of[tagPrefix+name] = append(of[tagPrefix+name], key)
+	}
+	var heads []eventlog.KeyValue // read before the events: a later append changes them
+	err = s.log.GetAll(ctx, slices.Sorted(maps.Keys(of)), func(kv eventlog.KeyValue) error {
+		if kv.Version > 0 {
+			heads = append(heads, kv)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex // guards over
+	err = each(heads, func(kv eventlog.KeyValue) error {
+		mine := of[kv.Key]
+		if string(kv.Value) != strconv.Itoa(len(mine)) {
+			name := strings.TrimPrefix(kv.Key, tagPrefix)
+			left, err := s.log.List(ctx, taggedPrefix+name+"/", "", len(mine)+1)
+			if err != nil {
+				return err
+			}
+			for _, l := range left {
+				if !slices.Contains(mine, l.Key) {
+					return nil
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		over = append(over, kv)
+		return nil
+	})
+	return over, err
+}
+
 // Tagged reads the events, in all streams of the category, that have at least one of the tags, and the boundary for a decision that rests on
 // these events. Events with the same tag come in the order in which they were appended; of events that share no tag the one with the earlier
 // time comes first. It costs a store call for all tags, one for each tag, and one for each event and each stream with such events, some concurrently. At most 10,000

@@ -146,6 +146,50 @@ func TestTagsGoWithTheirEvents(t *testing.T) {
 	})
 }
 
+// What is kept of a tag goes with the last event that has it. Later events with the tag, and boundaries, are as if there had been none.
+func TestATagGoesWithItsLastEvent(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		p, c := orders(t, reopen)
+		for i := range 3 {
+			_, err := c.Append(t.Context(), "s", stream.Any, tagged(fmt.Sprint("old-", i), "alone", "shared", fmt.Sprint("order:", i)))
+			check(t, err)
+		}
+		_, err := c.Append(t.Context(), "u", stream.Any, tagged("stays", "shared"))
+		check(t, err)
+		_, before, err := c.Tagged(t.Context(), "alone")
+		check(t, err)
+		_, err = c.Delete(t.Context(), "s", 3)
+		check(t, err)
+		sweeping(t, p)
+		for end := time.Now().Add(20 * time.Second); ; {
+			left, err := p.log.List(t.Context(), "stream/tag/", "", 100)
+			check(t, err)
+			if len(left) == 1 && strings.HasSuffix(left[0].Key, "/shared") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d tags are left, want 1", len(left))
+			}
+		}
+		if _, err := c.AppendWithin(t.Context(), before, "v", stream.Any, tagged("late", "alone")); !errors.Is(err, stream.ErrBoundary) {
+			t.Errorf("an append within a boundary from before the deletion: %v", err)
+		}
+		for _, is := range []string{"a", "b"} {
+			_, now, err := c.Tagged(t.Context(), "alone")
+			check(t, err)
+			_, err = c.AppendWithin(t.Context(), now, "v", stream.Any, tagged(is, "alone", "shared"))
+			check(t, err)
+		}
+		for tag, want := range map[string][]string{"alone": {"a", "b"}, "shared": {"stays", "a", "b"}} {
+			events, _, err := c.Tagged(t.Context(), tag)
+			check(t, err)
+			if got := types(events); !slices.Equal(got, want) {
+				t.Errorf("the events with the tag %s are %q, want %q", tag, got, want)
+			}
+		}
+	})
+}
+
 func TestTagsThatCannotBeAreRefused(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
 		_, c := orders(t, reopen)
