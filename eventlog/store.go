@@ -131,6 +131,10 @@ type Put struct {
 	Version Version
 	Value   []byte
 	AddBase int
+
+	// Secret: when the key gets another value, or is deleted, a store keeps no copy of this value for longer
+	// than it must: not beside batches, which stay for as long as their records.
+	Secret bool
 }
 
 // Replace puts Batches in the place of the stored batches that hold the offsets [From, To). The new batches take exactly these

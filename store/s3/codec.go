@@ -220,6 +220,7 @@ type (
 		key     string
 		version eventlog.Version
 		deleted bool
+		secret  bool // Put.Secret, or it is not known
 		value   []byte
 	}
 
@@ -243,6 +244,24 @@ type (
 		at        int64
 	}
 )
+
+// Kinds of a put. All values of processes that knew only of the first two may be secrets; they take the
+// third for the first.
+const (
+	putSecret  = 0
+	putDeleted = 1
+	putPlain   = 2
+)
+
+func (p put) kind() uint64 {
+	switch {
+	case p.deleted:
+		return putDeleted
+	case p.secret:
+		return putSecret
+	}
+	return putPlain
+}
 
 func (e *effects) none() bool {
 	return e.life == "" && len(e.opens)+len(e.batches)+len(e.puts)+len(e.trims)+len(e.replaces)+len(e.forgets)+len(e.moves)+len(e.drops) == 0
@@ -284,7 +303,7 @@ func (c *commit) encode() ([]byte, hash) {
 	list(&w, c.puts, func(w *writer, p put) {
 		w.string(p.key)
 		w.int(int64(p.version))
-		w.bool(p.deleted)
+		w.uint(p.kind())
 		w.bytes(p.value)
 	})
 	list(&w, c.trims, func(w *writer, t trim) { w.int(int64(t.partition)); w.int(int64(t.first)) })
@@ -316,7 +335,10 @@ func decodeCommit(object []byte) (*commit, hash, error) {
 	c.opens = listed(r, readPartition)
 	c.batches = listed(r, readPlaced)
 	c.puts = listed(r, func(r *reader) put {
-		return put{r.string(), eventlog.Version(r.int()), r.bool(), r.bytes()}
+		p := put{key: r.string(), version: eventlog.Version(r.int())}
+		kind := r.uint()
+		p.deleted, p.secret, p.value = kind == putDeleted, kind == putSecret, r.bytes()
+		return p
 	})
 	c.trims = listed(r, func(r *reader) trim { return trim{eventlog.Partition(r.int()), eventlog.Offset(r.int())} })
 	c.replaces = listed(r, func(r *reader) replace {

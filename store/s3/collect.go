@@ -20,8 +20,8 @@ const (
 
 // collect deletes what nobody needs any more. All times are the server's.
 //
-// Let B be the second newest snapshot that counts, if it is older than grace. Deleted are snapshots
-// before B; commits before B (not B's own: the newest commit
+// Let B be the newest snapshot that counts and is older than grace, but for the newest of all. Deleted
+// are snapshots before B; commits before B (not B's own: the newest commit
 // is always there), the marks of void commits before B, and segments from before B whose batches
 // neither B nor the present state names. A process that trusts an answer synced within a quarter of
 // grace, so it knows more than B; see trusts.
@@ -31,14 +31,11 @@ func (s *Store) collect(ctx context.Context) error {
 	if err := s.fresh(ctx); err != nil {
 		return err
 	}
-	count, a, err := s.counting(ctx, 2)
+	count, a, err := s.counting(ctx, 2, s.grace)
 	if err != nil || len(count) < 2 {
 		return err
 	}
 	base := count[1]
-	if a.date.Sub(base.modified) <= s.grace {
-		return nil
-	}
 	old, err := s.objectsOf(ctx, base)
 	if err != nil {
 		return err

@@ -30,6 +30,11 @@ const (
 	moverMost = 30 * time.Second
 	// movesMax bounds the batches of one segment.
 	movesMax = 50_000
+	// gathersMax bounds the segments that are written in a round of upkeep: 2 GiB.
+	gathersMax = 64
+	// snapshotOld is how old the newest snapshot may be before there is another one, although few
+	// commits follow it: what was replaced is in older snapshots and commits until then.
+	snapshotOld = 24 * time.Hour
 )
 
 // upkeep reads the state anew after a rewind, if no caller has, writes snapshots, gathers batches
@@ -69,8 +74,14 @@ func (s *Store) tend(ctx context.Context, collect bool) error {
 	if s.replica {
 		return nil
 	}
+	if collect && !snapshot {
+		var err error
+		if snapshot, err = s.overdue(ctx); err != nil {
+			return fmt.Errorf("look for an old snapshot: %w", err)
+		}
+	}
 	if snapshot {
-		for {
+		for range gathersMax {
 			moved, err := s.compact(ctx, compactMin)
 			if err != nil {
 				return fmt.Errorf("gather batches in a segment: %w", err)
@@ -78,6 +89,9 @@ func (s *Store) tend(ctx context.Context, collect bool) error {
 			if !moved {
 				break
 			}
+		}
+		if err := s.step(ctx); err != nil {
+			return fmt.Errorf("write a commit for a snapshot: %w", err)
 		}
 		if err := s.snapshot(ctx); err != nil {
 			return fmt.Errorf("write a snapshot: %w", err)
@@ -89,6 +103,39 @@ func (s *Store) tend(ctx context.Context, collect bool) error {
 		}
 	}
 	return nil
+}
+
+// overdue reports whether there has to be a snapshot because the newest one is old, and the one
+// before it, which stays as well, may have values of keys that were replaced since.
+func (s *Store) overdue(ctx context.Context) (bool, error) {
+	count, a, err := s.counting(ctx, 2, 0)
+	if err != nil {
+		return false, err
+	}
+	older := int64(0)
+	if len(count) == 2 {
+		older = count[1].number
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(count) > 0 && a.date.Sub(count[0].modified) < snapshotOld {
+		return false, nil
+	}
+	return older < s.st.puts, nil
+}
+
+// step makes a commit that changes nothing, if there is none that a snapshot could be made of.
+func (s *Store) step(ctx context.Context) error {
+	s.mu.Lock()
+	possible := s.st.number > s.newest && s.st.number == s.st.tip.number
+	s.mu.Unlock()
+	if possible {
+		return nil
+	}
+	return s.change(ctx, func(*state) (e effects, _ [][]byte, _ error) {
+		e.drops = []string{"segment/" + random()} // which nobody will ever name
+		return e, nil, nil
+	})
 }
 
 // snapshotDue reports whether enough commits follow the newest snapshot. The caller holds mu.
@@ -256,7 +303,9 @@ func (s *Store) endSegment(key string) {
 	delete(s.pending, key)
 }
 
-// pick chooses the batches of the oldest commit objects that are not large, in the order of partitions and offsets. It returns nothing if there are fewer than least such objects.
+// pick chooses the batches of the oldest commit objects that are not large, in the order of partitions
+// and offsets. If there are fewer than least such objects, it chooses only those of objects that may
+// hold secrets. These are chosen if they are large, too, in several rounds.
 func (s *Store) pick(least int) []pick {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,9 +320,9 @@ func (s *Store) pick(least int) []pick {
 			}
 		}
 	}
-	maps.DeleteFunc(sizes, func(_ *object, size int) bool { return size > gatherMax })
+	maps.DeleteFunc(sizes, func(o *object, size int) bool { return size > gatherMax && !o.secrets })
 	if len(sizes) < least {
-		return nil
+		maps.DeleteFunc(sizes, func(o *object, _ int) bool { return !o.secrets })
 	}
 	chosen, size, batches := map[*object]bool{}, 0, 0
 	for _, o := range slices.SortedFunc(maps.Keys(sizes), func(a, b *object) int { return strings.Compare(a.key, b.key) }) {
@@ -298,5 +347,11 @@ func (s *Store) pick(least int) []pick {
 		}
 		return int(min(max(a.base-b.base, -1), 1))
 	})
+	size = 0
+	for i, p := range picks {
+		if size += p.size; i > 0 && size > segmentMax {
+			return picks[:i]
+		}
+	}
 	return picks
 }

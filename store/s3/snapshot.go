@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// snapshotMax bounds how many snapshots are looked at. Old ones are deleted.
-	snapshotMax = 1000
 	// partSize is about how large the parts of a snapshot are. Each is one request, and has
 	// requestMax to make progress.
 	partSize = 8 << 20
@@ -73,25 +71,33 @@ func numberOf(key, prefix string) int64 {
 
 // snapshots lists the snapshots, the oldest first.
 func (s *Store) snapshots(ctx context.Context) ([]snapshot, answer, error) {
-	items, a, err := s.bucket.list(ctx, "snapshot/", "", snapshotMax)
-	if err != nil {
-		return nil, a, err
-	}
 	var all []snapshot
-	for _, it := range items {
-		n := numberOf(it.key, "snapshot/")
-		if n < 0 {
-			return nil, a, fmt.Errorf("%w: the object %q does not belong to weir", errDamaged, it.key)
+	var first answer
+	for after := ""; ; {
+		items, a, err := s.bucket.list(ctx, "snapshot/", after, pageSize)
+		if err != nil {
+			return nil, a, err
 		}
-		all = append(all, snapshot{it.key, n, it.modified})
+		if after == "" {
+			first = a // what it says is true of its time
+		}
+		for _, it := range items {
+			n := numberOf(it.key, "snapshot/")
+			if n < 0 {
+				return nil, a, fmt.Errorf("%w: the object %q does not belong to weir", errDamaged, it.key)
+			}
+			all = append(all, snapshot{it.key, n, it.modified})
+			after = it.key
+		}
+		if len(items) < pageSize {
+			return all, first, nil
+		}
 	}
-	return all, a, nil
 }
 
-// counting returns the newest snapshots that count, at most so many, the newest first. It costs a
-// list,
-// and two gets for each snapshot.
-func (s *Store) counting(ctx context.Context, most int) (count []snapshot, a answer, err error) {
+// counting returns the newest snapshots that count, at most so many, the newest first. All but the
+// newest are older than an age. It costs a list, and two gets for each snapshot.
+func (s *Store) counting(ctx context.Context, most int, age time.Duration) (count []snapshot, a answer, err error) {
 	for range listTries {
 		var all []snapshot
 		if all, a, err = s.snapshots(ctx); err != nil {
@@ -99,6 +105,9 @@ func (s *Store) counting(ctx context.Context, most int) (count []snapshot, a ans
 		}
 		count = nil
 		for _, sn := range slices.Backward(all) {
+			if len(count) > 0 && age > 0 && a.date.Sub(sn.modified) <= age {
+				continue
+			}
 			var counts bool
 			if _, counts, err = s.counted(ctx, sn); errors.Is(err, errDamaged) {
 				err = nil // another process may need it, and says so
@@ -124,7 +133,7 @@ func (s *Store) counting(ctx context.Context, most int) (count []snapshot, a ans
 // newestSnapshot returns the newest snapshot that counts; number 0: there is none. The answer is
 // that of the list.
 func (s *Store) newestSnapshot(ctx context.Context) (snapshot, answer, error) {
-	count, a, err := s.counting(ctx, 1)
+	count, a, err := s.counting(ctx, 1, 0)
 	return append(count, snapshot{})[0], a, err
 }
 
@@ -156,6 +165,7 @@ func (s *Store) load(ctx context.Context) error {
 			return err
 		}
 		s.loading = nil
+		st.puts = st.number
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.st, s.synced, s.newest, s.floor = st, a.date, newest, newest
@@ -469,7 +479,7 @@ func (st *state) parts(put func(head []byte) error) (objects int, err error) {
 			place[h.object] = uint64(len(place))
 			keys.n++
 			keys.string(h.object.key)
-			keys.bool(h.object.values)
+			keys.bool(h.object.secrets)
 			if err := flush(partSize); err != nil {
 				return n, err
 			}
@@ -529,7 +539,7 @@ type loading struct {
 func (l *loading) add(head []byte) error {
 	r := &reader{b: head}
 	for range r.count() {
-		o := &object{key: r.string(), values: r.bool()}
+		o := &object{key: r.string(), secrets: r.bool()}
 		l.objects = append(l.objects, o)
 		l.st.objects[o.key] = o
 	}
@@ -591,7 +601,7 @@ func decodeState(sealed []byte) (*state, error) {
 	st.tip.number = st.number
 	var objects []*object
 	for _, key := range listed(r, (*reader).string) {
-		o := &object{key: key, values: strings.HasPrefix(key, "commit/")} // it is not known
+		o := &object{key: key, secrets: strings.HasPrefix(key, "commit/")} // it is not known
 		objects = append(objects, o)
 		st.objects[key] = o
 	}

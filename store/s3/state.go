@@ -34,6 +34,7 @@ type state struct {
 	time       eventlog.Timestamp
 	partitions map[eventlog.Partition]*partition
 	keys       btree.Map[string, value]
+	puts       int64              // the newest commit that put keys; after it was loaded, the one that was loaded
 	objects    map[string]*object // that hold batches
 }
 
@@ -60,9 +61,11 @@ func (h held) end() eventlog.Offset { return h.base + eventlog.Offset(h.records)
 
 // object holds batches, and names counts those that the index names.
 type object struct {
-	key    string
-	names  int
-	values bool // it is a commit that put values of keys, too
+	key   string
+	names int
+	// secrets: it is a commit that may hold secret values of keys beside its batches. So its batches are
+	// soon gathered in a segment, however large it is.
+	secrets bool
 }
 
 type value struct {
@@ -184,7 +187,7 @@ func (j *judgement) accept(entry eventlog.Entry) []eventlog.Offset {
 		j.next[b.Partition] = next + eventlog.Offset(b.Records)
 	}
 	for _, p := range entry.Puts {
-		done := put{key: p.Key, version: p.Version, deleted: p.Value == nil}
+		done := put{key: p.Key, version: p.Version, deleted: p.Value == nil, secret: p.Secret && p.Value != nil}
 		if !done.deleted {
 			done.value = slices.Clone(p.Value)
 			if p.AddBase > 0 {
@@ -244,7 +247,7 @@ func (st *state) apply(c *commit, of hash, headSize int64) {
 	for _, id := range c.opens {
 		st.partitions[id] = &partition{moved: c.number}
 	}
-	self := &object{key: commitKey(c.number), values: slices.ContainsFunc(c.puts, func(p put) bool { return !p.deleted })}
+	self := &object{key: commitKey(c.number), secrets: slices.ContainsFunc(c.puts, func(p put) bool { return p.secret })}
 	at := headSize
 	hold := func(b placed) held {
 		h := held{b.base, b.records, b.crc, b.maxTime, self, at, b.size}
@@ -258,6 +261,9 @@ func (st *state) apply(c *commit, of hash, headSize int64) {
 		p.next += eventlog.Offset(b.records)
 		p.bytes += int64(b.size)
 		p.moved = c.number
+	}
+	if len(c.puts) > 0 {
+		st.puts = c.number
 	}
 	for _, p := range c.puts {
 		if p.deleted {

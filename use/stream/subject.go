@@ -54,7 +54,8 @@ func (c *Category) about(stream, id, kind string) []byte {
 // ForgetSubject destroys a subject's key. Once it has returned, nobody can read the data of the events that were appended about the subject, in this category and
 // in its topic: the events are Erased. A subject that has no key is forgotten already. Events that are appended later get a new key.
 //
-// What it cannot reach: earlier backups of the store, and the replaced value of the key, which the store may keep until it reuses the space; metadata
+// What it cannot reach: earlier backups of the store, and the replaced value of the key, which the store may keep until it reuses the space (on S3 for at most two days and
+// twice the option grace, while a weir runs); metadata
 // and the subject's own name, which are not encrypted; snapshots, which hold what the application put there. After eventlog.ErrUnsure try again.
 func (c *Category) ForgetSubject(ctx context.Context, subject string) error {
 	if err := c.forgetSubject(ctx, subject); err != nil {
@@ -128,7 +129,7 @@ func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectK
 				return k, err
 			}
 			_, err = s.log.Append(ctx, eventlog.Entry{
-				Checks: []eventlog.Check{{Key: name, Version: k.version}}, Puts: []eventlog.Put{{Key: name, Version: made.version, Value: value}},
+				Checks: []eventlog.Check{{Key: name, Version: k.version}}, Puts: []eventlog.Put{{Key: name, Version: made.version, Value: value, Secret: true}},
 			})
 			if errors.Is(err, eventlog.ErrStale) {
 				continue // another process made one

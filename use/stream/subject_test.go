@@ -2,14 +2,17 @@ package stream_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -143,4 +146,43 @@ func TestBadSubjectsAreRefused(t *testing.T) {
 		}
 		isReadable(t, c, "names", "-", "-", "-")
 	})
+}
+
+// secrets notes which keys are put as secrets, and which are not.
+type secrets struct {
+	eventlog.Store
+	put sync.Map // by key: whether it was a secret
+}
+
+func (s *secrets) Unwrap() eventlog.Store { return s.Store }
+
+func (s *secrets) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	for _, e := range flush {
+		for _, p := range e.Puts {
+			s.put.Store(p.Key, p.Secret)
+		}
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// A store is told that a subject's key is to be destroyed, so that it keeps no copy for long.
+func TestTheKeyOfASubjectIsASecret(t *testing.T) {
+	store := &secrets{Store: memory.New()}
+	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+	_, err := c.Append(t.Context(), "s", 0, of("ann", "data")...)
+	check(t, err)
+	keys := 0
+	store.put.Range(func(key, secret any) bool {
+		is := strings.HasPrefix(key.(string), "stream/subject/")
+		if is {
+			keys++
+		}
+		if is != secret.(bool) {
+			t.Errorf("%s was put as a secret: %v", key, secret)
+		}
+		return true
+	})
+	if keys != 1 {
+		t.Errorf("%d keys of subjects were put", keys)
+	}
 }
