@@ -56,7 +56,8 @@ type place struct {
 	id eventlog.Partition
 }
 
-// resolve finds a position's offsets in some partitions: one store call, and for AtTime a few for each partition.
+// resolve finds a position's offsets in some partitions: one store call, and for AtTime two more for each thousand
+// partitions, or for each 4 MiB of batches.
 func (l *Log) resolve(ctx context.Context, to Position, places []place) ([]eventlog.Offset, error) {
 	if len(places) == 0 {
 		return nil, nil
@@ -69,40 +70,54 @@ func (l *Log) resolve(ctx context.Context, to Position, places []place) ([]event
 	if err != nil {
 		return nil, err
 	}
+	return l.resolveIn(ctx, to, places, bounds)
+}
+
+// resolveIn is resolve for partitions whose bounds are known.
+func (l *Log) resolveIn(ctx context.Context, to Position, places []place, bounds []eventlog.Slice) ([]eventlog.Offset, error) {
 	offsets := make([]eventlog.Offset, len(places))
 	for i, s := range bounds {
 		if s.Err == nil {
-			offsets[i], s.Err = l.find(ctx, to, s.Bounds)
+			offsets[i], s.Err = to.within(s.Bounds)
 		}
 		if s.Err != nil {
 			return nil, fmt.Errorf("%s/%d: %w", places[i].Topic, places[i].Partition, s.Err)
 		}
 	}
+	if to.kind != atTime {
+		return offsets, nil
+	}
+	goals := make([]eventlog.Goal, len(places))
+	for i, p := range places {
+		goals[i] = eventlog.Goal{Partition: p.id, At: eventlog.Timestamp(to.time.UnixMilli())}
+	}
+	found, err := l.log.OffsetsAt(ctx, goals)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range found {
+		switch {
+		case f.Err != nil:
+			return nil, fmt.Errorf("%s/%d: %w", places[i].Topic, places[i].Partition, f.Err)
+		case f.There:
+			offsets[i] = eventlog.Offset(f.Offset)
+		}
+	}
 	return offsets, nil
 }
 
-func (l *Log) find(ctx context.Context, to Position, within eventlog.Bounds) (eventlog.Offset, error) {
-	switch to.kind {
-	case latest:
-		return within.Next, nil
+// within returns the position's offset in a partition; for AtTime it is the end, where the partition has no such event.
+func (p Position) within(b eventlog.Bounds) (eventlog.Offset, error) {
+	switch p.kind {
+	case latest, atTime:
+		return b.Next, nil
 	case atOffset:
-		at := eventlog.Offset(to.offset)
-		if at < within.First || at > within.Next {
-			return 0, &InvalidError{What: "offset", Value: strconv.FormatInt(to.offset, 10),
-				Why: fmt.Sprintf("it must be %d to %d", within.First, within.Next)}
+		at := eventlog.Offset(p.offset)
+		if at < b.First || at > b.Next {
+			return 0, &InvalidError{What: "offset", Value: strconv.FormatInt(p.offset, 10),
+				Why: fmt.Sprintf("it must be %d to %d", b.First, b.Next)}
 		}
 		return at, nil
-	case atTime:
-		return l.findTime(ctx, to.time.UnixMilli(), within)
 	}
-	return within.First, nil
-}
-
-// findTime finds the first event that is not older than ms.
-func (l *Log) findTime(ctx context.Context, ms int64, within eventlog.Bounds) (eventlog.Offset, error) {
-	found, there, err := l.log.OffsetAt(ctx, within.Partition, eventlog.Timestamp(ms))
-	if err != nil || !there {
-		return within.Next, err
-	}
-	return eventlog.Offset(found.Offset), nil
+	return b.First, nil
 }

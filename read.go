@@ -44,9 +44,11 @@ func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit 
 		return err
 	}
 	r := reader{log: l.log, of: of, id: id, epoch: epoch}
-	if r.next, err = l.find(ctx, from, bounds[0].Bounds); err != nil {
+	starts, err := l.resolveIn(ctx, from, []place{{of, id}}, bounds)
+	if err != nil {
 		return err
 	}
+	r.next = starts[0]
 	for end := bounds[0].Bounds.Next; r.next < end; {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)

@@ -120,7 +120,7 @@ func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds
 	now := time.Now()
 	clean, end := max(state.Clean, held.First), held.Next
 	if lag := t.number("min.compaction.lag.ms"); lag > 0 {
-		young, err := l.Seek(ctx, p, Goal{At: Timestamp(now.UnixMilli() - lag + 1), From: clean})
+		young, err := l.seekOne(ctx, Goal{Partition: p, At: Timestamp(now.UnixMilli() - lag + 1), From: clean})
 		if err != nil {
 			return 0, err
 		}
@@ -156,7 +156,7 @@ func (l *Log) dirty(ctx context.Context, t Topic, p Partition, held Bounds, stat
 	if held.First == state.First && state.By == "" {
 		return false, nil
 	}
-	last, err := l.Seek(ctx, p, Goal{Bytes: max(int64(math.Ceil(want)), 1)}) // the last batch with so many bytes from it on
+	last, err := l.seekOne(ctx, Goal{Partition: p, Bytes: max(int64(math.Ceil(want)), 1)}) // the last batch with so many bytes from it on
 	return last >= clean, err
 }
 

@@ -226,8 +226,8 @@ func FuzzStoredBatch(f *testing.F) {
 			s.Bounds.Next = 100
 			s.Batches = []eventlog.Placed{{Batch: eventlog.Batch{Partition: p, Records: records, Bytes: bytes.Clone(sent)}}}
 		})
-		got, found, err := log.OffsetAt(t.Context(), p, 0)
-		if err == nil && found && got.Offset >= int64(records) {
+		got := since(t, log, p, 0)
+		if got.Err == nil && got.There && got.Offset >= int64(records) {
 			t.Fatalf("offset %d of %d", got.Offset, records)
 		}
 	})

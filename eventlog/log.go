@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -222,12 +223,37 @@ func looseSize(records []batch.Record) (n int64) {
 	return n
 }
 
-// Seek returns the base offset of the batch that the goal describes, or the partition's Next if there is none.
-func (l *Log) Seek(ctx context.Context, p Partition, goal Goal) (o Offset, err error) {
-	return o, l.ofNow(ctx, "seek", func() (err error) {
-		o, err = l.store.Seek(ctx, p, goal)
-		return err
-	})
+// seekPage is how many goals one store call has at most.
+const seekPage = 1000
+
+// Seek finds, for each goal, the base offset of the batch that the goal describes, or the partition's Next if there is
+// none. It makes one store call for each thousand goals.
+func (l *Log) Seek(ctx context.Context, goals []Goal) ([]Found, error) {
+	found := make([]Found, 0, len(goals))
+	for page := range slices.Chunk(goals, seekPage) {
+		var some []Found
+		err := l.ofNow(ctx, "seek", func() (err error) {
+			some, err = l.store.Seek(ctx, page)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	return found, nil
+}
+
+// seekOne is Seek in one partition.
+func (l *Log) seekOne(ctx context.Context, goal Goal) (Offset, error) {
+	found, err := l.Seek(ctx, []Goal{goal})
+	if err != nil {
+		return 0, err
+	}
+	if err := found[0].Err; err != nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", goal.Partition, err)
+	}
+	return found[0].At, nil
 }
 
 // ofNow makes a call of the store (called), and returns its error, or ErrRewound if the store answered from an incarnation

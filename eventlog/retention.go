@@ -86,7 +86,7 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 		return nil
 	}
 	if age >= 0 {
-		before, err := l.Seek(ctx, p, Goal{At: Timestamp(now.Add(-age).UnixMilli())})
+		before, err := l.seekOne(ctx, Goal{Partition: p, At: Timestamp(now.Add(-age).UnixMilli())})
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 	}
 	held, _ = l.tail.known(p)
 	if size >= 0 && held.Bytes > size && held.First < held.Next {
-		before, err := l.Seek(ctx, p, Goal{Bytes: max(size, 1)})
+		before, err := l.seekOne(ctx, Goal{Partition: p, Bytes: max(size, 1)})
 		if err != nil {
 			return err
 		}

@@ -207,14 +207,22 @@ type Placed struct {
 	Batch
 }
 
-// Goal is what Seek looks for: At, or Bytes.
+// Goal is what Seek looks for in a partition: At, or Bytes.
 type Goal struct {
+	Partition Partition
 	// At looks for the first batch whose newest record is not older than At, beginning with the batch that holds From.
 	At   Timestamp
 	From Offset // if it is below First, First
 	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after it: trimming there never
 	// leaves less.
 	Bytes int64
+}
+
+// Found is the answer to one Goal. Err is ErrNoPartition, or ErrUnavailable if the store is Sharded and the partition's
+// shard does not answer.
+type Found struct {
+	At  Offset
+	Err error
 }
 
 // KeyValue is one keyed value.
@@ -259,9 +267,10 @@ type Store interface {
 	// only with the Store value that returned it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
-	// Seek returns the base offset of the batch that the goal describes, but not below First or the goal's From. If no
-	// batch is young enough it returns Next; if fewer bytes are held than the goal asks for, First.
-	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
+	// Seek finds, for each goal, the base offset of the batch that the goal describes, but not below First or the goal's
+	// From. If no batch is young enough it finds Next; if fewer bytes are held than the goal asks for, First. It makes one
+	// round trip for all goals, or a number of trips that grows with the logarithm of the partitions' records.
+	Seek(ctx context.Context, goals []Goal) ([]Found, error)
 
 	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted, immediately or later.
 	// Trim of a deleted partition does nothing.

@@ -132,14 +132,14 @@ func TestGroupsAreLookedAfter(t *testing.T) {
 		row := func(partition, offset, lag int) string {
 			return fmt.Sprintf(`{"topic":"orders","partition":%d,"offset":%d,"end_offset":3,"lag":%d}`, partition, offset, lag)
 		}
-		reset(`{"offsets":[{"topic":"orders","offset":"earliest"}]}`, `{"offsets":[`+row(0, 0, 3)+","+row(1, 0, 3)+`],"lag":6}`)
-		reset(`{"offsets":[{"topic":"orders","offset":"latest"}]}`, `{"offsets":[`+row(0, 3, 0)+","+row(1, 3, 0)+`],"lag":0}`)
-		reset(`{"offsets":[{"topic":"orders","partition":0,"offset":1},{"topic":"orders","partition":1,"offset":2}]}`, `{"offsets":[`+row(0, 1, 2)+","+row(1, 2, 1)+`],"lag":3}`)
-		reset(`{"offsets":[{"topic":"orders","timestamp":2500}]}`, `{"offsets":[`+row(0, 2, 1)+","+row(1, 1, 2)+`],"lag":3}`)
-		reset(`{"offsets":[{"topic":"orders","timestamp":99999}]}`, `{"offsets":[`+row(0, 3, 0)+","+row(1, 3, 0)+`],"lag":0}`)
+		reset(`{"offsets":[{"topic":"orders","offset":"earliest"}]}`, `{"offsets":[`+row(0, 0, 3)+","+row(1, 0, 3)+`],"total":2,"lag":6}`)
+		reset(`{"offsets":[{"topic":"orders","offset":"latest"}]}`, `{"offsets":[`+row(0, 3, 0)+","+row(1, 3, 0)+`],"total":2,"lag":0}`)
+		reset(`{"offsets":[{"topic":"orders","partition":0,"offset":1},{"topic":"orders","partition":1,"offset":2}]}`, `{"offsets":[`+row(0, 1, 2)+","+row(1, 2, 1)+`],"total":2,"lag":3}`)
+		reset(`{"offsets":[{"topic":"orders","timestamp":2500}]}`, `{"offsets":[`+row(0, 2, 1)+","+row(1, 1, 2)+`],"total":2,"lag":3}`)
+		reset(`{"offsets":[{"topic":"orders","timestamp":99999}]}`, `{"offsets":[`+row(0, 3, 0)+","+row(1, 3, 0)+`],"total":2,"lag":0}`)
 		d.asJSON("PUT", name+"/offsets", `{"offsets":[{"topic":"orders","partition":0,"offset":0},{"topic":"orders","partition":1,"offset":4}]}`).
 			refused(416, "offset_out_of_range", `"end_offset":3`)
-		d.get(name+"/offsets").want(200, `{"offsets":[`+row(0, 3, 0)+","+row(1, 3, 0)+`],"lag":0}`)
+		d.get(name+"/offsets").want(200, `{"offsets":[`+row(0, 3, 0)+","+row(1, 3, 0)+`],"total":2,"lag":0}`)
 
 		d.get("/v1/groups").want(200, `{"groups":[{"name":"billing/eu 💶","state":"Empty","type":""}]}`)
 		d.get(name).want(200, `{"name":"billing/eu 💶","state":"Empty","type":"","generation":0,"members":[]}`)

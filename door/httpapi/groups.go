@@ -32,7 +32,8 @@ type (
 
 	offsetsView struct {
 		Offsets []offsetView `json:"offsets"`
-		Lag     int64        `json:"lag"` // of all
+		Total   int          `json:"total"` // how many there are; the answer to a reset lists at most resetShown
+		Lag     int64        `json:"lag"`   // of all
 	}
 
 	offsetView struct {
@@ -105,11 +106,14 @@ func (s *Server) groupOffsets(c *call) error {
 			return err // the group does not exist
 		}
 	}
-	return s.answerOffsets(ctx, c, name, found)
+	return s.answerOffsets(ctx, c, name, found, len(found))
 }
 
-// answerOffsets answers with offsets and lag, with one store call.
-func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed) error {
+// resetShown is how many offsets the answer to a reset lists: a request of a few bytes can reset 10,000 partitions.
+const resetShown = 1000
+
+// answerOffsets answers with offsets and lag, with one store call. It lists at most so many offsets; the counts are of all.
+func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed, most int) error {
 	lags, err := s.cfg.Groups.Lags(ctx, name, found)
 	if err != nil {
 		return err
@@ -119,15 +123,18 @@ func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found 
 		if !c.who.mayTopic(toDescribe, lag.Name) {
 			continue
 		}
-		view.Offsets = append(view.Offsets, offsetView{
-			Topic: lag.Name, Partition: lag.Partition, Offset: lag.Offset, EndOffset: lag.Bounds.Next, Metadata: lag.Metadata, Lag: lag.Records,
-		})
 		view.Lag += lag.Records
+		if view.Total++; view.Total <= most {
+			view.Offsets = append(view.Offsets, offsetView{
+				Topic: lag.Name, Partition: lag.Partition, Offset: lag.Offset, EndOffset: lag.Bounds.Next, Metadata: lag.Metadata, Lag: lag.Records,
+			})
+		}
 	}
 	return c.json(http.StatusOK, view)
 }
 
-// resetOffsets sets the offsets of a group without members, all or none, and answers with the new ones.
+// resetOffsets sets the offsets of a group without members, all or none, and answers with the first
+// resetShown of the new ones.
 func (s *Server) resetOffsets(c *call) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -143,30 +150,24 @@ func (s *Server) resetOffsets(c *call) error {
 		return err
 	}
 	name := c.r.PathValue("group")
-	commit := group.Commit{Group: name, Generation: -1}
-	given := make(map[group.TopicPartition]bool)
-	for _, a := range asked {
-		if err := c.may(toReset, a.topic); err != nil {
-			return err
+	topics := make(map[string]eventlog.Topic)
+	offsets, err := s.resolve(ctx, asked, func(name string) (t eventlog.Topic, err error) {
+		t, known := topics[name]
+		if known {
+			return t, nil
 		}
-		t, err := s.cfg.Log.Topic(ctx, a.topic)
-		if err != nil {
-			return err
+		if err := c.may(toReset, name); err != nil {
+			return t, err
 		}
-		offsets, err := s.resolve(ctx, t, a)
-		if err != nil {
-			return err
-		}
-		for _, o := range offsets {
-			if given[o.TopicPartition] {
-				return kindInvalidRequest.because("partition %d of topic %s is in the request twice; give it once. Nothing was changed", o.Partition, t.Name)
-			}
-			given[o.TopicPartition] = true
-		}
-		commit.Offsets = append(commit.Offsets, offsets...)
-	}
-	if _, err := s.cfg.Groups.Commit(ctx, commit); err != nil {
+		t, err = s.cfg.Log.Topic(ctx, name)
+		topics[name] = t
+		return t, err
+	})
+	if err != nil {
 		return err
 	}
-	return s.answerOffsets(ctx, c, name, commit.Offsets)
+	if _, err := s.cfg.Groups.Commit(ctx, group.Commit{Group: name, Generation: -1, Offsets: offsets}); err != nil {
+		return err
+	}
+	return s.answerOffsets(ctx, c, name, offsets, resetShown)
 }

@@ -85,55 +85,76 @@ func parseReset(r *jsonReader) (one reset, err error) {
 	return one, err
 }
 
-// resolve finds the offsets of a reset. It costs one store call, and two more per partition if the reset is to a time.
-func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]group.Committed, error) {
-	first, partitions := int32(0), t.Partitions
-	if want.partition != nil {
-		first = *want.partition
-		if int(first) >= len(t.Partitions) {
-			return nil, noSuchPartition(t, int64(first))
-		}
-		partitions = t.Partitions[first : first+1]
-	}
+// resolve finds the offsets of resets: one store call for the bounds of all partitions, and, for those that are reset to a
+// time, what OffsetsAt costs. A partition that is named twice is refused before.
+func (s *Server) resolve(ctx context.Context, asked []reset, topicOf func(name string) (eventlog.Topic, error)) ([]group.Committed, error) {
 	epoch := s.cfg.Log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, readers that start at them with this epoch notice it
-	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
+	var out []group.Committed
+	var wants []reset // of each in out
+	var ps []eventlog.Partition
+	given := make(map[group.TopicPartition]bool)
+	for _, want := range asked {
+		t, err := topicOf(want.topic)
+		if err != nil {
+			return nil, err
+		}
+		first, partitions := int32(0), t.Partitions
+		if want.partition != nil {
+			first = *want.partition
+			if int(first) >= len(t.Partitions) {
+				return nil, noSuchPartition(t, int64(first))
+			}
+			partitions = t.Partitions[first : first+1]
+		}
+		for i, p := range partitions {
+			tp := group.TopicPartition{Topic: t.ID, Partition: first + int32(i)}
+			if given[tp] {
+				return nil, kindInvalidRequest.because("partition %d of topic %s is in the request twice; give it once. Nothing was changed", tp.Partition, t.Name)
+			}
+			given[tp] = true
+			out = append(out, group.Committed{TopicPartition: tp, Name: t.Name, LeaderEpoch: epoch, Offset: want.offset})
+			wants, ps = append(wants, want), append(ps, p)
+		}
+	}
+	bounds, err := s.cfg.Log.Bounds(ctx, ps...)
 	if err != nil {
 		return nil, err
 	}
-	var out []group.Committed
+	var goals []eventlog.Goal
+	var timed []int // indexes in out
 	for i, b := range bounds {
 		if b.Err != nil {
 			return nil, b.Err
 		}
-		o := group.Committed{TopicPartition: group.TopicPartition{Topic: t.ID, Partition: first + int32(i)}, Name: t.Name, LeaderEpoch: epoch, Offset: want.offset}
-		switch want.to {
+		switch o := &out[i]; wants[i].to {
 		case "earliest":
 			o.Offset = b.Bounds.First
 		case "latest":
 			o.Offset = b.Bounds.Next
 		case "time":
-			if o.Offset, err = s.since(ctx, b.Bounds, want.timestamp); err != nil {
-				return nil, err
-			}
+			o.Offset = b.Bounds.Next // unless it has such a record
+			goals, timed = append(goals, eventlog.Goal{Partition: ps[i], At: wants[i].timestamp}), append(timed, i)
 		default:
 			if o.Offset < b.Bounds.First || o.Offset > b.Bounds.Next {
-				return nil, in(t.Name, o.Partition, &eventlog.RangeError{Partition: b.Bounds.Partition, Asked: o.Offset, First: b.Bounds.First, Next: b.Bounds.Next})
+				return nil, in(o.Name, o.Partition, &eventlog.RangeError{Partition: ps[i], Asked: o.Offset, First: b.Bounds.First, Next: b.Bounds.Next})
 			}
 		}
-		out = append(out, o)
+	}
+	found, err := s.cfg.Log.OffsetsAt(ctx, goals)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range found {
+		o := &out[timed[i]]
+		var damaged *eventlog.DamagedError
+		switch {
+		case errors.As(f.Err, &damaged):
+			o.Offset = damaged.From // readers that start there get the error
+		case f.Err != nil:
+			return nil, in(o.Name, o.Partition, f.Err)
+		case f.There:
+			o.Offset = eventlog.Offset(f.Offset)
+		}
 	}
 	return out, nil
-}
-
-// since finds the first record that is not older than a time; the end if there is none.
-func (s *Server) since(ctx context.Context, b eventlog.Bounds, at eventlog.Timestamp) (eventlog.Offset, error) {
-	found, there, err := s.cfg.Log.OffsetAt(ctx, b.Partition, at)
-	var damaged *eventlog.DamagedError
-	if errors.As(err, &damaged) {
-		return damaged.From, nil // readers that start there get the error
-	}
-	if err != nil || !there {
-		return b.Next, err
-	}
-	return eventlog.Offset(found.Offset), nil
 }

@@ -28,7 +28,8 @@ var listOffsetsSince = map[int64]int16{
 }
 
 // listOffsets finds offsets by time. All first and last offsets of a request cost one store call; while the store is unavailable
-// they come from memory. Each search by time costs a few store calls.
+// they come from memory. All searches by time of a request are made together: a few store calls for each thousand
+// partitions.
 func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
 	topics := make([]listed, len(in.Topics)) // each name is looked up once: later it could belong to another topic
@@ -37,6 +38,7 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 	}
 	now := s.log.LeaderEpoch()
 	bounds := s.listBounds(ctx, in, topics)
+	searched := s.searchOffsets(ctx, in, topics, bounds)
 	asked := make(map[askedPartition]bool)
 	for i, t := range in.Topics {
 		answer := kmsg.NewListOffsetsResponseTopic()
@@ -49,7 +51,7 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs store calls
 				err = deny(kerr.InvalidRequest, "partition %d of topic %q is in this request more than once; name it once", p.Partition, t.Topic)
 			} else {
-				found, epoch, err = s.listOffset(ctx, in, topics[i], p, bounds)
+				found, epoch, err = s.listOffset(in, topics[i], p, bounds, searched)
 			}
 			if err == nil && s.log.LeaderEpoch() != now {
 				err = deny(kerr.NotLeaderForPartition, "a new leader epoch began while weir looked up the offset")
@@ -128,25 +130,73 @@ type askedPartition struct {
 // nowhere is the answer when no record matches.
 var nowhere = batch.Moment{Offset: -1, Timestamp: -1}
 
-func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (found batch.Moment, epoch int32, err error) {
+// isSearch reports whether a timestamp asks for a record, rather than for a bound of the partition.
+func isSearch(timestamp int64) bool { return timestamp >= 0 || timestamp == atNewest }
+
+// askedAbout checks one partition of a request, and returns its number in the store.
+func (s *Server) askedAbout(in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (eventlog.Partition, error) {
 	if of.unknown != nil {
-		return nowhere, -1, of.unknown
+		return 0, of.unknown
 	}
 	partition, err := partitionOf(of.topic, p.Partition)
 	if err != nil {
-		return nowhere, -1, err
+		return 0, err
 	}
 	if err := checkEpoch(p.CurrentLeaderEpoch, s.log.LeaderEpoch()); err != nil {
-		return nowhere, -1, err
+		return 0, err
 	}
-	slice := bounds[partition]
-	if slice.Err != nil {
-		return nowhere, -1, slice.Err
+	if err := bounds[partition].Err; err != nil {
+		return 0, err
 	}
 	if since, known := listOffsetsSince[p.Timestamp]; p.Timestamp < 0 && (!known || in.Version < since) {
-		return nowhere, -1, deny(kerr.UnsupportedVersion, "timestamp %d has no meaning in ListOffsets version %d", p.Timestamp, in.Version)
+		return 0, deny(kerr.UnsupportedVersion, "timestamp %d has no meaning in ListOffsets version %d", p.Timestamp, in.Version)
 	}
-	first, next := slice.Bounds.First, slice.Bounds.Next
+	return partition, nil
+}
+
+// searchOffsets finds the records of all partitions for which the request asks by time, or for the newest.
+func (s *Server) searchOffsets(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed, bounds map[eventlog.Partition]eventlog.Slice) map[eventlog.Partition]eventlog.Since {
+	found, mentions := make(map[eventlog.Partition]eventlog.Since), make(map[eventlog.Partition]bool)
+	var since []eventlog.Goal
+	var newest []eventlog.Partition
+	for i, t := range in.Topics {
+		for _, p := range t.Partitions {
+			partition, err := s.askedAbout(in, topics[i], p, bounds)
+			if err != nil || !first(mentions, partition) || !isSearch(p.Timestamp) {
+				continue
+			}
+			if p.Timestamp == atNewest {
+				newest = append(newest, partition)
+			} else {
+				since = append(since, eventlog.Goal{Partition: partition, At: eventlog.Timestamp(p.Timestamp)})
+			}
+		}
+	}
+	answers, err := s.log.OffsetsAt(ctx, since)
+	for i, g := range since {
+		if err != nil {
+			found[g.Partition] = eventlog.Since{Err: err}
+		} else {
+			found[g.Partition] = answers[i]
+		}
+	}
+	answers, err = s.log.OffsetsOfNewest(ctx, newest)
+	for i, p := range newest {
+		if err != nil {
+			found[p] = eventlog.Since{Err: err}
+		} else {
+			found[p] = answers[i]
+		}
+	}
+	return found
+}
+
+func (s *Server) listOffset(in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice, searched map[eventlog.Partition]eventlog.Since) (found batch.Moment, epoch int32, err error) {
+	partition, err := s.askedAbout(in, of, p, bounds)
+	if err != nil {
+		return nowhere, -1, err
+	}
+	first, next := bounds[partition].Bounds.First, bounds[partition].Bounds.Next
 	switch p.Timestamp {
 	case atLatest:
 		return batch.Moment{Offset: int64(next), Timestamp: -1}, s.log.EpochAt(partition, next), nil
@@ -155,14 +205,9 @@ func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, of
 	case atLatestTiered, atEarliestPending:
 		return nowhere, -1, nil
 	}
-	var there bool
-	if p.Timestamp == atNewest {
-		found, there, err = s.log.OffsetOfNewest(ctx, partition)
-	} else {
-		found, there, err = s.log.OffsetAt(ctx, partition, eventlog.Timestamp(p.Timestamp))
+	got := searched[partition]
+	if got.Err != nil || !got.There {
+		return nowhere, -1, got.Err
 	}
-	if err != nil || !there {
-		return nowhere, -1, err
-	}
-	return found, s.log.EpochAt(partition, eventlog.Offset(found.Offset)), nil
+	return got.Moment, s.log.EpochAt(partition, eventlog.Offset(got.Offset)), nil
 }

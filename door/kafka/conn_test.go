@@ -63,14 +63,14 @@ func (s *troubled) Read(ctx context.Context, spans []eventlog.Span, maxBytes int
 	return s.Store.Read(ctx, spans, maxBytes)
 }
 
-func (s *troubled) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+func (s *troubled) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	s.mu.Lock()
 	broken := s.broken
 	s.mu.Unlock()
 	if broken != nil {
-		return 0, broken
+		return nil, broken
 	}
-	return s.Store.Seek(ctx, p, goal)
+	return s.Store.Seek(ctx, goals)
 }
 
 func (s *troubled) set(change func(s *troubled)) {

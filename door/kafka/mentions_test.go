@@ -27,9 +27,9 @@ func (s *counted) Read(ctx context.Context, spans []eventlog.Span, maxBytes int)
 	return s.Store.Read(ctx, spans, maxBytes)
 }
 
-func (s *counted) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+func (s *counted) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	s.seeks.Add(1)
-	return s.Store.Seek(ctx, p, goal)
+	return s.Store.Seek(ctx, goals)
 }
 
 func (s *counted) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {

@@ -15,7 +15,7 @@ import (
 // broken is a store with a bug.
 type broken struct{ eventlog.Store }
 
-func (broken) Seek(context.Context, eventlog.Partition, eventlog.Goal) (eventlog.Offset, error) {
+func (broken) Seek(context.Context, []eventlog.Goal) ([]eventlog.Found, error) {
 	panic("a bug")
 }
 

@@ -166,9 +166,9 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	}
 	run(t, conn, `SELECT count(*) FROM weir.events('orders', 5, 0, 3); SELECT count(*) FROM weir.events('orders', 30000); SELECT count(*) FROM weir.last_events('orders', 2)`)
 	driveReplace(t, m, p)
-	_, err = m.log.Seek(ctx, p, eventlog.Goal{At: 1})
+	_, err = m.log.Seek(ctx, []eventlog.Goal{{Partition: p, At: 1}})
 	check(err)
-	_, err = m.log.Seek(ctx, p, eventlog.Goal{Bytes: 100_000})
+	_, err = m.log.Seek(ctx, []eventlog.Goal{{Partition: p, Bytes: 100_000}})
 	check(err)
 
 	peer, err := group.New(m.log, group.Config{}).JoinPeer(ctx, group.PeerConfig{Group: "g", Topics: []string{"orders"}})

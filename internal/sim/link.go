@@ -232,8 +232,8 @@ func (l *link) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bound
 }
 
 // Seek implements eventlog.Store.
-func (l *link) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	return call(ctx, l, func() (eventlog.Offset, error) { return l.store.Seek(context.Background(), p, goal) })
+func (l *link) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	return call(ctx, l, func() ([]eventlog.Found, error) { return l.store.Seek(context.Background(), goals) })
 }
 
 // Trim implements eventlog.Store.

@@ -253,35 +253,43 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 }
 
 // Seek implements eventlog.Store.
-func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	if err := alive(ctx); err != nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+		return nil, fmt.Errorf("seek: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rewound(s.told) {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, eventlog.ErrRewound)
+		return nil, fmt.Errorf("seek: %w", eventlog.ErrRewound)
 	}
-	p := s.partitions[id]
-	if p == nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, eventlog.ErrNoPartition)
+	found := make([]eventlog.Found, len(goals))
+	for i, goal := range goals {
+		if p := s.partitions[goal.Partition]; p != nil {
+			found[i].At = p.seek(goal)
+		} else {
+			found[i].Err = eventlog.ErrNoPartition
+		}
 	}
+	return found, nil
+}
+
+func (p *partition) seek(goal eventlog.Goal) eventlog.Offset {
 	if goal.Bytes > 0 {
 		behind := int64(0)
 		for i := len(p.batches) - 1; i >= 0; i-- {
 			if behind += int64(len(p.batches[i].Bytes)); behind >= goal.Bytes {
-				return max(p.first, p.batches[i].Base), nil
+				return max(p.first, p.batches[i].Base)
 			}
 		}
-		return p.first, nil
+		return p.first
 	}
 	from := max(p.first, goal.From)
 	for _, b := range p.batches[p.index(from):] {
 		if b.MaxTime >= goal.At {
-			return max(from, b.Base), nil
+			return max(from, b.Base)
 		}
 	}
-	return p.next, nil
+	return p.next
 }
 
 // Trim implements eventlog.Store.

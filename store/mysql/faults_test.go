@@ -399,11 +399,11 @@ func TestNothingThatWasReadIsUndoneByACrash(t *testing.T) {
 		},
 		"Read": func(s *Store) eventlog.Offset { return held(t, s, 1).Bounds.Next },
 		"Seek": func(s *Store) eventlog.Offset {
-			end, err := s.Seek(t.Context(), 1, eventlog.Goal{At: 1 << 60})
+			end, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1, At: 1 << 60}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return end
+			return end[0].At
 		},
 		"List": func(s *Store) eventlog.Offset {
 			found, err := s.List(t.Context(), "end", "", 1)

@@ -161,28 +161,39 @@ func check(slice *eventlog.Slice, span eventlog.Span, heads []storerow.Batch) {
 	}
 }
 
-// Seek implements eventlog.Store by binary search over the offsets: some forty trips.
-func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	at, err := look(ctx, s, func(v *view) (at eventlog.Offset, err error) {
-		var p *storerow.Partition
+// Seek implements eventlog.Store by binary search over the offsets: at most some forty trips for all goals by time, and as
+// many for each goal by bytes.
+func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	if len(goals) == 0 {
+		return nil, nil
+	}
+	ids := make([]any, len(goals))
+	for i, goal := range goals {
+		ids[i] = int64(goal.Partition)
+	}
+	found, err := look(ctx, s, func(v *view) ([]eventlog.Found, error) {
+		partitions := make(map[eventlog.Partition]*storerow.Partition, len(goals))
 		var t text
-		t.add(func(row *sql.Rows) (err error) {
-			_, p, err = scanPartition(row)
+		t.add(func(row *sql.Rows) error {
+			id, p, err := scanPartition(row)
+			partitions[id] = p
+			v.saw.bounds = append(v.saw.bounds, p.Bounds(id))
 			return err
-		}, selectPartition+"(?)", int64(id))
+		}, selectPartition+list(len(ids)), ids...)
 		if err := v.run(&t); err != nil {
-			return 0, err
+			return nil, err
 		}
-		if p == nil {
-			return 0, eventlog.ErrNoPartition
+		for _, goal := range goals {
+			if partitions[goal.Partition] == nil {
+				v.saw.gone = append(v.saw.gone, goal.Partition)
+			}
 		}
-		v.saw.bounds = []eventlog.Bounds{p.Bounds(id)}
-		return storerow.Seek(index{v.run}, id, p, goal)
+		return storerow.Seek(index{v.run}, partitions, goals)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+		return nil, fmt.Errorf("seek: %w", err)
 	}
-	return at, nil
+	return found, nil
 }
 
 // List implements eventlog.Store.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
@@ -90,19 +91,38 @@ func (ix index) one(statement string, args []any, into ...any) (found bool, err 
 	return found, ix.run(&t)
 }
 
-func (ix index) Holding(id eventlog.Partition, at eventlog.Offset) (b storerow.Batch, err error) {
-	found, err := ix.one("SELECT base_offset, records, max_time, newest, first_byte, size FROM weir_batch WHERE partition_id = ? AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1",
-		[]any{int64(id), int64(at)}, &b.Base, &b.Records, &b.MaxTime, &b.Newest, &b.FirstByte, &b.Size)
-	if err == nil && !found {
-		err = fmt.Errorf("no batch of partition %d has the offset %d: %w", id, at, errDamaged)
+// Holding costs one trip.
+func (ix index) Holding(places []storerow.Place) ([]storerow.Batch, error) {
+	batches, found := make([]storerow.Batch, len(places)), make([]bool, len(places))
+	var t text
+	for i, p := range places {
+		b := &batches[i]
+		t.add(func(row *sql.Rows) error {
+			found[i] = true
+			return row.Scan(&b.Base, &b.Records, &b.MaxTime, &b.Newest, &b.FirstByte, &b.Size)
+		}, "SELECT base_offset, records, max_time, newest, first_byte, size FROM weir_batch WHERE partition_id = ? AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1",
+			int64(p.Partition), int64(p.At))
 	}
-	return b, err
+	if err := ix.run(&t); err != nil {
+		return nil, err
+	}
+	if i := slices.Index(found, false); i >= 0 {
+		return nil, fmt.Errorf("no batch of partition %d has the offset %d: %w", places[i].Partition, places[i].At, errDamaged)
+	}
+	return batches, nil
 }
 
-func (ix index) NotOlder(id eventlog.Partition, from eventlog.Offset, than eventlog.Timestamp) (at eventlog.Offset, found bool, err error) {
-	found, err = ix.one("SELECT base_offset FROM weir_batch WHERE partition_id = ? AND base_offset >= ? AND max_time >= ? ORDER BY base_offset LIMIT 1",
-		[]any{int64(id), int64(from), int64(than)}, &at)
-	return at, found, err
+// NotOlder costs one trip.
+func (ix index) NotOlder(places []storerow.Place) ([]eventlog.Offset, error) {
+	found := make([]eventlog.Offset, len(places))
+	var t text
+	for i, p := range places {
+		found[i] = storerow.None
+		t.add(func(row *sql.Rows) error { return row.Scan(&found[i]) },
+			"SELECT base_offset FROM weir_batch WHERE partition_id = ? AND base_offset >= ? AND max_time >= ? ORDER BY base_offset LIMIT 1",
+			int64(p.Partition), int64(p.At), int64(p.NotOlder))
+	}
+	return found, ix.run(&t)
 }
 
 func (ix index) Span(id eventlog.Partition, from, to eventlog.Offset) (s storerow.Span, err error) {

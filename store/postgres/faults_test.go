@@ -293,7 +293,7 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	calls := map[string]func() error{
 		"read":  func() error { _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 0); return err },
 		"moved": func() error { _, _, err := s.Moved(t.Context(), eventlog.Mark{}); return err },
-		"seek":  func() error { _, err := s.Seek(t.Context(), 1, eventlog.Goal{}); return err },
+		"seek":  func() error { _, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}}); return err },
 		"list":  func() error { _, err := s.List(t.Context(), "", "", 1); return err },
 		"trim":  func() error { return s.Trim(t.Context(), 1, 1) },
 		"commit": func() error {
@@ -336,7 +336,7 @@ func TestSilenceOfTheNetworkIsUnavailable(t *testing.T) {
 	calls := map[string]func() error{
 		"read":  func() error { _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 0); return err },
 		"moved": func() error { _, _, err := s.Moved(t.Context(), eventlog.Mark{}); return err },
-		"seek":  func() error { _, err := s.Seek(t.Context(), 1, eventlog.Goal{}); return err },
+		"seek":  func() error { _, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}}); return err },
 		"list":  func() error { _, err := s.List(t.Context(), "", "", 1); return err },
 	}
 	works := func(call func() error) (err error) {

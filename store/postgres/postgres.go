@@ -126,7 +126,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement, replaceStatement); err == nil {
-		s.readPool, err = pool(config, opts.Readers, readStatement, listStatement, getStatement)
+		s.readPool, err = pool(config, opts.Readers, readStatement, seekStatement, listStatement, getStatement)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", serverName(config.ConnConfig), err)

@@ -32,6 +32,12 @@ var getStatement = wire.Statement{Name: "get", SQL: `
 	FROM weir.get($1, $2)
 	WHERE weir.still($3, $4, $5)`}
 
+var seekStatement = wire.Statement{Name: "seek", SQL: `
+	SELECT CASE WHEN g.bytes > 0 THEN weir.seek_bytes(g.id, g.bytes) ELSE weir.seek_time(g.id, g.not_older, g.from_offset) END
+	FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS g (id, not_older, from_offset, bytes, n)
+	WHERE weir.still($5, $6, $7)
+	ORDER BY g.n`}
+
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if len(spans) == 0 {
@@ -155,27 +161,44 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 	}
 }
 
-// Seek implements eventlog.Store. It finds the run that has the answer by the runs' summaries, and reads the batches of
-// at most two runs.
-func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	sql, wanted := `SELECT weir.seek_time($4, $5, $6) WHERE weir.still($1, $2, $3)`, []any{int64(p), int64(goal.At), int64(goal.From)}
-	if goal.Bytes > 0 {
-		sql, wanted = `SELECT weir.seek_bytes($4, $5) WHERE weir.still($1, $2, $3)`, []any{int64(p), goal.Bytes}
+// Seek implements eventlog.Store with one statement. In each partition it finds the run that has the answer by the runs'
+// summaries, and reads the batches of at most two runs.
+func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	if len(goals) == 0 {
+		return nil, nil
 	}
-	wanted = append(s.lastIncarnation.now().args(), wanted...)
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	found, err := retry(ctx, interrupted, func() (*int64, error) {
-		var found *int64
-		return found, s.readPool.QueryRow(ctx, sql, wanted...).Scan(&found)
-	})
-	if err == nil && found == nil {
-		err = eventlog.ErrNoPartition
-	}
+	found, err := retry(ctx, interrupted, func() ([]eventlog.Found, error) { return s.seek(ctx, goals) })
 	if err != nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", p, readFailed(err))
+		return nil, fmt.Errorf("seek: %w", readFailed(err))
 	}
-	return eventlog.Offset(*found), nil
+	return found, nil
+}
+
+func (s *Store) seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	conn, err := s.readPool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer conn.Release()
+	partitions, from := make([]eventlog.Partition, len(goals)), make([]eventlog.Offset, len(goals))
+	notOlder, size := make([]eventlog.Timestamp, len(goals)), make([]int64, len(goals))
+	for i, g := range goals {
+		partitions[i], notOlder[i], from[i], size[i] = g.Partition, g.At, g.From, g.Bytes
+	}
+	params := [][]byte{wire.Int8Array(partitions), wire.Int8Array(notOlder), wire.Int8Array(from), wire.Int8Array(size)}
+	rows := seekStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(params, s.lastIncarnation.now().params()...)...)
+	found := make([]eventlog.Found, 0, len(goals))
+	for rows.NextRow() {
+		if at := rows.Values()[0]; at != nil {
+			found = append(found, eventlog.Found{At: eventlog.Offset(wire.Bigint(at))})
+		} else {
+			found = append(found, eventlog.Found{Err: eventlog.ErrNoPartition})
+		}
+	}
+	_, err = rows.Close()
+	return found, err
 }
 
 // List implements eventlog.Store.

@@ -67,10 +67,10 @@ func (s *several) Read(ctx context.Context, spans []eventlog.Span, maxBytes int)
 	return got, err
 }
 
-func (s *several) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
+func (s *several) Seek(ctx context.Context, goals []eventlog.Goal) (found []eventlog.Found, err error) {
 	r := s.reader()
-	err = s.tried(func() error { at, err = r.Seek(ctx, p, goal); return err })
-	return at, err
+	err = s.tried(func() error { found, err = r.Seek(ctx, goals); return err })
+	return found, err
 }
 
 func (s *several) List(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {

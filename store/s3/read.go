@@ -252,19 +252,22 @@ func (s *Store) current(ctx context.Context, do func(*state) error) error {
 }
 
 // Seek implements eventlog.Store.
-func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
-	err = s.current(ctx, func(st *state) error {
-		p := st.partitions[id]
-		if p == nil {
-			return eventlog.ErrNoPartition
+func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	found := make([]eventlog.Found, len(goals))
+	err := s.current(ctx, func(st *state) error {
+		for i, goal := range goals {
+			if p := st.partitions[goal.Partition]; p != nil {
+				found[i].At = p.seek(goal)
+			} else {
+				found[i].Err = eventlog.ErrNoPartition
+			}
 		}
-		at = p.seek(goal)
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+		return nil, fmt.Errorf("seek: %w", err)
 	}
-	return at, nil
+	return found, nil
 }
 
 func (p *partition) seek(goal eventlog.Goal) eventlog.Offset {

@@ -164,12 +164,12 @@ func (a *away) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bound
 }
 
 // Seek implements eventlog.Store.
-func (a *away) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+func (a *away) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	s, err := a.use()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return s.Seek(ctx, p, goal)
+	return s.Seek(ctx, goals)
 }
 
 // Trim implements eventlog.Store.

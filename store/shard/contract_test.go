@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -191,8 +192,12 @@ func (s single) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	return all, mark, err
 }
 
-func (s single) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	return s.Set.Seek(ctx, p.On(s.at), goal)
+func (s single) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	goals = slices.Clone(goals)
+	for i := range goals {
+		goals[i].Partition = goals[i].Partition.On(s.at)
+	}
+	return s.Set.Seek(ctx, goals)
 }
 
 func (s single) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {

@@ -88,11 +88,11 @@ func (f *frail) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlo
 	return f.Store.Get(ctx, keys, maxBytes)
 }
 
-func (f *frail) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+func (f *frail) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	if err := f.fail(); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return f.Store.Seek(ctx, p, goal)
+	return f.Store.Seek(ctx, goals)
 }
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -142,7 +142,7 @@ func TestAMovedPartitionIsSeenOnce(t *testing.T) {
 	if err != nil || got[0].Bounds.Partition != p || len(got[0].Batches) != 1 || got[0].Batches[0].Partition != p || got[0].Batches[0].Records != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if at, err := s.Seek(t.Context(), p, eventlog.Goal{Bytes: 1}); err != nil || at != 0 {
+	if at, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: p, Bytes: 1}}); err != nil || at[0] != (eventlog.Found{}) {
 		t.Errorf("%d, %v", at, err)
 	}
 	if err := s.Trim(t.Context(), p, 2); err != nil {

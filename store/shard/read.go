@@ -114,6 +114,63 @@ func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []even
 	return nil
 }
 
+// Seek implements eventlog.Store: one call to each shard that has one of the partitions, all at the same time.
+func (s *Set) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	where := s.where()
+	found := make([]eventlog.Found, len(goals))
+	of := make([][]int, len(s.members)) // indexes of goals
+	for i, goal := range goals {
+		m, err := s.holding(where, goal.Partition)
+		if err != nil {
+			found[i].Err = err
+			continue
+		}
+		of[m.number] = append(of[m.number], i)
+	}
+	var seeking errgroup.Group
+	for n, indexes := range of {
+		if len(indexes) == 0 {
+			continue
+		}
+		seeking.Go(func() error {
+			err := s.seekIn(ctx, where, s.members[n], goals, indexes, found)
+			if err == nil || errors.Is(err, eventlog.ErrRewound) || !isLoss(err) || len(indexes) == len(goals) {
+				return err
+			}
+			for _, i := range indexes {
+				found[i].Err = err
+			}
+			return nil
+		})
+	}
+	err := seeking.Wait()
+	if slices.ContainsFunc(found, func(f eventlog.Found) bool { return errors.Is(f.Err, eventlog.ErrNoPartition) }) && (s.entering.Load() || s.table.Load() != where.table) {
+		err = fmt.Errorf("seek: %w", eventlog.ErrRewound) // a partition may have been moved meanwhile
+	}
+	return found, s.asOf(where.table, err)
+}
+
+// seekIn seeks the goals with these indexes in a shard.
+func (s *Set) seekIn(ctx context.Context, where place, m *member, goals []eventlog.Goal, indexes []int, found []eventlog.Found) error {
+	own := make([]eventlog.Goal, len(indexes))
+	for i, at := range indexes {
+		own[i] = goals[at]
+		own[i].Partition = where.id(own[i].Partition)
+	}
+	var some []eventlog.Found
+	err := m.call(ctx, readPatience, func(ctx context.Context) (err error) {
+		some, err = m.store.Seek(ctx, own)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, at := range indexes {
+		found[at] = some[i]
+	}
+	return nil
+}
+
 // Get implements eventlog.Store: one trip to each shard that has one of the keys, all at the same time.
 func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
 	where := s.where()

@@ -249,23 +249,6 @@ func (s *Set) Intact(p eventlog.Partition) bool {
 // home is the shard that has the keys without a rule, and decides which epoch it is.
 func (s *Set) home() *member { return s.members[0] }
 
-// Seek implements eventlog.Store.
-func (s *Set) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
-	where := s.where()
-	m, err := s.holding(where, p)
-	if err != nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", p, err)
-	}
-	err = m.call(ctx, readPatience, func(ctx context.Context) error {
-		at, err = m.store.Seek(ctx, where.id(p), goal)
-		return err
-	})
-	if errors.Is(err, eventlog.ErrNoPartition) && (s.entering.Load() || s.table.Load() != where.table) {
-		err = eventlog.ErrRewound // it may have been moved meanwhile
-	}
-	return at, s.asOf(where.table, err)
-}
-
 // Trim implements eventlog.Store.
 func (s *Set) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
 	s.routing.RLock()

@@ -92,8 +92,12 @@ func (v view) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 	return nil, mark, err
 }
 
-func (v view) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	return v.shard.Seek(ctx, v.id(p), goal)
+func (v view) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	own := slices.Clone(goals)
+	for i := range own {
+		own[i].Partition = v.id(own[i].Partition)
+	}
+	return v.shard.Seek(ctx, own)
 }
 
 func (v view) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {

@@ -11,23 +11,33 @@ import (
 // index finds batches in the file. It implements storerow.Index.
 type index struct{ *conn }
 
-func (c index) Holding(id eventlog.Partition, at eventlog.Offset) (storerow.Batch, error) {
-	row, err := c.integers(sqlHolding, int64(id), int64(at))
-	if err == nil && row == nil {
-		err = fmt.Errorf("no batch has the offset %d: the file is damaged", at)
+func (c index) Holding(places []storerow.Place) ([]storerow.Batch, error) {
+	batches := make([]storerow.Batch, len(places))
+	for i, p := range places {
+		row, err := c.integers(sqlHolding, int64(p.Partition), int64(p.At))
+		if err == nil && row == nil {
+			err = fmt.Errorf("no batch of partition %d has the offset %d: the file is damaged", p.Partition, p.At)
+		}
+		if err != nil {
+			return nil, err
+		}
+		batches[i] = storerow.Batch{Base: eventlog.Offset(row[0]), Newest: eventlog.Timestamp(row[1]), MaxTime: eventlog.Timestamp(row[2]), FirstByte: row[3]}
 	}
-	if err != nil {
-		return storerow.Batch{}, err
-	}
-	return storerow.Batch{Base: eventlog.Offset(row[0]), Newest: eventlog.Timestamp(row[1]), MaxTime: eventlog.Timestamp(row[2]), FirstByte: row[3]}, nil
+	return batches, nil
 }
 
-func (c index) NotOlder(id eventlog.Partition, from eventlog.Offset, than eventlog.Timestamp) (at eventlog.Offset, found bool, err error) {
-	row, err := c.integers(sqlNotOlder, int64(id), int64(from), int64(than))
-	if err != nil || row == nil {
-		return 0, false, err
+func (c index) NotOlder(places []storerow.Place) ([]eventlog.Offset, error) {
+	found := make([]eventlog.Offset, len(places))
+	for i, p := range places {
+		row, err := c.integers(sqlNotOlder, int64(p.Partition), int64(p.At), int64(p.NotOlder))
+		if err != nil {
+			return nil, err
+		}
+		if found[i] = storerow.None; row != nil {
+			found[i] = eventlog.Offset(row[0])
+		}
 	}
-	return eventlog.Offset(row[0]), true, nil
+	return found, nil
 }
 
 func (c index) Span(id eventlog.Partition, from, to eventlog.Offset) (storerow.Span, error) {

@@ -127,27 +127,30 @@ func (c *conn) fill(run []eventlog.Placed) error {
 	return err
 }
 
-// Seek implements eventlog.Store by binary search over the offsets: some forty lookups, none of which reads the bytes of
-// a batch.
-func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
+// Seek implements eventlog.Store by binary search over the offsets: for each goal some forty lookups, none of which reads
+// the bytes of a batch.
+func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) (found []eventlog.Found, err error) {
 	err = s.view(ctx, func(r *conn) error {
 		if err := s.unchanged(r); err != nil {
 			return err
 		}
-		p, err := r.partition(id)
-		if err != nil {
-			return err
+		partitions := make(map[eventlog.Partition]*storerow.Partition, len(goals))
+		for _, goal := range goals {
+			p, err := r.partition(goal.Partition)
+			if err != nil {
+				return err
+			}
+			if p != nil {
+				partitions[goal.Partition] = &p.Partition
+			}
 		}
-		if p == nil {
-			return eventlog.ErrNoPartition
-		}
-		at, err = storerow.Seek(index{r}, id, &p.Partition, goal)
+		found, err = storerow.Seek(index{r}, partitions, goals)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+		return nil, fmt.Errorf("seek: %w", err)
 	}
-	return at, nil
+	return found, nil
 }
 
 // List implements eventlog.Store.

@@ -4,7 +4,6 @@ package storerow
 
 import (
 	"fmt"
-	"sort"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -52,55 +51,147 @@ type Span struct {
 	Newest           eventlog.Timestamp
 }
 
+// Place is an offset in a partition, and the time for NotOlder.
+type Place struct {
+	Partition eventlog.Partition
+	At        eventlog.Offset
+	NotOlder  eventlog.Timestamp
+}
+
+// None is no offset.
+const None eventlog.Offset = -1
+
 // Index finds batches of partitions.
 type Index interface {
-	// Holding returns the batch that holds an offset: the last one that begins at or below it. No batch is an error.
-	Holding(id eventlog.Partition, at eventlog.Offset) (Batch, error)
-	// NotOlder returns where the first batch at or above an offset begins whose MaxTime is not older than a time.
-	NotOlder(id eventlog.Partition, from eventlog.Offset, than eventlog.Timestamp) (at eventlog.Offset, found bool, err error)
+	// Holding returns, for each place, the batch that holds it: the last one that begins at or below it. No batch is an
+	// error.
+	Holding(places []Place) ([]Batch, error)
+	// NotOlder returns, for each place, where the first batch at or above it begins whose MaxTime is not older than the
+	// place's time; None: there is no such batch.
+	NotOlder(places []Place) ([]eventlog.Offset, error)
 	// Span returns what the batches that begin in [from, to) have together.
 	Span(id eventlog.Partition, from, to eventlog.Offset) (Span, error)
 	// Down calls yield with the batches that begin at or above an offset, newest first, until it returns false.
 	Down(id eventlog.Partition, from eventlog.Offset, yield func(base eventlog.Offset, size int64) bool) error
 }
 
-// Seek is eventlog.Store's Seek, by binary search: some forty calls of Holding.
-func Seek(in Index, id eventlog.Partition, p *Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	if goal.Bytes > 0 {
-		return seekBytes(in, id, p, goal.Bytes)
+// holding returns the batch that holds one offset.
+func holding(in Index, id eventlog.Partition, at eventlog.Offset) (b Batch, err error) {
+	found, err := in.Holding([]Place{{Partition: id, At: at}})
+	if err != nil {
+		return b, err
 	}
-	return seekTime(in, id, p, max(p.First, goal.From), goal.At)
+	return found[0], nil
 }
 
-// search returns the lowest offset in [from, next) whose batch is right, or next. Every batch after a right batch must be right, too.
-func search(in Index, id eventlog.Partition, from, next eventlog.Offset, right func(Batch) bool) (eventlog.Offset, error) {
-	var failed error
-	n := sort.Search(int(max(0, next-from)), func(i int) bool {
-		b, err := in.Holding(id, from+eventlog.Offset(i))
-		if err != nil {
-			failed = err
+// Seek is eventlog.Store's Seek, by binary search: some forty calls of Holding for all goals by time, and as many for each
+// goal by bytes. A partition that is not among partitions does not exist.
+func Seek(in Index, partitions map[eventlog.Partition]*Partition, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	found := make([]eventlog.Found, len(goals))
+	var times []*search
+	for i, goal := range goals {
+		p, answer := partitions[goal.Partition], &found[i]
+		switch {
+		case p == nil:
+			answer.Err = eventlog.ErrNoPartition
+		case goal.Bytes > 0:
+			var err error
+			if answer.At, err = seekBytes(in, goal.Partition, p, goal.Bytes); err != nil {
+				return nil, fmt.Errorf("partition %d: %w", goal.Partition, err)
+			}
+		case p.Newest < goal.At:
+			answer.At = p.Next
+		default:
+			from := min(max(p.First, goal.From), p.Next)
+			times = append(times, &search{id: goal.Partition, low: from, high: p.Next, next: p.Next, goal: goal.At, into: &answer.At,
+				right: func(b Batch) bool { return b.Newest >= goal.At }})
 		}
-		return err != nil || right(b)
-	})
-	return min(from+eventlog.Offset(n), next), failed
+	}
+	return found, seekTimes(in, times)
 }
 
-func seekTime(in Index, id eventlog.Partition, p *Partition, from eventlog.Offset, goal eventlog.Timestamp) (eventlog.Offset, error) {
-	at, err := search(in, id, from, p.Next, func(b Batch) bool { return b.Newest >= goal })
-	if err != nil || at >= p.Next {
-		return at, err
+// search looks for the lowest offset in [low, high) whose batch is right, or high. Every batch after a right batch must be
+// right, too.
+type search struct {
+	id        eventlog.Partition
+	low, high eventlog.Offset
+	right     func(Batch) bool
+
+	next eventlog.Offset    // the end of the partition
+	goal eventlog.Timestamp // for seekTimes
+	into *eventlog.Offset   // where seekTimes puts the answer
+}
+
+// run makes searches in step with each other, with a call of Holding for each step. Then low is the answer of each.
+func run(in Index, searches []*search) error {
+	for {
+		var open []*search
+		var places []Place
+		for _, s := range searches {
+			if s.low < s.high {
+				open = append(open, s)
+				places = append(places, Place{Partition: s.id, At: s.low + (s.high-s.low)/2})
+			}
+		}
+		if len(open) == 0 {
+			return nil
+		}
+		batches, err := in.Holding(places)
+		if err != nil {
+			return err
+		}
+		for i, s := range open {
+			if s.right(batches[i]) {
+				s.high = places[i].At
+			} else {
+				s.low = places[i].At + 1
+			}
+		}
 	}
-	// Newest is the maximum of all batches so far: perhaps only a batch below from, or one that was replaced, is new enough. So
-	// compare the batches' own times.
-	b, err := in.Holding(id, at)
-	if err != nil || b.MaxTime >= goal {
-		return at, err
+}
+
+func seekTimes(in Index, searches []*search) error {
+	if err := run(in, searches); err != nil {
+		return err
 	}
-	at, found, err := in.NotOlder(id, at, goal)
-	if err != nil || !found {
-		return p.Next, err
+	var open []*search
+	var places []Place
+	for _, s := range searches {
+		if *s.into = s.low; s.low < s.next {
+			open = append(open, s)
+			places = append(places, Place{Partition: s.id, At: s.low, NotOlder: s.goal})
+		}
 	}
-	return at, nil
+	if len(open) == 0 {
+		return nil
+	}
+	batches, err := in.Holding(places)
+	if err != nil {
+		return err
+	}
+	// Newest is the maximum of all batches so far: perhaps only a batch below the search, or one that was replaced, is new
+	// enough. So compare the batches' own times.
+	var later []*search
+	places = places[:0:0]
+	for i, s := range open {
+		if batches[i].MaxTime < s.goal {
+			later = append(later, s)
+			places = append(places, Place{Partition: s.id, At: s.low, NotOlder: s.goal})
+		}
+	}
+	if len(later) == 0 {
+		return nil
+	}
+	found, err := in.NotOlder(places)
+	if err != nil {
+		return err
+	}
+	for i, s := range later {
+		if *s.into = found[i]; found[i] == None {
+			*s.into = s.next
+		}
+	}
+	return nil
 }
 
 func seekBytes(in Index, id eventlog.Partition, p *Partition, goal int64) (eventlog.Offset, error) {
@@ -108,18 +199,18 @@ func seekBytes(in Index, id eventlog.Partition, p *Partition, goal int64) (event
 		return seekReplaced(in, id, p, goal)
 	}
 	// The first batch that leaves too few bytes; the batch before it is the answer.
-	at, err := search(in, id, p.First, p.Next, func(b Batch) bool { return p.NextByte-b.FirstByte < goal })
-	if err != nil || at == p.First {
+	s := search{id: id, low: p.First, high: p.Next, right: func(b Batch) bool { return p.NextByte-b.FirstByte < goal }}
+	if err := run(in, []*search{&s}); err != nil || s.low == p.First {
 		return p.First, err
 	}
-	b, err := in.Holding(id, at-1)
+	b, err := holding(in, id, s.low-1)
 	return max(p.First, b.Base), err
 }
 
 // seekReplaced is seekBytes for a partition in which batches were replaced: it adds the sizes up, newest first.
 func seekReplaced(in Index, id eventlog.Partition, p *Partition, goal int64) (at eventlog.Offset, err error) {
 	at = p.First
-	first, err := in.Holding(id, p.First)
+	first, err := holding(in, id, p.First)
 	if err != nil {
 		return at, err
 	}
@@ -144,7 +235,7 @@ func (p *Partition) Trim(in Index, id eventlog.Partition, before eventlog.Offset
 		p.First, p.FirstByte, p.Removed = first, p.NextByte, 0
 		return true, nil
 	}
-	b, err := in.Holding(id, first)
+	b, err := holding(in, id, first)
 	if err != nil {
 		return false, err
 	}
@@ -161,7 +252,7 @@ func (p *Partition) excess(in Index, id eventlog.Partition, later Batch) (int64,
 	if p.Replaced <= p.First {
 		return 0, nil
 	}
-	first, err := in.Holding(id, p.First)
+	first, err := holding(in, id, p.First)
 	if err != nil {
 		return 0, err
 	}

@@ -189,8 +189,8 @@ func (p *pair) seek() string {
 	if p.random.IntN(2) == 0 {
 		goal = eventlog.Goal{Bytes: 1 + p.random.Int64N(60_000)}
 	}
-	got, gotErr := p.store.Seek(p.ctx, id, goal)
-	want, wantErr := p.model.Seek(p.ctx, id, goal)
+	got, gotErr := seekOne(p.ctx, p.store, id, goal)
+	want, wantErr := seekOne(p.ctx, p.model, id, goal)
 	what := fmt.Sprintf("seek %+v in partition %d", goal, id)
 	if got != want || errors.Is(gotErr, eventlog.ErrNoPartition) != (wantErr != nil) || wantErr == nil && gotErr != nil {
 		p.Errorf("%s: %d, %v; the model says %d, %v", what, got, gotErr, want, wantErr)

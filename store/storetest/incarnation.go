@@ -47,7 +47,7 @@ func testRestored(t *testing.T, h Harness) {
 		},
 		"a trim":                        func() error { return r.store.Trim(r.ctx, 1, 2) },
 		"a read":                        func() error { return r.readError(eventlog.Span{Partition: 1, From: 2, MaxBytes: 100}) },
-		"a seek":                        func() error { _, err := r.store.Seek(r.ctx, 1, eventlog.Goal{At: 1}); return err },
+		"a seek":                        func() error { _, err := seekOne(r.ctx, r.store, 1, eventlog.Goal{At: 1}); return err },
 		"a list":                        func() error { _, err := r.store.List(r.ctx, "k", "", 1); return err },
 		"a get":                         func() error { _, err := r.store.Get(r.ctx, []string{"k"}, 1); return err },
 		"a read of bounds":              func() error { return r.readError(eventlog.Span{Partition: 1}) },
@@ -122,7 +122,7 @@ func testEpoch(t *testing.T, h Harness) {
 	if _, err := r.store.Get(r.ctx, []string{"k"}, 1); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a get in an epoch that is over: %v", err)
 	}
-	if _, err := r.store.Seek(r.ctx, 1, eventlog.Goal{At: 1}); !errors.Is(err, eventlog.ErrRewound) {
+	if _, err := seekOne(r.ctx, r.store, 1, eventlog.Goal{At: 1}); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a seek in an epoch that is over: %v", err)
 	}
 	if third := r.another(); third != r.store { // a store in memory is one value

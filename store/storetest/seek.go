@@ -12,6 +12,7 @@ var seekTests = map[string]func(*testing.T, Harness){
 	"SeekByBytesNeverLeavesLess":           testSeekBytes,
 	"SeekInAnEmptyPartitionFindsItsEnd":    testSeekEmpty,
 	"SeekAgreesWithASearchByHand":          testSeekRandom,
+	"SeekAnswersManyGoalsInOrder":          testSeekMany,
 }
 
 func testSeekTime(t *testing.T, h Harness) {
@@ -91,7 +92,7 @@ func testSeekEmpty(t *testing.T, h Harness) {
 		r.publish(batch(1, 7, 10))
 		r.trim(1, 7+next)
 	}
-	if _, err := r.store.Seek(r.ctx, 2, eventlog.Goal{}); !errors.Is(err, eventlog.ErrNoPartition) {
+	if _, err := seekOne(r.ctx, r.store, 2, eventlog.Goal{}); !errors.Is(err, eventlog.ErrNoPartition) {
 		t.Errorf("in no partition: %v, want ErrNoPartition", err)
 	}
 }
@@ -138,5 +139,47 @@ func testSeekRandom(t *testing.T, h Harness) {
 		if got := r.seek(1, goal); got != want {
 			t.Fatalf("%+v in %+v: %d, want %d", goal, bounds, got, want)
 		}
+	}
+}
+
+func testSeekMany(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	random := chance(t)
+	const partitions, absent = 40, 1_000_000
+	for id := range eventlog.Partition(partitions) {
+		r.openPartitions(id)
+		for range random.IntN(20) {
+			r.publish(eventlog.Batch{Partition: id, Records: 1 + random.Int32N(5), MaxTime: eventlog.Timestamp(random.IntN(100)), Bytes: make([]byte, 1+random.IntN(100))})
+		}
+		if random.IntN(3) == 0 {
+			r.trim(id, eventlog.Offset(random.Int64N(int64(r.bounds(id).Next)+1)))
+		}
+	}
+	var goals []eventlog.Goal
+	for range 500 {
+		goal := eventlog.Goal{Partition: eventlog.Partition(random.IntN(partitions)), At: eventlog.Timestamp(random.IntN(110)), From: eventlog.Offset(random.IntN(30))}
+		switch random.IntN(10) {
+		case 0:
+			goal.Partition = absent
+		case 1:
+			goal.Bytes = 1 + random.Int64N(1000)
+		}
+		goals = append(goals, goal)
+	}
+	found, err := r.store.Seek(r.ctx, goals)
+	if err != nil || len(found) != len(goals) {
+		t.Fatalf("%d answers to %d goals, %v", len(found), len(goals), err)
+	}
+	for i, goal := range goals {
+		at, err := seekOne(r.ctx, r.store, goal.Partition, goal)
+		if found[i].At != at || !errors.Is(found[i].Err, err) {
+			t.Errorf("%+v among others: %+v; alone: %d, %v", goal, found[i], at, err)
+		}
+		if gone := errors.Is(found[i].Err, eventlog.ErrNoPartition); gone != (goal.Partition == absent) {
+			t.Errorf("%+v: %v", goal, found[i].Err)
+		}
+	}
+	if found, err := r.store.Seek(r.ctx, nil); err != nil || len(found) != 0 {
+		t.Errorf("without a goal: %v, %v", found, err)
 	}
 }

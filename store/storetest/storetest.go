@@ -210,11 +210,21 @@ func (r *rig) forget(ids ...eventlog.Partition) {
 
 func (r *rig) seek(id eventlog.Partition, goal eventlog.Goal) eventlog.Offset {
 	r.Helper()
-	at, err := r.store.Seek(r.ctx, id, goal)
+	at, err := seekOne(r.ctx, r.store, id, goal)
 	if err != nil {
 		r.Fatalf("seek: %v", err)
 	}
 	return at
+}
+
+// seekOne seeks in one partition.
+func seekOne(ctx context.Context, s eventlog.Store, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	goal.Partition = id
+	found, err := s.Seek(ctx, []eventlog.Goal{goal})
+	if err != nil {
+		return 0, err
+	}
+	return found[0].At, found[0].Err
 }
 
 // batch is a batch of so many records for a partition, with opaque bytes.

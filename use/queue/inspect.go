@@ -176,11 +176,14 @@ func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 		b := ends[0].Bounds
 		from := max(b.First, b.Next-searchMax)
 		if rec, err := q.records.read(ctx, c.ID.Partition, c.ID.Offset); err == nil && rec.Timestamp != batch.NoTimestamp {
-			after, err := q.log.Seek(ctx, p, eventlog.Goal{At: eventlog.Timestamp(rec.Timestamp)})
+			after, err := q.log.Seek(ctx, []eventlog.Goal{{Partition: p, At: eventlog.Timestamp(rec.Timestamp)}})
+			if err == nil {
+				err = after[0].Err
+			}
 			if err != nil {
 				return c, err
 			}
-			from = min(from, after)
+			from = min(from, after[0].At)
 		} else if err != nil && !gone(err) {
 			return c, err
 		}

@@ -101,8 +101,16 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 	if err != nil || topic.Config[retentionMs] != forEver {
 		return nil // it was deleted, or somebody has set its retention
 	}
-	for _, p := range topic.Partitions {
-		changed := qs.log.IncarnationChanged()
+	changed := qs.log.IncarnationChanged()
+	goals := make([]eventlog.Goal, len(topic.Partitions))
+	for i, p := range topic.Partitions {
+		goals[i] = eventlog.Goal{Partition: p, At: eventlog.Timestamp(before)}
+	}
+	young, err := qs.log.Seek(ctx, goals)
+	if err != nil {
+		return err
+	}
+	for i, p := range topic.Partitions {
 		bounds, _ := qs.log.Known(p)
 		floor := bounds.Next
 		for _, d := range all {
@@ -113,11 +121,10 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 		if floor <= bounds.First {
 			continue
 		}
-		young, err := qs.log.Seek(ctx, p, eventlog.Goal{At: eventlog.Timestamp(before)})
-		if err != nil {
-			return err
+		if young[i].Err != nil {
+			return young[i].Err
 		}
-		to := min(floor, young)
+		to := min(floor, young[i].At)
 		if to <= bounds.First {
 			continue
 		}
