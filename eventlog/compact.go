@@ -55,6 +55,7 @@ type cleaned struct {
 // compactAll compacts the partitions that need it, one after the other, until ctx ends.
 func (l *Log) compactAll(ctx context.Context) error {
 	me := strconv.FormatInt(int64(Version(0).Next()), 36)
+	var silent Silence
 	tick := time.NewTicker(compactTick)
 	defer tick.Stop()
 	looked := make(map[TopicID]time.Time)
@@ -64,6 +65,7 @@ func (l *Log) compactAll(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		silent.Forget(time.Now().Add(-2 * compactLease)) // the keys of deleted topics
 		for _, t := range l.Topics() {
 			if !t.Compacted() || t.needed() {
 				delete(looked, t.ID)
@@ -78,7 +80,7 @@ func (l *Log) compactAll(ctx context.Context) error {
 				if ctx.Err() != nil || l.reachable() != nil {
 					break
 				}
-				err := l.compact(ctx, t, p, me)
+				err := l.compact(ctx, t, p, me, &silent)
 				if err != nil && ctx.Err() == nil && !errors.Is(err, ErrStale) && !errors.Is(err, ErrNoPartition) {
 					l.cfg.Logger.Warn("compaction failed; trying again later", "topic", t.Name, "partition", i, "err", err)
 				}
@@ -88,11 +90,12 @@ func (l *Log) compactAll(ctx context.Context) error {
 }
 
 // compact makes a pass over a partition, if it is time for one.
-func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string) error {
+func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string, silent *Silence) error {
 	held, _ := l.tail.known(p)
 	if held.First == held.Next {
 		return nil
 	}
+	asked := time.Now()
 	kv, err := l.Get(ctx, ReplacedKey(p))
 	if err != nil {
 		return err
@@ -103,7 +106,7 @@ func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string) erro
 			return fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 		}
 	}
-	if state.By != "" && state.By != me && kv.Age < compactLease {
+	if state.By != "" && state.By != me && silent.Of(kv, asked) < compactLease {
 		return nil
 	}
 	end, err := l.compactable(ctx, t, p, held, state)

@@ -1,7 +1,8 @@
 // Package broker lets the processes that serve Kafka clients on one store know each other, so that clients are spread over them.
 //
 // Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery, or less often if the store's commits cost money. Whether a process lives is judged by the age of its key, by
-// the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other.
+// the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other. If that clock is set back, keys do not age,
+// and each process judges by how long it has found a key unchanged.
 //
 // Several processes may be advertised at one address: a process that was killed and its successor, which finds the key of the first; or two
 // that live, behind a load balancer. Clients must be told of one broker at an address, so an address belongs to the process that joined last. The
@@ -90,6 +91,7 @@ type Registry struct {
 	life   string
 	beat   time.Duration               // the time between two puts of this broker's key
 	joined int64                       // Broker.Joined; 0 before Join
+	silent eventlog.Silence            // of the brokers' keys
 	seen   map[string]eventlog.Version // by life: the version of a broker's key when this process first read it
 	view   atomic.Pointer[View]
 }
@@ -185,16 +187,19 @@ type found struct {
 }
 
 func (r *Registry) list(ctx context.Context) (map[int32]found, error) {
-	all := make(map[int32]found)
+	all, asked := make(map[int32]found), time.Now()
 	err := r.log.ListAll(ctx, keyPrefix, func(kv eventlog.KeyValue) error {
 		var b Broker
 		if err := json.Unmarshal(kv.Value, &b); err != nil {
 			return fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
 		}
 		b.version = kv.Version
-		all[b.ID] = found{b, kv.Age < b.lease()}
+		all[b.ID] = found{b, r.silent.Of(kv, asked) < b.lease()}
 		return nil
 	})
+	if err == nil {
+		r.silent.Forget(asked)
+	}
 	return all, err
 }
 

@@ -453,3 +453,32 @@ func TestAStoreSaysHowOftenABrokerPutsItsKey(t *testing.T) {
 		wantIDs(t, "after the other's lease ended", seldom, 1)
 	})
 }
+
+// behind is a store whose clock was set back: no key ages.
+type behind struct{ eventlog.Store }
+
+func (s behind) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	for i := range kvs {
+		kvs[i].Age = 0
+	}
+	return kvs, err
+}
+
+// The store's clock is set back, and a broker dies. The others see that its key stays as it is.
+func TestABrokerThatDiesWhileTheClockIsBehindIsNamedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := behind{memory.New()}
+		a, b := start(t, store, on("a", 9092)), start(t, store, on("b", 9092))
+		time.Sleep(2 * leaseEnds)
+		wantIDs(t, "both live", a, 1, 2)
+		b.stop()
+		time.Sleep(2 * time.Second)
+		wantIDs(t, "before the lease ended", a, 1, 2)
+		time.Sleep(leaseEnds)
+		wantIDs(t, "b died", a, 1)
+		seven := on("c", 9092)
+		seven.ID = 2
+		wantIDs(t, "c took its id", start(t, store, seven), 1, 2)
+	})
+}

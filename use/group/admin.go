@@ -261,7 +261,7 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 
 // erase removes a group without members, these offsets, and the heartbeat keys of dead peers from the store.
 func (g *group) erase(ctx context.Context, offsets []Committed) error {
-	beats, err := listHeartbeats(ctx, g.c.log, g.name)
+	beats, err := listHeartbeats(ctx, g.c.log, g.name, nil)
 	if err != nil {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 	}

@@ -224,7 +224,7 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 
 // restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members have expired.
 func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	beats, err := listHeartbeats(ctx, g.c.log, g.name)
+	beats, err := listHeartbeats(ctx, g.c.log, g.name, nil)
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,8 @@ type Peer struct {
 	graceFrom        time.Time        // when the grace period began: since then heartbeats have been in time; used only by Run
 	grace            time.Duration    // how long after graceFrom nobody is evicted; used only by Run
 
+	silent eventlog.Silence // of the group's heartbeats; guarded by turn
+
 	plannedVersion eventlog.Version // the version of the state that was last found to need no change for plannedTopics; guarded by turn
 	plannedTopics  []topicSize      // guarded by turn
 	refreshed      eventlog.Version // the version of the state for which the catalog was read again; guarded by turn

@@ -111,7 +111,7 @@ func (p *Peer) plan(ctx context.Context, r membership, checkMembers bool) (next 
 	next = r
 	if checkMembers {
 		// The heartbeats are read after the state: a member without a heartbeat key was evicted or has left.
-		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group)
+		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group, &p.silent)
 		if err != nil {
 			return r, heartbeats, fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}

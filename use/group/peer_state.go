@@ -216,15 +216,23 @@ func (s heartbeat) session() time.Duration { return time.Duration(s.info.Session
 
 func (s heartbeat) dead() bool { return s.age > s.session() }
 
-// listHeartbeats reads the heartbeats of a group's peers: one store call per thousand.
-func listHeartbeats(ctx context.Context, log *eventlog.Log, group string) (beats []heartbeat, err error) {
+// listHeartbeats reads the heartbeats of a group's peers: one store call per thousand. silent is what the caller knows from earlier
+// readings; nil: nothing.
+func listHeartbeats(ctx context.Context, log *eventlog.Log, group string, silent *eventlog.Silence) (beats []heartbeat, err error) {
+	asked := time.Now()
 	err = log.ListAll(ctx, memberKeysOf(group), func(kv eventlog.KeyValue) error {
 		_, s, err := parseHeartbeat(kv)
+		if silent != nil {
+			s.age = silent.Of(kv, asked)
+		}
 		beats = append(beats, s)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the heartbeats of group %q: %w", group, err)
+	}
+	if silent != nil {
+		silent.Forget(asked)
 	}
 	return beats, nil
 }

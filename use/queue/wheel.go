@@ -95,8 +95,7 @@ type wheel struct {
 	bytes   int              // of due
 	deleted map[string]bool  // deleted or purged queues, named as in headerTo; ids are never reused
 	ledAt   time.Time        // when this process last renewed its leadership; zero: it is not the leader
-	seen    eventlog.Version // the version of the leader's key that was read last
-	seenAt  time.Time        // when it was read first; the key's age may stop growing if the store's clock is set back
+	silent  eventlog.Silence // of the leader's key
 	rewound <-chan struct{}  // closed if the store is found rewound after slots and due were read
 	wake    chan struct{}    // has a value after this process looked up the wheel's topic, to add a message to it
 }
@@ -352,10 +351,7 @@ func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if kv.Version != w.seen {
-		w.seen, w.seenAt = kv.Version, asked
-	}
-	if string(kv.Value) != w.owner.process && kv.Version > 0 && kv.Age < leaderTimeout && time.Since(w.seenAt) < leaderTimeout {
+	if string(kv.Value) != w.owner.process && kv.Version > 0 && w.silent.Of(kv, asked) < leaderTimeout {
 		return false, nil
 	}
 	_, err = w.owner.log.SubmitUpkeep(ctx, eventlog.Entry{
