@@ -1,16 +1,19 @@
-// Package meter measures what a process uses: processor time and memory, from /proc.
+// Package meter measures what processes use: processor time, memory and what they write, from /proc.
 package meter
 
 import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Use is what a process used, without its children.
+// Use is what processes used.
 type Use struct {
 	CPU  time.Duration `json:"cpu_ns"`
 	RSS  int64         `json:"rss_bytes"`  // proportional where the kernel says so: shared pages count once
@@ -27,16 +30,47 @@ const tick = 10 * time.Millisecond
 
 // Self measures this process without its children.
 func Self() (u Use) {
-	u.add(os.Getpid())
+	u.add(os.Getpid(), false)
 	return u
 }
 
-func (u *Use) add(pid int) {
+// Adopt makes this process the parent of what its children leave behind, so that Servers finds a
+// server that puts itself in the background, as PostgreSQL's does (prctl(2), PR_SET_CHILD_SUBREAPER).
+func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// Servers measures the processes that this process started, those that they started, and so on. What
+// ended meanwhile counts if its parent waited for it.
+func Servers() (u Use) {
+	children := make(map[int][]int)
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if f, ok := fields(pid); ok {
+			parent, _ := strconv.Atoi(f[1])
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	for line := slices.Clone(children[os.Getpid()]); len(line) > 0; line = line[1:] {
+		u.add(line[0], true)
+		line = append(line, children[line[0]]...)
+	}
+	return u
+}
+
+// add adds what a process used, and with its children what those used that it has waited for.
+func (u *Use) add(pid int, children bool) {
 	f, ok := fields(pid)
 	if !ok {
 		return
 	}
-	for _, i := range []int{11, 12} { // utime, stime
+	times := []int{11, 12} // utime, stime
+	if children {
+		times = append(times, 13, 14) // cutime, cstime
+	}
+	for _, i := range times {
 		n, _ := strconv.ParseInt(f[i], 10, 64)
 		u.CPU += time.Duration(n) * tick
 	}
@@ -63,7 +97,7 @@ func fields(pid int) ([]string, bool) {
 		return nil, false
 	}
 	f := strings.Fields(string(text[end+1:]))
-	return f, len(f) > 12
+	return f, len(f) > 14
 }
 
 func kib(text []byte, name string) int64 {

@@ -55,7 +55,7 @@ func bars(rows []Row) template.HTML {
 	fmt.Fprintf(&b, `<svg role="img" aria-label="events a second" viewBox="0 0 %d %d" width="%d">`, barName+barWidth+110, barHeight*len(rows), barName+barWidth+110)
 	for i, row := range rows {
 		y := i * barHeight
-		label := template.HTMLEscapeString(row.System + " " + row.Rate)
+		label := template.HTMLEscapeString(row.Name() + " " + row.Rate)
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barName-8, y+17, label)
 		if row.Problem != "" {
 			fmt.Fprintf(&b, `<text class="bad" x="%d" y="%d">%s</text>`, barName, y+17, template.HTMLEscapeString(row.Problem))

@@ -13,9 +13,17 @@ import (
 
 // Row is the runs of one cell, put together.
 type Row struct {
-	Workload, System, Mode, Rate string
-	Runs                         []run.Cell
-	Problem                      string // of one of the runs: then the row has no figure
+	Workload, System, Build, Mode, Rate string
+	Runs                                []run.Cell
+	Problem                             string // of one of the runs: then the row has no figure
+}
+
+// Name is the system's, and which build it was if there were two.
+func (r Row) Name() string {
+	if r.Build == "" {
+		return r.System
+	}
+	return r.System + " (" + r.Build + ")"
 }
 
 // Rows puts the runs of each cell together, in the order of the plan.
@@ -23,11 +31,11 @@ func Rows(r run.Result) []Row {
 	var rows []Row
 	for _, c := range r.Cells {
 		i := slices.IndexFunc(rows, func(x Row) bool {
-			return x.Workload == c.Workload && x.System == c.System && x.Mode == string(c.Mode) && x.Rate == c.Rate
+			return x.Workload == c.Workload && x.System == c.System && x.Build == c.Build && x.Mode == string(c.Mode) && x.Rate == c.Rate
 		})
 		if i < 0 {
 			i = len(rows)
-			rows = append(rows, Row{Workload: c.Workload, System: c.System, Mode: string(c.Mode), Rate: c.Rate})
+			rows = append(rows, Row{Workload: c.Workload, System: c.System, Build: c.Build, Mode: string(c.Mode), Rate: c.Rate})
 		}
 		rows[i].Runs = append(rows[i].Runs, c)
 		rows[i].Problem = cmp.Or(rows[i].Problem, c.Problem())
@@ -82,7 +90,7 @@ func Text(w io.Writer, r run.Result) error {
 	for _, row := range Rows(r) {
 		if head := row.Workload + ", " + row.Mode; head != last {
 			last = head
-			fmt.Fprintf(w, "\n%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | client CPU µs an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", head)
+			fmt.Fprintf(w, "\n%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | CPU µs an event, client | servers | written B an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", head)
 		}
 		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 	}
@@ -91,10 +99,12 @@ func Text(w io.Writer, r run.Result) error {
 
 func columns(row Row) []string {
 	if row.Problem != "" {
-		return append([]string{row.System, row.Rate, row.Problem}, slices.Repeat([]string{"–"}, 8)...)
+		return append([]string{row.Name(), row.Rate, row.Problem}, slices.Repeat([]string{"–"}, 10)...)
 	}
 	low, median, high := Spread(row, PerSecond)
 	_, cpu, _ := Spread(row, func(f *run.Figures) float64 { return f.CPU })
+	_, servers, _ := Spread(row, func(f *run.Figures) float64 { return f.ServerCPU })
+	_, written, _ := Spread(row, func(f *run.Figures) float64 { return f.Written })
 	delivered := int64(0)
 	for _, c := range row.Runs {
 		delivered += c.Verdict.Delivered
@@ -106,27 +116,34 @@ func columns(row Row) []string {
 	p99 := func(l *run.Latency) run.Duration { return l.P99 }
 	most := func(l *run.Latency) run.Duration { return l.Max }
 	return []string{
-		row.System, row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)", median, low, high), latency(row, call, p50), latency(row, call, p99),
-		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%d delivered once", delivered),
+		row.Name(), row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)", median, low, high), latency(row, call, p50), latency(row, call, p99),
+		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%.0f", servers), fmt.Sprintf("%.0f", written), fmt.Sprintf("%d delivered once", delivered),
 	}
 }
 
 // Benchstat writes a line for each clean run, in the format of Go's benchmarks.
 func Benchstat(w io.Writer, r run.Result) error {
-	fmt.Fprintln(w, "Unit events/s better=higher\nUnit p50-ms better=lower\nUnit p99-ms better=lower\nUnit cpu-µs/event better=lower")
+	fmt.Fprintln(w, "Unit events/s better=higher\nUnit p50-ms better=lower\nUnit p99-ms better=lower\nUnit cpu-µs/event better=lower\nUnit written-B/event better=lower")
 	for _, c := range r.Cells {
 		if c.Figures == nil {
 			continue
 		}
-		fmt.Fprintf(w, "Benchmark%s/system=%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), c.System, c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)
+		fmt.Fprintf(w, "Benchmark%s/system=%s%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), c.System, build(c), c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)
 		if l := cmp.Or(c.Figures.Done, c.Figures.EndToEnd, c.Figures.Call); l != nil {
 			fmt.Fprintf(w, " %.3f p50-ms %.3f p99-ms", float64(l.P50)/1e6, float64(l.P99)/1e6)
 		}
-		if _, err := fmt.Fprintf(w, " %.0f cpu-µs/event\n", c.Figures.CPU); err != nil {
+		if _, err := fmt.Fprintf(w, " %.0f cpu-µs/event %.0f written-B/event\n", c.Figures.CPU+c.Figures.ServerCPU, c.Figures.Written); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func build(c run.Cell) string {
+	if c.Build == "" {
+		return ""
+	}
+	return "/build=" + c.Build
 }
 
 // name makes the name of a Go benchmark: p-queue is PQueue.

@@ -1,12 +1,14 @@
 package run
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -25,6 +27,15 @@ type Plan struct {
 	Modes     []system.Mode
 	Runs      int
 	Seed      uint32
+
+	// Builds are programs like this one that measure the cells, in turns; none: this process does.
+	Builds []Build
+}
+
+// Build is a program that measures cells.
+type Build struct {
+	Name    string // before, after
+	Program string
 }
 
 // Result is a finished plan: all that is needed to check it, and to repeat it.
@@ -68,18 +79,15 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 					if _, has := s.Modes[mode]; !has {
 						continue
 					}
-					most := 0.0
-					for _, rate := range w.Rates {
-						cell, err := p.cell(ctx, s, mode, w, rate, &most, n)
-						if errors.Is(err, errSkip) {
-							continue
-						}
+					for _, b := range p.builds(n) {
+						cells, err := p.rates(ctx, s, mode, w, b, n, progress)
 						if err != nil {
 							return r, false, err
 						}
-						fmt.Fprintf(progress, "%s %s %s %s, run %d: %s\n", w.Name, s.Name, mode, rate, n+1, summary(cell))
-						clean = clean && cell.Verdict.Clean() && cell.Void == ""
-						r.Cells = append(r.Cells, cell)
+						for _, c := range cells {
+							clean = clean && c.Verdict.Clean() && c.Void == ""
+						}
+						r.Cells = append(r.Cells, cells...)
 					}
 				}
 			}
@@ -89,24 +97,89 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 	return r, clean, nil
 }
 
-// errSkip: a share of a rate that was not measured.
-var errSkip = errors.New("skipped")
+// builds are those that measure in a run: in the other order with every second run. The empty one is
+// this process.
+func (p Plan) builds(n int) []Build {
+	if len(p.Builds) == 0 {
+		return []Build{{}}
+	}
+	all := slices.Clone(p.Builds)
+	if n%2 == 1 {
+		slices.Reverse(all)
+	}
+	return all
+}
 
-// cell measures one rate. most is what rate max gave.
-func (p Plan) cell(ctx context.Context, s system.System, mode system.Mode, w workload.Workload, rate workload.Rate, most *float64, n int) (Cell, error) {
-	events := rate.Seconds
-	if rate.Share > 0 {
-		if events = rate.Share * *most; events == 0 {
-			return Cell{}, errSkip
+// rates measures a workload on a system at each of its rates. A share is of what max gave.
+func (p Plan) rates(ctx context.Context, s system.System, mode system.Mode, w workload.Workload, b Build, n int, progress io.Writer) (cells []Cell, err error) {
+	most := 0.0
+	for _, rate := range w.Rates {
+		events := rate.Seconds
+		if rate.Share > 0 {
+			if events = rate.Share * most; events == 0 {
+				continue // max gave nothing
+			}
 		}
+		seed := crc32.ChecksumIEEE(fmt.Appendf(nil, "%d/%s/%s/%s/%v/%d", p.Seed, s.Name, mode, w.Name, rate, n))
+		var c Cell
+		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed}); b.Program == "" {
+			c, err = one.Measure(ctx)
+		} else {
+			c, err = b.measure(ctx, one)
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Run, c.Build = n+1, b.Name
+		if rate.Max && c.Figures != nil {
+			most = c.Figures.PerSecond
+		}
+		fmt.Fprintf(progress, "%s %s %s %s, run %d%s: %s\n", w.Name, s.Name, mode, rate, n+1, prefixed(", ", b.Name), summary(c))
+		cells = append(cells, c)
 	}
-	seed := crc32.ChecksumIEEE(fmt.Appendf(nil, "%d/%s/%s/%s/%v/%d", p.Seed, s.Name, mode, w.Name, rate, n))
-	c, err := Measure(ctx, s, mode, w, rate, events, seed)
-	c.Run = n + 1
-	if rate.Max && c.Figures != nil {
-		*most = c.Figures.PerSecond
+	return cells, nil
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
 	}
-	return c, err
+	return prefix + text
+}
+
+// One is a cell that is to be measured.
+type One struct {
+	System   string            `json:"system"`
+	Mode     system.Mode       `json:"mode"`
+	Workload workload.Workload `json:"workload"`
+	Rate     workload.Rate     `json:"rate"`
+	Events   float64           `json:"events_per_second"` // 0: as many as are taken
+	Seed     uint32            `json:"seed"`
+}
+
+// Measure measures it in this process.
+func (o One) Measure(ctx context.Context) (Cell, error) {
+	s, err := system.Find(o.System)
+	if err != nil {
+		return Cell{}, err
+	}
+	return Measure(ctx, s, o.Mode, o.Workload, o.Rate, o.Events, o.Seed)
+}
+
+// measure lets the program measure it: it reads a One from its standard input, and writes a Cell.
+func (b Build) measure(ctx context.Context, o One) (c Cell, err error) {
+	asked, err := json.Marshal(o)
+	if err != nil {
+		return c, err
+	}
+	cmd := exec.CommandContext(ctx, b.Program, "cell")
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(asked), os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it stops what it started
+	told, err := cmd.Output()
+	if err != nil {
+		return c, fmt.Errorf("%s (%s): %w", b.Name, b.Program, err)
+	}
+	return c, json.Unmarshal(told, &c)
 }
 
 func summary(c Cell) string {

@@ -2,7 +2,6 @@ package system
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -10,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/weir-log/weir/internal/pgtest"
 )
 
 // pgPlain is PostgreSQL and nothing else, as a team writes it: a table for each partition of a
@@ -23,33 +20,16 @@ func pgPlain() System {
 	return System{
 		Name: "pg-plain", About: "plain tables in PostgreSQL: a log with counters, a queue with SKIP LOCKED", Needs: "PostgreSQL", Ordered: true,
 		Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
-		Start: func(ctx context.Context, _ Place, _ Mode) (Server, error) {
-			server, err := pgtest.Launch("")
-			if err != nil {
-				return nil, err
-			}
-			config, err := pgxpool.ParseConfig(server.Admin())
-			if err != nil {
-				return nil, errors.Join(err, server.Close())
-			}
-			config.MaxConns = 80
-			pool, err := pgxpool.NewWithConfig(ctx, config)
-			if err != nil {
-				return nil, errors.Join(err, server.Close())
-			}
-			return &plain{pool: pool, stop: server.Close}, nil
+		Start: func(ctx context.Context, place Place, _ Mode) (Server, error) {
+			return startOnPostgres(ctx, place, "", func(_ context.Context, pool *pgxpool.Pool) (any, error) { return &plain{pool: pool}, nil })
 		},
 	}
 }
 
 type plain struct {
 	pool       *pgxpool.Pool
-	stop       func() error
 	partitions int
 }
-
-func (p *plain) Target() any  { return p }
-func (p *plain) Close() error { p.pool.Close(); return p.stop() }
 
 // pollEvery is how long a reader that found nothing waits, as the article's does.
 const pollEvery = time.Millisecond

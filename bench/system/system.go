@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"time"
+
+	"github.com/weir-log/weir/bench/fetch"
 )
 
 // Mode is how a system is set up.
@@ -23,10 +26,27 @@ type System struct {
 	Name    string
 	About   string            // in a line
 	Needs   string            // what must be there; "": nothing
+	Program string            // that must be in PATH; "": none
+	Fetch   string            // what `weir-bench fetch` has to have fetched; "": nothing
 	Modes   map[Mode]Settings // what differs from the defaults, in words; at least one mode
 	Ordered bool              // it promises order within a key
 	Start   func(ctx context.Context, place Place, mode Mode) (Server, error)
 	Lies    bool // it breaks a promise on purpose; listed only when asked for
+}
+
+// Missing says what has to be fetched or installed before the system can start; nil: nothing.
+func (s System) Missing() error {
+	if s.Fetch != "" {
+		if _, err := fetch.Dir(s.Fetch); err != nil {
+			return err
+		}
+	}
+	if s.Program != "" {
+		if _, err := exec.LookPath(s.Program); err != nil {
+			return fmt.Errorf("%s needs %s, and there is no %s in PATH", s.Name, s.Needs, s.Program)
+		}
+	}
+	return nil
 }
 
 // Settings are the settings of a system that matter to its promises.
@@ -85,7 +105,7 @@ func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version
 
 // All are the systems that can be measured, sorted by name; with lies, those that break a promise too.
 func All(lies bool) []System {
-	all := slices.Concat([]System{null()}, weirs(), []System{pgPlain()})
+	all := slices.Concat([]System{null()}, weirs(), kafkas(), []System{pgPlain(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
 	if lies {
 		all = append(all, liars()...)
 	}

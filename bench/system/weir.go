@@ -21,13 +21,14 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// weirs is weir by its Go library on each store, with its defaults. An acknowledged event is always
-// on disk, so there is one mode: what is shipped is durable.
-func weirs() []System {
-	stores := []struct {
-		name, needs string
-		open        func(Place) (url string, stop func() error, err error)
-	}{
+// weirStore is a store that weir can be measured on.
+type weirStore struct {
+	name, needs string
+	open        func(Place) (url string, stop func() error, err error) // stop is nil: nothing runs
+}
+
+func weirStores() []weirStore {
+	return []weirStore{
 		{"sqlite", "", func(p Place) (string, func() error, error) {
 			return "sqlite:" + filepath.Join(p.Dir, "weir.db"), nil, nil
 		}},
@@ -49,8 +50,13 @@ func weirs() []System {
 			return url, server.Close, err
 		}},
 	}
+}
+
+// weirs is weir by its Go library on each store, with its defaults. An acknowledged event is always
+// on disk, so there is one mode: what is shipped is durable.
+func weirs() []System {
 	var all []System
-	for _, st := range stores {
+	for _, st := range weirStores() {
 		settings := Settings{"flush": "every acknowledgement is on disk", "settings": "weir's defaults"}
 		all = append(all, System{
 			Name: "weir-" + st.name, About: "weir by its Go library on " + st.name, Needs: st.needs, Ordered: true,

@@ -5,7 +5,9 @@
 //	weir-bench systems
 //	weir-bench workloads
 //	weir-bench run try
+//	weir-bench fetch kafka message-db
 //	weir-bench run p-queue p-pubsub --systems weir-postgres,pg-plain --runs 3
+//	weir-bench run commit --against ./weir-bench-before --runs 6
 package main
 
 import (
@@ -21,6 +23,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-log/weir/bench/compare"
+	"github.com/weir-log/weir/bench/fetch"
+	"github.com/weir-log/weir/bench/meter"
 	"github.com/weir-log/weir/bench/report"
 	"github.com/weir-log/weir/bench/run"
 	"github.com/weir-log/weir/bench/system"
@@ -29,15 +34,20 @@ import (
 
 type commands struct {
 	Run       runCmd       `cmd:"" help:"Measure workloads on systems."`
-	Systems   systemsCmd   `cmd:"" help:"List the systems."`
+	Systems   systemsCmd   `cmd:"" help:"List the systems, and what each needs."`
+	Fetch     fetchCmd     `cmd:"" help:"Fetch programs of others. Nothing else loads anything."`
 	Workloads workloadsCmd `cmd:"" help:"List the workloads."`
 	Show      showCmd      `cmd:"" help:"Show a result again."`
+	Cell      cellCmd      `cmd:"" hidden:"" help:"Measure one cell: it is read from standard input, and written to standard output."`
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var c commands
+	if err := meter.Adopt(); err != nil {
+		fmt.Fprintln(os.Stderr, "weir-bench: a database in the background is not counted:", err)
+	}
 	parsed := kong.Parse(&c, kong.Name("weir-bench"), kong.Description("Measures event logs, queues and event stores, and checks what they promise."),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError())
 	if err := parsed.Run(); err != nil {
@@ -52,13 +62,14 @@ func main() {
 var errBroken = errors.New("a promise was broken")
 
 type runCmd struct {
-	Workloads []string `arg:"" help:"Workloads, or the profiles try, choose and all." placeholder:"WORKLOAD"`
+	Workloads []string `arg:"" optional:"" help:"Workloads, or one of the profiles try, choose, commit and all." placeholder:"WORKLOAD"`
 	Systems   []string `help:"Systems. Default: those of the profile." placeholder:"NAME"`
 	Mode      string   `help:"durable, shipped or both. Default: ${default}." enum:"durable,shipped,both" default:"durable"`
 	Runs      int      `help:"Runs of each cell. Default: that of the profile, or 3." placeholder:"N"`
 	Scale     float64  `help:"Multiplies the durations. Default: ${default}." default:"1"`
 	Seed      uint32   `help:"Decides the payloads. Default: ${default}." default:"1"`
 	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
+	Against   string   `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
 	File      []string `help:"Workloads of your own: YAML files." placeholder:"FILE" type:"existingfile"`
 }
 
@@ -72,6 +83,7 @@ type profile struct {
 var profiles = map[string]profile{
 	"try":    {[]string{"one-event", "p-queue"}, []string{"null", "weir-sqlite"}, 0.15, 1},
 	"choose": {[]string{"one-event", "p-pubsub", "p-queue", "appends"}, []string{"weir-sqlite", "weir-postgres", "pg-plain"}, 1, 3},
+	"commit": {[]string{"one-event", "p-pubsub", "p-queue", "appends"}, []string{"weir-sqlite", "weir-postgres"}, 0.3, 6},
 	"all":    {[]string{"one-event", "p-pubsub", "p-queue", "p-queue-100", "appends"}, []string{"null", "weir-sqlite", "weir-postgres", "weir-mysql", "weir-s3", "pg-plain"}, 1, 3},
 }
 
@@ -88,6 +100,9 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 			}
 		}
 	}
+	if len(names)+len(c.File) == 0 {
+		return p, errors.New("what is to be measured? `weir-bench workloads` lists the workloads, and --file reads one of your own")
+	}
 	if len(systems) == 0 {
 		return p, errors.New("--systems names what to measure; `weir-bench systems` lists them")
 	}
@@ -98,8 +113,18 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 	if c.Mode == "both" {
 		p.Modes = []system.Mode{system.Durable, system.Shipped}
 	}
+	if c.Against != "" {
+		self, err := os.Executable()
+		if err != nil {
+			return p, err
+		}
+		p.Builds = []run.Build{{Name: before, Program: c.Against}, {Name: after, Program: self}}
+	}
 	for _, n := range systems {
 		s, err := system.Find(n)
+		if err == nil {
+			err = s.Missing()
+		}
 		if err != nil {
 			return p, err
 		}
@@ -126,6 +151,12 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 	return p, nil
 }
 
+// The builds that --against compares.
+const (
+	before = "before"
+	after  = "after"
+)
+
 func (c *runCmd) Run(ctx context.Context) error {
 	p, err := c.plan()
 	if err != nil {
@@ -147,11 +178,29 @@ func (c *runCmd) Run(ctx context.Context) error {
 	if err := report.Text(os.Stdout, result); err != nil {
 		return err
 	}
+	if c.Against != "" {
+		if err := c.compare(result); err != nil {
+			return err
+		}
+	}
 	fmt.Printf("\n%s\n", filepath.Join(c.Out, "report.html"))
 	if !clean {
 		return errBroken
 	}
 	return nil
+}
+
+// compare writes the comparison to standard output, and to a file beside the result.
+func (c *runCmd) compare(r run.Result) error {
+	lines, err := compare.Lines(r, before, after)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(c.Out, "compare.md"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(compare.Text(io.MultiWriter(os.Stdout, f), lines), f.Close())
 }
 
 // write writes a result to a directory in every format.
@@ -185,12 +234,46 @@ type systemsCmd struct {
 func (c *systemsCmd) Run() error {
 	for _, s := range system.All(c.Liars) {
 		ready := "ready"
-		if s.Needs != "" {
-			ready = "starts " + s.Needs
+		if err := s.Missing(); err != nil {
+			ready = err.Error()
 		}
 		fmt.Printf("%-20s %-70s %s\n", s.Name, s.About, ready)
 	}
 	return nil
+}
+
+type fetchCmd struct {
+	Names []string `arg:"" help:"What to fetch; \"all\" is everything." placeholder:"NAME"`
+}
+
+func (c *fetchCmd) Run(ctx context.Context) error {
+	names := c.Names
+	if len(names) == 1 && names[0] == "all" {
+		names = nil
+		for _, p := range fetch.Peers() {
+			names = append(names, p.Name)
+		}
+	}
+	for _, n := range names {
+		if err := fetch.Get(ctx, n, os.Stdout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type cellCmd struct{}
+
+func (cellCmd) Run(ctx context.Context) error {
+	var o run.One
+	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+		return fmt.Errorf("read the cell: %w", err)
+	}
+	c, err := o.Measure(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(c)
 }
 
 type workloadsCmd struct{}

@@ -1,0 +1,123 @@
+// Package compare says whether two builds of one system differ: from pairs of runs that took turns.
+package compare
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"golang.org/x/perf/benchmath"
+
+	"github.com/weir-log/weir/bench/report"
+	"github.com/weir-log/weir/bench/run"
+)
+
+// pairsLeast is how many pairs a p-value needs.
+const pairsLeast = 6
+
+// alpha is the p-value below which a difference is claimed.
+const alpha = 0.05
+
+// Line is a figure of one cell, of both builds.
+type Line struct {
+	Workload, System, Rate, Unit string
+	Before, After                []float64
+	P                            float64 // Mann and Whitney's; it means nothing with fewer than pairsLeast pairs
+}
+
+// Ratio is the median after by the median before.
+func (l Line) Ratio() float64 { return median(l.After) / median(l.Before) }
+
+// Differs reports whether the two builds differ by more than chance explains.
+func (l Line) Differs() bool { return min(len(l.Before), len(l.After)) >= pairsLeast && l.P < alpha }
+
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// units are the figures that are compared.
+var units = []struct {
+	name string
+	of   func(*run.Figures) (v float64, has bool)
+}{
+	{"events/s", func(f *run.Figures) (float64, bool) { return f.PerSecond, f.Call == nil }}, // at a fixed rate it is that rate
+	{"answer p50 ms", func(f *run.Figures) (float64, bool) {
+		return ms(f.Call, func(l *run.Latency) run.Duration { return l.P50 })
+	}},
+	{"answer p99 ms", func(f *run.Figures) (float64, bool) {
+		return ms(f.Call, func(l *run.Latency) run.Duration { return l.P99 })
+	}},
+	{"end to end p99 ms", func(f *run.Figures) (float64, bool) {
+		return ms(f.EndToEnd, func(l *run.Latency) run.Duration { return l.P99 })
+	}},
+	{"CPU µs an event", func(f *run.Figures) (float64, bool) { return f.CPU + f.ServerCPU, f.CPU > 0 }},
+}
+
+func ms(l *run.Latency, of func(*run.Latency) run.Duration) (float64, bool) {
+	if l == nil {
+		return 0, false
+	}
+	return float64(of(l)) / 1e6, true
+}
+
+// Lines compares the cells of a build with those of another. A cell that broke a promise in one of
+// them has no line.
+func Lines(r run.Result, before, after string) (all []Line, err error) {
+	rows := report.Rows(r)
+	for _, a := range rows {
+		if a.Build != after || a.Problem != "" {
+			continue
+		}
+		i := slices.IndexFunc(rows, func(b report.Row) bool {
+			return b.Build == before && b.Problem == "" && b.Workload == a.Workload && b.System == a.System && b.Mode == a.Mode && b.Rate == a.Rate
+		})
+		if i < 0 {
+			continue
+		}
+		for _, u := range units {
+			l := Line{Workload: a.Workload, System: a.System, Rate: a.Rate, Unit: u.name, Before: values(rows[i], u.of), After: values(a, u.of)}
+			if len(l.Before) == 0 || len(l.After) == 0 {
+				continue
+			}
+			test := benchmath.AssumeNothing.Compare(benchmath.NewSample(l.Before, &benchmath.DefaultThresholds), benchmath.NewSample(l.After, &benchmath.DefaultThresholds))
+			l.P = test.P
+			all = append(all, l)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no cell has a figure of both %s and %s", before, after)
+	}
+	return all, nil
+}
+
+func values(row report.Row, of func(*run.Figures) (float64, bool)) (all []float64) {
+	for _, c := range row.Runs {
+		if c.Figures == nil {
+			continue
+		}
+		if v, has := of(c.Figures); has {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// Text writes a table. With fewer than six pairs it has no p-value.
+func Text(w io.Writer, all []Line) error {
+	fmt.Fprintln(w, "\n| workload | system | rate | figure | before | after | after / before | p |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, l := range all {
+		p := fmt.Sprintf("none: %d pairs, and it needs %d", min(len(l.Before), len(l.After)), pairsLeast)
+		if min(len(l.Before), len(l.After)) >= pairsLeast {
+			p = fmt.Sprintf("%.3f", l.P)
+			if !l.Differs() {
+				p += " (no difference)"
+			}
+		}
+		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %.4g | %.4g | %.2f | %s |\n", l.Workload, l.System, l.Rate, l.Unit, median(l.Before), median(l.After), l.Ratio(), p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package system
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// riverQueue is River by its own client, with its defaults. A message is a job; a call with several
+// is one InsertMany, and River fetches as many as its workers have room for.
+func riverQueue() System {
+	settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": "PostgreSQL's and River's defaults", "client": "River's own; acknowledged is when its completer has stored it"}
+	return System{
+		Name: "river", About: "River on PostgreSQL, by its own client", Needs: "PostgreSQL",
+		Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
+		Start: func(ctx context.Context, place Place, _ Mode) (Server, error) {
+			return startOnPostgres(ctx, place, "", func(ctx context.Context, pool *pgxpool.Pool) (any, error) {
+				migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+				if err != nil {
+					return nil, err
+				}
+				if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+					return nil, err
+				}
+				insert, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: onlyErrors()})
+				return &onRiver{pool: pool, insert: insert}, err
+			})
+		},
+	}
+}
+
+func onlyErrors() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+type riverJob struct {
+	Value []byte `json:"value"`
+}
+
+func (riverJob) Kind() string { return "measured" }
+
+type riverWorker struct {
+	river.WorkerDefaults[riverJob]
+	handle func(id int64, value []byte)
+}
+
+func (w *riverWorker) Work(_ context.Context, j *river.Job[riverJob]) error {
+	w.handle(j.ID, j.Args.Value)
+	return nil
+}
+
+type onRiver struct {
+	pool   *pgxpool.Pool
+	insert *river.Client[pgx.Tx]
+}
+
+func (o *onRiver) CreateQueue(context.Context, string) error { return nil }
+
+func (o *onRiver) Enqueue(ctx context.Context, queue string, values [][]byte) error {
+	if len(values) == 1 {
+		_, err := o.insert.Insert(ctx, riverJob{values[0]}, &river.InsertOpts{Queue: queue})
+		return err
+	}
+	many := make([]river.InsertManyParams, len(values))
+	for i, v := range values {
+		many[i] = river.InsertManyParams{Args: riverJob{v}, InsertOpts: &river.InsertOpts{Queue: queue}}
+	}
+	_, err := o.insert.InsertManyFast(ctx, many)
+	return err
+}
+
+// eventsMost is how many of River's events may wait: it drops those beyond.
+const eventsMost = 1 << 20
+
+// Work starts a client with as many workers as there are, times the batch.
+func (o *onRiver) Work(ctx context.Context, queue string, workers, batch int, got, acked func(value []byte)) error {
+	var mu sync.Mutex // guards taken
+	taken := make(map[int64][]byte)
+	all := river.NewWorkers()
+	river.AddWorker(all, &riverWorker{handle: func(id int64, value []byte) {
+		mu.Lock()
+		taken[id] = value
+		mu.Unlock()
+		got(value)
+	}})
+	client, err := river.NewClient(riverpgxv5.New(o.pool), &river.Config{
+		Logger: onlyErrors(), Queues: map[string]river.QueueConfig{queue: {MaxWorkers: workers * batch}}, Workers: all,
+	})
+	if err != nil {
+		return err
+	}
+	completed, cancel := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: eventsMost, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		for e := range completed {
+			mu.Lock()
+			value := taken[e.Job.ID]
+			delete(taken, e.Job.ID)
+			mu.Unlock()
+			acked(value)
+		}
+	}()
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	err = client.Stop(context.WithoutCancel(ctx))
+	cancel()
+	<-heard
+	return err
+}
+
+func (o *onRiver) Left(ctx context.Context, queue string) (n int64, err error) {
+	err = o.pool.QueryRow(ctx, `SELECT count(*) FROM river_job WHERE queue = $1 AND state <> 'completed'`, queue).Scan(&n)
+	return n, err
+}
