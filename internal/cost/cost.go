@@ -129,6 +129,8 @@ func (b Bucket) Requests(l Load) Requests {
 	}
 	if commits > 0 {
 		r.Gets += processes / verifyEvery
+	} else {
+		r.Gets += 2 * processes / verifyEvery
 	}
 	return r
 }

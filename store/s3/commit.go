@@ -172,13 +172,15 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 	number := c.number
 	sent := false // a put may have been done, or may still be
 	var mine []tip
+	var asked time.Time
 	settled := func(of tip, a answer) (tip, bool, error) {
-		counts, err := s.counts(ctx, number, a)
+		counts, err := s.counts(ctx, number, a, asked)
 		return of, counts, err
 	}
 	var last error
 	for attempt := 0; ; attempt++ {
 		c.nonce = random()
+		asked = time.Now()
 		framed, of := c.encode()
 		mine = append(mine, tip{number, of, int64(len(framed))})
 		a, err := s.bucket.put(ctx, commitKey(number), bytes.Join(append([][]byte{framed}, payload...), nil))
@@ -292,12 +294,12 @@ func (s *Store) collected(ctx context.Context, number int64) (bool, answer, erro
 	return false, a, err
 }
 
-// counts reports whether a commit that was written counts.
-func (s *Store) counts(ctx context.Context, number int64, a answer) (bool, error) {
+// counts reports whether a commit that was written counts. asked is when it was put last.
+func (s *Store) counts(ctx context.Context, number int64, a answer, asked time.Time) (bool, error) {
 	s.mu.Lock()
 	trusts := s.trusts(a)
 	if trusts {
-		s.noteSync(a.date, time.Time{})
+		s.noteSync(a.date, asked)
 	}
 	s.mu.Unlock()
 	if trusts {

@@ -16,10 +16,16 @@ import (
 // aheadMax is how many commits are read in parallel while many follow.
 const aheadMax = 16
 
-// fresh returns when this process knows all commits that were there when it was called. Callers share requests: one that began after a call serves the call.
+// fresh returns when this process knows all commits that were there when it was called, or, if it is
+// alone, a while ago: verify. Callers share requests: one that began after a call serves the call.
 func (s *Store) fresh(ctx context.Context) error {
 	if s.alone {
-		return nil
+		s.mu.Lock()
+		recent := !s.behind && time.Since(s.asked) < s.verify
+		s.mu.Unlock()
+		if recent {
+			return nil
+		}
 	}
 	want := s.probes.Load() + 1
 	if err := s.probing.take(ctx); err != nil {
@@ -70,10 +76,10 @@ func (s *Store) look(ctx context.Context) error {
 
 // trusts reports whether the presence or absence of the next commit in an answer means what it says. Commits that a snapshot covers are deleted when the snapshot is
 // grace old; so what has been synced within a quarter of that is safe, by the server's clock. The caller holds mu.
-func (s *Store) trusts(a answer) bool { return a.date.Sub(s.synced) <= s.grace/4 }
+func (s *Store) trusts(a answer) bool { return a.date.Sub(s.synced).Abs() <= s.grace/4 }
 
 func (s *Store) noteSync(date, asked time.Time) {
-	if date.After(s.synced) {
+	if date.After(s.synced) || s.synced.Sub(date) > s.grace/4 { // or the server's clock was ahead, and was set
 		s.synced = date
 	}
 	if asked.After(s.asked) {
@@ -178,7 +184,8 @@ func (s *Store) onChain(ctx context.Context, found []fetched) (bool, error) {
 func (s *Store) apply(c *commit, of hash, head int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.st.apply(c, of, head)
+	_, latest := s.clock.now()
+	s.st.apply(c, of, head, latest)
 	if c.life != "" {
 		clear(s.pending) // the bucket was rewound, perhaps to a time before they were written
 	}

@@ -216,8 +216,12 @@ func (s *Store) format(ctx context.Context, existing bool) (string, error) {
 
 // probe checks that of several puts of one key with If-None-Match exactly one succeeds. Without that, processes would overwrite each other's commits.
 func probe(ctx context.Context, b bucket) error {
-	const rounds, puts = 2, 4
-	for range rounds {
+	const rounds, puts, tries = 2, 4, 8
+	proven, unclear := 0, error(nil)
+	for try := 0; proven < rounds; try++ {
+		if try == tries {
+			return fmt.Errorf("%w: whether the S3 server honours If-None-Match is not known, as its answers are unclear: %w", eventlog.ErrUnavailable, unclear)
+		}
 		key := "probe/" + random()
 		var won atomic.Int32
 		var all errgroup.Group
@@ -249,6 +253,19 @@ func probe(ctx context.Context, b bucket) error {
 		}
 		if gone != nil {
 			return gone
+		}
+		if errors.Is(last, errRefused) {
+			return last
+		}
+		if errors.Is(last, errExists) {
+			proven++
+			continue
+		}
+		unclear = last
+		select {
+		case <-time.After(time.Duration(try+1) * 50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return nil

@@ -166,6 +166,8 @@ func (s *Store) load(ctx context.Context) error {
 		}
 		s.loading = nil
 		st.puts = st.number
+		_, latest := s.clock.now()
+		st.putBy(latest)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.st, s.synced, s.newest, s.floor = st, a.date, newest, newest
@@ -207,6 +209,21 @@ func (s *Store) newestState(ctx context.Context, snapshots []snapshot, gone map[
 		return nil, 0, fmt.Errorf("no snapshot can be read; restore a backup: %w", damaged)
 	}
 	return newState(s.storeID()), 0, nil
+}
+
+// putBy says that all values were put by a time: see apply.
+func (st *state) putBy(now eventlog.Timestamp) {
+	late := map[string]value{}
+	st.keys.Scan(func(key string, v value) bool {
+		if v.putAt > now {
+			v.putAt = now
+			late[key] = v
+		}
+		return true
+	})
+	for key, v := range late {
+		st.keys.Set(key, v)
+	}
 }
 
 func (s *Store) storeID() string {

@@ -238,8 +238,10 @@ func (st *state) skip(void tip) {
 	st.voids = append(slices.Clone(st.voids), void) // compose's callers keep the old list
 }
 
-// apply makes a commit's changes. The state must be the one that the commit was made on.
-func (st *state) apply(c *commit, of hash, headSize int64) {
+// apply makes a commit's changes. The state must be the one that the commit was made on. now is the
+// latest that the server's clock can show. No value was put later, although a commit may say so: if that
+// clock was ahead once, all commits since are as late, because none is earlier than the one before.
+func (st *state) apply(c *commit, of hash, headSize int64, now eventlog.Timestamp) {
 	st.number, st.end, st.time = c.number, end{tip: tip{c.number, of, headSize}}, c.time
 	if c.life != "" {
 		st.life = c.life
@@ -269,7 +271,7 @@ func (st *state) apply(c *commit, of hash, headSize int64) {
 		if p.deleted {
 			st.keys.Delete(p.key)
 		} else {
-			st.keys.Set(p.key, value{p.version, p.value, c.time})
+			st.keys.Set(p.key, value{p.version, p.value, min(c.time, now)})
 		}
 	}
 	for _, r := range c.replaces {
