@@ -2,6 +2,8 @@ package weir
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/weir-log/weir/use/publish"
 )
@@ -56,6 +58,9 @@ func (p Partitioner) adapted() publish.Partitioner {
 }
 
 func answer(at []publish.Placed, err error) ([]Placed, error) {
+	if errors.Is(err, ErrUnknownTopic) {
+		err = fmt.Errorf("%w: create it with EnsureTopic or weir topic create", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,7 @@ func TestPartitionerOfTheCaller(t *testing.T) {
 			t.Errorf("partition %d of 3: %v, %v", c.partition, placed, err)
 		}
 	}
-	if _, err := w.Publish(t.Context(), weir.Event{Topic: "missing"}); !errors.Is(err, weir.ErrUnknownTopic) || !strings.Contains(err.Error(), "EnsureTopic or weir topic create missing") {
+	if _, err := w.Publish(t.Context(), weir.Event{Topic: "missing"}); !errors.Is(err, weir.ErrUnknownTopic) || !strings.Contains(err.Error(), `"missing": create it with EnsureTopic or weir topic create`) {
 		t.Errorf("an unknown topic: %v", err)
 	}
 }

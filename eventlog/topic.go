@@ -255,7 +255,7 @@ func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 		return Topic{}, fmt.Errorf("look for topic %q: %w", name, err)
 	}
 	if kv.Version == 0 {
-		return Topic{}, fmt.Errorf("%w: %q: create it with EnsureTopic or weir topic create %s", ErrUnknownTopic, name, name)
+		return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 	}
 	return parseTopic(kv)
 }

@@ -116,11 +116,14 @@ func (f *brokerFlags) answer(ctx context.Context, tried string, err error, messa
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(err, &broker):
-		text := strings.ToLower(strings.TrimSuffix(broker.Description, "."))
+		text, hint := strings.ToLower(strings.TrimSuffix(broker.Description, ".")), hints[broker.Code]
 		if message != "" {
 			text = message
 		}
-		return failed(fmt.Errorf("%s: %s (%s)", tried, text, broker.Message), hints[broker.Code])
+		if message != "" && broker.Code == kerr.InvalidTopicException.Code {
+			hint = "" // the broker says what is wrong, and it need not be the name's letters
+		}
+		return failed(fmt.Errorf("%s: %s (%s)", tried, text, broker.Message), hint)
 	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
 		return f.unreachable(fmt.Errorf("%s: %w", tried, err))
 	}

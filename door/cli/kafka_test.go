@@ -184,6 +184,22 @@ func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
 	weir(t, "a\n", "produce", "nothing").want(t, exitFailed, "line 1", "UNKNOWN_TOPIC_OR_PARTITION")
 }
 
+// A name that is not allowed is told as that, and nothing else is.
+func TestTheErrorSaysWhyATopicIsInvalid(t *testing.T) {
+	t.Setenv("WEIR_SERVER", "http://"+serve(t, "--store", "memory:").http)
+	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
+	r := weir(t, "a\n", "produce", "order")
+	if r.want(t, exitFailed, "INVALID_TOPIC_EXCEPTION", "weir stream append"); strings.Contains(r.err, "1 to 249") {
+		t.Errorf("the name of a category is refused: %s", r.err)
+	}
+	weir(t, "a\n", "produce", "a b").want(t, exitFailed, "INVALID_TOPIC_EXCEPTION", "1 to 249 letters")
+	weir(t, "", "topic", "create", "a.b").want(t, exitOK)
+	r = weir(t, "", "topic", "create", "a_b")
+	if r.want(t, exitFailed, "collides"); strings.Contains(r.err, "1 to 249") {
+		t.Errorf("the letters of a name that collides are refused: %s", r.err)
+	}
+}
+
 // Many lines make batches as large as the topic allows, and not larger.
 func TestABatchOfLinesFitsIntoTheTopic(t *testing.T) {
 	serve(t, "--store", "memory:")

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
@@ -152,6 +154,10 @@ func (c *produceCmd) conclude(ctx context.Context, t *terminal, send *sender, st
 		tried := fmt.Sprintf("produce to %q, line %d (%s acknowledged)", c.Topic, number, done)
 		if errors.Is(err, kgo.ErrAborting) {
 			return c.unreachable(fmt.Errorf("%s: no acknowledgement for %s", tried, time.Duration(c.Timeout)))
+		}
+		if errors.Is(err, kerr.InvalidTopicException) && eventlog.CheckTopicName(c.Topic) == nil { // so it is not about the name
+			return failed(fmt.Errorf("%s: Kafka clients may not append to this topic (%w)", tried, err),
+				"if it is a category of streams, append to one with `weir stream append CATEGORY STREAM`")
 		}
 		return c.answer(ctx, tried, err, "")
 	}

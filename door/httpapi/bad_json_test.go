@@ -156,5 +156,7 @@ func TestLinesThatBecameOneAreToldSo(t *testing.T) {
 			t.Errorf("%s: %s", other, got.body)
 		}
 	}
-	d.do("POST", "/v1/topics/nowhere/events", "a").refused(404, "unknown_topic", "Content-Type: application/json")
+	if got := d.do("POST", "/v1/topics/nowhere/events", "a").refused(404, "unknown_topic", "Content-Type: application/json"); strings.Contains(got.body, "EnsureTopic") || strings.Contains(got.body, "weir topic") {
+		t.Errorf("the answer names what other doors do: %s", got.body)
+	}
 }

@@ -88,8 +88,8 @@ func TestOtherProtocolsAreRecognised(t *testing.T) {
 		{"PUT / HTTP/1.1\r\n\r\n", "This is the Kafka port.", "http", "HTTP client"},
 		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 400", "http", "HTTP client"},
 		{"SSH-2.0-OpenSSH_9.9\r\n", "This is the Kafka port.", "ssh", "SSH client"},
-		{"\x16\x03\x01\x00\xa5\x01\x00", "\x15\x03\x01\x00\x02\x02\x46", "tls", "security.protocol=PLAINTEXT"},
-		{"\x15\x03\x03\x00\x02\x02\x50", "\x15\x03\x01\x00\x02\x02\x46", "tls", "security.protocol=PLAINTEXT"},
+		{"\x16\x03\x01\x00\xa5\x01\x00", "\x15\x03\x01\x00\x02\x02\x46", "tls", "security.protocol=PLAINTEXT in"},
+		{"\x15\x03\x03\x00\x02\x02\x50", "\x15\x03\x01\x00\x02\x02\x46", "tls", "security.protocol=PLAINTEXT in"},
 	} {
 		w := b.dial()
 		before := observer.times(c.reason)

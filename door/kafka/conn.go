@@ -226,7 +226,7 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 			if polls.Err() != nil {
 				return header{}, polls.Err()
 			}
-			h, err := readHeader(c.in, c.s.cfg.HTTPAddr)
+			h, err := readHeader(c.in, c.s.cfg.HTTPAddr, &c.at)
 			return h, c.readFailed(err)
 		case !errors.Is(err, os.ErrDeadlineExceeded) || polls.Err() != nil:
 			return header{}, err

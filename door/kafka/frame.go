@@ -49,12 +49,12 @@ type header struct {
 }
 
 // readHeader peeks at the next frame: it neither consumes it nor allocates memory for it.
-func readHeader(in *bufio.Reader, httpAddr string) (header, error) {
+func readHeader(in *bufio.Reader, httpAddr string, at *Listener) (header, error) {
 	first, err := in.Peek(lengthSize)
 	if err != nil {
 		return header{}, err
 	}
-	if r := otherProtocol(first, httpAddr); r != nil {
+	if r := otherProtocol(first, httpAddr, at); r != nil {
 		return header{}, r
 	}
 	length := int32(binary.BigEndian.Uint32(first))
@@ -145,7 +145,7 @@ const shortenedMax = 64
 
 // otherProtocol recognises clients of other protocols by their first four bytes. Read as a
 // frame's length, each of these would be more than 350 MB.
-func otherProtocol(first []byte, httpAddr string) *refusal {
+func otherProtocol(first []byte, httpAddr string, at *Listener) *refusal {
 	switch p := string(first); p {
 	case "GET ", "POST", "PUT ", "HEAD", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI ":
 		r := refuse("http", "an HTTP client connected to the Kafka port")
@@ -161,7 +161,7 @@ func otherProtocol(first []byte, httpAddr string) *refusal {
 		return r
 	default:
 		if strings.HasPrefix(p, "\x16\x03") || strings.HasPrefix(p, "\x15\x03") {
-			r := refuse("tls", "a TLS client connected to a listener without TLS: set security.protocol=PLAINTEXT (or SASL_PLAINTEXT) in the client")
+			r := refuse("tls", "a TLS client connected to a listener without TLS: set security.protocol=%s in the client", at.protocol())
 			r.answer = "\x15\x03\x01\x00\x02\x02\x46" // a fatal alert, protocol_version: the client reports it immediately
 			return r
 		}

@@ -24,6 +24,19 @@ type Listener struct {
 	Certified bool
 }
 
+// protocol is what clients of the listener set security.protocol to.
+func (l *Listener) protocol() string {
+	switch {
+	case l.SASL && l.TLS != nil:
+		return "SASL_SSL"
+	case l.SASL:
+		return "SASL_PLAINTEXT"
+	case l.TLS != nil:
+		return "SSL"
+	}
+	return "PLAINTEXT"
+}
+
 // handshakeTimeout is how long a client may take for the TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
@@ -43,10 +56,10 @@ func (c *conn) handshake(ctx context.Context) error {
 		return nil
 	}
 	if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		if r := otherProtocol(plain.RecordHeader[:lengthSize], c.s.cfg.HTTPAddr); r != nil && r.reason != "tls" {
+		if r := otherProtocol(plain.RecordHeader[:lengthSize], c.s.cfg.HTTPAddr, &c.at); r != nil && r.reason != "tls" {
 			return refuse("tls_handshake", "%s, and this listener asks for TLS", r.text)
 		}
-		return refuse("tls_handshake", "the client does not use TLS, and listener %s asks for it: set security.protocol=SSL in the client", c.at.Name)
+		return refuse("tls_handshake", "the client does not use TLS, and listener %s asks for it: set security.protocol=%s in the client", c.at.Name, c.at.protocol())
 	}
 	return refuse("tls_handshake", "the TLS handshake failed: %v", err)
 }

@@ -113,14 +113,14 @@ func (c *conn) loginRequest(ctx context.Context) error {
 	if _, err := c.in.Peek(1); err != nil {
 		return c.loginFailed(err)
 	}
-	h, err := readHeader(c.in, c.s.cfg.HTTPAddr)
+	h, err := readHeader(c.in, c.s.cfg.HTTPAddr, &c.at)
 	if err != nil {
 		return c.loginFailed(err)
 	}
 	switch kmsg.Key(h.key) {
 	case kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate:
 	default:
-		return refuse("not_logged_in", "the client sent %s before it logged in, which listener %s requires: set security.protocol to SASL_SSL or SASL_PLAINTEXT in the client, as the listener has it", kmsg.NameForKey(h.key), c.at.Name)
+		return refuse("not_logged_in", "the client sent %s before it logged in, which listener %s requires: set security.protocol=%s in the client", kmsg.NameForKey(h.key), c.at.Name, c.at.protocol())
 	}
 	if h.length > loginFrameMax {
 		return refuse("too_large", "the %s request has %d bytes; the limit before the login is %d", kmsg.NameForKey(h.key), h.length, loginFrameMax)

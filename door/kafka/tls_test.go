@@ -179,6 +179,35 @@ func TestClientsOfOtherProtocolsAreNamedInTheLog(t *testing.T) {
 	}
 }
 
+// A client that speaks otherwise than the listener is told the one protocol with which it can connect.
+func TestTheLogNamesTheProtocolOfTheListener(t *testing.T) {
+	s := newShown(t)
+	hello := string(frame(kmsg.NewPtrMetadataRequest(), 1))
+	for _, c := range []struct {
+		secured, login bool
+		sent, says     string
+	}{
+		{true, false, hello, "set security.protocol=SSL in"},
+		{true, true, hello, "set security.protocol=SASL_SSL in"},
+		{false, true, hello, "set security.protocol=SASL_PLAINTEXT in"},
+		{false, true, "\x16\x03\x01\x00\xa5\x01\x00", "set security.protocol=SASL_PLAINTEXT in"},
+		{false, false, "\x16\x03\x01\x00\xa5\x01\x00", "set security.protocol=PLAINTEXT in"},
+	} {
+		at := listening(t, nil)
+		at.SASL = c.login
+		if c.secured {
+			at.TLS = s.cert.TLS()
+		}
+		b := startListening(t, memory.New(), kafka.Config{}, at)
+		w := b.dial()
+		w.send([]byte(c.sent))
+		w.mustClose()
+		if !strings.Contains(b.said.String(), c.says) {
+			t.Errorf("TLS %v, SASL %v: the log does not say %q: %s", c.secured, c.login, c.says, b.said)
+		}
+	}
+}
+
 func TestHandshakeHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShown(t)
