@@ -98,11 +98,12 @@ type queuePicture struct {
 }
 
 type queueCounts struct {
-	Ready   int64 `json:"ready"`
-	Claimed int64 `json:"claimed"`
-	Waiting int64 `json:"waiting"`
-	Dead    int64 `json:"dead"`
-	Oldest  int64 `json:"oldest_ms"`
+	Ready   int64  `json:"ready"`
+	Claimed int64  `json:"claimed"`
+	Waiting int64  `json:"waiting"`
+	Delayed *int64 `json:"delayed,omitempty"` // nil: unknown
+	Dead    int64  `json:"dead"`
+	Oldest  int64  `json:"oldest_ms"`
 }
 
 type queueCreateCmd struct {
@@ -196,7 +197,11 @@ func (c *queueDescribeCmd) Run(ctx context.Context, t *terminal) error {
 		return printJSON(t, q)
 	}
 	if n := q.Counts; n != nil {
-		err := table(t.out, "TOPIC READY CLAIMED WAITING DEAD OLDEST", [][]string{{q.Topic, fmt.Sprint(n.Ready), fmt.Sprint(n.Claimed), fmt.Sprint(n.Waiting), fmt.Sprint(n.Dead),
+		delayed := "?"
+		if n.Delayed != nil {
+			delayed = fmt.Sprint(*n.Delayed)
+		}
+		err := table(t.out, "TOPIC READY CLAIMED WAITING DELAYED DEAD OLDEST", [][]string{{q.Topic, fmt.Sprint(n.Ready), fmt.Sprint(n.Claimed), fmt.Sprint(n.Waiting), delayed, fmt.Sprint(n.Dead),
 			(time.Duration(n.Oldest) * time.Millisecond).String()}})
 		if err != nil {
 			return err

@@ -154,7 +154,7 @@ func TestMetricsTellWhatAQueueHas(t *testing.T) {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		for state, n := range map[string]int{"ready": 2, "claimed": 1, "waiting": 0, "dead": 1} {
+		for state, n := range map[string]int{"ready": 2, "claimed": 1, "waiting": 0, "delayed": 1, "dead": 1} {
 			s.metric(t, fmt.Sprintf("weir_queue_messages{queue=\"mail\",state=%q} %d\n", state, n))
 			s.metric(t, fmt.Sprintf("weir_queue_messages{queue=\"bills\",state=%q} 0\n", state))
 		}

@@ -525,6 +525,9 @@ func queuesSeen(queues *queue.Queues) func(context.Context) ([]metric.Queue, int
 		seen := make([]metric.Queue, len(counts))
 		for i, c := range counts {
 			seen[i] = metric.Queue{Name: c.Name, Oldest: c.Oldest, Messages: map[string]int64{"ready": c.Ready, "claimed": c.Claimed, "waiting": c.Waiting, "dead": c.Dead}}
+			if c.Delayed >= 0 {
+				seen[i].Messages["delayed"] = c.Delayed
+			}
 		}
 		return seen, delayed, nil
 	}

@@ -26,6 +26,7 @@ type overviewPage struct {
 type queueLine struct {
 	Name                          string
 	Ready, Claimed, Waiting, Dead int64
+	Delayed                       *int64  // nil: unknown
 	Oldest                        float64 // seconds
 }
 
@@ -86,6 +87,9 @@ func queueLines(s seen) []queueLine {
 			all[i].Claimed = int64(n.Value)
 		case "waiting":
 			all[i].Waiting = int64(n.Value)
+		case "delayed":
+			delayed := int64(n.Value)
+			all[i].Delayed = &delayed
 		case "dead":
 			all[i].Dead = int64(n.Value)
 		}

@@ -167,7 +167,7 @@ func TestAQueueIsCreatedDescribedAlteredAndDeleted(t *testing.T) {
 		var v view
 		d.get("/v1/queues/mail").into(200, &v)
 		defaults := `{"lease_ms":30000,"attempts":10,"backoff_ms":1000,"backoff_max_ms":300000,"drop_expired":false,"key_order":false,"keep_done":false,"window":2000,"paused":false,"unique":false,"priorities":1}`
-		if v.Topic != "mail" || !same(string(v.Settings), defaults) || !same(string(v.Counts), `{"ready":0,"claimed":0,"waiting":0,"dead":0,"oldest_ms":0}`) {
+		if v.Topic != "mail" || !same(string(v.Settings), defaults) || !same(string(v.Counts), `{"ready":0,"claimed":0,"waiting":0,"delayed":0,"dead":0,"oldest_ms":0}`) {
 			t.Errorf("a new queue: %+v", v)
 		}
 		d.asJSON("POST", "/v1/queues", `{"name":"mail"}`).refused(409, "queue_exists")

@@ -41,11 +41,12 @@ type settingsView struct {
 }
 
 type countsView struct {
-	Ready   int64 `json:"ready"`
-	Claimed int64 `json:"claimed"`
-	Waiting int64 `json:"waiting"`
-	Dead    int64 `json:"dead"`
-	Oldest  int64 `json:"oldest_ms"`
+	Ready   int64  `json:"ready"`
+	Claimed int64  `json:"claimed"`
+	Waiting int64  `json:"waiting"`
+	Delayed *int64 `json:"delayed,omitempty"`
+	Dead    int64  `json:"dead"`
+	Oldest  int64  `json:"oldest_ms"`
 }
 
 func viewOfQueue(q queue.Info) queueView {
@@ -91,7 +92,10 @@ func (s *Server) describeQueue(c *call) error {
 			return err
 		}
 		v := viewOfQueue(info)
-		v.Counts = &countsView{counts.Ready, counts.Claimed, counts.Waiting, counts.Dead, counts.Oldest.Milliseconds()}
+		v.Counts = &countsView{Ready: counts.Ready, Claimed: counts.Claimed, Waiting: counts.Waiting, Dead: counts.Dead, Oldest: counts.Oldest.Milliseconds()}
+		if counts.Delayed >= 0 {
+			v.Counts.Delayed = &counts.Delayed
+		}
 		return c.json(http.StatusOK, v)
 	})
 }

@@ -106,7 +106,8 @@ var errPageFull = errors.New("the page is full")
 // place is a partition that has messages of a queue.
 type place struct {
 	partition eventlog.Partition
-	state     string // the key of the state that says which of its messages are done; "": none
+	only      func() []eventlog.Offset // the only offsets that may have messages of the queue; nil: any
+	state     string                   // the key of the state that says which of its messages are done; "": none
 	// wants reports whether messages in such a run are listed.
 	wants func(run) bool
 	// describe completes the state of a message; false: the record is not a message of the queue.
@@ -117,9 +118,21 @@ type place struct {
 func (q *Queue) places(ctx context.Context, state string) (places []place, err error) {
 	switch state {
 	case Delayed:
+		var only func(eventlog.Partition) func() []eventlog.Offset
+		err := q.owner.delayed.catchUp(ctx)
+		switch {
+		case err == nil:
+			only = func(p eventlog.Partition) func() []eventlog.Offset {
+				return func() []eventlog.Offset { return q.owner.delayed.offsets(q, p) }
+			}
+		case errors.Is(err, errManyDelayed):
+			only = func(eventlog.Partition) func() []eventlog.Offset { return nil }
+		default:
+			return nil, err
+		}
 		wheel, _ := q.owner.wheel.known()
 		for _, p := range wheel.Partitions {
-			places = append(places, place{p, wheelStateKey(p), func(r run) bool { return r.fate != done }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+			places = append(places, place{p, only(p), wheelStateKey(p), func(r run) bool { return r.fate != done }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
 				return describeDelayed(rec, c), q.isTo(rec)
 			}})
 		}
@@ -127,7 +140,7 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	case Done:
 		topic, err := q.doneTopic(ctx)
 		for _, p := range topic.Partitions {
-			places = append(places, place{p, "", func(run) bool { return true }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+			places = append(places, place{p, nil, "", func(run) bool { return true }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
 				return describeDone(rec, c), true
 			}})
 		}
@@ -142,7 +155,7 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	}
 	partitions, err := q.partitions(ctx)
 	for _, p := range partitions {
-		places = append(places, place{p, q.def.Load().keyOf(p), wants, func(rec batch.Record, r run, c Condition) (Condition, bool) {
+		places = append(places, place{p, nil, q.def.Load().keyOf(p), wants, func(rec batch.Record, r run, c Condition) (Condition, bool) {
 			c = r.describe(c, now)
 			c.Attempt += priorAttempts(rec)
 			return c, !q.isOthers(rec)
@@ -186,7 +199,18 @@ type pageWriter struct {
 // errPageFull.
 func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *part, bounds eventlog.Bounds, from eventlog.Offset) error {
 	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
+	var only []eventlog.Offset
+	if in.only != nil {
+		only = in.only()
+	}
 	for o := max(mine.floor, from); o < bounds.Next; o++ {
+		if in.only != nil {
+			next, _ := slices.BinarySearch(only, o)
+			if next == len(only) {
+				return nil
+			}
+			o = only[next]
+		}
 		r, below := mine.at(o)
 		if !in.wants(r) {
 			if !below {

@@ -67,10 +67,25 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	for _, p := range byName[wheelTopic].Partitions {
 		left(&delayed, wheelStateKey(p), p)
 	}
+	later, err := qs.delayed.counts(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
+	}
+	for i, d := range all {
+		counts[i].Delayed = countIn(later, d.name+"/"+d.id)
+	}
 	if err := qs.each(ctx, keys, func(i int, st *state) error { return visits[i](st) }); err != nil {
 		return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
 	}
 	return counts, delayed, nil
+}
+
+// countIn returns the delayed messages of a queue; -1: unknown.
+func countIn(delayed map[string]int64, to string) int64 {
+	if delayed == nil {
+		return -1
+	}
+	return delayed[to]
 }
 
 // boundsOf returns what this process knows of a partition.

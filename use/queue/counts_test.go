@@ -38,7 +38,7 @@ func TestCountsOfAllQueuesAreThoseOfEach(t *testing.T) {
 			if err != nil || c.Stats != want {
 				t.Errorf("%s: %+v among all, %+v alone, %v", c.Name, c.Stats, want, err)
 			}
-			if c.Ready != 3 || c.Dead != 1 || c.Claimed != 1 || c.Waiting != 1 || c.Oldest < 5*time.Second {
+			if c.Ready != 3 || c.Dead != 1 || c.Claimed != 1 || c.Waiting != 1 || c.Delayed != 2 || c.Oldest < 5*time.Second {
 				t.Errorf("%s: %+v", c.Name, c.Stats)
 			}
 		}

@@ -15,6 +15,7 @@ type Stats struct {
 	Ready   int64         // may be claimed now
 	Claimed int64         // with a lease that has not ended
 	Waiting int64         // for another attempt, in their partition
+	Delayed int64         // by a delay, or for more than a minute until another attempt; -1: unknown
 	Dead    int64         // dead letters, neither redriven nor discarded
 	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
 }
@@ -47,6 +48,11 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
+	delayed, err := q.owner.delayed.counts(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Delayed = countIn(delayed, string(q.headerTo().Value))
 	dead, err := q.deadTopic(ctx)
 	if err != nil {
 		return s, err
@@ -232,23 +238,14 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 	if err != nil {
 		return c, false, err
 	}
+	if c, found, err = q.findDelayed(ctx, c); found || err != nil {
+		return c, found, err
+	}
 	var spans []scanned
-	wheel, _ := q.owner.wheel.known()
-	for _, p := range wheel.Partitions {
-		spans = append(spans, scanned{p, wheelStateKey(p)})
-	}
-	rec, _, _, found, err := q.scan(ctx, spans, c.ID, func(rec batch.Record, _ MessageID) bool { return q.isTo(rec) })
-	if err != nil {
-		return c, false, err
-	}
-	if found {
-		return describeDelayed(rec, c), true, nil
-	}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return c, false, err
 	}
-	spans = spans[:0]
 	for _, p := range partitions {
 		spans = append(spans, scanned{p, q.def.Load().keyOf(p)})
 	}
@@ -271,6 +268,48 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 		letters, err = q.DeadLetters(ctx, letters[len(letters)-1].Letter, deadPage)
 	}
 	return c, false, err // not found
+}
+
+// findDelayed looks for a message in the wheel.
+func (q *Queue) findDelayed(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
+	err = q.owner.delayed.catchUp(ctx)
+	if errors.Is(err, errManyDelayed) {
+		return q.searchWheel(ctx, c)
+	}
+	if err != nil {
+		return c, false, err
+	}
+	at := q.owner.delayed.find(q, c.ID)
+	keys := make([]string, len(at))
+	for i := range at {
+		keys[i] = wheelStateKey(at[i].Partition)
+	}
+	err = q.owner.each(ctx, keys, func(i int, st *state) error {
+		mine := st.within(q.owner.boundsOf(at[i].Partition))
+		if r, there := mine.at(at[i].Offset); at[i].Offset < mine.floor || there && r.fate == done {
+			return nil
+		}
+		rec, err := newRecords(q.log, nil).read(ctx, at[i].Partition, at[i].Offset) // not q.records: what workers need stays cached there
+		if err == nil && q.isTo(rec) {
+			c, found = describeDelayed(rec, c), true
+		}
+		return noneIfGone(err)
+	})
+	return c, found, err
+}
+
+// searchWheel looks for a message among the messages of all queues in the wheel.
+func (q *Queue) searchWheel(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
+	var spans []scanned
+	wheel, _ := q.owner.wheel.known()
+	for _, p := range wheel.Partitions {
+		spans = append(spans, scanned{p, wheelStateKey(p)})
+	}
+	rec, _, _, found, err := q.scan(ctx, spans, c.ID, func(rec batch.Record, _ MessageID) bool { return q.isTo(rec) })
+	if found && err == nil {
+		c = describeDelayed(rec, c)
+	}
+	return c, found, err
 }
 
 // scanned is a partition to scan, and the key of its state.

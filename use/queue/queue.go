@@ -43,6 +43,7 @@ type Queues struct {
 	clock     clock
 	records   *records
 	wheel     *wheel
+	delayed   *delayed
 	scheduler *scheduler
 	process   string // the writer ids of this process begin with it
 	written   atomic.Int64
@@ -69,7 +70,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 		holding: make(chan struct{}, holdingMax),
 	}
 	qs.records = newRecords(log, qs.start)
-	qs.wheel, qs.scheduler = newWheel(qs), newScheduler(qs)
+	qs.wheel, qs.delayed, qs.scheduler = newWheel(qs), newDelayed(qs), newScheduler(qs)
 	return qs
 }
 
