@@ -26,7 +26,7 @@ type mutant struct {
 	store string   // where; "": SQLite
 	edits []edit
 	calm  bool   // it is found where nobody acts and nothing happens
-	test  string // it is found by this random test of store/s3, and not by a run: it needs many histories
+	test  string // it is found by this test of the store's package, and not by a run: a random test of many histories, or one that makes the history by hand
 }
 
 type edit struct{ file, old, new string }
@@ -182,6 +182,24 @@ var mutants = []mutant{
 		edits: []edit{{"store/s3/commit.go", "c.nonce = random()\n", "if attempt == 0 {\n\t\t\tc.nonce = random()\n\t\t}\n"}},
 	},
 	{
+		name: "a leader epoch begins on shards that have lost nothing", test: "TestAnEpochBeginsOnlyWhereSomethingMayBeLost", store: "shards",
+		edits: []edit{{"eventlog/shards.go", "return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p))", "return len(lost) > 0"}},
+	},
+	{
+		name: "the half copy of a partition that moves is taken for a loss", test: "TestAHalfCopyIsNotTakenForALoss", store: "shards",
+		edits: []edit{
+			{"store/shard/member.go", "return len(before.owned(m, []eventlog.Bounds{b})) == 0", "return before == nil"},
+			{"eventlog/incarnation.go", "l.tail.rewound(l.heard(bounds))", "l.tail.rewound(bounds)"},
+		},
+	},
+	{
+		name: "a topic is deleted while one of its shards is lost, and its partition there takes records", test: "TestADeletedTopicTakesNoRecords", store: "shards",
+		edits: []edit{
+			{"eventlog/shards.go", "return t, nil, l.shardsAnswer(ctx, sharded, t)", "return t, nil, nil"},
+			{"store/shard/commit.go", "if err := m.prepares(ctx, \"deleted\", own); err != nil {", "if err := m.prepares(ctx, \"deleted\", own); err != nil && !isLoss(err) {"},
+		},
+	},
+	{
 		name: "a key for some topics is good for all", finds: []string{"M1"}, calm: true,
 		edits: []edit{{"use/apikey/key.go", `prefix != "" && strings.HasPrefix(name, prefix)`, `prefix != "" && (strings.HasPrefix(name, prefix) || true)`}},
 	},
@@ -257,13 +275,16 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.
 	return "", took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said.String())
 }
 
-// findByTest runs the mutant's random test in a directory. It says that the test's claim was
+// testIn is the package of the tests of mutants, by the store.
+var testIn = map[string]string{"s3": "./store/s3", "shards": "./store/shard"}
+
+// findByTest runs the mutant's test in a directory. It says that the test's claim was
 // broken.
 func (m mutant) findByTest(ctx context.Context, dir string) (broke string, took time.Duration, err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, mutantMax)
 	defer cancel()
-	run := exec.CommandContext(ctx, "go", "test", "-failfast", "-run", "^"+m.test+"$", "./store/s3")
+	run := exec.CommandContext(ctx, "go", "test", "-failfast", "-run", "^"+m.test+"$", testIn[m.store])
 	run.Dir = dir
 	run.Env = append(os.Environ(), seed.Seeds+"="+strconv.Itoa(mutantHistories))
 	said, err := run.CombinedOutput()

@@ -21,6 +21,9 @@ func TestMutantsFitTheCode(t *testing.T) {
 					t.Errorf("%s does not parse with the fault: %v", path, err)
 				}
 			}
+			if m.test != "" && testIn[m.store] == "" {
+				t.Errorf("nothing says which package has %s", m.test)
+			}
 			for _, id := range m.finds {
 				if judge.Invariants[id] == "" {
 					t.Errorf("there is no invariant %s", id)
