@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -44,6 +45,7 @@ func (c PeerConfig) withDefaults() PeerConfig {
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(3*time.Second, c.Session/3))
 	c.Look = cmp.Or(c.Look, time.Second)
 	c.Topics = slices.Compact(slices.Sorted(slices.Values(c.Topics)))
+	c.Client = strings.ReplaceAll(c.Client, "\x00", "\ufffd") // SQL reads what is stored, and PostgreSQL's text cannot hold it
 	return c
 }
 
