@@ -17,6 +17,11 @@ var (
 	ErrOverloaded = eventlog.ErrOverloaded
 	// ErrNoSpace: the disk of the store is full. It matches ErrUnavailable, too.
 	ErrNoSpace = eventlog.ErrNoSpace
+	// ErrUpgraded: a newer weir has upgraded the store, and this program must be built with that version, or a later one. It
+	// matches ErrUnavailable, too, and certainly nothing happened. Trying again does not help.
+	ErrUpgraded = eventlog.ErrUpgraded
+	// ErrUpgradeDue: an older weir made the store, and Options.NoUpgrade forbids to upgrade it.
+	ErrUpgradeDue = eventlog.ErrUpgradeDue
 	// ErrReadOnly: the Log only follows its store (read_only=true in the URL of a bucket), and nothing was changed. Trying again does not help.
 	ErrReadOnly = eventlog.ErrReadOnly
 	// ErrSpansShards: on a store made of shards, the parts of the change are on several of them. Trying again does not help; docs/shards.md says what works.

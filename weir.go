@@ -43,6 +43,9 @@ type Options struct {
 	CacheDir string
 	// CacheBytes bounds the space of these files. Default 1 GiB.
 	CacheBytes int64
+	// NoUpgrade: Open fails with ErrUpgradeDue for a store that an older weir made, and does not upgrade it. There is no way back
+	// after an upgrade (docs/operations.md).
+	NoUpgrade bool
 	// Poll is how often the store is polled for events of other processes. A notification from the store starts a poll immediately. Default 250 ms.
 	Poll time.Duration
 	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
@@ -87,7 +90,7 @@ type Log struct {
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:, or several stores as shard:URL,URL (docs/shards.md).
 // It creates missing tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
-	opened, err := store.Open(ctx, address, opts.logger(), keys.Rules()...)
+	opened, err := store.OpenWith(ctx, address, store.Options{Logger: opts.logger(), Rules: keys.Rules(), NoUpgrade: opts.NoUpgrade})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", store.Redact(address), err)
 	}
@@ -114,7 +117,7 @@ func (o Options) cache(opened eventlog.Store, address string) (eventlog.Store, e
 // a password), but has its own connections: it takes none from the pool, opens up to nine on the server, and the pool may be closed first.
 // A pool that is configured for a transaction pooler (QueryExecModeExec or QueryExecModeSimpleProtocol) has the effect of weir_pooled=true in a URL.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Log, error) {
-	opened, err := postgres.OpenPool(ctx, pool, postgres.Options{Logger: opts.logger()})
+	opened, err := postgres.OpenPool(ctx, pool, postgres.Options{Logger: opts.logger(), NoUpgrade: opts.NoUpgrade})
 	if err != nil {
 		return nil, fmt.Errorf("open the database of a pool: %w", err)
 	}

@@ -160,7 +160,7 @@ func (a *appender) run(ctx context.Context) error {
 			continue
 		}
 		if cut.Err() != nil {
-			a.refuseAll()
+			a.refuseAll(fmt.Errorf("append: %w: the log stopped before the entry was sent, because the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
 			return nil
 		}
 		failures++
@@ -252,6 +252,9 @@ func (a *appender) flush(ctx context.Context) (retry bool) {
 	a.gate.RLock()
 	defer a.gate.RUnlock()
 	if a.gate.shut {
+		if err := a.gate.upgraded; err != nil {
+			a.refuseAll(fmt.Errorf("append: %w", err))
+		}
 		return true
 	}
 	f := a.gather()
@@ -350,7 +353,7 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 		a.suspectRewind()
 	}
 	_, sharded := As[Sharded](a.store)
-	if errors.Is(err, ErrUnavailable) && (!sharded || errors.Is(err, ErrRewound)) {
+	if errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUpgraded) && (!sharded || errors.Is(err, ErrRewound)) {
 		return true
 	}
 	// On a store made of shards the tickets after this one may be for shards that answer.
@@ -464,18 +467,21 @@ func (a *appender) failed(f *flush, err error) (retry bool) {
 	if errors.Is(err, ErrRewound) {
 		a.suspectRewind()
 	}
-	if errors.Is(err, ErrUnavailable) {
+	upgraded := errors.Is(err, ErrUpgraded) // trying again does not help; the follower logs it
+	if errors.Is(err, ErrUnavailable) && !upgraded {
 		a.requeue(f.tickets())
 		return true
 	}
-	a.log.Error("flush failed", "entries", len(f.pending), "err", err)
+	if !upgraded {
+		a.log.Error("flush failed", "entries", len(f.pending), "err", err)
+	}
 	for _, s := range f.pending {
 		if s.producer != nil {
 			a.producers.forget(s.producer.key) // its state is read from the store before its next batch
 		}
 	}
 	tickets := f.tickets()
-	if len(tickets) > 1 && !errors.Is(err, ErrUnsure) && !errors.Is(err, ErrRewound) {
+	if len(tickets) > 1 && !upgraded && !errors.Is(err, ErrUnsure) && !errors.Is(err, ErrRewound) {
 		a.alone = len(tickets) // one of them may be the cause, and must not fail the other tickets
 		a.requeue(tickets)
 		return false
@@ -570,14 +576,14 @@ func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
 	}
 }
 
-func (a *appender) refuseAll() {
+func (a *appender) refuseAll(why error) {
 	a.mu.Lock()
 	a.takeUpkeep()
 	queue := a.queue
 	a.queue = nil
 	a.mu.Unlock()
 	for _, t := range queue {
-		a.refuse(t, fmt.Errorf("append: %w: the log stopped before the entry was sent, because the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
+		a.refuse(t, why)
 	}
 }
 

@@ -18,6 +18,12 @@ var (
 	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
 	// ErrNotWritable: the store's server is read-only. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
 	ErrNotWritable = fmt.Errorf("%w: its server is read-only", ErrUnavailable)
+	// ErrUpgraded: a newer weir has changed what the store is made of, and this process does not know how. It matches
+	// ErrUnavailable, too: certainly nothing happened, and it may work at a process of that version. Trying again
+	// here does not help.
+	ErrUpgraded = fmt.Errorf("%w: a newer weir has upgraded it: run the newer weir, or a later one, in place of this one", ErrUnavailable)
+	// ErrUpgradeDue: an older weir made the store, and this process was told not to upgrade it.
+	ErrUpgradeDue = errors.New("the store was made by an older weir, and must not be upgraded (--no-upgrade, Options.NoUpgrade)")
 	// ErrHeld: a transaction of a user of the store holds a key (Check.Holdable), or its change of the key is not in the log yet. It matches ErrUnavailable, too:
 	// certainly nothing happened, and trying again may work.
 	ErrHeld = fmt.Errorf("%w: a transaction holds a key", ErrUnavailable)

@@ -14,7 +14,7 @@ const pollMin = 5 * time.Millisecond
 // every reader of every partition.
 func (l *Log) follow(ctx context.Context) error {
 	woken := l.wakes(ctx)
-	failures := 0
+	failures, upgraded := 0, false
 	var began time.Time
 	for {
 		// Jitter, so that brokers started together do not poll together. The wait is below Poll, so that with the poll
@@ -42,11 +42,15 @@ func (l *Log) follow(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, ErrUpgraded) && !upgraded:
+			l.cfg.Logger.Error("a newer weir has upgraded the store: this process reads and writes nothing more; restart it with the new version", "err", err)
+		case errors.Is(err, ErrUpgraded):
 		case err != nil && failures == 0:
 			l.cfg.Logger.Warn("the store does not answer; trying again", "err", err)
 		case err == nil && failures > 0:
 			l.cfg.Logger.Info("the store answers again", "failures", failures)
 		}
+		upgraded = errors.Is(err, ErrUpgraded)
 		if err == nil {
 			failures = 0
 			continue

@@ -204,8 +204,9 @@ func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load()
 
 // gate stops flushes while the log does not know which incarnation the store is in.
 type gate struct {
-	longlock.RWMutex      // a flush holds it to read, enter to write
-	shut             bool // enter has not succeeded yet; after a failure it is called again
+	longlock.RWMutex       // a flush holds it to read, enter to write
+	shut             bool  // enter has not succeeded yet; after a failure it is called again
+	upgraded         error // why it has not, if that is ErrUpgraded: nobody need wait until it does
 
 	mu      sync.Mutex    // guards what follows
 	named   Incarnation   // the incarnation that the store named last; it answers reads only from that one
@@ -285,11 +286,14 @@ func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 func (l *Log) enter(ctx context.Context) error {
 	l.gate.Lock()
 	defer l.gate.Unlock()
-	l.gate.shut = true // until all is done
+	l.gate.shut, l.gate.upgraded = true, nil // until all is done
 	before := l.incarnation.Load()
 	for range enterMax {
 		l.tail.beginCheck()
 		bounds, mark, err := l.movedToNow(ctx)
+		if errors.Is(err, ErrUpgraded) {
+			l.gate.upgraded = err
+		}
 		if err != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
 		}

@@ -29,18 +29,31 @@ var ErrAddress = errors.New("invalid URL of a store")
 // forms lists what Open accepts.
 const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql://USER:PASSWORD@HOST:PORT/DATABASE, s3://BUCKET/PREFIX, memory:, or several of them as shard:URL,URL"
 
-// Open opens the store that a URL names. The logger logs what fails while no caller waits for an answer. The rules say where keys live on a store made of
-// shards (use/keys); without them such a store is refused.
+// Options of OpenWith.
+type Options struct {
+	Logger *slog.Logger       // logs what fails while no caller waits for an answer
+	Rules  []eventlog.KeyRule // where keys live on a store made of shards (use/keys); without them such a store is refused
+	// NoUpgrade: a store that an older weir made is refused with eventlog.ErrUpgradeDue, and not upgraded.
+	NoUpgrade bool
+}
+
+// Open is OpenWith for a store that may be upgraded.
 func Open(ctx context.Context, address string, logger *slog.Logger, rules ...eventlog.KeyRule) (eventlog.Store, error) {
+	return OpenWith(ctx, address, Options{Logger: logger, Rules: rules})
+}
+
+// OpenWith opens the store that a URL names. A store that a newer weir made, or upgraded, is refused with
+// eventlog.ErrUpgraded.
+func OpenWith(ctx context.Context, address string, opts Options) (eventlog.Store, error) {
 	scheme, rest := split(address)
 	if scheme == "shard" {
-		return opened(openShards(ctx, rest, logger, rules))
+		return opened(openShards(ctx, rest, opts))
 	}
-	return openOne(ctx, address, logger, false)
+	return openOne(ctx, address, opts, false)
 }
 
 // openOne opens a store that is not made of shards. existing: it must be there already, and nothing is created if it is not.
-func openOne(ctx context.Context, address string, logger *slog.Logger, existing bool) (eventlog.Store, error) {
+func openOne(ctx context.Context, address string, opts Options, existing bool) (eventlog.Store, error) {
 	scheme, rest := split(address)
 	switch scheme {
 	case "memory":
@@ -53,13 +66,13 @@ func openOne(ctx context.Context, address string, logger *slog.Logger, existing 
 		if existing && Missing(address) { // its disk is not mounted, for example: a new file would hide that
 			return nil, fmt.Errorf("%w: the file does not exist, and must: mount its disk, correct the path, or restore a backup", eventlog.ErrUnavailable)
 		}
-		return opened(sqlite.Open(ctx, path, sqlite.Options{Logger: logger}))
+		return opened(sqlite.Open(ctx, path, sqlite.Options{Logger: opts.Logger, NoUpgrade: opts.NoUpgrade}))
 	case "postgres", "postgresql":
-		return opened(postgres.Open(ctx, address, postgres.Options{Logger: logger, Existing: existing}))
+		return opened(postgres.Open(ctx, address, postgres.Options{Logger: opts.Logger, Existing: existing, NoUpgrade: opts.NoUpgrade}))
 	case "mysql", "mariadb":
-		return opened(mysql.Open(ctx, address, mysql.Options{Logger: logger, Existing: existing}))
+		return opened(mysql.Open(ctx, address, mysql.Options{Logger: opts.Logger, Existing: existing, NoUpgrade: opts.NoUpgrade}))
 	case "s3":
-		return opened(s3.Open(ctx, address, s3.Options{Logger: logger, Existing: existing}))
+		return opened(s3.Open(ctx, address, s3.Options{Logger: opts.Logger, Existing: existing}))
 	}
 	return nil, unknown(address)
 }

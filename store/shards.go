@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -39,20 +38,20 @@ func shardAddresses(list string) ([]string, error) {
 }
 
 // openShards opens a set of shards.
-func openShards(ctx context.Context, list string, logger *slog.Logger, rules []eventlog.KeyRule) (*shard.Set, error) {
+func openShards(ctx context.Context, list string, opts Options) (*shard.Set, error) {
 	addresses, err := shardAddresses(list)
 	if err != nil {
 		return nil, err
 	}
-	if len(rules) == 0 {
+	if len(opts.Rules) == 0 {
 		return nil, fmt.Errorf("%w: this program does not open shards", ErrAddress)
 	}
 	var shards []shard.Shard
 	for _, address := range addresses {
 		shards = append(shards, shard.Shard{Name: Redact(address)})
 	}
-	return shard.Open(ctx, shards, shard.Options{Rules: rules, Logger: logger, Open: func(ctx context.Context, number int, made bool) (eventlog.Store, error) {
-		return openOne(ctx, addresses[number], logger, made)
+	return shard.Open(ctx, shards, shard.Options{Rules: opts.Rules, Logger: opts.Logger, Open: func(ctx context.Context, number int, made bool) (eventlog.Store, error) {
+		return openOne(ctx, addresses[number], opts, made)
 	}})
 }
 

@@ -16,11 +16,12 @@ import (
 )
 
 type copyCmd struct {
-	From    string `help:"The store to copy. Servers may go on using it until the switch." required:"" env:"-" placeholder:"URL"`
-	To      string `help:"The store that gets the copy: an empty one, or an incomplete copy of the same store." required:"" env:"-" placeholder:"URL"`
-	Switch  bool   `help:"When all is copied and compared, close the source for good and open the copy in its place." env:"-" xor:"end"`
-	Abandon bool   `help:"Give an incomplete copy up: the source, if it was closed, is open again, and the copy is closed for good." env:"-" xor:"end"`
-	Output  format `help:"What to print: text for people, or json." enum:"text,json" default:"text" env:"-"`
+	From      string `help:"The store to copy. Servers may go on using it until the switch." required:"" env:"-" placeholder:"URL"`
+	To        string `help:"The store that gets the copy: an empty one, or an incomplete copy of the same store." required:"" env:"-" placeholder:"URL"`
+	Switch    bool   `help:"When all is copied and compared, close the source for good and open the copy in its place." env:"-" xor:"end"`
+	Abandon   bool   `help:"Give an incomplete copy up: the source, if it was closed, is open again, and the copy is closed for good." env:"-" xor:"end"`
+	NoUpgrade bool   `help:"Refuse a store that an older weir made, instead of upgrading it." env:"-"`
+	Output    format `help:"What to print: text for people, or json." enum:"text,json" default:"text" env:"-"`
 }
 
 func (copyCmd) Help() string {
@@ -69,7 +70,7 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 		return config(fmt.Errorf("the store %s does not exist", c.To), "give the copy with --to")
 	}
 	logger := slog.New(slog.NewTextHandler(t.err, nil))
-	source, target := storeFlag{c.From}, storeFlag{c.To}
+	source, target := storeFlag{c.From, c.NoUpgrade}, storeFlag{c.To, c.NoUpgrade}
 	from, err := source.open(ctx, logger)
 	if err != nil {
 		return err

@@ -14,11 +14,12 @@ import (
 
 // storeFlag names the store of the log.
 type storeFlag struct {
-	Store string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, s3://BUCKET/PREFIX, several of them as shard:URL,URL, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	Store     string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, s3://BUCKET/PREFIX, several of them as shard:URL,URL, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	NoUpgrade bool   `help:"Refuse a store that an older weir made. Without it, a newer weir upgrades the store when it opens it, and older ones cannot use it afterwards."`
 }
 
 func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
-	opened, err := store.Open(ctx, f.Store, logger, keys.Rules()...)
+	opened, err := store.OpenWith(ctx, f.Store, store.Options{Logger: logger, Rules: keys.Rules(), NoUpgrade: f.NoUpgrade})
 	return opened, f.explain(ctx, err, "`weir doctor --store URL` examines a store and changes nothing")
 }
 
@@ -33,6 +34,8 @@ func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 		return config(err, "")
 	case errors.Is(err, eventlog.ErrStoreClosed):
 		return config(err, "")
+	case errors.Is(err, eventlog.ErrUpgraded), errors.Is(err, eventlog.ErrUpgradeDue):
+		return config(err, "docs/operations.md says how to upgrade, with and without downtime")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		return unreachable(err, "check that it is running, and that the address in --store "+store.Redact(f.Store)+" is right")
 	}

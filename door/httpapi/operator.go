@@ -41,6 +41,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case errors.Is(err, eventlog.ErrNoSpace):
 			why = "the disk of the store is full"
+		case errors.Is(err, eventlog.ErrUpgraded):
+			why = "a newer weir has upgraded the store: restart this process with the new version"
 		case errors.Is(err, broker.ErrAddressTaken):
 			why = broker.ErrAddressTaken.Error()
 		}

@@ -98,6 +98,7 @@ var (
 	kindUnknown         = kind{"outcome_unknown", http.StatusInternalServerError, "The outcome is unknown"}
 	kindInternal        = kind{"internal", http.StatusInternalServerError, "Internal error"}
 	kindUnavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The store is not available"}
+	kindUpgraded        = kind{"store_upgraded", http.StatusServiceUnavailable, "A newer weir has upgraded the store"}
 	kindOverloaded      = kind{"overloaded", http.StatusServiceUnavailable, "The server is overloaded"}
 )
 
@@ -183,6 +184,7 @@ var knownErrors = []struct {
 	{eventlog.ErrCrowded, kindOverloaded, "there is no memory for the answer, because clients read their answers too slowly; try again"},
 	{publish.ErrKeyReused, kindKeyReused, "use a new Idempotency-Key for other events"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
+	{eventlog.ErrUpgraded, kindUpgraded, "this process reads and writes nothing more, and must be restarted with the new version. Nothing happened; send the request to a process of that version"},
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing works again as soon as there is space: free some, delete topics, or shorten their retention"},
 	{eventlog.ErrNotWritable, kindUnavailable, "the store's database server is read-only (read_only = ON). Nothing happened. Changes work again when it is set to OFF, or the primary is in its place"},
 	{eventlog.ErrHeld, kindUnavailable, "a transaction that appends with SQL holds the stream. Nothing happened; try again"},

@@ -32,8 +32,9 @@ type database interface {
 	exists(name string) string
 	// query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.
 	query(ctx context.Context, each func(row []any) error, statement string) error
-	// remove deletes rows of the inbox, and their targets; missing ones are ignored.
-	remove(ctx context.Context, ids []int64) error
+	// remove deletes rows of the inbox, and their targets; missing ones are ignored. A row whose time is none of these is
+	// another one that got the id later, and stays. No times: an older weir published the rows, and did not note them.
+	remove(ctx context.Context, ids, times []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
 	refuse(ctx context.Context, id int64, reason string) error
 	// aim, of a shard, adds targets for rows that have none. Targets of rows that are gone do no harm. When it returns, a crash of the database can no longer undo them, or what query has read, also if there are none to add.

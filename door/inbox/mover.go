@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"math"
@@ -43,9 +44,11 @@ type Mover struct {
 	single int   // how many more chunks have one row, because one of that many rows was refused
 }
 
-// moved is the value of the key: the rows of the last chunk that was published.
+// moved is the value of the key: the rows of the last chunk that was published. The sums tell a row from a later one with its
+// id: whoever empties the table may let its ids begin again.
 type moved struct {
-	IDs []int64 `json:"ids"`
+	IDs  []int64  `json:"ids"`
+	Sums []uint64 `json:"sums,omitempty"` // of the rows' content; older versions put none
 
 	version eventlog.Version
 }
@@ -53,6 +56,7 @@ type moved struct {
 // row is a row of weir_inbox.
 type row struct {
 	id    int64
+	sum   uint64 // of its content
 	event publish.Event
 	wrong error // why it cannot be published
 }
@@ -229,13 +233,39 @@ func (m *Mover) catchUp(ctx context.Context) error {
 	if err := json.Unmarshal(kv.Value, &m.moved); err != nil {
 		return fmt.Errorf("key %s does not hold the ids of rows: %w; restore a backup", kv.Key, err)
 	}
-	return m.remove(ctx)
+	ids, times := m.moved.IDs, []int64(nil)
+	if len(m.moved.Sums) == len(ids) {
+		var err error
+		if ids, times, err = m.left(ctx); err != nil {
+			return err
+		}
+	}
+	return m.remove(ctx, ids, times)
+}
+
+// left returns the rows that were published last and are still there.
+func (m *Mover) left(ctx context.Context) (ids, times []int64, err error) {
+	sums := map[int64]uint64{}
+	var list []string
+	for i, id := range m.moved.IDs {
+		sums[id] = m.moved.Sums[i]
+		list = append(list, strconv.FormatInt(id, 10))
+	}
+	err = m.door.query(ctx, func(columns []any) error {
+		if r := rowOf(columns); r.sum == sums[r.id] {
+			ids, times = append(ids, r.id), append(times, timeOf(columns[7]))
+		}
+		return nil
+	}, fmt.Sprintf("SELECT %s FROM %s WHERE id IN (%s)", columns, m.door.table("weir_inbox"), strings.Join(list, ",")))
+	return ids, times, err
 }
 
 // remove deletes the rows that were published last.
-func (m *Mover) remove(ctx context.Context) error {
-	if err := m.door.remove(ctx, m.moved.IDs); err != nil {
-		return err
+func (m *Mover) remove(ctx context.Context, ids, times []int64) error {
+	if len(ids) > 0 {
+		if err := m.door.remove(ctx, ids, times); err != nil {
+			return err
+		}
 	}
 	m.known = true
 	return nil
@@ -271,9 +301,10 @@ func (m *Mover) read(ctx context.Context) (chunk []row, err error) {
 
 // publish publishes a chunk, exactly once, and deletes its rows.
 func (m *Mover) publish(ctx context.Context, chunk []row) error {
-	events, next := make([]publish.Event, len(chunk)), moved{version: m.moved.version.Next()}
+	events, next, times := make([]publish.Event, len(chunk)), moved{version: m.moved.version.Next()}, make([]int64, len(chunk))
 	for i, r := range chunk {
-		events[i], next.IDs = r.event, append(next.IDs, r.id)
+		events[i], times[i] = r.event, r.event.Time.UnixMilli()
+		next.IDs, next.Sums = append(next.IDs, r.id), append(next.Sums, r.sum)
 	}
 	value, err := json.Marshal(next)
 	if err != nil {
@@ -293,12 +324,12 @@ func (m *Mover) publish(ctx context.Context, chunk []row) error {
 	}
 	m.observer.Moved(len(chunk), time.Since(chunk[0].event.Time))
 	m.moved, m.known = next, false
-	return m.remove(ctx)
+	return m.remove(ctx, next.IDs, times)
 }
 
 // rowOf reads a row. Its bytes are its own. A database need not keep to the types of its columns: SQLite does not.
 func rowOf(columns []any) row {
-	r := row{id: columns[0].(int64)} // the primary key
+	r := row{id: columns[0].(int64), sum: sumOf(columns[1:8])} // the primary key
 	e := &r.event
 	wrong := func(what string, column any, why string) {
 		if r.wrong == nil {
@@ -337,6 +368,17 @@ func rowOf(columns []any) row {
 		}
 	}
 	return r
+}
+
+// sumOf returns a hash of columns.
+func sumOf(columns []any) uint64 {
+	h := fnv.New64a()
+	for _, c := range columns {
+		b := bytesOf(c)
+		fmt.Fprintf(h, "%t %d ", c == nil, len(b)) // hashes take all
+		h.Write(b)
+	}
+	return h.Sum64()
 }
 
 // timeOf returns a column's milliseconds; what is no whole number is below all times.

@@ -10,7 +10,7 @@ import (
 )
 
 // proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
-const proceduresVersion = "weir 4"
+const proceduresVersion = 4
 
 // procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A shard has only the first ones.
 var procedures = []string{"publish_event", "publish", "read_events", "events", "consume", "partitions"}
@@ -47,16 +47,25 @@ func (m mysqlTables) removeTargets(ctx context.Context) error {
 	return m.session.Exec(ctx, "DELETE FROM weir_inbox_target WHERE id NOT IN (SELECT id FROM weir_inbox)")
 }
 
-func (m mysqlTables) remove(ctx context.Context, ids []int64) error {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
+func (m mysqlTables) remove(ctx context.Context, ids, times []int64) error {
+	in := func(list []int64) string { return " IN (?" + strings.Repeat(",?", len(list)-1) + ")" }
+	numbers := make([]any, 0, 2*len(ids)+len(times))
+	add := func(list []int64) {
+		for _, n := range list {
+			numbers = append(numbers, n)
+		}
 	}
-	these := " WHERE id IN (?" + strings.Repeat(",?", len(ids)-1) + ")"
+	add(ids)
+	rows := "DELETE FROM weir_inbox WHERE id" + in(ids)
+	if len(times) > 0 {
+		rows += " AND published_at" + in(times)
+		add(times)
+	}
 	if m.shard == noSet {
-		return m.session.Exec(ctx, "DELETE FROM weir_inbox"+these, args...)
+		return m.session.Exec(ctx, rows, numbers...)
 	}
-	return m.session.Exec(ctx, "START TRANSACTION; DELETE FROM weir_inbox"+these+"; DELETE FROM weir_inbox_target"+these+"; COMMIT", append(args, args...)...)
+	add(ids)
+	return m.session.Exec(ctx, "START TRANSACTION; "+rows+"; DELETE FROM weir_inbox_target WHERE id"+in(ids)+"; COMMIT", numbers...)
 }
 
 func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error {
@@ -86,13 +95,30 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 		return err
 	}
 	installed := map[string]string{}
+	found := 0
 	err = m.query(ctx, func(row []any) error {
 		installed[text(row[0])] = text(row[1])
+		has := 0
+		_, _ = fmt.Sscanf(text(row[1]), "weir %d", &has)
+		found = max(found, has)
 		return nil
 	}, "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name LIKE 'weir\\_%'")
 	if err != nil {
 		return err
 	}
+	if found > proceduresVersion { // a newer weir is beside this one, and its procedures work for both
+		return nil
+	}
+	if found == proceduresVersion {
+		return m.replaceProcedures(ctx, logger, installed, version, adapt)
+	}
+	return m.session.Upgrade("procedures", found, proceduresVersion, func() error {
+		return m.replaceProcedures(ctx, logger, installed, version, adapt)
+	})
+}
+
+// replaceProcedures creates the procedures that are not there in this version.
+func (m mysqlTables) replaceProcedures(ctx context.Context, logger *slog.Logger, installed map[string]string, version string, adapt *strings.Replacer) error {
 	for i, procedure := range procedures {
 		if m.shard != noSet && i >= proceduresOnShards {
 			version = ""
@@ -120,7 +146,7 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
 	// MariaDB has CRC32C since 10.8; MySQL has no such function.
 	// @@in_transaction is MariaDB's.
-	isolation, changed, outside, latest, version := "tx_isolation", "FALSE", "FALSE", "", proceduresVersion
+	isolation, changed, outside, latest, version := "tx_isolation", "FALSE", "FALSE", "", fmt.Sprint("weir ", proceduresVersion)
 	err := m.query(ctx, func(row []any) error {
 		if text(row[0]) == "transaction_isolation" { // MySQL 8.0, and MariaDB 11.1
 			isolation = "transaction_isolation"

@@ -84,8 +84,9 @@ func (p postgresTables) removeTargets(ctx context.Context) error {
 	return p.exec(ctx, "DELETE FROM weir.weir_inbox_target WHERE id NOT IN (SELECT id FROM weir.weir_inbox)")
 }
 
-func (p postgresTables) remove(ctx context.Context, ids []int64) error {
-	return p.exec(ctx, "WITH targets AS (DELETE FROM weir.weir_inbox_target WHERE id = ANY($1)) DELETE FROM weir.weir_inbox WHERE id = ANY($1)", ids)
+func (p postgresTables) remove(ctx context.Context, ids, times []int64) error {
+	return p.exec(ctx, `WITH targets AS (DELETE FROM weir.weir_inbox_target WHERE id = ANY($1))
+		DELETE FROM weir.weir_inbox WHERE id = ANY($1) AND ($2::bigint[] IS NULL OR published_at = ANY($2))`, ids, times)
 }
 
 func (p postgresTables) refuse(ctx context.Context, id int64, reason string) error {

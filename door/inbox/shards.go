@@ -401,17 +401,17 @@ func (m *shardMover) forgive(ctx context.Context, door *Door, kv eventlog.KeyVal
 		at[id] = last.At[i]
 		ids = append(ids, strconv.FormatInt(id, 10))
 	}
-	var gone []int64
+	var gone, times []int64
 	err := door.query(ctx, func(columns []any) error {
 		if id := columns[0].(int64); at[id] == timeOf(columns[1]) {
-			gone = append(gone, id)
+			gone, times = append(gone, id), append(times, at[id])
 		}
 		return nil
 	}, fmt.Sprintf("SELECT id, published_at FROM %s WHERE id IN (%s)", door.table("weir_inbox"), strings.Join(ids, ",")))
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	return door.remove(ctx, gone)
+	return door.remove(ctx, gone, times)
 }
 
 // key returns the key of the rows that go to a partition. It is on the partition's shard, and moves with it.
@@ -452,7 +452,11 @@ func (m *shardMover) publish(ctx context.Context, chunk []aimed) (int, error) {
 	default:
 		return 0, err
 	}
-	if failed := m.door.remove(ctx, done); failed != nil {
+	var times []int64
+	for _, r := range chunk {
+		times = append(times, r.at)
+	}
+	if failed := m.door.remove(ctx, done, times); failed != nil {
 		clear(m.published) // the keys tell what is left to delete
 		return 0, failed
 	}

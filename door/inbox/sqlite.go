@@ -43,16 +43,21 @@ func (s sqliteTables) removeTargets(ctx context.Context) error {
 	return s.store.Exec(ctx, []string{"DELETE FROM weir_inbox_target WHERE id NOT IN (SELECT id FROM weir_inbox)"})
 }
 
-func (s sqliteTables) remove(ctx context.Context, ids []int64) error {
+func (s sqliteTables) remove(ctx context.Context, ids, times []int64) error {
 	list, err := json.Marshal(ids)
 	if err != nil {
 		return err
 	}
-	statements := []string{"DELETE FROM weir_inbox WHERE id IN (SELECT value FROM json_each(?1))"}
-	if s.shard != noSet {
-		statements = append(statements, "DELETE FROM weir_inbox_target WHERE id IN (SELECT value FROM json_each(?1))")
+	at, err := json.Marshal(times)
+	if err != nil {
+		return err
 	}
-	return s.store.Exec(ctx, statements, string(list))
+	statements := []string{`DELETE FROM weir_inbox WHERE id IN (SELECT value FROM json_each(?1))
+		AND (?2 = 'null' OR published_at IN (SELECT value FROM json_each(?2)))`}
+	if s.shard != noSet {
+		statements = append(statements, "DELETE FROM weir_inbox_target WHERE id IN (SELECT value FROM json_each(?1)) AND ?2 IS NOT NULL")
+	}
+	return s.store.Exec(ctx, statements, string(list), string(at))
 }
 
 func (s sqliteTables) refuse(ctx context.Context, id int64, reason string) error {
@@ -99,6 +104,22 @@ func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) 
 	if there == len(last) {
 		return nil // nothing is written: there may be no space
 	}
+	made := 0
+	err = s.query(ctx, func(row []any) error {
+		made = int(row[0].(int64))
+		return nil
+	}, s.exists("weir_inbox_identity"))
+	if err != nil {
+		return err
+	}
+	if made > 0 {
+		made += there
+	}
+	return s.store.Upgrade("weir_inbox", made, 1+len(last), func() error { return s.create(ctx, name, statements) })
+}
+
+// create runs the statements, of which the first creates the table of the identity.
+func (s sqliteTables) create(ctx context.Context, name string, statements []string) error {
 	if err := s.store.Exec(ctx, statements[:1]); err != nil { // the table of the identity
 		return err
 	}

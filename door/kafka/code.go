@@ -61,6 +61,9 @@ func textOf(err error, k *kerr.Error) string {
 	if errors.Is(err, eventlog.ErrReadOnly) {
 		return eventlog.ErrReadOnly.Error()
 	}
+	if errors.Is(err, eventlog.ErrUpgraded) {
+		return "a newer weir has upgraded the store, and this process reads and writes nothing more. Nothing was changed; the same request succeeds at a process of the newer version"
+	}
 	if errors.Is(err, eventlog.ErrNoSpace) {
 		return "the disk of the store is full. Nothing was changed; the same request will succeed when there is space again"
 	}

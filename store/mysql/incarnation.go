@@ -8,13 +8,15 @@ import (
 	"sync"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // selectIncarnation asks which life of which server this is (life is 0 in a life that has no number yet), when the tables were created (a logical backup creates them
-// again), the epoch, and whether the server refuses writes. Names of servers: a replica has a copy of weir_life.
+// again), the epoch, whether the server refuses writes, and the version of the tables. Names of servers: a replica has a copy of weir_life.
 const selectIncarnation = `SELECT coalesce((SELECT id FROM weir_life WHERE one = 1), 0), concat(@@hostname, ':', @@port),
 	coalesce((SELECT unix_timestamp(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_partition'), 0),
-	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only NOT IN ('0', 'OFF')`
+	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only NOT IN ('0', 'OFF'),
+	coalesce((SELECT max(version) FROM weir_migration), 0)`
 
 type incarnation struct {
 	life, tables, epoch int64
@@ -22,8 +24,16 @@ type incarnation struct {
 	readOnly            bool
 }
 
+// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables: so every transaction of an older one ends.
 func (in *incarnation) scan(row *sql.Rows) error {
-	return row.Scan(&in.life, &in.server, &in.tables, &in.epoch, &in.readOnly)
+	var version int
+	if err := row.Scan(&in.life, &in.server, &in.tables, &in.epoch, &in.readOnly, &version); err != nil {
+		return err
+	}
+	if newest := newest(); version > newest {
+		return storerow.Newer("tables", version, newest)
+	}
+	return nil
 }
 
 // inMark returns the incarnation as a Mark has it.

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -9,8 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/weir-log/weir/store/storerow"
 )
 
 //go:embed tables
@@ -28,12 +32,7 @@ func (s *Store) migrate(ctx context.Context, existing bool) error {
 		return readFailed(err)
 	}
 	defer conn.Close()
-	names, err := fs.Glob(tables, "tables/*.sql")
-	if err != nil {
-		return err
-	}
-	slices.Sort(names)
-	newest := number(names[len(names)-1])
+	newest := newest()
 
 	const version = "SELECT coalesce(max(version), 0) FROM weir_migration"
 	has := 0
@@ -63,7 +62,15 @@ func (s *Store) migrate(ctx context.Context, existing bool) error {
 	if has > newest {
 		return tooNew(has, newest)
 	}
-	for _, name := range names {
+	if has == newest { // another process has done it
+		return nil
+	}
+	return storerow.Upgrade(s.logger, !s.noUpgrade, "tables", has, newest, func() error { return runFrom(ctx, conn, has) })
+}
+
+// runFrom runs the migrations after a version.
+func runFrom(ctx context.Context, conn *sql.Conn, has int) error {
+	for _, name := range migrations() {
 		if number(name) <= has {
 			continue
 		}
@@ -90,13 +97,26 @@ func (s *Store) migrate(ctx context.Context, existing bool) error {
 	return nil
 }
 
+// migrations lists the files in order.
+func migrations() []string {
+	names, err := fs.Glob(tables, "tables/*.sql")
+	if err != nil {
+		panic(err) // the pattern is right
+	}
+	slices.Sort(names)
+	return names
+}
+
+// newest is the newest version of the tables that this binary knows.
+var newest = sync.OnceValue(func() int { return number(slices.Max(migrations())) })
+
 func number(name string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(name, "tables/")[:3])
 	return n
 }
 
 func tooNew(has, newest int) error {
-	return fmt.Errorf("the database was upgraded by a newer weir: it has version %d of the tables, this binary knows %d: use that weir, or a newer one", has, newest)
+	return storerow.Newer("tables", has, newest)
 }
 
 // code returns the server's error number, or 0 if the error is not the server's.

@@ -35,6 +35,8 @@ const (
 type Options struct {
 	Logger   *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
 	Existing bool         // the database must have weir's tables already: Open creates none, and fails without them
+	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir made.
+	NoUpgrade bool
 }
 
 // Store keeps batches and keyed state in MariaDB or MySQL.
@@ -45,6 +47,8 @@ type Store struct {
 	commits *sql.DB // READ COMMITTED
 	reads   *sql.DB // REPEATABLE READ: a read sees one state of the database
 	packet  int     // max_allowed_packet
+
+	noUpgrade bool
 
 	lastIncarnation lastIncarnation
 	seen            seen
@@ -70,7 +74,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Store{name: nameOf(config.Config), config: config.Config, logger: opts.Logger}
+	s := &Store{name: nameOf(config.Config), config: config.Config, logger: opts.Logger, noUpgrade: opts.NoUpgrade}
 	s.commits = pool(s.config, "READ COMMITTED", commitsMax)
 	s.reads = pool(s.config, "REPEATABLE READ", readersMax)
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))

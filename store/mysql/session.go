@@ -3,11 +3,21 @@ package mysql
 import (
 	"context"
 	"database/sql"
+
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // Session is a connection for the SQL of another package, in the same database. It connects when it is first used, and closes with its store. Its errors are those of
 // the store: eventlog.ErrUnavailable for what was certainly not done, eventlog.ErrUnsure for what may have been done.
-type Session struct{ db *sql.DB }
+type Session struct {
+	store *Store
+	db    *sql.DB
+}
+
+// Upgrade is storerow.Upgrade for tables and procedures of another package in the database.
+func (c *Session) Upgrade(what string, from, to int, do func() error) error {
+	return storerow.Upgrade(c.store.logger, !c.store.noUpgrade, what, from, to, do)
+}
 
 // Session returns a session of one connection. Its transactions are READ COMMITTED.
 func (s *Store) Session() *Session {
@@ -15,7 +25,7 @@ func (s *Store) Session() *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions = append(s.sessions, db)
-	return &Session{db}
+	return &Session{s, db}
 }
 
 // Query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.

@@ -47,6 +47,9 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 		return s.commitReplaces(ctx, entries[0])
 	}
 	outcomes, err := s.commit(ctx, entries)
+	if errors.Is(err, eventlog.ErrUpgraded) {
+		return nil, err
+	}
 	if err != nil || slices.ContainsFunc(entries, bulky) { // a commit without records does not show that there is space for records
 		s.remember(err)
 	}
@@ -64,9 +67,12 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(f.body) > flushMax {
 		return nil, fmt.Errorf("commit: %w: the flush has %d bytes, the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
 	}
+	if err := s.layout.Usable(); err != nil {
+		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
+	}
 	verdict, err := retry(ctx, rolledBack, func() (verdict, error) { return s.send(ctx, f) })
 	if err != nil {
-		return nil, fmt.Errorf("commit %d entries: %w", len(entries), writeFailed(err))
+		return nil, fmt.Errorf("commit %d entries: %w", len(entries), writeFailed(s.fits(ctx, err)))
 	}
 	f.setOutcomes(entries, outcomes, verdict)
 	s.sweeper.wrote(int64(len(f.body)), s.opts.SegmentBytes)

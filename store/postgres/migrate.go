@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 const (
@@ -27,6 +29,7 @@ func (s *Store) Install(ctx context.Context, p Part) error {
 	if err := prepare(ctx, s.config, opts, p); err != nil {
 		return fmt.Errorf("install %s in the PostgreSQL store at %s: %w", p.Name, serverName(s.config.ConnConfig), err)
 	}
+	s.used(p)
 	return nil
 }
 
@@ -67,7 +70,9 @@ func prepare(ctx context.Context, config *pgxpool.Config, opts Options, p Part) 
 	if opts.Existing && !found.ours {
 		return fmt.Errorf("database %s has no tables of weir, and must have them: correct the URL, or restore a backup", found.database)
 	}
-	if err := migrate(ctx, conn, p); err != nil {
+	if err := migrate(ctx, conn, p, opts); errors.Is(err, eventlog.ErrUpgradeDue) {
+		return fmt.Errorf("database %s: %w", found.database, err)
+	} else if err != nil {
 		return fmt.Errorf("upgrade %s in schema weir of database %s to version %d: %w", p.Name, found.database, p.newest(), writeFailed(err))
 	}
 	return nil
@@ -130,8 +135,7 @@ func (f facts) suitable(p Part) error {
 		return fmt.Errorf("schema weir in database %s does not belong to weir: it has %d tables or indexes, but no table weir.migration; "+
 			"use another database for weir, or rename that schema", f.database, f.strangers)
 	case f.version > need:
-		return fmt.Errorf("schema weir in database %s is at version %d (%s), and this binary supports versions up to %d: run the newer weir that installed it, or a later one",
-			f.database, f.version, p.Name, need)
+		return fmt.Errorf("schema weir in database %s: %w", f.database, storerow.Newer(p.Name, f.version, need))
 	case f.standby:
 		return fmt.Errorf("%w: the server is a standby, which accepts no writes: connect to the primary (with several hosts in the URL, target_session_attrs=read-write finds it)",
 			eventlog.ErrUnavailable)
@@ -153,9 +157,9 @@ func (f facts) suitable(p Part) error {
 
 // migrate installs a part, all of it or nothing, one process at a time. If two processes
 // create the schema or its first table, the second waits for the first to commit, gets an error, and starts over.
-func migrate(ctx context.Context, conn *pgx.Conn, p Part) error {
+func migrate(ctx context.Context, conn *pgx.Conn, p Part, opts Options) error {
 	for attempt := 1; ; attempt++ {
-		err := migrateOnce(ctx, conn, p)
+		err := migrateOnce(ctx, conn, p, opts)
 		switch code(err) {
 		case "42P06", "42P07", "23505": // the schema, the table or the catalog's row exists: another process has created it since we looked
 			if attempt < installsMax {
@@ -166,7 +170,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, p Part) error {
 	}
 }
 
-func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part) error {
+func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part, opts Options) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -202,8 +206,10 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part) error {
 	if found.current(p) {
 		return nil
 	}
-	if err := p.install(ctx, conn, found.version); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	return storerow.Upgrade(opts.Logger, !opts.NoUpgrade, "tables and functions, part "+p.Name, found.version, p.newest(), func() error {
+		if err := p.install(ctx, conn, found.version); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	})
 }

@@ -33,8 +33,9 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	defer s.seen.mu.Unlock()
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
+	parts, newest := s.versions()
 	all, err := retry(ctx, interrupted, func() ([]eventlog.Bounds, error) {
-		rows, err := s.readPool.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`+pollIncarnation)
+		rows, err := s.readPool.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`+pollIncarnation+pollVersions, parts, newest)
 		if err != nil {
 			return nil, err
 		}
@@ -44,16 +45,25 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 		})
 	})
 	if err != nil {
-		return nil, since, fmt.Errorf("moved since %+v: %w", since, readFailed(err))
+		return nil, since, fmt.Errorf("moved since %+v: %w", since, readFailed(s.fits(ctx, err)))
 	}
 	var now Incarnation
+	var newer error
 	all = slices.DeleteFunc(all, func(b eventlog.Bounds) bool {
-		if b.Partition < 0 {
+		switch {
+		case b.Partition < -1:
+			newer = s.layout.Found(parts[-b.Partition-2], int(b.First), int(b.Next))
+		case b.Partition < 0:
 			now = Incarnation{Server: int64(b.First), Tables: b.Bytes, Epoch: int64(b.Next)}
 		}
 		return b.Partition < 0
 	})
+	if newer == nil {
+		_ = s.layout.Found("", 0, 0) // a backup from before an upgrade may have been restored
+	}
 	switch {
+	case newer != nil:
+		return nil, since, fmt.Errorf("moved since %+v: %w", since, newer)
 	case now.Server == 0:
 		return nil, since, fmt.Errorf("moved since %+v: %w: the server is a standby; its partitions may lag behind", since, eventlog.ErrUnavailable)
 	case since != (eventlog.Mark{}) && since.Incarnation != now.InMark():

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/postgres/wire"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 const (
@@ -52,6 +53,8 @@ type Options struct {
 	Pooled bool
 	// Existing: the database must have weir's tables already. Open creates none, and fails without them.
 	Existing bool
+	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir made.
+	NoUpgrade bool
 	// Logger logs what fails in the background. Default slog.Default().
 	Logger *slog.Logger
 
@@ -65,10 +68,13 @@ type Store struct {
 	commitPool *pgxpool.Pool
 	readPool   *pgxpool.Pool // for everything but commits
 
-	mu       sync.Mutex // guards sessions and channels
+	mu       sync.Mutex // guards what follows, up to channels
+	parts    []string   // of the schema, those that this process uses
+	newest   []int32    // the newest version of each that this binary knows
 	sessions []*pgxpool.Pool
 	channels map[string]chan struct{} // what Hear returned, by the name of the notification channel
 
+	layout          storerow.Layout
 	news            news
 	seen            seen
 	refused         atomic.Pointer[refusal] // of the last commit; nil if the server took it
@@ -123,6 +129,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", serverName(config.ConnConfig), err)
 	}
 	s = &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
+	s.used(logPart)
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement, replaceStatement); err == nil {

@@ -47,15 +47,15 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	defer cancel()
 	slices, err := retry(ctx, interrupted, func() ([]eventlog.Slice, error) { return s.read(ctx, spans, maxBytes) })
 	if err != nil {
-		return nil, fmt.Errorf("read %d spans: %w", len(spans), readFailed(err))
+		return nil, fmt.Errorf("read %d spans: %w", len(spans), readFailed(s.fits(ctx, err)))
 	}
 	return slices, nil
 }
 
 func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
-	conn, err := s.readPool.Acquire(ctx)
+	conn, err := s.reader(ctx)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
 	defer conn.Release()
 	partitions := make([]eventlog.Partition, len(spans))
@@ -96,6 +96,18 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		first = first && len(sizes[i]) == 0
 	}
 	return slices, nil
+}
+
+// reader returns a connection to read with. eventlog.ErrUpgraded: see Store.fits.
+func (s *Store) reader(ctx context.Context) (*pgxpool.Conn, error) {
+	if err := s.layout.Usable(); err != nil {
+		return nil, err
+	}
+	conn, err := s.readPool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	return conn, nil
 }
 
 // missing reports whether the batch that holds span.From is absent: no batch came, or only an earlier one.
@@ -171,15 +183,15 @@ func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Fou
 	defer cancel()
 	found, err := retry(ctx, interrupted, func() ([]eventlog.Found, error) { return s.seek(ctx, goals) })
 	if err != nil {
-		return nil, fmt.Errorf("seek: %w", readFailed(err))
+		return nil, fmt.Errorf("seek: %w", readFailed(s.fits(ctx, err)))
 	}
 	return found, nil
 }
 
 func (s *Store) seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
-	conn, err := s.readPool.Acquire(ctx)
+	conn, err := s.reader(ctx)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
 	defer conn.Release()
 	partitions, from := make([]eventlog.Partition, len(goals)), make([]eventlog.Offset, len(goals))
@@ -211,15 +223,15 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	defer cancel()
 	list, err := retry(ctx, interrupted, func() ([]eventlog.KeyValue, error) { return s.list(ctx, prefix, high, after, limit) })
 	if err != nil {
-		return nil, fmt.Errorf("list keys under %q: %w", prefix, readFailed(err))
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, readFailed(s.fits(ctx, err)))
 	}
 	return list, nil
 }
 
 func (s *Store) list(ctx context.Context, prefix, high, after string, limit int) ([]eventlog.KeyValue, error) {
-	conn, err := s.readPool.Acquire(ctx)
+	conn, err := s.reader(ctx)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
 	defer conn.Release()
 	most := binary.BigEndian.AppendUint32(nil, uint32(min(limit, math.MaxInt32)))
@@ -243,15 +255,15 @@ func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlo
 	defer cancel()
 	found, err := retry(ctx, interrupted, func() ([]eventlog.KeyValue, error) { return s.get(ctx, keys, maxBytes) })
 	if err != nil {
-		return nil, fmt.Errorf("read %d keys: %w", len(keys), readFailed(err))
+		return nil, fmt.Errorf("read %d keys: %w", len(keys), readFailed(s.fits(ctx, err)))
 	}
 	return found, nil
 }
 
 func (s *Store) get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
-	conn, err := s.readPool.Acquire(ctx)
+	conn, err := s.reader(ctx)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
 	defer conn.Release()
 	asked := slices.Clone(keys)

@@ -29,11 +29,14 @@ func (s *Store) commitReplaces(ctx context.Context, e eventlog.Entry) ([]eventlo
 		}
 	}
 	f, params := gatherReplaces(e)
+	if err := s.layout.Usable(); err != nil {
+		return nil, fmt.Errorf("replace batches: %w", err)
+	}
 	again := func(err error) bool { return rolledBack(err) || errors.Is(err, errNoSegment) }
 	verdict, err := retry(ctx, again, func() (string, error) { return s.sendReplaces(ctx, params) })
 	s.remember(err)
 	if err != nil {
-		return nil, fmt.Errorf("replace batches: %w", writeFailed(err))
+		return nil, fmt.Errorf("replace batches: %w", writeFailed(s.fits(ctx, err)))
 	}
 	outcome := eventlog.Outcome{}
 	switch verdict {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -45,17 +46,20 @@ func (c *Session) Read(ctx context.Context, most time.Duration, do func(context.
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	_, err := retry(ctx, interrupted, func() (struct{}, error) { return struct{}{}, c.use(ctx, do) })
-	return readFailed(err)
+	return readFailed(c.store.fits(ctx, err))
 }
 
 // Write calls do with a connection, for a change in one statement or one transaction.
 func (c *Session) Write(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := c.store.bounded(ctx)
 	defer cancel()
-	return writeFailed(c.use(ctx, do))
+	return writeFailed(c.store.fits(ctx, c.use(ctx, do)))
 }
 
 func (c *Session) use(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) error {
+	if err := c.store.layout.Usable(); err != nil {
+		return err
+	}
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
 		return notSent(err)
@@ -85,7 +89,7 @@ func (c *Session) In(in Incarnation) error {
 // store, or the log on it, is in another incarnation. If one entry cannot be stored, or deletes partitions, all are refused. Held keys are allowed, whatever
 // Check.Holdable says: the caller itself moves the committed changes of held keys into the log.
 func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
-	if err := c.In(in); err != nil {
+	if err := cmp.Or(c.store.layout.Usable(), c.In(in)); err != nil {
 		return false, nil, err
 	}
 	f, outcomes := gather(entries)
@@ -116,7 +120,7 @@ func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement,
 		return result.Rows[0], nil
 	})
 	if err != nil {
-		err = writeFailed(err)
+		err = writeFailed(c.store.fits(ctx, err))
 		c.store.remember(err)
 		return false, nil, err
 	}

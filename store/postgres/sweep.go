@@ -24,9 +24,9 @@ const (
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
 	sql, args := `SELECT moved FROM weir.trim($4, $5) AS moved WHERE weir.still($1, $2, $3) AND weir.still_after($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
 	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
-		conn, err := s.readPool.Acquire(ctx)
+		conn, err := s.reader(ctx)
 		if err != nil {
-			return false, notSent(err)
+			return false, err
 		}
 		defer conn.Release()
 		ctx, cancel := s.detached(ctx)
@@ -35,7 +35,7 @@ func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.
 		return moved, err
 	})
 	if err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", p, before, writeFailed(err))
+		return fmt.Errorf("trim partition %d below %d: %w", p, before, writeFailed(s.fits(ctx, err)))
 	}
 	if moved {
 		s.news.tell()
@@ -95,6 +95,9 @@ func (s *Store) sweep(ctx context.Context) {
 
 // sweepOnce makes one sweep. It returns true if all space that can be freed was freed.
 func (s *Store) sweepOnce(ctx context.Context) (done bool, err error) {
+	if err := s.layout.Usable(); err != nil {
+		return false, err
+	}
 	if err := s.roll(ctx, false); err != nil {
 		return false, err
 	}

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // Objects are written as docs/s3-format.md says: a frame with a head that has a checksum, then bytes of batches, each with a checksum of its own in the head.
@@ -49,6 +50,9 @@ func headLength(magic string, object []byte) (int, error) {
 		return 0, fmt.Errorf("%w: it has %d bytes, fewer than a frame's %d", errDamaged, len(object), frameSize)
 	}
 	if got := string(object[:8]); got != magic {
+		if got[:7] == magic[:7] && got[7] > magic[7] && got[7] <= '9' { // the last byte is the format's version
+			return 0, storerow.Newer("objects "+magic[:7], int(got[7]-'0'), int(magic[7]-'0'))
+		}
 		return 0, fmt.Errorf("%w: it begins with %q, want %q (another version of weir, or another program, may have written it)", errDamaged, got, magic)
 	}
 	n := binary.BigEndian.Uint32(object[8:])

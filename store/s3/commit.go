@@ -203,6 +203,8 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 				}
 			}
 			return done, false, nil
+		case errors.Is(f.err, eventlog.ErrUpgraded): // so it is another's
+			return done, false, f.err
 		case f.err != nil && errors.Is(f.err, errMissing) && errors.Is(err, errExists):
 			last = fmt.Errorf("the server answers that %s exists, and that there is none: %w", commitKey(number), err)
 		case f.err != nil && !errors.Is(f.err, errMissing):

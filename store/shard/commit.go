@@ -272,7 +272,7 @@ func (m *member) prepares(ctx context.Context, what string, own eventlog.Entry) 
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, eventlog.ErrRewound):
+	case errors.Is(err, eventlog.ErrRewound), errors.Is(err, eventlog.ErrUpgraded):
 		return fmt.Errorf("partitions cannot be %s on %v now: %w", what, m, err)
 	}
 	return fmt.Errorf("%w: partitions cannot be %s on %v: %w", eventlog.ErrUnavailable, what, m, plain(err))

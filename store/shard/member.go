@@ -119,7 +119,7 @@ func plain(err error) error { return errors.New(err.Error()) }
 
 // isLoss reports whether an error says that a shard did not answer.
 func isLoss(err error) bool {
-	for _, answered := range []error{eventlog.ErrRewound, eventlog.ErrHeld, eventlog.ErrNoSpace, eventlog.ErrStoreClosed} {
+	for _, answered := range []error{eventlog.ErrRewound, eventlog.ErrHeld, eventlog.ErrNoSpace, eventlog.ErrStoreClosed, eventlog.ErrUpgraded} {
 		if errors.Is(err, answered) {
 			return false
 		}

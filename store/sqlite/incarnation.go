@@ -70,8 +70,11 @@ func (s *Store) incarnation(c *conn) (eventlog.Incarnation, error) {
 	return in, nil
 }
 
-// unchanged returns ErrRewound if the store is not in the incarnation that Moved returned last. Call it in a transaction.
+// unchanged returns ErrUpgraded if a newer weir has upgraded the tables, and ErrRewound if the store is not in the incarnation that Moved returned last. Call it in a transaction.
 func (s *Store) unchanged(c *conn) error {
+	if err := s.layout.Usable(); err != nil {
+		return err
+	}
 	s.identity.mu.Lock()
 	told := s.identity.told
 	s.identity.mu.Unlock()
@@ -84,8 +87,10 @@ func (s *Store) unchanged(c *conn) error {
 		return eventlog.ErrRewound
 	}
 	now, err := s.incarnation(c)
-	if err == nil && now != told {
-		err = eventlog.ErrRewound
+	if err == nil && now != told { // an upgrade changes the schema, and with it the incarnation
+		if err = s.upgraded(c); err == nil {
+			err = eventlog.ErrRewound
+		}
 	}
 	return err
 }
@@ -113,7 +118,7 @@ func (s *Store) reopen(ctx context.Context) error {
 			return fmt.Errorf("remove the WAL of the file that was replaced: %w", err)
 		}
 	}
-	next := &Store{name: name, log: s.log, closed: make(chan struct{}), disk: s.disk}
+	next := &Store{name: name, log: s.log, closed: make(chan struct{}), disk: s.disk, noUpgrade: s.noUpgrade}
 	next.writer, next.readers, next.watch.pool = newPool(next.closed, 1), newPool(next.closed, readersMax), newPool(next.closed, 1)
 	next.file.Store(&file)
 	next.keeper.store, next.keeper.wait = next, s.keeper.wait

@@ -3,7 +3,14 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+
+	"github.com/weir-log/weir/store/storerow"
 )
+
+// Upgrade is storerow.Upgrade for tables of another package in the file.
+func (s *Store) Upgrade(what string, from, to int, do func() error) error {
+	return storerow.Upgrade(s.log, !s.noUpgrade, what, from, to, do)
+}
 
 // Query calls each with each row of a statement of another package that changes nothing. Columns are int64, []byte, string or nil. A row is valid until each returns.
 func (s *Store) Query(ctx context.Context, each func(row []any) error, statement string, args ...any) error {

@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/weir-log/weir/store/storerow"
 )
 
 const (
@@ -49,12 +52,12 @@ var (
 var migrations embed.FS
 
 // openWriter opens the connection that writes, and prepares the file for the other connections.
-func openWriter(ctx context.Context, path string) (*conn, error) {
+func (s *Store) openWriter(ctx context.Context, path string) (*conn, error) {
 	c, err := connect(path, "mode=rw")
 	if err != nil {
 		return nil, err
 	}
-	if err := retryBusy(ctx, c.ready); err != nil {
+	if err := retryBusy(ctx, func() error { return c.ready(s) }); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -72,7 +75,7 @@ func openReader(path string) (*conn, error) {
 }
 
 // ready checks that the file is ours before it changes anything, and migrates it. It may be repeated.
-func (c *conn) ready() error {
+func (c *conn) ready(s *Store) error {
 	if err := c.checkLibrary(); err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func (c *conn) ready() error {
 	if err := c.checkSynchronous(); err != nil {
 		return err
 	}
-	return c.migrate()
+	return c.migrate(s)
 }
 
 // checkSynchronous reads the setting back: a build of SQLite may ignore it silently.
@@ -176,14 +179,14 @@ func (c *conn) schema() (int64, error) {
 	} else if version == 0 && encoding != utf8Encoding {
 		return 0, fmt.Errorf("the file keeps text as %s, which cannot be changed: weir needs %s; give the path of a new file", encoding, utf8Encoding)
 	}
-	if known := int64(len(scripts())); version > known {
-		return 0, fmt.Errorf("the file was written by a newer weir: its schema has version %d, and this weir supports versions up to %d; run the newer weir, or restore an older copy of the file", version, known)
+	if known := known(); version > int64(known) {
+		return 0, storerow.Newer("tables", int(version), known)
 	}
 	return version, nil
 }
 
 // migrate runs the scripts that were not run on the file yet, in one transaction. If two processes migrate, the second finds nothing to do.
-func (c *conn) migrate() error {
+func (c *conn) migrate(s *Store) error {
 	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -196,19 +199,33 @@ func (c *conn) migrate() error {
 	if seen == int64(len(all)) {
 		return nil // nothing is written, for there may be no space
 	}
-	for _, script := range all[seen:] {
-		if err := c.exec(script); err != nil {
-			return fmt.Errorf("upgrade from schema version %d: %w", seen, err)
+	return s.Upgrade("tables", int(seen), len(all), func() error {
+		for _, script := range all[seen:] {
+			if err := c.exec(script); err != nil {
+				return fmt.Errorf("upgrade from schema version %d: %w", seen, err)
+			}
 		}
-	}
-	if err := c.set([]string{
-		"PRAGMA application_id = " + strconv.Itoa(applicationID),
-		"PRAGMA user_version = " + strconv.Itoa(len(all)),
-	}); err != nil {
+		if err := c.set([]string{
+			"PRAGMA application_id = " + strconv.Itoa(applicationID),
+			"PRAGMA user_version = " + strconv.Itoa(len(all)),
+		}); err != nil {
+			return err
+		}
+		return c.exec("COMMIT")
+	})
+}
+
+// upgraded returns eventlog.ErrUpgraded if a newer weir has upgraded the tables. Call it in a transaction.
+func (s *Store) upgraded(c *conn) error {
+	version, err := c.integer("PRAGMA user_version")
+	if err != nil {
 		return err
 	}
-	return c.exec("COMMIT")
+	return s.layout.Found("tables", int(version), known())
 }
+
+// known is the newest version of the tables that this binary knows.
+var known = sync.OnceValue(func() int { return len(scripts()) })
 
 // scripts returns the migrations in order. A script is never changed, only new ones are added.
 func scripts() []string {

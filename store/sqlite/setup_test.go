@@ -22,7 +22,7 @@ func TestOpenRefusesFilesThatAreNotItsOwn(t *testing.T) {
 		"marked by another": {func(t *testing.T, path string) { script(t, path, "PRAGMA application_id = 7; CREATE TABLE theirs (a)") }, "application_id is 0x7"},
 		"a newer weir's": {func(t *testing.T, path string) {
 			script(t, path, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 9000; CREATE TABLE partition (a)", applicationID))
-		}, "schema has version 9000, and this weir supports versions up to"},
+		}, "version 9000 is there, and this weir supports versions up to"},
 		"UTF-16": {func(t *testing.T, path string) {
 			script(t, path, "PRAGMA encoding = 'UTF-16'; CREATE TABLE a (a); DROP TABLE a")
 		}, "UTF-16le"},

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // readersMax is how many reads run concurrently. Further reads wait.
@@ -39,6 +40,9 @@ type Store struct {
 	refused  atomic.Pointer[refusal]        // of the last commit, if it was refused because of the disk
 	disk     func(dir string) (disk, error) // statDisk, except in tests
 	identity identity
+	layout   storerow.Layout
+
+	noUpgrade bool
 
 	reopening sync.Mutex // held while the connections are replaced or closed
 }
@@ -49,6 +53,8 @@ var _ eventlog.Store = (*Store)(nil)
 type Options struct {
 	// Logger logs what fails while no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
+	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir made.
+	NoUpgrade bool
 
 	// Tests set these.
 	walStep    int64 // bytes
@@ -67,7 +73,7 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the SQLite store %s: %w", path, err)
 	}
-	s := &Store{name: name, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir}
+	s := &Store{name: name, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir, noUpgrade: options.NoUpgrade}
 	s.file.Store(&file)
 	if s.disk == nil {
 		s.disk = statDisk
@@ -98,9 +104,9 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) error {
-	writer, err := openWriter(ctx, s.path())
+	writer, err := s.openWriter(ctx, s.path())
 	if fullAtOpen(err) && s.release(0) {
-		writer, err = openWriter(ctx, s.path())
+		writer, err = s.openWriter(ctx, s.path())
 	}
 	if err != nil {
 		return err

@@ -76,6 +76,9 @@ func (s *Store) poll(c *conn) (eventlog.Incarnation, error) {
 	if err := s.watch.poll(c); err != nil {
 		return eventlog.Incarnation{}, err
 	}
+	if err := s.upgraded(c); err != nil {
+		return eventlog.Incarnation{}, err
+	}
 	return s.incarnation(c)
 }
 
