@@ -41,6 +41,9 @@ func (s *Server) appendEvents(c *call) error {
 	if err := parsed(n.events, n.headers); err != nil {
 		return err
 	}
+	if err := c.claimEntry(stream.EntryBytes(c.r.PathValue("stream"), events)); err != nil {
+		return err
+	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
 	category, err := s.category(ctx, c)

@@ -49,6 +49,13 @@ func (s *Server) appendAll(c *call) error {
 	if err := parsed(n.events, n.headers); err != nil {
 		return err
 	}
+	entry := int64(0)
+	for _, p := range parts {
+		entry += stream.EntryBytes(p.stream, p.events)
+	}
+	if err := c.claimEntry(entry); err != nil {
+		return err
+	}
 	done, err := s.appendParts(c, parts)
 	var invalid *eventlog.InvalidError
 	switch {

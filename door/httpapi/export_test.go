@@ -32,6 +32,13 @@ func (s *Server) TakeDecoders(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
+// HoldBodies takes n bytes of the memory for bodies, until release.
+func (s *Server) HoldBodies(ctx context.Context, n int64) (release func(), err error) {
+	claim := s.bodies.Begin()
+	_, err = claim.Grow(ctx, n)
+	return claim.Release, err
+}
+
 // TakePages takes all turns to have a page of messages or dead letters, until release.
 func (s *Server) TakePages(ctx context.Context) (release func(), err error) {
 	for range s.pages.most {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -393,5 +394,36 @@ func TestPagesThatAreNotTakenLeaveMemoryForOthers(t *testing.T) {
 		if got := d.claim("mail", `{}`); len(got.Messages) != 1 || time.Since(began) > 0 {
 			t.Errorf("a claim got %d messages, after %v", len(got.Messages), time.Since(began))
 		}
+	})
+}
+
+// A small body that becomes a large entry claims the memory of the entry, and is refused while there is none.
+func TestAnAppendClaimsTheMemoryOfWhatItBecomes(t *testing.T) {
+	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+		d.category("c")
+		var tags []string
+		for n := range 10 {
+			tags = append(tags, fmt.Sprintf(`"%d%s"`, n, strings.Repeat("é", 120))) // each byte is three in a key
+		}
+		name := strings.Repeat("é", 120)
+		list := `{"type":"t","tags":[` + strings.Join(tags, ",") + `]}`
+		one := `{"events":[` + list + `]}`
+		all := `{"streams":[{"category":"c","stream":"` + name + `","events":[` + list + `]}]}`
+		var held []func()
+		for _, n := range []int64{128 << 20, 1} { // all, and one body more
+			release, err := d.server.HoldBodies(t.Context(), n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, release)
+		}
+		d.asJSON("POST", "/v1/streams/c/"+url.PathEscape(name), one).refused(503, "overloaded", "limit")
+		d.asJSON("POST", "/v1/append", all).refused(503, "overloaded", "limit")
+		d.asJSON("POST", "/v1/streams/c/small", `{"events":[{"type":"t","tags":["a"]}]}`).want(201, `{"first":0,"version":1}`)
+		for _, release := range held {
+			release()
+		}
+		d.asJSON("POST", "/v1/streams/c/"+url.PathEscape(name), one).want(201, `{"first":0,"version":1}`)
+		d.asJSON("POST", "/v1/append", all).want(201, `{"streams":[{"first":1,"version":2}]}`)
 	})
 }

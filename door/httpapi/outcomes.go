@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/weir-log/weir/internal/budget"
 )
@@ -39,6 +40,21 @@ func (c *call) claimItems(body []byte) (parsed func(items, headers int) error, e
 		}
 		return nil
 	}, nil
+}
+
+// claimEntry claims n bytes of memory for the entry of the log that a request becomes: each tag of its events makes keys, so it may be far larger than the
+// body. A small entry needs no claim.
+func (c *call) claimEntry(n int64) error {
+	if n <= bodyFree {
+		return nil
+	}
+	began := time.Now()
+	n = min(n, c.s.keyBodies.most-c.memory.Held()) // alone, each request may have what a client may have
+	_, err := c.claimMemory(n)
+	if time.Since(began) > time.Second {
+		c.restartTimeout()
+	}
+	return err
 }
 
 // claimOutcomes claims memory for the answer to n events or messages, before anything happens to them. So a client that is refused because there is no

@@ -151,7 +151,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a process reads on with the key of a subject that another process has forgotten", finds: []string{"S11"},
-		edits: []edit{{"use/stream/subject.go", "*keys[subject], err = c.owner.readKey(ctx, c.key(subjectPrefix, subject))", "*keys[subject], err = c.owner.keyFor(ctx, c.key(subjectPrefix, subject), false)"}},
+		edits: []edit{{"use/stream/subject.go", "keys, err := c.owner.readKeys(ctx, names)", "keys, err := c.owner.keysFor(ctx, names, false)"}},
 	},
 	{
 		name: "the checkpoint of a projection is saved before the handler's commit", finds: []string{"S8"},

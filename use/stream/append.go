@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -132,6 +133,9 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 	if most := topic.MaxMessageBytes(); o.size > most {
 		return nil, fmt.Errorf("%w: the events take %d bytes, but max.message.bytes of the category is %d: append fewer events in one call, or raise that setting", eventlog.ErrTooLarge, o.size, most)
 	}
+	if err := checkTogether([]Part{{Category: c, Stream: stream}}, []*op{o}); err != nil {
+		return nil, err
+	}
 	if o.decoded > batch.DecodedMax {
 		return nil, fmt.Errorf("%w: the events take %d bytes of memory besides their data, the limit is %d: append fewer events in one call, or less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
 	}
@@ -177,6 +181,28 @@ func (c *Category) newOp(stream string, expected Expected, events []NewEvent) (*
 		o.idKey = idPrefix + c.topic.ID.String() + "/" + hex.EncodeToString(ids.Sum(nil))
 	}
 	return o, nil
+}
+
+// EntryBytes estimates how many bytes of memory an append of events takes besides the events: their records, and the batch and the keys of its entry.
+func EntryBytes(stream string, events []NewEvent) (n int64) {
+	const each = 256 // of a key: a put or a check, with its category's id, without its name and its value
+	name := int64(len(url.PathEscape(stream)))
+	for i := range events {
+		e := &events[i]
+		size := int64(len(stream) + len(e.ID) + len(e.Type) + len(e.Data) + len(e.Subject))
+		for _, m := range e.Metadata {
+			size += int64(len(m.Key) + len(m.Value))
+		}
+		for _, tag := range e.Tags {
+			size += int64(len(tag))
+			n += 2*(each+int64(len(url.PathEscape(tag)))) + name // the tag's number of events, and where this one is
+		}
+		if e.Subject != "" {
+			n += each + int64(len(e.Subject))
+		}
+		n += 3*size + each + name // in its record, in the batch and in the event's key
+	}
+	return n
 }
 
 // partitionOf returns the partition that a stream gets with its first event: that of its name as a record's key.
@@ -232,6 +258,14 @@ func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
 	kv, err := c.owner.log.Get(ctx, o.idKey)
 	if err != nil || kv.Version == 0 {
 		return Appended{}, false, err
+	}
+	return c.foundAt(ctx, o, kv)
+}
+
+// foundAt is found with the id key that was read, if the operation has one; the key exists.
+func (c *Category) foundAt(ctx context.Context, o *op, kv eventlog.KeyValue) (Appended, bool, error) {
+	if o.expected >= 0 {
+		return c.repeated(ctx, o, int64(o.expected))
 	}
 	first, err := strconv.ParseInt(string(kv.Value), 10, 64)
 	if err != nil {

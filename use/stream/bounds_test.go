@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,13 @@ func (s *slow) List(ctx context.Context, prefix, after string, limit int) ([]eve
 		}
 	}
 	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func (s *slow) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if s.on.Load() && strings.HasPrefix(keys[0], s.prefix) {
+		time.Sleep(time.Second) // fake time
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
 }
 
 // A page whose events are about many subjects reads their keys side by side.
@@ -135,4 +143,106 @@ func TestAnAppendToSeveralStreamsThatGivesUpIsToldThatNothingHappened(t *testing
 			t.Errorf("the other stream: %+v, %v", state, err)
 		}
 	})
+}
+
+// An append to many streams reads what it needs of them together, however many they are.
+func TestAnAppendToManyStreamsReadsThemTogether(t *testing.T) {
+	store := &plural{Store: memory.New()}
+	p, c := orders(t, func(*testing.T) eventlog.Store { return store })
+	parts := make([]stream.Part, 100)
+	for i := range parts {
+		parts[i] = stream.Part{Category: c, Stream: fmt.Sprint("s", i), Expected: stream.NoStream}
+		for j := range 10 {
+			parts[i].Events = append(parts[i].Events, stream.NewEvent{
+				ID: fmt.Sprint(i, "/", j), Type: "T", Data: []byte("d"), Tags: []string{fmt.Sprint("tag ", i*10+j)}, Subject: fmt.Sprint("subject ", i*10+j),
+			})
+		}
+	}
+	before := store.calls.Load()
+	if _, err := p.AppendAll(t.Context(), parts...); err != nil {
+		t.Fatal(err)
+	}
+	if n := store.calls.Load() - before; n > 5 { // heads, tags, subjects' keys; an entry with those; the append
+		t.Errorf("%d store calls, want 5", n)
+	}
+	parts[99].Events = slices.Clone(parts[99].Events)
+	parts[99].Events[0].ID = "another" // it is neither new nor the same: found by the ids
+	before = store.calls.Load()
+	if _, err := p.AppendAll(t.Context(), parts...); !errors.Is(err, stream.ErrIDReused) {
+		t.Errorf("%v, want ErrIDReused", err)
+	}
+	if n := store.calls.Load() - before; n > 5 {
+		t.Errorf("%d store calls to refuse it, want 5 at most", n)
+	}
+}
+
+// plural counts the calls of a store.
+type plural struct {
+	eventlog.Store
+	calls atomic.Int64
+}
+
+func (s *plural) Unwrap() eventlog.Store { return s.Store }
+
+func (s *plural) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	s.calls.Add(1)
+	return s.Store.Commit(ctx, flush)
+}
+
+func (s *plural) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(prefix, "stream/") && !strings.HasPrefix(prefix, "stream/gone/") {
+		s.calls.Add(1)
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func (s *plural) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	s.calls.Add(1)
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+// What would be one huge entry is refused, with the limit and the number.
+func TestAnAppendHasABoundOfTagsAndSubjects(t *testing.T) {
+	p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	events := func(n, tags, different int) (all []stream.NewEvent) {
+		for i := range n {
+			e := stream.NewEvent{Type: "T"}
+			for j := range tags {
+				e.Tags = append(e.Tags, fmt.Sprint((i*tags+j)%different))
+			}
+			all = append(all, e)
+		}
+		return all
+	}
+	subjects := make([]stream.NewEvent, 1001)
+	for i := range subjects {
+		subjects[i] = stream.NewEvent{Type: "T", Subject: fmt.Sprint(i)}
+	}
+	half := events(500, 16, 16)
+	for _, r := range []struct {
+		parts []stream.Part
+		want  string
+	}{
+		{[]stream.Part{{Events: events(1001, 1, 1001)}}, `invalid number of different tags "1001": one append has at most 1000: append fewer events in one call`},
+		{[]stream.Part{{Events: events(626, 16, 16)}}, `invalid number of tags of all events "10016": one append has at most 10000: append fewer events in one call`},
+		{[]stream.Part{{Events: half}, {Events: half}}, `invalid number of tags of all events "16000": one append has at most 10000: append fewer events in one call`},
+		{[]stream.Part{{Events: subjects}}, `invalid number of different subjects "1001": one append has at most 1000: append fewer events in one call`},
+		{[]stream.Part{{Events: events(1000, 1, 1000)}}, ""},
+		{[]stream.Part{{Events: events(625, 16, 16)}}, ""},
+	} {
+		for i := range r.parts {
+			r.parts[i].Category, r.parts[i].Stream, r.parts[i].Expected = c, fmt.Sprint("s", i), stream.Any
+		}
+		_, err := p.AppendAll(t.Context(), r.parts...)
+		if err == nil && r.want != "" || err != nil && (r.want == "" || !strings.Contains(err.Error(), r.want)) {
+			t.Errorf("%v, want %q", err, r.want)
+		}
+		if len(r.parts) > 1 {
+			continue
+		}
+		_, err = c.Append(t.Context(), "alone", stream.Any, r.parts[0].Events...)
+		if err == nil && r.want != "" || err != nil && (r.want == "" || !strings.Contains(err.Error(), r.want)) {
+			t.Errorf("one stream: %v, want %q", err, r.want)
+		}
+	}
 }

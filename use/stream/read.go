@@ -123,7 +123,7 @@ func (r Range) matches(e Event) bool {
 	return (len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && (r.Until.IsZero() || !e.Time.After(r.Until))
 }
 
-// page reads the events in [from, to) that are there: one store call, and one for each subject.
+// page reads the events in [from, to) that are there: one store call, and one for all their subjects.
 func (c *Category) page(ctx context.Context, stream string, from, to int64) (events []Event, err error) {
 	prefix := c.key(eventPrefix, stream) + "/"
 	after := ""

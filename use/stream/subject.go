@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/weir-log/weir/eventlog"
@@ -96,56 +95,80 @@ func checkSubject(subject string) error {
 }
 
 func (s *Streams) readKey(ctx context.Context, name string) (k subjectKey, err error) {
-	kv, err := s.log.Get(ctx, name)
-	if err != nil || kv.Version == 0 {
-		return k, err
-	}
-	if err := json.Unmarshal(kv.Value, &k); err != nil {
-		return k, fmt.Errorf("key %s does not hold a subject's key: %w; restore a backup", name, err)
-	}
-	k.version = kv.Version
-	return k, nil
+	keys, err := s.readKeys(ctx, []string{name})
+	return keys[name], err
 }
 
-// keyFor returns a subject's key for an append, and creates it if there is none. Unless fresh is set, the key may have been destroyed meanwhile: then the
-// append's check fails.
-func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectKey, error) {
-	s.mu.Lock()
-	k, known := s.keys[name]
-	s.mu.Unlock()
-	if known && !fresh {
-		return k, nil
+// readKeys reads subjects' keys by their names, all with one read.
+func (s *Streams) readKeys(ctx context.Context, names []string) (map[string]subjectKey, error) {
+	keys := make(map[string]subjectKey, len(names))
+	return keys, s.log.GetAll(ctx, names, func(kv eventlog.KeyValue) error {
+		var k subjectKey
+		if kv.Version > 0 {
+			if err := json.Unmarshal(kv.Value, &k); err != nil {
+				return fmt.Errorf("key %s does not hold a subject's key: %w; restore a backup", kv.Key, err)
+			}
+		}
+		k.version = kv.Version
+		keys[kv.Key] = k
+		return nil
+	})
+}
+
+// keysFor returns subjects' keys for an append, and creates those that are not there: a read for all, and an entry for all that
+// are new. Unless fresh is set, a key may have been destroyed meanwhile: then the append's check fails.
+func (s *Streams) keysFor(ctx context.Context, names []string, fresh bool) (map[string]subjectKey, error) {
+	keys := make(map[string]subjectKey, len(names))
+	if !fresh {
+		s.mu.Lock()
+		for _, name := range names {
+			if k, known := s.keys[name]; known {
+				keys[name] = k
+			}
+		}
+		s.mu.Unlock()
 	}
 	for {
-		k, err := s.readKey(ctx, name)
-		if err != nil {
-			return k, err
+		missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return keys[name].isThere() })
+		if len(missing) == 0 {
+			return keys, nil
 		}
-		if !k.isThere() {
-			made := subjectKey{ID: rand.Text()[:keyIDLength], Key: make([]byte, 32), version: k.version.Next()}
-			_, _ = rand.Read(made.Key) // it never fails
-			value, err := json.Marshal(made)
-			if err != nil {
-				return k, err
+		found, err := s.readKeys(ctx, missing)
+		if err != nil {
+			return nil, err
+		}
+		var e eventlog.Entry
+		for _, name := range missing {
+			k := found[name]
+			if !k.isThere() {
+				made := subjectKey{ID: rand.Text()[:keyIDLength], Key: make([]byte, 32), version: k.version.Next()}
+				_, _ = rand.Read(made.Key) // it never fails
+				value, err := json.Marshal(made)
+				if err != nil {
+					return nil, err
+				}
+				e.Checks = append(e.Checks, eventlog.Check{Key: name, Version: k.version})
+				e.Puts = append(e.Puts, eventlog.Put{Key: name, Version: made.version, Value: value, Secret: true})
+				found[name] = made
 			}
-			_, err = s.log.Append(ctx, eventlog.Entry{
-				Checks: []eventlog.Check{{Key: name, Version: k.version}}, Puts: []eventlog.Put{{Key: name, Version: made.version, Value: value, Secret: true}},
-			})
+		}
+		if len(e.Puts) > 0 {
+			_, err := s.log.Append(ctx, e)
 			if errors.Is(err, eventlog.ErrStale) {
-				continue // another process made one
+				continue // another process made one of them
 			}
 			if err != nil {
-				return k, fmt.Errorf("the subject's key may have been created: %w", notAppended(err))
+				return nil, fmt.Errorf("the subject's key may have been created: %w", notAppended(err))
 			}
-			k = made
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.keys) >= subjectKeys {
-			clear(s.keys)
+		for name, k := range found {
+			if len(s.keys) >= subjectKeys {
+				clear(s.keys)
+			}
+			s.keys[name], keys[name] = k, k
 		}
-		s.keys[name] = k
-		return k, nil
+		s.mu.Unlock()
 	}
 }
 
@@ -157,18 +180,37 @@ func notAppended(err error) error {
 	return err
 }
 
+// subjects returns the names of the keys of an append's subjects, each once.
+func (c *Category) subjects(o *op) (names []string) {
+	seen := make(map[string]bool)
+	for _, e := range o.events {
+		if e.Subject != "" && !seen[e.Subject] {
+			seen[e.Subject] = true
+			names = append(names, c.key(subjectPrefix, e.Subject))
+		}
+	}
+	return names
+}
+
 // protect encrypts an append's events that are about a subject. prepare has left room for it in their records.
 func (c *Category) protect(ctx context.Context, o *op, fresh bool) error {
+	keys, err := c.owner.keysFor(ctx, c.subjects(o), fresh)
+	if err != nil {
+		return err
+	}
+	return c.protectWith(keys, o)
+}
+
+// protectWith is protect with keys that were read, by their names.
+func (c *Category) protectWith(keys map[string]subjectKey, o *op) error {
 	o.keys = nil
+	used := make(map[string]bool)
 	for i, e := range o.events {
 		if e.Subject == "" {
 			continue
 		}
 		name := c.key(subjectPrefix, e.Subject)
-		k, err := c.owner.keyFor(ctx, name, fresh)
-		if err != nil {
-			return err
-		}
+		k := keys[name]
 		aead, err := k.aead()
 		if err != nil {
 			return fmt.Errorf("key %s: %w; restore a backup", name, err)
@@ -176,26 +218,26 @@ func (c *Category) protect(ctx context.Context, o *op, fresh bool) error {
 		r := &o.records[i]
 		r.Value = aead.Seal(r.Value[:0], nil, e.Data, c.about(o.stream, e.ID, e.Type))
 		r.Headers[keyHeader].Value = []byte(k.ID)
-		if used := (eventlog.Check{Key: name, Version: k.version}); !slices.Contains(o.keys, used) {
-			o.keys = append(o.keys, used)
+		if !used[name] {
+			used[name] = true
+			o.keys = append(o.keys, eventlog.Check{Key: name, Version: k.version})
 		}
 	}
 	return nil
 }
 
-// reveal decrypts events that were read. It reads the key of each subject from the store, some concurrently, and never from memory: a destroyed key must not
+// reveal decrypts events that were read. It reads the keys of all subjects from the store, with one read, and never from memory: a destroyed key must not
 // be used.
 func (c *Category) reveal(ctx context.Context, events []Event) error {
-	keys := make(map[string]*subjectKey)
+	var names []string
+	seen := make(map[string]bool)
 	for i := range events {
-		if s := events[i].Subject; s != "" && keys[s] == nil {
-			keys[s] = new(subjectKey)
+		if s := events[i].Subject; s != "" && !seen[s] {
+			seen[s] = true
+			names = append(names, c.key(subjectPrefix, s))
 		}
 	}
-	err := each(slices.Collect(maps.Keys(keys)), func(subject string) (err error) {
-		*keys[subject], err = c.owner.readKey(ctx, c.key(subjectPrefix, subject))
-		return err
-	})
+	keys, err := c.owner.readKeys(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -204,7 +246,7 @@ func (c *Category) reveal(ctx context.Context, events []Event) error {
 		if e.Subject == "" {
 			continue
 		}
-		k := keys[e.Subject]
+		k := keys[c.key(subjectPrefix, e.Subject)]
 		if !k.isThere() || k.ID != e.key {
 			e.Data, e.key, e.Erased = nil, "", true
 			continue

@@ -23,8 +23,14 @@ const (
 	tagPrefix    = "stream/tag/"
 	taggedPrefix = "stream/tagged/"
 
-	tagMax      = 255      // bytes of a tag
-	tagsMax     = 16       // tags of an event, and of a Boundary
+	tagMax  = 255 // bytes of a tag
+	tagsMax = 16  // tags of an event, and of a Boundary
+
+	// Of all events of one append, to all its streams. Each tag of an event, each different tag and each different subject is a
+	// key of the entry, and other changes of keys wait meanwhile.
+	appendTags      = 10_000
+	appendDifferent = 1000 // different tags; different subjects
+
 	taggedMax   = 10_000   // events that Tagged reads
 	taggedBytes = 64 << 20 // about how many bytes of events it reads
 	taggedCalls = 16       // store calls that it makes at the same time
@@ -130,6 +136,36 @@ func checkTags(tags []string) error {
 			continue
 		}
 		return &eventlog.InvalidError{What: "tag", Value: shorten(tag), Why: why}
+	}
+	return nil
+}
+
+// checkTogether checks the bounds that the events of all streams of an append have together.
+func checkTogether(parts []Part, ops []*op) error {
+	tags := 0
+	different, subjects := make(map[string]bool), make(map[string]bool)
+	for i, o := range ops {
+		c := parts[i].Category
+		for j := range o.events {
+			e := &o.events[j]
+			tags += len(e.Tags)
+			for _, tag := range e.Tags {
+				different[c.tagKey(tag)] = true
+			}
+			if e.Subject != "" {
+				subjects[c.key(subjectPrefix, e.Subject)] = true
+			}
+		}
+	}
+	for _, bound := range []struct {
+		what      string
+		has, most int
+	}{
+		{"number of tags of all events", tags, appendTags}, {"number of different tags", len(different), appendDifferent}, {"number of different subjects", len(subjects), appendDifferent},
+	} {
+		if bound.has > bound.most {
+			return &eventlog.InvalidError{What: bound.what, Value: strconv.Itoa(bound.has), Why: fmt.Sprintf("one append has at most %d: append fewer events in one call", bound.most)}
+		}
 	}
 	return nil
 }
