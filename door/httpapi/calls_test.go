@@ -1,0 +1,177 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// counted is a store that counts its calls, but for the polls of the log.
+type counted struct {
+	eventlog.Store
+	mu    sync.Mutex // guards calls
+	calls map[string]int
+}
+
+func (s *counted) Unwrap() eventlog.Store { return s.Store }
+
+func (s *counted) count(call string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[call]++
+}
+
+// take returns how many calls there were since the last take, and of which kinds.
+func (s *counted) take() (n int, kinds string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, call := range slices.Sorted(maps.Keys(s.calls)) {
+		n += s.calls[call]
+		kinds += fmt.Sprintf(" %s:%d", call, s.calls[call])
+	}
+	s.calls = make(map[string]int)
+	return n, kinds
+}
+
+func (s *counted) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	s.count("commit")
+	return s.Store.Commit(ctx, flush)
+}
+
+func (s *counted) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	s.count("read")
+	return s.Store.Read(ctx, spans, maxBytes)
+}
+
+func (s *counted) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+	s.count("trim")
+	return s.Store.Trim(ctx, p, before)
+}
+
+func (s *counted) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kind, _, _ := strings.Cut(strings.ReplaceAll(prefix, "/", "."), ".")
+	s.count("list " + kind)
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func (s *counted) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	s.count("get")
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+// costly are requests that need more store calls than those of expensive, as a path and a body.
+func costly() map[string][2]string {
+	var events, parts []string
+	for i := range 1000 {
+		events = append(events, fmt.Sprintf(`{"id":"%d","type":"t","tags":["t%d"],"subject":"s%d"}`, i, i, i))
+	}
+	for i := range 100 {
+		parts = append(parts, fmt.Sprintf(`{"category":"shop","stream":"p%d","events":[%s]}`, i, strings.Join(events[10*i:10*i+10], ",")))
+	}
+	tags := url.Values{"tag": {"fat"}}
+	for i := range 15 {
+		tags.Add("tag", fmt.Sprint("t", i))
+	}
+	return map[string][2]string{
+		"PUT /v1/groups/{group}/offsets":                         {"/v1/groups/other/offsets", `{"offsets":[{"topic":"wide","timestamp":5}]}`},
+		"POST /v1/groups/{group}/members":                        {"/v1/groups/all/members", `{"topics":["wide"]}`},
+		"POST /v1/queues/{queue}/dead/redrive":                   {"/v1/queues/poor/dead/redrive", `{"all":true}`},
+		"POST /v1/queues/{queue}/dead/discard":                   {"/v1/queues/poor/dead/discard", `{"all":true}`},
+		"POST /v1/queues/{queue}/purge":                          {"/v1/queues/q0/purge", ""},
+		"DELETE /v1/queues/{queue}":                              {"/v1/queues/poor", ""},
+		"DELETE /v1/topics/{topic}":                              {"/v1/topics/wide", ""},
+		"POST /v1/streams/{category}/{stream}":                   {"/v1/streams/shop/s", `{"events":[` + strings.Join(events, ",") + `]}`},
+		"POST /v1/append":                                        {"-", `{"streams":[` + strings.Join(parts, ",") + `]}`},
+		"GET /v1/tagged/{category}":                              {"/v1/tagged/shop?" + tags.Encode(), ""},
+		"POST /v1/append again":                                  {"/v1/append", `{"streams":[` + strings.Join(parts, ",") + `]}`},
+		"DELETE /v1/streams/{category}/{stream}":                 {"/v1/streams/shop/fat", ""},
+		"GET /v1/streams/{category}/{stream}/events":             {"/v1/streams/shop/fat/events", ""},
+		"POST /v1/topics/{topic}/batch with one that is refused": {"/v1/topics/fat/batch?partial=true", `{"events":` + strings.TrimSuffix(many(500, `{"value":"v"}`), "]") + `,{"value":"` + strings.Repeat("x", 1100<<10) + `"}]}`},
+	}
+}
+
+// others are requests beside the first one of their routes.
+var others = []string{"POST /v1/append again", "POST /v1/topics/{topic}/batch with one that is refused"}
+
+// last are the routes that take away what requests of others need.
+var last = []string{"POST /v1/queues/{queue}/dead/redrive", "POST /v1/queues/{queue}/dead/discard", "POST /v1/queues/{queue}/purge", "DELETE /v1/queues/{queue}", "DELETE /v1/streams/{category}/{stream}", "DELETE /v1/topics/{topic}"}
+
+// callsMost is how many store calls a request makes at most, whatever it asks for.
+const callsMost = 32
+
+// moreCalls are the routes that make more than callsMost, with their bounds in this test's store, and why.
+var moreCalls = map[string]struct {
+	most int
+	why  string
+}{
+	"GET /v1/tagged/{category}":                              {128, "Tagged reads each event with the tags, and each stream that has some, by itself: up to 10,000, sixteen at a time"},
+	"POST /v1/append again":                                  {1024, "a repeated append reads the events of each of its streams by themselves, in steps that double: at most 100 streams"},
+	"POST /v1/topics/{topic}/batch with one that is refused": {512, "partial=true publishes each event by itself if one of them is refused: as many calls as events, until the request's time is over"},
+}
+
+// A request of each route, at its most expensive, makes a bounded number of store calls: none makes a call for each thing that it names.
+func TestNoRequestMakesACallForEachThingItNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &counted{Store: memory.New(), calls: make(map[string]int)}
+		at := newPipes()
+		d := openAt(t, store, httpapi.Config{}, at, at.dial)
+		defer d.stop()
+		requests := expensive(d.wealthy())
+		maps.Copy(requests, costly())
+		var patterns []string
+		for _, pattern := range httpapi.Routes() {
+			pattern, _, _ = strings.Cut(pattern, "?")
+			if !slices.Contains(last, pattern) {
+				patterns = append(patterns, pattern)
+			}
+		}
+		for _, pattern := range slices.Concat(patterns, others, last) {
+			r, there := requests[pattern]
+			if !there {
+				t.Errorf("%s: which is its most expensive request?", pattern)
+				continue
+			}
+			method, path, _ := strings.Cut(pattern, " ")
+			if r[0] != "-" {
+				path = r[0]
+			}
+			c, err := d.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.take()
+			answered := make(chan string, 1)
+			go func() {
+				fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, len(r[1]), r[1])
+				first := make([]byte, 64)
+				n, _ := c.Read(first)
+				answered <- string(first[:n])
+			}()
+			line := <-answered
+			n, kinds := store.take()
+			c.Close()
+			synctest.Wait()
+			line, _, _ = strings.Cut(line, "\r")
+			most := max(callsMost, moreCalls[pattern].most)
+			if n > most {
+				t.Errorf("%s: %d store calls, want %d at most:%s", pattern, n, most, kinds)
+			}
+			if n <= callsMost && moreCalls[pattern].why != "" {
+				t.Errorf("%s makes %d store calls: it is no exception any more:%s", pattern, n, kinds)
+			}
+			if strings.HasPrefix(line, "HTTP/1.1 5") || line == "" {
+				t.Errorf("%s: answered %q", pattern, line)
+			}
+		}
+	})
+}
