@@ -37,6 +37,18 @@ func (b *answerBudget) take(n int64, first bool) bool {
 	return true
 }
 
+// growForEncoder claims the memory that a follower's encoder takes while it sends a page, in addition to the page's. What has no claim is small, such
+// as a comment.
+func growForEncoder(ctx context.Context, claim *budget.Claim) error {
+	if claim.Held() == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, err := claim.Grow(ctx, encoderBytes)
+	return err
+}
+
 // shrink gives back what is not used.
 func (b *answerBudget) shrink() {
 	b.claim.Shrink(b.claimed - b.used)

@@ -22,7 +22,19 @@ const (
 	chunkBytes = 3 << 10 // bytes of a value that are encoded in one step; a multiple of three, for base64
 )
 
-func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }
+func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, encoderKept)} }
+
+const (
+	encoderKept  = 1 << 10  // bytes that an encoder keeps while it has nothing to write
+	encoderBytes = 40 << 10 // bytes that it may have while it writes: a piece, a chunk in its escaped form, and what append adds
+)
+
+// rest gives the memory back that the encoder does not need until it writes again.
+func (e *encoder) rest() {
+	if len(e.buf) == 0 && cap(e.buf) > encoderKept {
+		e.buf = nil
+	}
+}
 
 // pageEncoder returns an encoder for a page that is the whole answer and holds the claim's memory. Call end before the claim is released.
 func pageEncoder(c *call, claim *budget.Claim) (e *encoder, end func()) {

@@ -120,3 +120,9 @@ func Needs() (rows []string) {
 	}
 	return rows
 }
+
+// EncoderBytes is what the encoder of a follower takes while it sends a page.
+const EncoderBytes = encoderBytes
+
+// HeldByAnswers returns how many bytes answers hold, as the budget counts them.
+func (s *Server) HeldByAnswers() int64 { return s.answers.Held() }

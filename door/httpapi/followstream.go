@@ -226,6 +226,9 @@ func (f *followed) round(ctx context.Context) (more bool, err error) {
 		f.comment()
 		return true, f.flush()
 	}
+	if err := growForEncoder(ctx, claim); err != nil {
+		return true, nil // nothing was sent: the page is read again
+	}
 	f.page.begin(claim)
 	defer f.page.finish()
 	gone := f.seen && !page.State.Exists
@@ -307,6 +310,7 @@ func (f *followed) comment() {
 // flush sends what was written to the client.
 func (f *followed) flush() error {
 	f.out.flush()
+	f.out.rest()
 	if f.out.err != nil {
 		return f.out.err
 	}

@@ -427,3 +427,35 @@ func TestAnAppendClaimsTheMemoryOfWhatItBecomes(t *testing.T) {
 		d.asJSON("POST", "/v1/append", all).want(201, `{"streams":[{"first":1,"version":2}]}`)
 	})
 }
+
+// A follower that does not read holds its events and its encoder, and both count.
+func TestAFollowersEncoderIsInTheBudget(t *testing.T) {
+	const size = 100 << 10
+	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+		d.topic("t", 1)
+		d.do("POST", "/v1/topics/t/events", strings.Repeat("v", size)).want(200, `{"partition":0,"offset":0}`)
+		d.category("c")
+		d.fill("c", "s", 1, size)
+		for _, path := range []string{"/v1/topics/t/stream?from=earliest", "/v1/streams/c/s/events"} {
+			before := d.server.HeldByAnswers()
+			c := d.ask(path)
+			head := make([]byte, 32)
+			if _, err := io.ReadFull(c, head); err != nil {
+				t.Fatal(err)
+			}
+			go func() { // takes the head of the answer, and nothing of the event
+				for {
+					if n, err := c.Read(head); err != nil || strings.Contains(string(head[:n]), "vvvv") {
+						return
+					}
+				}
+			}()
+			synctest.Wait()
+			if held := d.server.HeldByAnswers() - before; held < 2*size+httpapi.EncoderBytes {
+				t.Errorf("%s: %d bytes count, want %d for the event and its batch, and %d for the encoder", path, held, 2*size, httpapi.EncoderBytes)
+			}
+			c.Close()
+			synctest.Wait()
+		}
+	})
+}

@@ -189,6 +189,9 @@ func (st *streamed) round(ctx context.Context) bool {
 	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.limits.KeepAlive, &epoch)
 	cancel()
 	defer claim.Release()
+	if err == nil && growForEncoder(ctx, claim) != nil {
+		return ctx.Err() == nil // nothing was sent: the events are fetched again
+	}
 	st.page.begin(claim)
 	defer st.page.finish()
 	switch {
@@ -318,6 +321,7 @@ func (st *streamed) holdOn(ctx context.Context) error {
 // flush sends what was written to the client.
 func (st *streamed) flush() error {
 	st.out.flush()
+	st.out.rest()
 	if st.out.err != nil {
 		return st.out.err
 	}

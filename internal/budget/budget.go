@@ -355,6 +355,13 @@ func (c *Claim) Release() {
 	b.grant()
 }
 
+// Held is how many bytes all claims hold.
+func (b *Budget) Held() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size - b.free
+}
+
 // Idle reports whether nobody holds anything.
 func (b *Budget) Idle() bool {
 	b.mu.Lock()
