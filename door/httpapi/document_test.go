@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -176,13 +177,15 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 		group           = "v1/groups/{group}/"
 		join, partition = group + "members/post/", math.MaxInt32
 	)
+	// TestDocumentedNamesAreThoseThatTheServerTakes
+	const topicNames, visible = `^(\.*[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3,})$`, `^[^\x00-\x1f\x7f]+$`
 	hold("group/group", "minLength", 1, "maxLength", 512) // TestGroupNamesHaveABound
 	hold("member/member", "minLength", 1)
 	hold("partition/partition", "minimum", 0, "maximum", partition)
 	hold("max/max", "minimum", 1, "default", httpapi.EventsDefault)
 	hold("wait/wait_ms", "minimum", 0, "default", 0)
 	hold("idempotencyKey/Idempotency-Key", "minLength", 1, "maxLength", httpapi.OnceKeyMax, "pattern", "^[!-~]+$") // TestDocumentAllowsWhatTheServerTakes
-	hold("TopicName", "minLength", 1, "maxLength", 249, "pattern", "^[a-zA-Z0-9._-]+$")                            // likewise
+	hold("TopicName", "minLength", 1, "maxLength", 249, "pattern", topicNames)                                     // likewise
 	hold("NewEvent/partition", "minimum", 0, "maximum", partition)
 	hold("NewEvent/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
 	hold(topics+"post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
@@ -207,9 +210,9 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(group+"members/{member}/commit/post/offsets/partition", "minimum", 0, "maximum", partition)
 	hold(group+"members/{member}/commit/post/offsets/offset", "minimum", 0)
 	const queue = "v1/queues/{queue}/"
-	hold("queue/queue", "minLength", 1)
+	hold("QueueName", "minLength", 1, "maxLength", 244, "pattern", topicNames)
 	hold("message/message", "pattern", "^[0-9]+-[0-9]+$")
-	hold("v1/queues/post/name", "minLength", 1, "maxLength", 244) // TestQueuesThatMayNotBe
+	hold("v1/queues/post/name", "minLength", 1, "maxLength", 244, "pattern", topicNames) // TestQueuesThatMayNotBe
 	hold("v1/queues/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
 	hold(queue+"messages/get/max", "minimum", 1, "default", httpapi.LettersDefault)
 	hold(queue+"messages/post/delay_ms", "minimum", 0, "maximum", httpapi.PauseMax, "default", 0)
@@ -217,7 +220,7 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(queue+"messages/post/unique", "minLength", 1)
 	hold(queue+"messages/post/priority", "minimum", 0, "maximum", httpapi.PrioritiesMax-1, "default", 0)
 	hold(queue+"batch/post/messages", "minItems", 1, "maxItems", httpapi.EventsMax)
-	hold("schedule/schedule", "pattern", "^[a-zA-Z0-9._-]{1,100}$") // TestSchedulesAreSetListedAndDeleted
+	hold("schedule/schedule", "minLength", 1, "maxLength", 100, "pattern", topicNames) // TestSchedulesAreSetListedAndDeleted
 	hold(queue+"schedules/{schedule}/put/paused", "default", false)
 	hold(queue+"claim/post/max", "minimum", 1, "default", httpapi.ClaimDefault)
 	hold(queue+"claim/post/wait_ms", "minimum", 0, "default", 0)
@@ -229,17 +232,17 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(queue+"extend/post/lease_ms", "minimum", httpapi.LeaseMin, "maximum", httpapi.LeaseMax)
 	hold(queue+"dead/get/max", "minimum", 1, "default", httpapi.LettersDefault)
 	hold("requestBodies/sweep/letters", "minItems", 1, "maxItems", httpapi.LettersMax)
-	hold("requestBodies/sweep/per_second", "maximum", httpapi.RateMax)
-	hold("Receipts", "minItems", 1, "maxItems", httpapi.EventsMax)
+	hold("requestBodies/sweep/per_second", "minimum", 0, "maximum", httpapi.RateMax)
+	hold("Receipts", "minItems", 1, "maxItems", httpapi.EventsMax, "minLength", 1)
 	hold("NewMessage/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
 	hold("NewMessage/at", "minimum", 0, "maximum", httpapi.TimestampMax)
 	hold("NewMessage/delay_ms", "minimum", 0, "maximum", httpapi.PauseMax)
 	hold("NewMessage/priority", "minimum", 0, "maximum", httpapi.PrioritiesMax-1)
 	hold("NewMessage/unique", "minLength", 1)
 	const category, one = "v1/streams/{category}/", "v1/streams/{category}/{stream}/"
-	hold("stream/stream", "minLength", 1, "maxLength", 255)         // TestStreamsThatCannotBeNamed
-	hold("projection/projection", "minLength", 1, "maxLength", 100) // TestProjectionsThatCannotBeAreRefused, of the library
-	hold("ifMatch/If-Match", "pattern", `^(\*|"[0-9]+")$`)          // TestWhatAnAppendExpects
+	hold("stream/stream", "minLength", 1, "maxLength", 255, "pattern", visible)         // TestStreamsThatCannotBeNamed
+	hold("projection/projection", "minLength", 1, "maxLength", 100, "pattern", visible) // TestProjectionsThatCannotBeAreRefused, of the library
+	hold("ifMatch/If-Match", "pattern", `^(\*|"[0-9]+")$`)                              // TestWhatAnAppendExpects
 	hold("v1/streams/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax, "default", 4)
 	hold("NewRetention/events", "minimum", 1)
 	hold("NewRetention/age_ms", "minimum", 1, "maximum", httpapi.PauseMax)
@@ -247,8 +250,8 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("v1/append/post/streams/stream", "minLength", 1, "maxLength", 255) // TestStreamsThatCannotBeNamed
 	hold("v1/append/post/streams/expect", "default", "any", "minimum", 0)
 	hold("v1/append/post/streams/events", "minItems", 1, "maxItems", httpapi.EventsMax)
-	hold("v1/tagged/{category}/get/tag", "minItems", 1, "maxItems", 16, "minLength", 1, "maxLength", 255) // TestTagsAreReadAndBoundAppends
-	hold("v1/subjects/{category}/forget/post/subject", "minLength", 1, "maxLength", 255)                  // TestASubjectIsForgotten
+	hold("v1/tagged/{category}/get/tag", "minItems", 1, "maxItems", 16, "minLength", 1, "maxLength", 255, "pattern", visible) // TestTagsAreReadAndBoundAppends
+	hold("v1/subjects/{category}/forget/post/subject", "minLength", 1, "maxLength", 255, "pattern", visible)                  // TestASubjectIsForgotten
 	hold(one+"post/within", "minLength", 1)
 	hold(category+"get/max", "minimum", 1, "default", httpapi.ListedDefault)
 	hold(one+"get/from", "minimum", 0, "default", 0)
@@ -262,8 +265,8 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(one+"snapshot/put/version", "minimum", 0)
 	hold("NewStreamEvent/id", "minLength", 1, "maxLength", 128) // TestEventsThatCannotBeAppended
 	hold("NewStreamEvent/type", "minLength", 1, "maxLength", 255)
-	hold("NewStreamEvent/subject", "minLength", 1, "maxLength", 255)
-	hold("NewStreamEvent/tags", "maxItems", 16, "maxLength", 255)
+	hold("NewStreamEvent/subject", "minLength", 1, "maxLength", 255, "pattern", visible)
+	hold("NewStreamEvent/tags", "maxItems", 16, "minLength", 1, "maxLength", 255, "pattern", visible)
 	hold("NewStreamEvent/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
 	settings := "NewQueueSettings/" // their defaults: TestAQueueIsCreatedDescribedAlteredAndDeleted
 	hold(settings+"lease_ms", "minimum", httpapi.LeaseMin, "maximum", httpapi.LeaseMax, "default", 30000)
@@ -274,7 +277,7 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(settings+"ttl_ms", "minimum", 1, "maximum", httpapi.PauseMax)
 	hold(settings+"window", "minimum", 1, "maximum", httpapi.WindowMost, "default", 2000)
 	hold(settings+"concurrency", "minimum", 1, "maximum", httpapi.ConcurrencyMax)
-	hold(settings+"rate", "maximum", httpapi.RateMax)
+	hold(settings+"rate", "minimum", 0, "maximum", httpapi.RateMax)
 	hold(settings+"priorities", "minimum", 1, "maximum", httpapi.PrioritiesMax, "default", 1)
 	for _, name := range []string{"drop_expired", "key_order", "keep_done", "paused", "unique"} {
 		hold(settings+name, "default", false)
@@ -479,5 +482,62 @@ func TestDocumentIsServed(t *testing.T) {
 	}
 	if got := d.get("/openapi.yaml"); got.status != 200 || got.body != string(want) || got.header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("%d %s, %d bytes", got.status, got.header.Get("Content-Type"), len(got.body))
+	}
+}
+
+// A name that openapi.yaml allows is one that the server takes, and no other is.
+func TestDocumentedNamesAreThoseThatTheServerTakes(t *testing.T) {
+	if _, err := document(); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, httpapi.Config{})
+	d.category("order")
+	ask := func(method, path, body string) int {
+		head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body))
+		answers := d.raw(head + body)
+		if len(answers) != 1 {
+			t.Fatalf("%s %s: %d answers", method, path, len(answers))
+		}
+		return answers[0].StatusCode
+	}
+	param := func(name string) *openapi3.Schema { return doc.Components.Parameters[name].Value.Schema.Value }
+	tags := doc.Paths.Value("/v1/tagged/{category}").Get.Parameters.GetByInAndName("query", "tag").Schema.Value
+	forget := doc.Paths.Value("/v1/subjects/{category}/forget").Post.RequestBody.Value.Content["application/json"].Schema.Value
+	names := []string{"a", ".", "..", "...", ".a", "a.", "/", ";", "a b", "é", "a\x00", "\n", "\x1f", "\x7f", "a\u0080", "~", "-", "_",
+		strings.Repeat("a", 100), strings.Repeat("a", 101), strings.Repeat("a", 244), strings.Repeat("a", 245), strings.Repeat("a", 255), strings.Repeat("a", 256)}
+	for what, of := range map[string]struct {
+		schema *openapi3.Schema
+		status func(name string) int
+	}{
+		"queue":      {param("queue"), func(name string) int { return ask("GET", "/v1/queues/"+escapedSegment(name), "") }},
+		"projection": {param("projection"), func(name string) int { return ask("POST", "/v1/projections/"+escapedSegment(name)+"/pause", "") }},
+		"stream":     {param("stream"), func(name string) int { return ask("GET", "/v1/streams/order/"+escapedSegment(name), "") }},
+		"tag":        {tags.Items.Value, func(name string) int { return ask("GET", "/v1/tagged/order?tag="+url.QueryEscape(name), "") }},
+		"subject": {forget.Properties["subject"].Value, func(name string) int {
+			subject, _ := json.Marshal(map[string]string{"subject": name})
+			return ask("POST", "/v1/subjects/order/forget", string(subject))
+		}},
+	} {
+		for _, name := range names {
+			allowed, status := of.schema.VisitJSON(name) == nil, of.status(name)
+			if taken := status != 400; taken != allowed {
+				t.Errorf("%s %.20q: openapi.yaml allows it: %v; the server answers %d", what, name, allowed, status)
+			}
+		}
+	}
+	settings := doc.Components.Schemas["NewQueueSettings"].Value
+	for body, allowed := range map[string]bool{`{"attempts":0}`: false, `{"attempts":-1}`: true, `{"attempts":1}`: true, `{"rate":0}`: false, `{"rate":-1}`: false, `{"rate":0.5}`: true} {
+		var value any
+		if err := json.Unmarshal([]byte(body), &value); err != nil {
+			t.Fatal(err)
+		}
+		status := ask("POST", "/v1/queues", `{"name":"q`+strings.Trim(fmt.Sprintf("%x", body), "")+`","settings":`+body+`}`)
+		if says := settings.VisitJSON(value) == nil; says != allowed || (status < 300) != allowed {
+			t.Errorf("settings %s: openapi.yaml allows them: %v; the server answers %d", body, says, status)
+		}
 	}
 }
