@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,6 +211,30 @@ func TestAForgedNumberOfTriesIsWithinBounds(t *testing.T) {
 		forge(t, p, "mail", batch.RecordHeader{Key: queue.HeaderPriorAttempts, Value: []byte("9223372036854775807")})
 		if m := claimN(t, q, 1); len(m) != 1 || m[0].Attempt < 1 || m[0].Attempt > 1_000_001 {
 			t.Fatalf("claimed %+v", m)
+		}
+	})
+}
+
+// A forged priority counts when its message comes back from the dead letters, and is one of the queue's: each message
+// comes back, once.
+func TestAForgedPriorityIsOneOfTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := begin(t, newStore(t), 20*time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Priorities: 3}})
+		forgeries := strings.Fields("99 -1 x 1.5 9223372036854775807 9223372036854775808 8 2")
+		for _, priority := range forgeries {
+			forge(t, p, "mail", batch.RecordHeader{Key: "weir.queue.priority", Value: []byte(priority)})
+		}
+		for _, m := range claimN(t, q, len(forgeries)) {
+			nack(t, q, queue.Nack{Reject: true}, m)
+		}
+		if n, err := q.RedriveAll(t.Context(), 0); n != len(forgeries) || err != nil {
+			t.Fatalf("%d of %d came back, %v", n, len(forgeries), err)
+		}
+		synctest.Wait()
+		if again := claimN(t, q, len(forgeries)); len(again) != len(forgeries) {
+			t.Errorf("%d messages can be claimed, want %d", len(again), len(forgeries))
 		}
 	})
 }
