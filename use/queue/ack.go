@@ -159,6 +159,16 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 	if len(some) == 0 {
 		return n, nil
 	}
+	prepared := make([]*preparation, len(some))
+	for i := range some {
+		prepared[i] = &some[i].preparation
+	}
+	if err := q.uniques(ctx, prepared...); err != nil {
+		for _, it := range some {
+			errs[it.index] = err
+		}
+		return n, err
+	}
 	results := make([]error, len(some)) // not errs: the operation may write them after ctx has ended
 	o.apply = func(s *state, c *change) (bool, error) {
 		e := edit{p: s.part(p), all: s}

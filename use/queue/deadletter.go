@@ -130,12 +130,8 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, q.delayHeaders(due)...)
-	key, held, err := q.holds(ctx, rec, g)
-	if err != nil {
-		return none, err
-	}
 	return preparation{
-		topic: topic, partition: topic.Partitions[slotOf(now, due)], unique: key, holder: held,
+		topic: topic, partition: topic.Partitions[slotOf(now, due)], names: q.names(rec, g, false),
 		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers},
 	}, nil
 }
@@ -166,6 +162,7 @@ type preparation struct {
 	topic     eventlog.Topic
 	partition eventlog.Partition
 	record    batch.Record
+	names     *named         // the unique key that it may hold; nil: none. uniques fills in what follows
 	puts      []eventlog.Put // what becomes of the message's unique key
 	unique    string         // the unique key whose value must say where the record is; "": none
 	holder    holder         // of the unique key
@@ -214,8 +211,8 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 	if q.def.Load().settings.KeepDone {
 		return q.copyTo(ctx, doneSuffix, g, q.runOf(g), nil)
 	}
-	frees, err := q.unique(ctx, g)
-	return preparation{puts: frees}, err
+	key, err := q.unique(ctx, g)
+	return preparation{names: key}, err
 }
 
 // copyTo makes a copy of a message for another topic of the queue, after its last attempt. There is none if the log no longer has the message, or if it is another queue's.
@@ -249,16 +246,12 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 	}
-	frees, err := q.freesUnique(ctx, rec, g)
-	if err != nil {
-		return preparation{}, err
-	}
 	_, now, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return preparation{}, err
 	}
 	return preparation{
-		topic: topic, partition: topic.Partitions[0], puts: frees,
+		topic: topic, partition: topic.Partitions[0], names: q.names(rec, g, true),
 		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: all},
 	}, nil
 }
@@ -266,6 +259,9 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 // bury makes a message a dead letter, if its claim is still the last one. The caller has checked that it may leave its partition (unacked).
 func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
+	if err == nil {
+		err = q.uniques(ctx, &letter)
+	}
 	if err != nil {
 		return err
 	}

@@ -13,15 +13,16 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// All queues share the wheel. delayed tells which of its records are messages of one queue, so that a question about one queue does
-// not read the messages of all. A process reads the records once, when it is first asked, and later only the new ones. The store has
-// nothing of this: messages that were delayed by any version of weir are in it.
+// All queues share the wheel. delayed tells which of its records are messages of one queue, so that
+// a question about one queue does not read the messages of all. A process reads the records once,
+// when it is first asked, and later only the new ones. The store has nothing of this: messages that
+// were delayed by any version of weir are in it.
 type delayed struct {
 	owner   *Queues
 	reading chan struct{} // has a value while somebody reads the wheel
 
 	mu      sync.Mutex      // guards what follows
-	changed <-chan struct{} // closed: the store may have been rewound, and the offsets may have other records
+	changed <-chan struct{} // closed: the store may have been rewound, and have other records
 	slots   map[eventlog.Partition]*slotted
 	bytes   int // of slots
 }
@@ -32,8 +33,9 @@ type slotted struct {
 	of   map[string]*places // by queue, as in headerTo
 }
 
-// places are the messages of one queue in one slot, by offset. For each, text has the distance to the offset before, doubled, as a
-// varint; plus one if the message was first enqueued elsewhere: then its id follows. So most messages take two bytes.
+// places are the messages of one queue in one slot, by offset. For each, text has the distance to
+// the offset before, doubled, as a varint; plus one if the message was first enqueued elsewhere:
+// then its id follows. So most messages take two bytes.
 type places struct {
 	first, last eventlog.Offset
 	n           int64
@@ -41,8 +43,9 @@ type places struct {
 }
 
 const (
-	// delayedBytes bounds what a process keeps in memory of all delayed messages, and placesBytes is what the first message of a queue
-	// in a slot takes. More messages are found by reading them, and not counted.
+	// delayedBytes bounds what a process keeps in memory of all delayed messages, and placesBytes
+	// is what the first message of a queue in a slot takes. More messages are found by reading
+	// them, and not counted.
 	delayedBytes = 64 << 20
 	placesBytes  = 256
 	// delayedFor is how long a count waits until the wheel is read.
@@ -53,7 +56,10 @@ const (
 var errManyDelayed = errors.New("there are too many delayed messages to keep their places in memory")
 
 func newDelayed(owner *Queues) *delayed {
-	return &delayed{owner: owner, reading: make(chan struct{}, 1), changed: owner.log.IncarnationChanged(), slots: make(map[eventlog.Partition]*slotted)}
+	return &delayed{
+		owner: owner, reading: make(chan struct{}, 1), changed: owner.log.IncarnationChanged(),
+		slots: make(map[eventlog.Partition]*slotted),
+	}
 }
 
 func (pl *places) add(o eventlog.Offset, p eventlog.Partition, id MessageID) (bytes int) {
@@ -93,13 +99,15 @@ func (pl *places) each(p eventlog.Partition, visit func(eventlog.Offset, Message
 	}
 }
 
-// catchUp reads what was added to the wheel since the last time. After an error, the next call goes on where this one ended.
+// catchUp reads what was added to the wheel since the last time. After an error, the next call goes
+// on where this one ended.
 func (d *delayed) catchUp(ctx context.Context) error {
 	select {
 	case d.reading <- struct{}{}:
 		defer func() { <-d.reading }()
 	case <-ctx.Done():
-		return fmt.Errorf("%w: gave up while others read the delayed messages (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%w: gave up while others read the delayed messages (%w)",
+			eventlog.ErrUnavailable, context.Cause(ctx))
 	}
 	topic, _ := d.owner.wheel.known()
 	var keys []string
@@ -115,8 +123,8 @@ func (d *delayed) catchUp(ctx context.Context) error {
 	})
 }
 
-// forget drops the slots that are empty or of another topic, or all after the store may have been rewound. It returns a channel that
-// is closed when it may be rewound again.
+// forget drops the slots that are empty or of another topic, or all after the store may have been
+// rewound. It returns a channel that is closed when it may be rewound again.
 func (d *delayed) forget(topic eventlog.Topic) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,14 +234,19 @@ func (d *delayed) find(q *Queue, id MessageID) (at []MessageID) {
 func (d *delayed) offsets(q *Queue, p eventlog.Partition) (all []eventlog.Offset) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.slots[p]; s != nil && s.of[string(q.headerTo().Value)] != nil {
-		s.of[string(q.headerTo().Value)].each(p, func(o eventlog.Offset, _ MessageID) { all = append(all, o) })
+	s := d.slots[p]
+	if s == nil {
+		return nil
+	}
+	if pl := s.of[string(q.headerTo().Value)]; pl != nil {
+		pl.each(p, func(o eventlog.Offset, _ MessageID) { all = append(all, o) })
 	}
 	return all
 }
 
-// counts returns how many messages of each queue, as in headerTo, are in the wheel: one store call for the states of all slots. nil:
-// that is not known, because there are very many, or because they are still being read.
+// counts returns how many messages of each queue, as in headerTo, are in the wheel: one store call
+// for the states of all slots. nil: that is not known, because there are very many, or because they
+// are still being read.
 func (d *delayed) counts(ctx context.Context) (map[string]int64, error) {
 	wait, cancel := context.WithTimeout(ctx, delayedFor)
 	err := d.catchUp(wait)

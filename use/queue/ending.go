@@ -48,8 +48,8 @@ func (q *Queue) endAll(ctx context.Context, over []ending) error {
 // prepareEnd makes what is appended when a message ends.
 func (q *Queue) prepareEnd(ctx context.Context, e ending) (preparation, error) {
 	if e.why == "" {
-		frees, err := q.unique(ctx, e.grant)
-		return preparation{puts: frees}, err
+		key, err := q.unique(ctx, e.grant)
+		return preparation{names: key}, err
 	}
 	free, err := q.mayLeave(ctx, e.grant)
 	if err == nil && !free {

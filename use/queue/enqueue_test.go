@@ -90,6 +90,18 @@ func TestTheUniqueKeysOfACallAreReadTogether(t *testing.T) {
 				t.Errorf("%d messages, repeated %v, waited %v for a store that is 1 ms away", messages, repeated, took)
 			}
 		}
+		var receipts []string
+		for _, m := range claimN(t, q, messages) {
+			receipts = append(receipts, m.Receipt)
+		}
+		before := store.lists.Load() + store.gets.Load()
+		errs, err := q.Ack(t.Context(), receipts...)
+		if err != nil || errors.Join(errs...) != nil || len(errs) < messages/2 {
+			t.Fatal(len(errs), err, errors.Join(errs...))
+		}
+		if n := store.lists.Load() + store.gets.Load() - before; n > 3*partitions {
+			t.Errorf("to acknowledge %d messages cost %d lists and reads of keys", len(receipts), n)
+		}
 		store.mu.Lock()
 		defer store.mu.Unlock()
 		if store.most > 16 {

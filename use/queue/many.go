@@ -8,9 +8,10 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// each calls visit with the state that each key holds now, in the order given, and with its index. A key that does not exist holds an
-// empty state, and so does "". Equal keys that follow each other share one state. It costs a store call for each thousand keys, or
-// for each 4 MiB of states; an error of visit ends it, before the next call.
+// each calls visit with the state that each key holds now, in the order given, and with its index.
+// A key that does not exist holds an empty state, and so does "". Equal keys that follow each other
+// share one state. It costs a store call for each thousand keys, or for each 4 MiB of states; an
+// error of visit ends it, before the next call.
 func (qs *Queues) each(ctx context.Context, keys []string, visit func(i int, s *state) error) error {
 	var asked []string
 	var first []int // for each key that is asked for: the first index that it has in keys
@@ -71,18 +72,22 @@ func (d *definition) keyOf(p eventlog.Partition) string {
 }
 
 const (
-	// fillFirst is how many states a claim reads at first, if it does not know them; it reads fillMore times as many each time that they give too little.
+	// fillFirst is how many states a claim reads at first, if it does not know them; it reads
+	// fillMore times as many each time that they give too little.
 	fillFirst, fillMore, fillMost = 16, 8, 1000
 )
 
-// fill reads the queue's definition, and the states of the partitions from p on that this process does not know, most of them at most.
-// It costs two store calls, and one more for each 4 MiB of states.
-func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlog.Partition], p eventlog.Partition, most int) error {
+// fill reads the queue's definition, and the states of the partitions from p on that this process
+// does not know, most of them at most. It costs two store calls, and one more for each 4 MiB of
+// states.
+func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlog.Partition],
+	p eventlog.Partition, most int) error {
 	select {
 	case q.filling <- struct{}{}:
 		defer func() { <-q.filling }()
 	case <-ctx.Done():
-		return fmt.Errorf("queue %q: %w: gave up while others read its states (%w)", q.name, eventlog.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("queue %q: %w: gave up while others read its states (%w)",
+			q.name, eventlog.ErrUnavailable, context.Cause(ctx))
 	}
 	if q.shard(p).known() != nil {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// A process keeps nothing of a queue that was deleted or purged, also if another process did that and nobody uses the queue again.
+// A process keeps nothing of a queue that was deleted or purged, also if another process did that
+// and nobody uses the queue again.
 func TestADeletedQueueDoesNotStayInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const queues = 30

@@ -88,32 +88,13 @@ func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
 	return key, token
 }
 
-// uniqueIn returns who holds the unique key that a message's header names. same: the message has the holder's token. A free key has no
-// holder.
-func (q *Queue) uniqueIn(kv eventlog.KeyValue, rec batch.Record) (held holder, same bool, err error) {
+// uniqueIn returns who holds a unique key. same: the holder has this token. A free key has no holder.
+func uniqueIn(kv eventlog.KeyValue, token string) (held holder, same bool, err error) {
 	if kv.Version == 0 {
 		return held, false, nil
 	}
-	_, token := q.uniqueNamed(rec)
 	held, err = parseHolder(kv)
 	return held, held.token == token, err
-}
-
-// holds finds the unique key that a message holds; "": none. One store call if the message has the header of a unique key.
-func (q *Queue) holds(ctx context.Context, rec batch.Record, g grant) (key string, held holder, err error) {
-	key, _ = q.uniqueNamed(rec)
-	if key == "" {
-		return "", held, nil
-	}
-	kv, err := q.log.Get(ctx, key)
-	if err != nil {
-		return "", held, err
-	}
-	held, same, err := q.uniqueIn(kv, rec)
-	if err != nil || !same || !held.isAt(MessageID{g.partition, g.offset}, idOf(g, rec)) {
-		return "", held, err
-	}
-	return key, held, nil
 }
 
 // isAt reports whether a message with the holder's token is the holder, by its place. If an older version moved the holder, its
@@ -122,17 +103,24 @@ func (h holder) isAt(place, id MessageID) bool {
 	return h.place == place || h.lost && (h.token != "" || h.id == id)
 }
 
-// freesUnique returns the put that frees a message's unique key, if it holds one.
-func (q *Queue) freesUnique(ctx context.Context, rec batch.Record, g grant) ([]eventlog.Put, error) {
-	key, _, err := q.holds(ctx, rec, g)
-	if err != nil || key == "" {
-		return nil, err
-	}
-	return []eventlog.Put{{Key: key}}, nil
+// named is the unique key that the header of a message names. Whether the message holds it, only the store knows (uniques).
+type named struct {
+	key, token string
+	place, id  MessageID
+	ends       bool // the message ends, and frees the key; otherwise it moves
 }
 
-// unique returns the put that frees the unique key of a finished message. It reads the message only if the queue has unique keys.
-func (q *Queue) unique(ctx context.Context, g grant) ([]eventlog.Put, error) {
+// names returns the unique key that the header of a message names; nil: none.
+func (q *Queue) names(rec batch.Record, g grant, ends bool) *named {
+	key, token := q.uniqueNamed(rec)
+	if key == "" {
+		return nil
+	}
+	return &named{key: key, token: token, place: MessageID{g.partition, g.offset}, id: idOf(g, rec), ends: ends}
+}
+
+// unique returns the unique key that a finished message may free. It reads the message only if the queue has unique keys.
+func (q *Queue) unique(ctx context.Context, g grant) (*named, error) {
 	if !q.def.Load().settings.Unique {
 		return nil, nil
 	}
@@ -140,10 +128,33 @@ func (q *Queue) unique(ctx context.Context, g grant) ([]eventlog.Put, error) {
 	if gone(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	return q.names(rec, g, true), err
+}
+
+// uniques finds out which messages hold the unique keys that they name, and adds to their preparations what becomes of these: one
+// store call per thousand keys.
+func (q *Queue) uniques(ctx context.Context, all ...*preparation) error {
+	of := make(map[string][]*preparation)
+	for _, p := range all {
+		if p.names != nil {
+			of[p.names.key] = append(of[p.names.key], p)
+		}
 	}
-	return q.freesUnique(ctx, rec, g)
+	return q.log.GetAll(ctx, slices.Sorted(maps.Keys(of)), func(kv eventlog.KeyValue) error {
+		for _, p := range of[kv.Key] {
+			held, same, err := uniqueIn(kv, p.names.token)
+			switch {
+			case err != nil:
+				return err
+			case !same || !held.isAt(p.names.place, p.names.id):
+			case p.names.ends:
+				p.puts = []eventlog.Put{{Key: kv.Key}}
+			default:
+				p.unique, p.holder = kv.Key, held
+			}
+		}
+		return nil
+	})
 }
 
 // heldKey is a unique key that is in the store.

@@ -614,7 +614,8 @@ func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages [
 	return w.owner.log.GetAll(ctx, slices.Collect(maps.Keys(of)), func(kv eventlog.KeyValue) error {
 		for _, i := range of[kv.Key] {
 			name, _, _ := strings.Cut(headerText(to[i].record, headerTo), "/")
-			held, same, err := queues[name].uniqueIn(kv, to[i].record)
+			_, token := queues[name].uniqueNamed(to[i].record)
+			held, same, err := uniqueIn(kv, token)
 			if err != nil {
 				return err
 			}
