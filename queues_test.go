@@ -61,7 +61,7 @@ func TestAQueueIsInspectedAndRepairedInGo(t *testing.T) {
 				return err == nil && got == want
 			})
 		}
-		counts("after the work", weir.QueueStats{Claimed: 1, Dead: 10})
+		counts("after the work", weir.QueueStats{Claimed: 1, Delayed: 1, Dead: 10})
 		for state, want := range map[string]string{"ready": "[]", "claimed": "[slow]", "waiting": "[]", "delayed": "[later]", "done": "[good]", "": "[slow]"} {
 			if got := fmt.Sprint(browsed(t, w, state)); got != want {
 				t.Errorf("messages that are %q: %s, want %s", state, got, want)
@@ -97,7 +97,7 @@ func TestAQueueIsInspectedAndRepairedInGo(t *testing.T) {
 		if took := time.Since(redriving); took < (left-1)*time.Second/rate {
 			t.Errorf("%d messages were redriven in %v, at %d a second", left, took, rate)
 		}
-		counts("after the redrives", weir.QueueStats{Claimed: 1, Ready: 9})
+		counts("after the redrives", weir.QueueStats{Claimed: 1, Ready: 9, Delayed: 1})
 		if n := len(browsed(t, w, "ready")); n != 9 {
 			t.Errorf("%d messages are ready, want 9", n)
 		}

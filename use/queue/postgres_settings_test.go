@@ -192,7 +192,7 @@ func TestOnPostgresAProcessThatBeginsKnowsTheStateOfEachMessage(t *testing.T) {
 		seen = append(seen, fmt.Sprintf("%s is %s", p.Value, p.State))
 	}
 	same(t, "what is in the queue", seen, "[claimed is claimed waiting is waiting ready is ready]")
-	same(t, "how many", stats(t, q), queue.Stats{Ready: 1, Claimed: 1, Waiting: 1, Dead: 1})
+	same(t, "how many", stats(t, q), queue.Stats{Ready: 1, Claimed: 1, Waiting: 1, Delayed: 2, Dead: 1})
 }
 
 func TestOnPostgresHandledMessagesAreKeptInTheTopicDone(t *testing.T) {
