@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -109,18 +110,23 @@ func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string, sile
 	if state.By != "" && state.By != me && silent.Of(kv, asked) < compactLease {
 		return nil
 	}
-	end, err := l.compactable(ctx, t, p, held, state)
+	if kv.Version == 0 { // there was no pass yet, so kv has no time of the store
+		if kv, err = l.Get(ctx, EpochKey); err != nil {
+			return err
+		}
+	}
+	now, read := kv.Past(), cmp.Or(max(kv.Now, kv.NowMax), Timestamp(time.Now().UnixMilli()))
+	end, err := l.compactable(ctx, t, p, held, state, now)
 	if err != nil || end <= held.First {
 		return err
 	}
-	pass := compaction{log: l, topic: t, partition: p, changed: l.IncarnationChanged(), now: time.Now(), state: state, latest: map[[16]byte]Offset{}}
+	pass := compaction{log: l, topic: t, partition: p, changed: l.IncarnationChanged(), now: now, read: read, state: state, latest: map[[16]byte]Offset{}}
 	pass.state.By = me
 	return pass.run(ctx, held.First, end)
 }
 
 // compactable returns where a pass over a partition ends; 0: no pass is needed now.
-func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds, state cleaned) (Offset, error) {
-	now := time.Now()
+func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds, state cleaned, now time.Time) (Offset, error) {
 	clean, end := max(state.Clean, held.First), held.Next
 	if lag := t.number("min.compaction.lag.ms"); lag > 0 {
 		young, err := l.seekOne(ctx, Goal{Partition: p, At: Timestamp(now.UnixMilli() - lag + 1), From: clean})
@@ -169,7 +175,8 @@ type compaction struct {
 	topic     Topic
 	partition Partition
 	changed   <-chan struct{}
-	now       time.Time
+	now       time.Time // Past: what is due is judged by it
+	read      Timestamp // the store's clock, never earlier than it was when the pass began: what becomes due is counted from it
 	state     cleaned
 	latest    map[[16]byte]Offset // the last offset of each key, by its hash
 	older     map[[16]byte]bool   // keys of a batch that is not rewritten: it may have older records of them
@@ -347,7 +354,7 @@ func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, hori
 				continue
 			}
 			if rec.Value == nil {
-				due := c.now.UnixMilli() + min(c.topic.number("delete.retention.ms"), math.MaxInt64/2)
+				due := int64(c.read) + min(c.topic.number("delete.retention.ms"), math.MaxInt64/2)
 				if h.Attributes.HasHorizon() {
 					due = h.BaseTimestamp
 				}

@@ -90,6 +90,17 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 		if err != nil {
 			return err
 		}
+		if before > held.First { // by this process's clock
+			kv, err := l.Get(ctx, EpochKey)
+			if err != nil {
+				return err
+			}
+			if past := kv.Past(); past.Before(now) {
+				if before, err = l.seekOne(ctx, Goal{Partition: p, At: Timestamp(past.Add(-age).UnixMilli())}); err != nil {
+					return err
+				}
+			}
+		}
 		if before > held.First {
 			if dated, err := l.dated(ctx, p, before-1); err != nil {
 				return err

@@ -1,6 +1,8 @@
 package eventlog_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +110,74 @@ func TestRetentionDoesNotTrimByOffsetsOfALostEnd(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		if b, err := log.Bounds(t.Context(), p); err != nil || !found || b[0].Bounds.First != 0 || b[0].Bounds.Next != 3 {
 			t.Errorf("%+v, %v (%v), want the three records that are younger than a minute", b, err, found)
+		}
+	})
+}
+
+// behind is a store whose clock is behind that of the process, which is wrong.
+type behind struct {
+	eventlog.Store
+	by atomic.Int64
+}
+
+const month = 30 * 24 * time.Hour
+
+func (s *behind) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	for i := range kvs {
+		if kvs[i].Now != 0 {
+			kvs[i].Now -= eventlog.Timestamp(time.Duration(s.by.Load()).Milliseconds())
+		}
+	}
+	return kvs, err
+}
+
+// One process whose clock is ahead would delete what all others keep.
+func TestRetentionDoesNotDeleteByAWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &behind{Store: memory.New()}
+		store.by.Store(int64(month))
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		for _, age := range []time.Duration{8 * 24 * time.Hour, time.Minute} { // the topic keeps records for a week
+			at := time.Now().Add(-month - age)
+			if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("x"), Timestamp: at.UnixMilli()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(20 * time.Minute)
+		if b, _ := log.Known(p); b.First != 1 || b.Next != 2 {
+			t.Errorf("offsets %d to %d are kept, want the one that is not a week old by the store's clock", b.First, b.Next)
+		}
+	})
+}
+
+// A tombstone is there for delete.retention.ms, so that every reader learns of it: also if another process than the one that has found
+// it looks at it later, with a wrong clock.
+func TestATombstoneStaysWhateverTheClockOfAProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &behind{Store: memory.New()}
+		log := open(t, store, eventlog.Config{})
+		p := compacted(t, log, map[string]string{"delete.retention.ms": "86400000"})
+		publish := func(recs ...batch.Record) {
+			t.Helper()
+			if _, err := log.Publish(t.Context(), p, recs...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		publish(batch.Record{Key: []byte("deleted"), Value: []byte("1")})
+		publish(batch.Record{Key: []byte("deleted")})
+		publish(batch.Record{Key: []byte("other"), Value: []byte("2")})
+		time.Sleep(time.Hour)
+		store.by.Store(int64(month))
+		time.Sleep(48 * time.Hour)
+		if got := len(heldRecords(t, log, p)); got != 2 {
+			t.Errorf("%d records are held, want the tombstone and the newest", got)
+		}
+		store.by.Store(0)
+		time.Sleep(time.Hour)
+		if got := len(heldRecords(t, log, p)); got != 1 {
+			t.Errorf("%d records are held two days later, want the newest", got)
 		}
 	})
 }

@@ -235,6 +235,16 @@ type KeyValue struct {
 	NowMax  Timestamp     // never earlier than the store's clock was; 0: it was Now
 }
 
+// Past returns a time that has come for certain: by this process's clock and, if it was read with kv, by the store's. What is deleted
+// because of its age is judged by it. Otherwise one process whose clock is ahead would delete what all others keep.
+func (kv KeyValue) Past() time.Time {
+	now := time.Now()
+	if by := time.UnixMilli(int64(kv.Now)); kv.Now != 0 && by.Before(now) {
+		return by
+	}
+	return now
+}
+
 // Store keeps batches and a little keyed state. It knows nothing of topics, groups or Kafka.
 // store/storetest is this contract as tests. All methods may be called concurrently, from any number of
 // processes: only the store decides the order.

@@ -186,7 +186,7 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 		if err != nil {
 			return fmt.Errorf("key %s does not end in a name: %w", kv.Key, err)
 		}
-		if err := c.retainStream(ctx, stream, h, own); err != nil {
+		if err := c.retainStream(ctx, stream, h, own, kv.Past()); err != nil {
 			fail(fmt.Errorf("retention of stream %q of category %q: %w", shorten(stream), c.Name(), err))
 		}
 		return ctx.Err()
@@ -197,14 +197,14 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// retainStream forgets the events of a stream that its retention does not keep.
-func (c *Category) retainStream(ctx context.Context, stream string, h head, r Retention) error {
+// retainStream forgets the events of a stream that its retention does not keep; now is the time that counts for their age.
+func (c *Category) retainStream(ctx context.Context, stream string, h head, r Retention, now time.Time) error {
 	keep := h.First
 	if r.Events > 0 {
 		keep = max(keep, h.Next-r.Events)
 	}
 	if r.Age > 0 {
-		oldest := time.Now().Add(-r.Age)
+		oldest := now.Add(-r.Age)
 		isOld := func(e Event) bool {
 			old := e.Time.Before(oldest)
 			if old {

@@ -104,6 +104,38 @@ func TestRetentionIsAppliedAgain(t *testing.T) {
 	})
 }
 
+// late is a store whose clock is a month behind that of the process, which is wrong.
+type late struct{ eventlog.Store }
+
+const lateBy = 30 * 24 * time.Hour
+
+func (s late) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	for i := range kvs {
+		if kvs[i].Now != 0 {
+			kvs[i].Now -= eventlog.Timestamp(lateBy.Milliseconds())
+		}
+	}
+	return kvs, err
+}
+
+// One process whose clock is ahead would forget what all others keep.
+func TestNothingIsForgottenByAWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := orders(t, func(*testing.T) eventlog.Store { return late{memory.New()} })
+		for _, age := range []time.Duration{48 * time.Hour, time.Minute} {
+			_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "t", Time: time.Now().Add(-lateBy - age)})
+			check(t, err)
+		}
+		check(t, c.SetRetention(t.Context(), stream.Retention{Age: 24 * time.Hour}))
+		sweeping(t, p)
+		time.Sleep(time.Hour)
+		if got := versions(t, c, "s"); !slices.Equal(got, []int64{1}) {
+			t.Errorf("it has %v, want the event that is not a day old by the store's clock", got)
+		}
+	})
+}
+
 func TestANegativeRetentionIsRefused(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
 		p, c := orders(t, reopen)
