@@ -58,6 +58,11 @@ func (s *counted) Trim(ctx context.Context, p eventlog.Partition, before eventlo
 	return s.Store.Trim(ctx, p, before)
 }
 
+func (s *counted) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	s.count("seek")
+	return s.Store.Seek(ctx, goals)
+}
+
 func (s *counted) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
 	kind, _, _ := strings.Cut(strings.ReplaceAll(prefix, "/", "."), ".")
 	s.count("list " + kind)
