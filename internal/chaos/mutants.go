@@ -174,6 +174,17 @@ var mutants = []mutant{
 		edits: []edit{{"store/s3/void.go", "return len(found) > 0 && found[0].key == key, err", "return len(found) > 0 && err != nil, err"}},
 	},
 	{
+		name: "nobody knows that a commit beyond a gap is void, though later ones show it", test: putBacks, store: "s3",
+		edits: []edit{
+			{"store/s3/void.go", "if number > s.st.number && s.st.time > at {", "if number > s.st.number && s.st.time > at && false {"},
+			{"store/s3/void.go", "return len(found) > 0 && found[0].key == key, err", "return len(found) > 0 && err != nil, err"},
+		},
+	},
+	{
+		name: "a process does not mark its own void commits", test: "TestAProcessMarksItsVoidCommits", store: "s3",
+		edits: []edit{{"store/s3/void.go", "\tsent := s.sent\n", "\tsent := s.sent[:0]\n"}},
+	},
+	{
 		name: "a snapshot of a lost timeline counts", test: putBacks, store: "s3",
 		edits: []edit{{"store/s3/snapshot.go", "return o, same, err\n", "return o, same || err == nil, err\n"}},
 	},
@@ -213,6 +224,9 @@ const mutantMax = 10 * time.Minute
 
 var brokenLine = regexp.MustCompile(`(?m)^BROKEN (\S+) `)
 
+// failedHistory finds the seed of a history that failed, in what a random test says.
+var failedHistory = regexp.MustCompile(`--- FAIL: \w+/(\d+) `)
+
 // findMutants runs each mutant whose name has the text in it until it is found out, and prints a table as it goes.
 func findMutants(ctx context.Context, text string) error {
 	missed := 0
@@ -225,7 +239,7 @@ func findMutants(ctx context.Context, text string) error {
 			return ctx.Err()
 		}
 		seed := rand.Uint64() >> 32
-		broke, took, err := m.find(ctx, seed)
+		broke, seed, took, err := m.find(ctx, seed)
 		fmt.Printf("%10d  %7.0f  %-7s  %-8s  %s\n", seed, took.Seconds(), cmp.Or(broke, "NOTHING"), cmp.Or(m.store, "sqlite"), m.name)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", m.name, err)
@@ -238,15 +252,16 @@ func findMutants(ctx context.Context, text string) error {
 	return nil
 }
 
-// find puts the fault into a copy of the repository and runs a seed there. It returns which invariant was broken, and how long that took with the start of the run.
-func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.Duration, err error) {
+// find puts the fault into a copy of the repository and runs a seed there. It returns which invariant was broken, and how long that took with the start of the run; for a
+// random test, the seed of the history that failed.
+func (m mutant) find(ctx context.Context, seed uint64) (broke string, with uint64, took time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "weir-chaos-mutant-")
 	if err != nil {
-		return "", 0, err
+		return "", seed, 0, err
 	}
 	defer os.RemoveAll(dir)
 	if err := m.copyTo(ctx, dir); err != nil {
-		return "", 0, err
+		return "", seed, 0, err
 	}
 	if m.test != "" {
 		return m.findByTest(ctx, dir)
@@ -255,7 +270,7 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./internal/chaos")
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", 0, fmt.Errorf("it does not build: %w: %s", err, out)
+		return "", seed, 0, fmt.Errorf("it does not build: %w: %s", err, out)
 	}
 	begin := time.Now()
 	var said bytes.Buffer
@@ -269,18 +284,18 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.
 	took = time.Since(begin)
 	for _, found := range brokenLine.FindAllStringSubmatch(said.String(), -1) {
 		if slices.Contains(m.finds, found[1]) {
-			return found[1], took, nil
+			return found[1], seed, took, nil
 		}
 	}
-	return "", took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said.String())
+	return "", seed, took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said.String())
 }
 
 // testIn is the package of the tests of mutants, by the store.
 var testIn = map[string]string{"s3": "./store/s3", "shards": "./store/shard"}
 
-// findByTest runs the mutant's test in a directory. It says that the test's claim was
-// broken.
-func (m mutant) findByTest(ctx context.Context, dir string) (broke string, took time.Duration, err error) {
+// findByTest runs the mutant's test in a directory. It says that the test's claim was broken, and with
+// which seed, if the test has any.
+func (m mutant) findByTest(ctx context.Context, dir string) (broke string, with uint64, took time.Duration, err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, mutantMax)
 	defer cancel()
@@ -290,9 +305,12 @@ func (m mutant) findByTest(ctx context.Context, dir string) (broke string, took 
 	said, err := run.CombinedOutput()
 	took = time.Since(begin)
 	if err != nil && bytes.Contains(said, []byte("--- FAIL: "+m.test)) {
-		return m.test, took, nil
+		if failed := failedHistory.FindSubmatch(said); failed != nil {
+			with, _ = strconv.ParseUint(string(failed[1]), 10, 64)
+		}
+		return m.test, with, took, nil
 	}
-	return "", took, fmt.Errorf("%s did not fail (%w); it said:\n%s", m.test, err, said)
+	return "", 0, took, fmt.Errorf("%s did not fail (%w); it said:\n%s", m.test, err, said)
 }
 
 // copyTo copies what git knows of, as it is, and puts the fault in.

@@ -26,9 +26,12 @@ var calls = map[string]func(t *testing.T, s *Store) error{
 		return err
 	},
 	"moved": func(t *testing.T, s *Store) error { _, _, err := s.Moved(t.Context(), eventlog.Mark{}); return err },
-	"seek":  func(t *testing.T, s *Store) error { _, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}}); return err },
-	"list":  func(t *testing.T, s *Store) error { _, err := s.List(t.Context(), "", "", 10); return err },
-	"get":   func(t *testing.T, s *Store) error { _, err := s.Get(t.Context(), []string{"key"}, 10); return err },
+	"seek": func(t *testing.T, s *Store) error {
+		_, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}})
+		return err
+	},
+	"list": func(t *testing.T, s *Store) error { _, err := s.List(t.Context(), "", "", 10); return err },
+	"get":  func(t *testing.T, s *Store) error { _, err := s.Get(t.Context(), []string{"key"}, 10); return err },
 }
 
 // Whatever the server answers, the log knows what it means: nothing happened, or that is unknown.

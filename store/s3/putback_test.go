@@ -25,6 +25,7 @@ const (
 	putBackLength    = 10 * time.Second // of what processes do; then all are asked what they know
 	copyEvery        = 100 * time.Millisecond
 	copyOldest       = 3 * time.Second
+	clocksApart      = 3 * time.Second // by how much two processes' knowledge of the server's time differs, at most
 )
 
 // Processes write one bucket, and it is put back to a copy that is 0.2 to 3 s old. Requests are
@@ -191,6 +192,8 @@ func (l *line) remove(ctx context.Context, key string) error {
 // lives and commits, shows it. If none does, whoever put the copy back says so.
 func (h *putBacks) open(i int) (*Store, error) {
 	var last error
+	gaps := map[string]time.Time{} // by the mark that would end one: when it was met first
+	shown := map[string]bool{}     // it was void for long by the time of later commits
 	at := quick
 	at.verify = []time.Duration{0, time.Second, time.Hour}[h.chance(3)]
 	for range 40 {
@@ -209,15 +212,25 @@ func (h *putBacks) open(i int) (*Store, error) {
 		if !errors.Is(err, errGap) {
 			continue
 		}
+		mark := voidName.FindString(err.Error())
+		if shown[mark] {
+			return nil, fmt.Errorf("later commits show that a commit is void: %w", err)
+		}
+		if gaps[mark].IsZero() {
+			gaps[mark] = time.Now()
+		}
 		h.mu.Lock()
 		living := slices.DeleteFunc(slices.Clone(h.stores[:]), func(s *Store) bool { return s == nil })
 		h.mu.Unlock()
 		for _, s := range living {
-			h.commit(s, fmt.Sprint("heartbeat ", time.Now().UnixMilli()))
+			later := time.Since(gaps[mark]) > clocksApart
+			if h.commit(s, fmt.Sprint("heartbeat ", time.Now().UnixMilli())) && later {
+				shown[mark] = true
+			}
 		}
 		if len(living) == 0 {
-			_, _ = seen{h.bucket, clock}.put(h.t.Context(), voidName.FindString(err.Error()), nil)
-			h.tell("%s is put", voidName.FindString(err.Error()))
+			_, _ = seen{h.bucket, clock}.put(h.t.Context(), mark, nil)
+			h.tell("%s is put", mark)
 		}
 	}
 	return nil, last

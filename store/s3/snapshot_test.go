@@ -1,12 +1,14 @@
 package s3
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -142,4 +144,80 @@ func TestAFrozenStateStaysAsItIs(t *testing.T) {
 	if !slices.Equal(encoded(), before) {
 		t.Error("later commits changed it")
 	}
+}
+
+// slowParts is a bucket to which a part of a snapshot takes long, either way.
+type slowParts struct {
+	bucket
+	each time.Duration
+}
+
+func (b slowParts) wait(key string) {
+	if strings.HasPrefix(key, "part/") {
+		<-time.After(b.each)
+	}
+}
+
+func (b slowParts) put(ctx context.Context, key string, body []byte) (answer, error) {
+	b.wait(key)
+	return b.bucket.put(ctx, key, body)
+}
+
+func (b slowParts) get(ctx context.Context, key string, from, size int64) ([]byte, answer, error) {
+	b.wait(key)
+	return b.bucket.get(ctx, key, from, size)
+}
+
+// On a slow line a snapshot takes far longer than a request may go without progress, than a caller
+// waits, and than a quarter of grace. It is written all the same while commits go on, and is read.
+func TestASnapshotOnASlowLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		slow := func() *Store {
+			clock := &clock{}
+			s, err := open(t.Context(), quick, slowParts{seen{f, clock}, 10 * time.Minute}, clock, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := slow()
+		defer s.Close()
+		var entry eventlog.Entry
+		for i := range 6 * partSize >> 20 {
+			entry.Puts = append(entry.Puts, eventlog.Put{Key: fmt.Sprint("key ", i), Version: 1, Value: make([]byte, 1<<20)})
+		}
+		if out, err := s.Commit(t.Context(), []eventlog.Entry{entry}); err != nil || out[0].Err != nil {
+			t.Fatal(out, err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.snapshot(t.Context()) }()
+		commits, began := 0, time.Now()
+		for written := false; !written; commits++ {
+			asked := time.Now()
+			mustPublish(t, s, fmt.Sprint(commits))
+			if took := time.Since(asked); took > time.Second {
+				t.Errorf("while a snapshot is written a commit takes %v", took)
+			}
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+				written = true
+			case <-time.After(time.Minute):
+			}
+		}
+		if took := time.Since(began); took < quick.grace/2 || commits < 30 {
+			t.Errorf("it took %v, and %d commits: the test tests little", took, commits)
+		}
+		fresh := slow()
+		defer fresh.Close()
+		if n := len(has(t, fresh)); n != len(entry.Puts) {
+			t.Errorf("%d keys were read, want %d", n, len(entry.Puts))
+		}
+		if fresh.newest == 0 || fresh.st.partitions[1].next != eventlog.Offset(commits) {
+			t.Errorf("read from the snapshot of commit %d on, up to offset %d, want %d", fresh.newest, fresh.st.partitions[1].next, commits)
+		}
+	})
 }

@@ -253,3 +253,34 @@ func TestASnapshotOfALostTimelineIsNotLoaded(t *testing.T) {
 		t.Errorf("the store has %v, want %v", got, want)
 	}
 }
+
+// A process that finds out that its commit is void marks it before it goes on: it may be killed then.
+func TestAProcessMarksItsVoidCommits(t *testing.T) {
+	f := newFake()
+	s := opened(t, f)
+	for _, key := range []string{"a", "b"} {
+		if err := putKey(t, s, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := f.copied()
+	if err := putKey(t, s, "lost"); err != nil {
+		t.Fatal(err)
+	}
+	f.answerPuts(func(key string, do func() error) error {
+		switch {
+		case key == commitKey(4):
+			f.putBack(copied)
+		case strings.HasPrefix(key, "commit/"):
+			return errRefused // it gets no further
+		}
+		return do()
+	})
+	if err := putKey(t, s, "void"); err == nil {
+		t.Fatal("a void commit was acknowledged")
+	}
+	f.answerPuts(nil)
+	if got, want := has(t, opened(t, f)), []string{"a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("the store has %v, want %v", got, want)
+	}
+}
