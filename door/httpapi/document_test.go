@@ -230,6 +230,8 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(queue+"nack/post/reject", "default", false)
 	hold(queue+"nack/post/uncounted", "default", false)
 	hold(queue+"extend/post/lease_ms", "minimum", httpapi.LeaseMin, "maximum", httpapi.LeaseMax)
+	hold(queue+"dead/get/after", "pattern", "^[0-9]+-[0-9]+$")    // TestDocumentedNamesAreThoseThatTheServerTakes
+	hold(queue+"messages/get/from", "pattern", "^[0-9]+-[0-9]+$") // likewise
 	hold(queue+"dead/get/max", "minimum", 1, "default", httpapi.LettersDefault)
 	hold("requestBodies/sweep/letters", "minItems", 1, "maxItems", httpapi.LettersMax)
 	hold("requestBodies/sweep/per_second", "minimum", 0, "maximum", httpapi.RateMax)
@@ -496,6 +498,7 @@ func TestDocumentedNamesAreThoseThatTheServerTakes(t *testing.T) {
 	}
 	d := open(t, httpapi.Config{})
 	d.category("order")
+	d.queue("mail", "")
 	ask := func(method, path, body string) int {
 		head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body))
 		answers := d.raw(head + body)
@@ -507,7 +510,7 @@ func TestDocumentedNamesAreThoseThatTheServerTakes(t *testing.T) {
 	param := func(name string) *openapi3.Schema { return doc.Components.Parameters[name].Value.Schema.Value }
 	tags := doc.Paths.Value("/v1/tagged/{category}").Get.Parameters.GetByInAndName("query", "tag").Schema.Value
 	forget := doc.Paths.Value("/v1/subjects/{category}/forget").Post.RequestBody.Value.Content["application/json"].Schema.Value
-	names := []string{"a", ".", "..", "...", ".a", "a.", "/", ";", "a b", "é", "a\x00", "\n", "\x1f", "\x7f", "a\u0080", "~", "-", "_",
+	names := []string{"0-0", "a", ".", "..", "...", ".a", "a.", "/", ";", "a b", "é", "a\x00", "\n", "\x1f", "\x7f", "a\u0080", "~", "-", "_",
 		strings.Repeat("a", 100), strings.Repeat("a", 101), strings.Repeat("a", 244), strings.Repeat("a", 245), strings.Repeat("a", 255), strings.Repeat("a", 256)}
 	for what, of := range map[string]struct {
 		schema *openapi3.Schema
@@ -516,7 +519,13 @@ func TestDocumentedNamesAreThoseThatTheServerTakes(t *testing.T) {
 		"queue":      {param("queue"), func(name string) int { return ask("GET", "/v1/queues/"+escapedSegment(name), "") }},
 		"projection": {param("projection"), func(name string) int { return ask("POST", "/v1/projections/"+escapedSegment(name)+"/pause", "") }},
 		"stream":     {param("stream"), func(name string) int { return ask("GET", "/v1/streams/order/"+escapedSegment(name), "") }},
-		"tag":        {tags.Items.Value, func(name string) int { return ask("GET", "/v1/tagged/order?tag="+url.QueryEscape(name), "") }},
+		"letter": {doc.Paths.Value("/v1/queues/{queue}/dead").Get.Parameters.GetByInAndName("query", "after").Schema.Value, func(name string) int {
+			return ask("GET", "/v1/queues/mail/dead?after="+url.QueryEscape(name), "")
+		}},
+		"message": {doc.Paths.Value("/v1/queues/{queue}/messages").Get.Parameters.GetByInAndName("query", "from").Schema.Value, func(name string) int {
+			return ask("GET", "/v1/queues/mail/messages?from="+url.QueryEscape(name), "")
+		}},
+		"tag": {tags.Items.Value, func(name string) int { return ask("GET", "/v1/tagged/order?tag="+url.QueryEscape(name), "") }},
 		"subject": {forget.Properties["subject"].Value, func(name string) int {
 			subject, _ := json.Marshal(map[string]string{"subject": name})
 			return ask("POST", "/v1/subjects/order/forget", string(subject))
