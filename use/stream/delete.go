@@ -111,6 +111,11 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 			continue
 		}
 		id := strings.TrimPrefix(mark.Key, categoryPrefix)
+		if deleted, err := s.deleted(ctx, id); err != nil {
+			return err
+		} else if !deleted {
+			continue
+		}
 		for _, prefix := range []string{gonePrefix, subjectPrefix, tagPrefix, taggedPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
 			for {
 				left, err := s.log.List(ctx, prefix+id+"/", "", sweepSnapshots)
@@ -147,6 +152,28 @@ func (s *Streams) forgetDeleted() {
 	maps.DeleteFunc(s.writers, func(key string, w *writer) bool { return deleted(key, headPrefix) && w.idle() })
 	maps.DeleteFunc(s.keys, func(key string, _ subjectKey) bool { return deleted(key, subjectPrefix) })
 	maps.DeleteFunc(s.counts, func(id eventlog.TopicID, _ *Counts) bool { return !known[id.String()] })
+}
+
+// deleted reports whether an unknown category was deleted: its partitions are deleted with its name. If they are there,
+// the store has lost the name only: shard 0 was restored to a backup that lacks the category. Then it stays, like its
+// records, because a later backup may have the name.
+func (s *Streams) deleted(ctx context.Context, id string) (bool, error) {
+	kvs, err := s.log.List(ctx, headPrefix+id+"/", "", 1)
+	if err != nil || len(kvs) == 0 { // a category without a stream has no events
+		return err == nil, err
+	}
+	h, err := headIn(kvs[0])
+	if err != nil {
+		return false, err
+	}
+	slices, err := s.log.EachBounds(ctx, h.Partition)
+	if err != nil {
+		return false, err
+	}
+	if errors.Is(slices[0].Err, eventlog.ErrNoPartition) {
+		return true, nil
+	}
+	return false, slices[0].Err
 }
 
 // sweepIDs removes ids that are older than limits.IDAge.
