@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 // funcs are what templates call.
@@ -23,6 +22,10 @@ var funcs = template.FuncMap{
 
 // shownMax bounds how much of a value a page shows; a download has all of it.
 const shownMax = 64 << 10
+
+// indentedMax bounds a value once it is indented: each line begins with the spaces of its depth, so
+// 58 KB of brackets and numbers would become 522 MB. A longer one is shown as it was sent.
+const indentedMax = 4 * shownMax
 
 // Text is a key, a value or a header: text, or bytes that are no text; nil in both: none.
 type Text struct {
@@ -105,7 +108,7 @@ func body(t Text) shownBody {
 	}
 	var indented bytes.Buffer
 	switch {
-	case s.Cut == 0 && len(b) > 0 && json.Indent(&indented, b, "", "  ") == nil:
+	case s.Cut == 0 && len(b) > 0 && indentedFits(b) && json.Indent(&indented, b, "", "  ") == nil:
 		s.Form, s.Text = "JSON", indented.String()
 	case t.Plain != nil && printable(string(b)):
 		s.Form, s.Text = "text", string(b)
@@ -114,6 +117,37 @@ func body(t Text) shownBody {
 		s.Cut = s.Size - min(len(b), 4096)
 	}
 	return s
+}
+
+// indentedFits reports whether JSON has at most indentedMax bytes once it is indented.
+func indentedFits(b []byte) bool {
+	size, depth, inText, escaped := len(b), 0, false, false
+	for _, c := range b {
+		switch {
+		case escaped:
+			escaped = false
+			continue
+		case inText:
+			escaped, inText = c == '\\', c != '"'
+			continue
+		case c == '"':
+			inText = true
+			continue
+		case c == '{', c == '[':
+			depth++
+		case c == '}', c == ']':
+			depth = max(depth-1, 0)
+		case c == ':':
+			size++ // a space
+			continue
+		case c != ',':
+			continue
+		}
+		if size += 1 + 2*depth; size > indentedMax { // a line and its spaces
+			return false
+		}
+	}
+	return size <= indentedMax
 }
 
 func printable(s string) bool {
@@ -127,10 +161,13 @@ func printable(s string) bool {
 
 // short cuts a text to so many characters.
 func short(most int, s string) string {
-	if utf8.RuneCountInString(s) <= most {
-		return s
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return s[:i] + "…"
+		}
 	}
-	return string([]rune(s)[:most]) + "…"
+	return s
 }
 
 // count writes a number with a space between thousands.
