@@ -15,6 +15,7 @@ import (
 //	   {"n":1,"fate":"waiting","attempt":1,"until":1790000005000,"reason":"refused"}]}]}
 type storedState struct {
 	Writer   string       `json:"writer"`
+	After    string       `json:"after,omitempty"`
 	Tokens   float64      `json:"tokens,omitempty"`
 	TokensAt Time         `json:"tokens_at,omitempty"`
 	Parts    []storedPart `json:"parts"`
@@ -40,7 +41,7 @@ type storedRun struct {
 var fateNames = map[fate]string{done: "done", claimed: "claimed", waiting: "waiting"}
 
 func (s *state) encode() []byte {
-	stored := storedState{Writer: s.writer, Tokens: s.tokens, TokensAt: s.tokensAt, Parts: make([]storedPart, len(s.parts))}
+	stored := storedState{Writer: s.writer, After: s.after, Tokens: s.tokens, TokensAt: s.tokensAt, Parts: make([]storedPart, len(s.parts))}
 	for i, p := range s.parts {
 		sp := storedPart{Partition: p.partition, Floor: p.floor, Next: p.next}
 		for _, r := range p.runs {
@@ -61,7 +62,7 @@ func decode(value []byte) (*state, error) {
 	if err := json.Unmarshal(value, &stored); err != nil {
 		return nil, err
 	}
-	s := &state{writer: stored.Writer, tokens: stored.Tokens, tokensAt: stored.TokensAt}
+	s := &state{writer: stored.Writer, after: stored.After, tokens: stored.Tokens, tokensAt: stored.TokensAt}
 	for _, sp := range stored.Parts {
 		p := s.part(sp.Partition)
 		p.floor, p.next = sp.Floor, sp.Next

@@ -558,6 +558,9 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	var all state
 	err = qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
 		s, err := decode(kv.Value)
+		if err == nil {
+			err = qs.addEarlier(ctx, []string{kv.Key}, []*state{s})
+		}
 		if err != nil {
 			return fmt.Errorf("key %s: %w", kv.Key, err)
 		}
@@ -607,9 +610,9 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		puts := []eventlog.Put{{Key: defKey(name)}, goes(d.id)}
+		puts := []eventlog.Put{{Key: defKey(name)}, goes(d.id, note{})}
 		if d.schedules != "" {
-			puts = append(puts, goes(d.schedules))
+			puts = append(puts, goes(d.schedules, note{}))
 		}
 		err = qs.define(ctx, name, eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
@@ -653,13 +656,16 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 
 // purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Delayed
 // messages in the wheel name the old id, so the wheel drops them.
+//
+// Messages may come after the ends are read, and be claimed and acknowledged before the entry is committed. So the new
+// states name the old id: see addEarlier.
 func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
 	same := qs.sameEpoch()
 	d, err := qs.read(ctx, name)
 	if err != nil {
 		return old, e, err
 	}
-	partitions, _, err := qs.partitionsOf(ctx, d)
+	partitions, topics, err := qs.partitionsOf(ctx, d)
 	if err != nil {
 		return old, e, err
 	}
@@ -672,8 +678,9 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 	d.purged = d.purged[max(0, len(d.purged)-purgedMax):]
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}, same}
-	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old)}
-	all := state{writer: qs.newWriterID()}
+	addChecks(&e, topics...)
+	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old, note{Purged: name})}
+	all := state{writer: qs.newWriterID(), after: old}
 	for _, end := range ends {
 		if end.Err != nil {
 			return old, e, end.Err
@@ -684,7 +691,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: 1, Value: all.encode()})
 	} else {
 		for _, p := range all.parts {
-			own := state{writer: all.writer, parts: []part{p}}
+			own := state{writer: all.writer, after: old, parts: []part{p}}
 			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
 		}
 	}

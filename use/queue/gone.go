@@ -2,6 +2,10 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -13,9 +17,18 @@ const gonePrefix = "queue/gone/"
 // forgetMost bounds the keys that one entry deletes.
 const forgetMost = 500
 
+// note is the value of a key under gonePrefix.
+type note struct {
+	Purged string `json:"purged,omitempty"` // the queue that had the id, if it was purged
+}
+
 // goes returns the put that marks a queue's id as purged or deleted.
-func goes(id string) eventlog.Put {
-	return eventlog.Put{Key: gonePrefix + id, Version: eventlog.Version(0).Next(), Value: []byte("{}")}
+func goes(id string, n note) eventlog.Put {
+	value, err := json.Marshal(n)
+	if err != nil {
+		panic(fmt.Sprintf("queue: encode a note: %v", err)) // it holds a text
+	}
+	return eventlog.Put{Key: gonePrefix + id, Version: eventlog.Version(0).Next(), Value: value}
 }
 
 // forgetGone deletes, in the background, the keys of a purged or deleted id. If this process ends first, another one does it
@@ -62,11 +75,14 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 // Each entry checks the note. If it is missing, either the store was rewound to before the purge or the deletion, so that the queue has its keys again, or
 // another process has deleted them all.
 func (qs *Queues) forget(ctx context.Context, id string) error {
-	note, err := qs.log.Get(ctx, gonePrefix+id)
-	if err != nil || note.Version == 0 {
+	kv, err := qs.log.Get(ctx, gonePrefix+id)
+	if err != nil || kv.Version == 0 {
 		return err
 	}
-	marked := []eventlog.Check{{Key: note.Key, Version: note.Version}}
+	if err := qs.settle(ctx, kv); err != nil {
+		return err
+	}
+	marked := []eventlog.Check{{Key: kv.Key, Version: kv.Version}}
 	for _, prefix := range []string{statesOf(id), deadPrefix + id + "/", uniquePrefix + id + "/", schedulesOf(id), messagesOf(id)} {
 		for after := ""; ; {
 			kvs, err := qs.log.List(ctx, prefix, after, forgetMost)
@@ -86,6 +102,90 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 			}
 		}
 	}
-	_, err = qs.log.Append(ctx, eventlog.Entry{Checks: marked, Puts: []eventlog.Put{{Key: note.Key}}})
+	_, err = qs.log.Append(ctx, eventlog.Entry{Checks: marked, Puts: []eventlog.Put{{Key: kv.Key}}})
 	return err
+}
+
+// addEarlier adds to states that a purge wrote what the states of the earlier id have above the floors: what was claimed,
+// acknowledged or given back while the purge was on its way. Nobody changes those any more, because every change checks
+// the queue's definition, and they are there until settle has made a change of every state that needs them. A claim of the
+// earlier id stays until its lease ends; its receipt is of no use. It costs what each costs, or nothing.
+//
+// What a purge before that one left need not be added: the ends of the partitions were read after it.
+func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*state) error {
+	earlier := make([]string, len(keys))
+	needed := false
+	for i, s := range states {
+		if s.after != "" {
+			earlier[i], needed = statesOf(s.after)+keys[i][strings.LastIndexByte(keys[i], '/')+1:], true
+		}
+	}
+	if !needed {
+		return nil
+	}
+	return qs.each(ctx, earlier, func(i int, old *state) error {
+		for _, p := range old.parts {
+			mine := states[i].part(p.partition)
+			if p.trimmed(mine.floor); p.next > mine.next {
+				*mine = p.clone()
+			}
+		}
+		return nil
+	})
+}
+
+// settle changes the states of a purged queue that need those of the id in a note, which are about to be deleted.
+func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
+	var n note
+	if err := json.Unmarshal(of.Value, &n); err != nil {
+		return fmt.Errorf("key %s: %w", of.Key, err)
+	}
+	if n.Purged == "" {
+		return nil
+	}
+	d, err := qs.read(ctx, n.Purged)
+	if errors.Is(err, ErrUnknownQueue) { // it was deleted since
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for after := ""; ; {
+		kvs, err := qs.log.List(ctx, statesOf(d.id), after, forgetMost)
+		if err != nil || len(kvs) == 0 {
+			return err
+		}
+		after = kvs[len(kvs)-1].Key
+		keys, states, reached := make([]string, len(kvs)), make([]*state, len(kvs)), make([]eventlog.Offset, len(kvs))
+		for i, kv := range kvs {
+			if states[i], err = decode(kv.Value); err != nil {
+				return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
+			}
+			keys[i], reached[i] = kv.Key, states[i].reached()
+		}
+		if err := qs.addEarlier(ctx, keys, states); err != nil {
+			return err
+		}
+		for i, s := range states {
+			if s.reached() == reached[i] {
+				continue // it has all
+			}
+			s.writer, s.after = qs.newWriterID(), ""
+			_, err := qs.log.Append(ctx, eventlog.Entry{
+				Checks: []eventlog.Check{{Key: keys[i], Version: kvs[i].Version}, d.same()},
+				Puts:   []eventlog.Put{{Key: keys[i], Version: kvs[i].Version.Next(), Value: s.encode()}},
+			})
+			if err != nil && !isStale(err) { // else somebody changed it, or the queue was purged again or deleted
+				return err
+			}
+		}
+	}
+}
+
+// reached adds up how far claims have come in each partition. It grows with every message that is added.
+func (s *state) reached() (sum eventlog.Offset) {
+	for i := range s.parts {
+		sum += s.parts[i].next
+	}
+	return sum
 }

@@ -113,16 +113,27 @@ func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlo
 	return q.owner.fill(ctx, shards)
 }
 
-// fill reads the states of shards. It changes only those that still know none.
+// fill reads the states of shards, and after a purge what addEarlier reads. It changes only those that still know none.
 func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 	keys := make([]string, len(shards))
 	for i, s := range shards {
 		keys[i] = s.key
 	}
-	next := 0
-	return qs.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
-		s := shards[next]
-		next++
-		return s.fill(kv)
+	var states []*state
+	var versions []eventlog.Version
+	err := qs.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		s, err := shards[len(states)].parse(kv)
+		states, versions = append(states, s), append(versions, kv.Version)
+		return err
 	})
+	if err == nil {
+		err = qs.addEarlier(ctx, keys, states)
+	}
+	if err != nil {
+		return err
+	}
+	for i, s := range shards {
+		s.fill(states[i], versions[i])
+	}
+	return nil
 }

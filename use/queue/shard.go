@@ -401,6 +401,7 @@ func (s *shard) entryOf(c *change, next *state, version eventlog.Version) eventl
 	if s.q != nil { // so that a pause, change or deletion of the queue takes effect in every process immediately
 		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
 	}
+	next.after = "" // what the earlier id's state has is in next
 	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
 	return c.entry
 }
@@ -408,7 +409,7 @@ func (s *shard) entryOf(c *change, next *state, version eventlog.Version) eventl
 // errMoved: the operation was sent to the shard of a key that no longer holds the queue's state.
 var errMoved = errors.New("the queue's state moved to another key")
 
-// load reads the queue's definition and the state: two store calls.
+// load reads the queue's definition and the state: two store calls, and one more after a purge.
 func (s *shard) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -422,6 +423,9 @@ func (s *shard) load(ctx context.Context) error {
 		return fmt.Errorf("%s: read its state: %w", s.name, err)
 	}
 	next, err := s.parse(kv)
+	if err == nil && s.q != nil {
+		err = s.owner.addEarlier(ctx, []string{s.key}, []*state{next})
+	}
 	if err != nil {
 		return err
 	}
@@ -450,7 +454,7 @@ func (s *shard) refresh(kv eventlog.KeyValue) error {
 		return nil
 	}
 	next, err := s.parse(kv)
-	if err != nil {
+	if err != nil || next.after != "" { // load knows what to do with such a state
 		return err
 	}
 	s.mu.Lock()
@@ -461,21 +465,13 @@ func (s *shard) refresh(kv eventlog.KeyValue) error {
 	return nil
 }
 
-// fill keeps kv as the state, unless a state is known or a change is in flight.
-func (s *shard) fill(kv eventlog.KeyValue) error {
-	if s.known() != nil {
-		return nil
-	}
-	next, err := s.parse(kv)
-	if err != nil {
-		return err
-	}
+// fill keeps a state, unless one is known or a change is in flight.
+func (s *shard) fill(next *state, version eventlog.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == nil && !s.working {
-		s.state, s.version, s.stateAt = next, kv.Version, time.Now()
+		s.state, s.version, s.stateAt = next, version, time.Now()
 	}
-	return nil
 }
 
 func (s *shard) keep(next *state, version eventlog.Version) {

@@ -396,6 +396,7 @@ func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
 // state is the value of a shard's key: what became of the messages of its partitions.
 type state struct {
 	writer string // the process that wrote it, and a number that is new with each write: it shows whether a lost change was committed
+	after  string // a purge wrote it: what the state of this earlier id has from the floors on counts, too (addEarlier). The next change drops it
 	parts  []part // by partition
 	// For a queue with a rate: tokens is how many claims it could give out at tokensAt. It grows by the rate, up to one second's claims, or to 1 if that is more.
 	tokens   float64
@@ -450,7 +451,7 @@ func (s *state) count() (runs int64) {
 }
 
 func (s *state) clone() *state {
-	c := &state{writer: s.writer, tokens: s.tokens, tokensAt: s.tokensAt, parts: make([]part, len(s.parts))}
+	c := &state{writer: s.writer, after: s.after, tokens: s.tokens, tokensAt: s.tokensAt, parts: make([]part, len(s.parts))}
 	for i := range s.parts {
 		c.parts[i] = s.parts[i].clone()
 	}
