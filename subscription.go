@@ -38,8 +38,10 @@ type Subscription struct {
 	// MaxWait is how long events wait at most until there are MinBatch of them. Default 1 s.
 	MaxWait time.Duration
 
-	// Start is where the group begins in a partition in which it has no committed offset: Earliest, the default, or Latest. It commits that
-	// offset immediately, before it handles anything, so that its lag is known.
+	// Start is where the group begins in a partition in which it has no committed offset: Earliest, the default, or Latest.
+	// With Latest it commits immediately where the partitions end that hold events, so that no later event is skipped if the
+	// consumer dies before its first commit. With Earliest it commits nothing before it has handled an event. Give all
+	// consumers of a group the same Start: until the group's first commit each of them follows its own.
 	//
 	// Latest applies only to topics that exist when the consumer joins and in which the group has no committed offset at all. Topics that are
 	// created later, and partitions that RaisePartitions adds, are read from their beginning. So is a partition without a committed offset if the group has

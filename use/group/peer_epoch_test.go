@@ -33,7 +33,7 @@ func TestAPeerIsToldInWhichEpochItsPositionIs(t *testing.T) {
 	beginEpoch(t, store, b)
 	second := b.log.LeaderEpoch()
 	p = joinPeer(t, b, group.PeerConfig{})
-	wantEpoch(p.Assignment(), first, "the group began before the restart")
+	wantEpoch(p.Assignment(), second, "the group has committed nothing: it begins now")
 	orders[0].Offset, orders[0].LeaderEpoch = 3, second
 	check(t, p.Commit(t.Context(), orders))
 	wantEpoch(p.Assignment(), second, "what it committed itself")

@@ -338,8 +338,9 @@ type start struct {
 	end  bool
 }
 
-// addStarts adds the start of a partition in which the group has no position. A group begins in all partitions of a topic in one entry. So if the
-// group has begun in the topic, the partition was added later, and is read from its first offset.
+// addStarts adds the start of a partition in which the group has no position. If the group has a position elsewhere in the
+// topic, the partition is read from its first offset: a group that begins at the end has committed, in one entry, the ends of
+// all partitions that held records.
 func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition, begun bool) []start {
 	if begun {
 		return append(starts, start{tp, topic.Name, topic.Partitions[tp.Partition], false})
@@ -354,8 +355,12 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 	return starts
 }
 
-// begin finds the offsets at which the group begins, and commits them immediately: so the group's lag is known, and records before its first commit are
-// not skipped if the peer dies. In a topic that is being deleted the offset is −1.
+// begin finds the offsets at which the group begins. In a topic that is being deleted the offset is −1.
+//
+// It commits nothing for a group that begins at the beginning: until the group's first commit each peer finds the same
+// place. A group that begins at the end must remember where that was, or records before its first commit would be skipped
+// if the peer dies. It commits the ends of the partitions that hold records; the others are read from their first offset, as
+// those that are added later.
 func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64, epoch int32) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
@@ -370,6 +375,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 	}
 	begins := make(map[TopicPartition]eventlog.Offset, len(starts))
 	var pins []Committed
+	pinned := make(map[eventlog.TopicID]bool) // topics in which pins has an offset
 	var checks []eventlog.Check
 	for i, s := range starts {
 		switch {
@@ -383,6 +389,10 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 		default:
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
+		if !p.remember(s, found[i].Bounds, pinned[s.Topic] || i+1 < len(starts) && starts[i+1].Topic == s.Topic) {
+			continue
+		}
+		pinned[s.Topic] = true
 		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: epoch}
 		if base, known := bases[s.TopicPartition]; known { // so that offsets which SQL commits meanwhile count
 			pin.Metadata = p.beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
@@ -402,6 +412,12 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 		return nil, fmt.Errorf("commit the start offsets: %w (%w)", ErrUnavailable, err)
 	}
 	return begins, nil
+}
+
+// remember reports whether begin commits where the group begins in a partition. others: it commits an offset of the same
+// topic anyway, or may commit one in a later partition of it.
+func (p *Peer) remember(s start, b eventlog.Bounds, others bool) bool {
+	return p.cfg.FromLatest && (s.end && b.First < b.Next || !others)
 }
 
 // unfilled lists the peer's partitions whose positions it does not know.

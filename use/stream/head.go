@@ -45,20 +45,32 @@ func (h head) encode() []byte {
 // readHead reads a stream's head from the store; its version is 0 if there is none. It refuses names that cannot be stream
 // names, and a category that was deleted (ErrUnknownCategory).
 func (c *Category) readHead(ctx context.Context, stream string) (head, error) {
-	if err := checkName(stream); err != nil {
+	key, err := c.headKey(stream)
+	if err != nil {
 		return head{}, err
 	}
-	if _, err := c.knownTopic(); err != nil {
-		return head{}, err
-	}
-	kv, err := c.owner.log.Get(ctx, c.key(headPrefix, stream))
-	if err != nil || kv.Version == 0 {
+	kv, err := c.owner.log.Get(ctx, key)
+	if err != nil {
 		return head{}, err
 	}
 	return headIn(kv)
 }
 
+// headKey returns the key of a stream's head. It refuses what readHead refuses.
+func (c *Category) headKey(stream string) (string, error) {
+	if err := checkName(stream); err != nil {
+		return "", err
+	}
+	if _, err := c.knownTopic(); err != nil {
+		return "", err
+	}
+	return c.key(headPrefix, stream), nil
+}
+
 func headIn(kv eventlog.KeyValue) (h head, err error) {
+	if kv.Version == 0 {
+		return head{}, nil
+	}
 	if err := json.Unmarshal(kv.Value, &h); err != nil {
 		return head{}, fmt.Errorf("key %s does not hold a head: %w", kv.Key, err)
 	}

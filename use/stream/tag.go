@@ -316,7 +316,7 @@ func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.
 
 // Tagged reads the events, in all streams of the category, that have at least one of the tags, and the boundary for a decision that rests on
 // these events. Events with the same tag come in the order in which they were appended; of events that share no tag the one with the earlier
-// time comes first. It costs a store call for all tags, one for each tag, and one for each event and each stream with such events, some concurrently. At most 10,000
+// time comes first. It costs a store call for all tags, one for each tag and each thousand of its events, and what eventsAt costs. At most 10,000
 // events (*eventlog.InvalidError) and 64 MiB (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
 	events, b, _, err := c.TaggedUpTo(ctx, taggedBytes, tags...)
@@ -393,72 +393,82 @@ func (c *Category) placesOf(ctx context.Context, tag string, count int64) (place
 	return places, err
 }
 
-// eventsAt reads the events at places, up to most bytes. Events that are not there any more are left out.
+// eventsAt reads the events at places, up to most bytes: a store call for each thousand streams, events and subjects, and
+// one more for each 4 MiB. If even empty events would take more, it reads none. Events that are not there any more are left
+// out.
 func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (map[string]*Event, error) {
-	var mu sync.Mutex // guards what follows
-	heads, events := make(map[string]head), make(map[string]*Event)
-	var streams []string
-	size := int64(0)
-	for _, place := range places {
-		escaped, _, _ := strings.Cut(place, "/")
-		streams = append(streams, escaped)
-		size += int64(len(place))
-	}
-	err := each(slices.Compact(streams), func(escaped string) error {
-		stream, err := url.PathUnescape(escaped)
-		if err != nil {
-			return fmt.Errorf("%q is not a name: %w", escaped, err)
-		}
-		h, err := c.readHead(ctx, stream)
-		mu.Lock()
-		defer mu.Unlock()
-		heads[escaped] = h
-		return err
-	})
+	tooLarge := fmt.Errorf("%w: the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have", eventlog.ErrTooLarge, most)
+	firsts, err := c.firstsAt(ctx, places)
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	err = each(places, func(place string) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	keys := make([]string, 0, len(places))
+	size := int64(0)
+	prefix := eventPrefix + c.topic.ID.String() + "/"
+	for _, place := range places {
+		version, err := versionIn(place)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not the place of an event: %w; restore a backup", place, err)
 		}
-		e, err := c.eventAt(ctx, place)
-		mu.Lock()
-		defer mu.Unlock()
-		if e != nil {
-			size += e.memory()
+		escaped, _, _ := strings.Cut(place, "/")
+		if version >= firsts[escaped] { // otherwise it was deleted, and is not removed yet
+			keys = append(keys, prefix+place)
+			size += int64(len(place))
 		}
-		if size > most {
-			stop() // the other calls need not read their events
-			clear(events)
+	}
+	if size+int64(len(keys))*eventMemory > most {
+		return nil, tooLarge
+	}
+	at := make([]string, 0, len(keys)) // the place of each event
+	all := make([]Event, 0, len(keys))
+	err = c.owner.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 {
 			return nil
 		}
-		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // otherwise it was deleted, and is not removed yet
-			events[place] = e
+		e, err := eventIn(kv)
+		if err != nil {
+			return err
 		}
-		return err
+		if size += e.memory(); size > most {
+			return tooLarge
+		}
+		at, all = append(at, strings.TrimPrefix(kv.Key, prefix)), append(all, e)
+		return nil
 	})
-	if size > most {
-		return nil, fmt.Errorf("%w: the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have", eventlog.ErrTooLarge, most)
+	if err == nil {
+		err = c.reveal(ctx, all)
 	}
-	return events, err
-}
-
-// eventAt reads the event at a place; nil: it is not there any more.
-func (c *Category) eventAt(ctx context.Context, place string) (*Event, error) {
-	kv, err := c.owner.log.Get(ctx, eventPrefix+c.topic.ID.String()+"/"+place)
-	if err != nil || kv.Version == 0 {
-		return nil, err
-	}
-	e, err := eventIn(kv)
 	if err != nil {
 		return nil, err
 	}
-	one := []Event{e}
-	err = c.reveal(ctx, one)
-	return &one[0], err
+	events := make(map[string]*Event, len(all))
+	for i, place := range at {
+		events[place] = &all[i]
+	}
+	return events, nil
+}
+
+// firstsAt returns the version of the first event that can be read in each stream with one of the places, by the stream's
+// escaped name. A stream that does not exist has no events.
+func (c *Category) firstsAt(ctx context.Context, places []string) (map[string]int64, error) {
+	firsts := make(map[string]int64)
+	var keys []string
+	prefix := headPrefix + c.topic.ID.String() + "/"
+	for _, place := range places {
+		escaped, _, _ := strings.Cut(place, "/")
+		if _, known := firsts[escaped]; !known {
+			firsts[escaped] = 0
+			keys = append(keys, prefix+escaped)
+		}
+	}
+	return firsts, c.owner.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 {
+			return nil
+		}
+		h, err := headIn(kv)
+		firsts[strings.TrimPrefix(kv.Key, prefix)] = h.First
+		return err
+	})
 }
 
 // merge brings the events of several tags into one order, in which the events of each tag keep their order. Places without an event are left out.

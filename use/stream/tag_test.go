@@ -301,22 +301,72 @@ func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
 	if _, _, _, err := c.TaggedUpTo(t.Context(), 100_000, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("%v, want ErrTooLarge", err)
 	}
-	if n := store.n.Load(); n > 100 {
-		t.Errorf("%d events were read, of which 10 fit", n)
+	if n := store.n.Load(); n > 1 {
+		t.Errorf("events were read with %d store calls, of which 10 fit", n)
+	}
+	store.n.Store(0)
+	if _, _, _, err := c.TaggedUpTo(t.Context(), 50_000, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
+		t.Errorf("%v, want ErrTooLarge", err)
+	}
+	if n := store.n.Load(); n > 0 {
+		t.Errorf("events were read with %d store calls, of which not even empty ones fit", n)
 	}
 }
 
-// eventReads counts readings of events.
+// The events of many streams, and the keys of many subjects, are read with few store calls.
+func TestTaggedEventsOfManyStreamsAreReadTogether(t *testing.T) {
+	store := &eventReads{Store: memory.New()}
+	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+	const streams = 200
+	for i := range streams {
+		e := tagged(fmt.Sprint("E", i), "t")
+		e.Subject, e.Data = fmt.Sprint("somebody ", i), []byte(fmt.Sprint("data ", i))
+		_, err := c.Append(t.Context(), fmt.Sprint("s", i), stream.Any, e)
+		check(t, err)
+	}
+	check(t, c.ForgetSubject(t.Context(), "somebody 7"))
+	store.n.Store(0)
+	store.all.Store(0)
+	events, _, err := c.Tagged(t.Context(), "t")
+	check(t, err)
+	if n, all := store.n.Load(), store.all.Load(); n > 1 || all > 5 {
+		t.Errorf("%d store calls, %d of them for events", all, n)
+	}
+	if len(events) != streams {
+		t.Fatalf("%d of %d events", len(events), streams)
+	}
+	for i, e := range events {
+		want := fmt.Sprint("data ", i)
+		if i == 7 {
+			want = ""
+		}
+		if e.Stream != fmt.Sprint("s", i) || string(e.Data) != want || e.Erased != (i == 7) {
+			t.Errorf("event %d: %q of stream %q, erased: %v", i, e.Data, e.Stream, e.Erased)
+		}
+	}
+}
+
+// eventReads counts the store calls that read keys, and among them those that read events.
 type eventReads struct {
 	*memory.Store
-	n atomic.Int64
+	n, all atomic.Int64
+}
+
+func (s *eventReads) count(key string) {
+	s.all.Add(1)
+	if strings.HasPrefix(key, "stream/event/") {
+		s.n.Add(1)
+	}
 }
 
 func (s *eventReads) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
-	if strings.HasPrefix(prefix, "stream/event/") {
-		s.n.Add(1)
-	}
+	s.count(prefix)
 	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func (s *eventReads) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	s.count(keys[0])
+	return s.Store.Get(ctx, keys, maxBytes)
 }
 
 // An append that a boundary refuses tells nothing of where the stream is: others that wait with it are judged by what the store has.
