@@ -152,12 +152,26 @@ func (v *visit) previewReset(p *groupPage, topic, to, at string) (*resetPreview,
 		return nil, err
 	}
 	preview := &resetPreview{Topic: topic, To: to, At: at}
+	now := make(map[int64]int64) // by partition
+	for _, o := range p.Offsets {
+		if o.Topic == topic {
+			now[o.Partition] = o.Offset
+		}
+	}
+	var since map[int64]int64
+	if to == "time" {
+		ms, err := parseTime(at)
+		if err != nil {
+			return nil, err
+		}
+		if since, err = v.offsetsAt(p.Name, topic, t.Holds, ms); err != nil {
+			return nil, err
+		}
+	}
 	for _, h := range t.Holds {
 		row := resetRow{Partition: h.Partition, Now: h.First}
-		for _, o := range p.Offsets {
-			if o.Topic == topic && o.Partition == h.Partition {
-				row.Now = o.Offset
-			}
+		if committed, is := now[h.Partition]; is {
+			row.Now = committed
 		}
 		switch to {
 		case "start":
@@ -171,13 +185,7 @@ func (v *visit) previewReset(p *groupPage, topic, to, at string) (*resetPreview,
 			}
 			row.Then = min(max(n, h.First), h.End)
 		case "time":
-			ms, err := parseTime(at)
-			if err != nil {
-				return nil, err
-			}
-			if row.Then, err = v.offsetAt(topic, h, ms); err != nil {
-				return nil, err
-			}
+			row.Then = since[h.Partition]
 		default:
 			return nil, &problem{Status: http.StatusBadRequest, Title: "Choose where the group continues"}
 		}
@@ -190,6 +198,34 @@ func (v *visit) previewReset(p *groupPage, topic, to, at string) (*resetPreview,
 		preview.Rows = append(preview.Rows, row)
 	}
 	return preview, nil
+}
+
+// resetPage is how many offsets the answer to a reset lists.
+const resetPage = 1000
+
+// offsetsAt finds the first events of partitions that are not older than a time, by dry runs of a reset.
+func (v *visit) offsetsAt(group, topic string, holds []held, ms int64) (map[int64]int64, error) {
+	type target struct {
+		Topic     string `json:"topic"`
+		Partition int64  `json:"partition"`
+		Timestamp int64  `json:"timestamp"`
+	}
+	found := make(map[int64]int64, len(holds))
+	for page := range slices.Chunk(holds, resetPage) {
+		targets := make([]target, len(page))
+		for i, h := range page {
+			targets[i] = target{topic, h.Partition, max(ms, 0)}
+		}
+		var answer committed
+		err := v.do(http.MethodPut, path("/v1/groups/%s/offsets", group), map[string]any{"offsets": targets, "dry_run": true}, &answer)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range answer.Offsets {
+			found[o.Partition] = o.Offset
+		}
+	}
+	return found, nil
 }
 
 func (v *visit) deleteGroup() error {

@@ -134,13 +134,13 @@ func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found 
 }
 
 // resetOffsets sets the offsets of a group without members, all or none, and answers with the first
-// resetShown of the new ones.
+// resetShown of the new ones. A dry run sets nothing.
 func (s *Server) resetOffsets(c *call) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
 		return err
 	}
-	asked, err := parseResets(body)
+	asked, dry, err := parseResets(body)
 	if err != nil {
 		return err
 	}
@@ -166,8 +166,10 @@ func (s *Server) resetOffsets(c *call) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.Groups.Commit(ctx, group.Commit{Group: name, Generation: -1, Offsets: offsets}); err != nil {
-		return err
+	if !dry {
+		if _, err := s.cfg.Groups.Commit(ctx, group.Commit{Group: name, Generation: -1, Offsets: offsets}); err != nil {
+			return err
+		}
 	}
 	return s.answerOffsets(ctx, c, name, offsets, resetShown)
 }

@@ -18,12 +18,17 @@ type reset struct {
 	timestamp eventlog.Timestamp
 }
 
-// parseResets reads {"offsets": [{"topic": …, "partition": …, "offset": …}, …]}.
-func parseResets(body []byte) (resets []reset, err error) {
+// parseResets reads {"offsets": [{"topic": …, "partition": …, "offset": …}, …], "dry_run": …}.
+func parseResets(body []byte) (resets []reset, dry bool, err error) {
 	err = readJSON(body, 0, func(r *jsonReader) error {
-		return r.object(func(name string) error {
-			if name != "offsets" {
-				return r.unknown(name, "offsets")
+		return r.object(func(name string) (err error) {
+			switch name {
+			case "dry_run":
+				dry, err = r.boolean()
+				return err
+			case "offsets":
+			default:
+				return r.unknown(name, "offsets", "dry_run")
 			}
 			return r.array(func(int) error {
 				if len(resets) == eventsMax {
@@ -38,7 +43,7 @@ func parseResets(body []byte) (resets []reset, err error) {
 	if err == nil && len(resets) == 0 {
 		err = kindInvalidJSON.because(`"offsets" is missing or empty`)
 	}
-	return resets, err
+	return resets, dry, err
 }
 
 func parseReset(r *jsonReader) (one reset, err error) {

@@ -37,7 +37,9 @@ func TestAResetOfManyPartitionsToATimeIsCheap(t *testing.T) {
 		line := fmt.Sprintf(`{"value":"v","partition":%d,"timestamp":%d}`+"\n", 4000*i, 1000*i)
 		d.do("POST", "/v1/topics/wide/batch", line, "Content-Type: application/x-ndjson")
 	}
-	d.get("/v1/topics/wide") // what the process has to read once
+	d.asJSON("PUT", "/v1/groups/g/offsets", `{"dry_run":true,"offsets":[{"topic":"wide","partition":0,"timestamp":0}]}`).
+		want(200, `{"offsets":[{"topic":"wide","partition":0,"offset":0,"end_offset":1,"lag":1}],"total":1,"lag":1}`)
+	d.get("/v1/groups/g").refused(404, "unknown_group") // a dry run makes nothing
 	store.calls.Store(0)
 	a := d.asJSON("PUT", "/v1/groups/g/offsets", `{"offsets":[{"topic":"wide","timestamp":1}]}`)
 	if n := store.calls.Load(); n > 40 {
