@@ -63,6 +63,9 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	if err != nil {
 		return Group{}, err
 	}
+	if committed, err = l.groups.Begun(ctx, d.Members, committed); err != nil {
+		return Group{}, err
+	}
 	lags, err := l.groups.Lags(ctx, name, committed)
 	if err != nil {
 		return Group{}, err

@@ -49,6 +49,7 @@ type Filter struct {
 	// Room is called before groups are read, with the estimated bytes that they take in the list; a negative number gives bytes back. Its
 	// error ends the listing. nil: no limit.
 	Room func(bytes int) error
+	held bool // also what peers have
 }
 
 // AllPrefixes selects all groups.
@@ -109,6 +110,7 @@ type surveyed struct {
 	Listed
 	version eventlog.Version
 	members int
+	held    []TopicPartition // by living peers, if Filter.held
 }
 
 // listedCost estimates the bytes of a group in a list, in memory and encoded.
@@ -140,13 +142,16 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 			o.ProtocolType, o.members = "", 0
 		case s.ProtocolType == peerProtocol:
 			o.ProtocolType, o.State = consumerProtocol, Stable
+			if f.held {
+				o.held, err = s.held()
+			}
 		case len(s.Members) > 0 && c.allExpired(silence(kv, owners[name]), s):
 			o.ProtocolType, o.members = "", 0
 		case len(s.Members) > 0:
 			o.State = Stable
 		}
 		seen[name] = o
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package group
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +31,36 @@ func (c *Coordinator) Lags(ctx context.Context, group string, committed []Commit
 		return nil, fmt.Errorf("lag of group %q: %w", group, err)
 	}
 	return lags, nil
+}
+
+// Begun adds to a group's committed offsets those partitions that its members have and in which it has committed nothing, at
+// offset 0: it is behind by all there is.
+func (c *Coordinator) Begun(ctx context.Context, members []Member, committed []Committed) ([]Committed, error) {
+	seen := make(map[TopicPartition]bool, len(committed))
+	for _, o := range committed {
+		seen[o.TopicPartition] = true
+	}
+	for _, m := range members {
+		for name, numbers := range m.Partitions() {
+			topic, err := c.log.Topic(ctx, name)
+			if errors.Is(err, eventlog.ErrUnknownTopic) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range numbers {
+				if tp := (TopicPartition{topic.ID, n}); !seen[tp] {
+					seen[tp] = true
+					committed = append(committed, Committed{TopicPartition: tp, Name: name, LeaderEpoch: -1})
+				}
+			}
+		}
+	}
+	slices.SortFunc(committed, func(a, b Committed) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+	})
+	return committed, nil
 }
 
 // measure completes lags, and drops those of topics that were deleted.
@@ -66,7 +98,7 @@ type Stat struct {
 
 // Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one for the ends of the partitions.
 func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
-	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes})
+	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes, held: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("sizes of groups: %w", err)
 	}
@@ -85,6 +117,21 @@ func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	})
 	if err != nil {
 		return out, nil, err
+	}
+	// What peers have and have not committed in: they are behind by all there is.
+	committed := make(map[string]map[TopicPartition]bool)
+	for _, lag := range lags {
+		if committed[lag.Group] == nil {
+			committed[lag.Group] = make(map[TopicPartition]bool)
+		}
+		committed[lag.Group][lag.TopicPartition] = true
+	}
+	for _, s := range stats {
+		for _, tp := range s.held {
+			if !committed[s.Group][tp] {
+				lags = append(lags, Lag{Group: s.Group, Committed: Committed{TopicPartition: tp}})
+			}
+		}
 	}
 	if lags, err = c.measure(ctx, lags); err != nil {
 		return out, nil, fmt.Errorf("lag of groups: %w", err)

@@ -146,6 +146,18 @@ func (m storedMember) peerMember() (peerMember, error) {
 	return s, nil
 }
 
+// held returns the partitions of all peers.
+func (s storedState) held() (all []TopicPartition, err error) {
+	for _, m := range s.Members {
+		p, err := m.peerMember()
+		if err != nil {
+			return nil, err
+		}
+		all = append(append(all, p.own...), p.revoking...)
+	}
+	return all, nil
+}
+
 // reads returns a peer's partitions by topic name.
 func (m storedMember) reads() reading {
 	r := reading{}
