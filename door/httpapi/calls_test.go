@@ -119,7 +119,6 @@ var moreCalls = map[string]struct {
 	most int
 	why  string
 }{
-	"GET /v1/tagged/{category}":                              {128, "Tagged reads each event with the tags, and each stream that has some, by itself: up to 10,000, sixteen at a time"},
 	"POST /v1/append again":                                  {1024, "a repeated append reads the events of each of its streams by themselves, in steps that double: at most 100 streams"},
 	"POST /v1/topics/{topic}/batch with one that is refused": {512, "partial=true publishes each event by itself if one of them is refused: as many calls as events, until the request's time is over"},
 }
