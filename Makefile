@@ -1,9 +1,10 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench conformance
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench conformance deploy
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 # By count: by time, go test takes its own deadline for a failure now and then (golang/go#75804, mended in Go 1.27).
 FUZZTIME    ?= 50000x
 ARGS        ?=
@@ -67,6 +68,9 @@ sim: ## random histories of all uses on a simulated store, in fake time; ARGS='-
 bench: ## measure weir and other systems on this machine, and check what they promise; ARGS='run try'
 	@cd bench && go build -o ../weir-bench ./cmd/weir-bench
 	@./weir-bench $(if $(ARGS),$(ARGS),run try)
+
+deploy: ## check the alert rules of deploy/, and run their tests, with Prometheus' promtool
+	cd deploy/prometheus && go run $(PROMTOOL) check rules weir.rules.yaml && go run $(PROMTOOL) test rules weir.rules.test.yaml
 
 conformance: ## run franz-go's own tests against weir on each store
 	go run ./internal/conformance $(ARGS)
