@@ -272,6 +272,12 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	return free, nil
 }
 
+// Sharded reports whether the store is made of shards, each of which may be restored without the others.
+func (l *Log) Sharded() bool {
+	_, is := As[Sharded](l.store)
+	return is
+}
+
 // shardWith returns the shard where a partition is.
 func (l *Log) shardWith(p Partition) int {
 	if sharded, is := As[Sharded](l.store); is {

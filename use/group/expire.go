@@ -135,12 +135,21 @@ func (u *use) count(o stored) {
 	case u.state == Stable && u.consumer:
 		unused = o.age > retention && !u.reads(o.Name)
 	}
-	// A topic made a moment ago, through another broker, may not be known here yet.
-	if unused || o.age > u.c.cfg.limits.ExpireEvery && !u.c.hasTopic(o.Topic) {
+	if unused || o.age > u.c.doubt() && !u.c.hasTopic(o.Topic) {
 		u.expired = append(u.expired, o.Committed)
 	} else {
 		u.left++
 	}
+}
+
+// doubt is how old an offset must be before it is deleted because its topic is not known. A topic made a moment ago, through another broker, may not be
+// known here yet. On shards, the one that has the topics may have been restored to before a topic was made, and may be
+// restored again, while the offset is on a shard that has lost nothing.
+func (c *Coordinator) doubt() time.Duration {
+	if c.log.Sharded() {
+		return c.cfg.limits.OffsetRetention
+	}
+	return c.cfg.limits.ExpireEvery
 }
 
 // over reports whether there is something to delete that this process may delete. Peers delete in their own groups, and another coordinator in its
