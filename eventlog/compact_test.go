@@ -3,6 +3,7 @@ package eventlog_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,6 +302,47 @@ func TestAnIdempotentProducerContinuesAfterCompaction(t *testing.T) {
 		next, err := open(t, store, eventlog.Config{}).Append(t.Context(), sealed(t, p, 2, 7, 0, 8))
 		if err != nil || next.Base[0] != 8 {
 			t.Errorf("the next batch, in another process: %+v, %v", next, err)
+		}
+	})
+}
+
+// The state of a partition's compaction goes after its topic; that of a topic that is still there stays.
+func TestTheStateOfCompactionGoesWithItsTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		states := func() (keys []string) {
+			kvs, err := store.List(t.Context(), eventlog.CompactPrefix, "", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, kv := range kvs {
+				keys = append(keys, kv.Key)
+			}
+			return keys
+		}
+		fill := func(p eventlog.Partition) {
+			for range 2 {
+				if _, err := log.Publish(t.Context(), p, batch.Record{Key: []byte("k"), Value: []byte("v")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		gone := compacted(t, log, nil)
+		fill(gone)
+		time.Sleep(time.Minute)
+		if err := log.DeleteTopic(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		stays := compacted(t, log, nil)
+		fill(stays)
+		time.Sleep(time.Minute)
+		if got, want := states(), []string{eventlog.ReplacedKey(gone), eventlog.ReplacedKey(stays)}; !slices.Equal(got, want) {
+			t.Fatalf("before the sweep there are %q, want %q", got, want)
+		}
+		time.Sleep(20 * time.Minute)
+		if got, want := states(), []string{eventlog.ReplacedKey(stays)}; !slices.Equal(got, want) {
+			t.Errorf("after the sweep there are %q, want %q", got, want)
 		}
 	})
 }

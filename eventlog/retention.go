@@ -3,6 +3,9 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -154,7 +157,8 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 // producerExpiry is how long an idempotent producer may be silent before it is forgotten, as with Kafka's producer.id.expiration.ms.
 const producerExpiry = 24 * time.Hour
 
-// sweep deletes the state of producers that were silent for long, and trims partition 0.
+// sweep deletes the state of producers that were silent for long and of the compaction of partitions that are gone, and
+// trims partition 0.
 func (l *Log) sweep(ctx context.Context) error {
 	var silent []*Ticket
 	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
@@ -172,9 +176,49 @@ func (l *Log) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.sweepCompacted(ctx); err != nil {
+		return err
+	}
 	changed := l.IncarnationChanged()
 	if held, _ := l.tail.known(catalogPartition); held.Next-held.First > 2*catalogKept {
 		return l.TrimFound(ctx, changed, catalogPartition, held.Next-catalogKept)
+	}
+	return nil
+}
+
+// sweepCompacted deletes the states of the compaction of partitions that the store does not have any more: numbers of
+// partitions are not used again. It takes one trip per thousand states, and one more if some may be left over.
+func (l *Log) sweepCompacted(ctx context.Context) error {
+	var states []KeyValue
+	var of []Partition
+	known := l.catalog.Load()
+	err := l.ListAll(ctx, CompactPrefix, func(kv KeyValue) error {
+		n, err := strconv.ParseInt(strings.TrimPrefix(kv.Key, CompactPrefix), 10, 64)
+		if err != nil {
+			return fmt.Errorf("key %q: %w", kv.Key, err)
+		}
+		if p := Partition(n); known.deleted(p) {
+			states, of = append(states, kv), append(of, p)
+		}
+		return nil
+	})
+	if err != nil || len(states) == 0 {
+		return err
+	}
+	there, err := l.EachBounds(ctx, of...) // a process may not have heard yet of a topic; the store has its partitions
+	if err != nil {
+		return err
+	}
+	var gone []*Ticket
+	for i, kv := range states {
+		if errors.Is(there[i].Err, ErrNoPartition) {
+			gone = append(gone, l.Submit(ctx, Entry{
+				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, Puts: []Put{{Key: kv.Key}}, UsesReserve: true,
+			}))
+		}
+	}
+	for _, t := range gone {
+		_, _ = t.Wait(ctx) // a failure is repeated by the next sweep
 	}
 	return nil
 }
