@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -89,8 +90,8 @@ func (s *Server) publishMany(c *call) error {
 	return nil
 }
 
-// publishEach publishes the valid events, in order, and answers for each event. It first publishes all of them together. If this is refused
-// because of an event, it publishes them one by one.
+// publishEach publishes the valid events, in order, and answers for each event. It first publishes all of them together. If
+// this is refused because of an event, it publishes those together that are not refused by themselves.
 func (s *Server) publishEach(c *call, items []item) error {
 	answer, err := c.claimOutcomes(len(items), problemBytes)
 	if err != nil {
@@ -99,49 +100,96 @@ func (s *Server) publishEach(c *call, items []item) error {
 	defer answer.Release()
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	placed := make([]publish.Placed, len(items))
+	each := outcomes{errs: make([]error, len(items)), placed: make([]publish.Placed, len(items))}
 	var good []publish.Event
-	var at []int
+	var at []int // the index of each in items
 	for i := range items {
-		if items[i].err == nil {
+		if each.errs[i] = items[i].err; each.errs[i] == nil {
 			good, at = append(good, items[i].event), append(at, i)
 		}
 	}
-	all, err := s.publishAll(ctx, good)
-	switch {
-	case err == nil:
-		for k, i := range at {
-			placed[i] = all[k]
-		}
-	case problemOf(err).Status >= http.StatusInternalServerError:
+	if err := s.publishSome(ctx, good, at, each); serverFailed(err) {
 		return err // it concerns all events
-	default:
-		for k, i := range at {
-			if ctx.Err() != nil {
-				items[i].err = kindUnavailable.because("the request ran out of time before this event was sent to the store. It was not published; publish it again")
-				continue
-			}
-			one, err := s.publishAll(ctx, good[k:k+1])
-			if err != nil {
-				items[i].err = err
-				continue
-			}
-			placed[i] = one[0]
-		}
+	} else if err != nil {
+		good, at = s.acceptable(ctx, good, at, each)
+		s.publishParts(ctx, good, at, each)
 	}
-	errs := make([]error, len(items))
-	for i := range items {
-		errs[i] = items[i].err
-	}
-	c.sendOutcomes(http.StatusMultiStatus, "events", len(errs), answer, func(b []byte, i int) []byte { return appendItem(b, c, errs[i], placed[i]) })
+	c.sendOutcomes(http.StatusMultiStatus, "events", len(items), answer, func(b []byte, i int) []byte { return appendItem(b, c, each.errs[i], each.placed[i]) })
 	return nil
 }
 
-func (s *Server) publishAll(ctx context.Context, events []publish.Event) ([]publish.Placed, error) {
+// outcomes are what became of each event of a request.
+type outcomes struct {
+	errs   []error
+	placed []publish.Placed // where errs is nil
+}
+
+// publishSome publishes events, all or none. at is the index of each in the request.
+func (s *Server) publishSome(ctx context.Context, events []publish.Event, at []int, each outcomes) error {
 	if len(events) == 0 {
-		return nil, nil
+		return nil
 	}
-	return s.cfg.Publisher.Publish(ctx, events...)
+	placed, err := s.cfg.Publisher.Publish(ctx, events...)
+	for k, where := range placed {
+		each.placed[at[k]] = where
+	}
+	return err
+}
+
+// acceptable returns, in order, those of the events that the publisher does not refuse by themselves. The others get their
+// errors. It calls the store at most once.
+func (s *Server) acceptable(ctx context.Context, events []publish.Event, at []int, each outcomes) ([]publish.Event, []int) {
+	n := 0
+	for k := range events {
+		_, _, err := s.cfg.Publisher.Choose(ctx, &events[k])
+		switch {
+		case err == nil:
+			events[n], at[n] = events[k], at[k]
+			n++
+		case ofTheTopic(err):
+			each.fail(at[:n], err)
+			each.fail(at[k:], err)
+			return nil, nil
+		default:
+			each.errs[at[k]] = err
+		}
+	}
+	return events[:n], at[:n]
+}
+
+// publishParts publishes events together. If that is refused, which for acceptable ones means that they are too large
+// together, it publishes one half of them, and then the other.
+func (s *Server) publishParts(ctx context.Context, events []publish.Event, at []int, each outcomes) {
+	if ctx.Err() != nil {
+		each.fail(at, kindUnavailable.because("the request ran out of time before this event was sent to the store. It was not published; publish it again"))
+		return
+	}
+	err := s.publishSome(ctx, events, at, each)
+	switch half := len(events) / 2; {
+	case err == nil:
+	case half == 0 || ofTheTopic(err):
+		each.fail(at, err)
+	default:
+		s.publishParts(ctx, events[:half], at[:half], each)
+		s.publishParts(ctx, events[half:], at[half:], each)
+	}
+}
+
+// fail gives the events with these indexes an error.
+func (o outcomes) fail(at []int, err error) {
+	for _, i := range at {
+		o.errs[i] = err
+	}
+}
+
+// serverFailed reports whether an error is no refusal of what the client asked for.
+func serverFailed(err error) bool {
+	return err != nil && problemOf(err).Status >= http.StatusInternalServerError
+}
+
+// ofTheTopic reports whether the error of one event is that of all events for its topic.
+func ofTheTopic(err error) bool {
+	return serverFailed(err) || errors.Is(err, eventlog.ErrUnknownTopic)
 }
 
 // appendItem appends the outcome of one event.

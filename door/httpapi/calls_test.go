@@ -119,8 +119,7 @@ var moreCalls = map[string]struct {
 	most int
 	why  string
 }{
-	"POST /v1/append again":                                  {1024, "a repeated append reads the events of each of its streams by themselves, in steps that double: at most 100 streams"},
-	"POST /v1/topics/{topic}/batch with one that is refused": {512, "partial=true publishes each event by itself if one of them is refused: as many calls as events, until the request's time is over"},
+	"POST /v1/append again": {1024, "a repeated append reads the events of each of its streams by themselves, in steps that double: at most 100 streams"},
 }
 
 // A request of each route, at its most expensive, makes a bounded number of store calls: none makes a call for each thing that it names.

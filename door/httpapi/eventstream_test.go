@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
@@ -475,13 +476,13 @@ func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 // Streams take no Idempotency-Key: whoever is to send an append again is told of ids.
 func TestWhoSendsAgainIsToldOfIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &hung{Store: memory.New()}
+		store := &slow{Store: memory.New()}
 		l := newPipes()
 		d := openAt(t, store, httpapi.Config{}, l, l.dial)
 		defer d.stop()
-		defer store.shut.Store(false)
-		store.shut.Store(true)
-		d.append("unheard", "s", `{"events":[{"id":"1","type":"t"}]}`).refused(500, "outcome_unknown", "for events of a stream with the same ids")
+		d.category("order")
+		store.took.Store(int64(25 * time.Second)) // longer than a request waits
+		d.append("order", "s", `{"events":[{"id":"1","type":"t"}]}`).refused(500, "outcome_unknown", "Append them again with the same ids")
 	})
 }
 

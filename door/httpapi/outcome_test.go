@@ -163,21 +163,54 @@ func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 		d := openAt(t, store, httpapi.Config{}, l, l.dial)
 		defer d.stop()
 		d.topic("orders", 1)
-		const n = 10
+		const n, first = 9_999, 4_999             // too large together: as records they are larger than the body
 		store.took.Store(int64(25 * time.Second)) // longer than a request waits
-		got := d.do("POST", "/v1/topics/orders/batch?partial=true", `{"value":1,"partition":7}`+strings.Repeat("\n"+`{"value":1}`, n), "Content-Type: application/x-ndjson")
+		event := `{"value":"` + strings.Repeat("v", 1650) + `"}` + "\n"
+		got := d.do("POST", "/v1/topics/orders/batch?partial=true", strings.Repeat(event, n)+`{"value":1,"partition":7}`, "Content-Type: application/x-ndjson")
 		var each struct{ Events []struct{ Status int } }
 		got.decode(&each)
 		count := map[int]int{}
 		for _, e := range each.Events {
 			count[e.Status]++
 		}
-		if count[404] != 1 || count[500] != 1 || count[503] != n-1 || strings.Count(got.body, "ran out of time before") != n-1 {
+		if count[404] != 1 || count[500] != first || count[503] != n-first || strings.Count(got.body, "ran out of time before") != n-first {
 			t.Errorf("by status: %v, in %.1000s", count, got.body)
 		}
 		time.Sleep(time.Minute)
-		if end := d.end("orders", 0); end != 1 {
-			t.Errorf("the log holds %d records, want the one that was on its way", end)
+		if end := d.end("orders", 0); end != first {
+			t.Errorf("the log holds %d records, want the %d that were on their way", end, first)
+		}
+	})
+}
+
+// Events that are refused by themselves do not keep the others of a request from being stored together, in their order.
+func TestTheEventsThatAreNotRefusedAreStoredTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &counted{Store: memory.New(), calls: make(map[string]int)}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		d.topic("orders", 1)
+		store.take()
+		large := strings.Repeat("x", 1100<<10)
+		got := d.asJSON("POST", "/v1/topics/orders/batch?partial=true", `{"events":[{"value":"a"},{"value":"`+large+`"},{"value":"b"},{"valu":1},{"value":2,"partition":7},{"value":"c"}]}`)
+		var each struct {
+			Events []struct{ Status, Offset int }
+		}
+		got.decode(&each)
+		var told []string
+		for _, e := range each.Events {
+			told = append(told, fmt.Sprint(e.Status, "@", e.Offset))
+		}
+		if want := "200@0 413@0 200@1 400@0 404@0 200@2"; strings.Join(told, " ") != want {
+			t.Errorf("%v, want %v", told, want)
+		}
+		if n, kinds := store.take(); n != 1 {
+			t.Errorf("%d store calls, want 1:%s", n, kinds)
+		}
+		d.asJSON("POST", "/v1/topics/nowhere/batch?partial=true", `{"events":`+many(1000, `{"value":1}`)+`}`)
+		if n, kinds := store.take(); n > 4 {
+			t.Errorf("%d store calls for a topic that does not exist, want 4 at most:%s", n, kinds)
 		}
 	})
 }
@@ -215,6 +248,36 @@ func (s *hung) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog
 		return nil, err
 	}
 	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+// Whose time is over, while the store answers others, hears that weir is overloaded and that nothing happened, and not that
+// the store cannot be reached.
+func TestTheEndOfARequestsTimeIsToldAsOverloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hung{Store: memory.New()} // what it is asked to read hangs, while the log's polls are answered
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		defer store.shut.Store(false)
+		d.topic("orders", 1)
+		time.Sleep(time.Second) // the log has read what changed
+		store.shut.Store(true)
+		for ask, body := range map[string]string{
+			"GET /v1/topics/unheard":                     "",
+			"GET /v1/groups/g/offsets":                   "",
+			"GET /v1/streams/unheard/s/events":           "",
+			"PATCH /v1/topics/orders":                    `{"config":{"retention.ms":"1000"}}`,
+			"POST /v1/topics/unheard/events":             "v",
+			"POST /v1/topics/unheard/batch?partial=true": `{"events":[{"value":"v"}]}`,
+			"POST /v1/streams/unheard/s":                 `{"events":[{"id":"1","type":"t"}]}`,
+		} {
+			method, path, _ := strings.Cut(ask, " ")
+			got := d.asJSON(method, path, body).refused(503, "overloaded", "while the store answered other requests. Nothing happened")
+			if got.header.Get("Weir-Applied") != "no" {
+				t.Errorf("%s: %v", ask, got.header)
+			}
+		}
+	})
 }
 
 // A store that does not answer has 20 s, whatever is asked of it.
