@@ -306,7 +306,7 @@ func TestAnIdempotentProducerContinuesAfterCompaction(t *testing.T) {
 	})
 }
 
-// The state of a partition's compaction goes after its topic; that of a topic that is still there stays.
+// The state of a partition's compaction goes after its topic. That of a topic that is there stays.
 func TestTheStateOfCompactionGoesWithItsTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -323,7 +323,8 @@ func TestTheStateOfCompactionGoesWithItsTopic(t *testing.T) {
 		}
 		fill := func(p eventlog.Partition) {
 			for range 2 {
-				if _, err := log.Publish(t.Context(), p, batch.Record{Key: []byte("k"), Value: []byte("v")}); err != nil {
+				_, err := log.Publish(t.Context(), p, batch.Record{Key: []byte("k"), Value: []byte("v")})
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -337,8 +338,9 @@ func TestTheStateOfCompactionGoesWithItsTopic(t *testing.T) {
 		stays := compacted(t, log, nil)
 		fill(stays)
 		time.Sleep(time.Minute)
-		if got, want := states(), []string{eventlog.ReplacedKey(gone), eventlog.ReplacedKey(stays)}; !slices.Equal(got, want) {
-			t.Fatalf("before the sweep there are %q, want %q", got, want)
+		both := []string{eventlog.ReplacedKey(gone), eventlog.ReplacedKey(stays)}
+		if got := states(); !slices.Equal(got, both) {
+			t.Fatalf("before the sweep there are %q, want %q", got, both)
 		}
 		time.Sleep(20 * time.Minute)
 		if got, want := states(), []string{eventlog.ReplacedKey(stays)}; !slices.Equal(got, want) {

@@ -157,8 +157,8 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 // producerExpiry is how long an idempotent producer may be silent before it is forgotten, as with Kafka's producer.id.expiration.ms.
 const producerExpiry = 24 * time.Hour
 
-// sweep deletes the state of producers that were silent for long and of the compaction of partitions that are gone, and
-// trims partition 0.
+// sweep deletes the state of producers that were silent for long, and of the compaction of
+// partitions that are gone. It trims partition 0.
 func (l *Log) sweep(ctx context.Context) error {
 	var silent []*Ticket
 	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
@@ -186,8 +186,9 @@ func (l *Log) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepCompacted deletes the states of the compaction of partitions that the store does not have any more: numbers of
-// partitions are not used again. It takes one trip per thousand states, and one more if some may be left over.
+// sweepCompacted deletes the states of the compaction of partitions that the store does not have
+// any more: numbers of partitions are not used again. It takes one trip per thousand states, and
+// one more if some may be left over.
 func (l *Log) sweepCompacted(ctx context.Context) error {
 	var states []KeyValue
 	var of []Partition
@@ -205,7 +206,7 @@ func (l *Log) sweepCompacted(ctx context.Context) error {
 	if err != nil || len(states) == 0 {
 		return err
 	}
-	there, err := l.EachBounds(ctx, of...) // a process may not have heard yet of a topic; the store has its partitions
+	there, err := l.EachBounds(ctx, of...) // of a topic that this process has not heard of, too
 	if err != nil {
 		return err
 	}
@@ -213,7 +214,9 @@ func (l *Log) sweepCompacted(ctx context.Context) error {
 	for i, kv := range states {
 		if errors.Is(there[i].Err, ErrNoPartition) {
 			gone = append(gone, l.Submit(ctx, Entry{
-				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, Puts: []Put{{Key: kv.Key}}, UsesReserve: true,
+				Checks:      []Check{{Key: kv.Key, Version: kv.Version}},
+				Puts:        []Put{{Key: kv.Key}},
+				UsesReserve: true,
 			}))
 		}
 	}

@@ -132,7 +132,7 @@ func (u *use) count(o stored) {
 	switch {
 	case u.state == Empty:
 		unused = o.age > retention && now.Sub(u.since) > retention
-	case u.state == Stable && u.consumer:
+	case u.state == Stable && u.consumer && !u.peers:
 		unused = o.age > retention && !u.reads(o.Name)
 	}
 	if unused || o.age > u.c.doubt() && !u.c.hasTopic(o.Topic) {
@@ -152,12 +152,15 @@ func (c *Coordinator) doubt() time.Duration {
 	return c.cfg.limits.ExpireEvery
 }
 
-// over reports whether there is something to delete that this process may delete. Peers delete in their own groups, and another coordinator in its
-// groups with members.
+// over reports whether there is something to delete that this process may delete. In a group with
+// members only its coordinator deletes. In a group of peers any process may delete the offsets of
+// topics that are gone.
 func (u *use) over() bool {
 	switch {
-	case u.peers || u.pending:
+	case u.pending:
 		return false
+	case u.peers:
+		return len(u.expired) > 0
 	case u.state == Empty:
 		return u.left == 0 || len(u.expired) > 0
 	}
@@ -171,7 +174,14 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 		return err
 	}
 	defer g.unlock()
-	if u, err := g.used(ctx); err != nil || g.version == 0 || !u.over() {
+	u, err := g.used(ctx)
+	if err != nil || g.version == 0 || !u.over() {
+		return err
+	}
+	if u.peers {
+		if err = g.forgetOffsets(ctx, u.expired); errors.Is(err, eventlog.ErrStale) {
+			return nil // its peers have changed it
+		}
 		return err
 	}
 	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and is seen below, or will be refused.
@@ -180,7 +190,7 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	} else if err != nil {
 		return err
 	}
-	u, err := g.used(ctx)
+	u, err = g.used(ctx)
 	switch {
 	case err != nil || !u.over():
 		return err
@@ -188,11 +198,16 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 		g.c.logger.Info("group deleted: it is not needed any more", "group", g.name, "offsets", len(u.expired))
 		return g.erase(ctx, u.expired)
 	}
-	g.c.logger.Info("expired offsets deleted", "group", g.name, "offsets", len(u.expired))
+	return g.forgetOffsets(ctx, u.expired)
+}
+
+// forgetOffsets deletes offsets of a group that stays.
+func (g *group) forgetOffsets(ctx context.Context, offsets []Committed) error {
+	g.c.logger.Info("expired offsets deleted", "group", g.name, "offsets", len(offsets))
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	ch := change{offsets: u.expired, gone: true}
+	ch := change{offsets: offsets, gone: true}
 	g.submit(ctx, &ch)
-	_, err = ch.ticket.Wait(ctx)
+	_, err := ch.ticket.Wait(ctx)
 	return g.land(ch, err)
 }

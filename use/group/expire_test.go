@@ -100,3 +100,33 @@ func TestOffsetsInATopicThatThisProcessHasNotHeardOfStay(t *testing.T) {
 		}
 	})
 }
+
+// Peers stay for long, while topics come and go: what their group committed in a topic goes after
+// the topic, and nothing else does.
+func TestOffsetsOfPeersDoNotOutliveTheirTopic(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		kept := b.topic(t, "kept", 1)[0]
+		orders := b.topic(t, "orders", 1)[0]
+		p := joinPeer(t, b, group.PeerConfig{Topics: []string{"kept", "orders"}})
+		check(t, p.Commit(t.Context(), []group.Committed{at(kept, 3), at(orders, 4)}))
+		check(t, b.log.DeleteTopic(t.Context(), "orders"))
+		b.topic(t, "orders", 1)
+		time.Sleep(time.Minute)
+		before := p.Generation()
+		time.Sleep(30 * time.Minute)
+		left, err := store.List(t.Context(), "group/offset/", "", 10)
+		check(t, err)
+		if len(left) != 1 {
+			t.Errorf("the store has %d offsets, want 1: %v", len(left), left)
+		}
+		wantOffset(t, b, "g", kept.TopicPartition, 3)
+		wantHas(t, p, "kept:0 orders:0")
+		if after := p.Generation(); after != before {
+			t.Errorf("the group went from generation %d to %d", before, after)
+		}
+		check(t, p.Commit(t.Context(), []group.Committed{at(kept, 5)}))
+		wantOffset(t, b, "g", kept.TopicPartition, 5)
+	})
+}
