@@ -301,7 +301,7 @@ func (l *Log) late(ctx context.Context, began time.Time, err error) error {
 }
 
 // Late returns the error for a caller whose time ended while it waited for its turn, from began on: ErrOverloaded if the
-// store answered somebody meanwhile, otherwise ErrUnavailable.
+// store answered somebody meanwhile, otherwise ErrUnavailable. If began is zero, it is whether the store answers now.
 func (l *Log) Late(began time.Time) error {
 	if l.reachable() == nil && (began.IsZero() || l.outages.answeredAfter(began)) {
 		return ErrOverloaded

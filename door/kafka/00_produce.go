@@ -72,7 +72,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 				continue
 			}
 			if ctx.Err() != nil { // the batches so far took all the time; the remaining batches are certainly not appended
-				parts = append(parts, appending{err: fmt.Errorf("produce: %w (%w)", eventlog.ErrUnavailable, context.Cause(ctx))})
+				parts = append(parts, appending{err: fmt.Errorf("produce: %w (%w)", s.log.Late(time.Time{}), context.Cause(ctx))})
 				continue
 			}
 			parts = append(parts, s.submit(ctx, r, topic, p))
@@ -130,7 +130,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	if _, differs := recoded(topic, h); differs { // recompression makes a second batch: its memory is claimed here until the log claims it
 		size := int64(min(topic.MaxMessageBytes(), decompressedMax))
 		if _, err := r.claim.Grow(ctx, size); err != nil {
-			return appending{err: fmt.Errorf("recompress: %w: %w", eventlog.ErrUnavailable, err)}
+			return appending{err: fmt.Errorf("recompress: %w: %w", s.log.Late(time.Time{}), err)}
 		}
 		defer r.claim.Shrink(size)
 	}
