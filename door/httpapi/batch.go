@@ -161,7 +161,8 @@ func (s *Server) acceptable(ctx context.Context, events []publish.Event, at []in
 // together, it publishes one half of them, and then the other.
 func (s *Server) publishParts(ctx context.Context, events []publish.Event, at []int, each outcomes) {
 	if ctx.Err() != nil {
-		each.fail(at, kindUnavailable.because("the request ran out of time before this event was sent to the store. It was not published; publish it again"))
+		kind := s.kindOfLate()
+		each.fail(at, kind.because("the request ran out of time before this event was sent to the store. It was not published; publish it again"))
 		return
 	}
 	err := s.publishSome(ctx, events, at, each)
@@ -173,6 +174,14 @@ func (s *Server) publishParts(ctx context.Context, events []publish.Event, at []
 		s.publishParts(ctx, events[:half], at[:half], each)
 		s.publishParts(ctx, events[half:], at[half:], each)
 	}
+}
+
+// kindOfLate is the kind of a part of a request whose turn did not come in the request's time.
+func (s *Server) kindOfLate() kind {
+	if errors.Is(s.cfg.Log.Late(time.Time{}), eventlog.ErrOverloaded) {
+		return kindOverloaded
+	}
+	return kindUnavailable
 }
 
 // fail gives the events with these indexes an error.

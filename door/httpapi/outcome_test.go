@@ -173,7 +173,8 @@ func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 		for _, e := range each.Events {
 			count[e.Status]++
 		}
-		if count[404] != 1 || count[500] != first || count[503] != n-first || strings.Count(got.body, "ran out of time before") != n-first {
+		if count[404] != 1 || count[500] != first || count[503] != n-first || strings.Count(got.body, "ran out of time before") != n-first ||
+			strings.Count(got.body, "urn:weir:problem:overloaded") != n-first {
 			t.Errorf("by status: %v, in %.1000s", count, got.body)
 		}
 		time.Sleep(time.Minute)
