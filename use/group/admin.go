@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -118,6 +119,7 @@ const listedCost = 256
 
 // survey returns summaries of groups, by name.
 func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed, error) {
+	asked := time.Now()
 	peers, err := c.groupsOfPeers(ctx, f)
 	if err != nil {
 		return nil, err
@@ -145,7 +147,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 			if f.held {
 				o.held, err = s.held()
 			}
-		case len(s.Members) > 0 && c.allExpired(silence(kv, owners[name]), s):
+		case len(s.Members) > 0 && c.allExpired(silence(kv, owners[name], asked, c.silentFor), s):
 			o.ProtocolType, o.members = "", 0
 		case len(s.Members) > 0:
 			o.State = Stable
@@ -172,9 +174,10 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 
 // groupsOfPeers returns the groups that have living peers: one trip per thousand peers.
 func (c *Coordinator) groupsOfPeers(ctx context.Context, f Filter) (map[string]bool, error) {
-	groups := make(map[string]bool)
+	groups, asked := make(map[string]bool), time.Now()
 	err := c.listAll(ctx, memberPrefix, f, func(kv eventlog.KeyValue) error {
 		name, s, err := parseHeartbeat(kv)
+		s.age = c.silentFor(kv, asked)
 		if err == nil && !c.isDead(s) {
 			groups[name] = true
 		}
@@ -266,7 +269,7 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 
 // erase removes a group without members, these offsets, and the heartbeat keys of dead peers from the store.
 func (g *group) erase(ctx context.Context, offsets []Committed) error {
-	beats, err := listHeartbeats(ctx, g.c.log, g.name, nil)
+	beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
 	if err != nil {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 	}

@@ -75,6 +75,9 @@ type Coordinator struct {
 	hosts       map[string]usage // by client host
 	closed      bool
 	ticks       sync.WaitGroup // timer calls that run now
+
+	hearing sync.Mutex       // guards silent
+	silent  eventlog.Silence // of the keys of groups with members
 }
 
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
@@ -103,6 +106,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		if found = err == nil; !found && ctx.Err() == nil {
 			c.logger.Warn("expiry of group offsets failed; trying again later", "err", err)
 		}
+		c.forgetSilent()
 		select {
 		case <-ctx.Done():
 			c.close()

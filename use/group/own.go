@@ -198,12 +198,13 @@ func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 }
 
 func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
+	asked := time.Now()
 	beat, err := g.c.log.Get(ctx, ownerKey(g.name))
 	if err != nil {
 		return err
 	}
 	g.heartbeatVersion = beat.Version
-	silent := silence(kv, beat)
+	silent := silence(kv, beat, asked, g.c.silentFor)
 	if g.c.allExpired(silent, s) {
 		g.expired, g.since = true, time.Now().Add(-silent)
 		return nil
@@ -224,7 +225,7 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 
 // restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members have expired.
 func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	beats, err := listHeartbeats(ctx, g.c.log, g.name, nil)
+	beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
 	if err != nil {
 		return err
 	}
@@ -253,12 +254,31 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 	return nil
 }
 
-// silence returns the time since an owner last wrote the group's state or heartbeat.
-func silence(state, beat eventlog.KeyValue) time.Duration {
+// silence returns the time since an owner last wrote the group's state or heartbeat. asked is when
+// the reading of the heartbeat began. The state may have been read earlier: who writes the state of
+// a group with members writes a heartbeat, too.
+func silence(state, beat eventlog.KeyValue, asked time.Time, of silentFor) time.Duration {
 	if beat.Version == 0 {
 		return state.Age
 	}
-	return min(state.Age, beat.Age)
+	return min(of(state, asked), of(beat, asked))
+}
+
+// silentFor is eventlog.Silence.Of.
+type silentFor func(kv eventlog.KeyValue, asked time.Time) time.Duration
+
+// silentFor knows all that this process has read of groups. It may be called concurrently.
+func (c *Coordinator) silentFor(kv eventlog.KeyValue, asked time.Time) time.Duration {
+	c.hearing.Lock()
+	defer c.hearing.Unlock()
+	return c.silent.Of(kv, asked)
+}
+
+// forgetSilent forgets the keys that two sweeps have not found.
+func (c *Coordinator) forgetSilent() {
+	c.hearing.Lock()
+	defer c.hearing.Unlock()
+	c.silent.Forget(time.Now().Add(-2 * c.cfg.limits.ExpireEvery))
 }
 
 // longestSession returns the longest session timeout of the members; after that much silence all have expired. An unknown one counts

@@ -87,6 +87,7 @@ type Peer struct {
 	log     *eventlog.Log
 	among   *register // the peers of this process
 	beside  Beside    // as Config.Beside
+	others  silentFor // of members that are not peers
 	cfg     PeerConfig
 	id      string
 	self    storedPeer
@@ -161,7 +162,7 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 		host = "" // it is for people only
 	}
 	p := &Peer{
-		log: c.log, among: &c.peers, beside: c.cfg.Beside, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
+		log: c.log, among: &c.peers, beside: c.cfg.Beside, others: c.silentFor, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
 		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
 		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), releasing: make(map[*release]bool),

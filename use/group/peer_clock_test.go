@@ -21,6 +21,53 @@ func (s behind) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	return kvs, err
 }
 
+func (s behind) Get(ctx context.Context, keys []string, most int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.Get(ctx, keys, most)
+	for i := range kvs {
+		kvs[i].Age = 0
+	}
+	return kvs, err
+}
+
+// The store's clock is set back, and a process dies with all members of a group. Another one finds
+// that out by looking now and then, and lets the group be reset and deleted; not before.
+func TestAGroupWithoutLivingMembersIsNotHeldWhileTheClockIsBehind(t *testing.T) {
+	for name, join := range map[string]func(*testing.T, *broker, group.Committed){
+		"peers": func(t *testing.T, b *broker, o group.Committed) {
+			cfg := group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet}
+			p, err := b.JoinPeer(t.Context(), cfg) // it never runs
+			check(t, err)
+			check(t, p.Commit(t.Context(), []group.Committed{o}))
+		},
+		"members of a coordinator": func(t *testing.T, b *broker, o group.Committed) {
+			check(t, reader(t, b).commit(t.Context(), o))
+			b.stop()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store := behind{memory.New()}
+				a := startBroker(t, store, group.Config{})
+				b := startFollowing(t, store, group.Config{}, time.Second)
+				o := at(a.topic(t, "orders", 1)[0], 3)
+				join(t, a, o)
+				time.Sleep(2 * time.Second)
+				wantErr(t, b.Delete(t.Context(), "g"), group.ErrNotEmpty)
+				time.Sleep(time.Second)
+				wantErr(t, b.Delete(t.Context(), "g"), group.ErrNotEmpty)
+				time.Sleep(30 * time.Minute)
+				listed, err := b.List(t.Context(), nil)
+				check(t, err)
+				if len(listed) != 1 || listed[0].State != group.Empty {
+					t.Errorf("listed %+v, want g, empty", listed)
+				}
+				commit(t, b, "g", at(o, 1))
+				check(t, b.Delete(t.Context(), "g"))
+			})
+		})
+	}
+}
+
 // The store's clock is set back, and a process dies. The others see that its peers' keys stay as they are; those of the living do not.
 func TestTheSilentAreTakenOverWhileTheClockIsBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -99,7 +99,7 @@ func (p *Peer) reconcile(ctx context.Context, checkMembers bool) error {
 
 // read reads the group's state: one trip, as a rule.
 func (p *Peer) read(ctx context.Context) (membership, error) {
-	r, err := readMembership(ctx, p.log, p.cfg.Group)
+	r, err := readMembership(ctx, p.log, p.cfg.Group, p.others)
 	if joined := p.membership().version > 0; joined && errors.Is(err, ErrInconsistentProtocol) {
 		return r, nil // all peers were evicted and members of another kind have joined: this peer is not a member
 	}
@@ -111,10 +111,12 @@ func (p *Peer) plan(ctx context.Context, r membership, checkMembers bool) (next 
 	next = r
 	if checkMembers {
 		// The heartbeats are read after the state: a member without a heartbeat key was evicted or has left.
-		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group, &p.silent)
+		asked := time.Now()
+		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group, p.silent.Of)
 		if err != nil {
 			return r, heartbeats, fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}
+		p.silent.Forget(asked)
 		next.members, heartbeats = p.liveMembers(r.members, beats)
 	}
 	topics, err := p.topics(ctx, next)

@@ -82,7 +82,7 @@ func (s peerMember) has(tp TopicPartition) bool {
 // readMembership reads a group's state: one store call, and one more if its members are not peers. The membership is empty if the group
 // does not exist, has no members, or has only expired members of another kind. If members of another kind are alive, the error is
 // ErrInconsistentProtocol.
-func readMembership(ctx context.Context, log *eventlog.Log, group string) (membership, error) {
+func readMembership(ctx context.Context, log *eventlog.Log, group string, of silentFor) (membership, error) {
 	kv, err := log.Get(ctx, StateKey(group))
 	if err != nil {
 		return membership{}, fmt.Errorf("read the group's state: %w (%w)", ErrUnavailable, err)
@@ -97,11 +97,12 @@ func readMembership(ctx context.Context, log *eventlog.Log, group string) (membe
 	}
 	r.generation = s.Generation
 	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
+		asked := time.Now()
 		beat, err := log.Get(ctx, ownerKey(group))
 		if err != nil {
 			return membership{}, fmt.Errorf("read the record of the group's coordinator: %w (%w)", ErrUnavailable, err)
 		}
-		silent := silence(kv, beat)
+		silent := silence(kv, beat, asked, of)
 		if !allExpired(log, silent, s) {
 			return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which use a coordinator. Stop them, or choose another group. "+
 				"If they have stopped already, try again when the group has had no coordinator for %v; it has had none for %v",
@@ -228,23 +229,17 @@ func (s heartbeat) session() time.Duration { return time.Duration(s.info.Session
 
 func (s heartbeat) dead() bool { return s.age > s.session() }
 
-// listHeartbeats reads the heartbeats of a group's peers: one store call per thousand. silent is what the caller knows from earlier
-// readings; nil: nothing.
-func listHeartbeats(ctx context.Context, log *eventlog.Log, group string, silent *eventlog.Silence) (beats []heartbeat, err error) {
+// listHeartbeats reads the heartbeats of a group's peers: one store call per thousand.
+func listHeartbeats(ctx context.Context, log *eventlog.Log, group string, of silentFor) (beats []heartbeat, err error) {
 	asked := time.Now()
 	err = log.ListAll(ctx, memberKeysOf(group), func(kv eventlog.KeyValue) error {
 		_, s, err := parseHeartbeat(kv)
-		if silent != nil {
-			s.age = silent.Of(kv, asked)
-		}
+		s.age = of(kv, asked)
 		beats = append(beats, s)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the heartbeats of group %q: %w", group, err)
-	}
-	if silent != nil {
-		silent.Forget(asked)
 	}
 	return beats, nil
 }
