@@ -270,12 +270,23 @@ func TestTheEndOfARequestsTimeIsToldAsOverloaded(t *testing.T) {
 			"PATCH /v1/topics/orders":                    `{"config":{"retention.ms":"1000"}}`,
 			"POST /v1/topics/unheard/events":             "v",
 			"POST /v1/topics/unheard/batch?partial=true": `{"events":[{"value":"v"}]}`,
+			"DELETE /v1/topics/orders":                   "",
+			"PUT /v1/groups/g/offsets":                   `{"offsets":[{"topic":"orders","partition":0,"offset":0}]}`,
+			"POST /v1/groups/g/members":                  `{"topics":["orders"]}`,
+			"POST /v1/topics":                            `{"name":"new"}`,
+			"POST /v1/streams":                           `{"name":"new"}`,
+			"POST /v1/queues":                            `{"name":"new"}`,
+			"POST /v1/queues/unheard/claim":              `{}`,
+			"POST /v1/queues/unheard/messages":           `{"messages":[{"value":"v"}]}`,
+			"GET /v1/queues/unheard":                     "",
+			"POST /v1/append":                            `{"streams":[{"category":"unheard","stream":"s","events":[{"id":"1","type":"t"}]}]}`,
+			"GET /v1/tagged/unheard?tag=t":               "",
 			"POST /v1/streams/unheard/s":                 `{"events":[{"id":"1","type":"t"}]}`,
 		} {
 			method, path, _ := strings.Cut(ask, " ")
 			got := d.asJSON(method, path, body).refused(503, "overloaded", "while the store answered other requests. Nothing happened")
-			if got.header.Get("Weir-Applied") != "no" {
-				t.Errorf("%s: %v", ask, got.header)
+			if got.status != 503 || got.header.Get("Weir-Applied") != "no" {
+				t.Errorf("%s: %d %v", ask, got.status, got.header)
 			}
 		}
 	})
