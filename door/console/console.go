@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -33,6 +34,11 @@ type API interface {
 	May(r *http.Request) bool
 	// MayOperate reports whether a client may see what is about the whole process.
 	MayOperate(r *http.Request) bool
+	// Page answers a request with a page, unless its status is 0. It bounds the pages that are made at
+	// a time, and their memory, in all and for the client with the credentials of as.
+	Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error
+	// Body reads a request's body, and bounds its memory until release, as Page does.
+	Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error)
 }
 
 // Config configures a Console.
@@ -59,8 +65,7 @@ type Console struct {
 	cfg     Config
 	mux     *http.ServeMux
 	history *history
-	own     []byte        // seals sessions if there is no secret of all processes
-	making  chan struct{} // has an element for each page that is being made
+	own     []byte // seals sessions if there is no secret of all processes
 }
 
 // New makes a console. Run must run for it to have plots.
@@ -68,17 +73,14 @@ func New(cfg Config) *Console {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), history: newHistory(cfg.Process, cfg.Store), own: make([]byte, secretBytes), making: make(chan struct{}, pagesMax)}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), history: newHistory(cfg.Process, cfg.Store), own: make([]byte, secretBytes)}
 	_, _ = rand.Read(c.own) // never fails
 	c.mux.HandleFunc("GET /console/assets/{version}/{file}", c.asset)
-	c.mux.HandleFunc("GET /console/login", c.showLogin)
-	c.mux.HandleFunc("POST /console/login", c.login)
-	c.mux.HandleFunc("POST /console/logout", c.logout)
 	for pattern, h := range pages {
-		c.mux.HandleFunc(pattern, c.page(bounded(h)))
+		c.mux.HandleFunc(pattern, c.page(h))
 	}
 	for pattern, h := range passedOn {
-		c.mux.HandleFunc(pattern, c.page(h))
+		c.mux.HandleFunc(pattern, c.passing(h))
 	}
 	c.mux.HandleFunc("/", c.page(func(*visit) error { return &problem{Status: http.StatusNotFound, Title: "There is no such page"} }))
 	return c
@@ -87,10 +89,14 @@ func New(cfg Config) *Console {
 // Run keeps what the plots of the last hour show, until ctx ends.
 func (c *Console) Run(ctx context.Context) error { return c.history.run(ctx) }
 
-// pages are the handlers that a session is needed for, unless the API serves everybody.
+// pages are the handlers that make a page, with show, or redirect.
 var pages = map[string]func(*visit) error{
 	"GET /{$}":             (*visit).overview,
 	"GET /console/history": (*visit).plots,
+
+	"GET /console/login":   (*visit).showLogin,
+	"POST /console/login":  (*visit).login,
+	"POST /console/logout": (*visit).logout,
 
 	"GET /console/topics":                     (*visit).topics,
 	"POST /console/topics":                    (*visit).createTopic,
@@ -138,28 +144,6 @@ var passedOn = map[string]func(*visit) error{
 	"GET /console/topics/{topic}/live":     (*visit).live,
 }
 
-// Bounds of the pages being made at one time: each may hold some answers of the API in memory, which
-// the API no longer counts.
-const (
-	pagesMax = 32
-	pageWait = 10 * time.Second // how long a page waits for others
-)
-
-// bounded makes a handler wait while pagesMax pages are being made.
-func bounded(h func(*visit) error) func(*visit) error {
-	return func(v *visit) error {
-		ctx, cancel := context.WithTimeout(v.r.Context(), pageWait)
-		defer cancel()
-		select {
-		case v.c.making <- struct{}{}:
-			defer func() { <-v.c.making }()
-			return h(v)
-		case <-ctx.Done():
-			return &problem{Status: http.StatusServiceUnavailable, Title: "Too many pages are being made", Detail: "Try again. Nothing was changed."}
-		}
-	}
-}
-
 // policy is the Content-Security-Policy of every page: nothing from elsewhere, and no inline script.
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
@@ -174,30 +158,68 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // formMax bounds the body of a form: an edited message, and some fields.
 const formMax = 2 << 20
 
-// page makes the handler of a page: it opens the session, checks that a form comes from one of our
-// pages, and shows errors.
+// page makes the handler of a page.
 func (c *Console) page(h func(*visit) error) http.HandlerFunc {
+	return c.visited(func(v *visit) error {
+		as, err := v.request(v.r.Context(), http.MethodGet, "/", nil)
+		if err != nil {
+			return err
+		}
+		return v.c.cfg.API.Page(v.w, as, func() (int, string, []byte) {
+			if err := h(v); err != nil {
+				v.fail(err)
+			}
+			return v.made.status, v.made.media, v.made.page
+		})
+	})
+}
+
+// passing makes a handler that passes an answer of the API on.
+func (c *Console) passing(h func(*visit) error) http.HandlerFunc { return c.visited(h) }
+
+// visited makes a handler: it opens the session, checks that a form comes from one of our pages, and
+// shows errors.
+func (c *Console) visited(h func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{c: c, w: w, r: r}
 		v.session, v.begun = c.openSession(r)
 		if !v.begun {
 			v.session = c.beginSession(w, r, "")
 		}
-		if r.Method == http.MethodPost {
-			r.Body = http.MaxBytesReader(w, r.Body, formMax)
-			if err := r.ParseForm(); err != nil {
-				v.fail(&problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: err.Error()})
-				return
-			}
-			if !v.begun || !c.validToken(r, v.session, r.PostForm.Get("token")) {
-				v.fail(&problem{Status: http.StatusForbidden, Title: "The page is too old", Detail: "Its session has ended. Load it again, and repeat what you did; nothing was changed."})
-				return
-			}
+		release, err := v.readForm()
+		if err == nil {
+			defer release()
+			err = h(v)
 		}
-		if err := h(v); err != nil {
+		if err != nil {
 			v.fail(err)
+			v.send()
 		}
 	}
+}
+
+// readForm reads the form of a POST, if it comes from one of our pages. It is held until release.
+func (v *visit) readForm() (release func(), err error) {
+	if v.r.Method != http.MethodPost {
+		return func() {}, nil
+	}
+	as, err := v.request(v.r.Context(), http.MethodGet, "/", nil)
+	if err != nil {
+		return nil, err
+	}
+	body, release, err := v.c.cfg.API.Body(v.w, v.r, as, formMax)
+	if err != nil {
+		return nil, err
+	}
+	if v.r.PostForm, err = url.ParseQuery(string(body)); err != nil {
+		release()
+		return nil, &problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: err.Error()}
+	}
+	if !v.begun || !v.c.validToken(v.r, v.session, v.r.PostForm.Get("token")) {
+		release()
+		return nil, &problem{Status: http.StatusForbidden, Title: "The page is too old", Detail: "Its session has ended. Load it again, and repeat what you did; nothing was changed."}
+	}
+	return release, nil
 }
 
 // visit is one request of a browser.
@@ -207,12 +229,38 @@ type visit struct {
 	r       *http.Request
 	session session
 	begun   bool // the browser had a session
+	made    made
+}
+
+// made is an answer that is not sent yet. Status 0: there is none, or it was sent.
+type made struct {
+	status int
+	media  string
+	page   []byte
+}
+
+// send sends an answer that is small.
+func (v *visit) send() {
+	if v.made.status == 0 {
+		return
+	}
+	v.w.Header().Set("Content-Type", v.made.media)
+	v.w.WriteHeader(v.made.status)
+	_, _ = v.w.Write(v.made.page) // fails only if the browser has disconnected
 }
 
 // fail shows an error as a page. Who must authenticate is sent to the login.
 func (v *visit) fail(err error) {
 	var p *problem
-	if !errors.As(err, &p) {
+	var refused interface {
+		HTTP() (status int, title, detail string)
+	}
+	switch {
+	case errors.As(err, &p):
+	case errors.As(err, &refused):
+		p = &problem{}
+		p.Status, p.Title, p.Detail = refused.HTTP()
+	default:
 		p = &problem{Status: http.StatusInternalServerError, Title: "This page cannot be shown", Detail: err.Error()}
 		v.c.cfg.Logger.Error("console: page failed", "path", v.r.URL.Path, "err", err)
 	}
@@ -240,19 +288,17 @@ type shell struct {
 	Body                                               any
 }
 
-// show answers with a page.
+// show makes the page that is the answer.
 func (v *visit) show(status int, name, title string, body any) {
 	s := shell{Title: title, Section: section(v.r.URL.Path), Version: v.c.cfg.Version, Assets: "/console/assets/" + assetVersion,
 		Token: v.c.token(v.r, v.session), Who: v.session.who(), Flash: takeFlash(v.w, v.r), Body: body}
 	var page bytes.Buffer
 	if err := templates[name].ExecuteTemplate(&page, "layout", s); err != nil {
 		v.c.cfg.Logger.Error("console: template failed", "template", name, "err", err)
-		http.Error(v.w, "this page cannot be shown; the log says why", http.StatusInternalServerError)
+		v.made = made{http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("this page cannot be shown; the log says why\n")}
 		return
 	}
-	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	v.w.WriteHeader(status)
-	_, _ = v.w.Write(page.Bytes()) // fails only if the browser has disconnected
+	v.made = made{status, "text/html; charset=utf-8", page.Bytes()}
 }
 
 // section is the part of the console that a path belongs to: topics, groups and so on.

@@ -124,8 +124,7 @@ func (v *visit) plots() error {
 	if err != nil {
 		return err
 	}
-	v.w.Header().Set("Content-Type", "application/json")
-	_, _ = v.w.Write(encoded)
+	v.made = made{200, "application/json", encoded}
 	return nil
 }
 

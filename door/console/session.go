@@ -123,43 +123,36 @@ func (c *Console) validToken(r *http.Request, s session, token string) bool {
 // loginPage is what the login shows.
 type loginPage struct{ Next, Error string }
 
-func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
-	v := &visit{c: c, w: w, r: r}
-	if v.session, v.begun = c.openSession(r); !v.begun {
-		v.session = c.beginSession(w, r, "")
-	}
-	v.show(http.StatusOK, "login", "Log in", loginPage{Next: localPath(r.URL.Query().Get("next"))})
+func (v *visit) showLogin() error {
+	v.show(http.StatusOK, "login", "Log in", loginPage{Next: localPath(v.r.URL.Query().Get("next"))})
+	return nil
 }
 
 // login takes an API key, or a user's name and password. The API says whether they are valid.
-func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	c.page(func(v *visit) error {
-		form := r.PostForm
-		authorization := "Bearer " + strings.TrimSpace(form.Get("key"))
-		if name := form.Get("name"); name != "" {
-			authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+form.Get("password")))
-		}
-		tried := &visit{c: c, w: w, r: r, session: session{Authorization: authorization}}
-		var p *problem
-		next := localPath(form.Get("next"))
-		if err := tried.get("/v1/topics", nil); errors.As(err, &p) && p.Status != http.StatusForbidden { // a key that may only write is valid, too
-			v.show(p.Status, "login", "Log in", loginPage{Next: next, Error: p.Detail})
-			return nil
-		} else if err != nil && p == nil {
-			return err
-		}
-		c.beginSession(w, r, authorization)
-		v.redirect(next)
+func (v *visit) login() error {
+	form := v.r.PostForm
+	authorization := "Bearer " + strings.TrimSpace(form.Get("key"))
+	if name := form.Get("name"); name != "" {
+		authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+form.Get("password")))
+	}
+	tried := &visit{c: v.c, w: v.w, r: v.r, session: session{Authorization: authorization}}
+	var p *problem
+	next := localPath(form.Get("next"))
+	if err := tried.get("/v1/topics", nil); errors.As(err, &p) && p.Status != http.StatusForbidden { // a key that may only write is valid, too
+		v.show(p.Status, "login", "Log in", loginPage{Next: next, Error: p.Detail})
 		return nil
-	})(w, r)
+	} else if err != nil && p == nil {
+		return err
+	}
+	v.c.beginSession(v.w, v.r, authorization)
+	v.redirect(next)
+	return nil
 }
 
-func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
-	c.page(func(v *visit) error {
-		setCookie(w, r, sessionCookie, "", -1)
-		v.redirect("/console/login")
-		return nil
-	})(w, r)
+func (v *visit) logout() error {
+	setCookie(v.w, v.r, sessionCookie, "", -1)
+	v.redirect("/console/login")
+	return nil
 }
 
 // localPath returns a path of the console, or / for anything else.

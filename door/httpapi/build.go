@@ -15,20 +15,20 @@ const (
 
 // build waits until the call may build such an answer. built, or the end of the call, lets the next call build.
 func (c *call) build(ctx context.Context) error {
-	if c.building {
+	if c.building != nil {
 		return nil
 	}
 	if c.s.builders.acquire(ctx, c.who.ID()) != nil {
 		return kindOverloaded.past(buildersMax, "weir is already building %d lists, the limit, or a quarter of them for this client, the limit for one client; try again", buildersMax)
 	}
-	c.building = true
+	c.building = c.s.builders
 	return nil
 }
 
 func (c *call) built() {
-	if c.building {
-		c.building = false
-		c.s.builders.release(c.who.ID())
+	if c.building != nil {
+		c.building.release(c.who.ID())
+		c.building = nil
 	}
 }
 
@@ -62,17 +62,17 @@ func (c *call) json(status int, v any) error {
 		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own types always encode
 	}
 	body = append(body, '\n')
-	if len(body) > answerFree {
-		return c.sendWhole(status, body)
-	}
-	c.built()
-	c.Header()["Content-Type"] = jsonType
-	c.send(status, body)
-	return nil
+	return c.sendWhole(status, jsonType, body)
 }
 
-// sendWhole sends a large answer; its memory is claimed until the client has read it.
-func (c *call) sendWhole(status int, body []byte) error {
+// sendWhole sends an answer that is built; if it is large, its memory is claimed until the client has read it.
+func (c *call) sendWhole(status int, media []string, body []byte) error {
+	if len(body) <= answerFree {
+		c.built()
+		c.Header()["Content-Type"] = media
+		c.send(status, body)
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), storeTimeout)
 	defer cancel()
 	claim := c.s.answers.BeginFor(c.who.ID())
@@ -84,7 +84,7 @@ func (c *call) sendWhole(status int, body []byte) error {
 		return c.s.overloaded()
 	}
 	c.built()
-	c.Header()["Content-Type"] = jsonType
+	c.Header()["Content-Type"] = media
 	c.WriteHeader(status)
 	p := pageWriter{c: c}
 	p.begin(claim)

@@ -21,7 +21,7 @@ type call struct {
 	status   int           // of the answer; 0: none yet
 	memory   *budget.Claim // on Server.bodies; nil: none
 	until    time.Time     // deadline for the store
-	building bool          // it counts against buildersMax
+	building *slots        // it has one of these slots, to build its answer; nil: none
 }
 
 // WriteHeader remembers the answer's status.

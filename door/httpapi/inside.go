@@ -3,6 +3,14 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"time"
+)
+
+// Bounds of the console's pages being made. Each may hold some answers of the API in memory, which
+// the API no longer counts.
+const (
+	consoleMax  = 32
+	consoleWait = 10 * time.Second // how long a page waits for others
 )
 
 // Inside is the API for a client in the same process, which is the console: requests are answered
@@ -51,4 +59,55 @@ func (v *verdict) WriteHeader(status int) {
 func (v *verdict) Write(b []byte) (int, error) {
 	v.WriteHeader(http.StatusOK)
 	return len(b), nil
+}
+
+// Page answers a request with a page that render makes of answers of the API. as is a request with
+// the credentials of the page's client. Pages wait for others, those of one client for its own
+// first; and the memory of a page counts as an answer's until the client has read it. Status 0 means
+// that render has answered. An error means that nothing was answered.
+func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error {
+	c := i.call(w, as, as)
+	defer c.built()
+	ctx, cancel := context.WithTimeout(as.Context(), consoleWait)
+	defer cancel()
+	if i.s.console.acquire(ctx, c.who.ID()) != nil {
+		return kindOverloaded.past(consoleMax, "weir is already making %d pages, the limit, or a quarter of them for this client, the limit for one client. Nothing was changed; try again", consoleMax)
+	}
+	c.building = i.s.console
+	status, media, page := render()
+	if status == 0 {
+		return nil
+	}
+	return c.sendWhole(status, []string{media}, page)
+}
+
+// Body reads the body of a request, of at most so many bytes. Its memory, and that of what it is
+// parsed to, counts with those of the API until release. A client whom the API does not know, by the
+// credentials of the request as, may send little.
+func (i *Inside) Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error) {
+	c := i.call(w, r, as)
+	if c.who == stranger {
+		most = min(most, bodyFree-1) // a full buffer would grow
+	}
+	if r.ContentLength > most {
+		return nil, nil, kindTooLarge.past(most, "the body has %d bytes; the limit is %d", r.ContentLength, most)
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, most)
+	if body, err = i.s.body(c); err == nil && len(body) > bodyFree {
+		_, err = c.claimMemory(2 * int64(len(body)))
+	}
+	if err != nil {
+		c.releaseBody()
+		return nil, nil, err
+	}
+	return body, c.releaseBody, nil
+}
+
+// call makes a call of a request, by the client that has the credentials of another one.
+func (i *Inside) call(w http.ResponseWriter, r, as *http.Request) *call {
+	who, err := i.s.identify(as)
+	if err != nil {
+		who = stranger
+	}
+	return &call{ResponseWriter: w, s: i.s, r: r, route: "console", who: who, until: time.Now().Add(storeTimeout)}
 }

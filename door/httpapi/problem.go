@@ -117,6 +117,9 @@ func (k kind) past(limit int64, format string, args ...any) *problem {
 func (p *problem) Error() string { return p.Title + ": " + p.Detail }
 func (p *problem) Unwrap() error { return p.cause }
 
+// HTTP returns what an answer would say, for the console.
+func (p *problem) HTTP() (status int, title, detail string) { return p.Status, p.Title, p.Detail }
+
 // problemOf maps our errors to problems, here and nowhere else. The store's errors are not shown to clients; only errors about the client's
 // own input are quoted.
 //

@@ -105,11 +105,23 @@ func (s *Server) routes() *http.ServeMux {
 	}
 	if s.cfg.Console != nil {
 		pages := s.cfg.Console(&Inside{s})
-		mux.Handle("GET /{$}", pages)
-		mux.Handle("/console/", pages)
+		mux.Handle("GET /{$}", s.counted(pages))
+		mux.Handle("/console/", s.counted(pages))
 	}
 	mux.HandleFunc("/", s.nothingHere)
 	return mux
+}
+
+// counted bounds the requests in progress to a handler that is not of the API, together with those of the API.
+func (s *Server) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.inProgress.Add(-1)
+		if s.inProgress.Add(1) > int64(s.cfg.limits.Requests) {
+			s.turnDown(w, r, kindOverloaded.past(int64(s.cfg.limits.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.limits.Requests))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // endpoint makes a route's handler: it checks access, answers errors with problems, and reports to the observer.
