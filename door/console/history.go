@@ -48,6 +48,8 @@ type seen struct {
 type history struct {
 	process, store prometheus.Gatherer
 
+	looking sync.Mutex // held while the store is asked
+
 	mu     sync.Mutex // guards all below
 	points []point    // the newest last
 	last   seen
@@ -107,14 +109,16 @@ func (h *history) measure(now time.Time) {
 	}
 }
 
-// look returns what was read from the store, not older than this if the store answers.
+// look returns what was read from the store, not older than this if the store answers. While one
+// caller asks it, others get what was read before.
 func (h *history) look(age time.Duration) seen {
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()
-	if h.store == nil || time.Since(last.at) < age {
+	if h.store == nil || time.Since(last.at) < age || !h.looking.TryLock() {
 		return last
 	}
+	defer h.looking.Unlock()
 	families, err := h.store.Gather()
 	if err != nil && len(families) == 0 {
 		return last

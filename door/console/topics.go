@@ -307,6 +307,7 @@ func (v *visit) scan(p *messagesPage) error {
 			p.Next = e.Offset + 1
 			p.Scanned++
 			if p.takes(e) {
+				e.shorten()
 				if p.Events = append(p.Events, e); len(p.Events) == pageEvents {
 					return nil
 				}

@@ -31,6 +31,7 @@ const indentedMax = 4 * shownMax
 type Text struct {
 	Plain *string
 	Bytes *string // in base64
+	Left  int     // how many bytes more it had, which a page does not show
 }
 
 // record has the parts that events, messages and dead letters have in common.
@@ -43,6 +44,24 @@ type record struct {
 	Value     *string `json:"value"`
 	ValueB64  *string `json:"value_b64"`
 	Headers   []pair  `json:"headers"`
+	left      int     // bytes that shorten removed from the value
+}
+
+// shorten removes what a page does not show of the value, so that a page which waits for more events
+// holds no more than it will show.
+func (r *record) shorten() {
+	const encoded = (shownMax/3 + 1) * 4 // decoded more than shownMax
+	switch {
+	case r.Value != nil && len(*r.Value) > shownMax:
+		r.left = len(*r.Value) - shownMax
+		kept := strings.Clone((*r.Value)[:shownMax])
+		r.Value = &kept
+	case r.ValueB64 != nil && len(*r.ValueB64) > encoded:
+		rest := (*r.ValueB64)[encoded:]
+		r.left = len(rest)/4*3 - strings.Count(rest[len(rest)-2:], "=")
+		kept := strings.Clone((*r.ValueB64)[:encoded])
+		r.ValueB64 = &kept
+	}
 }
 
 // pair is a header, or a piece of metadata.
@@ -60,9 +79,9 @@ func (p pair) Title() string {
 	return p.Name
 }
 
-func (p pair) Text() Text      { return Text{p.Value, p.ValueB64} }
-func (r record) KeyText() Text { return Text{r.Key, r.KeyB64} }
-func (r record) Body() Text    { return Text{r.Value, r.ValueB64} }
+func (p pair) Text() Text      { return Text{Plain: p.Value, Bytes: p.ValueB64} }
+func (r record) KeyText() Text { return Text{Plain: r.Key, Bytes: r.KeyB64} }
+func (r record) Body() Text    { return Text{r.Value, r.ValueB64, r.left} }
 
 // raw returns the bytes.
 func (t Text) raw() ([]byte, bool) {
@@ -102,9 +121,9 @@ func body(t Text) shownBody {
 	if !ok {
 		return shownBody{None: true, Form: "none"}
 	}
-	s := shownBody{Size: len(b)}
-	if len(b) > shownMax {
-		s.Cut, b = len(b)-shownMax, b[:shownMax]
+	s := shownBody{Size: len(b) + t.Left}
+	if s.Size > shownMax {
+		s.Cut, b = s.Size-shownMax, b[:min(len(b), shownMax)]
 	}
 	var indented bytes.Buffer
 	switch {

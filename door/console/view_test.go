@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -61,6 +62,20 @@ func TestALongTextIsCut(t *testing.T) {
 	for s, want := range map[string]string{"": "", "äöü": "äöü", "äöüß": "äöü…", "abc": "abc"} {
 		if got := short(3, s); got != want {
 			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}
+
+func TestAShortenedValueIsShownAsTheWholeOne(t *testing.T) {
+	for _, size := range []int{0, 1, shownMax - 1, shownMax, shownMax + 1, shownMax + 2, shownMax + 3, shownMax + 4, 1 << 20} {
+		plain := strings.Repeat("x", size)
+		encoded := base64.StdEncoding.EncodeToString([]byte(plain))
+		for _, r := range []record{{Value: &plain}, {ValueB64: &encoded}} {
+			whole := body(r.Body())
+			r.shorten()
+			if got := body(r.Body()); got != whole || whole.Size != size {
+				t.Errorf("%d bytes: size %d, cut %d; the whole one: size %d, cut %d", size, got.Size, got.Cut, whole.Size, whole.Cut)
+			}
 		}
 	}
 }
