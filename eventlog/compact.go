@@ -67,13 +67,14 @@ func (l *Log) compactAll(ctx context.Context) error {
 		case <-tick.C:
 		}
 		silent.Forget(time.Now().Add(-2 * compactLease)) // the keys of deleted topics
+		last := looked
+		looked = make(map[TopicID]time.Time) // without deleted topics
 		for _, t := range l.Topics() {
 			if !t.Compacted() || t.needed() {
-				delete(looked, t.ID)
 				continue
 			}
 			lag := time.Duration(min(t.number("max.compaction.lag.ms"), compactEvery.Milliseconds())) * time.Millisecond
-			if time.Since(looked[t.ID]) < max(lag, compactTick) {
+			if looked[t.ID] = last[t.ID]; time.Since(last[t.ID]) < max(lag, compactTick) {
 				continue
 			}
 			looked[t.ID] = time.Now()

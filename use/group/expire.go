@@ -10,8 +10,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep reads every group and every committed offset, and with mayForget set deletes expired ones: one store call per thousand of each,
-// and more for groups of peers and groups with something to delete. An error of one group does not stop it.
+// sweep reads every group and every committed offset. With mayForget set it deletes expired ones, and
+// the heartbeats of peers without a group: one store call per thousand of each, and more for groups
+// of peers and groups with something to delete. An error of one group does not stop it.
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses := make(map[string]*use)
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
@@ -41,7 +42,28 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 			}
 		}
 	}
-	return nil
+	return c.forgetStrays(ctx, func(group string) bool { return uses[group] != nil })
+}
+
+// forgetStrays deletes the heartbeats of dead peers whose groups have no state: who joins a group
+// deletes those of the group, but nobody need do so.
+func (c *Coordinator) forgetStrays(ctx context.Context, has func(group string) bool) error {
+	asked := time.Now()
+	var strays []*eventlog.Ticket
+	err := c.log.ListAll(ctx, memberPrefix, func(kv eventlog.KeyValue) error {
+		name, s, err := parseHeartbeat(kv)
+		if s.age = c.silentFor(kv, asked); err == nil && !has(name) && c.isDead(s) {
+			strays = append(strays, c.log.Submit(ctx, eventlog.Entry{
+				Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}},
+				Puts:   []eventlog.Put{{Key: kv.Key, Version: kv.Version + 1}},
+			}))
+		}
+		return c.orElse(ctx, kv.Key, err)
+	})
+	for _, t := range strays {
+		_, _ = t.Wait(ctx) // a failure is repeated by the next sweep
+	}
+	return err
 }
 
 // orElse returns an error of the store, which ends the sweep. It logs any other error, and the sweep goes on.

@@ -101,6 +101,32 @@ func TestOffsetsInATopicThatThisProcessHasNotHeardOfStay(t *testing.T) {
 	})
 }
 
+// A process dies when its peer has sent a heartbeat and the group has no state yet. Nobody joins
+// that group again.
+func TestAHeartbeatWithoutAGroupGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 1)
+		p := joinPeer(t, b, group.PeerConfig{Group: "lives"})
+		cfg := group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet}
+		_, err := b.JoinPeer(t.Context(), cfg) // it never runs
+		check(t, err)
+		kv, err := b.log.Get(t.Context(), group.StateKey("g"))
+		check(t, err)
+		_, err = b.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: kv.Key}}})
+		check(t, err)
+		if left := stored(t, b, "group/member/"); len(left) != 2 {
+			t.Fatalf("there are %v, want two heartbeats", left)
+		}
+		time.Sleep(30 * time.Minute)
+		if left := stored(t, b, "group/member/"); len(left) != 1 {
+			t.Errorf("there are %v, want the one of the peer that lives", left)
+		}
+		wantHas(t, p, "orders:0")
+	})
+}
+
 // Peers stay for long, while topics come and go: what their group committed in a topic goes after
 // the topic, and nothing else does.
 func TestOffsetsOfPeersDoNotOutliveTheirTopic(t *testing.T) {
