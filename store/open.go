@@ -179,6 +179,37 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	return nil, unknown(address)
 }
 
+// Keys lists at most limit keys that begin with prefix, of each store that a URL names, for an examination: it changes
+// nothing, and the store may be in use.
+func Keys(ctx context.Context, address, prefix string, limit int) ([]eventlog.KeyValue, error) {
+	scheme, rest := split(address)
+	switch scheme {
+	case "memory":
+		return nil, nil
+	case "sqlite":
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return sqlite.Keys(ctx, path, prefix, limit)
+	case "postgres", "postgresql":
+		return postgres.Keys(ctx, address, prefix, limit)
+	case "mysql", "mariadb":
+		return mysql.Keys(ctx, address, prefix, limit)
+	case "s3":
+		return s3.Keys(ctx, address, prefix, limit)
+	case "shard":
+		addresses, err := shardAddresses(rest)
+		var all []eventlog.KeyValue
+		for _, shard := range addresses {
+			list, failed := Keys(ctx, shard, prefix, limit)
+			all, err = append(all, list...), errors.Join(err, failed)
+		}
+		return all, err
+	}
+	return nil, unknown(address)
+}
+
 // Redact returns a store's URL without its passwords, for logs and errors.
 func Redact(address string) string {
 	scheme, rest := split(address)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/broker"
 )
 
 type doctorCmd struct {
@@ -38,6 +40,9 @@ func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) 
 	}
 	us := doctor.Finding{Name: "weir", Value: fmt.Sprintf("%s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)}
 	findings := append([]doctor.Finding{us}, found...)
+	if unexamined == nil {
+		findings = append(findings, c.brokers(ctx)...)
+	}
 	if err := c.print(t, findings); err != nil {
 		return err
 	}
@@ -45,6 +50,17 @@ func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) 
 		return c.explain(ctx, unexamined, "")
 	}
 	return verdict(findings)
+}
+
+// brokers finds processes that are advertised to Kafka clients at one address. A store that cannot be read has its own findings.
+func (c *doctorCmd) brokers(ctx context.Context) []doctor.Finding {
+	keys, err := store.Keys(ctx, c.Store, broker.Keys, broker.KeysMost)
+	pairs := broker.AtOneAddress(keys)
+	if err != nil || len(pairs) == 0 {
+		return nil
+	}
+	return []doctor.Finding{{Name: "brokers at one address", Value: strings.Join(pairs, "; "), Level: doctor.Warn,
+		Advice: "if both live, consumer groups are served by one of them only: give each process an --advertise address of its own. If one was killed a moment ago, its key is old soon: run weir doctor again in a minute"}}
 }
 
 func (c *doctorCmd) print(t *terminal, findings []doctor.Finding) error {

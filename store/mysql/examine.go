@@ -3,9 +3,11 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 )
 
@@ -25,6 +27,34 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 		}
 	}
 	return x.findings, nil
+}
+
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A database without weir's
+// tables has none.
+func Keys(ctx context.Context, address, prefix string, limit int) (list []eventlog.KeyValue, err error) {
+	config, err := parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("examine MySQL: %w", err)
+	}
+	db := pool(config.Config, "READ COMMITTED", 1)
+	defer db.Close()
+	rows, err := db.QueryContext(ctx, selectKeys+"k >= ? AND k < ? ORDER BY k LIMIT ?", []byte(prefix), end(prefix), limit)
+	if code(err) == errNoTable {
+		return nil, nil
+	}
+	if err == nil {
+		defer rows.Close()
+		for v := new(view); err == nil && rows.Next(); {
+			var kv eventlog.KeyValue
+			kv, err = v.keyValue(rows)
+			list = append(list, kv)
+		}
+		err = errors.Join(err, rows.Err())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("examine MySQL at %s: list keys under %q: %w", nameOf(config.Config), prefix, readFailed(err))
+	}
+	return list, nil
 }
 
 type examination struct {

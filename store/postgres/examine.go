@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 )
 
@@ -35,6 +36,54 @@ func versionAdvice(server int) (doctor.Level, string) {
 // Examine reports what the store in a database is, and whether it keeps what it acknowledges. It changes nothing, and may
 // run while the store is in use.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
+	x, err := examining(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer x.conn.Close(context.WithoutCancel(ctx))
+	x.add("store", "PostgreSQL at "+x.at)
+	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.names, x.roles, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
+		if err := check(); err != nil {
+			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", x.at, readFailed(err))
+		}
+	}
+	return x.findings, nil
+}
+
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A database without weir's
+// tables has none.
+func Keys(ctx context.Context, address, prefix string, limit int) ([]eventlog.KeyValue, error) {
+	x, err := examining(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer x.conn.Close(context.WithoutCancel(ctx))
+	list, err := x.keys(prefix, limit)
+	if err != nil {
+		return nil, fmt.Errorf("examine PostgreSQL at %s: list keys under %q: %w", x.at, prefix, readFailed(err))
+	}
+	return list, nil
+}
+
+func (x *examination) keys(prefix string, limit int) (list []eventlog.KeyValue, err error) {
+	if x.facts, err = inspect(x.ctx, x.conn, logPart); err != nil || !x.facts.ours {
+		return nil, err
+	}
+	high, _ := upperBound(prefix)
+	rows, err := x.conn.Query(x.ctx, `SELECT key, version, value, age_us FROM weir.list($1, $2, '', $3)`, prefix, high, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (kv eventlog.KeyValue, err error) {
+		var age int64
+		err = row.Scan(&kv.Key, &kv.Version, &kv.Value, &age)
+		kv.Age = max(0, time.Duration(age)*time.Microsecond) // the server's clock may be set back
+		return kv, err
+	})
+}
+
+// examining connects to a database to examine it.
+func examining(ctx context.Context, address string) (*examination, error) {
 	plain, opts, err := options(address, Options{})
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
@@ -49,20 +98,13 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	x := examination{ctx: ctx, conn: conn, pooled: opts.Pooled}
-	x.add("store", "PostgreSQL at "+serverName(config.ConnConfig))
-	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.names, x.roles, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
-		if err := check(); err != nil {
-			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
-		}
-	}
-	return x.findings, nil
+	return &examination{ctx: ctx, conn: conn, at: serverName(config.ConnConfig), pooled: opts.Pooled}, nil
 }
 
 type examination struct {
 	ctx      context.Context
 	conn     *pgx.Conn
+	at       string // the server's name
 	facts    facts
 	pooled   bool // the URL says that there is a pooler
 	findings []doctor.Finding

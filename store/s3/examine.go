@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 )
 
@@ -23,6 +25,44 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	}
 	defer b.close()
 	return examine(ctx, at, b, clock)
+}
+
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A bucket without a log has none.
+func Keys(ctx context.Context, address, prefix string, limit int) (list []eventlog.KeyValue, err error) {
+	at, err := parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("examine S3: %w", err)
+	}
+	clock := &clock{}
+	b, err := dial(ctx, at, clock, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), err)
+	}
+	defer b.close()
+	body, _, err := b.get(ctx, "format", 0, -1)
+	if errors.Is(err, errMissing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), notOpened(err))
+	}
+	head, _, err := unseal(magicFormat, body)
+	if err != nil {
+		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), err)
+	}
+	s := &Store{place: at, bucket: b, clock: clock, turn: make(turn, 1), st: newState((&reader{b: head}).string()), logger: slog.New(slog.DiscardHandler)}
+	if err := s.reload(ctx); err != nil {
+		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), notOpened(err))
+	}
+	now, latest := clock.now()
+	s.st.keys.Ascend(prefix, func(key string, v value) bool {
+		if !strings.HasPrefix(key, prefix) || len(list) >= limit {
+			return false
+		}
+		list = append(list, v.read(key, now, latest))
+		return true
+	})
+	return list, nil
 }
 
 func examine(ctx context.Context, at place, b bucket, clock *clock) ([]doctor.Finding, error) {

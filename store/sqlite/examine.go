@@ -2,13 +2,17 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 )
 
@@ -29,20 +33,9 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
-	// Without a WAL nobody has the file open, and immutable reads it without creating other files.
-	parameters := "mode=ro"
-	wal, err := os.Stat(file + "-wal")
-	if errors.Is(err, fs.ErrNotExist) {
-		parameters = "immutable=1"
-	} else if err != nil {
-		return nil, fmt.Errorf("examine %s: %w", path, err)
-	}
-	c, err := connect(file, parameters)
+	c, wal, err := examining(file)
 	if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
-	}
-	if err := c.set(settings); err != nil {
-		return nil, fmt.Errorf("examine %s: %w", path, errors.Join(err, c.close()))
 	}
 	findings := []doctor.Finding{{Name: "store", Value: "SQLite file " + path}}
 	inside, err := c.examine(ctx)
@@ -60,6 +53,53 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	}
 	disk, err := statDisk(filepath.Dir(file))
 	return append(findings, examineDisk(disk, err)...), nil
+}
+
+// examining opens a file to read it. wal is nil without a WAL: then nobody has the file open, and immutable reads it without
+// creating other files.
+func examining(file string) (c *conn, wal fs.FileInfo, err error) {
+	parameters := "mode=ro"
+	if wal, err = os.Stat(file + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		parameters, wal = "immutable=1", nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	if c, err = connect(file, parameters); err != nil {
+		return nil, nil, err
+	}
+	if err := c.set(settings); err != nil {
+		return nil, nil, errors.Join(err, c.close())
+	}
+	return c, wal, nil
+}
+
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A file without weir's tables
+// has none.
+func Keys(_ context.Context, path, prefix string, limit int) (list []eventlog.KeyValue, err error) {
+	_, file, err := resolve(path)
+	if err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	c, _, err := examining(file)
+	if err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	now := time.Now().UnixMilli()
+	seen, err := c.schema()
+	if err == nil && seen > 0 {
+		err = c.query(sqlList, func(row []driver.Value) error {
+			key := row[0].(string)
+			if !strings.HasPrefix(key, prefix) {
+				return errStop
+			}
+			list = append(list, keyValue(key, row[1:], now))
+			return nil
+		}, prefix, int64(limit))
+	}
+	if err = errors.Join(err, c.close()); err != nil {
+		return nil, fmt.Errorf("examine %s: list keys under %q: %w", path, prefix, err)
+	}
+	return list, nil
 }
 
 func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {

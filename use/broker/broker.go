@@ -424,6 +424,32 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
+// Keys is the prefix of the keys of brokers, and KeysMost how many there are at most.
+const (
+	Keys     = keyPrefix
+	KeysMost = 2 * idMax
+)
+
+// AtOneAddress tells, from the keys of a store, which brokers are advertised at one address, each pair in words. Both keys
+// are younger than their leases: the brokers live, or one of them ended a moment ago without deleting its key.
+func AtOneAddress(keys []eventlog.KeyValue) (pairs []string) {
+	var alive []Broker
+	for _, kv := range keys {
+		var b Broker
+		if err := json.Unmarshal(kv.Value, &b); err == nil && kv.Age < b.lease() {
+			alive = append(alive, b)
+		}
+	}
+	for i, b := range alive {
+		for _, other := range alive[i+1:] {
+			if address := b.shared(other); address != "" && b.Life != other.Life {
+				pairs = append(pairs, fmt.Sprintf("%d on %s and %d on %s at %s", b.ID, b.Host, other.ID, other.Host, address))
+			}
+		}
+	}
+	return pairs
+}
+
 // Leave deletes this broker's key. If other brokers live, it also removes this one from its own view, so that clients are sent to the others; if none lives,
 // others is false. Run must have ended.
 func (r *Registry) Leave(ctx context.Context) (others bool) {
