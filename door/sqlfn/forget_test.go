@@ -1,6 +1,7 @@
 package sqlfn
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/use/group"
 )
 
 // sessionOf is a connection whose statements must not fail.
@@ -33,6 +35,51 @@ func kept(t *testing.T, address string) string {
 	return pgtest.Value(t, address, `
 		SELECT coalesce(string_agg(format('%s=%s', c.grp, x.next_offset), ' ' ORDER BY c.grp), 'none')
 		FROM weir.consumer c FULL JOIN weir.consumed x ON x.consumer = c.id`)
+}
+
+// Who deletes a group lets it begin anew, also in SQL.
+func TestPositionsGoWithTheirGroup(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	made, err := m.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Fill(t, m.log, made)
+	run := sessionOf(t, address)
+	position := func() string {
+		t.Helper()
+		return pgtest.Value(t, address, `SELECT coalesce(weir.position('g', 'orders', 0), -1)`)
+	}
+	commit := func(at int) {
+		t.Helper()
+		run(fmt.Sprintf(`SELECT weir.commit_offset('g', 'orders', 0, %d)`, at))
+		if _, err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.carryPositions(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(`SELECT weir.commit_offset('other', 'orders', 0, 5)`)
+	commit(10)
+	groups := group.New(m.log, group.Config{Beside: m.door})
+	if err := groups.Delete(t.Context(), "g"); err != nil {
+		t.Fatal(err)
+	}
+	if got, left := position(), kept(t, address); got != "-1" || left != "other=5" {
+		t.Errorf("after its deletion the group is at %s; kept: %s", got, left)
+	}
+	commit(3)
+	if got := position(); got != "3" {
+		t.Errorf("the new group is at %s, want 3", got)
+	}
+	if err := m.door.Forget(t.Context(), "g"); err != nil {
+		t.Fatal(err)
+	}
+	if got := position(); got != "3" {
+		t.Errorf("by its key alone the group is at %s, want 3", got)
+	}
 }
 
 func TestPositionsGoWithTheirTopic(t *testing.T) {

@@ -92,6 +92,24 @@ func (d *Door) Carried(ctx context.Context, name string) error {
 	}
 }
 
+// Forget implements group.Beside with one statement.
+func (d *Door) Forget(ctx context.Context, name string) error {
+	err := d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `
+			WITH idle AS MATERIALIZED (
+				SELECT c.id FROM weir.consumer c WHERE c.grp = $1 FOR UPDATE SKIP LOCKED
+			), positions AS (
+				DELETE FROM weir.consumed x USING idle i WHERE x.consumer = i.id
+			)
+			DELETE FROM weir.consumer c USING idle i WHERE c.id = i.id`, name)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete the positions that SQL committed for group %q: %w", name, err)
+	}
+	return nil
+}
+
 // Mark returns the metadata of an offset that continues from a position.
 func (d *Door) Mark(next eventlog.Offset, from group.Position) string {
 	if from.Base == forgotten {

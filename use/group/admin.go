@@ -252,7 +252,11 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 		return fmt.Errorf("delete group %q: %w", name, ErrNotFound)
 	}
 	if c.cfg.Beside != nil { // an offset that SQL committed would bring the group back later
-		if err := c.cfg.Beside.Carried(ctx, name); err != nil {
+		err := c.cfg.Beside.Carried(ctx, name)
+		if err == nil {
+			err = c.cfg.Beside.Forget(ctx, name)
+		}
+		if err != nil {
 			return fmt.Errorf("delete group %q: %w", name, err)
 		}
 	}

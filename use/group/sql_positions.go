@@ -21,6 +21,9 @@ type Beside interface {
 	// Carried returns nil once the keys have all offsets that the group has committed with SQL. The error matches eventlog.ErrUnavailable if
 	// that takes longer than a few seconds.
 	Carried(ctx context.Context, group string) error
+	// Forget deletes what SQL committed for a group, except what open transactions have locked.
+	// The keys have it: see Carried.
+	Forget(ctx context.Context, group string) error
 }
 
 // Position is a group's committed offset in a partition.
