@@ -81,6 +81,9 @@ func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 // and the first call ends the search; otherwise the steps double, and once a call finds nothing they are halved down to 0.
 // All partitions are searched in step with each other.
 func (l *Log) OffsetsOfNewest(ctx context.Context, ps []Partition) ([]Since, error) {
+	if len(ps) == 0 {
+		return nil, nil
+	}
 	newest := make([]Since, len(ps))
 	bounds, err := l.EachBounds(ctx, ps...)
 	if err != nil {

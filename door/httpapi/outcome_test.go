@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -147,11 +148,13 @@ func TestReadingWithoutTheStore(t *testing.T) {
 // slow is a store whose next commit takes a while.
 type slow struct {
 	eventlog.Store
-	took atomic.Int64 // nanoseconds; once
+	took atomic.Int64 // nanoseconds; once, by the first commit of records: what weir writes for itself is no request's
 }
 
 func (s *slow) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
-	time.Sleep(time.Duration(s.took.Swap(0)))
+	if slices.ContainsFunc(flush, func(e eventlog.Entry) bool { return len(e.Batches) > 0 }) {
+		time.Sleep(time.Duration(s.took.Swap(0)))
+	}
 	return s.Store.Commit(ctx, flush)
 }
 

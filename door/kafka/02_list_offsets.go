@@ -39,10 +39,11 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 	now := s.log.LeaderEpoch()
 	bounds := s.listBounds(ctx, in, topics)
 	searched := s.searchOffsets(ctx, in, topics, bounds)
-	asked := make(map[askedPartition]bool)
+	asked := make(map[askedPartition]bool, mentions(in))
 	for i, t := range in.Topics {
 		answer := kmsg.NewListOffsetsResponseTopic()
 		answer.Topic = t.Topic
+		answer.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, 0, len(t.Partitions))
 		for _, p := range t.Partitions {
 			a := kmsg.NewListOffsetsResponseTopicPartition()
 			a.Partition = p.Partition
@@ -73,6 +74,14 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 	return out
 }
 
+// mentions counts the partitions that a request names.
+func mentions(in *kmsg.ListOffsetsRequest) (n int) {
+	for _, t := range in.Topics {
+		n += len(t.Partitions)
+	}
+	return n
+}
+
 // listed is a topic that a request names.
 type listed struct {
 	topic   eventlog.Topic
@@ -85,15 +94,14 @@ const boundsTimeout = 5 * time.Second
 // listBounds reads the bounds of all existing partitions of the request, in one store call. If the store does not answer, it
 // returns the bounds that this process knows, so that a consumer that starts now is served from memory too.
 func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed) map[eventlog.Partition]eventlog.Slice {
-	bounds := make(map[eventlog.Partition]eventlog.Slice)
-	var ps []eventlog.Partition
-	mentions := make(map[eventlog.Partition]bool)
+	ps := make([]eventlog.Partition, 0, mentions(in))
+	mentioned := make(map[eventlog.Partition]bool, mentions(in))
 	for i, t := range in.Topics {
 		if topics[i].unknown != nil {
 			continue
 		}
 		for _, p := range t.Partitions {
-			if partition, err := partitionOf(topics[i].topic, p.Partition); err == nil && first(mentions, partition) {
+			if partition, err := partitionOf(topics[i].topic, p.Partition); err == nil && first(mentioned, partition) {
 				ps = append(ps, partition)
 			}
 		}
@@ -104,6 +112,7 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, to
 	asking, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
 	slices, err := s.log.EachBounds(asking, ps...)
+	bounds := make(map[eventlog.Partition]eventlog.Slice, len(ps))
 	away := errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	for i, p := range ps {
 		known, seen := s.log.Known(p)
@@ -156,22 +165,29 @@ func (s *Server) askedAbout(in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListO
 
 // searchOffsets finds the records of all partitions for which the request asks by time, or for the newest.
 func (s *Server) searchOffsets(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed, bounds map[eventlog.Partition]eventlog.Slice) map[eventlog.Partition]eventlog.Since {
-	found, mentions := make(map[eventlog.Partition]eventlog.Since), make(map[eventlog.Partition]bool)
+	mentioned := make(map[eventlog.Partition]bool, len(bounds))
 	var since []eventlog.Goal
 	var newest []eventlog.Partition
 	for i, t := range in.Topics {
 		for _, p := range t.Partitions {
+			if !isSearch(p.Timestamp) {
+				continue
+			}
 			partition, err := s.askedAbout(in, topics[i], p, bounds)
-			if err != nil || !first(mentions, partition) || !isSearch(p.Timestamp) {
+			if err != nil || !first(mentioned, partition) {
 				continue
 			}
 			if p.Timestamp == atNewest {
 				newest = append(newest, partition)
 			} else {
+				if since == nil {
+					since = make([]eventlog.Goal, 0, len(bounds))
+				}
 				since = append(since, eventlog.Goal{Partition: partition, At: eventlog.Timestamp(p.Timestamp)})
 			}
 		}
 	}
+	found := make(map[eventlog.Partition]eventlog.Since, len(since)+len(newest))
 	answers, err := s.log.OffsetsAt(ctx, since)
 	for i, g := range since {
 		if err != nil {
