@@ -362,6 +362,9 @@ func (p *Peer) leave(ctx context.Context) error {
 // forgetUnused deletes the state of a group without members that has committed nothing. If that fails, or the last peer died,
 // the next sweep of a coordinator does it.
 func (p *Peer) forgetUnused(ctx context.Context) {
+	if p.beside != nil {
+		return // SQL may have committed what no key has yet: the sweep does it
+	}
 	r, err := p.read(ctx)
 	if err != nil || r.version == 0 || len(r.members) > 0 || r.expiredOwner != nil {
 		return
