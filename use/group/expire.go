@@ -108,6 +108,7 @@ type use struct {
 	state    State
 	since    time.Time
 	consumer bool // its members are Kafka consumers: which topics they read is known
+	hadPeers bool // its last members were peers
 	reads    func(topic string) bool
 
 	expired []Committed
@@ -116,7 +117,7 @@ type use struct {
 
 func (g *group) use() *use {
 	return &use{c: g.c, owned: g.owned, peers: g.peers, pending: len(g.pending) > 0, state: g.state, since: g.since,
-		consumer: g.protocolType == consumerProtocol, reads: g.reads()}
+		consumer: g.protocolType == consumerProtocol, hadPeers: g.protocolType == "" && g.generation > 0, reads: g.reads()}
 }
 
 // used is use, with the group's offsets: one trip per thousand, and the trips to read the topics if one is not known.
@@ -183,6 +184,9 @@ func (u *use) over() bool {
 		return false
 	case u.peers:
 		return len(u.expired) > 0
+	case u.state == Empty && u.hadPeers && u.left == 0 && len(u.expired) == 0:
+		// A peer that was suspended may commit with its generation, which must not come again meanwhile.
+		return time.Since(u.since) > u.c.cfg.limits.OffsetRetention
 	case u.state == Empty:
 		return u.left == 0 || len(u.expired) > 0
 	}

@@ -351,36 +351,8 @@ func (p *Peer) leave(ctx context.Context) error {
 	}, eventlog.Put{Key: memberKey(p.cfg.Group, p.id)})
 	if errors.Is(err, ErrFenced) { // not a member: delete its heartbeat key, which may still be there
 		_, err = p.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: memberKey(p.cfg.Group, p.id)}}})
-		return err
-	}
-	if err == nil {
-		p.forgetUnused(ctx)
 	}
 	return err
-}
-
-// forgetUnused deletes the state of a group without members that has committed nothing. If that fails, or the last peer died,
-// the next sweep of a coordinator does it.
-func (p *Peer) forgetUnused(ctx context.Context) {
-	if p.beside != nil {
-		return // SQL may have committed what no key has yet: the sweep does it
-	}
-	r, err := p.read(ctx)
-	if err != nil || r.version == 0 || len(r.members) > 0 || r.expiredOwner != nil {
-		return
-	}
-	// A commit that is still in flight checks an earlier version of the state: it happened already, or is refused.
-	offsets, err := p.log.List(ctx, offsetKeysOf(p.cfg.Group), "", 1)
-	if err != nil || len(offsets) > 0 {
-		return
-	}
-	key := StateKey(p.cfg.Group)
-	_, err = p.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: key, Version: r.version}}, Puts: []eventlog.Put{{Key: key, Version: r.version.Next()}}, UsesReserve: true,
-	})
-	if err != nil && !errors.Is(err, eventlog.ErrStale) {
-		p.logger.Info("the state of the empty group was not deleted; a sweep does it later", "err", err)
-	}
 }
 
 func (p *Peer) release(ctx context.Context, tps []TopicPartition) error {
