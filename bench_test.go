@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// One event per call, 50 callers, ~130 bytes: through the library, and through the core below it for comparison.
+// One event per call, 50 callers, ~130 bytes: through the library, and through the core below it
+// for comparison.
 //
 //	go test -run xxx -bench Publish -benchtime 200000x .
 func BenchmarkPublish(b *testing.B) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// Behind a cache everything is as without: the SQL door of PostgreSQL, notifications, consumers of old events, of which the second reads files.
+// Behind a cache everything is as without: the SQL door of PostgreSQL, notifications, consumers of
+// old events, of which the second reads files.
 func TestALogWithACache(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		dir := t.TempDir()

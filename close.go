@@ -8,16 +8,19 @@ import (
 )
 
 const (
-	// closeReserve is the time that Close keeps to commit and to leave the group after the handlers: at most a quarter of the time it was given.
+	// closeReserve is the time that Close keeps to commit and to leave the group after the
+	// handlers: at most a quarter of the time it was given.
 	closeReserve = time.Second
 	// cutGrace is how long a handler may take to return after its context ended.
 	cutGrace = 100 * time.Millisecond
 )
 
-// Close ends the consumer in order: no further call of the handler begins, running calls finish, what they handled is
-// committed, and other members of the group take over the partitions immediately. When ctx is about to end, the contexts of calls
-// that still run are cancelled. A call that does not return then is left behind: its events will be delivered again, and the error
-// names its partition and offset. Close returns at the latest a second after ctx ends. A handler must not call it.
+// Close ends the consumer in order: no further call of the handler begins, running calls finish,
+// what they handled is committed, and other members of the group take over the partitions
+// immediately. When ctx is about to end, the contexts of calls that still run are cancelled. A call
+// that does not return then is left behind: its events will be delivered again, and the error names
+// its partition and offset. Close returns at the latest a second after ctx ends. A handler must not
+// call it.
 func (c *Consumer) Close(ctx context.Context) error {
 	if !c.finish() {
 		select {
@@ -82,8 +85,9 @@ func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []e
 	return errs
 }
 
-// split divides the time until ctx ends: calls is for the running handlers, and ends a little earlier if ctx has a deadline. rest is for
-// the commit and what follows, and ends closeReserve after ctx.
+// split divides the time until ctx ends: calls is for the running handlers, and ends a little
+// earlier if ctx has a deadline. rest is for the commit and what follows, and ends closeReserve
+// after ctx.
 func split(ctx context.Context) (calls, rest context.Context, done func()) {
 	calls, cancelCalls := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {

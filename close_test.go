@@ -184,7 +184,8 @@ func TestWhatWasPublishedBeforeCloseIsThereAfterwards(t *testing.T) {
 	}, "sqlite", "postgres", "memory")
 }
 
-// A closed Log says so, whatever it is asked. Methods are found by reflection, so that a new one cannot be forgotten.
+// A closed Log says so, whatever it is asked. Methods are found by reflection, so that a new one
+// cannot be forgotten.
 func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

@@ -15,7 +15,8 @@ import (
 // wakeCommits wakes commits.
 func (c *Consumer) wakeCommits() { poke(c.dirty) }
 
-// commits commits what was handled, until ctx ends: immediately after an idle time, otherwise every CommitEvery.
+// commits commits what was handled, until ctx ends: immediately after an idle time, otherwise every
+// CommitEvery.
 func (c *Consumer) commits(ctx context.Context) {
 	failures := 0
 	for {
@@ -43,8 +44,9 @@ func (c *Consumer) commits(ctx context.Context) {
 
 var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// commit commits the partitions' handled offsets in one store call. If it returns nil, the offsets of all partitions that are still ours are
-// committed. If transactions of the handler should have committed some of them, it first checks whether they did: one more call for all partitions.
+// commit commits the partitions' handled offsets in one store call. If it returns nil, the offsets
+// of all partitions that are still ours are committed. If transactions of the handler should have
+// committed some of them, it first checks whether they did: one more call for all partitions.
 func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err
@@ -56,8 +58,10 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	return c.commitNow(ctx, partitions)
 }
 
-// prove checks which offsets of the handler's transactions are committed. If a transaction was rolled back, commit_offset refuses all later
-// transactions until the group's offset is repaired. So no later transaction has committed, and the offset may be committed now. The caller holds the turn.
+// prove checks which offsets of the handler's transactions are committed. If a transaction was
+// rolled back, commit_offset refuses all later transactions until the group's offset is repaired.
+// So no later transaction has committed, and the offset may be committed now. The caller holds the
+// turn.
 func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 	var of []*partition
 	var claims []eventlog.Offset
@@ -79,7 +83,8 @@ func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 	return nil
 }
 
-// commitNow commits handled offsets that are neither committed nor claimed by a transaction. The caller holds the turn.
+// commitNow commits handled offsets that are neither committed nor claimed by a transaction. The
+// caller holds the turn.
 func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error {
 	var offsets []group.Committed
 	var of []*partition
@@ -114,8 +119,9 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	return errors.Join(errs...)
 }
 
-// commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is called with
-// the same mark. On a store made of shards, letters that go to another shard than the group's are published before the commit, and may be there twice after a
+// commitLetters publishes dead letters and commits next with them: both or neither, and only once,
+// however often it is called with the same mark. On a store made of shards, letters that go to
+// another shard than the group's are published before the commit, and may be there twice after a
 // crash. Only run calls it.
 func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
 	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
@@ -134,8 +140,9 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 	})
 }
 
-// commitReaction appends to streams and commits next with that: both or neither, and only once, however often it is called with the same mark. Only run
-// calls it. *group.AddError: nothing was appended or committed, not even by an earlier call.
+// commitReaction appends to streams and commits next with that: both or neither, and only once,
+// however often it is called with the same mark. Only run calls it. *group.AddError: nothing was
+// appended or committed, not even by an earlier call.
 func (c *Consumer) commitReaction(ctx context.Context, p *partition, next eventlog.Offset, mark string, parts *stream.Several) error {
 	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
 		return c.member().CommitWith(ctx, []group.Committed{offset}, func(ctx context.Context, e *eventlog.Entry) error {
@@ -145,9 +152,11 @@ func (c *Consumer) commitReaction(ctx context.Context, p *partition, next eventl
 	})
 }
 
-// commitOnce commits next, marked with mark, by calling with, which commits other changes in the same entry.
+// commitOnce commits next, marked with mark, by calling with, which commits other changes in the
+// same entry.
 func (c *Consumer) commitOnce(ctx context.Context, p *partition, next eventlog.Offset, mark string, with func(offset group.Committed) error) error {
-	// From here on nothing else of the partition is committed: while the outcome is unknown, a commit could move the group back.
+	// From here on nothing else of the partition is committed: while the outcome is unknown, a
+	// commit could move the group back.
 	if err := c.commit(ctx, p); err != nil {
 		return err
 	}
@@ -178,8 +187,8 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 
 func (c *Consumer) giveTurn() { <-c.turn }
 
-// positions returns the group's committed offsets in some partitions: one store call. It includes what transactions of
-// handlers committed, whether the mover has moved it into the log or not.
+// positions returns the group's committed offsets in some partitions: one store call. It includes
+// what transactions of handlers committed, whether the mover has moved it into the log or not.
 func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]eventlog.Offset, error) {
 	of, at := make([]group.TopicPartition, len(partitions)), make([]eventlog.Offset, len(partitions))
 	for i, p := range partitions {

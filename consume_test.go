@@ -299,8 +299,9 @@ func TestAPartitionMovesWithoutRepetition(t *testing.T) {
 	})
 }
 
-// Waiting goes by Go's clock, which a test may turn on: in a bubble of testing/synctest an hour takes no time. The store has to be in memory, as what
-// goes on outside of the bubble is not waited for.
+// Waiting goes by Go's clock, which a test may turn on: in a bubble of testing/synctest an hour
+// takes no time. The store has to be in memory, as what goes on outside of the bubble is not waited
+// for.
 func TestTimeCanBeFaked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := weir.Open(t.Context(), "memory:", weir.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Consumer reads topics as a member of a group. Its methods may be called concurrently. Handlers may call all of them except Close.
+// Consumer reads topics as a member of a group. Its methods may be called concurrently. Handlers
+// may call all of them except Close.
 type Consumer struct {
 	log    *Log
 	sub    Subscription
@@ -36,8 +37,9 @@ type Consumer struct {
 	closed     bool
 }
 
-// Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds only the joining; the consumer
-// works until it or the Log is closed. While the store is unavailable the consumer waits.
+// Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds
+// only the joining; the consumer works until it or the Log is closed. While the store is
+// unavailable the consumer waits.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
 	return l.consume(ctx, sub, false)
 }
@@ -142,8 +144,9 @@ func (c *Consumer) rejoin(ctx context.Context) {
 
 var rejoinRetry = Retry{First: 200 * time.Millisecond, Max: 5 * time.Second}
 
-// follow starts, ends and gives back partitions as the assignment says. A partition that was lost and assigned again starts after its
-// old goroutine has ended: this consumer never runs two calls for one partition at the same time.
+// follow starts, ends and gives back partitions as the assignment says. A partition that was lost
+// and assigned again starts after its old goroutine has ended: this consumer never runs two calls
+// for one partition at the same time.
 func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,12 +196,14 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	go c.giveBack(ctx, p)
 }
 
-// giveBack waits until a partition's goroutine has ended, then commits what was handled and gives the partition back.
+// giveBack waits until a partition's goroutine has ended, then commits what was handled and gives
+// the partition back.
 func (c *Consumer) giveBack(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
-	// A lost partition is not released: this consumer may get it back with the same Since. But after a commit of unknown outcome it is
-	// released: then its next holder, perhaps this consumer, starts at the offset in the store.
+	// A lost partition is not released: this consumer may get it back with the same Since. But
+	// after a commit of unknown outcome it is released: then its next holder, perhaps this
+	// consumer, starts at the offset in the store.
 	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
 		err := c.commit(ctx, p)
 		if err == nil {

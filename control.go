@@ -53,12 +53,14 @@ func (p *pauses) set(on bool, tps []TopicPartition) {
 	}
 }
 
-// Pause stops the delivery of partitions: all, or those named. After it returns, no further call of the handler begins for them. It does
-// not wait for a running call. The partitions stay assigned to this consumer. Pause also applies to partitions that this consumer gets
-// later, but not to other consumers.
+// Pause stops the delivery of partitions: all, or those named. After it returns, no further call of
+// the handler begins for them. It does not wait for a running call. The partitions stay assigned to
+// this consumer. Pause also applies to partitions that this consumer gets later, but not to other
+// consumers.
 func (c *Consumer) Pause(tps ...TopicPartition) { c.pause(true, tps) }
 
-// Resume continues paused partitions: all, or those named. A partition that halted at an event tries the event again.
+// Resume continues paused partitions: all, or those named. A partition that halted at an event
+// tries the event again.
 func (c *Consumer) Resume(tps ...TopicPartition) { c.pause(false, tps) }
 
 func (c *Consumer) pause(on bool, tps []TopicPartition) {
@@ -72,9 +74,10 @@ func (c *Consumer) pause(on bool, tps []TopicPartition) {
 	}
 }
 
-// Seek moves partitions to another position: all of this consumer, or those named, which must be assigned to it. If it returns nil,
-// the new position is committed. It does not wait for a running call of the handler, so a handler may call Seek; the result of that call
-// no longer changes the position. After an error some partitions may have moved; their positions are committed later.
+// Seek moves partitions to another position: all of this consumer, or those named, which must be
+// assigned to it. If it returns nil, the new position is committed. It does not wait for a running
+// call of the handler, so a handler may call Seek; the result of that call no longer changes the
+// position. After an error some partitions may have moved; their positions are committed later.
 func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
 	if c.isOver() || c.log.over.Load() {
 		return fmt.Errorf("seek to %v: %w", to, ErrClosed)

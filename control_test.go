@@ -227,7 +227,8 @@ func (r *readOnly) Commit(ctx context.Context, f []eventlog.Entry) ([]eventlog.O
 	return r.Store.Commit(ctx, f)
 }
 
-// While the store takes nothing a seek cannot be committed. It is when the store does again, though nothing is handled meanwhile.
+// While the store takes nothing a seek cannot be committed. It is when the store does again, though
+// nothing is handled meanwhile.
 func TestASeekThatCouldNotBeCommittedIsCommittedLater(t *testing.T) {
 	s := newSite(t, "memory")
 	store := &readOnly{Store: s.memory}
@@ -252,7 +253,8 @@ func TestASeekThatCouldNotBeCommittedIsCommittedLater(t *testing.T) {
 	})
 }
 
-// Who goes elsewhere while it is decided what becomes of an event does not find the partition halted there.
+// Who goes elsewhere while it is decided what becomes of an event does not find the partition
+// halted there.
 func TestASeekWhileAnEventIsGivenUpGoesOn(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)

@@ -21,17 +21,20 @@ type Failure struct {
 	Consumer    string // Subscription.Name
 }
 
-// DeadLetter decides what becomes of an event that failed for good. It returns the dead letters to publish instead. If it
-// returns none, the event is dropped, which is logged. If it returns an error, the partition halts at the event: the error is logged,
-// and no more events of that partition are delivered until Consumer.Resume. The partition also halts if DeadLetter panics,
-// or if a dead letter is too large for its topic or invalid.
+// DeadLetter decides what becomes of an event that failed for good. It returns the dead letters to
+// publish instead. If it returns none, the event is dropped, which is logged. If it returns an
+// error, the partition halts at the event: the error is logged, and no more events of that
+// partition are delivered until Consumer.Resume. The partition also halts if DeadLetter panics, or
+// if a dead letter is too large for its topic or invalid.
 //
-// Publishing the dead letters and committing the event as handled are one change of the log: each dead letter is there once, also after a crash.
+// Publishing the dead letters and committing the event as handled are one change of the log: each
+// dead letter is there once, also after a crash.
 type DeadLetter func(ctx context.Context, f Failure) ([]Event, error)
 
-// ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`, with the same key, value and headers, and
-// with the headers below. If that topic does not exist it is created, with as many partitions as the event's topic and
-// without retention: its events stay until they are deleted. For other settings create it beforehand, or alter it.
+// ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`,
+// with the same key, value and headers, and with the headers below. If that topic does not exist it
+// is created, with as many partitions as the event's topic and without retention: its events stay
+// until they are deleted. For other settings create it beforehand, or alter it.
 func ToDeadLetterTopic(_ context.Context, f Failure) ([]Event, error) {
 	return []Event{f.DeadLetterEvent()}, nil
 }
@@ -59,7 +62,8 @@ const (
 
 const (
 	deadLetterSuffix = ".dlt"
-	// reasonMax bounds the reason in a header. deadLetterRoom is how much larger than its event a dead letter may be.
+	// reasonMax bounds the reason in a header. deadLetterRoom is how much larger than its event a
+	// dead letter may be.
 	reasonMax      = 4 << 10
 	deadLetterRoom = 64 << 10
 )
@@ -67,7 +71,8 @@ const (
 // DeadLetterTopic is the name of a topic's dead-letter topic.
 func DeadLetterTopic(topic string) string { return topic + deadLetterSuffix }
 
-// DeadLetterEvent is what ToDeadLetterTopic publishes. A DeadLetter of your own may change it and return it. Its time is that of the publication.
+// DeadLetterEvent is what ToDeadLetterTopic publishes. A DeadLetter of your own may change it and
+// return it. Its time is that of the publication.
 func (f Failure) DeadLetterEvent() Event {
 	e := f.Event
 	headers := append(make([]Header, 0, len(e.Headers)+9), e.Headers...)
@@ -97,8 +102,8 @@ func shorten(text string, most int) string {
 	return text[:most]
 }
 
-// bury publishes dead letters for an event, and commits next as the partition's offset with them. If the dead-letter topic is missing,
-// bury creates it.
+// bury publishes dead letters for an event, and commits next as the partition's offset with them.
+// If the dead-letter topic is missing, bury creates it.
 func (p *partition) bury(ctx context.Context, next eventlog.Offset, mark string, letters []Event) error {
 	err := p.c.commitLetters(ctx, p, next, mark, letters)
 	if !errors.Is(err, ErrUnknownTopic) {

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// Many partitions fail at once, each with its own pauses: over so many of them the shortest and the longest pauses come near the bounds. That one
-// does not has a chance of less than 1 in a million.
+// Many partitions fail at once, each with its own pauses: over so many of them the shortest and the
+// longest pauses come near the bounds. That one does not has a chance of less than 1 in a million.
 func TestPausesGrowWithFullJitterUpToMax(t *testing.T) {
 	for name, c := range map[string]struct {
 		retry   weir.Retry
@@ -127,7 +127,8 @@ func (s *offsetTimes) Commit(ctx context.Context, flush []eventlog.Entry) ([]eve
 	return s.Store.Commit(ctx, flush)
 }
 
-// A hundred events of 25 ms each in two partitions: the first is committed at once, and then all that was handled in each 100 ms together.
+// A hundred events of 25 ms each in two partitions: the first is committed at once, and then all
+// that was handled in each 100 ms together.
 func TestOffsetsAreCommittedEvery100MillisecondsByDefault(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{0: 100 * time.Millisecond, 300 * time.Millisecond: 300 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,8 +179,9 @@ func TestAConsumersNameIsThatOfItsProcessByDefault(t *testing.T) {
 	}
 }
 
-// A consumer gives a sign of life three times a session at least. Cut off from the store it lets go of its partitions a session after the last
-// one, and the others take them over not before that, and at most half a session and a sign of life later.
+// A consumer gives a sign of life three times a session at least. Cut off from the store it lets go
+// of its partitions a session after the last one, and the others take them over not before that,
+// and at most half a session and a sign of life later.
 func TestASessionIsTenSecondsByDefault(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 3 * time.Second: 3 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -215,7 +217,8 @@ func TestASessionIsTenSecondsByDefault(t *testing.T) {
 	}
 }
 
-// IdempotencyAge, and its default of 24 h: a key is known until then, and is forgotten some time later.
+// IdempotencyAge, and its default of 24 h: a key is known until then, and is forgotten some time
+// later.
 func TestAnIdempotencyKeyIsKnownForADayByDefault(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, time.Hour: time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

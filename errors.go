@@ -9,33 +9,39 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Errors that a caller can act on; errors.Is finds them. All but ErrUnsure mean that certainly nothing happened.
+// Errors that a caller can act on; errors.Is finds them. All but ErrUnsure mean that certainly
+// nothing happened.
 var (
 	// ErrUnavailable: the store cannot be reached. Trying again may work.
 	ErrUnavailable = eventlog.ErrUnavailable
-	// ErrOverloaded: the context ended before the call's turn came, while the store answered others. It matches ErrUnavailable, too.
+	// ErrOverloaded: the context ended before the call's turn came, while the store answered
+	// others. It matches ErrUnavailable, too.
 	ErrOverloaded = eventlog.ErrOverloaded
 	// ErrNoSpace: the disk of the store is full. It matches ErrUnavailable, too.
 	ErrNoSpace = eventlog.ErrNoSpace
-	// ErrUpgraded: a newer weir has upgraded the store, and this program must be built with that version, or a later one. It
-	// matches ErrUnavailable, too, and certainly nothing happened. Trying again does not help.
+	// ErrUpgraded: a newer weir has upgraded the store, and this program must be built with that
+	// version, or a later one. It matches ErrUnavailable, too, and certainly nothing happened.
+	// Trying again does not help.
 	ErrUpgraded = eventlog.ErrUpgraded
 	// ErrUpgradeDue: an older weir made the store, and Options.NoUpgrade forbids to upgrade it.
 	ErrUpgradeDue = eventlog.ErrUpgradeDue
-	// ErrReadOnly: the Log only follows its store (read_only=true in the URL of a bucket), and nothing was changed. Trying again does not help.
+	// ErrReadOnly: the Log only follows its store (read_only=true in the URL of a bucket), and
+	// nothing was changed. Trying again does not help.
 	ErrReadOnly = eventlog.ErrReadOnly
-	// ErrSpansShards: on a store made of shards, the parts of the change are on several of them. Trying again does not help; docs/shards.md says what works.
+	// ErrSpansShards: on a store made of shards, the parts of the change are on several of them.
+	// Trying again does not help; docs/shards.md says what works.
 	ErrSpansShards = eventlog.ErrSpansShards
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
-	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail returns it, except Close. While Close
-	// waits for handlers, these may still use the Log.
+	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail
+	// returns it, except Close. While Close waits for handlers, these may still use the Log.
 	ErrClosed = eventlog.ErrClosed
 	// ErrUnknownTopic: there is no topic of this name. EnsureTopic makes one.
 	ErrUnknownTopic = eventlog.ErrUnknownTopic
 	// ErrTopicDiffers: the topic exists, and differs from what EnsureTopic asked for.
 	ErrTopicDiffers = errors.New("the topic exists and differs")
-	// ErrTooLarge: the events are larger than a limit allows, such as the topic's max.message.bytes.
+	// ErrTooLarge: the events are larger than a limit allows, such as the topic's
+	// max.message.bytes.
 	ErrTooLarge = eventlog.ErrTooLarge
 	// ErrKeyReused: the key of a PublishOnce was used before, with different events.
 	ErrKeyReused = publish.ErrKeyReused
@@ -45,21 +51,26 @@ var (
 	ErrUnknownGroup = group.ErrNotFound
 	// ErrGroupInUse: the group has members. Close its consumers first.
 	ErrGroupInUse = group.ErrNotEmpty
-	// ErrMixedGroup: the group has members that use Kafka's protocol, and consumers of this library cannot join them. Use another group name.
+	// ErrMixedGroup: the group has members that use Kafka's protocol, and consumers of this library
+	// cannot join them. Use another group name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
-	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; or Seek moved it while the handler ran.
+	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; or Seek moved
+	// it while the handler ran.
 	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
-	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier event of the batch. Roll back: this
-	// consumer continues after the handled events, whatever the handler returns.
+	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier
+	// event of the batch. Roll back: this consumer continues after the handled events, whatever the
+	// handler returns.
 	ErrHandled = errors.New("the event was handled before")
-	// ErrNotPostgres: weir can commit, enqueue or acknowledge within the caller's transaction only on PostgreSQL, and publish there or with PublishSQLTx.
+	// ErrNotPostgres: weir can commit, enqueue or acknowledge within the caller's transaction only
+	// on PostgreSQL, and publish there or with PublishSQLTx.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
 )
 
 // InvalidError names the value that is not allowed, and says why.
 type InvalidError = eventlog.InvalidError
 
-// PanicError is the error that a handler's panic becomes. Its text does not have the stack, which is logged at the first attempt.
+// PanicError is the error that a handler's panic becomes. Its text does not have the stack, which
+// is logged at the first attempt.
 type PanicError struct {
 	Value any    // the value of the panic
 	Stack []byte // the stack of the panic, from runtime/debug.Stack
@@ -73,8 +84,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Permanent marks a handler's error as final: the event is not tried again, and becomes a dead letter immediately.
-// Permanent(nil) is nil.
+// Permanent marks a handler's error as final: the event is not tried again, and becomes a dead
+// letter immediately. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -86,8 +97,8 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// FailedAt marks which event of a batch failed. The events before it count as handled, and are not delivered again.
-// With FailedAt(i, Permanent(err)) the event is not tried again.
+// FailedAt marks which event of a batch failed. The events before it count as handled, and are not
+// delivered again. With FailedAt(i, Permanent(err)) the event is not tried again.
 func FailedAt(index int, err error) error {
 	if err == nil {
 		return nil

@@ -42,7 +42,8 @@ func TestAGroupOfKafkaConsumersIsNotShared(t *testing.T) {
 	})
 }
 
-// elusive is a store in which an idempotency key is there whenever it must not be, and is not whenever it is looked for.
+// elusive is a store in which an idempotency key is there whenever it must not be, and is not
+// whenever it is looked for.
 type elusive struct{ eventlog.Store }
 
 func (s elusive) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {

@@ -15,12 +15,13 @@ type Event struct {
 	Headers []Header
 	Time    time.Time // to the millisecond. Publish: zero means now. A delivered event: zero if the producer set no time
 
-	// Partition and Offset are set in a delivered event. Publish ignores both, except that Options.Partitioner may read Partition.
+	// Partition and Offset are set in a delivered event. Publish ignores both, except that
+	// Options.Partitioner may read Partition.
 	Partition int32
 	Offset    int64
 
-	// Attempt counts how often this process delivered the event, from 1. After a restart, or when the partition
-	// moves to another process, it starts at 1 again.
+	// Attempt counts how often this process delivered the event, from 1. After a restart, or when
+	// the partition moves to another process, it starts at 1 again.
 	Attempt int
 
 	from *partition // the consumer's partition that delivered it
@@ -58,9 +59,11 @@ type TopicPartition struct {
 	Partition int32
 }
 
-// Partitioner chooses one of the n partitions of an event's topic, from 0 to n-1. It may be called concurrently.
-// If the result is outside that range, the event is refused with an error. e has what is published, and Event.Partition as the caller set it.
+// Partitioner chooses one of the n partitions of an event's topic, from 0 to n-1. It may be called
+// concurrently. If the result is outside that range, the event is refused with an error. e has what
+// is published, and Event.Partition as the caller set it.
 type Partitioner func(e *Event, n int) int32
 
-// ByPartitionField is a Partitioner for publishers that choose the partition themselves: it returns Event.Partition.
+// ByPartitionField is a Partitioner for publishers that choose the partition themselves: it returns
+// Event.Partition.
 func ByPartitionField(e *Event, _ int) int32 { return e.Partition }

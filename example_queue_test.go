@@ -29,7 +29,8 @@ func ExampleLog_EnqueueTx() {
 	}))
 }
 
-// The handler acknowledges in the transaction of its writes: they happen once, also if the lease ends and another worker gets the message.
+// The handler acknowledges in the transaction of its writes: they happen once, also if the lease
+// ends and another worker gets the message.
 func ExampleJob_AckTx() {
 	ctx := context.Background()
 	url := "postgres://user@localhost/shop"
@@ -49,7 +50,8 @@ func ExampleJob_AckTx() {
 	defer worker.Close(ctx)
 }
 
-// A schedule enqueues a message at each tick, once however many processes run. Every process may set it when it starts.
+// A schedule enqueues a message at each tick, once however many processes run. Every process may
+// set it when it starts.
 func ExampleLog_SetSchedule() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -85,7 +87,8 @@ func ExampleRetryAfter() {
 	// Output: to: a@example.org, attempt 2
 }
 
-// Middleware wraps the handlers of a worker, for instance to log their failures. The first is the outermost.
+// Middleware wraps the handlers of a worker, for instance to log their failures. The first is the
+// outermost.
 func ExampleWorkOptions_middleware() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))

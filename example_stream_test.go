@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// exampleCategory opens a store in memory with a category. Examples leave errors out where a program handles them.
+// exampleCategory opens a store in memory with a category. Examples leave errors out where a
+// program handles them.
 func exampleCategory(ctx context.Context) (*weir.Log, *weir.Category) {
 	log, err := weir.Open(ctx, "memory:", weir.Options{})
 	if err != nil {

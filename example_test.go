@@ -89,7 +89,8 @@ func ExampleLog_PublishOnce() {
 	// 0 true <nil>
 }
 
-// All consumers of a group share its work, in any number of processes on one store: each event comes to one of them.
+// All consumers of a group share its work, in any number of processes on one store: each event
+// comes to one of them.
 func ExampleLog_Consume_sharing() {
 	ctx := context.Background()
 	dir := must(os.MkdirTemp("", "weir"))
@@ -158,7 +159,8 @@ func ExampleLog_EnsureTopic() {
 	// <nil> <nil>
 }
 
-// A batch handler gets the events that are there, up to MaxBatch. With MinBatch they wait for more events, at most for MaxWait.
+// A batch handler gets the events that are there, up to MaxBatch. With MinBatch they wait for more
+// events, at most for MaxWait.
 func ExampleSubscription_batches() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -184,7 +186,8 @@ func ExampleSubscription_batches() {
 	// Output: 6 4
 }
 
-// An event whose handler fails is tried again, after longer and longer pauses. After the last attempt it becomes a dead letter, and later events follow.
+// An event whose handler fails is tried again, after longer and longer pauses. After the last
+// attempt it becomes a dead letter, and later events follow.
 func ExampleSubscription_retryAndDeadLetter() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
@@ -338,7 +341,8 @@ func ExampleConsumer_Seek() {
 	// order 3
 }
 
-// Close lets a running handler finish, and commits what it did: the next consumer continues after it.
+// Close lets a running handler finish, and commits what it did: the next consumer continues after
+// it.
 func ExampleConsumer_Close() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -498,8 +502,8 @@ func billExactlyOnce(url string) func(context.Context, weir.Event) error {
 	}
 }
 
-// The events that a handler publishes and the rows that it writes exist exactly once: they are in the transaction that commits the handled
-// event.
+// The events that a handler publishes and the rows that it writes exist exactly once: they are in
+// the transaction that commits the handled event.
 func ExampleEvent_CommitTx_publish() {
 	ctx := context.Background()
 	url := "postgres://user@localhost/shop"

@@ -19,7 +19,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// publishBroken appends a batch of two records, "a" and "b", whose compression is broken at its end.
+// publishBroken appends a batch of two records, "a" and "b", whose compression is broken at its
+// end.
 func publishBroken(t *testing.T, w *weir.Log) (raw []byte) {
 	t.Helper()
 	raw, err := batch.Seal([]batch.Record{{Value: []byte("a")}, {Value: []byte("b")}}, batch.Gzip)
@@ -37,7 +38,8 @@ func publishBroken(t *testing.T, w *weir.Log) (raw []byte) {
 	return raw
 }
 
-// A client may send bytes that no decoder takes: the log keeps what it gets. They end up with the dead letters, and the events around them arrive.
+// A client may send bytes that no decoder takes: the log keeps what it gets. They end up with the
+// dead letters, and the events around them arrive.
 func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)
@@ -58,7 +60,8 @@ func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
 	committed(t, w, "g")
 }
 
-// A byte that changed on the disk is never another amount, and a batch that is gone stops nobody: both become dead letters, and what is behind arrives.
+// A byte that changed on the disk is never another amount, and a batch that is gone stops nobody:
+// both become dead letters, and what is behind arrives.
 func TestWhatIsDamagedOnTheDiskReachesNoHandler(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		writer := s.open(t)
@@ -137,7 +140,8 @@ func (s site) file(t *testing.T) *sql.DB {
 	return file
 }
 
-// Where one read brings both, what comes before such a batch is handed over as always: one by one, or in batches of the size that was asked for.
+// Where one read brings both, what comes before such a batch is handed over as always: one by one,
+// or in batches of the size that was asked for.
 func TestWhatComesBeforeABatchThatCannotBeReadIsHandedOverAsAlways(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)
@@ -168,8 +172,8 @@ func TestWhatComesBeforeABatchThatCannotBeReadIsHandedOverAsAlways(t *testing.T)
 	}
 }
 
-// A store that was restored from an older copy of itself knows of fewer events than its groups have committed. What is published from then on is not
-// passed over, whoever reads it.
+// A store that was restored from an older copy of itself knows of fewer events than its groups have
+// committed. What is published from then on is not passed over, whoever reads it.
 func TestAGroupThatIsAheadOfTheLogComesBackToIt(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)
@@ -223,7 +227,8 @@ func TestWhatFitsThroughTheOtherDoorsIsDelivered(t *testing.T) {
 	}
 }
 
-// What a broker marks for itself, such as the end of a transaction, is no event: handlers do not get it, and Read does not yield it.
+// What a broker marks for itself, such as the end of a transaction, is no event: handlers do not
+// get it, and Read does not yield it.
 func TestABrokersOwnMarksAreNotDelivered(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)
@@ -327,8 +332,9 @@ func (c *cutOff) List(ctx context.Context, prefix, after string, limit int) ([]e
 	return c.Store.List(ctx, prefix, after, limit)
 }
 
-// While a consumer cannot reach the store for a little longer than its session, another joins and asks for one of its partitions. The first was not evicted:
-// it gives the partition back, although it let all go meanwhile.
+// While a consumer cannot reach the store for a little longer than its session, another joins and
+// asks for one of its partitions. The first was not evicted: it gives the partition back, although
+// it let all go meanwhile.
 func TestAPartitionThatIsAskedBackFromAConsumerThatWasCutOffGoesToTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, "memory")
@@ -355,8 +361,8 @@ func TestAPartitionThatIsAskedBackFromAConsumerThatWasCutOffGoesToTheOther(t *te
 	})
 }
 
-// A process that cannot reach the store is taken for dead: its handler's context ends, another goes on, and what it did then is not committed.
-// When it can again it joins again by itself.
+// A process that cannot reach the store is taken for dead: its handler's context ends, another goes
+// on, and what it did then is not committed. When it can again it joins again by itself.
 func TestAConsumerThatWasCutOffIsFencedAndComesBack(t *testing.T) {
 	s := newSite(t, "memory")
 	store := &cutOff{Store: s.memory}

@@ -80,8 +80,9 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	return g, nil
 }
 
-// ResetGroup moves a group to another position in a topic: in all partitions of the topic, or in those named. It creates the group if
-// there is none. ErrGroupInUse while the group has members: close its consumers, or let each of them Seek.
+// ResetGroup moves a group to another position in a topic: in all partitions of the topic, or in
+// those named. It creates the group if there is none. ErrGroupInUse while the group has members:
+// close its consumers, or let each of them Seek.
 func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, partitions ...int32) error {
 	what := func(err error) error { return wrap(err, "reset group %q in topic %q to %v", name, topic, to) }
 	if err := l.usable(); err != nil {
@@ -121,7 +122,8 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 	return what(err)
 }
 
-// DeleteGroup deletes a group and its offsets: a new consumer of that group starts at Subscription.Start. ErrGroupInUse while it has members.
+// DeleteGroup deletes a group and its offsets: a new consumer of that group starts at
+// Subscription.Start. ErrGroupInUse while it has members.
 func (l *Log) DeleteGroup(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "delete group %q", name)

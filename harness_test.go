@@ -37,7 +37,8 @@ func eachStore(t *testing.T, test func(t *testing.T, s site), kinds ...string) {
 	}
 }
 
-// onEachStore runs a test on an empty store of each kind, for it to put a store of its own before. Whoever opens a Log on that closes the store.
+// onEachStore runs a test on an empty store of each kind, for it to put a store of its own before.
+// Whoever opens a Log on that closes the store.
 func onEachStore(t *testing.T, test func(t *testing.T, under eventlog.Store)) {
 	t.Helper()
 	eachStore(t, func(t *testing.T, s site) {
@@ -225,7 +226,8 @@ func next[T any](t *testing.T, ch <-chan T) T {
 	}
 }
 
-// eventually asks until the answer is yes. It is for what other processes and other goroutines do in their own time.
+// eventually asks until the answer is yes. It is for what other processes and other goroutines do
+// in their own time.
 func eventually(t *testing.T, what string, yes func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)

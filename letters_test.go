@@ -15,8 +15,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// mumbling is a store that loses its answers to dead letters: it keeps the first, and not the second, and says of neither what became of it. It
-// answers the third, and begins anew.
+// mumbling is a store that loses its answers to dead letters: it keeps the first, and not the
+// second, and says of neither what became of it. It answers the third, and begins anew.
 type mumbling struct {
 	eventlog.Store
 	mu      sync.Mutex // guards letters
@@ -97,8 +97,9 @@ func (s *leaving) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 	return out, err
 }
 
-// Who cannot reach the store for so long that it may have been taken for dead lets go of its partitions, and of the handlers that run. When it finds
-// that nobody has taken them, it does not go on with what it knew of them, as that is not all.
+// Who cannot reach the store for so long that it may have been taken for dead lets go of its
+// partitions, and of the handlers that run. When it finds that nobody has taken them, it does not
+// go on with what it knew of them, as that is not all.
 func TestADeadLetterIsThereOnceWhenTheStoreGoesAwayWithTheAnswer(t *testing.T) {
 	store := &leaving{cutOff: cutOff{Store: shared{memory.New()}}, left: make(chan struct{})}
 	w := site{memory: store}.open(t)
@@ -131,7 +132,8 @@ func TestAKilledProcessLeavesNoDeadLetterTwice(t *testing.T) {
 	}, "sqlite", "postgres")
 }
 
-// The dead-letter topic that is made where there is none has as many partitions as the event's, and keeps its events until they are deleted.
+// The dead-letter topic that is made where there is none has as many partitions as the event's, and
+// keeps its events until they are deleted.
 func TestTheDeadLetterTopicIsAsItIsDocumented(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// The store loses its end while a handler works, and the log grows past where the consumer stands. What is lost and still in its queue reaches no
-// handler any more, and what has its offsets now is not passed over.
+// The store loses its end while a handler works, and the log grows past where the consumer stands.
+// What is lost and still in its queue reaches no handler any more, and what has its offsets now is
+// not passed over.
 func TestAConsumerGoesBackToWhereItsStoreLostItsEnd(t *testing.T) {
 	for _, handled := range []int{1, 20} { // of the 20 that are lost; the last one while they get lost
 		store := memory.New()
@@ -48,7 +49,8 @@ func TestAConsumerGoesBackToWhereItsStoreLostItsEnd(t *testing.T) {
 	}
 }
 
-// A batch failed, and its events are tried alone. Then the store loses them: what is new at their offsets is tried as if nothing had happened.
+// A batch failed, and its events are tried alone. Then the store loses them: what is new at their
+// offsets is tried as if nothing had happened.
 func TestNewEventsDoNotInheritTheTroubleOfLostOnes(t *testing.T) {
 	store := memory.New()
 	w := site{memory: shared{store}}.open(t)
@@ -99,7 +101,8 @@ func TestNewEventsDoNotInheritTheTroubleOfLostOnes(t *testing.T) {
 	}
 }
 
-// A position that the user chose in the epoch that is now is not taken for one of the epoch in which the consumer read before.
+// A position that the user chose in the epoch that is now is not taken for one of the epoch in
+// which the consumer read before.
 func TestASeekIsNotUndoneByTheEpochBeforeIt(t *testing.T) {
 	store := memory.New()
 	w := site{memory: shared{store}}.open(t)
@@ -124,7 +127,8 @@ func TestASeekIsNotUndoneByTheEpochBeforeIt(t *testing.T) {
 	}
 }
 
-// What was handled again up to where the group was before is committed: the store has lost that the group was there.
+// What was handled again up to where the group was before is committed: the store has lost that the
+// group was there.
 func TestWhatIsHandledAgainIsCommittedAgain(t *testing.T) {
 	store := memory.New()
 	w := site{memory: shared{store}}.open(t)
@@ -151,7 +155,8 @@ func TestWhatIsHandledAgainIsCommittedAgain(t *testing.T) {
 	}
 }
 
-// A consumer commits what it handled before it hears that its store lost it. Who goes on there begins with what is new.
+// A consumer commits what it handled before it hears that its store lost it. Who goes on there
+// begins with what is new.
 func TestAPositionIsCommittedWithItsEpoch(t *testing.T) {
 	store := memory.New()
 	w := site{memory: shared{store}}.open(t)
@@ -190,7 +195,8 @@ func TestAPositionIsCommittedWithItsEpoch(t *testing.T) {
 	}
 }
 
-// Read stands exactly where the store loses its end. It ends there, whatever is published afterwards.
+// Read stands exactly where the store loses its end. It ends there, whatever is published
+// afterwards.
 func TestReadEndsWhereTheStoreLostItsEnd(t *testing.T) {
 	for name, later := range map[string]int{"nothing new": 0, "new events": 6} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +234,8 @@ func TestReadEndsWhereTheStoreLostItsEnd(t *testing.T) {
 	}
 }
 
-// A group is reset to the end, and the store loses its end before that is committed: what is published then is read.
+// A group is reset to the end, and the store loses its end before that is committed: what is
+// published then is read.
 func TestAGroupThatWasResetToALostEndReadsWhatComesThere(t *testing.T) {
 	store := memory.New()
 	seam := &holdsUp{Store: store}

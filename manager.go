@@ -12,28 +12,37 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// ProcessManager reacts to events of streams with events for other streams: an order that was paid has its parcel sent, a transfer that was begun debits one
-// account and credits the other. Name, Categories and React are required.
+// ProcessManager reacts to events of streams with events for other streams: an order that was paid
+// has its parcel sent, a transfer that was begun debits one account and credits the other. Name,
+// Categories and React are required.
 //
-// What React returns is appended in the same change of the log that commits the event as handled. So for each event it is appended exactly once, whatever
-// fails: a process, the store, an answer that got lost. React itself may be called more than once for an event, and must have no other effects.
+// What React returns is appended in the same change of the log that commits the event as handled.
+// So for each event it is appended exactly once, whatever fails: a process, the store, an answer
+// that got lost. React itself may be called more than once for an event, and must have no other
+// effects.
 type ProcessManager struct {
-	// Name is the consumer group of the process manager. All processes that run one of that name share the partitions.
+	// Name is the consumer group of the process manager. All processes that run one of that name
+	// share the partitions.
 	Name string
 	// Categories are the names of the categories whose events it gets. They must exist.
 	Categories []string
-	// React returns what to append to streams because of an event; nothing: the event is handled. Calls for one stream come one after the other, in the
-	// order of its events; calls for streams in different partitions run concurrently. If a stream is not at the version that a part expects, or
-	// React fails, it is called again, as Retry says: so let React read the streams that its decision depends on, and expect the versions that it read.
+	// React returns what to append to streams because of an event; nothing: the event is handled.
+	// Calls for one stream come one after the other, in the order of its events; calls for streams
+	// in different partitions run concurrently. If a stream is not at the version that a part
+	// expects, or React fails, it is called again, as Retry says: so let React read the streams
+	// that its decision depends on, and expect the versions that it read.
 	React func(ctx context.Context, e CategoryEvent) ([]StreamPart, error)
 
 	// Start is where the process manager begins if it has never run. Default: the first event.
 	Start Position
-	// Retry says how often and how soon an event is tried again. Default: 15 attempts, which take one to two minutes.
+	// Retry says how often and how soon an event is tried again. Default: 15 attempts, which take
+	// one to two minutes.
 	Retry Retry
-	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition halts there until Consumer.Resume.
+	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition
+	// halts there until Consumer.Resume.
 	DeadLetter DeadLetter
-	// Concurrency bounds how many calls of React run concurrently in this process. Default 0: one for each partition.
+	// Concurrency bounds how many calls of React run concurrently in this process. Default 0: one
+	// for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
 	CommitEvery, Session time.Duration
@@ -47,7 +56,8 @@ type CategoryEvent struct {
 	Attempt  int  // how often this process has delivered it, from 1
 }
 
-// Manage runs a process manager until the returned Consumer or the Log is closed. Call it in as many processes as you like.
+// Manage runs a process manager until the returned Consumer or the Log is closed. Call it in as
+// many processes as you like.
 func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
 	if m.React == nil {
 		return nil, errors.New("manage: the process manager has no React")
@@ -74,8 +84,9 @@ func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
 	return c, wrap(err, "manage %q", m.Name)
 }
 
-// appendReaction appends what a process manager's call returned, and commits the event as handled with it. While the outcome of an attempt is unknown, it
-// tries again with the same reaction: a new reaction might be appended in addition.
+// appendReaction appends what a process manager's call returned, and commits the event as handled
+// with it. While the outcome of an attempt is unknown, it tries again with the same reaction: a new
+// reaction might be appended in addition.
 func (p *partition) appendReaction(ctx, wait context.Context, e Event) error {
 	parts, err := p.c.log.streams.Several(p.reaction...)
 	if err != nil {

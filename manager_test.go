@@ -38,7 +38,8 @@ func newBank(t *testing.T, w *weir.Log) (*bank, *weir.Category) {
 	return &bank{accounts: accounts}, transfers
 }
 
-// react expects the versions that it has read, so that others who append to the accounts are in its way.
+// react expects the versions that it has read, so that others who append to the accounts are in its
+// way.
 func (b *bank) react(ctx context.Context, e weir.CategoryEvent) ([]weir.StreamPart, error) {
 	if b.fails != nil {
 		if err := b.fails(e); err != nil {
@@ -97,7 +98,8 @@ func (b *bank) entries(t *testing.T, accounts ...string) map[string]int {
 	return times
 }
 
-// Processes run the manager one after the other and side by side; each ends in the middle of its work. React fails, and others append to the same accounts.
+// Processes run the manager one after the other and side by side; each ends in the middle of its
+// work. React fails, and others append to the same accounts.
 func TestAProcessManagerAppendsWhatItReactsWithOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		everystore.RefusedOnShards(t, "a process manager whose group and category are on two shards")
@@ -153,8 +155,8 @@ func TestAProcessManagerAppendsWhatItReactsWithOnce(t *testing.T) {
 	})
 }
 
-// forgetful is a store that loses its answers to reactions: it keeps the first, and not the second, and says of neither what became of it. It answers the
-// third, and begins anew.
+// forgetful is a store that loses its answers to reactions: it keeps the first, and not the second,
+// and says of neither what became of it. It answers the third, and begins anew.
 type forgetful struct {
 	eventlog.Store
 	mu    sync.Mutex // guards count

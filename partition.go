@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// partition is one partition of a consumer. One goroutine reads it, calls the handler, and retries failed events:
+// partition is one partition of a consumer. One goroutine reads it, calls the handler, and retries
+// failed events:
 //
 //	gather ──► call ──► judge ──► handled
 //	   ▲                  │
@@ -72,7 +73,8 @@ type trouble struct {
 	first    time.Time
 }
 
-// errNotNow: the call was not made, because the partition was paused, got a seek, was lost, or is being closed.
+// errNotNow: the call was not made, because the partition was paused, got a seek, was lost, or is
+// being closed.
 var errNotNow = errors.New("not now")
 
 // run works until draining ends. Handlers get ctx.
@@ -98,7 +100,8 @@ func (p *partition) run(ctx, draining context.Context) {
 	}
 }
 
-// renew applies the requests to the partition (pause, seek, …). The context wait ends at the next request.
+// renew applies the requests to the partition (pause, seek, …). The context wait ends at the next
+// request.
 func (p *partition) renew(draining context.Context) (wait context.Context, paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,8 +117,8 @@ func (p *partition) renew(draining context.Context) (wait context.Context, pause
 	return wait, p.paused || p.halted != nil
 }
 
-// gather waits for the next events for the handler: MinBatch of them, or those that are there after MaxWait. It returns none if wait
-// has ended, or if nothing could be read.
+// gather waits for the next events for the handler: MinBatch of them, or those that are there after
+// MaxWait. It returns none if wait has ended, or if nothing could be read.
 func (p *partition) gather(ctx, wait context.Context) []Event {
 	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
 	var until time.Time
@@ -251,7 +254,8 @@ func (p *partition) span(events []Event) eventlog.SpanInfo {
 	return spanOf(eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group}, events)
 }
 
-// spanOf adds events to the description of a span: their number, and links to the spans in their headers.
+// spanOf adds events to the description of a span: their number, and links to the spans in their
+// headers.
 func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
 	info.Records = len(events)
 	for i := range events {
@@ -260,7 +264,8 @@ func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
 	return info
 }
 
-// begin notes that a call begins. It returns false if there was another request meanwhile, such as a pause.
+// begin notes that a call begins. It returns false if there was another request meanwhile, such as
+// a pause.
 func (p *partition) begin(wait context.Context, events []Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,8 +324,8 @@ func (p *partition) failure(e Event, err error, attempts int) Failure {
 	return Failure{Event: e, Err: err, Attempts: attempts, FirstFailed: first, Group: p.c.sub.Group, Consumer: p.c.sub.Name}
 }
 
-// giveUp publishes dead letters for an event that failed for good, and continues at next. If they are refused for good the
-// partition halts.
+// giveUp publishes dead letters for an event that failed for good, and continues at next. If they
+// are refused for good the partition halts.
 func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.Offset) {
 	letters, err := p.c.deadLetters(ctx, f)
 	if err != nil {
@@ -403,7 +408,8 @@ func (p *partition) advance(to eventlog.Offset) {
 	}
 }
 
-// goBack lowers the handled offset to the end of a store that was rewound, and makes sure that it gets committed, although it is below the committed offset.
+// goBack lowers the handled offset to the end of a store that was rewound, and makes sure that it
+// gets committed, although it is below the committed offset.
 func (p *partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
 	if p.seen == p.seeks { // otherwise there was a seek meanwhile
@@ -445,7 +451,8 @@ func (p *partition) seek(to eventlog.Offset, epoch int32) {
 // lose notes that the partition is not ours any more.
 func (p *partition) lose() { p.change(func() { p.lost = true }) }
 
-// isElsewhere reports whether there was a seek or the partition was lost, so that the result of run's work no longer matters. Only run calls it.
+// isElsewhere reports whether there was a seek or the partition was lost, so that the result of
+// run's work no longer matters. Only run calls it.
 func (p *partition) isElsewhere() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -458,8 +465,8 @@ func (p *partition) isLost() bool {
 	return p.lost
 }
 
-// uncommitted returns the handled offset, and whether it must be committed. It need not be if a transaction of the handler has claimed
-// that offset.
+// uncommitted returns the handled offset, and whether it must be committed. It need not be if a
+// transaction of the handler has claimed that offset.
 func (p *partition) uncommitted() (c group.Committed, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -476,8 +483,8 @@ func (p *partition) wasCommitted(upTo eventlog.Offset) {
 	p.committed, p.sought = upTo, false
 }
 
-// unproven returns the offset that the handler's transactions committed, unless they were rolled back, and whether that must
-// be checked.
+// unproven returns the offset that the handler's transactions committed, unless they were rolled
+// back, and whether that must be checked.
 func (p *partition) unproven() (claimed eventlog.Offset, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

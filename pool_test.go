@@ -19,7 +19,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// The pool's own configuration names a database that does not exist: its BeforeConnect knows the right one, as others know the password of the hour.
+// The pool's own configuration names a database that does not exist: its BeforeConnect knows the
+// right one, as others know the password of the hour.
 func TestALogConnectsAsAPoolDoesAndTakesNoneOfItsConnections(t *testing.T) {
 	right, err := pgx.ParseConfig(pgtest.URL(t))
 	if err != nil {

@@ -35,7 +35,8 @@ var (
 // AtOffset is the event with that offset.
 func AtOffset(offset int64) Position { return Position{kind: atOffset, offset: offset} }
 
-// AtTime is the first event that was published at that time or later; if there is none, it is Latest.
+// AtTime is the first event that was published at that time or later; if there is none, it is
+// Latest.
 func AtTime(t time.Time) Position { return Position{kind: atTime, time: t} }
 
 func (p Position) String() string {
@@ -56,8 +57,8 @@ type place struct {
 	id eventlog.Partition
 }
 
-// resolve finds a position's offsets in some partitions: one store call, and for AtTime two more for each thousand
-// partitions, or for each 4 MiB of batches.
+// resolve finds a position's offsets in some partitions: one store call, and for AtTime two more
+// for each thousand partitions, or for each 4 MiB of batches.
 func (l *Log) resolve(ctx context.Context, to Position, places []place) ([]eventlog.Offset, error) {
 	if len(places) == 0 {
 		return nil, nil
@@ -106,7 +107,8 @@ func (l *Log) resolveIn(ctx context.Context, to Position, places []place, bounds
 	return offsets, nil
 }
 
-// within returns the position's offset in a partition; for AtTime it is the end, where the partition has no such event.
+// within returns the position's offset in a partition; for AtTime it is the end, where the
+// partition has no such event.
 func (p Position) within(b eventlog.Bounds) (eventlog.Offset, error) {
 	switch p.kind {
 	case latest, atTime:

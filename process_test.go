@@ -115,8 +115,9 @@ func TestTrapWhatAKilledProcessPublishedArrives(t *testing.T) {
 	}, "sqlite", "postgres")
 }
 
-// Two processes share a group, and one is killed: the other goes on where it was. Nothing is left out, the order within a partition holds but for
-// the step back to what was committed, and what was committed before the kill does not come again.
+// Two processes share a group, and one is killed: the other goes on where it was. Nothing is left
+// out, the order within a partition holds but for the step back to what was committed, and what was
+// committed before the kill does not come again.
 func TestAKilledProcessIsTakenOverFrom(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
@@ -197,7 +198,8 @@ func TestAKilledProcessIsTakenOverFrom(t *testing.T) {
 	}, "sqlite", "postgres")
 }
 
-// billOn writes a bill for each event, and publishes that it did, in the transaction that commits the offset.
+// billOn writes a bill for each event, and publishes that it did, in the transaction that commits
+// the offset.
 func billOn(ctx context.Context, w *weir.Log, j job) error {
 	conns, err := pgxpool.New(ctx, j.URL)
 	if err != nil {
@@ -219,7 +221,8 @@ func billOn(ctx context.Context, w *weir.Log, j job) error {
 	return err
 }
 
-// Processes are killed one after the other in the middle of their transactions: what they write there, rows and events, is there once.
+// Processes are killed one after the other in the middle of their transactions: what they write
+// there, rows and events, is there once.
 func TestWhatKilledProcessesCommitInTransactionsIsThereOnce(t *testing.T) {
 	random := seed.Random(t)
 	s := newSite(t, "postgres")
@@ -267,7 +270,8 @@ func TestWhatKilledProcessesCommitInTransactionsIsThereOnce(t *testing.T) {
 	}
 }
 
-// publishersOn is how many goroutines of a process publish at the same time, each with a key of its own.
+// publishersOn is how many goroutines of a process publish at the same time, each with a key of its
+// own.
 const publishersOn = 4
 
 // publishOn publishes events without end, and says of each where it is.
@@ -310,7 +314,8 @@ func publishEndless(publish func(key string, i int) (weir.Placed, error)) error 
 	return <-failed
 }
 
-// killedPublisher starts a process that publishes, kills it after some acknowledgements, and returns the places that it named, by key.
+// killedPublisher starts a process that publishes, kills it after some acknowledgements, and
+// returns the places that it named, by key.
 func killedPublisher(t *testing.T, j job, after int) map[string][]weir.Placed {
 	t.Helper()
 	acknowledged := map[string][]weir.Placed{}
@@ -334,7 +339,8 @@ func killedPublisher(t *testing.T, j job, after int) map[string][]weir.Placed {
 	return acknowledged
 }
 
-// published reads what is in the partitions of orders, by key: each key's events must be there once, and in order.
+// published reads what is in the partitions of orders, by key: each key's events must be there
+// once, and in order.
 func published(t *testing.T, w *weir.Log, partitions int) map[string][]weir.Placed {
 	t.Helper()
 	there := map[string][]weir.Placed{}
@@ -353,7 +359,8 @@ func published(t *testing.T, w *weir.Log, partitions int) map[string][]weir.Plac
 	return there
 }
 
-// What a publisher that was killed under load had heard of is there, once and in order, and at most one event of each goroutine behind it.
+// What a publisher that was killed under load had heard of is there, once and in order, and at most
+// one event of each goroutine behind it.
 func TestWhatAKilledPublisherHeardAcknowledgedIsThereOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
@@ -368,7 +375,8 @@ func TestWhatAKilledPublisherHeardAcknowledgedIsThereOnce(t *testing.T) {
 	}, "sqlite", "postgres")
 }
 
-// Whoever repeats what a killed process had published once gets the first answer; what that one had not heard of is there afterwards, too, and once.
+// Whoever repeats what a killed process had published once gets the first answer; what that one had
+// not heard of is there afterwards, too, and once.
 func TestPublishOnceTellsWhatAKilledPublisherDid(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

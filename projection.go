@@ -12,48 +12,59 @@ import (
 // ErrUnknownProjection: there is no projection of that name. Project makes one.
 var ErrUnknownProjection = stream.ErrUnknownProjection
 
-// ErrEventsMissing: retention or a deletion of records removed events of a partition that a projection has not handled yet. If the partition
-// halted because of that, Projector.Halted has this error.
+// ErrEventsMissing: retention or a deletion of records removed events of a partition that a
+// projection has not handled yet. If the partition halted because of that, Projector.Halted has
+// this error.
 var ErrEventsMissing = errors.New("events are missing")
 
-// Projection is a read model that a handler makes from the events of categories. Name, and one of Handler and BatchHandler, are required.
+// Projection is a read model that a handler makes from the events of categories. Name, and one of
+// Handler and BatchHandler, are required.
 //
-// A projection has runs. A run reads all events from the first one on, and makes a read model of its own, such as tables with
-// the run's number in their names. Readers use the read model of one run. A higher Version, or RebuildProjection, begins a new run beside
-// it. When the new run has caught up it takes over, and the old run ends.
+// A projection has runs. A run reads all events from the first one on, and makes a read model of
+// its own, such as tables with the run's number in their names. Readers use the read model of one
+// run. A higher Version, or RebuildProjection, begins a new run beside it. When the new run has
+// caught up it takes over, and the old run ends.
 type Projection struct {
-	// Name is the projection's name. It has 1 to 100 bytes. All processes that project under one name share the partitions.
+	// Name is the projection's name. It has 1 to 100 bytes. All processes that project under one
+	// name share the partitions.
 	Name string
-	// Version is the version of the handler, 0 or more. A process works only on runs of its own version: so an old program keeps
-	// its read model up to date while a new program makes the next one.
+	// Version is the version of the handler, 0 or more. A process works only on runs of its own
+	// version: so an old program keeps its read model up to date while a new program makes the next
+	// one.
 	Version int
-	// Categories are the names of the categories to read. Default: all categories, including those that are created later.
+	// Categories are the names of the categories to read. Default: all categories, including those
+	// that are created later.
 	Categories []string
-	// Handler handles one event. Calls for one stream come one after the other, in the order of its events; calls for streams in
-	// different partitions run concurrently. After a crash an event may come again. With ProjectedEvent.CommitTx the handler's
-	// writes happen exactly once.
+	// Handler handles one event. Calls for one stream come one after the other, in the order of its
+	// events; calls for streams in different partitions run concurrently. After a crash an event
+	// may come again. With ProjectedEvent.CommitTx the handler's writes happen exactly once.
 	Handler func(ctx context.Context, e ProjectedEvent) error
-	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as Subscription.BatchHandler does. In a
-	// transaction, call CommitTx on the last event.
+	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as
+	// Subscription.BatchHandler does. In a transaction, call CommitTx on the last event.
 	BatchHandler func(ctx context.Context, events []ProjectedEvent) error
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
-	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it (ProjectionInfo.Run): for example to
-	// rename tables. It may be called more than once, and in several processes concurrently. It is called again after an error. If the
-	// run falls behind during the call, it is called again when the run has caught up.
+	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it
+	// (ProjectionInfo.Run): for example to rename tables. It may be called more than once, and in
+	// several processes concurrently. It is called again after an error. If the run falls behind
+	// during the call, it is called again when the run has caught up.
 	TakeOver func(ctx context.Context, run int64) error
 
-	// Retry says how often and how soon an event is tried again when its handler failed. Default: 15 attempts, which take one to two
-	// minutes, so that the projection survives a restart of its database.
+	// Retry says how often and how soon an event is tried again when its handler failed. Default:
+	// 15 attempts, which take one to two minutes, so that the projection survives a restart of its
+	// database.
 	Retry Retry
-	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition halts there until
-	// ResumeProjection, because a read model that lacks an event is wrong from there on.
+	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition
+	// halts there until ResumeProjection, because a read model that lacks an event is wrong from
+	// there on.
 	DeadLetter DeadLetter
-	// SkipMissing skips events that retention or a deletion of records removed before they were handled, and logs a warning. Default: the
-	// partition halts there (ErrEventsMissing), also if its first events are missing when a run begins; that run does not take over while
-	// the partition is halted.
+	// SkipMissing skips events that retention or a deletion of records removed before they were
+	// handled, and logs a warning. Default: the partition halts there (ErrEventsMissing), also if
+	// its first events are missing when a run begins; that run does not take over while the
+	// partition is halted.
 	SkipMissing bool
-	// Concurrency bounds how many calls of the handler run concurrently in this process. Default 0: one for each partition.
+	// Concurrency bounds how many calls of the handler run concurrently in this process. Default 0:
+	// one for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
 	CommitEvery, Session time.Duration
@@ -70,7 +81,8 @@ type ProjectedEvent struct {
 	event Event
 }
 
-// CommitTx is Event.CommitTx: it commits, within the handler's own transaction, that the event was handled.
+// CommitTx is Event.CommitTx: it commits, within the handler's own transaction, that the event was
+// handled.
 func (e ProjectedEvent) CommitTx(ctx context.Context, tx PgxTx) error {
 	return e.event.CommitTx(ctx, tx)
 }
@@ -95,8 +107,8 @@ func (l *Log) Projections(ctx context.Context) (names []string, err error) {
 	return l.projections.Names(ctx)
 }
 
-// Projection describes a projection. It costs a few store calls, and one more for each partition that has events still to be
-// handled.
+// Projection describes a projection. It costs a few store calls, and one more for each partition
+// that has events still to be handled.
 func (l *Log) Projection(ctx context.Context, name string) (info ProjectionInfo, err error) {
 	if err = l.usable(); err == nil {
 		info, err = l.projections.Describe(ctx, name)
@@ -104,9 +116,10 @@ func (l *Log) Projection(ctx context.Context, name string) (info ProjectionInfo,
 	return info, wrap(err, "describe projection %q", name)
 }
 
-// AwaitProjection waits until the projection has handled all events that a stream had at the time of the call, and those before them in
-// the stream's partition. While another run takes over, it waits for both runs. For a stream that never existed it returns immediately.
-// *InvalidError if the projection does not read the category.
+// AwaitProjection waits until the projection has handled all events that a stream had at the time
+// of the call, and those before them in the stream's partition. While another run takes over, it
+// waits for both runs. For a stream that never existed it returns immediately. *InvalidError if the
+// projection does not read the category.
 func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "await projection %q", name)
@@ -114,26 +127,29 @@ func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string
 	return wrap(l.projections.Await(ctx, name, category, stream), "await projection %q of stream %q of category %q", name, stream, category)
 }
 
-// RebuildProjection begins a new run of a projection beside the run that readers use. The new run takes over when it has caught up. If there
-// is a next run already, that run goes on, and no other begins.
+// RebuildProjection begins a new run of a projection beside the run that readers use. The new run
+// takes over when it has caught up. If there is a next run already, that run goes on, and no other
+// begins.
 func (l *Log) RebuildProjection(ctx context.Context, name string) error {
 	return l.changeProjection(ctx, "rebuild", name, l.projections.Rebuild)
 }
 
-// PauseProjection stops a projection, in all processes within a second, until ResumeProjection. It does not wait for running calls of the
-// handler.
+// PauseProjection stops a projection, in all processes within a second, until ResumeProjection. It
+// does not wait for running calls of the handler.
 func (l *Log) PauseProjection(ctx context.Context, name string) error {
 	return l.changeProjection(ctx, "pause", name, l.projections.Pause)
 }
 
-// ResumeProjection ends a PauseProjection. A partition that halted at an event tries the event again.
+// ResumeProjection ends a PauseProjection. A partition that halted at an event tries the event
+// again.
 func (l *Log) ResumeProjection(ctx context.Context, name string) error {
 	return l.changeProjection(ctx, "resume", name, l.projections.Resume)
 }
 
-// DeleteProjection deletes a projection and its consumer groups: Project with that name then begins anew. The read models stay. Close its
-// projectors in all processes first; otherwise it returns ErrGroupInUse and changes nothing. If a group cannot be deleted after the
-// projection, this is logged. The group expires later; no later run uses its name.
+// DeleteProjection deletes a projection and its consumer groups: Project with that name then begins
+// anew. The read models stay. Close its projectors in all processes first; otherwise it returns
+// ErrGroupInUse and changes nothing. If a group cannot be deleted after the projection, this is
+// logged. The group expires later; no later run uses its name.
 func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 	return l.changeProjection(ctx, "delete", name, l.projections.Delete)
 }

@@ -62,7 +62,8 @@ func TestWhoAwaitsInVainIsToldWhy(t *testing.T) {
 	})
 }
 
-// Readers use what run 2 made from within its TakeOver on; an event that run 1 alone has handled since is not to be seen yet.
+// Readers use what run 2 made from within its TakeOver on; an event that run 1 alone has handled
+// since is not to be seen yet.
 func TestWhoAwaitsAProjectionThatIsTakenOverWaitsForBothRuns(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

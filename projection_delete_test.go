@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A rebuild runs in another process alone: the group of the run that readers use has no members, that of the next one has.
+// A rebuild runs in another process alone: the group of the run that readers use has no members,
+// that of the next one has.
 func TestADeletionOfAProjectionInUseChangesNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

@@ -217,7 +217,8 @@ func TestARebuildTakesOverWithoutAGap(t *testing.T) {
 	})
 }
 
-// A program of an older version goes on with its run while a newer one makes the next, which is none of its business.
+// A program of an older version goes on with its run while a newer one makes the next, which is
+// none of its business.
 func TestANewVersionMakesARunOfItsOwn(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w, newer := s.open(t), s.open(t)
@@ -370,7 +371,8 @@ func TestWhoAwaitsAProjectionReadsWhatItWrote(t *testing.T) {
 	})
 }
 
-// What a handler writes in its own transaction is there once, although the handler fails after the commit, and before it.
+// What a handler writes in its own transaction is there once, although the handler fails after the
+// commit, and before it.
 func TestAProjectionWritesOnceInTheUsersTransaction(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
@@ -519,7 +521,8 @@ func TestADeletedProjectionBeginsAnew(t *testing.T) {
 	})
 }
 
-// Records that are no events of streams, from before a category took none, lie between those that a batch handler gets, which says which one failed.
+// Records that are no events of streams, from before a category took none, lie between those that a
+// batch handler gets, which says which one failed.
 func TestABatchOfAProjectionGoesOnAtTheEventThatFailed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
@@ -562,7 +565,8 @@ func TestABatchOfAProjectionGoesOnAtTheEventThatFailed(t *testing.T) {
 	})
 }
 
-// What a projection reads is a part of its version: an older program goes on with the categories of its own.
+// What a projection reads is a part of its version: an older program goes on with the categories of
+// its own.
 func TestEachVersionReadsItsOwnCategories(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w, newer := s.open(t), s.open(t)
@@ -610,7 +614,8 @@ func tookOver(t *testing.T, w *weir.Log, name string, run int64) {
 	})
 }
 
-// The group of a run that was given up is left behind. A projection that is deleted and begins anew has runs of the same numbers, which read everything.
+// The group of a run that was given up is left behind. A projection that is deleted and begins anew
+// has runs of the same numbers, which read everything.
 func TestNoRunGoesOnWhereAnotherWas(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	appendTo(t, category(t, w, "order", 1), "1", "Placed")
@@ -649,7 +654,8 @@ func TestNoRunGoesOnWhereAnotherWas(t *testing.T) {
 	}
 }
 
-// TakeOver takes its time, and the present run goes on: the next one does not take over before it has that, too.
+// TakeOver takes its time, and the present run goes on: the next one does not take over before it
+// has that, too.
 func TestARunThatFellBackDuringTakeOverCatchesUpFirst(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	c := category(t, w, "order", 1)
@@ -749,7 +755,8 @@ func TestAPanicOfTakeOverIsAnError(t *testing.T) {
 	tookOver(t, w, "orders", 2)
 }
 
-// A category that was deleted and made again while a run works is another: its subjects have other keys.
+// A category that was deleted and made again while a run works is another: its subjects have other
+// keys.
 func TestAProjectionReadsACategoryThatWasMadeAgain(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	named := func(c *weir.Category, who string) {

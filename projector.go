@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// projectorPoll is how often a projector looks for changes that other processes made to its projection.
+	// projectorPoll is how often a projector looks for changes that other processes made to its
+	// projection.
 	projectorPoll = time.Second
 	// caughtUpWithin is the highest age of a goal. After that a new goal is read from the store.
 	caughtUpWithin = 2 * time.Second
@@ -54,9 +55,11 @@ type goal struct {
 	ends map[eventlog.Partition]eventlog.Offset
 }
 
-// Project starts to work on a projection, and creates it if there is none. A Version above those of all runs begins a new run beside
-// the run that readers use. With an older Version the projector works only on runs of that Version, if there are any. *InvalidError if the
-// categories differ from those of the same Version. ctx bounds only the start; the projector works until it or the Log is closed.
+// Project starts to work on a projection, and creates it if there is none. A Version above those of
+// all runs begins a new run beside the run that readers use. With an older Version the projector
+// works only on runs of that Version, if there are any. *InvalidError if the categories differ from
+// those of the same Version. ctx bounds only the start; the projector works until it or the Log is
+// closed.
 func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "project %q", p.Name)
@@ -116,7 +119,8 @@ func (p Projection) checked() (Projection, error) {
 	return p, nil
 }
 
-// Close ends the projector in order, as Consumer.Close does. Other processes take over its partitions.
+// Close ends the projector in order, as Consumer.Close does. Other processes take over its
+// partitions.
 func (j *Projector) Close(ctx context.Context) error {
 	j.log.mu.Lock()
 	delete(j.log.projectors, j)
@@ -199,7 +203,8 @@ func (j *Projector) work(ctx context.Context) {
 	}
 }
 
-// follow begins, ends and pauses consumers as the projection in the store says. If the next run has caught up, it takes over.
+// follow begins, ends and pauses consumers as the projection in the store says. If the next run has
+// caught up, it takes over.
 func (j *Projector) follow(ctx context.Context) error {
 	p, err := j.log.streams.Projection(ctx, j.p.Name)
 	if errors.Is(err, ErrUnknownProjection) {
@@ -295,7 +300,8 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	return nil
 }
 
-// categoriesRead caches the categories whose events a run gets. A category that was deleted and created again is a different category.
+// categoriesRead caches the categories whose events a run gets. A category that was deleted and
+// created again is a different category.
 type categoriesRead struct {
 	log  *Log
 	mu   sync.Mutex // guards byID
@@ -386,7 +392,8 @@ func (j *Projector) endRuns(ctx context.Context, keep func(number int64, r *proj
 // endRunTime is how long running handlers may take to return when the work on a run ends.
 const endRunTime = 10 * time.Second
 
-// takeOver lets the next run take over if it has reached a recent goal and has handled all that the current run has handled.
+// takeOver lets the next run take over if it has reached a recent goal and has handled all that the
+// current run has handled.
 func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	places, err := j.log.projections.Places(ctx, *p.Next)
 	if err != nil {
@@ -402,7 +409,8 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	if err != nil || !caughtUp {
 		return err
 	}
-	// From here on AwaitProjection waits for both runs. Earlier calls waited only for the current run, so the next run must catch up with it again.
+	// From here on AwaitProjection waits for both runs. Earlier calls waited only for the current
+	// run, so the next run must catch up with it again.
 	if _, err := j.log.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
 		return err
 	}
@@ -426,7 +434,8 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	return nil
 }
 
-// caughtUp reports whether the next run has reached the goal and has handled all that the current run has handled.
+// caughtUp reports whether the next run has reached the goal and has handled all that the current
+// run has handled.
 func (j *Projector) caughtUp(ctx context.Context, p stream.Projection, places []projection.Place) (bool, error) {
 	present, err := j.log.projections.HandledTo(ctx, p.Run.Group, places)
 	if err != nil {
@@ -461,8 +470,8 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []p
 	return g, nil
 }
 
-// deleteGroups deletes the groups of runs that have ended, as soon as the groups have no members. If all processes end before that, the
-// group expires, as every unused group does.
+// deleteGroups deletes the groups of runs that have ended, as soon as the groups have no members.
+// If all processes end before that, the group expires, as every unused group does.
 func (j *Projector) deleteGroups(ctx context.Context, p stream.Projection) error {
 	var made []string
 	for _, run := range p.Runs() {

@@ -8,12 +8,14 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Publish makes the events durable, all of them or none, and returns where each was stored, in their order. Events of one call that
-// go to the same partition get consecutive offsets there. Concurrent calls share one store call, so there is no need to collect events.
-// The caller must not change the events' bytes afterwards.
+// Publish makes the events durable, all of them or none, and returns where each was stored, in
+// their order. Events of one call that go to the same partition get consecutive offsets there.
+// Concurrent calls share one store call, so there is no need to collect events. The caller must not
+// change the events' bytes afterwards.
 //
-// After ErrUnknownTopic, ErrTooLarge and *InvalidError trying again does not help. ErrUnavailable and ErrClosed mean that certainly
-// nothing was published, ErrUnsure that the events may have been published.
+// After ErrUnknownTopic, ErrTooLarge and *InvalidError trying again does not help. ErrUnavailable
+// and ErrClosed mean that certainly nothing was published, ErrUnsure that the events may have been
+// published.
 func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "publish %d events", len(events))
@@ -22,9 +24,11 @@ func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 	return answer(l.publisher.Publish(ctx, l.outgoing(one[:0], events)...))
 }
 
-// PublishOnce is Publish under an idempotency key, which makes it safe to retry. For Options.IdempotencyAge a repetition with the
-// same events, from any process, publishes nothing and returns the first call's result, with repeated true. With other events it returns
-// ErrKeyReused. For more than 10,000 events it returns ErrTooLarge. After ErrUnsure call it again: it returns the result, or publishes.
+// PublishOnce is Publish under an idempotency key, which makes it safe to retry. For
+// Options.IdempotencyAge a repetition with the same events, from any process, publishes nothing and
+// returns the first call's result, with repeated true. With other events it returns ErrKeyReused.
+// For more than 10,000 events it returns ErrTooLarge. After ErrUnsure call it again: it returns the
+// result, or publishes.
 func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	if err := l.usable(); err != nil {
 		return nil, false, wrap(err, "publish %d events once", len(events))

@@ -169,7 +169,8 @@ func TestPartitionerOfTheCaller(t *testing.T) {
 	}
 }
 
-// What a partitioner answers is weir's choice and not the caller's: a repetition is one whatever it would answer now.
+// What a partitioner answers is weir's choice and not the caller's: a repetition is one whatever it
+// would answer now.
 func TestARepetitionIsKnownWhateverThePartitionerWouldAnswerNow(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		everystore.RefusedOnShards(t, "an idempotency key for a topic on two shards")
@@ -198,7 +199,8 @@ func TestARepetitionIsKnownWhateverThePartitionerWouldAnswerNow(t *testing.T) {
 	})
 }
 
-// Where the caller's partitioner looks at Event.Partition, that is the caller's choice, and another one makes another event.
+// Where the caller's partitioner looks at Event.Partition, that is the caller's choice, and another
+// one makes another event.
 func TestAnotherPartitionUnderTheSameKeyIsRefused(t *testing.T) {
 	s := newSite(t, "memory")
 	for name, c := range map[string]struct {

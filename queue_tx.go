@@ -11,13 +11,16 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// EnqueueTx enqueues messages within the caller's transaction, on the PostgreSQL database that holds the log: they exist if it commits. They never
-// exist if it rolls back, or rolls back to a savepoint before the call. They can be claimed a few milliseconds after the commit. It costs one trip.
+// EnqueueTx enqueues messages within the caller's transaction, on the PostgreSQL database that
+// holds the log: they exist if it commits. They never exist if it rolls back, or rolls back to a
+// savepoint before the call. They can be claimed a few milliseconds after the commit. It costs one
+// trip.
 //
-// It returns no message ids: weir assigns them after the commit. At that time a message is dropped if another message that is not done has its unique key. A
-// delay counts from this call; its time is the message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat within a message.
-// After any error from the database, such as ErrUnknownQueue or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is
-// ErrNotPostgres.
+// It returns no message ids: weir assigns them after the commit. At that time a message is dropped
+// if another message that is not done has its unique key. A delay counts from this call; its time
+// is the message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat
+// within a message. After any error from the database, such as ErrUnknownQueue or ErrTooLarge,
+// PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
 func (l *Log) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {
 	return wrap(l.enqueueIn(ctx, pgxExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
 }
@@ -81,12 +84,16 @@ func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, message
 	return explain(run(ctx, enqueueEach, name, keys.String(), values.String(), headers.String(), delays.String(), times.String(), priorities.String(), uniques.String()))
 }
 
-// AckTx acknowledges the message within the handler's own transaction, on the PostgreSQL database that holds the log: the message is done if the transaction
-// commits. If all workers of the queue use AckTx, the handler's writes in that transaction happen exactly once, also after crashes. The transaction must be READ COMMITTED.
+// AckTx acknowledges the message within the handler's own transaction, on the PostgreSQL database
+// that holds the log: the message is done if the transaction commits. If all workers of the queue
+// use AckTx, the handler's writes in that transaction happen exactly once, also after crashes. The
+// transaction must be READ COMMITTED.
 //
-// Call it while the handler runs; the transaction must have ended when the handler returns. After ErrClaimLost roll back and return that error: another worker
-// has handled the message, or has it now. If the handler returns nil the message is done, even if the transaction was rolled back. If it returns an
-// error the message comes again when its lease has ended, unless the transaction was committed.
+// Call it while the handler runs; the transaction must have ended when the handler returns. After
+// ErrClaimLost roll back and return that error: another worker has handled the message, or has it
+// now. If the handler returns nil the message is done, even if the transaction was rolled back. If
+// it returns an error the message comes again when its lease has ended, unless the transaction was
+// committed.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO bills …`); err != nil {
@@ -129,11 +136,12 @@ func (j Job) ackIn(ctx context.Context, run exec) error {
 	return err
 }
 
-// errInDoubt: the handler failed, but its ack may have been committed, or may be soon. The message is neither acked nor nacked: the next claim, after its
-// lease has ended, finds out.
+// errInDoubt: the handler failed, but its ack may have been committed, or may be soon. The message
+// is neither acked nor nacked: the next claim, after its lease has ended, finds out.
 var errInDoubt = errors.New("it is not known whether its transaction was committed")
 
-// reconcile finds out, after a handler failed, whether its transaction, or that of another worker, has acked the message: then the message is done.
+// reconcile finds out, after a handler failed, whether its transaction, or that of another worker,
+// has acked the message: then the message is done.
 func (w *Worker) reconcile(j *job, m queue.Message, failed error) error {
 	w.mu.Lock()
 	inTx, mine, isDone := j.inTx, j.acked, j.done

@@ -198,7 +198,8 @@ func TestMessagesOfAQueueThatIsGoneLeaveTheInbox(t *testing.T) {
 	}
 }
 
-// The topic of priority 1 is deleted. Messages of priority 0 that their queue has to place are none of it; what was for priority 1 goes with it.
+// The topic of priority 1 is deleted. Messages of priority 0 that their queue has to place are none
+// of it; what was for priority 1 goes with it.
 func TestMessagesOfOtherPrioritiesAreMovedWhenATopicIsDeleted(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)

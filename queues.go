@@ -19,8 +19,9 @@ var (
 	ErrQueueExists = queue.ErrQueueExists
 	// ErrQueueDiffers: the queue exists, and differs from what EnsureQueue asked for.
 	ErrQueueDiffers = errors.New("the queue exists and differs")
-	// ErrClaimLost ends the context of a handler whose message another worker may have: its lease could not be extended in time, or the queue was
-	// purged or deleted. If the lease ended while the store could not be reached, the message may still be this worker's.
+	// ErrClaimLost ends the context of a handler whose message another worker may have: its lease
+	// could not be extended in time, or the queue was purged or deleted. If the lease ended while
+	// the store could not be reached, the message may still be this worker's.
 	ErrClaimLost = errors.New("the claim of the message was lost")
 	// ErrHandlerTimeout ends the context of a handler that ran longer than WorkOptions.Timeout.
 	ErrHandlerTimeout = errors.New("the handler ran longer than WorkOptions.Timeout")
@@ -28,7 +29,8 @@ var (
 
 // Types of work queues. docs/queue.md says what each setting means.
 type (
-	// QueueSettings say how a queue treats its messages. The zero value of a field means its default.
+	// QueueSettings say how a queue treats its messages. The zero value of a field means its
+	// default.
 	QueueSettings = queue.Settings
 	// QueueInfo describes a queue that exists.
 	QueueInfo = queue.Info
@@ -53,15 +55,17 @@ type (
 // Queue describes a work queue to create.
 type Queue struct {
 	Name string
-	// Topic holds the queue's messages. It may exist already, and may have other readers. Default: Name.
+	// Topic holds the queue's messages. It may exist already, and may have other readers. Default:
+	// Name.
 	Topic string
 	// Partitions is the number of partitions of the topic if it must be created. Default 4.
 	Partitions int
 	Settings   QueueSettings
 }
 
-// CreateQueue creates a queue, durably, and those of its topics that do not exist. ErrQueueExists if the name is taken, *InvalidError if
-// a value is not allowed. The queue begins with the oldest message in its topic.
+// CreateQueue creates a queue, durably, and those of its topics that do not exist. ErrQueueExists
+// if the name is taken, *InvalidError if a value is not allowed. The queue begins with the oldest
+// message in its topic.
 func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "create queue %q", q.Name)
@@ -70,8 +74,9 @@ func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	return err
 }
 
-// EnsureQueue creates the queue if there is none of that name. If there is one it changes nothing: it returns nil if the topic and all settings that q
-// sets are as in q, otherwise an ErrQueueDiffers that lists the differences. So every process may call it when it starts.
+// EnsureQueue creates the queue if there is none of that name. If there is one it changes nothing:
+// it returns nil if the topic and all settings that q sets are as in q, otherwise an
+// ErrQueueDiffers that lists the differences. So every process may call it when it starts.
 func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
 	err := l.CreateQueue(ctx, q)
 	if !errors.Is(err, ErrQueueExists) {
@@ -114,7 +119,8 @@ func (l *Log) Queues(ctx context.Context) ([]QueueInfo, error) {
 	return l.queues.List(ctx)
 }
 
-// AlterQueue lets change edit a queue's settings, durably. change may be called more than once. The settings take effect in every process with its next claim or ack.
+// AlterQueue lets change edit a queue's settings, durably. change may be called more than once. The
+// settings take effect in every process with its next claim or ack.
 func (l *Log) AlterQueue(ctx context.Context, name string, change func(*QueueSettings) error) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "alter queue %q", name)
@@ -133,7 +139,8 @@ func (l *Log) ResumeQueue(ctx context.Context, name string) error {
 	return l.AlterQueue(ctx, name, func(s *QueueSettings) error { s.Paused = false; return nil })
 }
 
-// PurgeQueue discards all messages that a queue has now: ready, claimed, waiting and delayed ones. Its dead letters stay.
+// PurgeQueue discards all messages that a queue has now: ready, claimed, waiting and delayed ones.
+// Its dead letters stay.
 func (l *Log) PurgeQueue(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "purge queue %q", name)
@@ -141,7 +148,8 @@ func (l *Log) PurgeQueue(ctx context.Context, name string) error {
 	return l.queues.Purge(ctx, name)
 }
 
-// DeleteQueue deletes a queue and the state of its messages. Its topics stay: they may have other readers.
+// DeleteQueue deletes a queue and the state of its messages. Its topics stay: they may have other
+// readers.
 func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "delete queue %q", name)
@@ -149,8 +157,9 @@ func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 	return l.queues.Delete(ctx, name)
 }
 
-// Enqueue makes messages durable, all of them or none, and returns their ids, in their order. The caller must not change their bytes afterwards.
-// Errors are those of Publish, and ErrUnknownQueue. After ErrUnsure it is safe to enqueue messages with unique keys again.
+// Enqueue makes messages durable, all of them or none, and returns their ids, in their order. The
+// caller must not change their bytes afterwards. Errors are those of Publish, and ErrUnknownQueue.
+// After ErrUnsure it is safe to enqueue messages with unique keys again.
 func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) (at []Enqueued, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		at, err = q.Enqueue(ctx, messages...)
@@ -159,7 +168,8 @@ func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) 
 	return at, err
 }
 
-// QueueStats counts a queue's messages: a few store calls, and one for each partition whose oldest message is not cached.
+// QueueStats counts a queue's messages: a few store calls, and one for each partition whose oldest
+// message is not cached.
 func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		stats, err = q.Stats(ctx)
@@ -177,8 +187,9 @@ func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found
 	return found, err
 }
 
-// BrowseQueue lists messages of a queue in a state without claiming them, the oldest of each partition first. A page has at most about 4 MiB of messages.
-// Between two pages messages change their states: some may come twice or not at all.
+// BrowseQueue lists messages of a queue in a state without claiming them, the oldest of each
+// partition first. A page has at most about 4 MiB of messages. Between two pages messages change
+// their states: some may come twice or not at all.
 func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page MessagePage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		page, err = q.Browse(ctx, b)
@@ -187,8 +198,9 @@ func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page Mess
 	return page, err
 }
 
-// DeadMessages lists a queue's dead messages that were neither redriven nor discarded, oldest first. It begins after the message whose
-// DeadMessage.Letter equals after; with the zero id it begins with the first. It returns at most limit messages, at most 1000, and at most about 4 MiB.
+// DeadMessages lists a queue's dead messages that were neither redriven nor discarded, oldest
+// first. It begins after the message whose DeadMessage.Letter equals after; with the zero id it
+// begins with the first. It returns at most limit messages, at most 1000, and at most about 4 MiB.
 func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, limit int) (dead []DeadMessage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		dead, err = q.DeadLetters(ctx, after, limit)
@@ -197,8 +209,9 @@ func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, li
 	return dead, err
 }
 
-// Redrive moves dead messages back into their queue, each in one change. They have all their attempts again. It returns how many it moved: messages that
-// were already moved or discarded do not count.
+// Redrive moves dead messages back into their queue, each in one change. They have all their
+// attempts again. It returns how many it moved: messages that were already moved or discarded do
+// not count.
 func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		moved, err = q.Redrive(ctx, dead...)
@@ -207,7 +220,8 @@ func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (mo
 	return moved, err
 }
 
-// RedriveAll moves all dead messages that exist now back into their queue, at most perSecond; 0: no limit. It returns how many it moved.
+// RedriveAll moves all dead messages that exist now back into their queue, at most perSecond; 0: no
+// limit. It returns how many it moved.
 func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		moved, err = q.RedriveAll(ctx, perSecond)

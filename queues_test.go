@@ -30,7 +30,8 @@ func browsed(t *testing.T, w *weir.Log, state string) (values []string) {
 	}
 }
 
-// A program lists the messages in each state, redrives one dead message, some, and all at a rate, drops one, and purges the queue.
+// A program lists the messages in each state, redrives one dead message, some, and all at a rate,
+// drops one, and purges the queue.
 func TestAQueueIsInspectedAndRepairedInGo(t *testing.T) {
 	onWorkedStore(t, weir.QueueSettings{KeepDone: true, Attempts: 1, Lease: time.Hour}, func(t *testing.T, w *weir.Log, _ *cutOff) {
 		ctx := t.Context()
@@ -119,7 +120,8 @@ func TestAQueueIsInspectedAndRepairedInGo(t *testing.T) {
 	})
 }
 
-// What cannot be is refused with the name or the bound that matters, and leaves nothing behind. A queue beside it is worked on.
+// What cannot be is refused with the name or the bound that matters, and leaves nothing behind. A
+// queue beside it is worked on.
 func TestWhatQueuesRefuseInGoHarmsNobody(t *testing.T) {
 	onWorkedStore(t, weir.QueueSettings{Unique: true}, func(t *testing.T, w *weir.Log, _ *cutOff) {
 		ctx := t.Context()

@@ -8,8 +8,10 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Read yields the events of one partition, without a group: from a position up to the end that the partition had when Read began. It ends with the
-// first error. If the store is rewound meanwhile, Read yields an error if yielded events were lost; otherwise it ends at the new end without an error.
+// Read yields the events of one partition, without a group: from a position up to the end that the
+// partition had when Read began. It ends with the first error. If the store is rewound meanwhile,
+// Read yields an error if yielded events were lost; otherwise it ends at the new end without an
+// error.
 //
 //	for e, err := range w.Read(ctx, weir.TopicPartition{Topic: "orders"}, weir.AtTime(yesterday)) {
 //		…

@@ -59,7 +59,8 @@ func TestReadOfWhatIsNotThereIsOneError(t *testing.T) {
 	}
 }
 
-// Batches that are small in the log and large in memory are not all decoded because the first is wanted, and one that is too large is not decoded at all.
+// Batches that are small in the log and large in memory are not all decoded because the first is
+// wanted, and one that is too large is not decoded at all.
 func TestAReadEndsWhereItsEventsTakeMuchMemory(t *testing.T) {
 	log := newSite(t, "memory").open(t)
 	topic, err := log.Core().CreateTopic(t.Context(), eventlog.TopicSpec{Name: "t", Partitions: 1})

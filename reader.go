@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// readBytes is about how much of a partition is read at a time. A batch that is larger comes as a whole.
+	// readBytes is about how much of a partition is read at a time. A batch that is larger comes as
+	// a whole.
 	readBytes = 1 << 20
-	// decodedBytes ends a read after the batch that exceeds it: decompressed batches may have a hundred times as many bytes as were read.
+	// decodedBytes ends a read after the batch that exceeds it: decompressed batches may have a
+	// hundred times as many bytes as were read.
 	decodedBytes = 16 << 20
 	// readWait is how long one wait for events lasts. When it ends, the next wait begins.
 	readWait = time.Minute
@@ -30,7 +32,8 @@ type reader struct {
 	queue []Event         // read, and not yet taken
 }
 
-// brokenError is a range of events that cannot be read: the batch is damaged in the store, or was compressed wrongly by its producer.
+// brokenError is a range of events that cannot be read: the batch is damaged in the store, or was
+// compressed wrongly by its producer.
 type brokenError struct {
 	from, next eventlog.Offset
 	raw        []byte
@@ -51,9 +54,10 @@ func (r *reader) seek(to eventlog.Offset, epoch int32) { r.next, r.epoch, r.queu
 // take drops the first n events of the queue. From now on they belong to the caller.
 func (r *reader) take(n int) { r.queue = r.queue[n:] }
 
-// more waits for the events after the queue, and appends them to it. If there are none within patience, that is not an error. If the
-// offset next is not there any more, because it was trimmed, or because the store was rewound (other events may have the offset now),
-// the reader moves to the nearest offset that is there, and returns outside.
+// more waits for the events after the queue, and appends them to it. If there are none within
+// patience, that is not an error. If the offset next is not there any more, because it was trimmed,
+// or because the store was rewound (other events may have the offset now), the reader moves to the
+// nearest offset that is there, and returns outside.
 func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eventlog.RangeError, err error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{
 		Spans:   []eventlog.Span{{Partition: r.id, From: r.next, MaxBytes: readBytes}},
@@ -77,7 +81,8 @@ func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eve
 	}
 }
 
-// dropLost drops events from the queue that the store has lost since they were read, and then returns outside. It costs no trip.
+// dropLost drops events from the queue that the store has lost since they were read, and then
+// returns outside. It costs no trip.
 func (r *reader) dropLost() (outside *eventlog.RangeError) {
 	now := r.log.LeaderEpoch()
 	if r.epoch >= now {
@@ -129,8 +134,9 @@ func (r *reader) decodeAll(batches []eventlog.Placed) error {
 	return nil
 }
 
-// decode appends the events of a batch to the queue, from r.next on. The bytes are copied: the batch's bytes are shared with other readers, and
-// handlers may change their events. size is the memory that the events take.
+// decode appends the events of a batch to the queue, from r.next on. The bytes are copied: the
+// batch's bytes are shared with other readers, and handlers may change their events. size is the
+// memory that the events take.
 func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 	end := b.Base + eventlog.Offset(b.Records)
 	if end <= r.next {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/s3test"
 )
 
-// With read_only=true a program reads what others write to a bucket, and every change is refused at once.
+// With read_only=true a program reads what others write to a bucket, and every change is refused at
+// once.
 func TestALogOfABucketMayBeReadOnly(t *testing.T) {
 	address := s3test.URL(t)
 	open := func(address string) *weir.Log {

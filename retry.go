@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Retry says how often, and after which pauses, an event is delivered again after its handler failed. The zero value tries 15 times, with pauses of up
-// to 100 ms, 200 ms and so on up to 30 s. All pauses take 100 s on average, so that an outage of a minute makes no dead letters.
-// Later events of the partition wait meanwhile. If they must not wait so long, set fewer attempts.
+// Retry says how often, and after which pauses, an event is delivered again after its handler
+// failed. The zero value tries 15 times, with pauses of up to 100 ms, 200 ms and so on up to 30 s.
+// All pauses take 100 s on average, so that an outage of a minute makes no dead letters. Later
+// events of the partition wait meanwhile. If they must not wait so long, set fewer attempts.
 type Retry struct {
 	Attempts int           // how often an event is delivered before it becomes a dead letter; default 15, 1: no retry, negative: for ever
 	First    time.Duration // longest pause after the first attempt; it doubles with each attempt; default 100 ms
@@ -26,8 +27,8 @@ func (r Retry) withDefaults() Retry {
 	return Retry{Attempts: cmp.Or(r.Attempts, attemptsDefault), First: cmp.Or(r.First, pauseFirst), Max: cmp.Or(r.Max, pauseMax)}
 }
 
-// pause returns how long to wait after so many failed attempts: a random time up to the longest pause, so that handlers that
-// failed together do not retry together (full jitter).
+// pause returns how long to wait after so many failed attempts: a random time up to the longest
+// pause, so that handlers that failed together do not retry together (full jitter).
 func (r Retry) pause(attempts int) time.Duration {
 	longest := r.Max
 	if doublings := attempts - 1; doublings < 32 && r.First < r.Max>>doublings {
@@ -45,7 +46,8 @@ func isPermanent(err error) bool {
 	return errors.As(err, &permanent)
 }
 
-// failedIndex returns the index of the event that failed, if the handler returned FailedAt with a valid index.
+// failedIndex returns the index of the event that failed, if the handler returned FailedAt with a
+// valid index.
 func failedIndex(err error, events int) (index int, named bool) {
 	var at *failedAtError
 	if !errors.As(err, &at) || at.index < 0 || at.index >= events {

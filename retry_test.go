@@ -19,7 +19,8 @@ func quick(attempts int) weir.Retry {
 	return weir.Retry{Attempts: attempts, First: time.Millisecond, Max: 2 * time.Millisecond}
 }
 
-// failing is a Handler that fails for events with a value that begins with "bad", and notes all its calls.
+// failing is a Handler that fails for events with a value that begins with "bad", and notes all its
+// calls.
 type failing struct{ seen }
 
 func (f *failing) handle(ctx context.Context, e weir.Event) error {
@@ -132,7 +133,8 @@ func (l *lines) with(text string) (n int) {
 	return n
 }
 
-// The stack is logged once, and is not in the error's text, which is logged at each attempt and goes into dead letters.
+// The stack is logged once, and is not in the error's text, which is logged at each attempt and
+// goes into dead letters.
 func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 	var log lines
 	w := newSite(t, "memory").open(t, weir.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Poll: 10 * time.Millisecond})
@@ -215,7 +217,8 @@ func TestFailedAtCommitsWhatCameBefore(t *testing.T) {
 	}
 }
 
-// FailedAt with a permanent error gives its event up at once; those before it are done, and those behind it come again.
+// FailedAt with a permanent error gives its event up at once; those before it are done, and those
+// behind it come again.
 func TestFailedAtGivesAPermanentFailureUpAtOnce(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// Random histories: processes end and start again while a shard is away. Nothing acknowledged is lost, each key is handled in order, and what is on that shard is handled when it is back.
+// Random histories: processes end and start again while a shard is away. Nothing acknowledged is
+// lost, each key is handled in order, and what is on that shard is handled when it is back.
 func TestProcessesStartWhileShardsComeAndGo(t *testing.T) {
 	for _, number := range seed.Histories(t, 1) {
 		r := rand.New(rand.NewPCG(number, 2))

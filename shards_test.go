@@ -110,7 +110,8 @@ func (h *orderly) handle(_ context.Context, e weir.Event) error {
 	return nil
 }
 
-// Random histories: shards go and come back under two processes that publish and consume. Nothing acknowledged is lost, and each key is handled in order.
+// Random histories: shards go and come back under two processes that publish and consume. Nothing
+// acknowledged is lost, and each key is handled in order.
 func TestConsumersGoOnWhileShardsComeAndGo(t *testing.T) {
 	for _, number := range seed.Histories(t, 3) {
 		r := rand.New(rand.NewPCG(number, 1))
@@ -182,8 +183,8 @@ func TestConsumersGoOnWhileShardsComeAndGo(t *testing.T) {
 	}
 }
 
-// Random histories: partitions move between shards under two processes that publish and consume. Nothing acknowledged is lost, and each key
-// is handled in order.
+// Random histories: partitions move between shards under two processes that publish and consume.
+// Nothing acknowledged is lost, and each key is handled in order.
 func TestConsumersGoOnWhilePartitionsMove(t *testing.T) {
 	for _, number := range seed.Histories(t, 2) {
 		r := rand.New(rand.NewPCG(number, 2))
@@ -278,7 +279,8 @@ func TestConsumersGoOnWhilePartitionsMove(t *testing.T) {
 	}
 }
 
-// Dead letters on another shard than the group's are there, too: published first, and then committed.
+// Dead letters on another shard than the group's are there, too: published first, and then
+// committed.
 func TestDeadLettersOfSeveralShards(t *testing.T) {
 	w, err := weir.OpenStore(t.Context(), openShards(t, memory.New(), memory.New(), memory.New()), weir.Options{Logger: silent, Poll: 10 * time.Millisecond})
 	if err != nil {
@@ -322,7 +324,8 @@ func TestDeadLettersOfSeveralShards(t *testing.T) {
 	}
 }
 
-// A program opens the log while a shard is away, and works as far as it can. The consumer that it starts then gets what is on that shard when it comes back, in order.
+// A program opens the log while a shard is away, and works as far as it can. The consumer that it
+// starts then gets what is on that shard when it comes back, in order.
 func TestALogOpensWhileAShardIsAway(t *testing.T) {
 	stores := []*gone{{Store: memory.New()}, {Store: memory.New()}, {Store: memory.New()}}
 	var set *shard.Set

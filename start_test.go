@@ -77,7 +77,8 @@ func TestLatestReadsAPartitionThatCameWhileTheGroupWasAway(t *testing.T) {
 	})
 }
 
-// However many begin a group at once, none of them takes what another has not begun yet for something new.
+// However many begin a group at once, none of them takes what another has not begun yet for
+// something new.
 func TestManyWhoBeginAtTheLatestGetNothingOld(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		const partitions, members = 8, 6

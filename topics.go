@@ -14,16 +14,19 @@ import (
 // Topic is a topic's definition.
 type Topic struct {
 	Name string
-	// Partitions is the number of partitions. More partitions let more processes share the work. The number can be raised later, which
-	// moves keys to other partitions. 0 in EnsureTopic: create the topic with one; accept any number if it exists.
+	// Partitions is the number of partitions. More partitions let more processes share the work.
+	// The number can be raised later, which moves keys to other partitions. 0 in EnsureTopic:
+	// create the topic with one; accept any number if it exists.
 	Partitions int
-	// Config has the settings that were set, by Kafka's names: retention.ms, retention.bytes, max.message.bytes,
-	// compression.type, message.timestamp.type, … and weir's own, weir.linger.ms and weir.linger.bytes. All other settings have their defaults.
+	// Config has the settings that were set, by Kafka's names: retention.ms, retention.bytes,
+	// max.message.bytes, compression.type, message.timestamp.type, … and weir's own, weir.linger.ms
+	// and weir.linger.bytes. All other settings have their defaults.
 	Config map[string]string
 }
 
-// EnsureTopic creates the topic if there is none of that name. If there is one it changes nothing: it returns nil if the topic is as
-// t says, otherwise an ErrTopicDiffers that lists the differences. So every process may call it when it starts.
+// EnsureTopic creates the topic if there is none of that name. If there is one it changes nothing:
+// it returns nil if the topic is as t says, otherwise an ErrTopicDiffers that lists the
+// differences. So every process may call it when it starts.
 func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "ensure topic %q", t.Name)
@@ -68,8 +71,9 @@ func (t Topic) differs(there eventlog.Topic) (list []string) {
 	return list
 }
 
-// RaisePartitions raises the topic's number of partitions; nothing changes if it has that many already. From then on keys may go to
-// other partitions than before: a key's events keep their order before the change, and after it, but not across it.
+// RaisePartitions raises the topic's number of partitions; nothing changes if it has that many
+// already. From then on keys may go to other partitions than before: a key's events keep their
+// order before the change, and after it, but not across it.
 func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int) error {
 	err := l.usable()
 	switch {
@@ -82,7 +86,8 @@ func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int)
 	return wrap(err, "raise the partitions of topic %q", topic)
 }
 
-// AlterTopic changes settings of a topic. An empty value resets a setting to its default; settings that config does not name stay.
+// AlterTopic changes settings of a topic. An empty value resets a setting to its default; settings
+// that config does not name stay.
 func (l *Log) AlterTopic(ctx context.Context, topic string, config map[string]string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "alter topic %q", topic)
@@ -116,12 +121,14 @@ func (l *Log) Topics(ctx context.Context) ([]Topic, error) {
 	return topics, nil
 }
 
-// Bounds says what a partition holds: the offsets from First up to, but not including, Next, in about Bytes bytes.
+// Bounds says what a partition holds: the offsets from First up to, but not including, Next, in
+// about Bytes bytes.
 type Bounds struct {
 	First, Next, Bytes int64
 }
 
-// Bounds returns the current bounds of a topic's partitions, in the order of their numbers: one store call.
+// Bounds returns the current bounds of a topic's partitions, in the order of their numbers: one
+// store call.
 func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "bounds of topic %q", topic)
@@ -144,8 +151,9 @@ func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 	return list, nil
 }
 
-// DeleteTopic deletes a topic and all its events. After that the name is free; groups have no offsets in a new topic of that
-// name. ErrUnknownTopic if there is no such topic. After ErrUnsure the topic is either deleted or unchanged.
+// DeleteTopic deletes a topic and all its events. After that the name is free; groups have no
+// offsets in a new topic of that name. ErrUnknownTopic if there is no such topic. After ErrUnsure
+// the topic is either deleted or unchanged.
 func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	err := l.usable()
 	if err == nil {

@@ -93,7 +93,8 @@ func TestEnsureTopicLooksBeforeItSaysThatATopicDiffers(t *testing.T) {
 	})
 }
 
-// What another process has just deleted is made, though this one has not heard of it; and what is published then goes there.
+// What another process has just deleted is made, though this one has not heard of it; and what is
+// published then goes there.
 func TestEnsureTopicMakesATopicThatOthersHaveDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		quiet := weir.Options{Poll: time.Hour}

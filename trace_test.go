@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// spans is a Tracer that keeps what it is told. A span is a number, and its traceparent is that number.
+// spans is a Tracer that keeps what it is told. A span is a number, and its traceparent is that
+// number.
 type spans struct {
 	mu    sync.Mutex // guards all
 	all   []span

@@ -19,8 +19,9 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// There an event could wait in a buffer until somebody published to the same topic again: when its topic was new, or its transaction was
-// committed late. For a process that dies see TestTrapWhatAKilledProcessPublishedArrives.
+// There an event could wait in a buffer until somebody published to the same topic again: when its
+// topic was new, or its transaction was committed late. For a process that dies see
+// TestTrapWhatAKilledProcessPublishedArrives.
 func TestTrapALoneEventArrivesWithoutFurtherTraffic(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
@@ -32,7 +33,8 @@ func TestTrapALoneEventArrivesWithoutFurtherTraffic(t *testing.T) {
 	})
 }
 
-// There the order inside a bulk move was that of the disk, and with two databases a key went to either.
+// There the order inside a bulk move was that of the disk, and with two databases a key went to
+// either.
 func TestTrapAKeyKeepsItsOrderWhoeverPublishes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		a, b := s.open(t), s.open(t)
@@ -48,7 +50,8 @@ func TestTrapAKeyKeepsItsOrderWhoeverPublishes(t *testing.T) {
 	})
 }
 
-// counting is a store that counts reads, and how often a partition is read or said to have moved. It fails reads when told to.
+// counting is a store that counts reads, and how often a partition is read or said to have moved.
+// It fails reads when told to.
 type counting struct {
 	eventlog.Store
 	reads atomic.Int64
@@ -118,15 +121,16 @@ func TestTrapAnIdlePartitionCostsNothing(t *testing.T) {
 				t.Errorf("during %d events elsewhere the idle partition %d was read %d times, and the store said %d times that it had moved", n, p, store.asked[p], store.moved[p])
 			}
 		}
-		// Now and then a look for what others wrote finds an event before its flush has been answered, and it is read.
+		// Now and then a look for what others wrote finds an event before its flush has been
+		// answered, and it is read.
 		if store.asked[busy] > n/5 {
 			t.Errorf("%d events at the end of a partition cost %d reads of it", n, store.asked[busy])
 		}
 	})
 }
 
-// There a consumer of one partition could not be registered again once it had state, and two groups were taken for one when their
-// topic and name ran together alike.
+// There a consumer of one partition could not be registered again once it had state, and two groups
+// were taken for one when their topic and name ran together alike.
 func TestTrapOnePartitionAndAlikeNamesWorkAgainAfterARestart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		for run := range 3 {
@@ -343,8 +347,8 @@ func TestTrapNamesAreDataNotStatements(t *testing.T) {
 	})
 }
 
-// There, when one partition was running already, those behind it were not started. Here one whose handler hangs does not keep the others of a
-// moved topic back.
+// There, when one partition was running already, those behind it were not started. Here one whose
+// handler hangs does not keep the others of a moved topic back.
 func TestTrapAPartitionThatIsBusyKeepsNoOtherBack(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t, weir.Options{Partitioner: weir.ByPartitionField, Poll: 10 * time.Millisecond})

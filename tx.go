@@ -24,7 +24,8 @@ type PgxTx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// SQLTx is the caller's transaction with database/sql: a *sql.Tx, with any driver for the store's database.
+// SQLTx is the caller's transaction with database/sql: a *sql.Tx, with any driver for the store's
+// database.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -42,7 +43,8 @@ var (
 	ackReceipt string
 )
 
-// exec runs a statement in the caller's transaction. All arguments are strings or nil, which every driver can send.
+// exec runs a statement in the caller's transaction. All arguments are strings or nil, which every
+// driver can send.
 type exec func(ctx context.Context, sql string, args ...any) error
 
 func pgxExec(tx PgxTx) exec {
@@ -59,24 +61,31 @@ func sqlExec(tx SQLTx) exec {
 	}
 }
 
-// PublishTx publishes events within the caller's transaction, on the PostgreSQL database that holds the log: they exist if it
-// commits. They are discarded if it rolls back, or rolls back to a savepoint before the call. They are delivered a few milliseconds after the
-// commit, in the order in which they were published. An open transaction does not delay other events. The call costs one round trip,
-// however many events it has.
+// PublishTx publishes events within the caller's transaction, on the PostgreSQL database that holds
+// the log: they exist if it commits. They are discarded if it rolls back, or rolls back to a
+// savepoint before the call. They are delivered a few milliseconds after the commit, in the order
+// in which they were published. An open transaction does not delay other events. The call costs one
+// round trip, however many events it has.
 //
-// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key. Otherwise, and for an invalid topic name
-// or a partition that does not exist, the error is an *InvalidError. An event's Time is ignored: the event gets the time of this call. After any error
-// from the database, such as ErrUnknownTopic or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
+// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs
+// a key. Otherwise, and for an invalid topic name or a partition that does not exist, the error is
+// an *InvalidError. An event's Time is ignored: the event gets the time of this call. After any
+// error from the database, such as ErrUnknownTopic or ErrTooLarge, PostgreSQL accepts nothing but a
+// rollback. On any other store the error is ErrNotPostgres.
 //
-// On a store made of shards the transaction may be on the PostgreSQL database of any shard, whichever shards the partitions are on. Events with the same key then keep
-// their order only if they are published in the same database (docs/sql.md).
+// On a store made of shards the transaction may be on the PostgreSQL database of any shard,
+// whichever shards the partitions are on. Events with the same key then keep their order only if
+// they are published in the same database (docs/sql.md).
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
 }
 
-// PublishSQLTx is PublishTx for database/sql. It also publishes in transactions on MariaDB, MySQL and SQLite, if the log is in the same database: there
-// the events of one transaction keep their order, and come before those of a transaction that began after its commit; on SQLite they are delivered up to 0.2 s after the
-// commit. The transaction's user needs the right to insert into the table weir_inbox. On a store made of shards it is refused if some are on PostgreSQL and some on others.
+// PublishSQLTx is PublishTx for database/sql. It also publishes in transactions on MariaDB, MySQL
+// and SQLite, if the log is in the same database: there the events of one transaction keep their
+// order, and come before those of a transaction that began after its commit; on SQLite they are
+// delivered up to 0.2 s after the commit. The transaction's user needs the right to insert into the
+// table weir_inbox. On a store made of shards it is refused if some are on PostgreSQL and some on
+// others.
 func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error {
 	return wrap(l.publishSQL(ctx, tx, events), "publish in a transaction")
 }
@@ -124,14 +133,16 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 	return to.publish(ctx, run, events, l.choose)
 }
 
-// TxPublisher publishes and enqueues within the caller's transactions without a Log: for programs that only publish, perhaps with a role that is a
-// member of weir_producer and may do nothing else. It has no connection of its own. A process that has the log open, such as `weir serve`, delivers what was
-// committed. The zero value is ready to use. Methods may be called concurrently.
+// TxPublisher publishes and enqueues within the caller's transactions without a Log: for programs
+// that only publish, perhaps with a role that is a member of weir_producer and may do nothing else.
+// It has no connection of its own. A process that has the log open, such as `weir serve`, delivers
+// what was committed. The zero value is ready to use. Methods may be called concurrently.
 type TxPublisher struct {
 	Tracer Tracer // gets a span of each call, and puts its context into the headers; default: none
 }
 
-// PublishTx is Log.PublishTx. It needs no round trip to choose partitions: PostgreSQL chooses them, as Kafka's clients do.
+// PublishTx is Log.PublishTx. It needs no round trip to choose partitions: PostgreSQL chooses them,
+// as Kafka's clients do.
 func (t TxPublisher) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(t.publish(ctx, pgxExec(tx), events, nil), "publish in a transaction")
 }
@@ -203,7 +214,8 @@ func (l *Log) choose(ctx context.Context, e *Event) (int32, error) {
 	return number, nil
 }
 
-// headersJSON returns an event's headers as a JSON object. It adds the trace headers, unless the event has trace headers of its own.
+// headersJSON returns an event's headers as a JSON object. It adds the trace headers, unless the
+// event has trace headers of its own.
 func headersJSON(headers, trace []Header) (string, error) {
 	if len(headers) == 0 && len(trace) == 0 {
 		return "{}", nil
@@ -290,13 +302,16 @@ func explain(err error) error {
 	return err
 }
 
-// CommitTx commits, within the handler's own transaction on the database that holds the log, that the event and all events before it in its partition
-// were handled. So the handler's writes in that transaction happen exactly once, also after crashes. In a batch, call it on the last event.
-// The handler calls it, and must end the transaction before it returns. If CommitTx returns an error, roll back
-// and return that error. After ErrHandled the consumer continues after the events that another consumer has handled.
+// CommitTx commits, within the handler's own transaction on the database that holds the log, that
+// the event and all events before it in its partition were handled. So the handler's writes in that
+// transaction happen exactly once, also after crashes. In a batch, call it on the last event. The
+// handler calls it, and must end the transaction before it returns. If CommitTx returns an error,
+// roll back and return that error. After ErrHandled the consumer continues after the events that
+// another consumer has handled.
 //
-// The handler's result decides. If it returns nil the event counts as handled, even if the transaction was rolled back: a handler that rolls back
-// and returns nil skips the event, whose offset is then committed as without CommitTx. If it returns an error the event comes again,
+// The handler's result decides. If it returns nil the event counts as handled, even if the
+// transaction was rolled back: a handler that rolls back and returns nil skips the event, whose
+// offset is then committed as without CommitTx. If it returns an error the event comes again,
 // unless the transaction was committed.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -342,8 +357,8 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	return err
 }
 
-// beginTx commits what was handled before, and returns the offset that the group has if no earlier transaction was rolled back; nil
-// if this call of the handler has already committed an offset.
+// beginTx commits what was handled before, and returns the offset that the group has if no earlier
+// transaction was rolled back; nil if this call of the handler has already committed an offset.
 func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return nil, err
@@ -363,12 +378,14 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	return strconv.FormatInt(int64(max(p.committed, p.claimed)), 10), nil
 }
 
-// errBehind: an earlier transaction that should have raised the group's offset was rolled back, and this transaction came before prove noticed that.
+// errBehind: an earlier transaction that should have raised the group's offset was rolled back, and
+// this transaction came before prove noticed that.
 var errBehind = errors.New("the group's offset was too low, because an earlier transaction of this handler was rolled back; it is correct now: " +
 	"roll this transaction back too and return this error; then the event is delivered again immediately")
 
-// catchUp finds out why a commit was refused. Either another consumer committed first, or the group's offset is below what this consumer
-// has handled: then it commits the handled offset, if the partition is still ours.
+// catchUp finds out why a commit was refused. Either another consumer committed first, or the
+// group's offset is below what this consumer has handled: then it commits the handled offset, if
+// the partition is still ours.
 func (p *partition) catchUp(ctx context.Context, refused error) error {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return err
@@ -408,10 +425,12 @@ func (p *partition) endTx(next eventlog.Offset, err error) {
 	}
 }
 
-// notOursPause is how long a partition waits after the group took it, or its topic was deleted: within that time the consumer learns of it.
+// notOursPause is how long a partition waits after the group took it, or its topic was deleted:
+// within that time the consumer learns of it.
 const notOursPause = 5 * time.Second
 
-// waitsForGroup waits, if the call's commit was refused because the partition is not ours, until the partition is taken away. It returns whether it was refused.
+// waitsForGroup waits, if the call's commit was refused because the partition is not ours, until
+// the partition is taken away. It returns whether it was refused.
 func (p *partition) waitsForGroup(wait context.Context) bool {
 	p.mu.Lock()
 	notOurs := p.notOurs
@@ -428,8 +447,9 @@ func (p *partition) isAstray() bool {
 	return p.astray
 }
 
-// reconcile finds out, after a call that failed or was refused, whether its transaction was committed, or another consumer committed first. It
-// returns true if the failure does not count: the partition continues at the committed offset, or the event comes again.
+// reconcile finds out, after a call that failed or was refused, whether its transaction was
+// committed, or another consumer committed first. It returns true if the failure does not count:
+// the partition continues at the committed offset, or the event comes again.
 func (p *partition) reconcile(ctx, wait context.Context) bool {
 	p.mu.Lock()
 	inTx, astray, behind, handled := p.inTx, p.astray, p.behind, p.handled

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// holdMovers keeps every mover from its work: what SQL commits is not carried to the groups' keys meanwhile.
+// holdMovers keeps every mover from its work: what SQL commits is not carried to the groups' keys
+// meanwhile.
 func holdMovers(t *testing.T, url string) {
 	t.Helper()
 	begin(t, url, `SELECT FROM weir.mover FOR UPDATE`)
@@ -39,7 +40,8 @@ func begin(t *testing.T, url, statement string) (commit func()) {
 	}
 }
 
-// A consumer begins behind what the transactions of the one before it committed, although no mover has carried it.
+// A consumer begins behind what the transactions of the one before it committed, although no mover
+// has carried it.
 func TestAConsumerBeginsBehindTransactionsThatNobodyCarried(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
@@ -69,8 +71,9 @@ func TestAConsumerBeginsBehindTransactionsThatNobodyCarried(t *testing.T) {
 	}
 }
 
-// A consumer that took over commits what it handled without a transaction while one of its predecessor is still open. When that commits, what it
-// did is done: its events are not billed again.
+// A consumer that took over commits what it handled without a transaction while one of its
+// predecessor is still open. When that commits, what it did is done: its events are not billed
+// again.
 func TestACommitDoesNotTakeBackATransactionThatWasOpen(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
@@ -130,7 +133,8 @@ func TestAConsumerOfASQLGroupBeginsWhereItsSessionsAre(t *testing.T) {
 	}
 }
 
-// Whoever could not reach the store for longer than its session gets back what nobody took over. It goes on where its transactions were.
+// Whoever could not reach the store for longer than its session gets back what nobody took over. It
+// goes on where its transactions were.
 func TestAConsumerThatWasCutOffGoesOnBehindItsTransactions(t *testing.T) {
 	server := pgtest.Start(t)
 	s := site{kind: "postgres", url: server.URL()}
@@ -156,7 +160,8 @@ func TestAConsumerThatWasCutOffGoesOnBehindItsTransactions(t *testing.T) {
 	}
 }
 
-// A group is deleted right after a transaction of its handler moved it, which the mover has not carried yet: it begins anew all the same.
+// A group is deleted right after a transaction of its handler moved it, which the mover has not
+// carried yet: it begins anew all the same.
 func TestADeletedGroupIsNotBroughtBackByATransaction(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)

@@ -47,7 +47,8 @@ func TestThePartitionerOfTheCallerCountsInATransaction(t *testing.T) {
 	})
 }
 
-// An event that is published in a transaction carries the caller's span, unless it brings one of its own.
+// An event that is published in a transaction carries the caller's span, unless it brings one of
+// its own.
 func TestATraceGoesThroughATransaction(t *testing.T) {
 	s := newSite(t, "postgres")
 	tracer := &spans{}

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// insertMax is how many events one INSERT has at most: SQLite allows 32,766 arguments, MySQL 65,535.
+// insertMax is how many events one INSERT has at most: SQLite allows 32,766 arguments, MySQL
+// 65,535.
 const insertMax = 1000
 
 // publishRows publishes events in a transaction on MariaDB, MySQL or SQLite, by inserting rows.

@@ -35,7 +35,8 @@ func program(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-// Events and the program's own rows exist exactly if the transaction commits, on MariaDB and SQLite.
+// Events and the program's own rows exist exactly if the transaction commits, on MariaDB and
+// SQLite.
 func TestPublishSQLTxOnOtherDatabases(t *testing.T) {
 	for _, kind := range []string{"mysql", "sqlite"} {
 		t.Run(kind, func(t *testing.T) {

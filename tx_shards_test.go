@@ -20,8 +20,9 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// A PostgreSQL that has a log and programs that publish with SQL becomes shard 0. What they published before and was not moved is there once, they go on publishing, and
-// what is not done on a shard is refused.
+// A PostgreSQL that has a log and programs that publish with SQL becomes shard 0. What they
+// published before and was not moved is there once, they go on publishing, and what is not done on
+// a shard is refused.
 func TestAPostgresInUseBecomesAShardAndItsProgramsGoOnPublishing(t *testing.T) {
 	url := pgtest.URL(t)
 	w, err := weir.Open(t.Context(), url, weir.Options{Logger: silent})
@@ -104,7 +105,8 @@ func TestAPostgresInUseBecomesAShardAndItsProgramsGoOnPublishing(t *testing.T) {
 	}
 }
 
-// A process that is started on one shard by itself, by mistake, is refused, and installs nothing there: the functions of a store by itself would take events that nobody moves.
+// A process that is started on one shard by itself, by mistake, is refused, and installs nothing
+// there: the functions of a store by itself would take events that nobody moves.
 func TestAShardOpenedByItselfIsNotTouched(t *testing.T) {
 	url := pgtest.URL(t)
 	set := "shard:" + strings.ReplaceAll(url, ",", ",,") + ",sqlite:" + filepath.Join(t.TempDir(), "b.db")
@@ -176,7 +178,8 @@ func consumed(t *testing.T, w *weir.Log, n int) map[string][]string {
 	return got
 }
 
-// A transaction publishes in the database of any shard, to partitions on all of them: exactly if it commits.
+// A transaction publishes in the database of any shard, to partitions on all of them: exactly if it
+// commits.
 func TestPublishTxInTheDatabaseOfAnyShard(t *testing.T) {
 	for _, c := range []struct {
 		kinds []string
@@ -288,7 +291,8 @@ func TestPublishSQLTxRefusesWhenItCannotKnowTheDatabase(t *testing.T) {
 	}
 }
 
-// A login that may publish, and nothing else, publishes in the database of a shard without opening the log.
+// A login that may publish, and nothing else, publishes in the database of a shard without opening
+// the log.
 func TestATxPublisherOnAShardNeedsNoMoreThanWeirProducer(t *testing.T) {
 	w, urls := setOf(t, weir.Options{}, "postgres", "postgres")
 	role := "weir_test_" + strings.ToLower(rand.Text()[:12])

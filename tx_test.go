@@ -231,8 +231,8 @@ func TestWhatATransactionCannotPublishIsRefused(t *testing.T) {
 	}
 }
 
-// A handler that commits in its own transaction writes each event once, although it fails before and after its commits, its answers are lost,
-// and other consumers come and go.
+// A handler that commits in its own transaction writes each event once, although it fails before
+// and after its commits, its answers are lost, and other consumers come and go.
 func TestCommitTxWritesExactlyOnce(t *testing.T) {
 	s := newSite(t, "postgres")
 	w, other := s.open(t), s.open(t)
@@ -292,7 +292,8 @@ func TestCommitTxWritesExactlyOnce(t *testing.T) {
 	}
 }
 
-// bills is a table that a handler writes in the transaction that commits its event, and has no unique key: it would hide what is written twice.
+// bills is a table that a handler writes in the transaction that commits its event, and has no
+// unique key: it would hide what is written twice.
 func bills(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	pgtest.Exec(t, url, `CREATE TABLE bills (value text NOT NULL)`)
@@ -322,7 +323,8 @@ func billed(t *testing.T, url string) string {
 	return pgtest.Value(t, url, `SELECT coalesce(string_agg(value, ' ' ORDER BY value), '') FROM bills`)
 }
 
-// What a handler rolls back and is content with is handled: the events behind it come, and it is committed as well.
+// What a handler rolls back and is content with is handled: the events behind it come, and it is
+// committed as well.
 func TestARollbackAndNilSkipsTheEvent(t *testing.T) {
 	for _, c := range []struct{ name, events, want string }{
 		{"among others", "a bad c d", "a c d"},
@@ -368,7 +370,8 @@ func TestARollbackAndNilSkipsTheEvent(t *testing.T) {
 	}
 }
 
-// Where others were before a transaction, its consumer goes on behind them, also when the handler is content with that. It brings nobody back.
+// Where others were before a transaction, its consumer goes on behind them, also when the handler
+// is content with that. It brings nobody back.
 func TestAfterErrHandledTheConsumerGoesOnBehindTheOthers(t *testing.T) {
 	for _, answer := range []string{"nil", "the error"} {
 		s := newSite(t, "postgres")
@@ -400,7 +403,8 @@ func TestAfterErrHandledTheConsumerGoesOnBehindTheOthers(t *testing.T) {
 	}
 }
 
-// What SQL sessions committed counts from the first moment on, while nobody has carried it to where consumers look yet.
+// What SQL sessions committed counts from the first moment on, while nobody has carried it to where
+// consumers look yet.
 func TestAConsumerGoesOnBehindWhatSQLCommitted(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
@@ -452,8 +456,9 @@ func TestSeekIsNotUndoneByTheTransactionOfItsHandler(t *testing.T) {
 	}
 }
 
-// Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over: what commits is written once, and
-// all is handled in the end. Handlers take ErrHandled for a reason to be content.
+// Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over:
+// what commits is written once, and all is handled in the end. Handlers take ErrHandled for a
+// reason to be content.
 func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
 	seed := seed.New(t)
 	var mu sync.Mutex
@@ -519,8 +524,8 @@ func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
 	}
 }
 
-// Events that a handler makes of others are published exactly once and in their order, although it fails before and after its commits, rolls back,
-// and is moved.
+// Events that a handler makes of others are published exactly once and in their order, although it
+// fails before and after its commits, rolls back, and is moved.
 func TestConsumeTransformProduceIsOneTransaction(t *testing.T) {
 	s := newSite(t, "postgres")
 	w, other := s.open(t), s.open(t)
@@ -737,7 +742,8 @@ func TestExamplesWithTransactionsWork(t *testing.T) {
 	})
 }
 
-// A topic that was deleted and made anew under its name is another: what a handler has of the first commits nothing in the second.
+// A topic that was deleted and made anew under its name is another: what a handler has of the first
+// commits nothing in the second.
 func TestCommitTxOfADeletedTopicCommitsNothingInItsNamesake(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)

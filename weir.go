@@ -31,24 +31,29 @@ import (
 
 // Options tune a Log. The zero value is right for nearly everybody.
 type Options struct {
-	// Partitioner chooses the partitions of events that are published. The default is that of Kafka's clients, so that all doors agree:
-	// the murmur2 hash of the key. Events without a key go to one partition for a while, then to another.
+	// Partitioner chooses the partitions of events that are published. The default is that of
+	// Kafka's clients, so that all doors agree: the murmur2 hash of the key. Events without a key
+	// go to one partition for a while, then to another.
 	Partitioner Partitioner
 	// IdempotencyAge is how long PublishOnce remembers a key. Default 24 h.
 	IdempotencyAge time.Duration
-	// TailBytes bounds the memory for recent events, from which consumers near the end are served. Default 64 MiB.
+	// TailBytes bounds the memory for recent events, from which consumers near the end are served.
+	// Default 64 MiB.
 	TailBytes int64
-	// CacheDir is a directory for files with batches that were read from the store, from which consumers of older events are served. No other process may use it.
-	// Default: no cache. docs/cache.md says when it helps.
+	// CacheDir is a directory for files with batches that were read from the store, from which
+	// consumers of older events are served. No other process may use it. Default: no cache.
+	// docs/cache.md says when it helps.
 	CacheDir string
 	// CacheBytes bounds the space of these files. Default 1 GiB.
 	CacheBytes int64
-	// NoUpgrade: Open fails with ErrUpgradeDue for a store that an older weir made, and does not upgrade it. There is no way back
-	// after an upgrade (docs/operations.md).
+	// NoUpgrade: Open fails with ErrUpgradeDue for a store that an older weir made, and does not
+	// upgrade it. There is no way back after an upgrade (docs/operations.md).
 	NoUpgrade bool
-	// Poll is how often the store is polled for events of other processes. A notification from the store starts a poll immediately. Default 250 ms.
+	// Poll is how often the store is polled for events of other processes. A notification from the
+	// store starts a poll immediately. Default 250 ms.
 	Poll time.Duration
-	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
+	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel
+	// has one for OpenTelemetry.
 	Tracer Tracer
 	// Logger gets the errors that are returned to no caller. Default slog.Default().
 	Logger *slog.Logger
@@ -87,8 +92,9 @@ type Log struct {
 	over       atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
 }
 
-// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:, or several stores as shard:URL,URL (docs/shards.md).
-// It creates missing tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
+// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE,
+// sqlite:PATH or memory:, or several stores as shard:URL,URL (docs/shards.md). It creates missing
+// tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	opened, err := store.OpenWith(ctx, address, store.Options{Logger: opts.logger(), Rules: keys.Rules(), NoUpgrade: opts.NoUpgrade})
 	if err != nil {
@@ -105,7 +111,8 @@ func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	return l, nil
 }
 
-// cache puts a cache in front of a store if there is a directory for it. address is the store's URL.
+// cache puts a cache in front of a store if there is a directory for it. address is the store's
+// URL.
 func (o Options) cache(opened eventlog.Store, address string) (eventlog.Store, error) {
 	if o.CacheDir == "" {
 		return opened, nil
@@ -113,9 +120,11 @@ func (o Options) cache(opened eventlog.Store, address string) (eventlog.Store, e
 	return store.Cached(opened, address, cache.Options{Dir: o.CacheDir, Bytes: o.CacheBytes, Logger: o.logger()})
 }
 
-// OpenPool is Open for the PostgreSQL database of a pool. The Log connects as the pool does, with its TLS and BeforeConnect (such as one that fetches
-// a password), but has its own connections: it takes none from the pool, opens up to nine on the server, and the pool may be closed first.
-// A pool that is configured for a transaction pooler (QueryExecModeExec or QueryExecModeSimpleProtocol) has the effect of weir_pooled=true in a URL.
+// OpenPool is Open for the PostgreSQL database of a pool. The Log connects as the pool does, with
+// its TLS and BeforeConnect (such as one that fetches a password), but has its own connections: it
+// takes none from the pool, opens up to nine on the server, and the pool may be closed first. A
+// pool that is configured for a transaction pooler (QueryExecModeExec or
+// QueryExecModeSimpleProtocol) has the effect of weir_pooled=true in a URL.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Log, error) {
 	opened, err := postgres.OpenPool(ctx, pool, postgres.Options{Logger: opts.logger(), NoUpgrade: opts.NoUpgrade})
 	if err != nil {
@@ -203,7 +212,8 @@ func (l *Log) usable() error {
 	return nil
 }
 
-// Healthy returns nil while the store answers and accepts events, otherwise the reason. It costs no store call.
+// Healthy returns nil while the store answers and accepts events, otherwise the reason. It costs no
+// store call.
 func (l *Log) Healthy() error {
 	if err := l.usable(); err != nil {
 		return err
@@ -211,10 +221,11 @@ func (l *Log) Healthy() error {
 	return l.log.Healthy()
 }
 
-// Close stops in order: consumers, projectors and workers finish and commit what they are handling (see Consumer.Close, Worker.Close), published
-// events are flushed, the store is closed. It returns at the latest a second after ctx ends. What has not ended by then continues in
-// the background, and the error names it. Acknowledged events are durable in any case. After Close all methods that can
-// fail return ErrClosed. A second Close waits like the first.
+// Close stops in order: consumers, projectors and workers finish and commit what they are handling
+// (see Consumer.Close, Worker.Close), published events are flushed, the store is closed. It returns
+// at the latest a second after ctx ends. What has not ended by then continues in the background,
+// and the error names it. Acknowledged events are durable in any case. After Close all methods that
+// can fail return ErrClosed. A second Close waits like the first.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed

@@ -17,25 +17,32 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// WorkOptions say which queue is worked and how. Queue and Handler are required; the zero value of every other field is a sensible default.
+// WorkOptions say which queue is worked and how. Queue and Handler are required; the zero value of
+// every other field is a sensible default.
 type WorkOptions struct {
 	Queue string
-	// Handler handles one message. If it returns nil the message is done. If it returns an error the message comes again after the queue's pause
-	// for so many failed attempts, or that of RetryAfter. After the last attempt, or Permanent, it becomes a dead letter. A panic counts as an error.
+	// Handler handles one message. If it returns nil the message is done. If it returns an error
+	// the message comes again after the queue's pause for so many failed attempts, or that of
+	// RetryAfter. After the last attempt, or Permanent, it becomes a dead letter. A panic counts as
+	// an error.
 	//
-	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or Close does not wait for the handler any longer. If the handler then returns
-	// an error that is not Permanent, the attempt does not count: if this worker still has the message, it is given back and can be claimed immediately.
+	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or Close does not wait for
+	// the handler any longer. If the handler then returns an error that is not Permanent, the
+	// attempt does not count: if this worker still has the message, it is given back and can be
+	// claimed immediately.
 	Handler JobHandler
-	// Timeout is how long the handler may take for one message. After that its ctx ends (context.Cause is an ErrHandlerTimeout), and the error that it returns
-	// counts as a failed attempt. A handler that does not return then keeps its message. Default: no limit.
+	// Timeout is how long the handler may take for one message. After that its ctx ends
+	// (context.Cause is an ErrHandlerTimeout), and the error that it returns counts as a failed
+	// attempt. A handler that does not return then keeps its message. Default: no limit.
 	Timeout time.Duration
 	// Middleware wraps the handler; the first is the outermost.
 	Middleware []func(JobHandler) JobHandler
-	// Concurrency is how many messages are handled concurrently. Up to as many more, whose handlers have returned, may wait for the store to record their result.
-	// Default 10; at most 10,000.
+	// Concurrency is how many messages are handled concurrently. Up to as many more, whose handlers
+	// have returned, may wait for the store to record their result. Default 10; at most 10,000.
 	Concurrency int
-	// Lease is how long a claim lasts. The claim is extended while the handler runs. If the process is killed, its messages can be claimed again
-	// when their leases end. Default: the queue's lease.
+	// Lease is how long a claim lasts. The claim is extended while the handler runs. If the process
+	// is killed, its messages can be claimed again when their leases end. Default: the queue's
+	// lease.
 	Lease time.Duration
 	// Name is the worker's name, for people. Default: the program's name and process number.
 	Name string
@@ -58,8 +65,8 @@ type Job struct {
 	job  *job
 }
 
-// RetryAfter marks a handler's error: the message comes again after this pause instead of the queue's own. The attempt counts.
-// RetryAfter(d, nil) is an error, too.
+// RetryAfter marks a handler's error: the message comes again after this pause instead of the
+// queue's own. The attempt counts. RetryAfter(d, nil) is an error, too.
 func RetryAfter(pause time.Duration, err error) error {
 	return &retryAfterError{pause, cmp.Or(err, errors.New("later"))}
 }
@@ -114,9 +121,9 @@ type job struct {
 	done    bool   // the transaction of AckTx was committed: the queue has the message as done
 }
 
-// Work starts to claim messages of a queue and to call the handler for each. ctx bounds only the start; the worker works until it
-// or the Log is closed. While the store is unavailable the worker waits. Any number of workers, in any number of processes, may work on
-// one queue.
+// Work starts to claim messages of a queue and to call the handler for each. ctx bounds only the
+// start; the worker works until it or the Log is closed. While the store is unavailable the worker
+// waits. Any number of workers, in any number of processes, may work on one queue.
 func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 	opts.Concurrency = cmp.Or(opts.Concurrency, workersDefault)
 	switch {
@@ -161,10 +168,11 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 	return w, nil
 }
 
-// Close ends the worker in order: no more messages are claimed, running handlers finish, and their messages are acked or nacked. When ctx is about to end, the
-// contexts of handlers that still run are cancelled. If such a handler then returns an error, its message is given back and the attempt does not
-// count. A handler that does not return is left behind: its message comes again when its lease ends. Close returns
-// at the latest a second after ctx ends. A handler must not call it.
+// Close ends the worker in order: no more messages are claimed, running handlers finish, and their
+// messages are acked or nacked. When ctx is about to end, the contexts of handlers that still run
+// are cancelled. If such a handler then returns an error, its message is given back and the attempt
+// does not count. A handler that does not return is left behind: its message comes again when its
+// lease ends. Close returns at the latest a second after ctx ends. A handler must not call it.
 func (w *Worker) Close(ctx context.Context) error {
 	w.stop()
 	w.log.mu.Lock()
@@ -230,7 +238,8 @@ func (w *Worker) run(ctx context.Context) {
 	extending.Wait()
 }
 
-// free waits for a free slot, takes the free slots, at most claimMost, and returns how many; 0: the worker is stopped.
+// free waits for a free slot, takes the free slots, at most claimMost, and returns how many; 0: the
+// worker is stopped.
 func (w *Worker) free() (n int) {
 	select {
 	case <-w.stopping:
@@ -265,8 +274,9 @@ func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message,
 // claimRoom bounds the bytes of messages of one claim.
 const claimRoom = 16 << 20
 
-// handle calls the handler for one message, then acks or nacks the message. The slot is free as soon as the handler has returned: so the next message is
-// claimed while the ack is on its way, often in the same commit.
+// handle calls the handler for one message, then acks or nacks the message. The slot is free as
+// soon as the handler has returned: so the next message is claimed while the ack is on its way,
+// often in the same commit.
 func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, end func()) {
 	j := &job{id: m.ID, receipt: m.Receipt, cut: ctx, until: asked.Add(w.opts.Lease), end: end}
 	ctx, j.lose = context.WithCancelCause(ctx)
@@ -291,7 +301,8 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, e
 	}
 }
 
-// callInTime runs the handler with the limit Timeout, if it is set. If the handler took longer and failed, the error says so.
+// callInTime runs the handler with the limit Timeout, if it is set. If the handler took longer and
+// failed, the error says so.
 func (w *Worker) callInTime(ctx context.Context, j *job, m queue.Message) error {
 	if w.opts.Timeout == 0 {
 		return w.call(ctx, j, m)
@@ -339,8 +350,8 @@ func (w *Worker) extendAll(ctx context.Context) {
 	}
 }
 
-// extend extends all leases in one call. If a claim was lost, the context of its handler is cancelled.
-// If a lease cannot be extended in time, job.over cancels the context.
+// extend extends all leases in one call. If a claim was lost, the context of its handler is
+// cancelled. If a lease cannot be extended in time, job.over cancels the context.
 func (w *Worker) extend(ctx context.Context) {
 	w.mu.Lock()
 	jobs := maps.Clone(w.running)

@@ -8,10 +8,12 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// ackers is how many calls of Ack run concurrently: while one waits for the store, the next is prepared. With more, each would have fewer messages.
+// ackers is how many calls of Ack run concurrently: while one waits for the store, the next is
+// prepared. With more, each would have fewer messages.
 const ackers = 2
 
-// ackAll acks handled messages: all that are there in one call. Messages that it cannot ack are tried again one by one.
+// ackAll acks handled messages: all that are there in one call. Messages that it cannot ack are
+// tried again one by one.
 func (w *Worker) ackAll() {
 	for j := range w.handled {
 		jobs := []*job{j}
@@ -40,7 +42,8 @@ func (w *Worker) ackAll() {
 	}
 }
 
-// done reports whether the result of an ack says that the message is done, by this ack or an earlier one.
+// done reports whether the result of an ack says that the message is done, by this ack or an
+// earlier one.
 func done(err error) bool {
 	var stale *queue.StaleReceiptError
 	return err == nil || errors.As(err, &stale) && stale.Done
@@ -57,8 +60,9 @@ func (w *Worker) finish(j *job) {
 	j.end()
 }
 
-// answer acks or nacks one message, and retries while the outcome is unknown or the store unavailable, also after the lease has ended. A worker that is being
-// closed retries only until the lease has ended, or the time of Close is over.
+// answer acks or nacks one message, and retries while the outcome is unknown or the store
+// unavailable, also after the lease has ended. A worker that is being closed retries only until the
+// lease has ended, or the time of Close is over.
 func (w *Worker) answer(j *job, failed error) {
 	defer w.finish(j)
 	for failures := 0; ; failures++ {

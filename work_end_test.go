@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// The lease that is extended finds the message done, since the ack of the handler's own transaction has reached the queue: no claim is lost.
+// The lease that is extended finds the message done, since the ack of the handler's own transaction
+// has reached the queue: no claim is lost.
 func TestAHandlerThatHasCommittedItsAckIsNotCutOff(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
@@ -44,7 +45,8 @@ func TestAHandlerThatHasCommittedItsAckIsNotCutOff(t *testing.T) {
 	}
 }
 
-// The lease ends while the store is away. Nobody else has claimed the message: so the ack is taken when the store is back.
+// The lease ends while the store is away. Nobody else has claimed the message: so the ack is taken
+// when the store is back.
 func TestAnAckIsTriedAgainAfterTheLease(t *testing.T) {
 	store := &cutOff{Store: memory.New()}
 	workBubbleOn(t, store, weir.QueueSettings{Lease: 5 * time.Second}, func(t *testing.T, w *weir.Log) {
@@ -64,7 +66,8 @@ func TestAnAckIsTriedAgainAfterTheLease(t *testing.T) {
 	})
 }
 
-// A worker that cannot reach the store stops when its lease ends, for others may have the message from then on. That is no failure of the handler's.
+// A worker that cannot reach the store stops when its lease ends, for others may have the message
+// from then on. That is no failure of the handler's.
 func TestAHandlerIsCutOffWhenItsLeaseEndsWithoutTheStore(t *testing.T) {
 	store := &cutOff{Store: memory.New()}
 	workBubbleOn(t, store, weir.QueueSettings{Lease: 6 * time.Second, Attempts: 1}, func(t *testing.T, w *weir.Log) {
@@ -100,7 +103,8 @@ func TestAHandlerIsCutOffWhenItsLeaseEndsWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A deploy is no failed attempt: with one attempt alone the message of a handler that is cut off is no dead letter.
+// A deploy is no failed attempt: with one attempt alone the message of a handler that is cut off is
+// no dead letter.
 func TestAStopCostsNoAttempt(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
@@ -202,8 +206,8 @@ func (s ahead) moved(kvs []eventlog.KeyValue) []eventlog.KeyValue {
 	return kvs
 }
 
-// The worker's clock is an hour behind the store's, or ahead of it. Its lease is extended while the handler runs, the handler is not cut off, and a pause of
-// half a second lasts as long.
+// The worker's clock is an hour behind the store's, or ahead of it. Its lease is extended while the
+// handler runs, the handler is not cut off, and a pause of half a second lasts as long.
 func TestAWorkerWhoseClockIsWrongKeepsItsLease(t *testing.T) {
 	keeps := func(by time.Duration) func(*testing.T, eventlog.Store) {
 		return func(t *testing.T, under eventlog.Store) {

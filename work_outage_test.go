@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// onWorkedStore runs a test on each kind of store, with a queue on it. The test may cut the store off.
+// onWorkedStore runs a test on each kind of store, with a queue on it. The test may cut the store
+// off.
 func onWorkedStore(t *testing.T, settings weir.QueueSettings, test func(t *testing.T, w *weir.Log, store *cutOff)) {
 	t.Helper()
 	onEachStore(t, func(t *testing.T, under eventlog.Store) {
@@ -29,7 +30,8 @@ func onWorkedStore(t *testing.T, settings weir.QueueSettings, test func(t *testi
 	})
 }
 
-// A worker is told to stop while the store is away. It waits for the store, and tells it what was handled: nothing comes again.
+// A worker is told to stop while the store is away. It waits for the store, and tells it what was
+// handled: nothing comes again.
 func TestADrainOutlastsAnOutage(t *testing.T) {
 	onWorkedStore(t, weir.QueueSettings{Lease: time.Minute, Attempts: 1}, func(t *testing.T, w *weir.Log, store *cutOff) {
 		enqueueAll(t, w, "good", "hopeless")
@@ -70,7 +72,8 @@ func TestADrainOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// The store is away for longer than a worker may take to stop. Close returns in time. What was handled is done when the store is back, or comes once more.
+// The store is away for longer than a worker may take to stop. Close returns in time. What was
+// handled is done when the store is back, or comes once more.
 func TestADrainThatEndsInAnOutageLosesNothing(t *testing.T) {
 	onWorkedStore(t, weir.QueueSettings{Lease: time.Second}, func(t *testing.T, w *weir.Log, store *cutOff) {
 		enqueueAll(t, w, "handled", "cut off")
@@ -118,8 +121,8 @@ func TestADrainThatEndsInAnOutageLosesNothing(t *testing.T) {
 	})
 }
 
-// One message fails for ever, at once each time, and the handler of another panics for ever; that of a third hangs and hears nothing. The others are handled
-// meanwhile.
+// One message fails for ever, at once each time, and the handler of another panics for ever; that
+// of a third hangs and hears nothing. The others are handled meanwhile.
 func TestHandlersThatFailForEverOrHangHoldUpNobody(t *testing.T) {
 	onWorkedStore(t, weir.QueueSettings{Lease: time.Second, Attempts: -1, Delays: []time.Duration{0}}, func(t *testing.T, w *weir.Log, _ *cutOff) {
 		const good = 100

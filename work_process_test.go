@@ -9,11 +9,12 @@ import (
 	"github.com/weir-log/weir/internal/proctest"
 )
 
-// queueConcurrency is how many messages a process that works a queue handles at once. Up to as many more are on their way to be acknowledged.
+// queueConcurrency is how many messages a process that works a queue handles at once. Up to as many
+// more are on their way to be acknowledged.
 const queueConcurrency = 4
 
-// Two processes work a queue, and one is killed. What was acknowledged before does not come again; what the killed one had comes once more, after its
-// lease; nothing is lost.
+// Two processes work a queue, and one is killed. What was acknowledged before does not come again;
+// what the killed one had comes once more, after its lease; nothing is lost.
 func TestAKilledWorkersMessagesComeBackOnceAndNoneThatWasAcked(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

@@ -264,7 +264,8 @@ func (s *slowToCommit) Commit(ctx context.Context, entries []eventlog.Entry) ([]
 	return s.Store.Commit(ctx, entries)
 }
 
-// A handler that has returned holds nothing up: the next message is claimed while the ack is on its way, one flush a message and not two.
+// A handler that has returned holds nothing up: the next message is claimed while the ack is on its
+// way, one flush a message and not two.
 func TestTheNextMessageIsClaimedWhileTheAckIsOnItsWay(t *testing.T) {
 	store := &slowToCommit{Store: memory.New()}
 	workBubbleOn(t, store, weir.QueueSettings{Lease: time.Minute}, func(t *testing.T, w *weir.Log) {
@@ -294,7 +295,8 @@ func TestTheNextMessageIsClaimedWhileTheAckIsOnItsWay(t *testing.T) {
 	})
 }
 
-// Acks of many messages go out in one call. Where the store is away for longer than the call waits, each is tried again.
+// Acks of many messages go out in one call. Where the store is away for longer than the call waits,
+// each is tried again.
 func TestAcksAreTriedAgainUntilTheStoreIsBack(t *testing.T) {
 	store := &cutOff{Store: memory.New()}
 	workBubbleOn(t, store, weir.QueueSettings{Lease: 5 * time.Minute}, func(t *testing.T, w *weir.Log) {

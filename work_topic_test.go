@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/everystore"
 )
 
-// A topic with events gets two queues, and a consumer group reads it. Each sees all events, whatever the others do with them: one queue gives up every message.
+// A topic with events gets two queues, and a consumer group reads it. Each sees all events,
+// whatever the others do with them: one queue gives up every message.
 func TestQueuesAndAGroupOfATopicThatExistedDoNotNoticeEachOther(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		everystore.RefusedOnShards(t, "a queue on a topic of two shards")

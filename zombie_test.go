@@ -1,6 +1,7 @@
 package weir_test
 
-// Who was taken for dead, and is not: it goes on with its own transaction on the database, which it can reach although its log cannot.
+// Who was taken for dead, and is not: it goes on with its own transaction on the database, which it
+// can reach although its log cannot.
 
 import (
 	"context"
@@ -93,7 +94,8 @@ func (r *relay) set(cut bool) {
 	r.conns = nil
 }
 
-// clerk is a BatchHandler that writes a bill for each event and commits the batch with them. It waits for a word in between, whatever its context says.
+// clerk is a BatchHandler that writes a bill for each event and commits the batch with them. It
+// waits for a word in between, whatever its context says.
 type clerk struct {
 	name   string
 	db     *sql.DB
@@ -134,8 +136,8 @@ func (c *clerk) handle(ctx context.Context, events []weir.Event) error {
 	return err
 }
 
-// takeover lets one consumer work on orders/0 with ten events, cuts it off in the middle, and lets another take over from it, up to where that one
-// begins to handle the first five.
+// takeover lets one consumer work on orders/0 with ten events, cuts it off in the middle, and lets
+// another take over from it, up to where that one begins to handle the first five.
 func takeover(t *testing.T) (s site, line *relay, zombie, successor *clerk) {
 	t.Helper()
 	s = newSite(t, "postgres")
@@ -157,7 +159,8 @@ func takeover(t *testing.T) (s site, line *relay, zombie, successor *clerk) {
 	return s, line, zombie, successor
 }
 
-// wantBills waits until each event from the first one on is billed, and sees that each is once, by the same clerk.
+// wantBills waits until each event from the first one on is billed, and sees that each is once, by
+// the same clerk.
 func wantBills(t *testing.T, s site, by string, first int) {
 	t.Helper()
 	want := fmt.Sprint(10 - first)
@@ -217,7 +220,8 @@ func TestAZombiesTransactionIsRefusedAfterItsSuccessorHasCommitted(t *testing.T)
 	wantBills(t, s, "successor", 0)
 }
 
-// A part of the batch was handled by another transaction. The whole is refused, and the consumer goes on behind that part.
+// A part of the batch was handled by another transaction. The whole is refused, and the consumer
+// goes on behind that part.
 func TestABatchOfWhichAPartWasHandledIsRefused(t *testing.T) {
 	s := newSite(t, "postgres")
 	pgtest.Exec(t, s.url, `CREATE TABLE bills (value text NOT NULL, by text NOT NULL)`)

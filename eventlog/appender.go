@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// appender commits entries in groups: callers queue tickets, and one goroutine commits all queued tickets in one store
-// call. While a commit is in flight new tickets queue up, so a busy log batches by itself and an idle log commits
-// immediately: there is no timer, but for topics that ask for one (linger.go).
+// appender commits entries in groups: callers queue tickets, and one goroutine commits all queued
+// tickets in one store call. While a commit is in flight new tickets queue up, so a busy log
+// batches by itself and an idle log commits immediately: there is no timer, but for topics that ask
+// for one (linger.go).
 type appender struct {
 	store         Store
 	tail          *tail
@@ -103,13 +104,15 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	return t
 }
 
-// partCost is what each batch and each put costs in addition to its bytes. It is a number of bytes, and stands for memory and for about 10 µs of work in the store.
+// partCost is what each batch and each put costs in addition to its bytes. It is a number of bytes,
+// and stands for memory and for about 10 µs of work in the store.
 const partCost = 1 << 10
 
 // upkeepBytes bounds the queued entries of upkeep: some thousand leases.
 const upkeepBytes = 4 << 20
 
-// checkCost is what each check costs in addition to its bytes, as partCost: it reads a key and changes nothing.
+// checkCost is what each check costs in addition to its bytes, as partCost: it reads a key and
+// changes nothing.
 const checkCost = partCost / 4
 
 // cost estimates what a ticket costs in memory and in the store's work, in bytes.
@@ -139,7 +142,8 @@ func (a *appender) signal() {
 
 // run flushes until ctx ends, and then drains the queue for at most DrainTimeout.
 func (a *appender) run(ctx context.Context) error {
-	// The end of ctx does not cancel a commit in flight. The end of cut does; cut ends later than ctx, by DrainTimeout.
+	// The end of ctx does not cancel a commit in flight. The end of cut does; cut ends later than
+	// ctx, by DrainTimeout.
 	cut, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -170,8 +174,9 @@ func (a *appender) run(ctx context.Context) error {
 	return nil
 }
 
-// yieldForMore yields the processor, at most 200 µs, so that callers answered by the last flush can join this one. It
-// ends earlier when the expected tickets are queued and one more yield brings no ticket, or after 256 yields in a row that bring none.
+// yieldForMore yields the processor, at most 200 µs, so that callers answered by the last flush can
+// join this one. It ends earlier when the expected tickets are queued and one more yield brings no
+// ticket, or after 256 yields in a row that bring none.
 func (a *appender) yieldForMore() {
 	const yields, longest = 256, 200 * time.Microsecond
 	expected, start := a.expected, time.Now()
@@ -196,7 +201,8 @@ func (a *appender) queueLength() int {
 	return len(a.queue) + len(a.upkeep)
 }
 
-// wait blocks until the queue is to be flushed. It returns false once the queue is closed and empty.
+// wait blocks until the queue is to be flushed. It returns false once the queue is closed and
+// empty.
 func (a *appender) wait() bool {
 	for {
 		a.mu.Lock()
@@ -235,8 +241,8 @@ func (a *appender) endLinger() {
 	a.signal()
 }
 
-// pause backs off before a retry: 20 ms, doubled up to 1 s, times 0.5 to 1.5 at random so that brokers that lost the same
-// store do not retry in step.
+// pause backs off before a retry: 20 ms, doubled up to 1 s, times 0.5 to 1.5 at random so that
+// brokers that lost the same store do not retry in step.
 func pause(ctx context.Context, failures int) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	d := min(first<<min(failures-1, 10), longest)
@@ -246,8 +252,8 @@ func pause(ctx context.Context, failures int) {
 	}
 }
 
-// flush commits the queued tickets and answers them. It returns true if the store was unavailable: then the tickets are
-// in the queue, in order, where callers can withdraw them.
+// flush commits the queued tickets and answers them. It returns true if the store was unavailable:
+// then the tickets are in the queue, in order, where callers can withdraw them.
 func (a *appender) flush(ctx context.Context) (retry bool) {
 	a.gate.RLock()
 	defer a.gate.RUnlock()
@@ -284,7 +290,8 @@ func (a *appender) flush(ctx context.Context) (retry bool) {
 	return false
 }
 
-// ends returns the next offset of each partition in the flush, as this process knows it before the commit.
+// ends returns the next offset of each partition in the flush, as this process knows it before the
+// commit.
 func (a *appender) ends(entries []Entry) map[Partition]Offset {
 	var ps []Partition
 	for _, e := range entries {
@@ -300,8 +307,9 @@ func (a *appender) ends(entries []Entry) map[Partition]Offset {
 	return ends
 }
 
-// refuseReusedOffsets answers ErrUnsure for entries whose offsets were already in use before the commit: the store was
-// rewound, and nobody had noticed. The records are stored, but no offset is acknowledged twice.
+// refuseReusedOffsets answers ErrUnsure for entries whose offsets were already in use before the
+// commit: the store was rewound, and nobody had noticed. The records are stored, but no offset is
+// acknowledged twice.
 func (a *appender) refuseReusedOffsets(ends map[Partition]Offset, entries []Entry, outcomes []Outcome) {
 	for i, e := range entries {
 		if outcomes[i].Err != nil {
@@ -318,8 +326,9 @@ func (a *appender) refuseReusedOffsets(ends map[Partition]Offset, entries []Entr
 	}
 }
 
-// resetForIncarnation drops the state of the previous incarnation; the caller holds the gate, so no flush is in flight.
-// Queued entries with checks fail with ErrStale: a version from the previous incarnation may now mean another value.
+// resetForIncarnation drops the state of the previous incarnation; the caller holds the gate, so no
+// flush is in flight. Queued entries with checks fail with ErrStale: a version from the previous
+// incarnation may now mean another value.
 func (a *appender) resetForIncarnation() {
 	a.producers = newProducers()
 	a.mu.Lock()
@@ -337,8 +346,9 @@ func (a *appender) resetForIncarnation() {
 	}
 }
 
-// loadProducers reads from the store the state of the producer whose batch is first in the queue, and concurrently the states of other queued
-// producers whose states must be read as well: a client with many producer ids must not make the flushes wait once for each id.
+// loadProducers reads from the store the state of the producer whose batch is first in the queue,
+// and concurrently the states of other queued producers whose states must be read as well: a client
+// with many producer ids must not make the flushes wait once for each id.
 func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	keys, asOf := a.unjudged()
 	if len(keys) == 0 {
@@ -365,7 +375,8 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	return false
 }
 
-// unjudged lists, in queue order, the producers whose queued batches can be checked (judge) only after their states are read from the store. asOf is the number of the newest ticket.
+// unjudged lists, in queue order, the producers whose queued batches can be checked (judge) only
+// after their states are read from the store. asOf is the number of the newest ticket.
 func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 	const most = 16 * producersLoaded // tickets to look at
 	a.mu.Lock()
@@ -395,8 +406,9 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 	return keys, a.submitted
 }
 
-// gather takes tickets from the queue, in order, until the flush is full or the next ticket must wait for the next flush
-// (see flush.add). It builds late entries without the lock, so that callers can submit meanwhile: they only append to the queue.
+// gather takes tickets from the queue, in order, until the flush is full or the next ticket must
+// wait for the next flush (see flush.add). It builds late entries without the lock, so that callers
+// can submit meanwhile: they only append to the queue.
 func (a *appender) gather() *flush {
 	most := a.flushBytes()
 	a.mu.Lock()
@@ -503,8 +515,8 @@ func (a *appender) requeue(tickets []*Ticket) {
 	a.mu.Unlock()
 }
 
-// deliver adds durable batches to the tail before it answers the callers: a caller that has its acknowledgement can read
-// the record.
+// deliver adds durable batches to the tail before it answers the callers: a caller that has its
+// acknowledgement can read the record.
 func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outcomes []Outcome) {
 	var placed []Placed
 	for i, out := range outcomes {
@@ -546,8 +558,10 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 }
 
-// judgeAgain puts stale entries back into the queue, to be judged again: another broker has appended batches of the same producers. It first reads the states of
-// the first producers from the store, producersLoaded at most, and forgets those of the rest, which are read when their turn comes.
+// judgeAgain puts stale entries back into the queue, to be judged again: another broker has
+// appended batches of the same producers. It first reads the states of the first producers from the
+// store, producersLoaded at most, and forgets those of the rest, which are read when their turn
+// comes.
 func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
 	now, later := stale[:min(len(stale), producersLoaded)], stale[min(len(stale), producersLoaded):]
 	keys := make([]producerKey, len(now))

@@ -24,8 +24,8 @@ type flushes struct {
 
 func (f *flushes) Flushed(d eventlog.Flush) { f.records = append(f.records, d.Records) }
 
-// Callers who were answered by one flush and say more share the next one: that some are back while others are not does not mean
-// that nobody else is coming.
+// Callers who were answered by one flush and say more share the next one: that some are back while
+// others are not does not mean that nobody else is coming.
 func TestCallersOfOneFlushShareTheNext(t *testing.T) {
 	const callers, rounds = 50, 100
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // everybody's turn comes
@@ -62,7 +62,8 @@ func TestCallersOfOneFlushShareTheNext(t *testing.T) {
 	})
 }
 
-// refusing refuses a flush as a whole when one of its entries puts the key "bad". Its commits take a second, so that a flush gathers.
+// refusing refuses a flush as a whole when one of its entries puts the key "bad". Its commits take
+// a second, so that a flush gathers.
 type refusing struct{ eventlog.Store }
 
 func (s refusing) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
@@ -79,7 +80,8 @@ func (s refusing) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 
 var errRefused = errors.New("the store refuses it")
 
-// What the store refuses for one caller's entry happens for all others who share the flush, in their order.
+// What the store refuses for one caller's entry happens for all others who share the flush, in
+// their order.
 func TestARefusedEntryDoesNotHarmThoseWhoShareItsFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, refusing{memory.New()}, eventlog.Config{})
@@ -124,7 +126,8 @@ func TestAnEntryThatPutsAKeyTwiceNeverReachesTheStore(t *testing.T) {
 	}
 }
 
-// What build writes belongs to its caller once Wait has returned, also if the caller gave up while it ran.
+// What build writes belongs to its caller once Wait has returned, also if the caller gave up while
+// it ran.
 func TestWaitReturnsAfterALateEntryIsBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})
@@ -198,7 +201,8 @@ func (s *tallest) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 	return s.Store.Commit(ctx, flush)
 }
 
-// Small batches and keys are a store's work, too: many of them do not make one long flush, for which everybody waits.
+// Small batches and keys are a store's work, too: many of them do not make one long flush, for
+// which everybody waits.
 func TestAFlushHasABoundOfBatchesAndPuts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = 1000

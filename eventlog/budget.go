@@ -1,7 +1,8 @@
 package eventlog
 
-// Budget decides which batches an answer has: the batches of a span have at most its MaxBytes, the batches of all spans at
-// most the budget's, and only the very first batch is taken whatever its size, so that readers make progress (KIP-74).
+// Budget decides which batches an answer has: the batches of a span have at most its MaxBytes, the
+// batches of all spans at most the budget's, and only the very first batch is taken whatever its
+// size, so that readers make progress (KIP-74).
 type Budget struct {
 	left  int  // for all spans
 	span  int  // for this one
@@ -15,8 +16,8 @@ func NewBudget(maxBytes int) Budget { return Budget{left: max(maxBytes, 0)} }
 // Begin begins the next span.
 func (b *Budget) Begin(maxBytes int) { b.span, b.ended = min(max(maxBytes, 0), b.left), false }
 
-// Take reports whether the next batch of the span is in the answer, and counts it. After a batch that is left out, all later
-// batches of the span are left out.
+// Take reports whether the next batch of the span is in the answer, and counts it. After a batch
+// that is left out, all later batches of the span are left out.
 func (b *Budget) Take(size int) bool {
 	if b.ended || b.any && size > b.span {
 		b.ended = true

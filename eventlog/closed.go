@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// ClosedKey is there while the store is closed: no log opens it, and a log that has it open writes nothing more. Its value is a Closed.
+// ClosedKey is there while the store is closed: no log opens it, and a log that has it open writes
+// nothing more. Its value is a Closed.
 const ClosedKey = EpochKey + "/closed"
 
-// ErrStoreClosed: the store is closed, because it was copied to another one, or is a copy that is not complete. It matches ErrUnavailable, too:
-// certainly nothing happened.
+// ErrStoreClosed: the store is closed, because it was copied to another one, or is a copy that is
+// not complete. It matches ErrUnavailable, too: certainly nothing happened.
 var ErrStoreClosed = fmt.Errorf("%w: the store is closed", ErrUnavailable)
 
 // Closed says why a store is closed.
@@ -22,8 +23,9 @@ type Closed struct {
 	Why string `json:"why"` // for people: what happened, and what to do
 }
 
-// FindClosed returns why a store is closed, and the version of ClosedKey; the version is 0 if the store is open. No log may use this Store value, here and
-// below: its writes would then belong to the incarnation that FindClosed finds.
+// FindClosed returns why a store is closed, and the version of ClosedKey; the version is 0 if the
+// store is open. No log may use this Store value, here and below: its writes would then belong to
+// the incarnation that FindClosed finds.
 func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
 	kv, err := lister(store.List).get(ctx, ClosedKey)
 	for range enterMax {
@@ -49,7 +51,8 @@ func parseClosed(kv KeyValue) (Closed, error) {
 	return c, nil
 }
 
-// CheckOpen returns an error that matches ErrStoreClosed if a store is closed, or is a shard that was opened by itself. What writes keys without a log calls it first.
+// CheckOpen returns an error that matches ErrStoreClosed if a store is closed, or is a shard that
+// was opened by itself. What writes keys without a log calls it first.
 func CheckOpen(ctx context.Context, store Store) error {
 	closed, version, err := FindClosed(ctx, store)
 	if err != nil || version > 0 {
@@ -69,8 +72,10 @@ func (c Closed) refusal(version Version) error {
 	return fmt.Errorf("%w: %s", ErrStoreClosed, c.Why)
 }
 
-// CloseStore closes a store, or if c is nil opens it again, and begins a leader epoch: every process that uses the store notices before its next
-// commit. What was committed before is all that the store will hold. It needs no Log, and repeats itself if other processes begin epochs meanwhile.
+// CloseStore closes a store, or if c is nil opens it again, and begins a leader epoch: every
+// process that uses the store notices before its next commit. What was committed before is all that
+// the store will hold. It needs no Log, and repeats itself if other processes begin epochs
+// meanwhile.
 func CloseStore(ctx context.Context, store Store, c *Closed) error {
 	var value []byte
 	if c != nil {
@@ -121,7 +126,8 @@ func tryClose(ctx context.Context, store Store, value []byte) error {
 	return out[0].Err
 }
 
-// Inherit returns the EpochKey of a copy of a store, for an entry: its newest leader epoch is above all of the source's.
+// Inherit returns the EpochKey of a copy of a store, for an entry: its newest leader epoch is above
+// all of the source's.
 func Inherit(ctx context.Context, from, to Store) (Put, error) {
 	kv, err := lister(from.List).get(ctx, EpochKey)
 	if err != nil {

@@ -14,23 +14,28 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Compaction (cleanup.policy=compact) keeps the newest record of each key, at its offset. A pass has two steps, as Kafka's log cleaner:
+// Compaction (cleanup.policy=compact) keeps the newest record of each key, at its offset. A pass
+// has two steps, as Kafka's log cleaner:
 //
 //	First ──────── clean ──────── end ──── Next
 //	               │ 1: keys and their last offsets
 //	│ 2: rewrite batches without older records │
 //
-// Any process may make a pass. The state of a partition's passes is a key, which every entry of a pass checks and puts: if two processes
-// make a pass at the same time, one gets ErrStale and stops. A pass that ends early has removed some older records, which does no harm; the next
-// pass begins where this one did.
+// Any process may make a pass. The state of a partition's passes is a key, which every entry of a
+// pass checks and puts: if two processes make a pass at the same time, one gets ErrStale and stops.
+// A pass that ends early has removed some older records, which does no harm; the next pass begins
+// where this one did.
 
 const (
-	// compactEvery is the longest time between two checks of a topic (Kafka's log.cleaner.backoff.ms). A topic with a shorter max.compaction.lag.ms is
-	// checked that often, but not more often than every compactTick.
+	// compactEvery is the longest time between two checks of a topic (Kafka's
+	// log.cleaner.backoff.ms). A topic with a shorter max.compaction.lag.ms is checked that often,
+	// but not more often than every compactTick.
 	compactEvery, compactTick = 15 * time.Second, time.Second
-	// compactLease is the age of the state's key at which a pass counts as dead: then another process may begin one.
+	// compactLease is the age of the state's key at which a pass counts as dead: then another
+	// process may begin one.
 	compactLease = time.Minute
-	// compactKeys bounds the keys of a pass, about 60 MiB. A partition with more keys needs several passes.
+	// compactKeys bounds the keys of a pass, about 60 MiB. A partition with more keys needs several
+	// passes.
 	compactKeys = 1_000_000
 	// compactBytes bounds the bytes that one entry replaces, and so how long producers wait for it.
 	compactBytes = 1 << 20
@@ -45,8 +50,8 @@ type cleaned struct {
 	First Offset    `json:"first"`         // the partition's First when the last pass began
 	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass; batches that are trimmed later stay counted
 	Due   Timestamp `json:"due,omitempty"` // when the first tombstone below Clean may be deleted; 0: there is none
-	// Kept is the end of a batch that was trimmed in part, and so not rewritten: tombstones of its keys are kept
-	// until First has come so far, and do not count in Due. 0: there is none.
+	// Kept is the end of a batch that was trimmed in part, and so not rewritten: tombstones of its
+	// keys are kept until First has come so far, and do not count in Due. 0: there is none.
 	Kept Offset `json:"kept,omitempty"`
 	By   string `json:"by,omitempty"` // who makes a pass; "": nobody
 
@@ -156,8 +161,9 @@ func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds
 	return end, nil
 }
 
-// dirty reports whether the batches from clean on are as large a share of a partition's bytes as min.cleanable.dirty.ratio asks for. It costs a Seek if the state does
-// not answer this: batches below Clean were trimmed since the last pass, or a pass that ended early has made them smaller.
+// dirty reports whether the batches from clean on are as large a share of a partition's bytes as
+// min.cleanable.dirty.ratio asks for. It costs a Seek if the state does not answer this: batches
+// below Clean were trimmed since the last pass, or a pass that ended early has made them smaller.
 func (l *Log) dirty(ctx context.Context, t Topic, p Partition, held Bounds, state cleaned, clean Offset) (bool, error) {
 	want := t.dirtyRatio() * float64(held.Bytes)
 	if float64(max(held.Bytes-state.Bytes, 0)) >= want { // there are not more clean bytes than state.Bytes
@@ -214,8 +220,9 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	return c.commit(ctx, nil)
 }
 
-// each reads the batches from offset from on, about compactBytes at a time. It stops before a batch that ends past end. After each time it rests for as long as that
-// took, so that a pass takes at most half of the store's time from producers.
+// each reads the batches from offset from on, about compactBytes at a time. It stops before a batch
+// that ends past end. After each time it rests for as long as that took, so that a pass takes at
+// most half of the store's time from producers.
 func (c *compaction) each(ctx context.Context, from, end Offset, visit func([]Placed) error) error {
 	for from < end {
 		if err := ctx.Err(); err != nil {
@@ -280,13 +287,15 @@ func (c *compaction) collect(ctx context.Context, from, end Offset) (Offset, err
 	return at, err
 }
 
-// hashOf returns 16 bytes of a key's SHA-256, which stand for the key: it takes about 2^64 tries to find two keys with the same hash.
+// hashOf returns 16 bytes of a key's SHA-256, which stand for the key: it takes about 2^64 tries to
+// find two keys with the same hash.
 func hashOf(key []byte) [16]byte {
 	sum := sha256.Sum256(key)
 	return [16]byte(sum[:16])
 }
 
-// rewrite replaces consecutive batches by batches without the records that are not needed any more. If all are needed, it does nothing.
+// rewrite replaces consecutive batches by batches without the records that are not needed any more.
+// If all are needed, it does nothing.
 func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 	var w rewriter
 	w.most = c.topic.FilledBytes()
@@ -342,7 +351,8 @@ func (c *compaction) keep(b Placed) error {
 	return nil
 }
 
-// needed returns the records of a batch that are still needed, and when their tombstones may be deleted; 0: there are none.
+// needed returns the records of a batch that are still needed, and when their tombstones may be
+// deleted; 0: there are none.
 func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, horizon Timestamp, dropped bool, err error) {
 	counts := false // the horizon, for c.due
 	for rec, err := range b.Decode() {
@@ -413,7 +423,8 @@ func (w *rewriter) add(b Placed, h batch.Header, kept []batch.Record, horizon Ti
 	}
 }
 
-// commit puts the state of the pass, together with replacements, unless another process has put it since.
+// commit puts the state of the pass, together with replacements, unless another process has put it
+// since.
 func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
 	value, err := json.Marshal(c.state)
 	if err != nil {
@@ -429,8 +440,9 @@ func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
 	default:
 	}
 	checks := []Check{{Key: key, Version: c.state.version}}
-	// A topic that is not compacted any more may have an owner by now, who needs all records. On a store made of shards
-	// an entry checks keys of one shard; but the partitions of an owned topic are beside the topic's key.
+	// A topic that is not compacted any more may have an owner by now, who needs all records. On a
+	// store made of shards an entry checks keys of one shard; but the partitions of an owned topic
+	// are beside the topic's key.
 	if l.CheckTogether(c.topic, topicPrefix+c.topic.Name, "compaction") == nil {
 		checks = append(checks, c.topic.Unchanged())
 	}

@@ -51,8 +51,9 @@ func heldRecords(t *testing.T, log *eventlog.Log, p eventlog.Partition) (all []b
 	return all
 }
 
-// A random history of keys, tombstones, trims and pauses, on two logs of one store: what is held always has every key's newest record, at its offset, and
-// nothing that was not appended there; after a pause it has nothing else.
+// A random history of keys, tombstones, trims and pauses, on two logs of one store: what is held
+// always has every key's newest record, at its offset, and nothing that was not appended there;
+// after a pause it has nothing else.
 func TestCompactionKeepsTheNewestRecordOfEachKey(t *testing.T) {
 	random := seed.Random(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -121,7 +122,8 @@ func TestCompactionKeepsTheNewestRecordOfEachKey(t *testing.T) {
 	})
 }
 
-// slowReplaces takes a second for each entry of a pass that replaces batches, and notes when it began.
+// slowReplaces takes a second for each entry of a pass that replaces batches, and notes when it
+// began.
 type slowReplaces struct {
 	eventlog.Store
 	began []time.Time
@@ -179,7 +181,8 @@ func TestYoungRecordsAreNotCompacted(t *testing.T) {
 	})
 }
 
-// min.cleanable.dirty.ratio is about the bytes that a partition holds: those that were trimmed since the last pass do not count as clean.
+// min.cleanable.dirty.ratio is about the bytes that a partition holds: those that were trimmed
+// since the last pass do not count as clean.
 func TestACompactedTopicIsCompactedAfterATrim(t *testing.T) {
 	for name, c := range map[string]struct {
 		trim eventlog.Offset
@@ -224,7 +227,8 @@ func TestACompactedTopicIsCompactedAfterATrim(t *testing.T) {
 	}
 }
 
-// A batch whose first records are trimmed is not rewritten. It counts as clean nevertheless: otherwise it would make every check begin a pass.
+// A batch whose first records are trimmed is not rewritten. It counts as clean nevertheless:
+// otherwise it would make every check begin a pass.
 func TestABatchThatIsTrimmedInPartCountsAsClean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})
@@ -267,7 +271,8 @@ func TestAPassThatEndedEarlyIsMadeAgain(t *testing.T) {
 				time.Sleep(time.Minute) // a state
 			}
 		}
-		// As a process leaves it that rewrote most batches and was killed: below clean are fewer bytes than the state says.
+		// As a process leaves it that rewrote most batches and was killed: below clean are fewer
+		// bytes than the state says.
 		kv, err := log.Get(t.Context(), eventlog.ReplacedKey(p))
 		if err != nil {
 			t.Fatal(err)
@@ -349,7 +354,8 @@ func TestTheStateOfCompactionGoesWithItsTopic(t *testing.T) {
 	})
 }
 
-// A batch that is trimmed in part is not rewritten, and keeps the older record of a key. The key's tombstone stays as long.
+// A batch that is trimmed in part is not rewritten, and keeps the older record of a key. The key's
+// tombstone stays as long.
 func TestADeletedKeyDoesNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// DamagedError reports a batch that the store does not return as it was written: its bytes changed, or it is missing or
-// incomplete. Other batches and other partitions are not affected.
+// DamagedError reports a batch that the store does not return as it was written: its bytes changed,
+// or it is missing or incomplete. Other batches and other partitions are not affected.
 type DamagedError struct {
 	Topic     string    // "" if it is not known
 	Number    int       // of the partition in the topic
@@ -39,8 +39,9 @@ func isDamaged(err error) bool {
 	return is
 }
 
-// examine checks the batches that the store returned for spans. Batches of the tail, and prefetched ones, were checked
-// before. It cuts each slice at the first damaged batch and, if that is the first of the slice, sets Err.
+// examine checks the batches that the store returned for spans. Batches of the tail, and prefetched
+// ones, were checked before. It cuts each slice at the first damaged batch and, if that is the
+// first of the slice, sets Err.
 func (l *Log) examine(spans []Span, slices []Slice) {
 	first := true // no earlier span got a batch, so the next span that asks for one must get one
 	for i := range slices {
@@ -64,8 +65,8 @@ func (l *Log) examine(spans []Span, slices []Slice) {
 	}
 }
 
-// cutAtDamage cuts a slice at its first damaged batch, and returns what is wrong with that batch; nil: none is damaged. The slice must
-// begin with the batch that holds the offset at.
+// cutAtDamage cuts a slice at its first damaged batch, and returns what is wrong with that batch;
+// nil: none is damaged. The slice must begin with the batch that holds the offset at.
 func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 	for i, b := range slice.Batches {
 		if damaged := check(at, b, i == 0); damaged != nil {
@@ -80,8 +81,8 @@ func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 	return nil
 }
 
-// check compares a batch with what the store says of it and with its own checksum. The batch must begin at the offset at;
-// with inside it may begin below at, but must hold at.
+// check compares a batch with what the store says of it and with its own checksum. The batch must
+// begin at the offset at; with inside it may begin below at, but must hold at.
 func check(at Offset, b Placed, inside bool) *DamagedError {
 	end := b.Base + Offset(b.Records)
 	switch {
@@ -121,7 +122,8 @@ func (l *Log) nameOf(p Partition) (topic string, number int) {
 	return "", 0
 }
 
-// reportedMax is how many damaged batches are remembered as reported. Beyond it all are forgotten, and reported again.
+// reportedMax is how many damaged batches are remembered as reported. Beyond it all are forgotten,
+// and reported again.
 const reportedMax = 1000
 
 // reportedDamage remembers which damaged batches were logged: their readers fetch again and again.

@@ -55,7 +55,8 @@ func decayed(t *testing.T) (store *rotten, log *eventlog.Log, p eventlog.Partiti
 	return store, open(t, store, eventlog.Config{Logger: slog.New(slog.NewTextHandler(said, nil))}), p, said
 }
 
-// One changed bit, anywhere but in the bytes that readers patch, is an error with the place in it, and never data.
+// One changed bit, anywhere but in the bytes that readers patch, is an error with the place in it,
+// and never data.
 func TestABatchThatChangedInTheStoreIsNeverDelivered(t *testing.T) {
 	store, log, p, said := decayed(t)
 	size := len(one(t, log, p, 4).Batches[0].Bytes)
@@ -152,7 +153,8 @@ func TestDamageWithholdsNothingElse(t *testing.T) {
 	}
 }
 
-// A damaged batch takes of the budget as any other. Who comes after it gets nothing for that reason, and is not damaged.
+// A damaged batch takes of the budget as any other. Who comes after it gets nothing for that
+// reason, and is not damaged.
 func TestDamageIsNotLaidToThoseThatHaveNoBudgetLeft(t *testing.T) {
 	store, log, p, _ := decayed(t)
 	other := topic(t, log, "others", 1).Partitions[0]

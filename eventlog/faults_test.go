@@ -99,8 +99,8 @@ func (f *failing) fail(before, after []error) {
 	f.before, f.after = before, after
 }
 
-// strict is a store that holds the log to what Store.Commit says of a flush: no entry names a key that another one puts,
-// and one that deletes partitions is alone.
+// strict is a store that holds the log to what Store.Commit says of a flush: no entry names a key
+// that another one puts, and one that deletes partitions is alone.
 type strict struct {
 	eventlog.Store
 	t *testing.T

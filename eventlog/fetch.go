@@ -23,32 +23,35 @@ type Want struct {
 	// Stop, when closed, ends the wait as MaxWait does. nil: never.
 	Stop <-chan struct{}
 
-	// Epoch is the leader epoch in which the caller read the records before its spans, and Fetch sets it to the epoch of its
-	// answer. A span that begins past the end of that epoch gets a *RangeError with this end as Next, even if the partition
-	// is longer by now: what the caller read past it is lost, and other records have these offsets (KIP-320).
-	// nil: no check, the span gets what is there now.
+	// Epoch is the leader epoch in which the caller read the records before its spans, and Fetch
+	// sets it to the epoch of its answer. A span that begins past the end of that epoch gets a
+	// *RangeError with this end as Next, even if the partition is longer by now: what the caller
+	// read past it is lost, and other records have these offsets (KIP-320). nil: no check, the span
+	// gets what is there now.
 	Epoch *int32
 
-	// Claim is charged with the bytes of the returned batches; the caller releases it after sending the answer. nil: not
-	// charged.
+	// Claim is charged with the bytes of the returned batches; the caller releases it after sending
+	// the answer. nil: not charged.
 	//
-	// Memory is claimed before the store call, and for cached batches when their size is known. If memory is short, the
-	// answer shrinks to smallAnswer bytes; if even that is not free, Fetch waits for it without holding any, and fails
-	// with ErrCrowded when ctx ends. While it waits for appends it holds none either.
+	// Memory is claimed before the store call, and for cached batches when their size is known. If
+	// memory is short, the answer shrinks to smallAnswer bytes; if even that is not free, Fetch
+	// waits for it without holding any, and fails with ErrCrowded when ctx ends. While it waits for
+	// appends it holds none either.
 	Claim *budget.Claim
 }
 
-// smallAnswer is the size in bytes to which answers shrink when memory is short, before readers have to wait for memory.
+// smallAnswer is the size in bytes to which answers shrink when memory is short, before readers
+// have to wait for memory.
 const smallAnswer = 64 << 10
 
-// Fetch returns one slice per span, in order: the known bounds, and the batches from the one that holds Span.From.
-// Slice.Err is ErrNoPartition, a *RangeError or a *DamagedError. The first spans get MaxBytes first (KIP-74): a caller
-// with many spans should rotate them. All of an answer is of one leader epoch: if a new epoch begins meanwhile, Fetch
-// gathers the answer anew.
+// Fetch returns one slice per span, in order: the known bounds, and the batches from the one that
+// holds Span.From. Slice.Err is ErrNoPartition, a *RangeError or a *DamagedError. The first spans
+// get MaxBytes first (KIP-74): a caller with many spans should rotate them. All of an answer is of
+// one leader epoch: if a new epoch begins meanwhile, Fetch gathers the answer anew.
 //
-// Fetch reads from the tail, then from the prefetched spans, then the rest from the store in one call. If that call
-// fails, spans in memory are still returned. Below MinBytes it waits for appends until MaxWait, Stop or ctx ends the
-// wait, which is no error.
+// Fetch reads from the tail, then from the prefetched spans, then the rest from the store in one
+// call. If that call fails, spans in memory are still returned. Below MinBytes it waits for appends
+// until MaxWait, Stop or ctx ends the wait, which is no error.
 //
 // Callers must not change the bytes: other readers share them.
 func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
@@ -65,7 +68,8 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	w.Claim.Shrink(a.claimed)
 	before := a.dropBatches()
 	for waits := true; ; {
-		// The first round finds what was appended before watch. Every append wakes this reader, so it counts the bytes first, and gathers them if they are enough.
+		// The first round finds what was appended before watch. Every append wakes this reader, so
+		// it counts the bytes first, and gathers them if they are enough.
 		n, counted := l.available(w)
 		if !waits || !counted || n >= max(int64(w.MinBytes), 1) {
 			a, enough, err = l.gather(ctx, w)
@@ -90,7 +94,8 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	}
 }
 
-// available counts the cached bytes that the spans ask for, each up to its MaxBytes. It reports false if only gather can find out.
+// available counts the cached bytes that the spans ask for, each up to its MaxBytes. It reports
+// false if only gather can find out.
 func (l *Log) available(w Want) (n int64, ok bool) {
 	catalog := l.catalog.Load()
 	if slices.ContainsFunc(w.Spans, func(s Span) bool { return catalog.deleted(s.Partition) }) {
@@ -102,7 +107,8 @@ func (l *Log) available(w Want) (n int64, ok bool) {
 	return n, ok
 }
 
-// most returns the largest size of the answer in bytes; only a larger first batch may exceed it (KIP-74).
+// most returns the largest size of the answer in bytes; only a larger first batch may exceed it
+// (KIP-74).
 func (w Want) most() int {
 	all := math.MaxInt
 	if w.MaxBytes > 0 {
@@ -133,8 +139,8 @@ func (a answer) dropBatches() []Slice {
 	return a.slices
 }
 
-// failUnknown sets err on the spans that have neither bounds nor batches: without an error they would look like empty
-// partitions.
+// failUnknown sets err on the spans that have neither bounds nor batches: without an error they
+// would look like empty partitions.
 func (a answer) failUnknown(err error) {
 	for _, d := range a.misses {
 		if s := &a.slices[d.index]; d.unknown && s.Err == nil && len(s.Batches) == 0 {
@@ -166,8 +172,8 @@ func (l *Log) observe(a answer) []Slice {
 	return a.slices
 }
 
-// gather reads what is there now and claims memory for it. enough: the answer has MinBytes or its maximum, or was
-// shortened, or a slice has an error.
+// gather reads what is there now and claims memory for it. enough: the answer has MinBytes or its
+// maximum, or was shortened, or a slice has an error.
 func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err error) {
 	before := w.Claim.Held()
 	held := func() int64 { return w.Claim.Held() - before } // by this answer
@@ -219,7 +225,8 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	return a, enough, nil
 }
 
-// refuseLost sets a *RangeError on the spans that begin past the end of Want.Epoch, in place of any other error but ErrNoPartition.
+// refuseLost sets a *RangeError on the spans that begin past the end of Want.Epoch, in place of any
+// other error but ErrNoPartition.
 func (a *answer) refuseLost(w Want, epochs *epochRecord) {
 	if w.Epoch == nil || *w.Epoch >= epochs.newest() {
 		return
@@ -234,8 +241,8 @@ func (a *answer) refuseLost(w Want, epochs *epochRecord) {
 	}
 }
 
-// claim claims the answer's memory, shortening it to smallAnswer bytes if memory is short. If even that is not free, it
-// returns the bytes to wait for.
+// claim claims the answer's memory, shortening it to smallAnswer bytes if memory is short. If even
+// that is not free, it returns the bytes to wait for.
 func (a *answer) claim(w Want, most int, held int64) (lacks int64) {
 	a.cut(w.Spans, most)
 	if w.Claim.TryGrow(int64(a.size)-held, false) {
@@ -258,8 +265,9 @@ type miss struct {
 	prefetched *prefetched // what was prefetched for this span; nil: nothing
 }
 
-// collect reads from the tail, the prefetched spans and the store; the caller must cut the result to most. If lacks > 0
-// it did not call the store: the caller must claim so many bytes first. It fails only if the store failed and memory had nothing.
+// collect reads from the tail, the prefetched spans and the store; the caller must cut the result
+// to most. If lacks > 0 it did not call the store: the caller must claim so many bytes first. It
+// fails only if the store failed and memory had nothing.
 func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answer, lacks int64, err error) {
 	a.slices = make([]Slice, len(w.Spans))
 	allowed := NewBudget(most)
@@ -310,7 +318,8 @@ func (l *Log) fromTail(s Span) (Slice, source) {
 	return slice, at
 }
 
-// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call of no more bytes than most.
+// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call
+// of no more bytes than most.
 func (l *Log) readMisses(ctx context.Context, a *answer, most int) error {
 	incarnation := l.tail.incarnationNumber()
 	var spans []Span
@@ -380,8 +389,9 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 	return slices, nil
 }
 
-// Decode decodes the batch's records, with their offsets in the log. A control batch yields none. It ends with the first error. What the caller may
-// keep, and what it must not do in the loop, is the same as for batch.Records.
+// Decode decodes the batch's records, with their offsets in the log. A control batch yields none.
+// It ends with the first error. What the caller may keep, and what it must not do in the loop, is
+// the same as for batch.Records.
 func (b Placed) Decode() iter.Seq2[batch.Record, error] {
 	return func(yield func(batch.Record, error) bool) {
 		h, err := batch.Parse(b.Bytes)

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// farAndNear is a log with a partition of ten batches that only the store has, and one of ten that are in memory. All batches have so many bytes.
+// farAndNear is a log with a partition of ten batches that only the store has, and one of ten that
+// are in memory. All batches have so many bytes.
 func farAndNear(t *testing.T, store eventlog.Store) (log *eventlog.Log, far, near eventlog.Partition, each int) {
 	t.Helper()
 	log, far = history(t, store, 10)
@@ -27,7 +28,8 @@ func farAndNear(t *testing.T, store eventlog.Store) (log *eventlog.Log, far, nea
 	return log, far, near, len(one(t, log, near, 0).Batches[0].Bytes)
 }
 
-// A reader that asks for partitions in turn is served in turn, wherever they are: else one that lags would wait for as long as others have enough.
+// A reader that asks for partitions in turn is served in turn, wherever they are: else one that
+// lags would wait for as long as others have enough.
 func TestFetchServesInTheOrderOfTheRequest(t *testing.T) {
 	type ask struct {
 		far        bool
@@ -87,8 +89,9 @@ func TestFetchServesWhatIsInMemoryWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// unheard is a log that does not follow others for an hour, with a reader of history that is prefetched for at offset 2 of one partition, and a partition
-// that has ten batches more than the log has heard of.
+// unheard is a log that does not follow others for an hour, with a reader of history that is
+// prefetched for at offset 2 of one partition, and a partition that has ten batches more than the
+// log has heard of.
 func unheard(t *testing.T, store eventlog.Store) (log *eventlog.Log, far, news eventlog.Partition, each int) {
 	t.Helper()
 	writer, far := history(t, store, 10)
@@ -105,7 +108,8 @@ func unheard(t *testing.T, store eventlog.Store) (log *eventlog.Log, far, news e
 	return log, far, news, each
 }
 
-// A high watermark never goes back (L6): what one span takes of the budget must not make another partition look empty.
+// A high watermark never goes back (L6): what one span takes of the budget must not make another
+// partition look empty.
 func TestFetchTellsTheBoundsOfASpanThatGetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, far, news, each := unheard(t, &counting{Store: memory.New()})
@@ -171,7 +175,8 @@ func TestFetchClaimsWhatItReturns(t *testing.T) {
 	}
 }
 
-// Where answers take all the memory, those from the store and those from the tail get small, then they wait, and hold nothing meanwhile.
+// Where answers take all the memory, those from the store and those from the tail get small, then
+// they wait, and hold nothing meanwhile.
 func TestFetchWaitsForMemoryInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, far, near, each := farAndNear(t, &counting{Store: memory.New()})
@@ -210,7 +215,8 @@ func TestFetchWaitsForMemoryInLine(t *testing.T) {
 	})
 }
 
-// A reader that waits for more bytes than come is woken by each append: what it does then must not grow with what it has to read already.
+// A reader that waits for more bytes than come is woken by each append: what it does then must not
+// grow with what it has to read already.
 func TestAReaderThatHasNotEnoughCopiesNothingAtEachAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const behind, appends = 20_000, 200
@@ -262,7 +268,8 @@ func TestAReaderThatHasNotEnoughCopiesNothingAtEachAppend(t *testing.T) {
 	})
 }
 
-// As in Kafka (DelayedFetch), each partition counts with as many bytes as it may bring, whether batches add up to them or not.
+// As in Kafka (DelayedFetch), each partition counts with as many bytes as it may bring, whether
+// batches add up to them or not.
 func TestAReaderDoesNotWaitForMoreThanItMayHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{Poll: never})

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// flush is one Commit while it is being built: a list of entries, and for each entry the tickets that it answers.
+// flush is one Commit while it is being built: a list of entries, and for each entry the tickets
+// that it answers.
 type flush struct {
 	budget    int // bytes that still fit
 	pending   []*pendingEntry
@@ -32,8 +33,8 @@ type pendingEntry struct {
 	producer *advance       // the new state of an idempotent producer; nil: no producer
 }
 
-// ticketShare is one ticket's part of an entry: the batches [first, first+count). delta counts the records of other tickets
-// that come before the ticket's own in these batches.
+// ticketShare is one ticket's part of an entry: the batches [first, first+count). delta counts the
+// records of other tickets that come before the ticket's own in these batches.
 type ticketShare struct {
 	ticket       *Ticket
 	first, count int
@@ -54,8 +55,9 @@ func newFlush(budget int, sealing func(Partition) sealing) *flush {
 
 func (f *flush) full() bool { return f.budget <= 0 }
 
-// add puts the ticket into an entry of the flush. It returns fits == false if the ticket must wait for the next flush. If
-// out is a duplicate, or err is not nil, that is the answer to the ticket, which needs no commit.
+// add puts the ticket into an entry of the flush. It returns fits == false if the ticket must wait
+// for the next flush. If out is a duplicate, or err is not nil, that is the answer to the ticket,
+// which needs no commit.
 func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err error) {
 	switch {
 	case t.shared != nil && len(t.entry.Checks)+len(t.entry.Puts)+len(t.entry.Forgets) == 0:
@@ -112,8 +114,8 @@ type producedBatch Batch
 
 func (b *producedBatch) key() producerKey { return producerKey{b.Producer.ProducerID, b.Partition} }
 
-// merge collects a producer's batches for one partition in one entry, which succeeds or fails as a whole: a
-// producer with five batches in flight needs one flush and not five.
+// merge collects a producer's batches for one partition in one entry, which succeeds or fails as a
+// whole: a producer with five batches in flight needs one flush and not five.
 func (b *producedBatch) merge(f *flush, t *Ticket, known *producers) (fits bool, out Outcome, err error) {
 	key := b.key()
 	s := f.producers[key]
@@ -148,8 +150,8 @@ func (b *producedBatch) merge(f *flush, t *Ticket, known *producers) (fits bool,
 	return true, Outcome{}, nil
 }
 
-// clashes reports whether an entry must wait for the next flush: it puts a key that the flush puts or checks,
-// or checks a key that the flush puts.
+// clashes reports whether an entry must wait for the next flush: it puts a key that the flush puts
+// or checks, or checks a key that the flush puts.
 func (f *flush) clashes(e Entry) bool {
 	for _, p := range e.Puts {
 		if has(f.puts, p.Key) || has(f.checks, p.Key) {
@@ -168,7 +170,8 @@ func hasProducer(e Entry) bool {
 	return slices.ContainsFunc(e.Batches, func(b Batch) bool { return b.Producer != nil })
 }
 
-// putsTwice returns a key that an entry puts more than once, or "". A store would refuse the whole flush for it, with the entries of other callers.
+// putsTwice returns a key that an entry puts more than once, or "". A store would refuse the whole
+// flush for it, with the entries of other callers.
 func putsTwice(e Entry) string {
 	if len(e.Puts) < 2 {
 		return ""
@@ -198,7 +201,8 @@ func (f *flush) addKeys(e Entry) {
 	f.holdable += holdableIn(e)
 }
 
-// holdableMax bounds the Holdable checks of a flush, unless one entry alone has more: each takes a lock, and PostgreSQL has space for 64 locks for each of max_connections.
+// holdableMax bounds the Holdable checks of a flush, unless one entry alone has more: each takes a
+// lock, and PostgreSQL has space for 64 locks for each of max_connections.
 const holdableMax = 256
 
 func holdableIn(e Entry) (n int) {
@@ -210,8 +214,8 @@ func holdableIn(e Entry) (n int) {
 	return n
 }
 
-// entries returns the entries for Commit: loose records are sealed into batches, and the check and the put of producers
-// are added.
+// entries returns the entries for Commit: loose records are sealed into batches, and the check and
+// the put of producers are added.
 func (f *flush) entries() []Entry {
 	entries := make([]Entry, len(f.pending))
 	for i, s := range f.pending {

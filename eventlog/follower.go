@@ -10,15 +10,15 @@ import (
 // pollMin is the least time between the starts of two polls.
 const pollMin = 5 * time.Millisecond
 
-// follow learns what other processes wrote: it polls, and polls immediately when the store sends a wake-up. One poll serves
-// every reader of every partition.
+// follow learns what other processes wrote: it polls, and polls immediately when the store sends a
+// wake-up. One poll serves every reader of every partition.
 func (l *Log) follow(ctx context.Context) error {
 	woken := l.wakes(ctx)
 	failures, upgraded := 0, false
 	var began time.Time
 	for {
-		// Jitter, so that brokers started together do not poll together. The wait is below Poll, so that with the poll
-		// itself a write is seen within Poll.
+		// Jitter, so that brokers started together do not poll together. The wait is below Poll, so
+		// that with the poll itself a write is seen within Poll.
 		suspected := false
 		wait := l.cfg.Poll*4/5 + rand.N(l.cfg.Poll/10)
 		select {
@@ -72,8 +72,8 @@ func (l *Log) wakes(ctx context.Context) <-chan struct{} {
 	return woken
 }
 
-// poll reads from the store which partitions changed. If a rewind is suspected, or a partition ends below its known end, poll
-// enters the store's incarnation again.
+// poll reads from the store which partitions changed. If a rewind is suspected, or a partition ends
+// below its known end, poll enters the store's incarnation again.
 func (l *Log) poll(ctx context.Context, suspected bool) (err error) {
 	defer func() {
 		if err != nil {

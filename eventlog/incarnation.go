@@ -13,8 +13,9 @@ import (
 	"github.com/weir-log/weir/internal/longlock"
 )
 
-// A store can be rewound under a running process: a standby that lacks the last commits is promoted, or a backup is
-// restored. docs/decisions/a-store-has-an-incarnation.md says how that is noticed, and what is done.
+// A store can be rewound under a running process: a standby that lacks the last commits is
+// promoted, or a backup is restored. docs/decisions/a-store-has-an-incarnation.md says how that is
+// noticed, and what is done.
 
 // epochRecord is the value of EpochKey. The version of the key is the epoch, plus one.
 type epochRecord struct {
@@ -24,31 +25,33 @@ type epochRecord struct {
 	version Version
 }
 
-// epoch says where one leader epoch begins in each partition. A partition that is not in Starts was empty then, or did
-// not exist.
+// epoch says where one leader epoch begins in each partition. A partition that is not in Starts was
+// empty then, or did not exist.
 type epoch struct {
 	Number int32                `json:"epoch"`
 	Starts map[Partition]Offset `json:"starts,omitempty"`
-	// Planned: the epoch began without a rewind, so no record of an earlier epoch was lost. Starts may be too low then, because processes of the
-	// earlier epoch appended until it began.
+	// Planned: the epoch began without a rewind, so no record of an earlier epoch was lost. Starts
+	// may be too low then, because processes of the earlier epoch appended until it began.
 	Planned bool `json:"planned,omitempty"`
 }
 
 const (
-	// EpochKey has at most epochsKept epochs, and these at most startsKept starts of partitions, unless that leaves fewer than
-	// epochsMin epochs. Older epochs are merged: a client that missed them truncates more than necessary, never too little.
+	// EpochKey has at most epochsKept epochs, and these at most startsKept starts of partitions,
+	// unless that leaves fewer than epochsMin epochs. Older epochs are merged: a client that missed
+	// them truncates more than necessary, never too little.
 	epochsKept = 1024
 	epochsMin  = 8
 	startsKept = 1 << 16
-	// notBegun is the start of an epoch that does not begin in a partition, because its shard has lost nothing
-	// (Log.startsOn): its records count for the epoch before.
+	// notBegun is the start of an epoch that does not begin in a partition, because its shard has
+	// lost nothing (Log.startsOn): its records count for the epoch before.
 	notBegun Offset = math.MaxInt64
-	// enterMax bounds how often enter is repeated because other processes begin epochs at the same time.
+	// enterMax bounds how often enter is repeated because other processes begin epochs at the same
+	// time.
 	enterMax = 32
 )
 
-// epochZero: epochs after the first are numbered by the seconds since then, or higher. So numbers go up even if a rewound
-// store lacks the last epochs.
+// epochZero: epochs after the first are numbered by the seconds since then, or higher. So numbers
+// go up even if a rewound store lacks the last epochs.
 var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
@@ -56,8 +59,9 @@ func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
 // planned reports whether the newest epoch is Planned.
 func (r *epochRecord) planned() bool { return r.Epochs[len(r.Epochs)-1].Planned }
 
-// raised returns the record after a new epoch began in partitions with these bounds. Its number is above those of all
-// epochs that the store or this process knows; known is nil if the process knows none.
+// raised returns the record after a new epoch began in partitions with these bounds. Its number is
+// above those of all epochs that the store or this process knows; known is nil if the process knows
+// none.
 func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, now time.Time) *epochRecord {
 	if r.version == 0 { // the first epoch of a new store
 		return &epochRecord{Store: store, Epochs: []epoch{{}}, version: 1}
@@ -77,19 +81,21 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 			}
 		}
 	}
-	// Planned epochs lost nothing: their records are as well counted for the epoch before. So moving partitions does not fill the record.
+	// Planned epochs lost nothing: their records are as well counted for the epoch before. So
+	// moving partitions does not fill the record.
 	epochs := append(slices.DeleteFunc(slices.Clone(r.Epochs), func(e epoch) bool { return e.Planned }), next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
-		// Merge the second epoch into the third. For a client that read in the second, this epoch then ends where it
-		// began: too early, which is safe.
+		// Merge the second epoch into the third. For a client that read in the second, this epoch
+		// then ends where it began: too early, which is safe.
 		epochs = append([]epoch{epochs[0], epochs[2].after(epochs[1])}, epochs[3:]...)
 	}
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
 }
 
-// PlannedEpoch returns the check and the put of EpochKey that begin a leader epoch without a rewind, for an entry: it ends the commits of every process that has not
-// noticed it. kv is EpochKey; the bounds and the incarnation were read before it. If a rewind comes with it
-// that no process has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
+// PlannedEpoch returns the check and the put of EpochKey that begin a leader epoch without a
+// rewind, for an entry: it ends the commits of every process that has not noticed it. kv is
+// EpochKey; the bounds and the incarnation were read before it. If a rewind comes with it that no
+// process has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
 func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(Partition) bool) (Check, Put, error) {
 	record, err := parseEpochs(kv)
 	if err != nil {
@@ -113,7 +119,8 @@ func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(Part
 	return Check{Key: EpochKey, Version: record.version}, Put{Key: EpochKey, Version: next.version, Value: value}, nil
 }
 
-// after returns the epoch with its starts lowered to those of an earlier epoch, where these are lower.
+// after returns the epoch with its starts lowered to those of an earlier epoch, where these are
+// lower.
 func (e epoch) after(before epoch) epoch {
 	lower := make(map[Partition]Offset)
 	for p, at := range e.Starts {
@@ -141,8 +148,8 @@ func (r *epochRecord) at(p Partition, o Offset) int32 {
 	return r.Epochs[0].Number
 }
 
-// end returns the newest epoch not above asked, and where its records end: the lowest start of all later epochs that are not Planned, or next
-// if there is none.
+// end returns the newest epoch not above asked, and where its records end: the lowest start of all
+// later epochs that are not Planned, or next if there is none.
 func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset, bool) {
 	if asked < r.Epochs[0].Number || asked > r.newest() {
 		return 0, 0, false
@@ -179,27 +186,28 @@ type incarnation struct {
 	changed chan struct{} // closed when the log enters another one
 }
 
-// epochNumbers returns the lowest number assigned in an epoch, to partitions and to blocks of producer ids. A number
-// assigned in an earlier epoch may be in use although a rewound store does not know it. The first epoch begins at 0, so
-// that numbers stay short in a store that was never rewound.
+// epochNumbers returns the lowest number assigned in an epoch, to partitions and to blocks of
+// producer ids. A number assigned in an earlier epoch may be in use although a rewound store does
+// not know it. The first epoch begins at 0, so that numbers stay short in a store that was never
+// rewound.
 func epochNumbers(epoch int32) int64 { return int64(epoch) << 20 }
 
-// LeaderEpoch increases whenever the store may have been rewound. It is the same for all partitions, and in all processes
-// once they have noticed.
+// LeaderEpoch increases whenever the store may have been rewound. It is the same for all
+// partitions, and in all processes once they have noticed.
 func (l *Log) LeaderEpoch() int32 { return l.incarnation.Load().epochs.newest() }
 
 // EpochAt returns the leader epoch in which the record at an offset was appended.
 func (l *Log) EpochAt(p Partition, o Offset) int32 { return l.incarnation.Load().epochs.at(p, o) }
 
-// EpochEnd returns the end of the records that were appended up to a leader epoch, in a partition that ends at next: a client
-// that has read further in that epoch has read records that are lost. epoch is the newest not above the one asked for;
-// known is false if there is none.
+// EpochEnd returns the end of the records that were appended up to a leader epoch, in a partition
+// that ends at next: a client that has read further in that epoch has read records that are lost.
+// epoch is the newest not above the one asked for; known is false if there is none.
 func (l *Log) EpochEnd(p Partition, asked int32, next Offset) (epoch int32, end Offset, known bool) {
 	return l.incarnation.Load().epochs.end(p, asked, next)
 }
 
-// IncarnationChanged is closed when the log enters another incarnation of its store after the call: keys read before may
-// be gone, and versions may be assigned again. Call it before reading.
+// IncarnationChanged is closed when the log enters another incarnation of its store after the call:
+// keys read before may be gone, and versions may be assigned again. Call it before reading.
 func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load().changed }
 
 // gate stops flushes while the log does not know which incarnation the store is in.
@@ -214,8 +222,9 @@ type gate struct {
 	asking  chan struct{} // not nil while the store is asked for its incarnation, to set named; closed when it has answered
 }
 
-// readable is called after a read. nil: what was read is of an incarnation that the log was in when the read began, or has
-// entered since; otherwise ErrRewound. It waits while the store is asked for its incarnation.
+// readable is called after a read. nil: what was read is of an incarnation that the log was in when
+// the read began, or has entered since; otherwise ErrRewound. It waits while the store is asked for
+// its incarnation.
 func (g *gate) readable(ctx context.Context) error {
 	for {
 		g.mu.Lock()
@@ -249,7 +258,8 @@ func (g *gate) isShut() bool {
 	return g.shut
 }
 
-// suspect returns the error for bounds below those seen before, and asks the follower to find out why.
+// suspect returns the error for bounds below those seen before, and asks the follower to find out
+// why.
 func (l *Log) suspect(p Partition, was, is Offset) error {
 	l.suspectRewind()
 	return fmt.Errorf("%w: partition %d ended at offset %d before and ends at %d now; checking whether the store was rewound", ErrUnavailable, p, was, is)
@@ -262,7 +272,8 @@ func (l *Log) suspectRewind() {
 	}
 }
 
-// movedToNow reads all bounds. From here on the store answers reads from the incarnation that it is in now.
+// movedToNow reads all bounds. From here on the store answers reads from the incarnation that it is
+// in now.
 func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 	g := &l.gate
 	asking := make(chan struct{})
@@ -281,8 +292,8 @@ func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 	return bounds, mark, l.failed("moved", err)
 }
 
-// enter finds out which incarnation the store is in. If it is another one, or the first, the log's state is replaced by
-// what the store holds now, before the next flush.
+// enter finds out which incarnation the store is in. If it is another one, or the first, the log's
+// state is replaced by what the store holds now, before the next flush.
 func (l *Log) enter(ctx context.Context) error {
 	l.gate.Lock()
 	defer l.gate.Unlock()
@@ -328,7 +339,8 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.entered()
 			return nil // a false alarm
 		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known && (!rewound || !record.planned() || l.readOnly):
-			// Some process, perhaps this one, began this epoch after the last one that we knew. A planned epoch does not tell readers what was lost.
+			// Some process, perhaps this one, began this epoch after the last one that we knew. A
+			// planned epoch does not tell readers what was lost.
 			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
@@ -369,13 +381,15 @@ func (l *Log) enter(ctx context.Context) error {
 				l.sayBegun(before != nil, rewound || epochsLost, "epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store)
 			}
 		case errors.Is(err, ErrStale), errors.Is(err, ErrRewound), errors.Is(err, ErrUnsure):
-			// Another process began an epoch first, or our commit succeeded after all: the next round finds out.
+			// Another process began an epoch first, or our commit succeeded after all: the next
+			// round finds out.
 		default:
 			l.failed("commit", err)
 			if record.version == 0 {
 				record.Epochs = []epoch{{}}
 			}
-			// A full disk, for example. What is stored can be read; nothing is written until the epoch has begun.
+			// A full disk, for example. What is stored can be read; nothing is written until the
+			// epoch has begun.
 			if record.newest() > known {
 				if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 					return fmt.Errorf("enter the store's incarnation: %w", err)
@@ -393,8 +407,8 @@ func (l *Log) enter(ctx context.Context) error {
 	return fmt.Errorf("enter the store's incarnation: %w: it changed %d times meanwhile", ErrUnavailable, enterMax)
 }
 
-// sayBegun logs that a leader epoch began. lost: the store lacks what this process knows. ran: this process
-// would know that: it was running before.
+// sayBegun logs that a leader epoch began. lost: the store lacks what this process knows. ran: this
+// process would know that: it was running before.
 func (l *Log) sayBegun(ran, lost bool, about ...any) {
 	switch {
 	case lost:
@@ -406,9 +420,10 @@ func (l *Log) sayBegun(ran, lost bool, about ...any) {
 	}
 }
 
-// enterUnseen enters an incarnation of a store that this process may only read, and for which no other process has begun an epoch that is above those that this process
-// knows. So the log takes the lowest number that is: its readers find out what was lost, and the epoch that a process begins with writes will be higher, as these are
-// numbered by the clock. The caller holds the gate.
+// enterUnseen enters an incarnation of a store that this process may only read, and for which no
+// other process has begun an epoch that is above those that this process knows. So the log takes
+// the lowest number that is: its readers find out what was lost, and the epoch that a process
+// begins with writes will be higher, as these are numbered by the clock. The caller holds the gate.
 func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds, starts []Bounds, mark Mark, record *epochRecord) error {
 	var known *epochRecord
 	if before != nil {
@@ -444,9 +459,9 @@ func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 	return found, err
 }
 
-// resetForIncarnation replaces the log's state by what the store holds now. The caller holds the gate, so no flush is in
-// flight. Readers see the new bounds and the new epoch in one step: otherwise a reader that waits would take the records
-// there now for records of the old epoch.
+// resetForIncarnation replaces the log's state by what the store holds now. The caller holds the
+// gate, so no flush is in flight. Readers see the new bounds and the new epoch in one step:
+// otherwise a reader that waits would take the records there now for records of the old epoch.
 func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
 	catalog, err := readCatalog(ctx, l.store.List, l.tail.incarnationNumber()+1)
 	if err != nil {

@@ -24,7 +24,8 @@ func onLoss(t *testing.T, test func(t *testing.T, silently bool)) {
 	}
 }
 
-// rewound is a log whose partition ended at 6, and whose store holds what it held when it ended at 3.
+// rewound is a log whose partition ended at 6, and whose store holds what it held when it ended at
+// 3.
 func rewound(t *testing.T, silently bool, meanwhile func(log *eventlog.Log, p eventlog.Partition)) (*memory.Store, *eventlog.Log, eventlog.Partition) {
 	t.Helper()
 	store := memory.New()
@@ -74,7 +75,8 @@ func TestALostEndIsToldToReadersAndNeverServed(t *testing.T) {
 	})
 }
 
-// A reader who waited, and one who was busy while the log grew past where it stood, are both sent back to where its epoch ended.
+// A reader who waited, and one who was busy while the log grew past where it stood, are both sent
+// back to where its epoch ended.
 func TestReadersAreSentBackToWhereTheirEpochEnded(t *testing.T) {
 	onLoss(t, func(t *testing.T, silently bool) {
 		fetch := func(log *eventlog.Log, p eventlog.Partition, from eventlog.Offset, epoch *int32, wait time.Duration) eventlog.Slice {
@@ -151,8 +153,8 @@ func (h *held) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bound
 	return bounds, mark, err
 }
 
-// Another process began the epoch, and appended. This one asks the store where it is, and has not entered yet: what it reads must not pass for
-// what followed in the old epoch.
+// Another process began the epoch, and appended. This one asks the store where it is, and has not
+// entered yet: what it reads must not pass for what followed in the old epoch.
 func TestNothingOfANewEpochIsReadInTheOld(t *testing.T) {
 	for name, hold := range map[string]func(*held){
 		"the answer is on its way": func(h *held) { h.moved.Store(true) },
@@ -219,7 +221,8 @@ func TestBatchesOfALostEndDoNotLand(t *testing.T) {
 	})
 }
 
-// Whoever publishes before anybody noticed must not hear of an offset that was acknowledged for another record.
+// Whoever publishes before anybody noticed must not hear of an offset that was acknowledged for
+// another record.
 func TestNoOffsetIsAcknowledgedTwiceInOneEpoch(t *testing.T) {
 	onLoss(t, func(t *testing.T, silently bool) {
 		_, log, p := rewound(t, silently, nil)
@@ -326,7 +329,8 @@ func TestACheckFromBeforeALossIsStale(t *testing.T) {
 	})
 }
 
-// A producer of whose last batches the store knows nothing goes on by the rules for one that it does not know well enough.
+// A producer of whose last batches the store knows nothing goes on by the rules for one that it
+// does not know well enough.
 func TestAProducerIsJudgedByWhatTheStoreStillKnows(t *testing.T) {
 	for name, noticed := range map[string]bool{"the log has noticed": true, "nobody has noticed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -377,7 +381,8 @@ func TestOpeningBeginsNoEpochWhereNothingChanged(t *testing.T) {
 	}
 }
 
-// The list of epochs is bounded, and who slept through many of them is sent back too far rather than not far enough.
+// The list of epochs is bounded, and who slept through many of them is sent back too far rather
+// than not far enough.
 func TestEpochsAreFoldedTowardsSafety(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -407,7 +412,8 @@ func TestEpochsAreFoldedTowardsSafety(t *testing.T) {
 	})
 }
 
-// While the log enters another incarnation, nobody concludes from the topics that it knew that one was deleted: the deletion may be lost.
+// While the log enters another incarnation, nobody concludes from the topics that it knew that one
+// was deleted: the deletion may be lost.
 func TestTopicsAreNotReadBetweenTwoIncarnations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -432,7 +438,8 @@ func TestTopicsAreNotReadBetweenTwoIncarnations(t *testing.T) {
 	})
 }
 
-// A server is restarted, or another process is the first on a new store: whoever asks for a key meanwhile is not refused.
+// A server is restarted, or another process is the first on a new store: whoever asks for a key
+// meanwhile is not refused.
 func TestKeysAreReadWhenTheLogHasEnteredTheIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -445,7 +452,8 @@ func TestKeysAreReadWhenTheLogHasEnteredTheIncarnation(t *testing.T) {
 	})
 }
 
-// A clean restart of the store's server is no warning, and no line or error shows how weir keeps what it names.
+// A clean restart of the store's server is no warning, and no line or error shows how weir keeps
+// what it names.
 func TestOnlyALossIsLoggedAsALoss(t *testing.T) {
 	for lost, says := range map[bool]string{
 		false: "level=INFO msg=\"the store was restarted or restored, or another server took over; it has all that this process knows; a new leader epoch begins\"",

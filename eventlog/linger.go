@@ -2,7 +2,8 @@ package eventlog
 
 import "time"
 
-// lingering says how long records of a topic may wait for a flush, by the settings weir.linger.ms and weir.linger.bytes.
+// lingering says how long records of a topic may wait for a flush, by the settings weir.linger.ms
+// and weir.linger.bytes.
 type lingering struct {
 	topic TopicID
 	wait  time.Duration // above 0
@@ -15,7 +16,8 @@ func (t Topic) lingering() (lingering, bool) {
 	return l, l.wait > 0
 }
 
-// schedule says when a queue of tickets is to be flushed. The earliest due time counts for all: a flush takes the whole queue.
+// schedule says when a queue of tickets is to be flushed. The earliest due time counts for all: a
+// flush takes the whole queue.
 type schedule struct {
 	begun bool              // there are tickets
 	at    time.Time         // the zero value: at once
@@ -49,8 +51,9 @@ func (s *schedule) add(t *Ticket, most int64) {
 	}
 }
 
-// linger notes when a ticket is due. Its entry may wait if it only appends to topics that linger: what changes keys, such as the position of a group, the state of a
-// message or an event of a stream, goes at once; so does what is built late, because nobody knows yet what it changes.
+// linger notes when a ticket is due. Its entry may wait if it only appends to topics that linger:
+// what changes keys, such as the position of a group, the state of a message or an event of a
+// stream, goes at once; so does what is built late, because nobody knows yet what it changes.
 func (a *appender) linger(t *Ticket) {
 	batches := t.entry.Batches
 	loose, isLoose := t.shared.(looseRecords)

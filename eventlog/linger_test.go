@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// lingerer publishes to a topic whose records wait for 500 ms, unless they are 10 KiB, and to others.
+// lingerer publishes to a topic whose records wait for 500 ms, unless they are 10 KiB, and to
+// others.
 type lingerer struct {
 	t       *testing.T
 	log     *eventlog.Log

@@ -34,8 +34,8 @@ type limits struct {
 	QueueBytes int64 // most bytes waiting for a flush, after which callers wait; default 32 MiB, and at least two flushes
 }
 
-// Log is the event log that doors and uses call. All methods may be called concurrently. Nothing is appended, and nothing
-// that other processes write is seen, unless Run is running.
+// Log is the event log that doors and uses call. All methods may be called concurrently. Nothing is
+// appended, and nothing that other processes write is seen, unless Run is running.
 type Log struct {
 	store           Store
 	cfg             Config
@@ -59,8 +59,9 @@ type Log struct {
 	leftovers   atomic.Pointer[[]Partition] // not nil: empty partitions that no topic has, to be deleted together with those that leftPrefix lists
 }
 
-// Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If
-// no epoch has begun in the current incarnation of the store, it begins one, with three calls more. Of a Replica, the log writes nothing: see ReadOnly.
+// Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with
+// four store calls. If no epoch has begun in the current incarnation of the store, it begins one,
+// with three calls more. Of a Replica, the log writes nothing: see ReadOnly.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	flushBytes := cfg.flushBytes(store)
 	cfg = cfg.withDefaults(flushBytes())
@@ -77,7 +78,8 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// flushBytes returns what says how many bytes a flush may have. A store made of shards may say less when a shard answers that was lost when it was opened.
+// flushBytes returns what says how many bytes a flush may have. A store made of shards may say less
+// when a shard answers that was lost when it was opened.
 func (c Config) flushBytes(store Store) func() int {
 	const usual = 4 << 20
 	costly, is := As[Costly](store)
@@ -105,8 +107,9 @@ func (c Config) withDefaults(flushBytes int) Config {
 	return c
 }
 
-// Run appends, follows other processes, enforces retention and compacts until ctx ends; if the log is ReadOnly it only follows. Then it flushes what was submitted, for at
-// most Config.DrainTimeout, and returns. Later submits get ErrClosed.
+// Run appends, follows other processes, enforces retention and compacts until ctx ends; if the log
+// is ReadOnly it only follows. Then it flushes what was submitted, for at most Config.DrainTimeout,
+// and returns. Later submits get ErrClosed.
 func (l *Log) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return l.appender.run(ctx) })
@@ -122,12 +125,13 @@ func (l *Log) Run(ctx context.Context) error {
 // FlushNow writes the records that wait because of weir.linger.ms. It does not wait for that.
 func (l *Log) FlushNow() { l.appender.flushNow() }
 
-// EndLinger writes the records that wait because of weir.linger.ms, and lets none wait from now on. A program calls it when its doors drain, so that they can answer
-// their clients before they close the connections.
+// EndLinger writes the records that wait because of weir.linger.ms, and lets none wait from now on.
+// A program calls it when its doors drain, so that they can answer their clients before they close
+// the connections.
 func (l *Log) EndLinger() { l.appender.endLinger() }
 
-// Healthy returns nil while the store answers and accepts records; otherwise the last poll's error, or why records
-// are refused. A log that is ReadOnly need not accept records.
+// Healthy returns nil while the store answers and accepts records; otherwise the last poll's error,
+// or why records are refused. A log that is ReadOnly need not accept records.
 func (l *Log) Healthy() error {
 	if err := l.reachable(); err != nil || l.readOnly {
 		return err
@@ -135,9 +139,9 @@ func (l *Log) Healthy() error {
 	return l.Refusing()
 }
 
-// Submit queues an entry for the next flush. Entries that one goroutine submits one after the other enter the log in that
-// order. Submit waits while the queue is full, until ctx ends; after it returned only the ctx of Ticket.Wait matters. The
-// batches' bytes belong to the log from here on.
+// Submit queues an entry for the next flush. Entries that one goroutine submits one after the other
+// enter the log in that order. Submit waits while the queue is full, until ctx ends; after it
+// returned only the ctx of Ticket.Wait matters. The batches' bytes belong to the log from here on.
 //
 // A batch of an idempotent producer (Batch.Producer) is an entry by itself.
 func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
@@ -148,16 +152,19 @@ func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 	return l.appender.submit(ctx, t)
 }
 
-// SubmitLate is Submit for an entry that is built when a flush takes it, so that many callers who change one key can
-// share one entry. build runs once, in the appender, where all writers wait for it: it must not block, and its work must have a
-// bound. false means that there is nothing to commit, and the ticket is done. A panic of build is the ticket's error. size estimates the entry in bytes.
+// SubmitLate is Submit for an entry that is built when a flush takes it, so that many callers who
+// change one key can share one entry. build runs once, in the appender, where all writers wait for
+// it: it must not block, and its work must have a bound. false means that there is nothing to
+// commit, and the ticket is done. A panic of build is the ticket's error. size estimates the entry
+// in bytes.
 func (l *Log) SubmitLate(ctx context.Context, size int64, build func() (Entry, bool)) *Ticket {
 	return l.appender.submit(ctx, &Ticket{build: build, built: make(chan struct{}), size: size})
 }
 
-// SubmitUpkeep is Submit for an entry by which this process keeps what others take over otherwise: a lease, a heartbeat.
-// It goes before entries that were submitted with Submit, and does not wait while their queue is full, so clients cannot
-// keep it out. It must be small, and not be sent for each request of a client.
+// SubmitUpkeep is Submit for an entry by which this process keeps what others take over otherwise:
+// a lease, a heartbeat. It goes before entries that were submitted with Submit, and does not wait
+// while their queue is full, so clients cannot keep it out. It must be small, and not be sent for
+// each request of a client.
 func (l *Log) SubmitUpkeep(ctx context.Context, e Entry) *Ticket {
 	return l.appender.submit(ctx, &Ticket{entry: e, upkeep: true})
 }
@@ -167,9 +174,10 @@ func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 	return l.Submit(ctx, e).Wait(ctx)
 }
 
-// Publish appends records without a batch to a partition, and returns the first one's offset once they are durable.
-// Records that many callers publish concurrently become one batch, encoded as the topic's settings say. The records of one
-// call are contiguous and keep their timestamps; 0 means now.
+// Publish appends records without a batch to a partition, and returns the first one's offset once
+// they are durable. Records that many callers publish concurrently become one batch, encoded as the
+// topic's settings say. The records of one call are contiguous and keep their timestamps; 0 means
+// now.
 func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record) (Offset, error) {
 	if err := checkLoose(records); err != nil {
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
@@ -182,8 +190,8 @@ func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record)
 	return out.Base[0], nil
 }
 
-// publishMax is the most bytes that one call may publish: the records become one batch, which readers hold in memory as a
-// whole.
+// publishMax is the most bytes that one call may publish: the records become one batch, which
+// readers hold in memory as a whole.
 const publishMax = 16 << 20
 
 // checkLoose reports why records cannot be sealed.
@@ -226,8 +234,8 @@ func looseSize(records []batch.Record) (n int64) {
 // seekPage is how many goals one store call has at most.
 const seekPage = 1000
 
-// Seek finds, for each goal, the base offset of the batch that the goal describes, or the partition's Next if there is
-// none. It makes one store call for each thousand goals.
+// Seek finds, for each goal, the base offset of the batch that the goal describes, or the
+// partition's Next if there is none. It makes one store call for each thousand goals.
 func (l *Log) Seek(ctx context.Context, goals []Goal) ([]Found, error) {
 	found := make([]Found, 0, len(goals))
 	for page := range slices.Chunk(goals, seekPage) {
@@ -256,8 +264,8 @@ func (l *Log) seekOne(ctx context.Context, goal Goal) (Offset, error) {
 	return found[0].At, nil
 }
 
-// ofNow makes a call of the store (called), and returns its error, or ErrRewound if the store answered from an incarnation
-// that the log has not entered yet.
+// ofNow makes a call of the store (called), and returns its error, or ErrRewound if the store
+// answered from an incarnation that the log has not entered yet.
 func (l *Log) ofNow(ctx context.Context, op string, call func() error) error {
 	err := l.called(ctx, op, call)
 	if err == nil {
@@ -269,8 +277,9 @@ func (l *Log) ofNow(ctx context.Context, op string, call func() error) error {
 	return err
 }
 
-// called makes a call of the store for a caller whose time may be over before, or during the call. Then the call is not
-// made, or its error is not the store's, unless the store answers nobody: ErrOverloaded.
+// called makes a call of the store for a caller whose time may be over before, or during the call.
+// Then the call is not made, or its error is not the store's, unless the store answers nobody:
+// ErrOverloaded.
 func (l *Log) called(ctx context.Context, op string, call func() error) error {
 	if ctx.Err() != nil {
 		return l.late(ctx, time.Time{}, nil)
@@ -288,7 +297,8 @@ func (l *Log) called(ctx context.Context, op string, call func() error) error {
 	return l.failed(op, err)
 }
 
-// late returns the error of a call whose caller's time is over. began is when the call began; zero: it did not.
+// late returns the error of a call whose caller's time is over. began is when the call began; zero:
+// it did not.
 func (l *Log) late(ctx context.Context, began time.Time, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil {
@@ -300,8 +310,9 @@ func (l *Log) late(ctx context.Context, began time.Time, err error) error {
 	return fmt.Errorf("%w (%w)", l.Late(began), err)
 }
 
-// Late returns the error for a caller whose time ended while it waited for its turn, from began on: ErrOverloaded if the
-// store answered somebody meanwhile, otherwise ErrUnavailable. If began is zero, it is whether the store answers now.
+// Late returns the error for a caller whose time ended while it waited for its turn, from began on:
+// ErrOverloaded if the store answered somebody meanwhile, otherwise ErrUnavailable. If began is
+// zero, it is whether the store answers now.
 func (l *Log) Late(began time.Time) error {
 	if l.reachable() == nil && (began.IsZero() || l.outages.answeredAfter(began)) {
 		return ErrOverloaded
@@ -321,7 +332,8 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return nil
 }
 
-// HeartbeatEvery returns how often a process that would put a key every usual, only to say that it lives, does so on this store.
+// HeartbeatEvery returns how often a process that would put a key every usual, only to say that it
+// lives, does so on this store.
 func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 	if store, is := As[Costly](l.store); is {
 		return max(usual, store.HeartbeatEvery())
@@ -329,8 +341,9 @@ func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 	return usual
 }
 
-// TrimFound is Trim below an offset that the caller found by reading. changed is what IncarnationChanged returned before that read: if the
-// log has entered another incarnation since, TrimFound does nothing and returns ErrRewound, because other records may have the offset now.
+// TrimFound is Trim below an offset that the caller found by reading. changed is what
+// IncarnationChanged returned before that read: if the log has entered another incarnation since,
+// TrimFound does nothing and returns ErrRewound, because other records may have the offset now.
 func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partition, before Offset) error {
 	l.gate.RLock() // the log enters no other incarnation meanwhile, and the store trims only in the incarnation that the log is in
 	defer l.gate.RUnlock()
@@ -342,9 +355,10 @@ func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partitio
 	}
 }
 
-// Committed adds to the tail the batches that this process committed without Submit, as the mover of the SQL door does: readers at the end
-// see them immediately. in is the incarnation in which they were committed. If the log is in another, or about to enter
-// another, Committed does nothing, and readers get the batches from the store. The batches' bytes belong to the log from here on.
+// Committed adds to the tail the batches that this process committed without Submit, as the mover
+// of the SQL door does: readers at the end see them immediately. in is the incarnation in which
+// they were committed. If the log is in another, or about to enter another, Committed does nothing,
+// and readers get the batches from the store. The batches' bytes belong to the log from here on.
 func (l *Log) Committed(in Incarnation, placed []Placed) {
 	if !l.gate.TryRLock() {
 		return
@@ -355,8 +369,8 @@ func (l *Log) Committed(in Incarnation, placed []Placed) {
 	}
 }
 
-// In reports whether the log is in this incarnation of its store and may write there: it is not about to enter another, and the store is not closed. What
-// commits without Submit asks first.
+// In reports whether the log is in this incarnation of its store and may write there: it is not
+// about to enter another, and the store is not closed. What commits without Submit asks first.
 func (l *Log) In(in Incarnation) bool {
 	if !l.gate.TryRLock() {
 		return false
@@ -365,12 +379,14 @@ func (l *Log) In(in Incarnation) bool {
 	return !l.gate.shut && l.incarnation.Load().Incarnation == in
 }
 
-// Known returns the bounds of a partition as this process knows them, without a store call; false if it knows none. All
-// that was appended through this log is in them; what other processes did may be missing.
+// Known returns the bounds of a partition as this process knows them, without a store call; false
+// if it knows none. All that was appended through this log is in them; what other processes did may
+// be missing.
 func (l *Log) Known(p Partition) (Bounds, bool) { return l.tail.known(p) }
 
-// Bounds reads from the store, in one call, what the partitions hold now. Slice.Err is ErrNoPartition for a partition
-// that does not exist. It fails if the shard of one of them does not answer.
+// Bounds reads from the store, in one call, what the partitions hold now. Slice.Err is
+// ErrNoPartition for a partition that does not exist. It fails if the shard of one of them does not
+// answer.
 func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	slices, err := l.EachBounds(ctx, ps...)
 	for _, s := range slices {
@@ -390,8 +406,9 @@ func (l *Log) EachBounds(ctx context.Context, ps ...Partition) ([]Slice, error) 
 	return l.read(ctx, spans, 0)
 }
 
-// List returns, in byte order, at most limit keys that begin with prefix and are greater than after. While the log enters another incarnation of
-// the store, List waits, at most entryPatience: an incarnation begins with each restart of a server, and with the first process on a store.
+// List returns, in byte order, at most limit keys that begin with prefix and are greater than
+// after. While the log enters another incarnation of the store, List waits, at most entryPatience:
+// an incarnation begins with each restart of a server, and with the first process on a store.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	var kvs []KeyValue
 	err := l.onceEntered(ctx, func() (err error) {
@@ -401,7 +418,8 @@ func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyV
 	return kvs, err
 }
 
-// onceEntered repeats a read of keys while the log enters another incarnation of the store, at most for entryPatience.
+// onceEntered repeats a read of keys while the log enters another incarnation of the store, at most
+// for entryPatience.
 func (l *Log) onceEntered(ctx context.Context, read func() error) error {
 	until := time.Now().Add(entryPatience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -465,8 +483,9 @@ const (
 	getBytes = 4 << 20 // and about how many bytes of values
 )
 
-// GetAll calls visit for each of the keys, in their order, with a store call for each thousand keys or 4 MiB of values. The
-// Version of a key that does not exist is 0. It waits as List does. An error of visit ends it.
+// GetAll calls visit for each of the keys, in their order, with a store call for each thousand keys
+// or 4 MiB of values. The Version of a key that does not exist is 0. It waits as List does. An
+// error of visit ends it.
 func (l *Log) GetAll(ctx context.Context, keys []string, visit func(KeyValue) error) error {
 	for len(keys) > 0 {
 		var kvs []KeyValue
@@ -501,8 +520,9 @@ func (l *Log) getNow(ctx context.Context, keys []string) (kvs []KeyValue, err er
 	return kvs, nil
 }
 
-// Get reads one key of a store, in one call; the Version is 0 if there is no such key. A List of the key is as good as
-// Store.Get, except on shards, all of which may have to be asked what begins with the key.
+// Get reads one key of a store, in one call; the Version is 0 if there is no such key. A List of
+// the key is as good as Store.Get, except on shards, all of which may have to be asked what begins
+// with the key.
 func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
 	if _, is := As[Sharded](store); !is {
 		return lister(store.List).get(ctx, key)
@@ -530,8 +550,8 @@ func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) e
 	return lister(l.List).pages(ctx, prefix, listPage, nil, visit)
 }
 
-// ListPages is ListAll that reads page keys with each store call. Before each store call it calls before, if that is not nil; an error of
-// before ends the listing.
+// ListPages is ListAll that reads page keys with each store call. Before each store call it calls
+// before, if that is not nil; an error of before ends the listing.
 func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	return lister(l.List).pages(ctx, prefix, page, before, visit)
 }

@@ -48,7 +48,8 @@ func TestAReaderIsSentBackToTheLossAndNotToTheEnd(t *testing.T) {
 	})
 }
 
-// While memory is short Fetch gathers twice: what the first round would have refused must not pass the second.
+// While memory is short Fetch gathers twice: what the first round would have refused must not pass
+// the second.
 func TestALossIsToldThoughMemoryIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -93,7 +94,8 @@ func (u *unread) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) 
 	return u.Store.Read(ctx, spans, maxBytes)
 }
 
-// One span is answered from memory and the other needs the store: its reader is told of the loss all the same.
+// One span is answered from memory and the other needs the store: its reader is told of the loss
+// all the same.
 func TestALossIsToldThoughTheStoreDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backing := memory.New()
@@ -112,7 +114,8 @@ func TestALossIsToldThoughTheStoreDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// An older server comes back, with more records than the newer one began with, and without its epoch.
+// An older server comes back, with more records than the newer one began with, and without its
+// epoch.
 func TestReadersOfAnEpochThatIsLostWholeAreSentBackToWhereItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -155,8 +158,8 @@ func (f *full) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bound
 	return bounds, mark, err
 }
 
-// The disk of a restarted store is full, so no epoch can begin: what is stored can be read, also if this process missed the epoch of a restart
-// before.
+// The disk of a restarted store is full, so no epoch can begin: what is stored can be read, also if
+// this process missed the epoch of a restart before.
 func TestAFullStoreOfAnotherIncarnationIsRead(t *testing.T) {
 	for restarts := range 2 {
 		synctest.Test(t, func(t *testing.T) {

@@ -2,7 +2,8 @@ package eventlog
 
 import "time"
 
-// Observer receives what the log did, for metrics. Calls come from many goroutines and must be short.
+// Observer receives what the log did, for metrics. Calls come from many goroutines and must be
+// short.
 type Observer interface {
 	// Flushed is called after every commit, also a failed one.
 	Flushed(Flush)
@@ -10,7 +11,8 @@ type Observer interface {
 	Fetched(bytes int, fromTail bool)
 	// StoreFailed is called with the Store method, in lower case, that returned err.
 	StoreFailed(op string, err error)
-	// Retried is called before a flush is tried again, because the store was unavailable or may have been rewound.
+	// Retried is called before a flush is tried again, because the store was unavailable or may
+	// have been rewound.
 	Retried()
 }
 

@@ -8,19 +8,20 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Since is the answer of OffsetsAt for one partition: the first record that is not before the time that was asked for. If
-// There is false, there is no such record. Err is the error of this partition only, such as ErrNoPartition, or
-// *DamagedError.
+// Since is the answer of OffsetsAt for one partition: the first record that is not before the time
+// that was asked for. If There is false, there is no such record. Err is the error of this
+// partition only, such as ErrNoPartition, or *DamagedError.
 type Since struct {
 	batch.Moment
 	There bool
 	Err   error
 }
 
-// OffsetsAt returns, for each goal's partition, the first record at or above the goal's From whose timestamp is not before
-// the goal's At. It makes two store calls for each thousand partitions, and one more for each 4 MiB that the batches have
-// which hold the records. If the records of a batch at or after that time are all deleted, its partition is asked for
-// again, together with all others that need it.
+// OffsetsAt returns, for each goal's partition, the first record at or above the goal's From whose
+// timestamp is not before the goal's At. It makes two store calls for each thousand partitions, and
+// one more for each 4 MiB that the batches have which hold the records. If the records of a batch
+// at or after that time are all deleted, its partition is asked for again, together with all others
+// that need it.
 func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 	found := make([]Since, len(goals))
 	open := make([]int, len(goals)) // indexes of the goals without an answer
@@ -74,12 +75,13 @@ func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 	return found, nil
 }
 
-// OffsetsOfNewest returns, for each partition, the first record with the highest timestamp. There is false if the
-// partition is empty.
+// OffsetsOfNewest returns, for each partition, the first record with the highest timestamp. There
+// is false if the partition is empty.
 //
-// It searches with OffsetsAt: each call asks for later times than the newest found. Mostly the last batch is the newest,
-// and the first call ends the search; otherwise the steps double, and once a call finds nothing they are halved down to 0.
-// All partitions are searched in step with each other.
+// It searches with OffsetsAt: each call asks for later times than the newest found. Mostly the last
+// batch is the newest, and the first call ends the search; otherwise the steps double, and once a
+// call finds nothing they are halved down to 0. All partitions are searched in step with each
+// other.
 func (l *Log) OffsetsOfNewest(ctx context.Context, ps []Partition) ([]Since, error) {
 	if len(ps) == 0 {
 		return nil, nil
@@ -183,16 +185,17 @@ func (s *newestSearch) learn(better Since) {
 const (
 	// batchesBytes is how many bytes of batches a store call of batchesAt asks for.
 	batchesBytes = 4 << 20
-	// The batches of one partition have at most batchShare bytes in the first call of batchesAt for it, and shareGrowth
-	// times as many in each further one. Mostly the first batch is wanted, and those after it are not.
+	// The batches of one partition have at most batchShare bytes in the first call of batchesAt for
+	// it, and shareGrowth times as many in each further one. Mostly the first batch is wanted, and
+	// those after it are not.
 	batchShare  = 4 << 10
 	shareGrowth = 32
 )
 
-// batchesAt reads from the store, for each span, the batch that holds its offset, and calls visit with the index of the
-// span. A slice's Batches are empty if the offset is outside of the bounds. The store has just returned these offsets: the
-// tail may not know them yet. It makes a store call for each thousand spans, and one more for each 4 MiB, about. An error
-// of visit ends it.
+// batchesAt reads from the store, for each span, the batch that holds its offset, and calls visit
+// with the index of the span. A slice's Batches are empty if the offset is outside of the bounds.
+// The store has just returned these offsets: the tail may not know them yet. It makes a store call
+// for each thousand spans, and one more for each 4 MiB, about. An error of visit ends it.
 func (l *Log) batchesAt(ctx context.Context, spans []Span, visit func(i int, s Slice) error) error {
 	open := make([]int, len(spans))
 	for i := range open {
@@ -228,8 +231,8 @@ func (l *Log) batchesAt(ctx context.Context, spans []Span, visit func(i int, s S
 	return nil
 }
 
-// batchAt reads from the store the batch that holds an offset, as batchesAt does. At the end of the partition the batch is
-// empty.
+// batchAt reads from the store the batch that holds an offset, as batchesAt does. At the end of the
+// partition the batch is empty.
 func (l *Log) batchAt(ctx context.Context, p Partition, at Offset) (b Placed, first Offset, err error) {
 	s := Span{Partition: p, From: at, MaxBytes: 1}
 	got, err := l.read(ctx, []Span{s}, s.MaxBytes)

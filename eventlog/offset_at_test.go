@@ -13,8 +13,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// Times go back and forth, batches are cut in the middle, and some claim a newest time that none of their records has: OffsetsAt and
-// OffsetsOfNewest find what a search by hand finds.
+// Times go back and forth, batches are cut in the middle, and some claim a newest time that none of
+// their records has: OffsetsAt and OffsetsOfNewest find what a search by hand finds.
 func TestOffsetAtAgreesWithASearchByHand(t *testing.T) {
 	random := seed.Random(t)
 	log := open(t, memory.New(), eventlog.Config{})
@@ -112,8 +112,8 @@ func (s *calls) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return s.Store.Read(ctx, spans, maxBytes)
 }
 
-// However many partitions are searched by time, and however large their batches are, the number of store calls has a bound:
-// two for each thousand partitions, and one for each 4 MiB of batches.
+// However many partitions are searched by time, and however large their batches are, the number of
+// store calls has a bound: two for each thousand partitions, and one for each 4 MiB of batches.
 func TestManyPartitionsAreSearchedByTimeInFewStoreCalls(t *testing.T) {
 	store := &calls{Store: memory.New()}
 	log := open(t, store, eventlog.Config{Poll: time.Hour})

@@ -99,8 +99,9 @@ func (l *listing) Get(ctx context.Context, keys []string, maxBytes int) ([]event
 	return l.Store.Get(ctx, keys, maxBytes)
 }
 
-// One flush holds a record and a producer's batch that another process has appended already. The first caller has the answer while the
-// log reads what the store knows of the producer: by then, a reader finds the record.
+// One flush holds a record and a producer's batch that another process has appended already. The
+// first caller has the answer while the log reads what the store knows of the producer: by then, a
+// reader finds the record.
 func TestWhoHasTheAnswerCanReadTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := memory.New()

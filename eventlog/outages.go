@@ -9,14 +9,16 @@ import (
 )
 
 const (
-	// outageMin is the shortest outage that is remembered: half of the shortest session timeout that a group may have.
+	// outageMin is the shortest outage that is remembered: half of the shortest session timeout
+	// that a group may have.
 	outageMin = 500 * time.Millisecond
 	// outagesMax bounds how many outages are remembered. Beyond it the two oldest become one.
 	outagesMax = 64
 )
 
-// outages remembers when this process could not read or write its store, or was itself stopped. A process that evicts members for missing
-// heartbeats needs that: during an outage no heartbeat could arrive.
+// outages remembers when this process could not read or write its store, or was itself stopped. A
+// process that evicts members for missing heartbeats needs that: during an outage no heartbeat
+// could arrive.
 type outages struct {
 	poll time.Duration // the follower's interval: the store is not expected to answer more often
 
@@ -71,8 +73,9 @@ func (o *outages) add(past outage) {
 	o.past = append(o.past, past)
 }
 
-// outageStore notes commits that wait, or fail, for long: no heartbeat can be written then, though reads are answered. A SQLite file has one
-// writer at a time, and that may be a process that was stopped. Only one goroutine calls Commit.
+// outageStore notes commits that wait, or fail, for long: no heartbeat can be written then, though
+// reads are answered. A SQLite file has one writer at a time, and that may be a process that was
+// stopped. Only one goroutine calls Commit.
 type outageStore struct {
 	Store
 	outages *outages
@@ -117,8 +120,10 @@ func (o *outages) failed() {
 	o.failing = true
 }
 
-// Steady returns since when there was no outage longer than longest: the end of the newest longer outage, with broken true, or the time at which the
-// log was opened. During a longer outage it returns the present time, with broken true. A process that was stopped for a while had an outage, too.
+// Steady returns since when there was no outage longer than longest: the end of the newest longer
+// outage, with broken true, or the time at which the log was opened. During a longer outage it
+// returns the present time, with broken true. A process that was stopped for a while had an outage,
+// too.
 func (l *Log) Steady(longest time.Duration) (since time.Time, broken bool) {
 	o := l.outages
 	o.mu.Lock()

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// stalling is a store whose calls about keys under stuck end only with their ctx; while away is set, so do all others.
+// stalling is a store whose calls about keys under stuck end only with their ctx; while away is
+// set, so do all others.
 type stalling struct {
 	eventlog.Store
 	away  atomic.Bool
@@ -52,7 +53,8 @@ func (*failures) Fetched(int, bool)           {}
 func (f *failures) StoreFailed(string, error) { f.n.Add(1) }
 func (*failures) Retried()                    {}
 
-// Whose time ends while the store answers others hears that, and not that the store cannot be reached; the store did not fail.
+// Whose time ends while the store answers others hears that, and not that the store cannot be
+// reached; the store did not fail.
 func TestTheEndOfACallersTimeIsNoErrorOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, failed := &stalling{Store: memory.New()}, new(failures)
@@ -99,7 +101,8 @@ func (s sluggish) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 	return s.Store.Commit(ctx, flush)
 }
 
-// A queue that clients have filled keeps no lease of this process waiting. What clients could not submit in time is told as such.
+// A queue that clients have filled keeps no lease of this process waiting. What clients could not
+// submit in time is told as such.
 func TestClientsThatFillTheQueueDoNotKeepUpkeepOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = 10 << 10

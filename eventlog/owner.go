@@ -7,31 +7,34 @@ import (
 	"strconv"
 )
 
-// Owner is a part of weir that needs all records of a topic: a queue, for example. A topic says whose it is, so
-// that whatever changes topics asks, through every protocol and in every process.
+// Owner is a part of weir that needs all records of a topic: a queue, for example. A topic says
+// whose it is, so that whatever changes topics asks, through every protocol and in every process.
 type Owner struct {
 	// Key has a value as long as the owner exists. On a store made of shards it is on shard 0.
 	Key string `json:"key"`
 	// Name is shown to people, as in: queue "orders".
 	Name string `json:"name"`
-	// Fixed: the topic must get no more partitions, because the owner relies on which key is in which partition.
+	// Fixed: the topic must get no more partitions, because the owner relies on which key is in
+	// which partition.
 	Fixed bool `json:"fixed,omitempty"`
 }
 
 // Owned reports whether the topic says that it has this owner.
 func (t Topic) Owned(by Owner) bool { return slices.Contains(t.Owners, by) }
 
-// needed reports whether somebody may need all records of the topic. Then compaction leaves it alone, whatever its
-// settings say.
+// needed reports whether somebody may need all records of the topic. Then compaction leaves it
+// alone, whatever its settings say.
 func (t Topic) needed() bool { return t.Writer != "" || len(t.Owners) > 0 }
 
-// OwnTopic adds an owner to a topic, durably, or replaces what the topic says of it. It costs nothing if the topic says
-// so already. The owner is not noted for another topic that has taken the name (ErrUnknownTopic).
+// OwnTopic adds an owner to a topic, durably, or replaces what the topic says of it. It costs
+// nothing if the topic says so already. The owner is not noted for another topic that has taken the
+// name (ErrUnknownTopic).
 //
-// The owner may not exist yet. Then the entry that makes it must check that the topic is Unchanged: a change of the
-// topic ignores owners that do not exist.
+// The owner may not exist yet. Then the entry that makes it must check that the topic is Unchanged:
+// a change of the topic ignores owners that do not exist.
 //
-// now are the versions of keys that the caller read and relies on: ErrStale if one has another version by now.
+// now are the versions of keys that the caller read and relies on: ErrStale if one has another
+// version by now.
 func (l *Log) OwnTopic(ctx context.Context, t Topic, by Owner, now ...Check) (Topic, error) {
 	if t.Owned(by) {
 		return t, nil
@@ -67,8 +70,8 @@ func (l *Log) changeOwners(ctx context.Context, t Topic, key string, with []Owne
 	})
 }
 
-// CheckDeletes returns an *InvalidError if no client may delete records of the topic, because somebody needs them.
-// It costs a store call if the topic has owners.
+// CheckDeletes returns an *InvalidError if no client may delete records of the topic, because
+// somebody needs them. It costs a store call if the topic has owners.
 func (l *Log) CheckDeletes(ctx context.Context, t Topic) error {
 	refuse := func(who string) error {
 		return &InvalidError{What: "topic", Value: t.Name, Why: who + ", so clients may not delete them one by one"}
@@ -86,9 +89,9 @@ func (l *Log) CheckDeletes(ctx context.Context, t Topic) error {
 	return refuse(fmt.Sprintf("%s needs its records", owner.Name))
 }
 
-// checkOwners returns an *InvalidError if an owner forbids what was changed: the topic is compacted, or has partitions
-// without a number yet. If only owners that do not exist any more forbid it, it returns the topic without them, and
-// checks that none of them begins to exist.
+// checkOwners returns an *InvalidError if an owner forbids what was changed: the topic is
+// compacted, or has partitions without a number yet. If only owners that do not exist any more
+// forbid it, it returns the topic without them, and checks that none of them begins to exist.
 func (l *Log) checkOwners(ctx context.Context, t Topic) (Topic, []Check, error) {
 	compacted, grows := t.Compacted(), slices.Contains(t.Partitions, catalogPartition)
 	forbids := func(o Owner) bool { return compacted || grows && o.Fixed }
@@ -113,9 +116,9 @@ func (l *Log) checkOwners(ctx context.Context, t Topic) (Topic, []Check, error) 
 	return t, gone, nil
 }
 
-// owner returns the first of a topic's owners that exists. If none does, gone checks that this stays so. It reads one
-// key for each owner up to the first one that exists: owners that end remove themselves (DisownTopic), so few do not
-// exist.
+// owner returns the first of a topic's owners that exists. If none does, gone checks that this
+// stays so. It reads one key for each owner up to the first one that exists: owners that end remove
+// themselves (DisownTopic), so few do not exist.
 func (l *Log) owner(ctx context.Context, topic string, owners []Owner) (first Owner, gone []Check, err error) {
 	for _, o := range owners {
 		kv, err := l.Get(ctx, o.Key)

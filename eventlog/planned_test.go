@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// plan begins a leader epoch as another process does that moves a partition. behind is how much was appended after it read the bounds.
+// plan begins a leader epoch as another process does that moves a partition. behind is how much was
+// appended after it read the bounds.
 func plan(t *testing.T, store eventlog.Store, behind eventlog.Offset) {
 	t.Helper()
 	bounds, mark, err := store.Moved(t.Context(), eventlog.Mark{})
@@ -37,7 +38,8 @@ func plan(t *testing.T, store eventlog.Store, behind eventlog.Offset) {
 	}
 }
 
-// A planned epoch is a higher one for everybody, and sends no reader back, however many there were. EpochKey does not grow with them.
+// A planned epoch is a higher one for everybody, and sends no reader back, however many there were.
+// EpochKey does not grow with them.
 func TestAPlannedEpochSendsNobodyBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

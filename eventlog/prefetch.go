@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// prefetch reads the next span of a partition while its reader handles this one. It does so only for readers of older
-// records, which continue where an answer from the store ended: from a reader's second fetch on, the next store call is
-// always in flight.
+// prefetch reads the next span of a partition while its reader handles this one. It does so only
+// for readers of older records, which continue where an answer from the store ended: from a
+// reader's second fetch on, the next store call is always in flight.
 //
 //	reader   ask ──answer── work ──────── ask ──answer── work ──────── ask …
 //	store         read           prefetch ────┘     prefetch ────┘
@@ -57,8 +57,9 @@ func newPrefetch(read func(context.Context, []Span, int) ([]Slice, error), known
 	return &prefetch{read: read, known: known, incarnation: incarnation, next: make(map[partitionOffset]*prefetched)}
 }
 
-// take removes and returns the entry for the offset where a span begins; nil: there is none. It waits for a
-// store call in flight. In the result, done is nil if nothing that can be used was read.
+// take removes and returns the entry for the offset where a span begins; nil: there is none. It
+// waits for a store call in flight. In the result, done is nil if nothing that can be used was
+// read.
 func (p *prefetch) take(ctx context.Context, s Span) (*prefetched, error) {
 	f := p.remove(s)
 	if f == nil || f.done == nil {
@@ -89,8 +90,8 @@ func (p *prefetch) remove(s Span) *prefetched {
 	return f
 }
 
-// prefetchNext notes where readers are expected to continue, and prefetches for the readers that fetched where they
-// were expected.
+// prefetchNext notes where readers are expected to continue, and prefetches for the readers that
+// fetched where they were expected.
 func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice) {
 	var spans []Span
 	var waiting []*prefetched
@@ -123,8 +124,8 @@ func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice)
 	p.calls.Go(func() { p.fetch(ctx, spans, most, waiting) })
 }
 
-// fetch reads spans for the expected readers. Each span is charged with the true size of its batches: the first may be
-// larger than the span's limit.
+// fetch reads spans for the expected readers. Each span is charged with the true size of its
+// batches: the first may be larger than the span's limit.
 func (p *prefetch) fetch(ctx context.Context, spans []Span, most int, waiting []*prefetched) {
 	slices, err := p.tryRead(ctx, spans, most)
 	p.mu.Lock()
@@ -146,7 +147,8 @@ func (p *prefetch) fetch(ctx context.Context, spans []Span, most int, waiting []
 	}
 }
 
-// tryRead is read, with a panic made an error: no request waits for this call, so no door would recover.
+// tryRead is read, with a panic made an error: no request waits for this call, so no door would
+// recover.
 func (p *prefetch) tryRead(ctx context.Context, spans []Span, most int) (slices []Slice, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -184,7 +186,8 @@ func (p *prefetch) note(f *prefetched) {
 	}
 }
 
-// hasRoom reports whether so many bytes more may be prefetched. It drops stale entries first, if need be.
+// hasRoom reports whether so many bytes more may be prefetched. It drops stale entries first, if
+// need be.
 func (p *prefetch) hasRoom(bytes int) bool {
 	if p.held+bytes > prefetchBytes {
 		p.dropStale()

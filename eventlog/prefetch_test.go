@@ -121,7 +121,8 @@ func TestPrefetchLetsGo(t *testing.T) {
 	})
 }
 
-// What is read ahead counts with its true size: a batch that is larger than what its reader asks for must not get past the limit.
+// What is read ahead counts with its true size: a batch that is larger than what its reader asks
+// for must not get past the limit.
 func TestPrefetchCountsWhatItHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

@@ -15,24 +15,28 @@ import (
 	"github.com/weir-log/weir/internal/longlock"
 )
 
-// Idempotent producers (KIP-98). A producer numbers its records per partition; the log appends each number once and in
-// order. A producer's state is a key that is put in the same entry as the records: so state and
-// records never differ, and every broker on the store decides the same.
+// Idempotent producers (KIP-98). A producer numbers its records per partition; the log appends each
+// number once and in order. A producer's state is a key that is put in the same entry as the
+// records: so state and records never differ, and every broker on the store decides the same.
 //
 //	key    producer/<id>/<partition>
 //	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
 //
-// The last field is the base offset of the newest batch, which the store appends as it commits (Put.AddBase). "@"
-// gives a batch's base offset; "^" gives how far it is below the newest batch's, for batches of the same entry.
+// The last field is the base offset of the newest batch, which the store appends as it commits
+// (Put.AddBase). "@" gives a batch's base offset; "^" gives how far it is below the newest batch's,
+// for batches of the same entry.
 
-// sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five in flight.
+// sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five
+// in flight.
 const sequencesKept = 5
 
 const (
-	// producersMax bounds the states in memory. Other states are read from the store, with one call each.
+	// producersMax bounds the states in memory. Other states are read from the store, with one call
+	// each.
 	producersMax = 50_000
 
-	// Nothing is appended while states are read: so at most producersLoaded are read in one go, producersAtOnce of them concurrently.
+	// Nothing is appended while states are read: so at most producersLoaded are read in one go,
+	// producersAtOnce of them concurrently.
 	producersLoaded = 64
 	producersAtOnce = 16
 )
@@ -48,7 +52,8 @@ func (k producerKey) String() string {
 	return fmt.Sprintf("%s%d/%d", producerPrefix, k.id, k.partition)
 }
 
-// producerState is what the log knows of a producer in a partition. Version 0: the store knows nothing of it.
+// producerState is what the log knows of a producer in a partition. Version 0: the store knows
+// nothing of it.
 type producerState struct {
 	asOf    uint64 // tickets up to this number were submitted before the state was read from the store: this state may refuse them
 	version Version
@@ -91,14 +96,17 @@ type verdict struct {
 	batch     int    // with inFlush: that batch's index in the entry
 }
 
-// errAskStore: the state in memory does not suffice. By it the batch is refused, but another broker may have appended for the producer; or the batch is
-// a duplicate, but the store may have lost the first one.
+// errAskStore: the state in memory does not suffice. By it the batch is refused, but another broker
+// may have appended for the producer; or the batch is a duplicate, but the store may have lost the
+// first one.
 var errAskStore = errors.New("the store must be asked")
 
-// judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the state.
+// judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the
+// state.
 //
-// The state in memory is enough to append: the entry checks that the store has the same. It is not enough to refuse a ticket that was
-// submitted after the state was read, nor to call it a duplicate: then the state is read from the store first, and judge called again.
+// The state in memory is enough to append: the entry checks that the store has the same. It is not
+// enough to refuse a ticket that was submitted after the state was read, nor to call it a
+// duplicate: then the state is read from the store first, and judge called again.
 func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	s := &a.next
 	first, last := h.BaseSequence, lastSequence(h)
@@ -121,8 +129,8 @@ func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	}
 	s.version = a.previous + 1
 	if a.previous == 0 {
-		// The key may have been put before and deleted. Counted from 1 again, it could reach a version that another
-		// broker remembers, and the check of that broker would pass.
+		// The key may have been put before and deleted. Counted from 1 again, it could reach a
+		// version that another broker remembers, and the check of that broker would pass.
 		s.version = Version(time.Now().UnixMicro())
 	}
 	a.taken++
@@ -133,7 +141,8 @@ func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	return verdict{}, nil
 }
 
-// refuses returns why a batch may not follow the state, by the rules of KIP-98 and KIP-360; nil: it may.
+// refuses returns why a batch may not follow the state, by the rules of KIP-98 and KIP-360; nil: it
+// may.
 func (s *producerState) refuses(h batch.Header, p Partition) error {
 	first, fresh := h.BaseSequence, len(s.batches) == 0
 	switch {
@@ -190,8 +199,8 @@ func (ps *producers) moved(a *advance, base []Offset) {
 	ps.keep(a.key, a.next)
 }
 
-// load reads states from the store, with one call each, several at the same time. asOf is the number of the last ticket submitted before. It returns
-// an error, or nil, for each key.
+// load reads states from the store, with one call each, several at the same time. asOf is the
+// number of the last ticket submitted before. It returns an error, or nil, for each key.
 func (ps *producers) load(ctx context.Context, store Store, asOf uint64, keys []producerKey) []error {
 	states, errs := make([]producerState, len(keys)), make([]error, len(keys))
 	var reading errgroup.Group
@@ -277,8 +286,9 @@ type Producer struct {
 	Idle         time.Duration // since it last wrote
 }
 
-// Producers visits the idempotent producers of all partitions, until visit returns an error. It reads the states of all producers, with
-// one store call for each page, so it is for tools, not for hot paths.
+// Producers visits the idempotent producers of all partitions, until visit returns an error. It
+// reads the states of all producers, with one store call for each page, so it is for tools, not for
+// hot paths.
 func (l *Log) Producers(ctx context.Context, visit func(Partition, Producer) error) error {
 	return l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
 		var key producerKey
@@ -304,8 +314,8 @@ const (
 	producerIDsBlock = 1000
 )
 
-// NewProducerID returns a producer id that no other caller ever gets, from this process or any other on the
-// store. One call in a thousand makes two store calls.
+// NewProducerID returns a producer id that no other caller ever gets, from this process or any
+// other on the store. One call in a thousand makes two store calls.
 func (l *Log) NewProducerID(ctx context.Context) (int64, error) {
 	ids := &l.ids
 	ids.mu.Lock()

@@ -330,7 +330,8 @@ func TestProducerSpeaksWhileItIsForgotten(t *testing.T) {
 	}
 }
 
-// Two brokers remember a producer from before it was forgotten. It begins anew at one of them, and its retry goes to the other.
+// Two brokers remember a producer from before it was forgotten. It begins anew at one of them, and
+// its retry goes to the other.
 func TestForgottenProducerIsNotMistakenForItsOldSelf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -398,7 +399,8 @@ func TestStoppingLetsGoOfWhoWaitsForRoom(t *testing.T) {
 	})
 }
 
-// A batch of an idempotent producer that shares an entry would be appended without a look at its sequence numbers.
+// A batch of an idempotent producer that shares an entry would be appended without a look at its
+// sequence numbers.
 func TestAProducersBatchIsAloneInItsEntry(t *testing.T) {
 	log := open(t, memory.New(), eventlog.Config{})
 	p := topic(t, log, "orders", 1).Partitions[0]

@@ -20,8 +20,9 @@ func (s *slowLists) List(ctx context.Context, prefix, after string, limit int) (
 	return s.counting.List(ctx, prefix, after, limit)
 }
 
-// Batches that memory alone cannot refuse wait for the store, and everybody behind them in the queue waits as well: so the states of many
-// producers are read at the same time, and one state serves all tickets that were submitted before it was read.
+// Batches that memory alone cannot refuse wait for the store, and everybody behind them in the
+// queue waits as well: so the states of many producers are read at the same time, and one state
+// serves all tickets that were submitted before it was read.
 func TestProducersThatNobodyKnowsDoNotHoldUpOthers(t *testing.T) {
 	const tickets = 640
 	for _, c := range []struct {
@@ -81,7 +82,8 @@ func TestProducersThatNobodyKnowsDoNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// A second batch of a known producer follows its first in the queue, and is no reason to ask the store.
+// A second batch of a known producer follows its first in the queue, and is no reason to ask the
+// store.
 func TestAnUnknownProducerHasNoKnownOnesRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowLists{counting{Store: memory.New()}}

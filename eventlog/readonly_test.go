@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// Everything that a log does by itself is due within three hours. A log that only reads does none of it, and serves all that others do meanwhile.
+// Everything that a log does by itself is due within three hours. A log that only reads does none
+// of it, and serves all that others do meanwhile.
 func TestALogThatOnlyReadsFollowsAndWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -66,7 +67,8 @@ func TestALogThatOnlyReadsFollowsAndWritesNothing(t *testing.T) {
 	})
 }
 
-// Changes are refused at once: what ErrUnavailable allows, waiting and trying again, would be in vain.
+// Changes are refused at once: what ErrUnavailable allows, waiting and trying again, would be in
+// vain.
 func TestALogThatOnlyReadsRefusesChangesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -101,8 +103,9 @@ func TestALogThatOnlyReadsRefusesChangesAtOnce(t *testing.T) {
 	})
 }
 
-// A store is rewound, and no process that writes has noticed: the readers of a log that only reads are told all the same, in an epoch of its own. The epoch that a writer
-// begins afterwards is above it.
+// A store is rewound, and no process that writes has noticed: the readers of a log that only reads
+// are told all the same, in an epoch of its own. The epoch that a writer begins afterwards is above
+// it.
 func TestALogThatOnlyReadsTellsOfARewind(t *testing.T) {
 	onLoss(t, func(t *testing.T, silently bool) {
 		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // epochs are numbered by the clock

@@ -14,8 +14,8 @@ const (
 	retentionTick = 5 * time.Second
 	// retentionEveryMax is the longest, as Kafka's log.retention.check.interval.ms.
 	retentionEveryMax = 5 * time.Minute
-	// The interval between two checks is at most the retention time divided by retentionShare, but not below retentionTick: otherwise records
-	// to keep for one minute would be kept for six.
+	// The interval between two checks is at most the retention time divided by retentionShare, but
+	// not below retentionTick: otherwise records to keep for one minute would be kept for six.
 	retentionShare = 20
 	// sweepEvery is the time between two sweeps of producers that were silent for long.
 	sweepEvery = 10 * time.Minute
@@ -23,8 +23,9 @@ const (
 	catalogKept = 1000
 )
 
-// retain trims the records that are past their topic's retention, and sweeps. Every broker that writes a store does so; trimming twice does no
-// harm. It also frees what was prefetched for readers that went away.
+// retain trims the records that are past their topic's retention, and sweeps. Every broker that
+// writes a store does so; trimming twice does no harm. It also frees what was prefetched for
+// readers that went away.
 func (l *Log) retain(ctx context.Context) error {
 	checked := make(map[Partition]time.Time) // when a partition was last checked, or first seen
 	var swept time.Time
@@ -127,8 +128,9 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 	return nil
 }
 
-// trimAsSet trims, if the topic's settings are still those that this process knows: the process may have been stopped, or
-// not have polled yet. That costs one store call more for each trim. If they changed, the next check uses the new ones.
+// trimAsSet trims, if the topic's settings are still those that this process knows: the process may
+// have been stopped, or not have polled yet. That costs one store call more for each trim. If they
+// changed, the next check uses the new ones.
 func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, t Topic, p Partition, before Offset) error {
 	now, err := l.TopicNow(ctx, t.Name)
 	switch {
@@ -140,8 +142,8 @@ func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, t Topic, p
 	return l.TrimFound(ctx, changed, p, before)
 }
 
-// dated reports whether the batch that holds an offset has a timestamp. The age of records without one is unknown: they
-// are deleted by size, or together with later records that are too old.
+// dated reports whether the batch that holds an offset has a timestamp. The age of records without
+// one is unknown: they are deleted by size, or together with later records that are too old.
 func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	got, err := l.Fetch(ctx, Want{Spans: []Span{{Partition: p, From: at, MaxBytes: 1}}})
 	if err != nil {
@@ -154,7 +156,8 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil
 }
 
-// producerExpiry is how long an idempotent producer may be silent before it is forgotten, as with Kafka's producer.id.expiration.ms.
+// producerExpiry is how long an idempotent producer may be silent before it is forgotten, as with
+// Kafka's producer.id.expiration.ms.
 const producerExpiry = 24 * time.Hour
 
 // sweep deletes the state of producers that were silent for long, and of the compaction of

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// Who copies old records into a new topic gets as much time to read them as Kafka's log.retention.check.interval.ms gives.
+// Who copies old records into a new topic gets as much time to read them as Kafka's
+// log.retention.check.interval.ms gives.
 func TestBackFilledRecordsStayForOneCheckInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})
@@ -36,7 +37,8 @@ func TestBackFilledRecordsStayForOneCheckInterval(t *testing.T) {
 	})
 }
 
-// A topic that keeps records for a short time is checked more often, so that they do not stay for several times as long.
+// A topic that keeps records for a short time is checked more often, so that they do not stay for
+// several times as long.
 func TestShortRetentionIsCheckedOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})
@@ -54,7 +56,8 @@ func TestShortRetentionIsCheckedOften(t *testing.T) {
 	})
 }
 
-// A process that was stopped for long knows topics as they were: it must not delete what the topic keeps by now.
+// A process that was stopped for long knows topics as they were: it must not delete what the topic
+// keeps by now.
 func TestAProcessThatIsBehindDoesNotTrimByOldSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -77,7 +80,8 @@ func TestAProcessThatIsBehindDoesNotTrimByOldSettings(t *testing.T) {
 	})
 }
 
-// Retention finds where to trim, and the store loses its end before it does: younger records have these offsets now.
+// Retention finds where to trim, and the store loses its end before it does: younger records have
+// these offsets now.
 func TestRetentionDoesNotTrimByOffsetsOfALostEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -152,8 +156,8 @@ func TestRetentionDoesNotDeleteByAWrongClock(t *testing.T) {
 	})
 }
 
-// A tombstone is there for delete.retention.ms, so that every reader learns of it: also if another process than the one that has found
-// it looks at it later, with a wrong clock.
+// A tombstone is there for delete.retention.ms, so that every reader learns of it: also if another
+// process than the one that has found it looks at it later, with a wrong clock.
 func TestATombstoneStaysWhateverTheClockOfAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &behind{Store: memory.New()}

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Setting is one of the settings that a topic may have: by Kafka's name, with Kafka's meaning and default, or weir's own.
+// Setting is one of the settings that a topic may have: by Kafka's name, with Kafka's meaning and
+// default, or weir's own.
 type Setting struct {
 	Name    string
 	Default string
@@ -43,7 +44,8 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %q: %s", e.What, e.Value, e.Why)
 }
 
-// Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2 (TopicConfig), but for names that begin with "weir.".
+// Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2
+// (TopicConfig), but for names that begin with "weir.".
 var Settings = []Setting{
 	{"cleanup.policy", "delete", SettingList, "What happens to old records: delete removes them after retention.ms or beyond retention.bytes; compact removes records that have a newer record with the same key; compact,delete does both.", policies},
 	{"compression.type", "producer", SettingString, "How batches are stored: as the producer compressed them (producer), or recompressed with the codec named here.",
@@ -57,8 +59,8 @@ var Settings = []Setting{
 	{"weir.linger.bytes", "1048576", SettingLong, "With weir.linger.ms: when so many bytes of the topic wait, they are written at once.", within(1, math.MaxInt64)},
 	{"weir.linger.ms", "0", SettingLong, "The longest time that records wait to be written and acknowledged together, in milliseconds. An earlier write of any topic takes them along. 0: no wait. A client's request time-out must be longer.", within(0, lingerMax)},
 
-	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it asks, or if it
-	// asks nothing.
+	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it
+	// asks, or if it asks nothing.
 	{"compression.gzip.level", "-1", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-1, 9)},
 	{"compression.lz4.level", "9", SettingInt, idle + "weir recompresses batches at one fixed level.", within(1, 17)},
 	{"compression.zstd.level", "3", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-131072, 22)},
@@ -86,7 +88,8 @@ var Settings = []Setting{
 	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may become the leader. In weir none does.", oneOf("false")},
 }
 
-// lingerMax is below the times after which clients give a request up: 10 s for weir's tools, sarama and franz-go, 30 s for the Java client (request.timeout.ms).
+// lingerMax is below the times after which clients give a request up: 10 s for weir's tools, sarama
+// and franz-go, 30 s for the Java client (request.timeout.ms).
 const lingerMax = 5_000
 
 // idle begins the description of a setting that is stored and listed but changes nothing.
@@ -101,7 +104,8 @@ func FindSetting(name string) (Setting, bool) {
 	return Settings[i], true
 }
 
-// SettingBytesMax is the longest value of a setting, in bytes. As in Apache Kafka 4.3 (Short.MAX_VALUE in ConfigurationControlManager).
+// SettingBytesMax is the longest value of a setting, in bytes. As in Apache Kafka 4.3
+// (Short.MAX_VALUE in ConfigurationControlManager).
 const SettingBytesMax = 1<<15 - 1
 
 // CheckSettingLength returns an error for a value longer than SettingBytesMax.
@@ -178,7 +182,8 @@ func (t Topic) Setting(name string) string {
 	return s.Default
 }
 
-// Retention returns how long and how much the topic keeps of each partition; negative: without bound.
+// Retention returns how long and how much the topic keeps of each partition; negative: without
+// bound.
 func (t Topic) Retention() (age time.Duration, bytes int64) {
 	if !t.has("delete") {
 		return -1, -1
@@ -190,10 +195,12 @@ func (t Topic) Retention() (age time.Duration, bytes int64) {
 	return time.Duration(ms) * time.Millisecond, t.number("retention.bytes")
 }
 
-// Compacted reports whether old records of a key are removed once there is a newer one. Then every new record needs a key.
+// Compacted reports whether old records of a key are removed once there is a newer one. Then every
+// new record needs a key.
 func (t Topic) Compacted() bool { return t.has("compact") }
 
-// Deletes reports whether records are deleted by age and size, and clients may ask for that: not if the topic is only Compacted.
+// Deletes reports whether records are deleted by age and size, and clients may ask for that: not if
+// the topic is only Compacted.
 func (t Topic) Deletes() bool { return t.has("delete") }
 
 func (t Topic) has(policy string) bool {
@@ -254,17 +261,20 @@ func (t Topic) number(name string) int64 {
 // topicNameMax is Kafka's bound on a topic's name.
 const topicNameMax = 249
 
-// OffsetsTopic is where Kafka keeps committed offsets. weir keeps them as keys, so here the topic is empty.
+// OffsetsTopic is where Kafka keeps committed offsets. weir keeps them as keys, so here the topic
+// is empty.
 const OffsetsTopic = "__consumer_offsets"
 
-// InternalTopic reports whether a topic is weir's own: clients may read it, and not publish to it. Names that begin with __weir_ are reserved.
+// InternalTopic reports whether a topic is weir's own: clients may read it, and not publish to it.
+// Names that begin with __weir_ are reserved.
 func InternalTopic(name string) bool {
 	return name == OffsetsTopic || strings.HasPrefix(name, reservedPrefix)
 }
 
 const reservedPrefix = "__weir_"
 
-// checkReserved refuses to create, change or delete a topic with a reserved name: __weir_later, for example, holds the delayed messages of all queues.
+// checkReserved refuses to create, change or delete a topic with a reserved name: __weir_later, for
+// example, holds the delayed messages of all queues.
 func checkReserved(name string) error {
 	if strings.HasPrefix(name, reservedPrefix) {
 		return &InvalidError{What: "topic name", Value: shorten(name), Why: "names that begin with " + reservedPrefix + " belong to weir: clients may read such a topic, but not create, change or delete it"}
@@ -272,7 +282,8 @@ func checkReserved(name string) error {
 	return nil
 }
 
-// CheckTopicName applies Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not "." or "..".
+// CheckTopicName applies Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-',
+// but not "." or "..".
 func CheckTopicName(name string) error {
 	invalid := func(why string) error { return &InvalidError{What: "topic name", Value: shorten(name), Why: why} }
 	switch {

@@ -8,31 +8,37 @@ import (
 	"slices"
 )
 
-// A store may be made of several, its shards: store/shard. The log and the uses know of that as little as this file says.
+// A store may be made of several, its shards: store/shard. The log and the uses know of that as
+// little as this file says.
 
 const (
-	// shardShift is where the number of a partition's shard begins in the partition's number. The bits below are the number that the log assigned:
-	// they suffice for epochNumbers of all epochs. Partitions of a store without shards are on shard 0.
+	// shardShift is where the number of a partition's shard begins in the partition's number. The
+	// bits below are the number that the log assigned: they suffice for epochNumbers of all epochs.
+	// Partitions of a store without shards are on shard 0.
 	shardShift = 52
 
 	// ShardsMax bounds the shards of a store.
 	ShardsMax = 256
 
-	// ShardKey is in each shard, and says of which set of shards it is which one. No log opens a store that has it: it opens the set.
+	// ShardKey is in each shard, and says of which set of shards it is which one. No log opens a
+	// store that has it: it opens the set.
 	ShardKey = EpochKey + "/shard"
 )
 
-// ErrSpansShards: the parts of an entry live on several shards, and no change spans shards. Nothing happened, and trying again does not help.
+// ErrSpansShards: the parts of an entry live on several shards, and no change spans shards. Nothing
+// happened, and trying again does not help.
 var ErrSpansShards = errors.New("the change spans shards")
 
-// Shard returns the shard that a partition's number names: where the partition was created, and is unless it was moved. Sharded.ShardWith knows where it is.
+// Shard returns the shard that a partition's number names: where the partition was created, and is
+// unless it was moved. Sharded.ShardWith knows where it is.
 func (p Partition) Shard() int { return int(p >> shardShift) }
 
 // On returns a partition's number with another shard in it.
 func (p Partition) On(shard int) Partition { return p.assigned() | Partition(shard)<<shardShift }
 
-// Moved returns the number that a partition has, on the shard it moves to, after its n-th move, from 1 on. Only the set knows these numbers: a store never gets a number twice,
-// also if a partition comes back to it.
+// Moved returns the number that a partition has, on the shard it moves to, after its n-th move,
+// from 1 on. Only the set knows these numbers: a store never gets a number twice, also if a
+// partition comes back to it.
 func (p Partition) Moved(n int) Partition { return p.assigned() | Partition(ShardsMax-1+n)<<shardShift }
 
 // MovesMax bounds how often one partition can begin to move.
@@ -43,30 +49,35 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 
 // Sharded is an optional interface: a store that is made of several.
 //
-// An entry of such a store must live on one shard: its checks and puts, its batches with records, and its Replaces. Otherwise its Outcome is
-// ErrSpansShards. Two things may live elsewhere: partitions that the entry creates, which are created first,
-// empty; and Forgets, which are deleted first, also if the entry is refused then. If the process ends in
-// between, empty partitions are left that no topic has, and the log deletes them when it enters an
-// incarnation; or a topic is left that lacks partitions, and the log completes its deletion.
+// An entry of such a store must live on one shard: its checks and puts, its batches with records,
+// and its Replaces. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
+// partitions that the entry creates, which are created first, empty; and Forgets, which are deleted
+// first, also if the entry is refused then. If the process ends in between, empty partitions are
+// left that no topic has, and the log deletes them when it enters an incarnation; or a topic is
+// left that lacks partitions, and the log completes its deletion.
 //
-// A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err match ErrUnavailable or ErrUnsure then, and Moved
-// leaves its changes out until it answers. A call notices a rewind of the shards that it asks, Moved that of every shard.
+// A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err
+// match ErrUnavailable or ErrUnsure then, and Moved leaves its changes out until it answers. A call
+// notices a rewind of the shards that it asks, Moved that of every shard.
 type Sharded interface {
 	// Shards returns how many shards there are. They are numbered from 0.
 	Shards() int
 	// ShardOf returns the shard where a key is, or would be.
 	ShardOf(key string) (int, error)
-	// ShardStore returns the store of a shard, for what lives beside the log there. ErrUnavailable: the shard has not answered yet.
+	// ShardStore returns the store of a shard, for what lives beside the log there. ErrUnavailable:
+	// the shard has not answered yet.
 	ShardStore(shard int) (Store, error)
-	// Unheard reports whether a partition is on a shard that did not answer the last Moved from the zero mark:
-	// what that returned of the partition is older, or it returned nothing.
+	// Unheard reports whether a partition is on a shard that did not answer the last Moved from the
+	// zero mark: what that returned of the partition is older, or it returned nothing.
 	Unheard(p Partition) bool
-	// Intact reports whether, by the last Moved from the zero mark, a partition is on a shard that has lost
-	// nothing since the newest leader epoch began, as far as the shard knows. An Unheard one is taken for that.
+	// Intact reports whether, by the last Moved from the zero mark, a partition is on a shard that
+	// has lost nothing since the newest leader epoch began, as far as the shard knows. An Unheard
+	// one is taken for that.
 	Intact(p Partition) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
-	// Refusal returns why changes of a partition are refused now, because it moves: ErrUnavailable; nil: they are not. After its move it may be on another shard.
+	// Refusal returns why changes of a partition are refused now, because it moves: ErrUnavailable;
+	// nil: they are not. After its move it may be on another shard.
 	Refusal(p Partition) error
 }
 
@@ -113,8 +124,9 @@ const (
 	MoveLeft    MoveState = "left"    // it is moved, and the other shard may still have it
 )
 
-// KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a rule live on shard 0. A rule never changes, and a
-// prefix that was in use gets no rule: keys that exist do not move.
+// KeyRule says where the keys under a prefix live if the store is made of shards. Keys without a
+// rule live on shard 0. A rule never changes, and a prefix that was in use gets no rule: keys that
+// exist do not move.
 type KeyRule struct {
 	Prefix string
 	By     KeyPart
@@ -124,10 +136,11 @@ type KeyRule struct {
 type KeyPart int
 
 const (
-	// ByFirst: the part after the prefix, up to the next slash: the name of a group, or the id of a topic. All keys with the same part are on one shard,
-	// whatever their prefixes.
+	// ByFirst: the part after the prefix, up to the next slash: the name of a group, or the id of a
+	// topic. All keys with the same part are on one shard, whatever their prefixes.
 	ByFirst KeyPart = iota
-	// ByPartition: the number after the last slash is that of a partition, and the key is on its shard.
+	// ByPartition: the number after the last slash is that of a partition, and the key is on its
+	// shard.
 	ByPartition
 )
 
@@ -136,7 +149,8 @@ func KeyRules() []KeyRule {
 	return []KeyRule{{producerPrefix, ByPartition}, {CompactPrefix, ByPartition}}
 }
 
-// EpochStore returns the Incarnation.Store in which the newest epoch began, from the value of EpochKey; "": there is no epoch yet.
+// EpochStore returns the Incarnation.Store in which the newest epoch began, from the value of
+// EpochKey; "": there is no epoch yet.
 func EpochStore(kv KeyValue) (string, error) {
 	record, err := parseEpochs(kv)
 	if err != nil {
@@ -156,11 +170,11 @@ func (l *Log) heard(bounds []Bounds) []Bounds {
 
 // startsOn returns the bounds at which a leader epoch begins, and what its entry checks.
 //
-// On a store made of shards it begins only in the partitions of shards that may have lost something: those
-// that are not Intact, those with a partition in rewound and, if epochs were lost, shard 0. Elsewhere
-// it is notBegun. Other processes append there until they hear of the epoch: a start would be too low, and
-// clients would read again what they have read. A shard that did not answer and turns out to be rewound
-// begins another epoch.
+// On a store made of shards it begins only in the partitions of shards that may have lost
+// something: those that are not Intact, those with a partition in rewound and, if epochs were lost,
+// shard 0. Elsewhere it is notBegun. Other processes append there until they hear of the epoch: a
+// start would be too low, and clients would read again what they have read. A shard that did not
+// answer and turns out to be rewound begins another epoch.
 func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition, epochsLost bool) ([]Bounds, []Check, error) {
 	sharded, is := As[Sharded](l.store)
 	if !is {
@@ -220,10 +234,13 @@ func refuseShard(kv KeyValue) error {
 	return fmt.Errorf("%w: it is shard %d of the set of shards %s: open the whole set, with --store shard:URL,URL,… in the order of the shards", ErrStoreClosed, m.Number, m.Set)
 }
 
-// numberOn assigns numbers to the partitions of a topic that have none yet (0), from free up, and chooses their shards. It returns the next free number.
+// numberOn assigns numbers to the partitions of a topic that have none yet (0), from free up, and
+// chooses their shards. It returns the next free number.
 //
-// A new partition goes to the shard with the fewest partitions of its topic; of several, to that with the fewest partitions of all topics that this process
-// knows. So a shard that was added gets more of the new partitions until it has as many as the others. Topics that are Together stay on one shard.
+// A new partition goes to the shard with the fewest partitions of its topic; of several, to that
+// with the fewest partitions of all topics that this process knows. So a shard that was added gets
+// more of the new partitions until it has as many as the others. Topics that are Together stay on
+// one shard.
 func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, error) {
 	sharded, is := As[Sharded](l.store)
 	shards := 1
@@ -272,7 +289,8 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	return free, nil
 }
 
-// Sharded reports whether the store is made of shards, each of which may be restored without the others.
+// Sharded reports whether the store is made of shards, each of which may be restored without the
+// others.
 func (l *Log) Sharded() bool {
 	_, is := As[Sharded](l.store)
 	return is
@@ -286,8 +304,9 @@ func (l *Log) shardWith(p Partition) int {
 	return 0
 }
 
-// CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of a key. what says what needs that. ErrUnavailable: a partition is about to be
-// on another shard. What it has not refused stays so until the next leader epoch begins.
+// CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of
+// a key. what says what needs that. ErrUnavailable: a partition is about to be on another shard.
+// What it has not refused stays so until the next leader epoch begins.
 func (l *Log) CheckTogether(t Topic, key, what string) error {
 	sharded, is := As[Sharded](l.store)
 	if !is {
@@ -312,11 +331,13 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 //
 //  1. every shard of the topic answers; else nothing happens
 //  2. the catalog says that the topic is being deleted
-//  3. its partitions on other shards than that of the catalog are deleted: they refuse records from now on
+//  3. its partitions on other shards than that of the catalog are deleted: they refuse records from
+//     now on
 //  4. the name is deleted, with the other partitions
 //
-// So once the name is free, no process can append to the old partitions, whatever it has heard. If the process ends after the second step, or a shard is lost then, some
-// process completes the deletion (completeDeletions).
+// So once the name is free, no process can append to the old partitions, whatever it has heard. If
+// the process ends after the second step, or a shard is lost then, some process completes the
+// deletion (completeDeletions).
 func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, id TopicID) error {
 	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
 		if t.Version == 0 {
@@ -334,7 +355,8 @@ func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, 
 	return nil
 }
 
-// shardsAnswer returns ErrUnavailable unless every shard with a partition of the topic answers, and none of the partitions moves just now.
+// shardsAnswer returns ErrUnavailable unless every shard with a partition of the topic answers, and
+// none of the partitions moves just now.
 func (l *Log) shardsAnswer(ctx context.Context, sharded Sharded, t Topic) error {
 	refused := func(err error) error {
 		return fmt.Errorf("delete topic %q: a topic is deleted while every shard with one of its partitions answers. Nothing happened: %w", t.Name, err)
@@ -356,7 +378,8 @@ func (l *Log) shardsAnswer(ctx context.Context, sharded Sharded, t Topic) error 
 	return nil
 }
 
-// completeDeletions completes deletions of topics that have begun. What fails is tried again with the next call.
+// completeDeletions completes deletions of topics that have begun. What fails is tried again with
+// the next call.
 func (l *Log) completeDeletions(ctx context.Context) {
 	for _, t := range l.Topics() {
 		if t.deleting {
@@ -365,14 +388,16 @@ func (l *Log) completeDeletions(ctx context.Context) {
 	}
 }
 
-// A topic that was never completed may leave partitions on shards, and so may one that an older weir deleted: the process ended between two steps, or a shard did not
-// answer.
+// A topic that was never completed may leave partitions on shards, and so may one that an older
+// weir deleted: the process ended between two steps, or a shard did not answer.
 //
-// Partitions of a deleted topic are deleted if a key under leftPrefix lists them; older versions put it. Others are deleted only while they are empty: if shard 0 was restored from
-// a backup, it lacks the topics that were created since, and their records on other shards must stay.
+// Partitions of a deleted topic are deleted if a key under leftPrefix lists them; older versions
+// put it. Others are deleted only while they are empty: if shard 0 was restored from a backup, it
+// lacks the topics that were created since, and their records on other shards must stay.
 const leftPrefix = "left/"
 
-// noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has, and that there may be lists under leftPrefix.
+// noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has, and
+// that there may be lists under leftPrefix.
 func (l *Log) noteLeftovers(bounds []Bounds, catalog *catalog) {
 	if _, is := As[Sharded](l.store); !is {
 		return
@@ -409,7 +434,8 @@ func (l *Log) forgetLeftovers(ctx context.Context) {
 	}
 }
 
-// forgetEach deletes partitions, with one entry for each shard, and returns those that it could not delete.
+// forgetEach deletes partitions, with one entry for each shard, and returns those that it could not
+// delete.
 func (l *Log) forgetEach(ctx context.Context, all []Partition) (failed []Partition) {
 	of := make(map[int][]Partition)
 	for _, p := range all {

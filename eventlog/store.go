@@ -12,7 +12,8 @@ import (
 )
 
 type (
-	// Offset is a record's position in its partition. The first is 0; there are no gaps, except where compaction removed records.
+	// Offset is a record's position in its partition. The first is 0; there are no gaps, except
+	// where compaction removed records.
 	Offset int64
 
 	// Partition is a partition's number, unique across all topics of a store and never used again.
@@ -24,14 +25,15 @@ type (
 	// Timestamp counts milliseconds since the Unix epoch, Kafka's unit. NoTimestamp means unknown.
 	Timestamp int64
 
-	// Mark is where the next call of Moved continues, and in which incarnation. The zero mark is the beginning.
+	// Mark is where the next call of Moved continues, and in which incarnation. The zero mark is
+	// the beginning.
 	Mark struct {
 		Incarnation Incarnation
 		Place       string // how far the last call got, in a form that only the store reads
 	}
 
-	// Incarnation identifies a period of the store without a rewind. Two incarnations differ if the store may have been
-	// rewound in between.
+	// Incarnation identifies a period of the store without a rewind. Two incarnations differ if the
+	// store may have been rewound in between.
 	Incarnation struct {
 		Store string  // the store's own identity: when its server started, for example, or which file it is
 		Epoch Version // the version of EpochKey; a process raises it if it notices a rewind that the store did not notice
@@ -54,8 +56,9 @@ func (in Incarnation) String() string {
 	return fmt.Sprintf("%q in leader epoch %d", in.Store, in.Epoch-1)
 }
 
-// Next returns a version for the next change of a key that is cached and checked later. Steps are random, so that a key
-// that was deleted and put again, or is in a rewound store, does not get a version that some process remembers.
+// Next returns a version for the next change of a key that is cached and checked later. Steps are
+// random, so that a key that was deleted and put again, or is in a rewound store, does not get a
+// version that some process remembers.
 func (v Version) Next() Version {
 	const first, step = 1 << 53, 1 << 20 // 2^43 changes fit
 	if v == 0 {
@@ -72,83 +75,92 @@ const (
 	EpochKey = "incarnation"
 )
 
-// ReplacedKey is the key of the state of a partition's compaction. Its version tells those who keep copies of stored batches whether batches of the
-// partition were replaced since: every entry that replaces some puts the key, and nobody deletes it while the partition exists.
+// ReplacedKey is the key of the state of a partition's compaction. Its version tells those who keep
+// copies of stored batches whether batches of the partition were replaced since: every entry that
+// replaces some puts the key, and nobody deletes it while the partition exists.
 func ReplacedKey(p Partition) string { return CompactPrefix + strconv.FormatInt(int64(p), 10) }
 
-// Batch is one run of records for one partition, in Kafka's record batch layout (magic 2). The bytes are stored as the
-// producer sent them; the base offset inside them means nothing until a reader patches it (batch.Patch).
+// Batch is one run of records for one partition, in Kafka's record batch layout (magic 2). The
+// bytes are stored as the producer sent them; the base offset inside them means nothing until a
+// reader patches it (batch.Patch).
 //
-// A batch with no records and no bytes creates its partition, empty, if it does not exist. Records for a partition that
-// was never created, or was deleted, are refused with ErrNoPartition.
+// A batch with no records and no bytes creates its partition, empty, if it does not exist. Records
+// for a partition that was never created, or was deleted, are refused with ErrNoPartition.
 type Batch struct {
 	Partition Partition
 	Records   int32     // how many offsets it takes; after compaction it may have fewer records
 	MaxTime   Timestamp // of its newest record
 	Bytes     []byte
 
-	// Producer is the batch's header if an idempotent producer sent it: the log checks its sequence numbers, and appends the batch once, however often it
-	// is submitted. Such a batch is the only content of its entry. Stores ignore it.
+	// Producer is the batch's header if an idempotent producer sent it: the log checks its sequence
+	// numbers, and appends the batch once, however often it is submitted. Such a batch is the only
+	// content of its entry. Stores ignore it.
 	Producer *batch.Header
 }
 
 // Entry is one caller's change: all of it happens, or none of it.
 //
-// Its batches take their offsets in the order given: two batches for one partition in one entry are contiguous.
+// Its batches take their offsets in the order given: two batches for one partition in one entry are
+// contiguous.
 type Entry struct {
 	Batches []Batch
 	Checks  []Check // every key must still be at its version
 	Puts    []Put   // each key at most once
 
-	// Forgets are the partitions that the entry deletes, with all that they hold; missing ones are ignored. Such an entry
-	// is the only one in its flush, and has no batches for these partitions.
+	// Forgets are the partitions that the entry deletes, with all that they hold; missing ones are
+	// ignored. Such an entry is the only one in its flush, and has no batches for these partitions.
 	Forgets []Partition
 
-	// Replaces rewrite stored batches, each of another partition (compaction). Such an entry is the only one in its flush, and
-	// has no batches and no Forgets. For each partition it puts ReplacedKey at a version that the key never had,
-	// except in a copy that no log may open yet.
+	// Replaces rewrite stored batches, each of another partition (compaction). Such an entry is the
+	// only one in its flush, and has no batches and no Forgets. For each partition it puts
+	// ReplacedKey at a version that the key never had, except in a copy that no log may open yet.
 	Replaces []Replace
 
-	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has few records and frees
-	// space.
+	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has
+	// few records and frees space.
 	UsesReserve bool
 }
 
-// Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key does not exist.
+// Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key
+// does not exist.
 //
-// Holdable: users of a store may hold keys in transactions of their own (weir.hold on PostgreSQL). While Key is held, or a change that such a transaction
-// committed is not moved into the log yet, the entry is refused with ErrHeld. Other stores, and checks that are not Holdable, ignore this.
+// Holdable: users of a store may hold keys in transactions of their own (weir.hold on PostgreSQL).
+// While Key is held, or a change that such a transaction committed is not moved into the log yet,
+// the entry is refused with ErrHeld. Other stores, and checks that are not Holdable, ignore this.
 type Check struct {
 	Key      string
 	Version  Version
 	Holdable bool
 }
 
-// Put gives Key a new version and value. A nil Value deletes the key. With AddBase = n > 0, the base offset of the n-th
-// batch of the entry is appended to Value, in decimal digits.
+// Put gives Key a new version and value. A nil Value deletes the key. With AddBase = n > 0, the
+// base offset of the n-th batch of the entry is appended to Value, in decimal digits.
 type Put struct {
 	Key     string
 	Version Version
 	Value   []byte
 	AddBase int
 
-	// Secret: when the key gets another value, or is deleted, a store keeps no copy of this value for longer
-	// than it must: not beside batches, which stay for as long as their records.
+	// Secret: when the key gets another value, or is deleted, a store keeps no copy of this value
+	// for longer than it must: not beside batches, which stay for as long as their records.
 	Secret bool
 }
 
-// Replace puts Batches in the place of the stored batches that hold the offsets [From, To). The new batches take exactly these
-// offsets, in order; they may be fewer or more than the stored ones. The partition's bounds stay, except Bytes.
+// Replace puts Batches in the place of the stored batches that hold the offsets [From, To). The new
+// batches take exactly these offsets, in order; they may be fewer or more than the stored ones. The
+// partition's bounds stay, except Bytes.
 //
-// The entry is refused with ErrStale unless From is not below the partition's First, a stored batch begins at From, and a stored
-// batch ends at To. So it is refused if these batches were trimmed, or replaced by batches with other boundaries.
+// The entry is refused with ErrStale unless From is not below the partition's First, a stored batch
+// begins at From, and a stored batch ends at To. So it is refused if these batches were trimmed, or
+// replaced by batches with other boundaries.
 type Replace struct {
 	Partition Partition
 	From, To  Offset
 	Batches   []Batch // at least one; their field Partition is that of the Replace, and none is newer (MaxTime) than the newest one that they replace
 }
 
-// Check returns an error unless the batches take the offsets [From, To). Stores call it before they change anything.
+// Check returns an error unless the batches take the offsets [From, To). Stores call it before they
+// change anything.
 func (r Replace) Check() error {
 	end := r.From
 	for _, b := range r.Batches {
@@ -163,11 +175,12 @@ func (r Replace) Check() error {
 	return nil
 }
 
-// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed or batches to
-// replace are not there, ErrHeld if a
-// transaction holds a key, ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then
-// the entry certainly did not happen. A store that is Sharded also answers ErrSpansShards, and ErrUnavailable, ErrUnsure or ErrRewound for the entries of a shard
-// that does not answer, while other entries of the flush happen.
+// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check
+// failed or batches to replace are not there, ErrHeld if a transaction holds a key, ErrNoPartition
+// if a partition does not exist, ErrNoSpace if the store has no space for records: then the entry
+// certainly did not happen. A store that is Sharded also answers ErrSpansShards, and
+// ErrUnavailable, ErrUnsure or ErrRewound for the entries of a shard that does not answer, while
+// other entries of the flush happen.
 type Outcome struct {
 	Base      []Offset // the base offset of each batch; 0 for a batch that only creates its partition
 	Duplicate bool     // set by the log, not by stores: the batch had been appended before, at Base
@@ -192,9 +205,11 @@ type Bounds struct {
 // Lag returns how many of the offsets that a partition holds come at or after committed.
 func (b Bounds) Lag(committed Offset) int64 { return int64(max(0, b.Next-max(committed, b.First))) }
 
-// Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier spans used the
-// budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From cannot be read back; DamagedError.Next
-// is where the next batch begins, or ErrUnavailable if the store is Sharded and the partition's shard does not answer. Other spans are not affected. The log checks the bytes, not the store.
+// Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier
+// spans used the budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From
+// cannot be read back; DamagedError.Next is where the next batch begins, or ErrUnavailable if the
+// store is Sharded and the partition's shard does not answer. Other spans are not affected. The log
+// checks the bytes, not the store.
 type Slice struct {
 	Bounds  Bounds
 	Batches []Placed
@@ -210,16 +225,17 @@ type Placed struct {
 // Goal is what Seek looks for in a partition: At, or Bytes.
 type Goal struct {
 	Partition Partition
-	// At looks for the first batch whose newest record is not older than At, beginning with the batch that holds From.
+	// At looks for the first batch whose newest record is not older than At, beginning with the
+	// batch that holds From.
 	At   Timestamp
 	From Offset // if it is below First, First
-	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after it: trimming there never
-	// leaves less.
+	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after
+	// it: trimming there never leaves less.
 	Bytes int64
 }
 
-// Found is the answer to one Goal. Err is ErrNoPartition, or ErrUnavailable if the store is Sharded and the partition's
-// shard does not answer.
+// Found is the answer to one Goal. Err is ErrNoPartition, or ErrUnavailable if the store is Sharded
+// and the partition's shard does not answer.
 type Found struct {
 	At  Offset
 	Err error
@@ -235,8 +251,9 @@ type KeyValue struct {
 	NowMax  Timestamp     // never earlier than the store's clock was; 0: it was Now
 }
 
-// Past returns a time that has come for certain: by this process's clock and, if it was read with kv, by the store's. What is deleted
-// because of its age is judged by it. Otherwise one process whose clock is ahead would delete what all others keep.
+// Past returns a time that has come for certain: by this process's clock and, if it was read with
+// kv, by the store's. What is deleted because of its age is judged by it. Otherwise one process
+// whose clock is ahead would delete what all others keep.
 func (kv KeyValue) Past() time.Time {
 	now := time.Now()
 	if by := time.UnixMilli(int64(kv.Now)); kv.Now != 0 && by.Before(now) {
@@ -246,59 +263,68 @@ func (kv KeyValue) Past() time.Time {
 }
 
 // Store keeps batches and a little keyed state. It knows nothing of topics, groups or Kafka.
-// store/storetest is this contract as tests. All methods may be called concurrently, from any number of
-// processes: only the store decides the order.
+// store/storetest is this contract as tests. All methods may be called concurrently, from any
+// number of processes: only the store decides the order.
 //
-// An error from any method that matches ErrUnavailable means that certainly nothing happened and that trying again
-// may work. An error that matches ErrUnsure (Commit and Trim only) means that it may have happened.
+// An error from any method that matches ErrUnavailable means that certainly nothing happened and
+// that trying again may work. An error that matches ErrUnsure (Commit and Trim only) means that it
+// may have happened.
 //
-// A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. If the
-// store notices that, it is in another incarnation. Commit, Read, Seek, Trim, List and Get, and Moved with a mark, answer ErrRewound if the
-// store is no longer in the incarnation that Moved returned last to this Store value; before the first Moved, nothing is checked.
-// Once a commit that changes EpochKey was answered, no commit of an earlier incarnation happens any more, also one that was in progress.
-// Moved with the zero mark returns the current one. A process that opens a store in use, or reconnects to it,
-// begins no new incarnation.
+// A store may be rewound: a standby is promoted that lacks the last commits, or a backup is
+// restored. If the store notices that, it is in another incarnation. Commit, Read, Seek, Trim, List
+// and Get, and Moved with a mark, answer ErrRewound if the store is no longer in the incarnation
+// that Moved returned last to this Store value; before the first Moved, nothing is checked. Once a
+// commit that changes EpochKey was answered, no commit of an earlier incarnation happens any more,
+// also one that was in progress. Moved with the zero mark returns the current one. A process that
+// opens a store in use, or reconnects to it, begins no new incarnation.
 type Store interface {
-	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
-	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of
-	// the flush, so all entries are checked against the state before the flush. A key that no entry puts may be in many checks. Offsets are
-	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns; if an outcome
-	// is ErrUnsure, it may keep them until it gives up the commit.
+	// Commit makes every entry durable before it returns, in one round trip. Entries are
+	// independent: one that fails does not affect the others; outcomes come in the order of the
+	// entries. A key that one entry puts is in no other entry of the flush, so all entries are
+	// checked against the state before the flush. A key that no entry puts may be in many checks.
+	// Offsets are dense, and become visible to readers in order. The store does not keep or change
+	// the bytes after it returns; if an outcome is ErrUnsure, it may keep them until it gives up
+	// the commit.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
-	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. The
-	// batches of a span have at most its MaxBytes, those of all spans at most maxBytes; earlier spans come first. One exception: the
-	// first batch of the first span that has any may be larger (KIP-74). Budget implements this rule. Read never returns a
-	// record that a crash could still undo.
+	// Read returns, for each span, whole batches from the one that holds From, in one round trip
+	// for all spans. The batches of a span have at most its MaxBytes, those of all spans at most
+	// maxBytes; earlier spans come first. One exception: the first batch of the first span that has
+	// any may be larger (KIP-74). Budget implements this rule. Read never returns a record that a
+	// crash could still undo.
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
-	// Moved returns the bounds of the partitions that changed since the mark, and the mark for the next call. With the
-	// zero mark it returns all partitions. It may return a partition that did not change, never a deleted partition. A mark is valid
-	// only with the Store value that returned it.
+	// Moved returns the bounds of the partitions that changed since the mark, and the mark for the
+	// next call. With the zero mark it returns all partitions. It may return a partition that did
+	// not change, never a deleted partition. A mark is valid only with the Store value that
+	// returned it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
-	// Seek finds, for each goal, the base offset of the batch that the goal describes, but not below First or the goal's
-	// From. If no batch is young enough it finds Next; if fewer bytes are held than the goal asks for, First. It makes one
-	// round trip for all goals, or a number of trips that grows with the logarithm of the partitions' records.
+	// Seek finds, for each goal, the base offset of the batch that the goal describes, but not
+	// below First or the goal's From. If no batch is young enough it finds Next; if fewer bytes are
+	// held than the goal asks for, First. It makes one round trip for all goals, or a number of
+	// trips that grows with the logarithm of the partitions' records.
 	Seek(ctx context.Context, goals []Goal) ([]Found, error)
 
-	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted, immediately or later.
-	// Trim of a deleted partition does nothing.
+	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted,
+	// immediately or later. Trim of a deleted partition does nothing.
 	Trim(ctx context.Context, p Partition, before Offset) error
 
-	// List returns, in byte order, at most limit keys that begin with prefix and are greater than after.
+	// List returns, in byte order, at most limit keys that begin with prefix and are greater than
+	// after.
 	List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
-	// Get returns the values of keys, in the order given, in one round trip for all keys. The Version of a key that does not
-	// exist is 0. The values have at most maxBytes: the answer ends before the first value that exceeds that. One exception: it
-	// has at least one key, and the first value may be larger. Different keys may be read at different moments.
+	// Get returns the values of keys, in the order given, in one round trip for all keys. The
+	// Version of a key that does not exist is 0. The values have at most maxBytes: the answer ends
+	// before the first value that exceeds that. One exception: it has at least one key, and the
+	// first value may be larger. Different keys may be read at different moments.
 	Get(ctx context.Context, keys []string, maxBytes int) ([]KeyValue, error)
 
 	io.Closer
 }
 
-// Waker is an optional interface: a store that can notify of other processes' commits. A wake-up is a hint: it may be
-// late, lost or needless, and the follower polls as well.
+// Waker is an optional interface: a store that can notify of other processes' commits. A wake-up is
+// a hint: it may be late, lost or needless, and the follower polls as well.
 type Waker interface {
 	// Wake returns a channel that receives after other processes committed, until ctx ends.
 	Wake(ctx context.Context) (<-chan struct{}, error)
@@ -308,20 +334,26 @@ type Waker interface {
 type Costly interface {
 	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
 	HeartbeatEvery() time.Duration
-	// FlushBytes returns the most bytes of batches that one commit should have; the last entry may exceed it. One larger commit costs less than two, and where commits take
-	// long, larger ones are faster. 0: as for other stores. It is asked for each flush. The queue of the log is large enough for two of the flushes that it asked for at first.
+	// FlushBytes returns the most bytes of batches that one commit should have; the last entry may
+	// exceed it. One larger commit costs less than two, and where commits take long, larger ones
+	// are faster. 0: as for other stores. It is asked for each flush. The queue of the log is large
+	// enough for two of the flushes that it asked for at first.
 	FlushBytes() int
 }
 
-// Replica is an optional interface: a store that this process may only read. Then Commit and Trim answer ErrReadOnly, and no other method writes.
+// Replica is an optional interface: a store that this process may only read. Then Commit and Trim
+// answer ErrReadOnly, and no other method writes.
 type Replica interface {
-	// Replica reports whether that is so, and how long ago the store last knew all that other processes had committed. It makes no request.
+	// Replica reports whether that is so, and how long ago the store last knew all that other
+	// processes had committed. It makes no request.
 	Replica() (behind time.Duration, is bool)
 }
 
-// Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.
+// Writable is an optional interface: a store that knows when it refuses records, for example
+// because its disk is full.
 type Writable interface {
-	// Writable returns why records are refused, such as ErrNoSpace, or nil while they are accepted. err means that this is
-	// unknown. The log asks after every poll, so the answer must be cheap while all is well.
+	// Writable returns why records are refused, such as ErrNoSpace, or nil while they are accepted.
+	// err means that this is unknown. The log asks after every poll, so the answer must be cheap
+	// while all is well.
 	Writable(ctx context.Context) (refusal, err error)
 }

@@ -5,15 +5,16 @@ import (
 	"sync"
 )
 
-// tail caches every partition's bounds and recent batches, and knows which readers wait for more. A reader near the end
-// is served from here and never touches the store.
+// tail caches every partition's bounds and recent batches, and knows which readers wait for more. A
+// reader near the end is served from here and never touches the store.
 //
 //	partition   First ............... batches[0].Base ............ Next
 //	            |---- in the store ----|---- here and in the store ---|
 type tail struct {
 	mu         sync.Mutex // guards everything below
 	partitions map[Partition]*partitionTail
-	// Not in partitionTail: a waiting reader must be woken even after its partition was dropped here.
+	// Not in partitionTail: a waiting reader must be woken even after its partition was dropped
+	// here.
 	waiters map[Partition]map[chan<- struct{}]struct{}
 
 	fifo        []*partitionTail // eviction order: one element for each cached batch, oldest first
@@ -41,7 +42,8 @@ func newTail(limit int64) *tail {
 	return &tail{partitions: make(map[Partition]*partitionTail), waiters: make(map[Partition]map[chan<- struct{}]struct{}), limit: limit}
 }
 
-// append adds batches that this process has just committed, and wakes the readers that wait for them.
+// append adds batches that this process has just committed, and wakes the readers that wait for
+// them.
 func (t *tail) append(placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,15 +64,16 @@ func (t *tail) append(placed []Placed) {
 	t.evict()
 }
 
-// incarnationNumber returns the number of the incarnation that the tail describes. Numbers differ between processes.
+// incarnationNumber returns the number of the incarnation that the tail describes. Numbers differ
+// between processes.
 func (t *tail) incarnationNumber() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.incarnation
 }
 
-// reset replaces everything with the bounds of a new incarnation, and wakes all waiting readers. It calls enter before
-// anybody can see the bounds.
+// reset replaces everything with the bounds of a new incarnation, and wakes all waiting readers. It
+// calls enter before anybody can see the bounds.
 func (t *tail) reset(all []Bounds, enter func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,16 +101,16 @@ func (t *tail) ends(ps []Partition) (incarnation int64, ends []Offset) {
 	return t.incarnation, ends
 }
 
-// beginCheck starts a rewind check. Call it before reading from the store the bounds that rewound compares. Checks do not
-// overlap.
+// beginCheck starts a rewind check. Call it before reading from the store the bounds that rewound
+// compares. Checks do not overlap.
 func (t *tail) beginCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.checks++
 }
 
-// rewound returns the partitions that in the store end below where they ended when the check began. It does not compare
-// with the end known now: this process may have appended during the check.
+// rewound returns the partitions that in the store end below where they ended when the check began.
+// It does not compare with the end known now: this process may have appended during the check.
 func (t *tail) rewound(all []Bounds) (lower []Partition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +130,8 @@ func (t *tail) rewound(all []Bounds) (lower []Partition) {
 	return lower
 }
 
-// updateBounds updates a partition with bounds read from the store in the incarnation given. It ignores bounds of another
-// incarnation.
+// updateBounds updates a partition with bounds read from the store in the incarnation given. It
+// ignores bounds of another incarnation.
 func (t *tail) updateBounds(incarnation int64, b Bounds) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,8 +163,8 @@ func (t *tail) raiseEnd(p Partition, next Offset) {
 	}
 }
 
-// adopt caches batches read from the store if they reach the partition's end and the tail has no batch of it. So only the
-// first reader of another process's append fetches it from the store.
+// adopt caches batches read from the store if they reach the partition's end and the tail has no
+// batch of it. So only the first reader of another process's append fetches it from the store.
 func (t *tail) adopt(incarnation int64, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,7 +191,8 @@ func (t *tail) trim(p Partition, before Offset) {
 	}
 }
 
-// replaced drops the cached batches that compaction has just replaced; bytes is what they had in the store.
+// replaced drops the cached batches that compaction has just replaced; bytes is what they had in
+// the store.
 func (t *tail) replaced(r Replace, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,7 +274,8 @@ func (t *tail) read(s Span) (Slice, source) {
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
 }
 
-// available counts the bytes that are there for the spans, without visiting each batch. ok is false if the tail does not have the batches of one of the spans.
+// available counts the bytes that are there for the spans, without visiting each batch. ok is false
+// if the tail does not have the batches of one of the spans.
 func (t *tail) available(spans []Span) (n int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,7 +295,8 @@ func (t *tail) available(spans []Span) (n int64, ok bool) {
 	return n, true
 }
 
-// holding returns the index of the cached batch that holds from. One of the cached batches must hold it.
+// holding returns the index of the cached batch that holds from. One of the cached batches must
+// hold it.
 func (l *partitionTail) holding(from Offset) int {
 	first, found := slices.BinarySearchFunc(l.batches, from, func(b Placed, o Offset) int { return int(b.Base - o) })
 	if !found {
@@ -299,7 +305,8 @@ func (l *partitionTail) holding(from Offset) int {
 	return first
 }
 
-// watch sends to ch whenever one of the partitions gets records or is deleted, or the incarnation changes, until unwatch.
+// watch sends to ch whenever one of the partitions gets records or is deleted, or the incarnation
+// changes, until unwatch.
 func (t *tail) watch(spans []Span, ch chan<- struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -335,15 +342,16 @@ func (t *tail) partition(p Partition) *partitionTail {
 	return l
 }
 
-// skipTo raises a partition's end past batches that are not cached, and drops the cached ones: they must be contiguous to
-// the end.
+// skipTo raises a partition's end past batches that are not cached, and drops the cached ones: they
+// must be contiguous to the end.
 func (t *tail) skipTo(l *partitionTail, next Offset) {
 	t.drop(l, len(l.batches))
 	t.setEnd(l, next)
 	t.wake(l.bounds.Partition)
 }
 
-// setEnd sets the end. Before that it saves the old end for the current rewind check, once for each check.
+// setEnd sets the end. Before that it saves the old end for the current rewind check, once for each
+// check.
 func (t *tail) setEnd(l *partitionTail, next Offset) {
 	if l.check != t.checks {
 		l.check, l.nextAtCheck = t.checks, l.bounds.Next

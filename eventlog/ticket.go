@@ -49,10 +49,11 @@ const (
 
 // Wait returns the outcome. With a nil error the entry is durable.
 //
-// ErrStale, ErrNoPartition, ErrTooLarge, ErrOutOfOrder, ErrFenced and ErrUnknownProducer refuse the entry. ErrUnavailable and ErrClosed
-// mean that it certainly did not happen, ErrUnsure that it may have. If ctx ends first, an entry that was not sent
-// yet is withdrawn and the error is ErrOverloaded if the store committed others' entries meanwhile, otherwise
-// ErrUnavailable; if it was sent, the error is ErrUnsure.
+// ErrStale, ErrNoPartition, ErrTooLarge, ErrOutOfOrder, ErrFenced and ErrUnknownProducer refuse the
+// entry. ErrUnavailable and ErrClosed mean that it certainly did not happen, ErrUnsure that it may
+// have. If ctx ends first, an entry that was not sent yet is withdrawn and the error is
+// ErrOverloaded if the store committed others' entries meanwhile, otherwise ErrUnavailable; if it
+// was sent, the error is ErrUnsure.
 func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	select {
 	case <-t.done:
@@ -76,8 +77,8 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	return Outcome{}, fmt.Errorf("append: %w: gave up while waiting for the store (%w)", ErrUnsure, context.Cause(ctx))
 }
 
-// late returns the error for a ticket that was not sent in its caller's time: ErrOverloaded if the store has committed the
-// entries of others meanwhile.
+// late returns the error for a ticket that was not sent in its caller's time: ErrOverloaded if the
+// store has committed the entries of others meanwhile.
 func (t *Ticket) late() error {
 	if t.a.commits.Load() > t.commits && !t.a.failing.Load() {
 		return ErrOverloaded
@@ -85,8 +86,8 @@ func (t *Ticket) late() error {
 	return ErrUnavailable
 }
 
-// finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to commit. A panic of build is this ticket's error:
-// build is its caller's code.
+// finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to
+// commit. A panic of build is this ticket's error: build is its caller's code.
 func (t *Ticket) finish() (ok bool, err error) {
 	defer close(t.built)
 	err = recovered.Do(func() error { t.entry, ok = t.build(); return nil })

@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Topic is a name for some partitions, with settings. A Topic is a snapshot: a change replaces the whole catalog.
+// Topic is a name for some partitions, with settings. A Topic is a snapshot: a change replaces the
+// whole catalog.
 type Topic struct {
 	Name       string
 	ID         TopicID
@@ -30,7 +31,8 @@ type Topic struct {
 	deleting   bool              // its deletion has begun (deleteOnShards)
 }
 
-// TopicID is a topic's identity. A topic that is deleted and created again is another topic (KIP-516).
+// TopicID is a topic's identity. A topic that is deleted and created again is another topic
+// (KIP-516).
 type TopicID [16]byte
 
 func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
@@ -44,7 +46,8 @@ func ParseTopicID(text string) (id TopicID, err error) {
 	return TopicID(raw), nil
 }
 
-// Unchanged returns the check that the topic is still as described here: it was neither altered nor deleted, and got no partitions.
+// Unchanged returns the check that the topic is still as described here: it was neither altered nor
+// deleted, and got no partitions.
 func (t Topic) Unchanged() Check { return Check{Key: topicPrefix + t.Name, Version: t.Version} }
 
 // TopicSpec describes a topic to be created.
@@ -54,8 +57,9 @@ type TopicSpec struct {
 	Config     map[string]string
 	Writer     string // see Topic.Writer
 	Owner      Owner  // who needs all its records; the zero value: nobody
-	// Beside, on a store made of shards, returns a key for the topic's id: all partitions, also those added later, are on the shard of that key, so that
-	// entries may hold both. nil: the partitions are spread over the shards.
+	// Beside, on a store made of shards, returns a key for the topic's id: all partitions, also
+	// those added later, are on the shard of that key, so that entries may hold both. nil: the
+	// partitions are spread over the shards.
 	Beside   func(TopicID) string
 	Internal bool // allows a Name that is reserved for weir's own topics; never set it for a topic that a client asks for
 }
@@ -65,8 +69,8 @@ type TopicSpec struct {
 //	catalog        the next free partition number; its version counts changes of topics, and every change checks it
 //	topic/<name>   the topic, as JSON
 //
-// Every change is also a record in partition 0. The follower of every other process sees partition 0 change and reads the
-// catalog again; and partition 0 is the history of the topics.
+// Every change is also a record in partition 0. The follower of every other process sees partition
+// 0 change and reads the catalog again; and partition 0 is the history of the topics.
 const (
 	catalogKey       = "catalog"
 	catalogPartition = Partition(0)
@@ -116,7 +120,8 @@ func newCatalog(incarnation int64, version Version, free Partition, topics []Top
 	return c
 }
 
-// deleted reports whether a partition's topic was deleted: its number was assigned, and no topic has it.
+// deleted reports whether a partition's topic was deleted: its number was assigned, and no topic
+// has it.
 func (c *catalog) deleted(p Partition) bool {
 	return p != catalogPartition && p.assigned() < c.free && !c.owned[p]
 }
@@ -134,10 +139,11 @@ func (l *Log) lingering(p Partition) (lingering, bool) {
 	return how, lingers
 }
 
-// loadCatalog reads all topics. A change during the read changes partition 0 once more, so the catalog is read again.
+// loadCatalog reads all topics. A change during the read changes partition 0 once more, so the
+// catalog is read again.
 //
-// After ErrRewound this process keeps the topics that it knew, although the rewound store may lack some of them. The caller must not
-// conclude that a topic was deleted.
+// After ErrRewound this process keeps the topics that it knew, although the rewound store may lack
+// some of them. The caller must not conclude that a topic was deleted.
 func (l *Log) loadCatalog(ctx context.Context) error {
 	incarnation := l.tail.incarnationNumber()
 	next, err := readCatalog(ctx, l.listNow, incarnation)
@@ -155,8 +161,10 @@ const catalogReads = 8
 
 // readCatalog reads the catalog. incarnation is the tail's number for the store's incarnation.
 //
-// It reads the version before and after the topics, and all again if that changed: otherwise of two catalogs of one version one could be older, and take the place of the other
-// (swapCatalog). After catalogReads it returns what it has, under the version before: a poll is due then, which reads again.
+// It reads the version before and after the topics, and all again if that changed: otherwise of two
+// catalogs of one version one could be older, and take the place of the other (swapCatalog). After
+// catalogReads it returns what it has, under the version before: a poll is due then, which reads
+// again.
 func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog, error) {
 	head, err := list.get(ctx, catalogKey)
 	if err != nil {
@@ -187,7 +195,8 @@ func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog,
 	}
 }
 
-// swapCatalog replaces the catalog by a newer snapshot, and drops the partitions that it no longer has.
+// swapCatalog replaces the catalog by a newer snapshot, and drops the partitions that it no longer
+// has.
 func (l *Log) swapCatalog(next *catalog) {
 	changed := next.changed
 	for {
@@ -209,11 +218,12 @@ func (l *Log) swapCatalog(next *catalog) {
 	}
 }
 
-// Topics returns all topics that this process knows, by name: a change by another process is known within Config.Poll.
-// Callers must not change the slice: it is shared.
+// Topics returns all topics that this process knows, by name: a change by another process is known
+// within Config.Poll. Callers must not change the slice: it is shared.
 func (l *Log) Topics() []Topic { return l.catalog.Load().sorted }
 
-// TopicsChanged is closed when this process learns of a change of topics after the call. Call it before reading the topics.
+// TopicsChanged is closed when this process learns of a change of topics after the call. Call it
+// before reading the topics.
 func (l *Log) TopicsChanged() <-chan struct{} { return l.catalog.Load().changed }
 
 // TopicByID returns the topic with an id, among those that this process knows.
@@ -224,13 +234,15 @@ func (l *Log) TopicByID(id TopicID) (Topic, error) {
 	return Topic{}, fmt.Errorf("%w: id %v", ErrUnknownTopic, id)
 }
 
-// KnowsTopic reports whether this process knows a topic by that name, so that Topic costs no store call.
+// KnowsTopic reports whether this process knows a topic by that name, so that Topic costs no store
+// call.
 func (l *Log) KnowsTopic(name string) bool {
 	_, ok := l.catalog.Load().byName[name]
 	return ok
 }
 
-// Topic returns a topic by name. A topic that this process does not know costs a store call and, if it exists, a read of the whole catalog.
+// Topic returns a topic by name. A topic that this process does not know costs a store call and, if
+// it exists, a read of the whole catalog.
 func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := l.catalog.Load().byName[name]; ok {
 		return t, nil
@@ -260,11 +272,12 @@ func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 	return parseTopic(kv)
 }
 
-// RefreshTopics reads all topics from the store again: afterwards this process knows every change made before the call.
+// RefreshTopics reads all topics from the store again: afterwards this process knows every change
+// made before the call.
 func (l *Log) RefreshTopics(ctx context.Context) error { return l.loadCatalog(ctx) }
 
-// CreateTopic creates a topic, durably. ErrTopicExists when the name is taken; *InvalidError when the name, the number of
-// partitions or a setting is not allowed.
+// CreateTopic creates a topic, durably. ErrTopicExists when the name is taken; *InvalidError when
+// the name, the number of partitions or a setting is not allowed.
 func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 	if err := spec.Check(); err != nil {
 		return Topic{}, err
@@ -309,15 +322,17 @@ func checkPartitions(n int) error {
 	return nil
 }
 
-// TopicChange is a change of a topic, made as a whole or not at all. The zero value changes nothing.
+// TopicChange is a change of a topic, made as a whole or not at all. The zero value changes
+// nothing.
 type TopicChange struct {
-	// ID is the topic to change: another topic with the same name is not changed (ErrUnknownTopic). Zero: the topic that
-	// has the name.
+	// ID is the topic to change: another topic with the same name is not changed (ErrUnknownTopic).
+	// Zero: the topic that has the name.
 	ID TopicID
-	// Partitions is the new number of partitions, which cannot be lower than the present one. 0: as it is.
+	// Partitions is the new number of partitions, which cannot be lower than the present one. 0: as
+	// it is.
 	Partitions int
-	// Config edits the settings that were set for the topic. It may be called more than once. nil: no
-	// edit.
+	// Config edits the settings that were set for the topic. It may be called more than once. nil:
+	// no edit.
 	Config func(config map[string]string) error
 }
 
@@ -331,7 +346,8 @@ func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) 
 	})
 }
 
-// AlterTopic calls change to edit the settings that were set for the topic. It may call it more than once.
+// AlterTopic calls change to edit the settings that were set for the topic. It may call it more
+// than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
 	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error { return t.configure(change) })
 }
@@ -386,7 +402,8 @@ func (t *Topic) configure(change func(config map[string]string) error) error {
 	return t.checkWriter()
 }
 
-// checkWriter refuses compaction of a topic whose only writer needs all records: those of streams, for example.
+// checkWriter refuses compaction of a topic whose only writer needs all records: those of streams,
+// for example.
 func (t Topic) checkWriter() error {
 	if t.Writer != "" && t.Compacted() {
 		return &InvalidError{What: "cleanup.policy", Value: t.Setting("cleanup.policy"), Why: fmt.Sprintf("only %s append to topic %q, and they need all its records; allowed: delete", t.Writer, t.Name)}
@@ -399,10 +416,11 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	return l.deleteTopic(ctx, name, TopicID{})
 }
 
-// DeleteThisTopic deletes a topic, and never another topic that has taken its name (ErrUnknownTopic). One entry deletes the
-// name and the partitions: while the topic has the name it keeps its records, and once the name is free no process can
-// append to the old partitions. After ErrUnsure the topic is unchanged, or deleted; on a store made of shards
-// it may also be deleted later, when a shard answers again, and lack some of its records until then.
+// DeleteThisTopic deletes a topic, and never another topic that has taken its name
+// (ErrUnknownTopic). One entry deletes the name and the partitions: while the topic has the name it
+// keeps its records, and once the name is free no process can append to the old partitions. After
+// ErrUnsure the topic is unchanged, or deleted; on a store made of shards it may also be deleted
+// later, when a shard answers again, and lack some of its records until then.
 func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 	return l.deleteTopic(ctx, t.Name, t.ID)
 }
@@ -429,20 +447,23 @@ func (l *Log) endTopic(ctx context.Context, name string, id TopicID) error {
 }
 
 const (
-	// changePatience bounds how long a change of a topic is tried again while other processes change topics, too.
+	// changePatience bounds how long a change of a topic is tried again while other processes
+	// change topics, too.
 	changePatience = 10 * time.Second
 	// changePause is the longest first pause between two tries. It doubles up to changePauseMax.
 	changePause, changePauseMax = 2 * time.Millisecond, 200 * time.Millisecond
 )
 
-// changeTopic reads a topic (Version 0: none), calls decide for its new state (no name: delete it; partitions numbered 0
-// are new and get a number), and commits that if no topic changed meanwhile and if decide's checks hold.
+// changeTopic reads a topic (Version 0: none), calls decide for its new state (no name: delete it;
+// partitions numbered 0 are new and get a number), and commits that if no topic changed meanwhile
+// and if decide's checks hold.
 //
-// It does not touch a topic with another id. With no id, the topic read first is meant: another process may delete it
-// meanwhile and create another with the same name, which the next round must not change.
+// It does not touch a topic with another id. With no id, the topic read first is meant: another
+// process may delete it meanwhile and create another with the same name, which the next round must
+// not change.
 //
-// All changes of topics check one key. Those of this process wait for each other, so that none is in vain;
-// those of other processes are the reason to try again.
+// All changes of topics check one key. Those of this process wait for each other, so that none is
+// in vain; those of other processes are the reason to try again.
 func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, []Check, error)) (Topic, error) {
 	select {
 	case l.changing <- struct{}{}:
@@ -501,7 +522,8 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 	}
 }
 
-// catalogChange returns the entry that replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on any.
+// catalogChange returns the entry that replaces old by next. The partitions of a new topic are on
+// the shard of beside's key; nil: on any.
 func (l *Log) catalogChange(head KeyValue, old, next Topic, beside func(TopicID) string) (Entry, Topic, error) {
 	free, err := freePartition(head)
 	if err != nil {

@@ -120,7 +120,8 @@ func TestRecreatedTopicIsAnother(t *testing.T) {
 	}
 }
 
-// twins is a store that lets another process change topics between a log's look at one and its commit.
+// twins is a store that lets another process change topics between a log's look at one and its
+// commit.
 type twins struct {
 	eventlog.Store
 	between func()
@@ -171,7 +172,8 @@ func TestAChangeNeverGoesOnWithTheNamesake(t *testing.T) {
 	}
 }
 
-// topicLists is a store that lets others act right before it lists the topics, or after that before anybody hears the answer. Each function is called once.
+// topicLists is a store that lets others act right before it lists the topics, or after that before
+// anybody hears the answer. Each function is called once.
 type topicLists struct {
 	eventlog.Store
 	mu            sync.Mutex // guards what follows
@@ -196,7 +198,8 @@ func (s *topicLists) List(ctx context.Context, prefix, after string, limit int) 
 	return list, err
 }
 
-// Two callers read the topics at the same time, as after a suspension, and what one read earlier comes last: it must not take the place of what the other has found.
+// Two callers read the topics at the same time, as after a suspension, and what one read earlier
+// comes last: it must not take the place of what the other has found.
 func TestADeletedTopicDoesNotComeBackToAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -248,7 +251,8 @@ func TestATopicThatIsMeantByIDIsNoOther(t *testing.T) {
 	}
 }
 
-// A deletion whose answer is lost is whole: a process that has not heard of it cannot append to what goes.
+// A deletion whose answer is lost is whole: a process that has not heard of it cannot append to
+// what goes.
 func TestADeletionIsOneEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -273,7 +277,8 @@ func TestADeletionIsOneEntry(t *testing.T) {
 	})
 }
 
-// Stores judge the entries of a flush side by side: records that wait beside a deletion come before it or are refused.
+// Stores judge the entries of a flush side by side: records that wait beside a deletion come before
+// it or are refused.
 func TestADeletionIsAloneInItsFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := &gate{Store: &strict{memory.New(), t}, open: make(chan struct{})}
@@ -465,7 +470,8 @@ func (s slowCommits) Commit(ctx context.Context, flush []eventlog.Entry) ([]even
 	return s.Store.Commit(ctx, flush)
 }
 
-// Many clients create topics at the same time: all succeed. Those of one process are not in each other's way.
+// Many clients create topics at the same time: all succeed. Those of one process are not in each
+// other's way.
 func TestManyCreateTopicsAtTheSameTime(t *testing.T) {
 	for _, processes := range []int{1, 3} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
@@ -494,7 +500,8 @@ func TestManyCreateTopicsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A change that waits for others of its process ends with its caller, and says why. The store is not to blame.
+// A change that waits for others of its process ends with its caller, and says why. The store is
+// not to blame.
 func TestAChangeOfATopicThatWaitsTooLongSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &gate{Store: memory.New(), open: make(chan struct{})}

@@ -6,13 +6,14 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Tracer makes spans of what happens: publish, flush, mover, deliver, handle, work. weirotel is one for OpenTelemetry.
-// Calls may come from many goroutines.
+// Tracer makes spans of what happens: publish, flush, mover, deliver, handle, work. weirotel is one
+// for OpenTelemetry. Calls may come from many goroutines.
 type Tracer interface {
-	// Start begins a span, a child of the one in ctx, and returns a context that carries it. The caller calls the
-	// returned function once, with the error that the work ended with.
+	// Start begins a span, a child of the one in ctx, and returns a context that carries it. The
+	// caller calls the returned function once, with the error that the work ended with.
 	Start(ctx context.Context, name string, s SpanInfo) (context.Context, func(error))
-	// Inject returns the record headers (traceparent, tracestate) that carry the span in ctx; none when there is no span.
+	// Inject returns the record headers (traceparent, tracestate) that carry the span in ctx; none
+	// when there is no span.
 	Inject(ctx context.Context) []batch.RecordHeader
 }
 
@@ -50,15 +51,16 @@ const (
 	TraceState  = "tracestate"
 )
 
-// The longest TraceContext that is taken from a record: the length of a traceparent of version 00, and the length
-// up to which W3C Trace Context requires a tracestate to be propagated. A longer state is left out.
+// The longest TraceContext that is taken from a record: the length of a traceparent of version 00,
+// and the length up to which W3C Trace Context requires a tracestate to be propagated. A longer
+// state is left out.
 const (
 	traceParentMax = 55
 	traceStateMax  = 512
 )
 
-// TraceOf returns the span that record headers carry; false if they carry none, or one that is too long. The Tracer
-// checks their content.
+// TraceOf returns the span that record headers carry; false if they carry none, or one that is too
+// long. The Tracer checks their content.
 func TraceOf(headers []batch.RecordHeader) (TraceContext, bool) {
 	var tc TraceContext
 	for i := range headers {
@@ -83,7 +85,8 @@ func (untraced) Inject(context.Context) []batch.RecordHeader { return nil }
 
 func endNothing(error) {}
 
-// Untraced reports whether a Tracer returned by Traced does nothing, so that callers can skip preparing a SpanInfo.
+// Untraced reports whether a Tracer returned by Traced does nothing, so that callers can skip
+// preparing a SpanInfo.
 func Untraced(t Tracer) bool { return t == untraced{} }
 
 // Traced returns t, or a Tracer that does nothing at no cost when t is nil.

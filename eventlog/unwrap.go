@@ -5,8 +5,9 @@ type Wrapper interface {
 	Unwrap() Store
 }
 
-// As finds a store's optional interface, or the kind of store that it is, in the store or in what it is wrapped around. Ask for these with As only, so that
-// a wrapped PostgreSQL still has its SQL sessions and its notifications.
+// As finds a store's optional interface, or the kind of store that it is, in the store or in what
+// it is wrapped around. Ask for these with As only, so that a wrapped PostgreSQL still has its SQL
+// sessions and its notifications.
 func As[T any](store Store) (T, bool) {
 	for store != nil {
 		if found, is := store.(T); is {

@@ -2,7 +2,8 @@ package eventlog
 
 import "context"
 
-// Refusing returns nil while the store accepts records, otherwise why it refuses them. It makes no store call.
+// Refusing returns nil while the store accepts records, otherwise why it refuses them. It makes no
+// store call.
 func (l *Log) Refusing() error {
 	if err := l.refusal.Load(); err != nil {
 		return *err
@@ -18,7 +19,8 @@ func (l *Log) reachable() error {
 	return nil
 }
 
-// checkWritable asks the store whether it accepts records, and logs a change once. It does not need a publisher to find out.
+// checkWritable asks the store whether it accepts records, and logs a change once. It does not need
+// a publisher to find out.
 func (l *Log) checkWritable(ctx context.Context) {
 	store, can := As[Writable](l.store)
 	if !can {

@@ -33,7 +33,8 @@ const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql:/
 type Options struct {
 	Logger *slog.Logger       // logs what fails while no caller waits for an answer
 	Rules  []eventlog.KeyRule // where keys live on a store made of shards (use/keys); without them such a store is refused
-	// NoUpgrade: a store that an older weir made is refused with eventlog.ErrUpgradeDue, and not upgraded.
+	// NoUpgrade: a store that an older weir made is refused with eventlog.ErrUpgradeDue, and not
+	// upgraded.
 	NoUpgrade bool
 }
 
@@ -42,8 +43,8 @@ func Open(ctx context.Context, address string, logger *slog.Logger, rules ...eve
 	return OpenWith(ctx, address, Options{Logger: logger, Rules: rules})
 }
 
-// OpenWith opens the store that a URL names. A store that a newer weir made, or upgraded, is refused with
-// eventlog.ErrUpgraded.
+// OpenWith opens the store that a URL names. A store that a newer weir made, or upgraded, is
+// refused with eventlog.ErrUpgraded.
 func OpenWith(ctx context.Context, address string, opts Options) (eventlog.Store, error) {
 	scheme, rest := split(address)
 	if scheme == "shard" {
@@ -52,7 +53,8 @@ func OpenWith(ctx context.Context, address string, opts Options) (eventlog.Store
 	return openOne(ctx, address, opts, false)
 }
 
-// openOne opens a store that is not made of shards. existing: it must be there already, and nothing is created if it is not.
+// openOne opens a store that is not made of shards. existing: it must be there already, and nothing
+// is created if it is not.
 func openOne(ctx context.Context, address string, opts Options, existing bool) (eventlog.Store, error) {
 	scheme, rest := split(address)
 	switch scheme {
@@ -85,8 +87,9 @@ func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 	return store, nil
 }
 
-// Cached puts a cache into opts.Dir in front of an open store, which belongs to the cache then. Its files are used again by the next process if the store cannot be
-// put back to an earlier state without a new incarnation: if it is a server. address is its URL.
+// Cached puts a cache into opts.Dir in front of an open store, which belongs to the cache then. Its
+// files are used again by the next process if the store cannot be put back to an earlier state
+// without a new incarnation: if it is a server. address is its URL.
 func Cached(opened eventlog.Store, address string, opts cache.Options) (*cache.Store, error) {
 	if Shared(address) {
 		opts.Store = Redact(address)
@@ -98,8 +101,8 @@ func Cached(opened eventlog.Store, address string, opts cache.Options) (*cache.S
 	return cache.Open(opened, opts)
 }
 
-// Missing reports whether a URL names a store that is not there yet, and that Open would create: a SQLite file. Open never creates a
-// database on a server. Of shards, one may be missing.
+// Missing reports whether a URL names a store that is not there yet, and that Open would create: a
+// SQLite file. Open never creates a database on a server. Of shards, one may be missing.
 func Missing(address string) bool {
 	scheme, rest := split(address)
 	if scheme == "shard" {
@@ -134,8 +137,8 @@ func Alone(address string) bool {
 	return err == nil && u.Scheme == "s3" && u.Query().Get("alone") == "true"
 }
 
-// ReadOnly returns the URL by which Open follows the store that a URL names, and never writes to it. Only a bucket can be followed: the other stores change their tables
-// when they are opened.
+// ReadOnly returns the URL by which Open follows the store that a URL names, and never writes to
+// it. Only a bucket can be followed: the other stores change their tables when they are opened.
 func ReadOnly(address string) (string, error) {
 	switch scheme, _ := split(address); scheme {
 	case "s3":
@@ -154,7 +157,8 @@ func ReadOnly(address string) (string, error) {
 	return u.String(), nil
 }
 
-// Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
+// Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It
+// changes nothing.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	scheme, rest := split(address)
 	switch scheme {
@@ -179,8 +183,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	return nil, unknown(address)
 }
 
-// Keys lists at most limit keys that begin with prefix, of each store that a URL names, for an examination: it changes
-// nothing, and the store may be in use.
+// Keys lists at most limit keys that begin with prefix, of each store that a URL names, for an
+// examination: it changes nothing, and the store may be in use.
 func Keys(ctx context.Context, address, prefix string, limit int) ([]eventlog.KeyValue, error) {
 	scheme, rest := split(address)
 	switch scheme {
@@ -240,7 +244,8 @@ func Redact(address string) string {
 	return u.Redacted()
 }
 
-// split takes the scheme off a URL. Without a colon, or with other than letters and digits before it, there is no scheme.
+// split takes the scheme off a URL. Without a colon, or with other than letters and digits before
+// it, there is no scheme.
 func split(address string) (scheme, rest string) {
 	scheme, rest, found := strings.Cut(address, ":")
 	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') }

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/store/shard"
 )
 
-// shardsIn splits the list after "shard:". Commas separate the URLs; a comma inside a URL is written twice.
+// shardsIn splits the list after "shard:". Commas separate the URLs; a comma inside a URL is
+// written twice.
 func shardsIn(list string) (addresses []string) {
 	const comma = "\x00" // no URL has it
 	for _, address := range strings.Split(strings.ReplaceAll(list, ",,", comma), ",") {
@@ -55,7 +56,8 @@ func openShards(ctx context.Context, list string, opts Options) (*shard.Set, err
 	}})
 }
 
-// examineShards examines each shard by itself. With an error, it returns what it found of the shards that can be examined.
+// examineShards examines each shard by itself. With an error, it returns what it found of the
+// shards that can be examined.
 func examineShards(ctx context.Context, list string) (all []doctor.Finding, err error) {
 	addresses, err := shardAddresses(list)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/weirotel"
 )
 
-// The Go library reports its work to OpenTelemetry. A handler's span links back to the span that published the event.
+// The Go library reports its work to OpenTelemetry. A handler's span links back to the span that
+// published the event.
 func Example() {
 	ctx := context.Background()
 	spans := tracetest.NewInMemoryExporter() // a real program sends spans to a collector, and gets its provider from otel.GetTracerProvider()

@@ -1,10 +1,10 @@
-// Package weirotel makes OpenTelemetry spans of what weir does. Pass its Tracer to weir.Options.Tracer, or to any other
-// option that takes an eventlog.Tracer:
+// Package weirotel makes OpenTelemetry spans of what weir does. Pass its Tracer to
+// weir.Options.Tracer, or to any other option that takes an eventlog.Tracer:
 //
 //	tracer := weirotel.New(otel.GetTracerProvider())
 //
-// Spans are named by OpenTelemetry's conventions for messaging, such as "publish orders". W3C Trace Context in the headers of
-// records links the spans of different processes.
+// Spans are named by OpenTelemetry's conventions for messaging, such as "publish orders". W3C Trace
+// Context in the headers of records links the spans of different processes.
 package weirotel
 
 import (
@@ -19,7 +19,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// scope is the instrumentation's name: it distinguishes weir's spans from other spans of the program.
+// scope is the instrumentation's name: it distinguishes weir's spans from other spans of the
+// program.
 const scope = "github.com/weir-log/weir"
 
 // Tracer is an eventlog.Tracer whose spans go to OpenTelemetry.
@@ -67,7 +68,8 @@ func kindOf(name string) trace.SpanKind {
 	}
 }
 
-// attributes returns a span's attributes, named by OpenTelemetry's conventions for messaging if these have a name.
+// attributes returns a span's attributes, named by OpenTelemetry's conventions for messaging if
+// these have a name.
 func attributes(name string, s eventlog.SpanInfo) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("messaging.system", "weir"), attribute.String("messaging.operation.name", name)}
 	if s.Topic != "" {

@@ -18,7 +18,8 @@ import (
 	"github.com/weir-log/weir/weirotel"
 )
 
-// setup opens a log whose spans are kept in memory, and a publisher on it. stop ends the log, so that all spans end.
+// setup opens a log whose spans are kept in memory, and a publisher on it. stop ends the log, so
+// that all spans end.
 func setup(t *testing.T, topics ...string) (p *publish.Publisher, log *eventlog.Log, spans *tracetest.InMemoryExporter, stop func()) {
 	t.Helper()
 	spans = tracetest.NewInMemoryExporter()

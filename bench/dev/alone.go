@@ -37,7 +37,8 @@ func runLatency(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// runIdle leaves a broker with a topic alone for a while, and then with ten queues, each with two workers that wait.
+// runIdle leaves a broker with a topic alone for a while, and then with ten queues, each with two
+// workers that wait.
 func runIdle(ctx context.Context, b *bench) error {
 	fmt.Println("| store | | memory | processor | store transactions |")
 	fmt.Println("| --- | --- | --- | --- | --- |")
@@ -102,7 +103,8 @@ func (w *broker) leaveAlone(ctx context.Context, what string) error {
 	return nil
 }
 
-// runLength fills a log, restarts the broker on it, and fetches at its beginning, middle and end, as it grows.
+// runLength fills a log, restarts the broker on it, and fetches at its beginning, middle and end,
+// as it grows.
 func runLength(ctx context.Context, b *bench) error {
 	fmt.Println("| store | log | start-up | fetch of 1 MiB at the start | in the middle | near the end |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- |")
@@ -200,8 +202,8 @@ func noise(n, seed int) []byte {
 	return b
 }
 
-// runRetention keeps up a steady load on PostgreSQL, first alone, then with a foreign transaction held open
-// for half of the time.
+// runRetention keeps up a steady load on PostgreSQL, first alone, then with a foreign transaction
+// held open for half of the time.
 func runRetention(ctx context.Context, b *bench) error {
 	const (
 		rate  = 20 // MB/s
@@ -257,7 +259,8 @@ func (b *bench) retention(ctx context.Context, w *broker, foreign bool, l load, 
 	return nil
 }
 
-// holdTransaction opens a transaction that has a snapshot and has written, as a user's long job would, and returns what ends it.
+// holdTransaction opens a transaction that has a snapshot and has written, as a user's long job
+// would, and returns what ends it.
 func holdTransaction(ctx context.Context, url string) (release func(), err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// runCache consumes a topic several times with Kafka's perf tool: from Apache Kafka, from weir on PostgreSQL, and with a cache in front of it, which the first pass fills.
+// runCache consumes a topic several times with Kafka's perf tool: from Apache Kafka, from weir on
+// PostgreSQL, and with a cache in front of it, which the first pass fills.
 func runCache(ctx context.Context, b *bench) error {
 	bytes := int64(b.load.gib) << 30
 	plain, err := b.settings("plain")

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// runCompact fills a topic with -gib GiB of records of 1,000 bytes with a million keys, makes it a compacted one, and measures a producer beside the compaction, and the
-// process's memory.
+// runCompact fills a topic with -gib GiB of records of 1,000 bytes with a million keys, makes it a
+// compacted one, and measures a producer beside the compaction, and the process's memory.
 func runCompact(ctx context.Context, b *bench) error {
 	const keys = 1_000_000
 	for _, store := range b.stores {

@@ -44,8 +44,9 @@ func (w *broker) ask(ctx context.Context, method, path string, body []byte, into
 	return json.Unmarshal(said, into)
 }
 
-// runDelayed enqueues messages, by default a million, that are due evenly over an hour, and watches the first of it: what they cost in memory, and how
-// late each is. Then it starts weir anew on them.
+// runDelayed enqueues messages, by default a million, that are due evenly over an hour, and watches
+// the first of it: what they cost in memory, and how late each is. Then it starts weir anew on
+// them.
 func runDelayed(ctx context.Context, b *bench) error {
 	fmt.Println("| store | delayed messages | enqueued/s | memory before | after | at the end | watched | came | late p50 | p99 | max | start-up with them |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -112,7 +113,8 @@ func (b *bench) delayed(ctx context.Context, w *broker, store string) error {
 	return nil
 }
 
-// lateness claims what is due with four workers for a while from a time on, and measures by how much each message is late, in milliseconds.
+// lateness claims what is due with four workers for a while from a time on, and measures by how
+// much each message is late, in milliseconds.
 func (w *broker) lateness(ctx context.Context, from time.Time, length time.Duration) (*hdrhistogram.Histogram, error) {
 	late := hdrhistogram.New(0, 600_000, 3)
 	var mu sync.Mutex

@@ -115,7 +115,8 @@ type work struct {
 	lookups, rows int64 // in tables of batches
 }
 
-// readWork reads the server's own counts. Sessions report to them about once a second, so it waits a little first.
+// readWork reads the server's own counts. Sessions report to them about once a second, so it waits
+// a little first.
 func readWork(ctx context.Context, address string) (n work, err error) {
 	time.Sleep(2 * time.Second)
 	conn, err := pgx.Connect(ctx, address)

@@ -15,7 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// eventSize is the size of an event's value where the doors are compared: with its key, about 130 bytes.
+// eventSize is the size of an event's value where the doors are compared: with its key, about 130
+// bytes.
 const eventSize = 120
 
 // runHTTP posts events, one a request, over connections that stay open.
@@ -82,8 +83,8 @@ func post(ctx context.Context, address string, p pace) (all paced, acknowledged 
 	return all, acks.Load(), err
 }
 
-// poster is one connection. It shares the processors with the server, so it does no more than it must: its request is always the
-// same bytes, and of the answer it reads the status and the length.
+// poster is one connection. It shares the processors with the server, so it does no more than it
+// must: its request is always the same bytes, and of the answer it reads the status and the length.
 type poster struct {
 	conn    net.Conn
 	answer  *bufio.Reader

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// runLibrary publishes one event a call through the Go library: first as many as 50 callers can, then half as many, each at its time, with
-// a group that consumes them in the same process.
+// runLibrary publishes one event a call through the Go library: first as many as 50 callers can,
+// then half as many, each at its time, with a group that consumes them in the same process.
 func runLibrary(ctx context.Context, b *bench) error {
 	fmt.Println("| store | events/s | publish p50 | p99 | at | end to end p50 | p99 | max | delivered, in order, once |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")

@@ -15,8 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// load sends records at a fixed rate, each at its time whether or not earlier ones were answered, and measures from the time
-// that was meant: so a broker that stalls is charged for everyone who had to wait (no coordinated omission).
+// load sends records at a fixed rate, each at its time whether or not earlier ones were answered,
+// and measures from the time that was meant: so a broker that stalls is charged for everyone who
+// had to wait (no coordinated omission).
 type load struct {
 	address    string
 	topic      string

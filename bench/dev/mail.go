@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// The load of the durable e-mail service on LISTEN and NOTIFY: so many messages of about 70 bytes are scheduled in one go, then handled by so many workers.
+// The load of the durable e-mail service on LISTEN and NOTIFY: so many messages of about 70 bytes
+// are scheduled in one go, then handled by so many workers.
 const (
 	mails       = 20_000
 	mailWorkers = 32
@@ -28,7 +29,8 @@ type mailRow struct {
 	handle   func(ctx context.Context) error // all of them, each marked as sent
 }
 
-// runMail takes turns on one PostgreSQL: a bare insert of the same rows, the e-mail service from its description, and weir.
+// runMail takes turns on one PostgreSQL: a bare insert of the same rows, the e-mail service from
+// its description, and weir.
 func runMail(ctx context.Context, b *bench) error {
 	address, closeStore, err := b.store("postgres")
 	if err != nil {
@@ -113,8 +115,9 @@ func insertMails(ctx context.Context, pool *pgxpool.Pool, table string, then fun
 	})
 }
 
-// mailService is the e-mail service from its description: the transaction that inserts notifies of the ids, 350 at a time; who listens claims those ids in one
-// statement, then handles them side by side, each marked by a statement of its own.
+// mailService is the e-mail service from its description: the transaction that inserts notifies of
+// the ids, 350 at a time; who listens claims those ids in one statement, then handles them side by
+// side, each marked by a statement of its own.
 type mailService struct {
 	pool *pgxpool.Pool
 	told [][]byte // what was notified

@@ -1,6 +1,6 @@
-// Command dev measures weir on this machine: side by side with Apache Kafka under Kafka's own perf tools, and alone
-// where latency, memory, idle cost, start-up, retention and the doors beside Kafka's are the question. It prints
-// Markdown, for docs/benchmarks.md.
+// Command dev measures weir on this machine: side by side with Apache Kafka under Kafka's own perf
+// tools, and alone where latency, memory, idle cost, start-up, retention and the doors beside
+// Kafka's are the question. It prints Markdown, for docs/benchmarks.md.
 //
 //	go run ./dev                                  everything but the 20-minute retention run
 //	go run ./dev -only kafka -stores sqlite -runs 1

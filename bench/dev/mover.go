@@ -15,8 +15,8 @@ import (
 
 const publishMany = `SELECT weir.publish_all('moved', $1::text[], $2::bytea[])`
 
-// runMover fills the inbox while no process runs and lets one empty it; then it publishes steadily, and watches how far the
-// log is behind.
+// runMover fills the inbox while no process runs and lets one empty it; then it publishes steadily,
+// and watches how far the log is behind.
 func runMover(ctx context.Context, b *bench) error {
 	fmt.Printf("A backlog of %d rows, published while no weir runs.\n\n", b.load.rows)
 	fmt.Println("| rows moved | since the process was started | rows/s |")
@@ -94,7 +94,8 @@ func many(n, seed int) (keys []string, values [][]byte) {
 	return keys, values
 }
 
-// keepUp publishes 15,000 events a second, in transactions of a hundred, and looks every second how many of them are not in the log yet.
+// keepUp publishes 15,000 events a second, in transactions of a hundred, and looks every second how
+// many of them are not in the log yet.
 func (b *bench) keepUp(ctx context.Context) error {
 	const rate, together, callers = 15_000, 100, 10
 	w, err := b.start(ctx, "postgres")

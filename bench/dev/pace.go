@@ -25,8 +25,9 @@ type paced struct {
 	took         *hdrhistogram.Histogram // microseconds, from the time that was meant
 }
 
-// run lets the callers work. With a rate each thing has its time, whether or not those before it took longer, and is measured from there:
-// who stalls is charged for everyone who had to wait. n counts the things of one caller.
+// run lets the callers work. With a rate each thing has its time, whether or not those before it
+// took longer, and is measured from there: who stalls is charged for everyone who had to wait. n
+// counts the things of one caller.
 func (p pace) run(ctx context.Context, do func(caller, n int, meant time.Time) error) (paced, error) {
 	begin := time.Now()
 	counted := begin.Add(p.warmUp)

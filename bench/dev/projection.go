@@ -19,7 +19,8 @@ const (
 	projectedWriters = 50
 )
 
-// runProjection measures scenario B of the paper: from the answer to an append until the projected row is committed.
+// runProjection measures scenario B of the paper: from the answer to an append until the projected
+// row is committed.
 func runProjection(ctx context.Context, b *bench) error {
 	fmt.Printf("%d appends a second to 10,000 streams. From the answer to an append until what the projection made of it is committed: on PostgreSQL a row of a table, by batches in their own transaction; elsewhere a value in memory.\n\n", projectedRate)
 	fmt.Println("| store | appends/s | append p50, p99 | projected p50 | p99 | longest |\n| --- | --- | --- | --- | --- | --- |")
@@ -71,7 +72,8 @@ func upToDate(ctx context.Context, log *weir.Log, name string) error {
 	}
 }
 
-// projectionLatency appends at the rate while a projection goes, and tells how late it was. Events are numbered: each is projected once.
+// projectionLatency appends at the rate while a projection goes, and tells how late it was. Events
+// are numbered: each is projected once.
 func projectionLatency(ctx context.Context, log *weir.Log, c *weir.Category, kind, address string, length time.Duration) (string, error) {
 	most := int(length.Seconds()+10) * projectedRate
 	began := time.Now()                                                      // the clock of all that is noted

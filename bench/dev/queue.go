@@ -29,8 +29,9 @@ type queueRow struct {
 	measure     func(ctx context.Context, address string, l queueload.Load) (queueload.Result, error)
 }
 
-// runQueue puts the load of the article "Kafka is fast, I'll use Postgres" on weir's queue and on its peers: ten writers, fifteen readers, messages
-// of 1 KiB. First as many as the workers take, then half as many.
+// runQueue puts the load of the article "Kafka is fast, I'll use Postgres" on weir's queue and on
+// its peers: ten writers, fifteen readers, messages of 1 KiB. First as many as the workers take,
+// then half as many.
 func runQueue(ctx context.Context, b *bench) error {
 	rows := []queueRow{
 		{"the article's", "postgres", onArticle},

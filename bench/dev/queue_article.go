@@ -12,8 +12,9 @@ import (
 	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
-// article is the queue of "Kafka is fast, I'll use Postgres", from its description: a row a message; a reader locks the oldest row that nobody has
-// locked, deletes it, and inserts it into an archive, in a transaction. A batch is so many rows.
+// article is the queue of "Kafka is fast, I'll use Postgres", from its description: a row a
+// message; a reader locks the oldest row that nobody has locked, deletes it, and inserts it into an
+// archive, in a transaction. A batch is so many rows.
 type article struct{ pool *pgxpool.Pool }
 
 func onArticle(ctx context.Context, address string, l queueload.Load) (r queueload.Result, err error) {

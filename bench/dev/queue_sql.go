@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
-// sqlQueue is weir's queue by SQL alone, with a weir process beside it: each writer and each worker is a session.
+// sqlQueue is weir's queue by SQL alone, with a weir process beside it: each writer and each worker
+// is a session.
 type sqlQueue struct{ pool *pgxpool.Pool }
 
 func (b *bench) onSQLQueue(ctx context.Context, address string, l queueload.Load) (r queueload.Result, err error) {

@@ -106,7 +106,8 @@ func runS3(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// barePuts measures what a put itself takes: of as much as a flush of 1,200 events has, one after the other.
+// barePuts measures what a put itself takes: of as much as a flush of 1,200 events has, one after
+// the other.
 func (b *bench) barePuts(ctx context.Context, address string) error {
 	bucket, err := url.Parse(address)
 	if err != nil {
@@ -152,7 +153,8 @@ func (b *bench) s3Callers(ctx context.Context, address string, callers int) erro
 	return nil
 }
 
-// fillKafka produces records of 1 KiB into 16 partitions of a topic, until the time or so many bytes, and returns the bytes a second that were acknowledged.
+// fillKafka produces records of 1 KiB into 16 partitions of a topic, until the time or so many
+// bytes, and returns the bytes a second that were acknowledged.
 func fillKafka(ctx context.Context, address, topic string, until time.Time, most int64) (float64, error) {
 	const size = 1024
 	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(40_000),
@@ -186,7 +188,8 @@ func fillKafka(ctx context.Context, address, topic string, until time.Time, most
 	return float64(acked.Load()) / time.Since(began).Seconds(), nil
 }
 
-// drainKafka consumes so many bytes of values from the beginning of a topic, and returns the bytes a second.
+// drainKafka consumes so many bytes of values from the beginning of a topic, and returns the bytes
+// a second.
 func drainKafka(ctx context.Context, address, topic string, bytes int64) (float64, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(64<<20), kgo.FetchMaxPartitionBytes(8<<20))
 	if err != nil {

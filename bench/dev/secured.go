@@ -35,7 +35,8 @@ type way struct {
 	name, address, settings string
 }
 
-// runTLS measures Kafka's perf tools with TLS: Apache Kafka, and weir on the first store, which is also measured without.
+// runTLS measures Kafka's perf tools with TLS: Apache Kafka, and weir on the first store, which is
+// also measured without.
 func runTLS(ctx context.Context, b *bench) error {
 	cert, key, err := b.certificate()
 	if err != nil {
@@ -326,7 +327,8 @@ func (b *bench) certificate() (cert, key string, err error) {
 		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600))
 }
 
-// apacheWithTLS starts Apache Kafka with a TLS listener. kafka-perf has its jars, and starts it without one only.
+// apacheWithTLS starts Apache Kafka with a TLS listener. kafka-perf has its jars, and starts it
+// without one only.
 func (b *bench) apacheWithTLS(ctx context.Context, cert, key string) (address string, stop func(), err error) {
 	home := os.Getenv("KAFKA_PERF_HOME")
 	if home == "" {

@@ -29,8 +29,10 @@ func (b *bench) shards(n int) (address string, closeAll func() error, err error)
 	return "shard:" + strings.Join(urls, ","), closeAll, nil
 }
 
-// runShards compares three PostgreSQL servers as shards with one server. Then it publishes as EventSQL's benchmark does: one event of about 213 bytes a call into
-// 10 partitions, at a fixed rate, 20,000 a second and database, with one group that consumes. EventSQL's events have no key; these have, so that their order can be checked.
+// runShards compares three PostgreSQL servers as shards with one server. Then it publishes as
+// EventSQL's benchmark does: one event of about 213 bytes a call into 10 partitions, at a fixed
+// rate, 20,000 a second and database, with one group that consumes. EventSQL's events have no key;
+// these have, so that their order can be checked.
 func runShards(ctx context.Context, b *bench) error {
 	plain, err := b.settings("plain")
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-log/weir/bench/dev/queueload"
 )
 
-// runSnapshot puts the load of the part queue on weir's queue and on its peers for -minutes and two more. After two minutes a foreign transaction takes a
-// snapshot, and keeps it: vacuum removes nothing of what is deleted from then on.
+// runSnapshot puts the load of the part queue on weir's queue and on its peers for -minutes and two
+// more. After two minutes a foreign transaction takes a snapshot, and keeps it: vacuum removes
+// nothing of what is deleted from then on.
 func runSnapshot(ctx context.Context, b *bench) error {
 	fmt.Println("| queue | minute | snapshot | messages/s | disk |")
 	fmt.Println("| --- | --- | --- | --- | --- |")
@@ -54,7 +55,8 @@ func mean(of []int64) (m float64) {
 	return m
 }
 
-// holdSnapshot takes a snapshot after a while and keeps it until stop is closed. It returns the size of the database at the end of each minute.
+// holdSnapshot takes a snapshot after a while and keeps it until stop is closed. It returns the
+// size of the database at the end of each minute.
 func holdSnapshot(ctx context.Context, address string, after time.Duration, stop <-chan struct{}) (sizes []int64) {
 	begin := time.Now()
 	open := func() *pgx.Conn {

@@ -43,7 +43,8 @@ const (
 	quiet      = `SET weir.notify = off`
 )
 
-// publishCost takes turns: inserts into a plain table with the columns of the inbox and its primary key, then weir.publish().
+// publishCost takes turns: inserts into a plain table with the columns of the inbox and its primary
+// key, then weir.publish().
 func (b *bench) publishCost(ctx context.Context, w *broker) error {
 	if err := execute(ctx, w.store, `CREATE TABLE public.bare (LIKE weir.inbox INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id))`); err != nil {
 		return err
@@ -135,7 +136,8 @@ func medianOf(runs []paced, of func(paced) float64) float64 {
 	return median(all)
 }
 
-// delivery measures from when a transaction was meant to begin until a Kafka consumer has its event, with LISTEN and by polls alone.
+// delivery measures from when a transaction was meant to begin until a Kafka consumer has its
+// event, with LISTEN and by polls alone.
 func (b *bench) delivery(ctx context.Context, w *broker) error {
 	fmt.Print("\nTransactions at their times, with one weir.publish() each: until it is committed, and until a Kafka consumer has the event. Few are not worth looking for all the time: " +
 		"then a poll finds them.\n\n")
@@ -184,13 +186,15 @@ func (b *bench) deliver(ctx context.Context, w *broker, way string, rate int) er
 	time.Sleep(time.Second) // the last are on their way to the reader
 	stop()
 	readers.Wait()
-	// What was published before the reader had found the end is not delivered, and not measured either.
+	// What was published before the reader had found the end is not delivered, and not measured
+	// either.
 	fmt.Printf("| %s | %d | %s | %s | %s | %s | %s | %d of %d |\n", way, rate, millis(got.took, 50), millis(got.took, 99),
 		millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.received, after-before)
 	return nil
 }
 
-// transact runs a statement in transactions of its own, on a connection for each caller. The value says when it was meant to run.
+// transact runs a statement in transactions of its own, on a connection for each caller. The value
+// says when it was meant to run.
 func transact(ctx context.Context, address, sql string, p pace, setting string) (paced, error) {
 	conns := make([]*pgx.Conn, p.callers)
 	for i := range conns {

@@ -15,8 +15,9 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// appender is an event store under test. Append appends one event to a stream that must be at a version. If it is at another one it
-// returns false, and that version. Length reads a stream whole, in order, and fails where a version is missing, twice, or out of order.
+// appender is an event store under test. Append appends one event to a stream that must be at a
+// version. If it is at another one it returns false, and that version. Length reads a stream whole,
+// in order, and fails where a version is missing, twice, or out of order.
 type appender interface {
 	Append(ctx context.Context, stream string, version int64, data []byte) (actual int64, done bool, err error)
 	Length(ctx context.Context, stream string) (int64, error)
@@ -29,14 +30,15 @@ type streamsRow struct {
 	open        func(ctx context.Context, address string) (appender, error)
 }
 
-// Scenario A of the paper: writers append events of some 200 bytes, one a call, at the version that they expect.
+// Scenario A of the paper: writers append events of some 200 bytes, one a call, at the version that
+// they expect.
 const (
 	manyStreams = 10_000
 	eventData   = `{"pair":"EURUSD","bid":1.08412,"ask":1.08415,"bidVolume":1200000,"askVolume":900000,"time":"2024-03-01T12:00:00.123456Z","source":"feed-7","sequence":1234567,"comment":"................"}`
 )
 
-// runStreams measures appends to one hot stream, where writers conflict and try again, and to 10,000 streams, where they do not, with more and
-// more writers.
+// runStreams measures appends to one hot stream, where writers conflict and try again, and to
+// 10,000 streams, where they do not, with more and more writers.
 func runStreams(ctx context.Context, b *bench) error {
 	rows := []streamsRow{
 		{"as message-db", "postgres", openMessageDB},

@@ -22,8 +22,9 @@ import (
 // shortStream is how many events most streams of the long log have.
 const shortStream = 100
 
-// runStreamsLong measures scenario C of the paper: appends, projection, reads and a replay with -rows events in the log, beside an empty one. A tenth of
-// the events is in one stream, the others in streams of 100.
+// runStreamsLong measures scenario C of the paper: appends, projection, reads and a replay with
+// -rows events in the log, beside an empty one. A tenth of the events is in one stream, the others
+// in streams of 100.
 func runStreamsLong(ctx context.Context, b *bench) error {
 	for _, kind := range b.stores {
 		if kind == "memory" {

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// sqlStreams appends with a function in the database, which returns the version that the stream was at, or -1 once it has appended.
+// sqlStreams appends with a function in the database, which returns the version that the stream was
+// at, or -1 once it has appended.
 type sqlStreams struct {
 	pool *pgxpool.Pool
 	read string // the versions of a stream, in order
@@ -63,8 +64,9 @@ func (s sqlStreams) Length(ctx context.Context, name string) (n int64, err error
 	return n, rows.Err()
 }
 
-// openMessageDB is an event store in the manner of message-db, from its description: writers of a category follow one another by an advisory
-// lock, so that positions of all events come in the order of commits; the version is the highest position of the stream; a unique index guards it.
+// openMessageDB is an event store in the manner of message-db, from its description: writers of a
+// category follow one another by an advisory lock, so that positions of all events come in the
+// order of commits; the version is the highest position of the stream; a unique index guards it.
 func openMessageDB(ctx context.Context, address string) (appender, error) {
 	return openSQLStreams(ctx, address, `SELECT position, data FROM messages WHERE stream_name = $1 ORDER BY position`, `
 		CREATE TABLE messages (
@@ -85,8 +87,9 @@ func openMessageDB(ctx context.Context, address string) (appender, error) {
 		END $$`)
 }
 
-// openMarten is an event store in the manner of Marten's quick append, from its description: a row for each stream with its version, and a
-// function that moves it on and inserts the event, whose position of all events is a sequence's (so readers must wait for gaps).
+// openMarten is an event store in the manner of Marten's quick append, from its description: a row
+// for each stream with its version, and a function that moves it on and inserts the event, whose
+// position of all events is a sequence's (so readers must wait for gaps).
 func openMarten(ctx context.Context, address string) (appender, error) {
 	return openSQLStreams(ctx, address, `SELECT version, data FROM events WHERE stream_id = $1 ORDER BY version`, `
 		CREATE TABLE streams (id text PRIMARY KEY, type text, version bigint NOT NULL, timestamp timestamptz NOT NULL DEFAULT now(), created timestamptz NOT NULL DEFAULT now());

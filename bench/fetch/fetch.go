@@ -82,8 +82,8 @@ func Dir(name string) (string, error) {
 	return dir, nil
 }
 
-// Get fetches a peer, and says on out what it got: its version, bytes and a digest of all its files.
-// What is there already stays.
+// Get fetches a peer, and says on out what it got: its version, bytes and a digest of all its
+// files. What is there already stays.
 func Get(ctx context.Context, name string, out io.Writer) error {
 	p, err := Find(name)
 	if err != nil {

@@ -133,7 +133,8 @@ func (l *Ledger) say(what string) {
 	}
 }
 
-// Delivered notes what a group got. It returns the payload's stamp; ok is false for what is not of this run.
+// Delivered notes what a group got. It returns the payload's stamp; ok is false for what is not of
+// this run.
 func (l *Ledger) Delivered(group string, payload []byte) (s load.Stamp, ok bool) {
 	s, err := load.Read(payload)
 	l.mu.Lock()
@@ -193,7 +194,8 @@ func (l *Ledger) missing() (n int64, first string) {
 	return n, first
 }
 
-// Close judges the run. What was delivered must have been sent: acknowledged, or of unknown outcome.
+// Close judges the run. What was delivered must have been sent: acknowledged, or of unknown
+// outcome.
 func (l *Ledger) Close() Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()

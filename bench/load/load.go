@@ -8,7 +8,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Call is one call of a writer. It returns how many events it sent: those of one call are due together.
+// Call is one call of a writer. It returns how many events it sent: those of one call are due
+// together.
 type Call func(ctx context.Context, writer int, due time.Duration) (events int)
 
 // Load is how calls are made.

@@ -1,4 +1,5 @@
-// Package meter measures what processes use: processor time, memory and what they write, from /proc.
+// Package meter measures what processes use: processor time, memory and what they write, from
+// /proc.
 package meter
 
 import (
@@ -25,7 +26,8 @@ func (u Use) Sub(before Use) Use {
 	return Use{CPU: u.CPU - before.CPU, RSS: u.RSS, Disk: u.Disk - before.Disk}
 }
 
-// tick is the unit of times in /proc/PID/stat: USER_HZ, 100 a second on every Linux that Go runs on.
+// tick is the unit of times in /proc/PID/stat: USER_HZ, 100 a second on every Linux that Go runs
+// on.
 const tick = 10 * time.Millisecond
 
 // Self measures this process without its children.
@@ -35,11 +37,12 @@ func Self() (u Use) {
 }
 
 // Adopt makes this process the parent of what its children leave behind, so that Servers finds a
-// server that puts itself in the background, as PostgreSQL's does (prctl(2), PR_SET_CHILD_SUBREAPER).
+// server that puts itself in the background, as PostgreSQL's does (prctl(2),
+// PR_SET_CHILD_SUBREAPER).
 func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// Servers measures the processes that this process started, those that they started, and so on. What
-// ended meanwhile counts if its parent waited for it.
+// Servers measures the processes that this process started, those that they started, and so on.
+// What ended meanwhile counts if its parent waited for it.
 func Servers() (u Use) {
 	children := make(map[int][]int)
 	entries, _ := os.ReadDir("/proc")

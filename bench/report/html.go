@@ -70,7 +70,8 @@ func bars(rows []Row) template.HTML {
 	return template.HTML(b.String())
 }
 
-// seconds draws the events of each second of a row's first clean run: where it stalled, and whether it was steady.
+// seconds draws the events of each second of a row's first clean run: where it stalled, and whether
+// it was steady.
 func seconds(row Row) template.HTML {
 	if row.Problem != "" {
 		return ""

@@ -230,7 +230,8 @@ type kind struct {
 	create func(ctx context.Context) error
 	// read starts what reads, and returns when ctx ended.
 	read func(ctx context.Context) error
-	// send sends events of a writer, and returns how many of them are of which outcome: nil is acknowledged.
+	// send sends events of a writer, and returns how many of them are of which outcome: nil is
+	// acknowledged.
 	send func(ctx context.Context, writer int, values [][]byte) error
 	// after reads everything back when the writers have stopped.
 	after func(ctx context.Context) error
@@ -379,7 +380,8 @@ func (m *measurement) second(at time.Duration, n int) {
 	m.seconds[int(at/time.Second)] += int64(n)
 }
 
-// got notes that a reader of a group has an event. It returns when the event was due, and whether it is measured.
+// got notes that a reader of a group has an event. It returns when the event was due, and whether
+// it is measured.
 func (m *measurement) got(group string, value []byte) (due time.Duration, counted bool) {
 	s, ok := m.book.Delivered(group, value)
 	due = time.Duration(s.Due)
@@ -389,7 +391,8 @@ func (m *measurement) got(group string, value []byte) (due time.Duration, counte
 	return due, counted
 }
 
-// flushLength is how long one caller publishes one event at a time, to see how long an answer takes.
+// flushLength is how long one caller publishes one event at a time, to see how long an answer
+// takes.
 const flushLength = 2 * time.Second
 
 // flushes compares the time until an answer with that of a flush. A system that answers in less

@@ -97,8 +97,8 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 	return r, clean, nil
 }
 
-// builds are those that measure in a run: in the other order with every second run. The empty one is
-// this process.
+// builds are those that measure in a run: in the other order with every second run. The empty one
+// is this process.
 func (p Plan) builds(n int) []Build {
 	if len(p.Builds) == 0 {
 		return []Build{{}}

@@ -54,8 +54,8 @@ func mustPeer(name string) fetch.Peer {
 	return p
 }
 
-// startKafka starts one node that is broker and controller, with Kafka's defaults but for the number
-// of copies, which one node cannot have.
+// startKafka starts one node that is broker and controller, with Kafka's defaults but for the
+// number of copies, which one node cannot have.
 func startKafka(ctx context.Context, place Place, mode Mode) (Server, error) {
 	libs, err := fetch.Dir("kafka")
 	if err != nil {
@@ -136,8 +136,8 @@ func startWeirServe(ctx context.Context, place Place, st weirStore) (Server, err
 	return newBroker(kafka, func() error { return errors.Join(p.stop(), closeStore()) }, p.cmd.Process.Pid), nil
 }
 
-// weirProgram returns the program that $WEIR names, or one that is built from the sources beside the
-// benchmark, or the one in PATH.
+// weirProgram returns the program that $WEIR names, or one that is built from the sources beside
+// the benchmark, or the one in PATH.
 func weirProgram(ctx context.Context, dir string) (string, error) {
 	if named := os.Getenv("WEIR"); named != "" {
 		return filepath.Abs(named)

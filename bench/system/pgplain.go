@@ -12,9 +12,9 @@ import (
 )
 
 // pgPlain is PostgreSQL and nothing else, as a team writes it: a table for each partition of a
-// topic with a counter for its offsets, and a queue taken with SKIP LOCKED whose done messages go to
-// an archive. The design is that of the article "Kafka is fast, I'll use Postgres"; the statements
-// are written for this benchmark.
+// topic with a counter for its offsets, and a queue taken with SKIP LOCKED whose done messages go
+// to an archive. The design is that of the article "Kafka is fast, I'll use Postgres"; the
+// statements are written for this benchmark.
 func pgPlain() System {
 	settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": "PostgreSQL's defaults"}
 	return System{

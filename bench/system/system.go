@@ -103,7 +103,8 @@ type Conflict struct{ Actual int64 }
 
 func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version %d", c.Actual) }
 
-// All are the systems that can be measured, sorted by name; with lies, those that break a promise too.
+// All are the systems that can be measured, sorted by name; with lies, those that break a promise
+// too.
 func All(lies bool) []System {
 	all := slices.Concat([]System{null()}, weirs(), kafkas(), []System{pgPlain(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
 	if lies {

@@ -81,9 +81,9 @@ func startPostgres(Place) (string, func() error, error) {
 	return server.Admin(), server.Close, nil
 }
 
-// weirServer is an embedded weir: its processor time is that of the client, and says so. It opens the
-// library for logs and streams, or the queues alone, because the library's workers do not say when
-// an acknowledgement is durable.
+// weirServer is an embedded weir: its processor time is that of the client, and says so. It opens
+// the library for logs and streams, or the queues alone, because the library's workers do not say
+// when an acknowledgement is durable.
 type weirServer struct {
 	url  string
 	stop func() error // of its database; nil: none
@@ -226,7 +226,8 @@ func (s *weirServer) Enqueue(ctx context.Context, name string, values [][]byte) 
 	return unsure(err)
 }
 
-// Work lets each worker claim its next messages while the acknowledgement of those before is on its way.
+// Work lets each worker claim its next messages while the acknowledgement of those before is on its
+// way.
 func (s *weirServer) Work(ctx context.Context, name string, workers, batch int, got, acked func([]byte)) error {
 	q, err := s.node.Queues.Open(ctx, name)
 	if err != nil {

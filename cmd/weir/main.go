@@ -1,4 +1,5 @@
-// Command weir is an event log over SQLite, PostgreSQL, MariaDB, MySQL and S3 that speaks the Kafka protocol.
+// Command weir is an event log over SQLite, PostgreSQL, MariaDB, MySQL and S3 that speaks the Kafka
+// protocol.
 package main
 
 import (

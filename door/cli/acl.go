@@ -20,7 +20,8 @@ type aclCmd struct {
 	Remove aclRemoveCmd `cmd:"" help:"Remove rules."`
 }
 
-// aclStore names the store that has the rules. The commands write to it directly, also while a server runs on it.
+// aclStore names the store that has the rules. The commands write to it directly, also while a
+// server runs on it.
 type aclStore struct {
 	storeFlag
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
@@ -118,7 +119,8 @@ func (f aclRules) rules(prefixed bool) ([]acl.Binding, error) {
 	return all, nil
 }
 
-// filters returns the filters that find the rules that the flags describe. pattern says how the names are compared; without names it is about rules of every name.
+// filters returns the filters that find the rules that the flags describe. pattern says how the
+// names are compared; without names it is about rules of every name.
 func (f aclRules) filters(pattern acl.Pattern) ([]acl.Filter, error) {
 	one := acl.Filter{Kind: acl.Any, Pattern: pattern, Operation: acl.Any, Effect: acl.Any}
 	if f.Principal != "" {
@@ -164,7 +166,8 @@ type keyRule struct {
 	key string // its id
 }
 
-// keyRules returns the rules of API keys that one of the filters finds. A key's principal is that of its name, with which its owner logs in over Kafka.
+// keyRules returns the rules of API keys that one of the filters finds. A key's principal is that
+// of its name, with which its owner logs in over Kafka.
 func keyRules(ctx context.Context, keys *apikey.Keys, filters []acl.Filter) ([]keyRule, error) {
 	list, err := keys.List(ctx)
 	if err != nil {
@@ -289,8 +292,9 @@ type aclListCmd struct {
 	Pattern string `help:"Which rules concern a name: match (all that apply to it, also those about every name and about beginnings of it), any (literal and prefixed ones with exactly this name), literal or prefixed (with exactly this name). Without a name, literal and prefixed list all such rules. Default: ${default}." enum:"match,any,literal,prefixed" default:"match" env:"-" placeholder:"HOW"`
 }
 
-// patterns are the values of --pattern. They mean what those of kafka-acls --resource-pattern-type mean (KIP-290); there the default is literal, which does not find the rules that
-// apply to a topic by its prefix.
+// patterns are the values of --pattern. They mean what those of kafka-acls --resource-pattern-type
+// mean (KIP-290); there the default is literal, which does not find the rules that apply to a topic
+// by its prefix.
 var patterns = map[string]acl.Pattern{"match": acl.Match, "any": acl.AnyPattern, "literal": acl.Literal, "prefixed": acl.Prefixed}
 
 func (aclListCmd) Help() string {

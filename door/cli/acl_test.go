@@ -112,7 +112,8 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 	}
 }
 
-// Who may do something to a topic is decided by rules about it, about beginnings of its name, and about every topic.
+// Who may do something to a topic is decided by rules about it, about beginnings of its name, and
+// about every topic.
 func TestACLsThatConcernATopicAreListed(t *testing.T) {
 	at := []string{"--store", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")}
 	acl := func(args ...string) result { return weir(t, "", append(append([]string{"acl"}, args...), at...)...) }

@@ -41,7 +41,8 @@ func (p *apiProblem) Error() string {
 
 func (p *apiProblem) is(kind string) bool { return p.Type == "urn:weir:problem:"+kind }
 
-// lostAnswer is the error of a request that may have changed something: it was sent, and its answer did not come.
+// lostAnswer is the error of a request that may have changed something: it was sent, and its answer
+// did not come.
 type lostAnswer struct {
 	server string
 	err    error
@@ -53,7 +54,8 @@ func (l *lostAnswer) Error() string {
 
 func (l *lostAnswer) Unwrap() error { return l.err }
 
-// apiPath joins parts of a URL's path, and escapes them. Unescaped, a part "." or ".." would name the directory, or its parent.
+// apiPath joins parts of a URL's path, and escapes them. Unescaped, a part "." or ".." would name
+// the directory, or its parent.
 func apiPath(parts ...string) string {
 	for i, part := range parts {
 		if parts[i] = url.PathEscape(part); part == "." || part == ".." {
@@ -63,7 +65,8 @@ func apiPath(parts ...string) string {
 	return "/v1/" + strings.Join(parts, "/")
 }
 
-// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It gives up after --timeout plus wait, the server's own wait.
+// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It
+// gives up after --timeout plus wait, the server's own wait.
 func (f *serverFlags) ask(ctx context.Context, method, path string, body, out any, wait time.Duration) error {
 	var content []byte
 	if body != nil {
@@ -75,7 +78,8 @@ func (f *serverFlags) ask(ctx context.Context, method, path string, body, out an
 	return f.send(ctx, method, path, "application/json", content, out, wait)
 }
 
-// send is ask for a body of any type, and with headers: pairs of a name and a value. If out is a *[]byte, the answer need not be JSON.
+// send is ask for a body of any type, and with headers: pairs of a name and a value. If out is a
+// *[]byte, the answer need not be JSON.
 func (f *serverFlags) send(ctx context.Context, method, path, media string, content []byte, out any, wait time.Duration, headers ...string) error {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {

@@ -61,8 +61,10 @@ func (m *clusterMember) up(t *testing.T) {
 	m.process = p
 }
 
-// Three brokers share one PostgreSQL. Producers and a group of consumers work while, one after the other, brokers are killed, suspended for longer than their lease, or stopped and started again. Nothing
-// acknowledged is lost, twice in the log, or out of order, and the group gets everything. WEIR_ROUNDS says how often; default 3.
+// Three brokers share one PostgreSQL. Producers and a group of consumers work while, one after the
+// other, brokers are killed, suspended for longer than their lease, or stopped and started again.
+// Nothing acknowledged is lost, twice in the log, or out of order, and the group gets everything.
+// WEIR_ROUNDS says how often; default 3.
 func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 	rounds := 3
 	if given := os.Getenv("WEIR_ROUNDS"); given != "" {
@@ -89,7 +91,8 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 		members = append(members, m)
 	}
 	client := func(options ...kgo.Opt) *kgo.Client {
-		// AlwaysRetryEOF: a kill may end a connection before its first answer, which franz-go otherwise takes for a refusal. A stop and a suspension do not
+		// AlwaysRetryEOF: a kill may end a connection before its first answer, which franz-go
+		// otherwise takes for a refusal. A stop and a suspension do not
 		// (TestAStopResetsWhatWasNotAnswered, TestASuspendedBrokerDoesNotExecuteWhatWaited).
 		c, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF(), kgo.SeedBrokers(addresses...), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second)}, options...)...)
 		if err != nil {
@@ -105,7 +108,8 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 	}
 	awaitBrokers(t, admin, 3)
 
-	// Producers number the records of each partition; a record's place in the log must follow its number.
+	// Producers number the records of each partition; a record's place in the log must follow its
+	// number.
 	type place struct{ partition, number int }
 	var mu sync.Mutex // guards acked, acks, longest and got
 	acked := make(map[place]int64)
@@ -226,7 +230,8 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 	}
 }
 
-// A process that was killed and is started again at its address is the one broker there, before it answers its first client.
+// A process that was killed and is started again at its address is the one broker there, before it
+// answers its first client.
 func TestAfterAKillThereIsOneBrokerAtTheAddress(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -249,8 +254,8 @@ func TestAfterAKillThereIsOneBrokerAtTheAddress(t *testing.T) {
 	}
 }
 
-// A client asks a broker to delete a topic; the broker is suspended, so the client repeats that elsewhere, and the topic is created again. When the broker goes on, the
-// new topic stays.
+// A client asks a broker to delete a topic; the broker is suspended, so the client repeats that
+// elsewhere, and the topic is created again. When the broker goes on, the new topic stays.
 func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {
 	m := &clusterMember{binary: build(t), store: pgtest.URL(t), kafka: "127.0.0.1:0"}
 	m.up(t)
@@ -338,7 +343,8 @@ func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {
 	}
 }
 
-// A consumer reads from the broker in its rack, whoever leads the partition (KIP-392), and from the leader when no broker of its rack lives.
+// A consumer reads from the broker in its rack, whoever leads the partition (KIP-392), and from the
+// leader when no broker of its rack lives.
 func TestConsumersReadInTheirRack(t *testing.T) {
 	url, program := pgtest.URL(t), build(t)
 	var brokers []*clusterMember

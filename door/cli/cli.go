@@ -1,5 +1,6 @@
-// Package cli is the command line: one file per command. `weir serve` wires the program together. Most other commands
-// speak the Kafka protocol, so they work against any broker; the commands of queues and streams speak HTTP to a server.
+// Package cli is the command line: one file per command. `weir serve` wires the program together.
+// Most other commands speak the Kafka protocol, so they work against any broker; the commands of
+// queues and streams speak HTTP to a server.
 package cli
 
 import (
@@ -41,8 +42,9 @@ type commands struct {
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
 //
-// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. If the reader of
-// our output closes the pipe, that is an error like any other, so that a consumer leaves its group before the end.
+// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. If the reader
+// of our output closes the pipe, that is an error like any other, so that a consumer leaves its
+// group before the end.
 func Main(version string, args []string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -117,8 +119,8 @@ func newParser(t *terminal, version string, exit func(int)) (*kong.Kong, error) 
 	)
 }
 
-// emptyFlag refuses a flag with an empty value, which is what a shell makes of "$UNSET": --topic "" would stand for every topic. A record's
-// key may be empty.
+// emptyFlag refuses a flag with an empty value, which is what a shell makes of "$UNSET": --topic ""
+// would stand for every topic. A record's key may be empty.
 func emptyFlag(args []string) error {
 	for i, arg := range args {
 		if arg == "--" {
@@ -134,7 +136,8 @@ func emptyFlag(args []string) error {
 	return nil
 }
 
-// joinNegative lets `--from -1h` be written with a space: kong takes a word that begins with a hyphen for a flag.
+// joinNegative lets `--from -1h` be written with a space: kong takes a word that begins with a
+// hyphen for a flag.
 func joinNegative(args []string) []string {
 	var joined []string
 	for i := 0; i < len(args); i++ {
@@ -157,8 +160,9 @@ func commandOf(err error) string {
 	return "weir"
 }
 
-// strangeVariables refuses a WEIR_ variable that is almost the name of a setting: a typing error there would go unseen.
-// Other names pass; Kubernetes alone sets a handful for a service called weir.
+// strangeVariables refuses a WEIR_ variable that is almost the name of a setting: a typing error
+// there would go unseen. Other names pass; Kubernetes alone sets a handful for a service called
+// weir.
 func strangeVariables(model *kong.Application, environ []string) error {
 	known := map[string]bool{}
 	_ = kong.Visit(model.Node, func(node kong.Visitable, next kong.Next) error {

@@ -105,7 +105,8 @@ func (f *brokerFlags) admin(ctx context.Context) (*kadm.Client, error) {
 	return admin, nil
 }
 
-// answer turns what a broker said about a topic or group into an error with an exit code and a hint.
+// answer turns what a broker said about a topic or group into an error with an exit code and a
+// hint.
 func (f *brokerFlags) answer(ctx context.Context, tried string, err error, message string) error {
 	var network net.Error
 	var broker *kerr.Error

@@ -10,12 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// consent guards commands that destroy data. The flag has no environment variable, so that it must be given each time.
+// consent guards commands that destroy data. The flag has no environment variable, so that it must
+// be given each time.
 type consent struct {
 	Yes bool `help:"Do not ask for confirmation." short:"y" env:"-"`
 }
 
-// obtain asks the person at the terminal to type a name. Without a person, and without --yes, nothing is done.
+// obtain asks the person at the terminal to type a name. Without a person, and without --yes,
+// nothing is done.
 func (c consent) obtain(t *terminal, what, name string) error {
 	if c.Yes {
 		return nil
@@ -47,7 +49,8 @@ type (
 	}
 )
 
-// run deletes all it can, and returns the first error. kind is what is deleted, such as topic; the text in with is what is deleted together with it.
+// run deletes all it can, and returns the first error. kind is what is deleted, such as topic; the
+// text in with is what is deleted together with it.
 func (c *deletion) run(ctx context.Context, t *terminal, kind, with string, remove func(*kadm.Client) (deleted, error)) error {
 	names := strings.Join(c.Names, " ")
 	if err := c.obtain(t, "delete the "+kind+" "+names+" and "+with, names); err != nil {

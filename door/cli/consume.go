@@ -171,7 +171,8 @@ func (c *consumeCmd) notRead(todo *plan) error {
 		"repeat the command when it answers again, with --partition for what is missing; with --follow it is read as soon as it answers")
 }
 
-// commit commits the group's offsets after what was printed, and nothing more. It has the time of one request, even after a signal.
+// commit commits the group's offsets after what was printed, and nothing more. It has the time of
+// one request, even after a signal.
 func (c *consumeCmd) commit(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.Timeout))
 	defer cancel()

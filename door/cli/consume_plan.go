@@ -17,7 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// plan is what there is to read of one topic: each partition from one offset up to where it ended when the command began.
+// plan is what there is to read of one topic: each partition from one offset up to where it ended
+// when the command began.
 type plan struct {
 	topic string
 
@@ -32,7 +33,8 @@ type plan struct {
 	tried   time.Time      // when it was last tried to read these
 }
 
-// notThere reports whether an error says that what has a partition does not answer, a shard for example. Others can be read.
+// notThere reports whether an error says that what has a partition does not answer, a shard for
+// example. Others can be read.
 func notThere(err error) bool {
 	return errors.Is(err, kerr.KafkaStorageError) || errors.Is(err, kerr.RequestTimedOut)
 }
@@ -87,7 +89,8 @@ func (p *plan) without() string {
 	return "partitions " + text
 }
 
-// again plans the partitions that could not be read, and returns where to begin in those that can be read now.
+// again plans the partitions that could not be read, and returns where to begin in those that can
+// be read now.
 func (c *consumeCmd) again(ctx context.Context, admin *kadm.Client, t *terminal, p *plan) map[string]map[int32]kgo.Offset {
 	p.tried = time.Now()
 	now, err := c.plan(ctx, admin, &terminal{err: io.Discard}) // what it says was said before
@@ -137,7 +140,8 @@ func (p *plan) assigned(_ context.Context, _ *kgo.Client, partitions map[string]
 	}
 }
 
-// begin replaces the client's default by the offset at which this command is to begin, in partitions where the group has committed nothing.
+// begin replaces the client's default by the offset at which this command is to begin, in
+// partitions where the group has committed nothing.
 func (p *plan) begin(_ context.Context, fetched map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +157,8 @@ func (p *plan) begin(_ context.Context, fetched map[string]map[int32]kgo.Offset)
 	return fetched, nil
 }
 
-// revoked commits before another member begins where we ended. If the commit fails, that member reads again what we
-// printed since the last commit, as is usual in groups.
+// revoked commits before another member begins where we ended. If the commit fails, that member
+// reads again what we printed since the last commit, as is usual in groups.
 func (p *plan) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
 	_ = client.CommitMarkedOffsets(ctx)
 	p.lost(ctx, client, partitions)
@@ -168,7 +172,8 @@ func (p *plan) lost(_ context.Context, _ *kgo.Client, partitions map[string][]in
 	}
 }
 
-// take moves the next offset past a record that was read, and reports whether the record was there when the command began.
+// take moves the next offset past a record that was read, and reports whether the record was there
+// when the command began.
 func (p *plan) take(r *kgo.Record) (planned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +181,8 @@ func (p *plan) take(r *kgo.Record) (planned bool) {
 	return r.Offset < p.until[r.Partition]
 }
 
-// rest counts the offsets that are ours and not read yet; -1 until the group has assigned its partitions.
+// rest counts the offsets that are ours and not read yet; -1 until the group has assigned its
+// partitions.
 func (p *plan) rest() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,8 +211,8 @@ func (p *plan) left() map[int32]kgo.Offset {
 	return left
 }
 
-// giveUp makes the partitions missing that are not read to their end, if the broker says of each that what has it does not answer. The client of the command does not say so: it
-// tries again.
+// giveUp makes the partitions missing that are not read to their end, if the broker says of each
+// that what has it does not answer. The client of the command does not say so: it tries again.
 func (c *consumeCmd) giveUp(ctx context.Context, p *plan) error {
 	left := p.left()
 	client, err := c.connect(ctx, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: left}), kgo.KeepRetryableFetchErrors(), kgo.FetchMaxWait(time.Second))
@@ -232,7 +238,8 @@ func (c *consumeCmd) giveUp(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// reachability remembers how the client's last try to connect went. The client itself tries again for ever and says nothing.
+// reachability remembers how the client's last try to connect went. The client itself tries again
+// for ever and says nothing.
 type reachability struct {
 	mu  sync.Mutex // guards err
 	err error      // nil after a try that worked

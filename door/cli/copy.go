@@ -40,7 +40,8 @@ Examples:
   weir serve --store postgres://weir@db.internal/weir`
 }
 
-// passesMost bounds the passes of one command: if producers write faster than it copies, it would never end.
+// passesMost bounds the passes of one command: if producers write faster than it copies, it would
+// never end.
 const passesMost = 8
 
 // passSmall: a pass that copied less than so many bytes and keys has caught up.
@@ -129,7 +130,8 @@ func (c *copyCmd) run(ctx context.Context, t *terminal, from, to eventlog.Store,
 	return nil
 }
 
-// moved returns an error if SQL sessions published something to the source that is not moved into its log.
+// moved returns an error if SQL sessions published something to the source that is not moved into
+// its log.
 func (c *copyCmd) moved(ctx context.Context, from eventlog.Store) error {
 	for table, waiting := range map[string]func(context.Context, eventlog.Store) (int64, error){"weir.inbox": sqlfn.Waiting, "weir_inbox": inbox.Waiting} {
 		rows, err := waiting(ctx, from)

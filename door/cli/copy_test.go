@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// From a SQLite file to PostgreSQL and back, as docs/moving.md says: a server runs on the source until the switch.
+// From a SQLite file to PostgreSQL and back, as docs/moving.md says: a server runs on the source
+// until the switch.
 func TestMovingHouse(t *testing.T) {
 	file, back := "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), "sqlite:"+filepath.Join(t.TempDir(), "back.db")
 	address := pgtest.URL(t)
@@ -92,7 +93,8 @@ func withoutEnds(described string) string {
 	return strings.Join(all, ", ")
 }
 
-// Rows that SQL sessions left in the inbox are not copied, so nothing is switched while there are any; and an abandoned copy leaves the source in use.
+// Rows that SQL sessions left in the inbox are not copied, so nothing is switched while there are
+// any; and an abandoned copy leaves the source in use.
 func TestASwitchWaitsForTheInbox(t *testing.T) {
 	address, file := pgtest.URL(t), "sqlite:"+filepath.Join(t.TempDir(), "weir.db")
 	s := serve(t, "--store", address)

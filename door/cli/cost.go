@@ -102,7 +102,8 @@ func (c *costCmd) prices() (cost.Prices, error) {
 	return prices, nil
 }
 
-// watch reads the server's counters twice, and fills in the load. The requests are those to its bucket; none if it has none.
+// watch reads the server's counters twice, and fills in the load. The requests are those to its
+// bucket; none if it has none.
 func (c *costCmd) watch(ctx context.Context, t *terminal, load *cost.Load) (cost.Requests, error) {
 	first, err := c.scrape(ctx)
 	if err != nil {

@@ -39,7 +39,8 @@ func TestCostOfAGivenLoad(t *testing.T) {
 
 const counters = "# TYPE weir_appended_bytes_total counter\n# TYPE weir_appended_records_total counter\n# TYPE weir_fetched_bytes_total counter\n# TYPE weir_s3_requests_total counter\n"
 
-// What is published in a second, and the requests to the bucket, are the differences of two scrapes.
+// What is published in a second, and the requests to the bucket, are the differences of two
+// scrapes.
 func TestCostOfARunningServer(t *testing.T) {
 	scrapes := 0.0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

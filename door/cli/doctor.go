@@ -52,7 +52,8 @@ func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) 
 	return verdict(findings)
 }
 
-// brokers finds processes that are advertised to Kafka clients at one address. A store that cannot be read has its own findings.
+// brokers finds processes that are advertised to Kafka clients at one address. A store that cannot
+// be read has its own findings.
 func (c *doctorCmd) brokers(ctx context.Context) []doctor.Finding {
 	keys, err := store.Keys(ctx, c.Store, broker.Keys, broker.KeysMost)
 	pairs := broker.AtOneAddress(keys)

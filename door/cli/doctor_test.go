@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/broker"
 )
 
-// Two brokers at one address are a warning, which does not change the exit code: one of them may have been killed a moment ago.
+// Two brokers at one address are a warning, which does not change the exit code: one of them may
+// have been killed a moment ago.
 func TestDoctorWarnsOfBrokersAtOneAddress(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
 	s, err := store.Open(t.Context(), url, nil)

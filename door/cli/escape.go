@@ -7,9 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// printable makes text from outside safe to print: names and values may hold escape sequences that move the cursor, recolor
-// the screen or write to the clipboard. Control characters, marks that turn the direction of text, and bytes that are
-// not UTF-8 become escapes such as \n, \x1b and \u202e. Tabs stay.
+// printable makes text from outside safe to print: names and values may hold escape sequences that
+// move the cursor, recolor the screen or write to the clipboard. Control characters, marks that
+// turn the direction of text, and bytes that are not UTF-8 become escapes such as \n, \x1b and
+// \u202e. Tabs stay.
 func printable(text string) string {
 	if !strings.ContainsFunc(text, dangerous) && utf8.ValidString(text) {
 		return text
@@ -36,8 +37,8 @@ func printable(text string) string {
 	return b.String()
 }
 
-// printableJSON does the same for JSON that is already encoded. There such characters occur inside strings only, where
-// \u escapes say the same.
+// printableJSON does the same for JSON that is already encoded. There such characters occur inside
+// strings only, where \u escapes say the same.
 func printableJSON(text []byte) []byte {
 	if !strings.ContainsFunc(string(text), dangerous) {
 		return text

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-log/weir/internal/smalldisk"
 )
 
-// A disk that another program fills: an operator sees it in the readiness, the log and a metric; reading and deleting go on, before and
-// after a restart, and publishing when there is space again.
+// A disk that another program fills: an operator sees it in the readiness, the log and a metric;
+// reading and deleting go on, before and after a restart, and publishing when there is space again.
 func TestAFullDiskIsSeenAndReadingAndDeletingGoOn(t *testing.T) {
 	smalldisk.Run(t, 32<<20, func(t *testing.T, dir string) {
 		url := "sqlite:" + filepath.Join(dir, "data", "weir.db")

@@ -84,7 +84,8 @@ type memberRow struct {
 	Host     string `json:"host"`
 }
 
-// partitionLag is how far a group has come in a partition, with the names that the HTTP API has. Offset is nil if the group never committed.
+// partitionLag is how far a group has come in a partition, with the names that the HTTP API has.
+// Offset is nil if the group never committed.
 type partitionLag struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -167,7 +168,8 @@ func (groupResetCmd) Help() string {
   weir group reset billing --to 2026-01-31T08:00:00Z --yes`
 }
 
-// move is one partition's committed offset, before and after a reset. Before is -1 if there was none.
+// move is one partition's committed offset, before and after a reset. Before is -1 if there was
+// none.
 type move struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -210,7 +212,8 @@ func (c *groupResetCmd) Run(ctx context.Context, t *terminal) error {
 	return table(t.out, "TOPIC PARTITION BEFORE AFTER", rows)
 }
 
-// plan finds the new offset of each partition. A group with members is refused: they would overwrite the reset.
+// plan finds the new offset of each partition. A group with members is refused: they would
+// overwrite the reset.
 func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, error) {
 	groups, err := admin.DescribeGroups(ctx, c.Name)
 	if err := cmp.Or(err, groups[c.Name].Err); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {

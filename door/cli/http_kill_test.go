@@ -15,8 +15,9 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 )
 
-// Of two processes that serve one store the one that all clients use is killed. Through the other one a publication whose answer was
-// lost is sent again and is there once, a stream goes on with the next event, and a member takes over what the dead one's had.
+// Of two processes that serve one store the one that all clients use is killed. Through the other
+// one a publication whose answer was lost is sent again and is there once, a stream goes on with
+// the next event, and a member takes over what the dead one's had.
 func TestHTTPClientsOutliveTheProcessTheyUse(t *testing.T) {
 	binary := build(t)
 	for name, store := range durableStores(t) {
@@ -152,7 +153,8 @@ func (p *process) join(t *testing.T) *member {
 	return &member{p, header.Get("Location")}
 }
 
-// events returns the next events, and the cursor behind them. It is false when the process is gone, or nothing comes.
+// events returns the next events, and the cursor behind them. It is false when the process is gone,
+// or nothing comes.
 func (m *member) events(t *testing.T) (values []string, next string, ok bool) {
 	status, body, _, err := m.p.send("GET", m.path+"/events?wait_ms=60000", "", "")
 	var got struct {
@@ -172,7 +174,8 @@ func (m *member) events(t *testing.T) (values []string, next string, ok bool) {
 	return values, got.Next, len(values) > 0
 }
 
-// follow reads a stream, from one process after the other, until it has so many events, and counts each.
+// follow reads a stream, from one process after the other, until it has so many events, and counts
+// each.
 func follow(t *testing.T, total int, through ...*process) map[string]int {
 	seen, id := make(map[string]int), ""
 	for _, p := range through {

@@ -21,7 +21,8 @@ const kafkaOff = "off"
 // kafkaListenersMax bounds the addresses for Kafka clients.
 const kafkaListenersMax = 16
 
-// securityProtocol says how a listener secures its connections. The names are those of Kafka's setting security.protocol, in small letters.
+// securityProtocol says how a listener secures its connections. The names are those of Kafka's
+// setting security.protocol, in small letters.
 type securityProtocol string
 
 const (
@@ -39,7 +40,8 @@ func (p securityProtocol) tls() bool { return p == protocolSSL || p == protocolS
 // sasl reports whether clients log in.
 func (p securityProtocol) sasl() bool { return p == protocolSASLPlaintext || p == protocolSASLSSL }
 
-// kafkaAddress is one value of --kafka, [NAME=][PROTOCOL://]HOST:PORT, with its value of --advertise.
+// kafkaAddress is one value of --kafka, [NAME=][PROTOCOL://]HOST:PORT, with its value of
+// --advertise.
 type kafkaAddress struct {
 	name       string // of the listener; default: its protocol
 	protocol   securityProtocol
@@ -106,7 +108,8 @@ func parseKafkaAddress(text string) (kafkaAddress, error) {
 	return a, err
 }
 
-// advertise gives listeners their advertised addresses: NAME=HOST:PORT, or HOST:PORT if there is one listener.
+// advertise gives listeners their advertised addresses: NAME=HOST:PORT, or HOST:PORT if there is
+// one listener.
 func advertise(all []kafkaAddress, values []string) error {
 	for _, text := range values {
 		name, address, named := strings.Cut(text, "=")
@@ -136,8 +139,9 @@ func (c *serveCmd) authenticates(a kafkaAddress) bool {
 	return a.protocol.sasl() || a.protocol == protocolSSL && c.TLSClientCA != ""
 }
 
-// checkKafka refuses an address that would open the log to strangers, and warns of an advertised address that clients will not reach: they connect, get another
-// address to use, and time out there.
+// checkKafka refuses an address that would open the log to strangers, and warns of an advertised
+// address that clients will not reach: they connect, get another address to use, and time out
+// there.
 func (c *serveCmd) checkKafka(ctx context.Context, a kafkaAddress, logger *slog.Logger) error {
 	if !loopback(a.host) && !c.authenticates(a) && !c.Insecure {
 		return unsafe(fmt.Errorf("--kafka %s can be reached from other machines, and its clients need not show who they are: anybody could read and write everything", a),
@@ -195,7 +199,8 @@ func closeKafka(all []kafka.Listener) {
 	}
 }
 
-// warnOfNoRights says that clients with certificates may do nothing, if that is so: weir once let them do everything.
+// warnOfNoRights says that clients with certificates may do nothing, if that is so: weir once let
+// them do everything.
 func (c *serveCmd) warnOfNoRights(ctx context.Context, acls *acl.ACLs, logger *slog.Logger) {
 	if c.TLSClientCA == "" || len(c.SuperUsers) > 0 {
 		return

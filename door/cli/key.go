@@ -21,7 +21,8 @@ type keyCmd struct {
 	Revoke keyRevokeCmd `cmd:"" help:"Revoke keys: nobody can use them any more."`
 }
 
-// keyStore names the store that has the keys. The commands write to it directly, also while a server runs on it.
+// keyStore names the store that has the keys. The commands write to it directly, also while a
+// server runs on it.
 type keyStore struct {
 	storeFlag
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
@@ -142,7 +143,8 @@ Every server on this store accepts the key within seconds. Clients send it with 
 // withoutKeys says what a key does not protect.
 const withoutKeys = "Keys protect HTTP, and --kafka addresses with sasl_ssl or sasl_plaintext (user: the key's name, password: its secret). Clients that can connect to another --kafka address need no key; `weir serve --kafka off` closes it."
 
-// allowed is the end of a curl command that works with the key. A key that may only write needs the name of an existing topic or queue.
+// allowed is the end of a curl command that works with the key. A key that may only write needs the
+// name of an existing topic or queue.
 func allowed(k apikey.Key) string {
 	what, prefixes, name, add := "topics", k.Topics, "TOPIC", "/events"
 	if !k.AllTopics && len(k.Topics) == 0 {

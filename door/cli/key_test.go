@@ -41,7 +41,8 @@ func (s *server) ask(t *testing.T, key string) int {
 	return response.StatusCode
 }
 
-// waitFor asks until the status is the one wanted: a change of keys takes a moment to reach a server.
+// waitFor asks until the status is the one wanted: a change of keys takes a moment to reach a
+// server.
 func (s *server) waitFor(t *testing.T, key string, want int) {
 	t.Helper()
 	again, late := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
@@ -276,7 +277,8 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 	}
 }
 
-// What a key is for is said on the command line: a variable that is set for other commands neither limits nor widens it.
+// What a key is for is said on the command line: a variable that is set for other commands neither
+// limits nor widens it.
 func TestEnvironmentSaysNothingOfAKeysScope(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
 	for name, value := range map[string]string{

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A process that stops does not let records wait: their producers get their answers before the connections are closed.
+// A process that stops does not let records wait: their producers get their answers before the
+// connections are closed.
 func TestRecordsThatWaitAreAnsweredWhenWeirStops(t *testing.T) {
 	s := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "weir.db"))
 	weir(t, "", "topic", "create", "lazy", "--linger", "5s").want(t, exitOK)

@@ -19,7 +19,8 @@ import (
 // resolveTimeout bounds how long start-up waits for a name server.
 const resolveTimeout = 2 * time.Second
 
-// checkAddresses returns the addresses for Kafka clients. It refuses addresses that cannot work together or that would open the log to strangers.
+// checkAddresses returns the addresses for Kafka clients. It refuses addresses that cannot work
+// together or that would open the log to strangers.
 func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) ([]kafkaAddress, error) {
 	addresses, err := c.kafkaAddresses()
 	if err != nil {
@@ -45,7 +46,8 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) ([]k
 	return addresses, nil
 }
 
-// checkHTTP reports whether HTTP clients must show who they are: with API keys, as users, or because the server takes tokens or certificates. It refuses an address that other machines can
+// checkHTTP reports whether HTTP clients must show who they are: with API keys, as users, or
+// because the server takes tokens or certificates. It refuses an address that other machines can
 // reach if clients need not.
 func (c *serveCmd) checkHTTP(ctx context.Context, keys *apikey.Keys, users *user.Users, logger *slog.Logger) (locked bool, err error) {
 	host, _, _ := net.SplitHostPort(c.HTTP) // checkAddresses has checked it
@@ -63,10 +65,12 @@ func (c *serveCmd) checkHTTP(ctx context.Context, keys *apikey.Keys, users *user
 	return locked, nil
 }
 
-// credentialsPatience is how long a start waits for the store to say whether it has keys or users. Opening it may have taken as long.
+// credentialsPatience is how long a start waits for the store to say whether it has keys or users.
+// Opening it may have taken as long.
 const credentialsPatience = 30 * time.Second
 
-// anyCredentials reports whether the store has API keys or users. A store that was just opened and does not answer for a moment does not end the start.
+// anyCredentials reports whether the store has API keys or users. A store that was just opened and
+// does not answer for a moment does not end the start.
 func anyCredentials(ctx context.Context, keys *apikey.Keys, users *user.Users) (any bool, err error) {
 	for until := time.Now().Add(credentialsPatience); ; {
 		if any, err = keys.Any(ctx); err == nil && !any {

@@ -50,7 +50,8 @@ type doors struct {
 	signer        jose.Signer // of tokens
 }
 
-// openDoors starts a server. The super user is User:admin, and certificates are named by their common name.
+// openDoors starts a server. The super user is User:admin, and certificates are named by their
+// common name.
 func openDoors(t *testing.T, s *secured) *doors {
 	t.Helper()
 	signing, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -132,7 +133,8 @@ func (d *doors) web(t *testing.T, secured *tls.Config, auth, method, path, body 
 	return answer.StatusCode, string(read)
 }
 
-// The same rules judge at every door, however a user shows who it is: what they allow is done, and what they do not allow is refused.
+// The same rules judge at every door, however a user shows who it is: what they allow is done, and
+// what they do not allow is refused.
 func TestRightsHoldAtEveryDoor(t *testing.T) {
 	s := newSecured(t)
 	serve(t, "--store", s.url, "--kafka", "off").stop() // makes the store
@@ -181,13 +183,15 @@ func TestRightsHoldAtEveryDoor(t *testing.T) {
 	if status, body := d.web(t, d.trust, "Bearer "+d.token(t, "admin"), "DELETE", "/v1/topics/orders.token", ""); status != 204 {
 		t.Errorf("a super user deletes a topic: %d %s", status, body)
 	}
-	// Whoever does not show who it is may do nothing, although there are no API keys and it is on the same machine.
+	// Whoever does not show who it is may do nothing, although there are no API keys and it is on
+	// the same machine.
 	if status, body := d.web(t, d.trust, "", "GET", "/v1/topics", ""); status != 401 {
 		t.Errorf("nobody lists topics: %d %s", status, body)
 	}
 }
 
-// Somebody without rights is refused, by every door, whoever it is: it changes nothing, and learns nothing.
+// Somebody without rights is refused, by every door, whoever it is: it changes nothing, and learns
+// nothing.
 func TestWithoutRightsEveryDoorIsShut(t *testing.T) {
 	s := newSecured(t)
 	ops := s.key(t, "ops", "--access", "admin", "--all-topics", "--all-groups")

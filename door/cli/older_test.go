@@ -13,9 +13,11 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// Data that a released weir left behind is whole: testdata/older is of commit ac1ad46, a stopped SQLite file and a dump of a PostgreSQL database.
-// Each holds two topics (60 records from Kafka, packed; one from HTTP; one of 900 kB; two of weir.publish), what is left of a deleted one, four groups
-// that committed through Kafka and HTTP, and an API key. The dump has two events and one position more, of transactions after weir was stopped.
+// Data that a released weir left behind is whole: testdata/older is of commit ac1ad46, a stopped
+// SQLite file and a dump of a PostgreSQL database. Each holds two topics (60 records from Kafka,
+// packed; one from HTTP; one of 900 kB; two of weir.publish), what is left of a deleted one, four
+// groups that committed through Kafka and HTTP, and an API key. The dump has two events and one
+// position more, of transactions after weir was stopped.
 func TestDataOfAnOlderVersionIsWhole(t *testing.T) {
 	cases := []struct {
 		name, url string
@@ -72,7 +74,8 @@ func TestDataOfAnOlderVersionIsWhole(t *testing.T) {
 	}
 }
 
-// positions is what `weir group describe` says a group has committed. What it wants may still be on its way from the inbox.
+// positions is what `weir group describe` says a group has committed. What it wants may still be on
+// its way from the inbox.
 func positions(t *testing.T, group, want string) (got string) {
 	t.Helper()
 	again, late := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)

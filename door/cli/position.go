@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// resolve turns a position into an offset for every partition of the topics. An offset that a partition does not hold is
-// moved to the nearest one that it holds, or to its end.
+// resolve turns a position into an offset for every partition of the topics. An offset that a
+// partition does not hold is moved to the nearest one that it holds, or to its end.
 func resolve(ctx context.Context, admin *kadm.Client, at position, topics ...string) (kadm.ListedOffsets, error) {
 	found, err := resolveEach(ctx, admin, at, topics...)
 	return found, cmp.Or(err, found.Error())

@@ -46,7 +46,8 @@ func printableJSONLines(text []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// progress shows on a terminal how far something long has come: one line, rewritten at most four times a second.
+// progress shows on a terminal how far something long has come: one line, rewritten at most four
+// times a second.
 type progress struct {
 	t    *terminal
 	last time.Time

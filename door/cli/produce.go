@@ -92,7 +92,8 @@ func (c *produceCmd) Run(ctx context.Context, t *terminal) error {
 	return c.conclude(ctx, t, send, stop)
 }
 
-// batchMax returns how large a batch may be: what the topic allows, or Kafka's default if the topic does not exist yet or its settings are not for us to see.
+// batchMax returns how large a batch may be: what the topic allows, or Kafka's default if the topic
+// does not exist yet or its settings are not for us to see.
 func (c *produceCmd) batchMax(ctx context.Context) (int32, error) {
 	const byDefault = 1<<20 + 12 // max.message.bytes
 	client, err := c.connect(ctx)
@@ -116,7 +117,8 @@ func (c *produceCmd) batchMax(ctx context.Context) (int32, error) {
 	return byDefault, nil
 }
 
-// sendAll sends lines until they end, one is wrong, the broker refuses one, or a signal comes; and returns why it stopped.
+// sendAll sends lines until they end, one is wrong, the broker refuses one, or a signal comes; and
+// returns why it stopped.
 func (c *produceCmd) sendAll(ctx context.Context, lines <-chan line, send *sender, fixed []kgo.RecordHeader) error {
 	for {
 		select {
@@ -144,7 +146,8 @@ func (c *produceCmd) sendAll(ctx context.Context, lines <-chan line, send *sende
 	}
 }
 
-// conclude waits until what was sent is answered, even after a signal, and prints how many records were acknowledged.
+// conclude waits until what was sent is answered, even after a signal, and prints how many records
+// were acknowledged.
 func (c *produceCmd) conclude(ctx context.Context, t *terminal, send *sender, stop error) error {
 	ctx = context.WithoutCancel(ctx)
 	_ = send.client.Flush(ctx) // fails with ctx only; send's patience bounds it
@@ -240,7 +243,8 @@ func newSender(client *kgo.Client, t *terminal, wait time.Duration) *sender {
 		patience: time.AfterFunc(wait, client.UnsafeAbortBufferedRecords)} // the client sends no more afterwards
 }
 
-// record sends one record; it waits while bufferMax bytes are not yet acknowledged. False means that an earlier record failed.
+// record sends one record; it waits while bufferMax bytes are not yet acknowledged. False means
+// that an earlier record failed.
 func (s *sender) record(number int64, r *kgo.Record) bool {
 	if _, err := s.failure(); err != nil {
 		return false
@@ -276,7 +280,8 @@ func (s *sender) failure() (line int64, err error) {
 	return s.number, s.err
 }
 
-// byFieldOrKey sends a record to the partition that it names, otherwise to the partition of its key, as the client does by default.
+// byFieldOrKey sends a record to the partition that it names, otherwise to the partition of its
+// key, as the client does by default.
 type byFieldOrKey struct{}
 
 func (byFieldOrKey) ForTopic(topic string) kgo.TopicPartitioner {
@@ -304,8 +309,8 @@ type line struct {
 	err    error
 }
 
-// readLines reads in a goroutine of its own, because a read from a terminal or a pipe cannot be cancelled. It ends with
-// the input, at the latest with the process.
+// readLines reads in a goroutine of its own, because a read from a terminal or a pipe cannot be
+// cancelled. It ends with the input, at the latest with the process.
 func readLines(from io.Reader, limit int) <-chan line {
 	lines := make(chan line, 64)
 	go func() {
@@ -325,7 +330,8 @@ func readLines(from io.Reader, limit int) <-chan line {
 	return lines
 }
 
-// readLine returns the next line without its end, or io.EOF. Input may end without the end of a line.
+// readLine returns the next line without its end, or io.EOF. Input may end without the end of a
+// line.
 func readLine(in *bufio.Reader, limit int) ([]byte, error) {
 	var text []byte
 	for {

@@ -399,8 +399,9 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	return table(t.out, header[list], rows)
 }
 
-// list gets messages or dead letters, page by page: c.Max of them at most. A page of messages says where the next one begins. A page of letters begins
-// after the last letter of the page before; an empty page is the end.
+// list gets messages or dead letters, page by page: c.Max of them at most. A page of messages says
+// where the next one begins. A page of letters begins after the last letter of the page before; an
+// empty page is the end.
 func (c *queuePeekCmd) list(ctx context.Context, resource, list string) ([]json.RawMessage, error) {
 	found := []json.RawMessage{}
 	q := url.Values{}
@@ -554,8 +555,8 @@ func (c *queueRedriveCmd) sweep(ctx context.Context, verb string, say func(taken
 	}
 }
 
-// takeEach redrives or discards the dead letters that the arguments name by their own ids or by those of
-// their messages. Missing are the arguments for which there is none.
+// takeEach redrives or discards the dead letters that the arguments name by their own ids or by
+// those of their messages. Missing are the arguments for which there is none.
 func (c *queueRedriveCmd) takeEach(ctx context.Context, verb string) (taken int64, missing []string, err error) {
 	for _, id := range c.Letters {
 		n, err := c.takeOne(ctx, verb, id)

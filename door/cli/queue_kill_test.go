@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// The server is killed after it has given out messages, and before their acks. In the next one a repeated claim gets the same messages, their receipts are good,
-// what was acknowledged stays done, and what was enqueued is there; a message that came back is told as the next attempt.
+// The server is killed after it has given out messages, and before their acks. In the next one a
+// repeated claim gets the same messages, their receipts are good, what was acknowledged stays done,
+// and what was enqueued is there; a message that came back is told as the next attempt.
 func TestClaimsAndAcksSurviveAKillOfTheServer(t *testing.T) {
 	binary := build(t)
 	for name, store := range durableStores(t) {

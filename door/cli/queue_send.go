@@ -87,7 +87,8 @@ func (e enqueued) String() string {
 	return text
 }
 
-// gather takes the lines that have arrived, and waits for the first one. It returns them as JSON, one message a line.
+// gather takes the lines that have arrived, and waits for the first one. It returns them as JSON,
+// one message a line.
 func (c *queueSendCmd) gather(ctx context.Context, lines <-chan line) (batch []byte, n int64, more bool, stop error) {
 	for n < sendLines && len(batch) < sendBytes {
 		var l line

@@ -140,7 +140,8 @@ func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 	})
 }
 
-// The metrics of a server tell of its queues what their messages are, and how long the oldest ready one has waited.
+// The metrics of a server tell of its queues what their messages are, and how long the oldest ready
+// one has waited.
 func TestMetricsTellWhatAQueueHas(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		s := queueServer(t, "--store", store)
@@ -198,7 +199,8 @@ func TestPeekShowsWhenMessagesWereDone(t *testing.T) {
 	})
 }
 
-// Dead letters that do not fit into one answer of the server are shown all the same, as many as are asked for.
+// Dead letters that do not fit into one answer of the server are shown all the same, as many as are
+// asked for.
 func TestPeekShowsAsManyDeadLettersAsAreAskedFor(t *testing.T) {
 	s := queueServer(t, "--store", "memory:")
 	weir(t, "", "queue", "create", "mail", "--partitions", "1").want(t, exitOK)
@@ -255,7 +257,8 @@ func TestACommandLearnsOfItsMessageAndItsExitStatusIsTheAnswer(t *testing.T) {
 	})
 }
 
-// A command that takes longer than the lease keeps its message; a signal lets it finish, and claims no other.
+// A command that takes longer than the lease keeps its message; a signal lets it finish, and claims
+// no other.
 func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		queueServer(t, "--store", store)
@@ -306,7 +309,8 @@ func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
 	})
 }
 
-// After --drain a command is killed, with all that it started. Its message comes again without the queue's pause.
+// After --drain a command is killed, with all that it started. Its message comes again without the
+// queue's pause.
 func TestADrainHasAnEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		queueServer(t, "--store", store)
@@ -329,7 +333,8 @@ func TestADrainHasAnEnd(t *testing.T) {
 	})
 }
 
-// A worker goes on when its server was away for a while; what it had handled meanwhile is acknowledged.
+// A worker goes on when its server was away for a while; what it had handled meanwhile is
+// acknowledged.
 func TestAWorkerOutlivesARestartOfItsServer(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
 	s := queueServer(t, "--store", url)
@@ -406,7 +411,8 @@ func TestQueueCommandsShowTheirKey(t *testing.T) {
 	}
 }
 
-// A Kafka client enqueues by producing. A worker handles its records, and a Kafka consumer reads them all the same.
+// A Kafka client enqueues by producing. A worker handles its records, and a Kafka consumer reads
+// them all the same.
 func TestWhatAKafkaClientProducesIsWorked(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		s := serve(t, "--store", store)

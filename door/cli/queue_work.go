@@ -89,7 +89,8 @@ func (m *claimedMessage) value() []byte {
 	return []byte(*cmp.Or(m.Value, new(string)))
 }
 
-// variables are the environment variables that describe a message to its command. All are set, so that none comes from weir's own environment.
+// variables are the environment variables that describe a message to its command. All are set, so
+// that none comes from weir's own environment.
 func (m *claimedMessage) variables() []string {
 	key, binary := cmp.Or(m.Key, new(string)), cmp.Or(m.KeyB64, new(string))
 	if strings.Contains(*key, "\x00") {
@@ -178,7 +179,8 @@ func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// run claims and handles until ctx ends or there is nothing left to do. Then it waits for the commands that run.
+// run claims and handles until ctx ends or there is nothing left to do. Then it waits for the
+// commands that run.
 func (w *worker) run(ctx context.Context) error {
 	kill, killAll := context.WithCancel(context.WithoutCancel(ctx))
 	defer killAll()
@@ -234,7 +236,8 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// free waits until a slot is free, and takes all free slots; if w.Max is set, it takes at most left.
+// free waits until a slot is free, and takes all free slots; if w.Max is set, it takes at most
+// left.
 func (w *worker) free(ctx context.Context, left int) (n int, err error) {
 	select {
 	case w.slots <- struct{}{}:
@@ -274,7 +277,8 @@ func (w *worker) claim(ctx context.Context, most int) ([]claimedMessage, error) 
 	return got.Messages, err
 }
 
-// fatal reports whether trying again makes no sense. After 408 and 429 nothing happened, and another try may succeed.
+// fatal reports whether trying again makes no sense. After 408 and 429 nothing happened, and
+// another try may succeed.
 func (w *worker) fatal(err error) bool {
 	var p *apiProblem
 	var own *problem
@@ -377,8 +381,9 @@ func (w *worker) extend(ctx context.Context, m claimedMessage, lost chan<- struc
 	}
 }
 
-// answerFor acknowledges a message or gives it back. It tries again until the server has answered, also after the lease: the ack counts as long
-// as nobody else claimed the message. It gives up lastWord after the end of the drain.
+// answerFor acknowledges a message or gives it back. It tries again until the server has answered,
+// also after the lease: the ack counts as long as nobody else claimed the message. It gives up
+// lastWord after the end of the drain.
 func (w *worker) answerFor(m claimedMessage, verb string, body map[string]any, count *int64) {
 	for {
 		stale, done, err := w.post(w.give, m, verb, body)
@@ -401,7 +406,8 @@ func (w *worker) count(n *int64) {
 	*n++
 }
 
-// postTimeout is the minimum time of one try to send a receipt. A try has a third of the lease, so that there is time for another try before the lease ends.
+// postTimeout is the minimum time of one try to send a receipt. A try has a third of the lease, so
+// that there is time for another try before the lease ends.
 const postTimeout = 10 * time.Second
 
 // post sends a receipt. stale: its claim is over. done: it is over because the message is done.

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// between puts a server between the commands and weir. A request that fail answers does not get through.
+// between puts a server between the commands and weir. A request that fail answers does not get
+// through.
 func between(t *testing.T, s *server, fail func(http.ResponseWriter, *http.Request) bool) {
 	t.Helper()
 	behind := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: s.http}) }}
@@ -34,7 +35,8 @@ func refuseWith(w http.ResponseWriter, status int, kind string) {
 	fmt.Fprintf(w, `{"type":"urn:weir:problem:%s","title":"Refused","status":%d,"detail":"nothing happened; try again"}`, kind, status)
 }
 
-// Claims and acks are repeated until the server has answered, also after the lease. An outage is told when it begins and when it ends.
+// Claims and acks are repeated until the server has answered, also after the lease. An outage is
+// told when it begins and when it ends.
 func TestAWorkerTriesAgainUntilTheServerHasAnswered(t *testing.T) {
 	s := queueServer(t, "--store", "memory:")
 	weir(t, "", "queue", "create", "mail", "--lease", "100ms", "--partitions", "1").want(t, exitOK)
@@ -74,7 +76,8 @@ func TestAWorkerTriesAgainUntilTheServerHasAnswered(t *testing.T) {
 	weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
 }
 
-// A receipt that is refused is the answer's problem; older servers answer 207, and the problem is in its result.
+// A receipt that is refused is the answer's problem; older servers answer 207, and the problem is
+// in its result.
 func TestAWorkerTakesBothAnswersToAReceiptThatIsRefused(t *testing.T) {
 	s := queueServer(t, "--store", "memory:")
 	weir(t, "", "queue", "create", "mail", "--lease", "1h", "--partitions", "1").want(t, exitOK)
@@ -113,7 +116,8 @@ func TestAWorkerTakesBothAnswersToAReceiptThatIsRefused(t *testing.T) {
 	}
 }
 
-// The drain bounds what a worker does after a signal, also where the server is away and leases are long.
+// The drain bounds what a worker does after a signal, also where the server is away and leases are
+// long.
 func TestADrainEndsWithoutAServer(t *testing.T) {
 	for _, command := range []string{"cat", "cat; exit 1", "cat; sleep 1000"} {
 		s := queueServer(t, "--store", "memory:")
@@ -145,7 +149,8 @@ func TestADrainEndsWithoutAServer(t *testing.T) {
 	}
 }
 
-// A command learns of its message's key and headers, whatever their bytes are, and nothing of what weir's own environment says of another message.
+// A command learns of its message's key and headers, whatever their bytes are, and nothing of what
+// weir's own environment says of another message.
 func TestACommandLearnsOfKeyAndHeaders(t *testing.T) {
 	queueServer(t, "--store", "memory:")
 	t.Setenv("WEIR_MESSAGE_KEY", "another's")

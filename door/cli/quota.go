@@ -19,7 +19,8 @@ type quotaCmd struct {
 	Remove quotaRemoveCmd `cmd:"" help:"Remove quotas."`
 }
 
-// quotaStore names the store that has the quotas. The commands write to it directly, also while a server runs on it.
+// quotaStore names the store that has the quotas. The commands write to it directly, also while a
+// server runs on it.
 type quotaStore struct {
 	storeFlag
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
@@ -88,7 +89,8 @@ func (f quotaEntity) filter() quota.Filter {
 	return quota.Filter{User: component(e.User), ClientID: component(e.ClientID), IP: component(e.IP)}
 }
 
-// quotaRow is what an entity may use, in a list. A part that is absent is null; one that stands for all others is the default.
+// quotaRow is what an entity may use, in a list. A part that is absent is null; one that stands for
+// all others is the default.
 type quotaRow struct {
 	User     *quotaName             `json:"user"`
 	ClientID *quotaName             `json:"client_id"`

@@ -14,8 +14,8 @@ import (
 )
 
 // jsonRecord is one record as a line of JSON: what `weir consume --output json` prints is what
-// `weir produce --input json` takes. Bytes that are not UTF-8 are in the field with _b64 in its name
-// instead. If both fields are missing or null, the key or value is null.
+// `weir produce --input json` takes. Bytes that are not UTF-8 are in the field with _b64 in its
+// name instead. If both fields are missing or null, the key or value is null.
 type jsonRecord struct {
 	Topic     string       `json:"topic,omitempty"`
 	Partition *int32       `json:"partition,omitempty"`
@@ -36,7 +36,8 @@ type jsonHeader struct {
 	ValueB64 *string `json:"value_b64,omitempty"`
 }
 
-// timestamp is written as RFC 3339 with milliseconds, and read as that or as milliseconds since the Unix epoch.
+// timestamp is written as RFC 3339 with milliseconds, and read as that or as milliseconds since the
+// Unix epoch.
 type timestamp time.Time
 
 // MarshalJSON writes RFC 3339 in UTC, and milliseconds for years that have more than four digits.
@@ -103,7 +104,8 @@ func encodeRecord(r *kgo.Record) ([]byte, error) {
 	return append(printableJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), '\n'), nil
 }
 
-// decodeRecord reads one line of JSON. Topic and offset may say where the record came from, and are ignored.
+// decodeRecord reads one line of JSON. Topic and offset may say where the record came from, and are
+// ignored.
 func decodeRecord(line []byte) (*kgo.Record, error) {
 	if !utf8.Valid(line) {
 		return nil, errors.New("it is not UTF-8: put binary data into key_b64, value_b64 or name_b64")

@@ -11,7 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What decodes is the same again after encoding and decoding, but for headers: JSON cannot tell that there are none.
+// What decodes is the same again after encoding and decoding, but for headers: JSON cannot tell
+// that there are none.
 func FuzzRecordLine(f *testing.F) {
 	f.Add([]byte(`{"partition":1,"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b<é>","headers":[{"name":"h"}]}`))
 	f.Add([]byte(`{"key_b64":"//8=","value_b64":"AAH/","timestamp":1769846400124}`))
@@ -50,7 +51,8 @@ func FuzzRecordLine(f *testing.F) {
 	})
 }
 
-// Lines are what is between the ends of lines, whatever the size of the reads, and none is longer than the limit.
+// Lines are what is between the ends of lines, whatever the size of the reads, and none is longer
+// than the limit.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\nc"), 3)
 	f.Add([]byte("\r\n\r\r\n"), 1)

@@ -108,7 +108,8 @@ func TestOneKeyOpensEveryDoor(t *testing.T) {
 	}
 }
 
-// checkCommands runs weir's own commands against a listener with sasl_ssl, at which shop may do what other may not.
+// checkCommands runs weir's own commands against a listener with sasl_ssl, at which shop may do
+// what other may not.
 func (s *secured) checkCommands(t *testing.T, address, shop, other string) {
 	t.Helper()
 	over := func(key string, args ...string) result {
@@ -161,7 +162,8 @@ func TestKafkaListenersHaveTheirOwnRules(t *testing.T) {
 	weir(t, "", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...).want(t, exitConfig, "ca.crt is not a PEM file")
 }
 
-// Rights of a certificate come from ACLs and --super-users. weir says so where there are none, because certificates once allowed everything.
+// Rights of a certificate come from ACLs and --super-users. weir says so where there are none,
+// because certificates once allowed everything.
 func TestCertificatesNeedRights(t *testing.T) {
 	s := newSecured(t)
 	cert, key := s.signer.Issue(t, "billing", time.Hour)

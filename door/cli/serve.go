@@ -42,8 +42,9 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// Stopping takes at most drainDoors and drainLog, and a little for closing the store. If the store does not answer even then, the
-// process exits after stopMost, because docker stop kills after ten seconds.
+// Stopping takes at most drainDoors and drainLog, and a little for closing the store. If the store
+// does not answer even then, the process exits after stopMost, because docker stop kills after ten
+// seconds.
 const (
 	drainDoors = 3 * time.Second
 	drainLog   = 4 * time.Second
@@ -94,12 +95,14 @@ Examples:
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
-// A broker may use twice its live memory, and heapFloor bytes more, before Go collects garbage. A broker whose consumers read old
-// records has 5 MiB of live memory. Without a floor it collects fifty times for each 350 MB that it reads, which takes 15 % of its processor time.
+// A broker may use twice its live memory, and heapFloor bytes more, before Go collects garbage. A
+// broker whose consumers read old records has 5 MiB of live memory. Without a floor it collects
+// fifty times for each 350 MB that it reads, which takes 15 % of its processor time.
 const heapFloor = 16 << 20
 
-// floor returns memory that Go counts as in use, so that Go collects later. Nothing writes to it, so it takes none of the machine's memory. Go has no
-// setting for this: GOGC is relative, and GOMEMLIMIT is an upper bound.
+// floor returns memory that Go counts as in use, so that Go collects later. Nothing writes to it,
+// so it takes none of the machine's memory. Go has no setting for this: GOGC is relative, and
+// GOMEMLIMIT is an upper bound.
 func floor() []byte { return make([]byte, heapFloor) }
 
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
@@ -272,8 +275,9 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	return p, nil
 }
 
-// warnOfLoss warns of settings and states of the store that can lose acknowledged records, or keep it from serving. It does not refuse them: a
-// full disk, for example, must not keep anybody from reading.
+// warnOfLoss warns of settings and states of the store that can lose acknowledged records, or keep
+// it from serving. It does not refuse them: a full disk, for example, must not keep anybody from
+// reading.
 func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) []doctor.Finding {
 	findings, err := store.Examine(ctx, c.Store)
 	if err != nil {
@@ -310,7 +314,8 @@ type parts struct {
 	httpListener   net.Listener
 }
 
-// healthy returns nil while the store answers and accepts records, and clients find this process; otherwise why not.
+// healthy returns nil while the store answers and accepts records, and clients find this process;
+// otherwise why not.
 func (p *parts) healthy() error {
 	err := p.node.Log.Healthy()
 	if err == nil && p.brokers != nil {
@@ -319,7 +324,8 @@ func (p *parts) healthy() error {
 	return err
 }
 
-// run runs until ctx ends or a part fails. First the doors and the mover drain, then the log flushes what they handed to it.
+// run runs until ctx ends or a part fails. First the doors and the mover drain, then the log
+// flushes what they handed to it.
 func (p *parts) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	logCtx, stopLog := context.WithCancel(context.WithoutCancel(ctx))
@@ -356,8 +362,8 @@ func (p *parts) run(ctx context.Context) error {
 	return all.Wait()
 }
 
-// joinBrokers makes this process known to the others on the store. The context that it returns ends after ctx has ended and the others have taken over, and leave
-// waits for all that it started.
+// joinBrokers makes this process known to the others on the store. The context that it returns ends
+// after ctx has ended and the others have taken over, and leave waits for all that it started.
 func (p *parts) joinBrokers(ctx context.Context) (serving context.Context, leave func(), err error) {
 	if p.brokers == nil {
 		return ctx, func() {}, nil
@@ -422,7 +428,8 @@ func (c *serveCmd) withoutKey(at where) (kafka, http string) {
 	return kafka, http
 }
 
-// welcome shows a person where the doors are and who may use them; for a log collector, it logs the same in one line.
+// welcome shows a person where the doors are and who may use them; for a log collector, it logs the
+// same in one line.
 func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 	kafkaOpen, httpOpen := c.withoutKey(at)
 	scheme := "http"

@@ -290,7 +290,8 @@ func TestAloneOnABucketNobodyIsTold(t *testing.T) {
 	}
 }
 
-// serve --read-only follows a process that writes, with credentials that may only read, and serves consumers.
+// serve --read-only follows a process that writes, with credentials that may only read, and serves
+// consumers.
 func TestServeReadOnlyFollowsABucketAndNeverWrites(t *testing.T) {
 	address := s3test.URL(t)
 	writer := serve(t, "--store", address)
@@ -580,7 +581,8 @@ func TestCtrlCEndsTheProgramInOrder(t *testing.T) {
 	}
 }
 
-// A store that hangs, and does not even say goodbye, is left behind: nobody has to press Ctrl-C twice.
+// A store that hangs, and does not even say goodbye, is left behind: nobody has to press Ctrl-C
+// twice.
 func TestStoppingLeavesADeadStoreBehind(t *testing.T) {
 	binary := build(t)
 	database := pgtest.Start(t)

@@ -17,7 +17,8 @@ type shardCmd struct {
 	Move shardMoveCmd `cmd:"" help:"Move partitions to another shard, while servers use them."`
 }
 
-// shardStore names the set of shards. The commands work on it directly, also while servers run on it.
+// shardStore names the set of shards. The commands work on it directly, also while servers run on
+// it.
 type shardStore struct {
 	storeFlag
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text" env:"-"`
@@ -38,7 +39,8 @@ func (c *shardStore) with(ctx context.Context, t *terminal, what string, do func
 	})
 }
 
-// read returns the topics, or the one with a name, and where partitions are. deleted are the partitions that moves have left something of, and whose topics were deleted.
+// read returns the topics, or the one with a name, and where partitions are. deleted are the
+// partitions that moves have left something of, and whose topics were deleted.
 func (c *shardStore) read(ctx context.Context, set *shard.Set, log *eventlog.Log, name string) (topics []eventlog.Topic, placed eventlog.Placements, deleted []eventlog.Partition, err error) {
 	if placed, err = set.Placements(ctx); err == nil {
 		err = log.RefreshTopics(ctx) // after that: a topic that is not there was deleted

@@ -232,7 +232,8 @@ func immovable(ctx context.Context, log *eventlog.Log, topic eventlog.Topic) (wh
 	return "", nil
 }
 
-// mustStay says which partitions must not move, as of now: a queue may use a topic since they were copied.
+// mustStay says which partitions must not move, as of now: a queue may use a topic since they were
+// copied.
 func mustStay(ctx context.Context, log *eventlog.Log, some []eventlog.Partition) (map[eventlog.Partition]error, error) {
 	if err := log.RefreshTopics(ctx); err != nil {
 		return nil, err

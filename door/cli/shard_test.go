@@ -29,8 +29,9 @@ func twoFiles(t *testing.T) string {
 	return "shard:sqlite:" + filepath.Join(dir, "a.db") + ",sqlite:" + filepath.Join(dir, "b.db")
 }
 
-// Idempotent producers and a group work through two servers while partitions move between shards, by the command line. Nothing acknowledged is lost, twice in the log or out of
-// order. The group gets every record, and its committed offsets stay.
+// Idempotent producers and a group work through two servers while partitions move between shards,
+// by the command line. Nothing acknowledged is lost, twice in the log or out of order. The group
+// gets every record, and its committed offsets stay.
 func TestPartitionsMoveUnderKafkaClients(t *testing.T) {
 	for name, address := range map[string]string{"sqlite": twoFiles(t), "postgres": "shard:" + pgtest.URL(t) + "," + pgtest.URL(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +217,8 @@ func TestWhatCannotMoveIsRefused(t *testing.T) {
 	weir(t, "", "shard", "list", "--store", "memory:").want(t, exitConfig)
 }
 
-// What a move that was interrupted left of a partition is listed after its topic was deleted, and is deleted with --abandon.
+// What a move that was interrupted left of a partition is listed after its topic was deleted, and
+// is deleted with --abandon.
 func TestWhatAMoveOfADeletedTopicLeftIsFound(t *testing.T) {
 	for name, address := range map[string]string{"sqlite": twoFiles(t), "postgres": "shard:" + pgtest.URL(t) + "," + pgtest.URL(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +275,8 @@ func (s placing) Place(ctx context.Context, changes []eventlog.Placing) ([]event
 	return made, err
 }
 
-// A queue may get a topic while its partition is copied: then the partition stays. While the partition is closed, and after it was moved, no queue gets it.
+// A queue may get a topic while its partition is copied: then the partition stays. While the
+// partition is closed, and after it was moved, no queue gets it.
 func TestAQueueGetsATopicWhileItMoves(t *testing.T) {
 	address := twoFiles(t)
 	s := serve(t, "--store", address)

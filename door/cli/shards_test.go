@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// `weir serve` starts while a shard is away: it is ready, serves what is on the others, and what is on that one when it comes back.
+// `weir serve` starts while a shard is away: it is ready, serves what is on the others, and what is
+// on that one when it comes back.
 func TestServeStartsWhileAShardIsAway(t *testing.T) {
 	server := pgtest.Start(t)
 	url := "shard:" + strings.ReplaceAll(pgtest.URL(t), ",", ",,") + "," + strings.ReplaceAll(server.URL(), ",", ",,")
@@ -47,7 +48,8 @@ func TestServeStartsWhileAShardIsAway(t *testing.T) {
 	}
 }
 
-// `weir consume` without a group reads the partitions whose shards answer, and says which it did not read. With --follow it reads these when their shard answers again.
+// `weir consume` without a group reads the partitions whose shards answer, and says which it did
+// not read. With --follow it reads these when their shard answers again.
 func TestConsumeReadsThePartitionsThatAreThere(t *testing.T) {
 	for _, when := range []string{"while the server runs", "before the server starts"} {
 		t.Run(when, func(t *testing.T) {

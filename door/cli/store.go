@@ -42,7 +42,8 @@ func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 	return refused(err, hint)
 }
 
-// direct opens the store, which must exist, for a command that works on it without a server. what is what the command writes, for an error.
+// direct opens the store, which must exist, for a command that works on it without a server. what
+// is what the command writes, for an error.
 func (f *storeFlag) direct(ctx context.Context, t *terminal, what string, do func(eventlog.Store, *slog.Logger) error) error {
 	if store.Missing(f.Store) {
 		return config(fmt.Errorf("the store %s does not exist", f.Store), "give the store of the server with --store")
@@ -73,7 +74,8 @@ type hint struct {
 	do    string // "": there is nothing to say
 }
 
-// answer adds an exit code and a hint to an error about what a store keeps beside the log: API keys, users, rules. The errors of hints mean that what was asked could not be done;
+// answer adds an exit code and a hint to an error about what a store keeps beside the log: API
+// keys, users, rules. The errors of hints mean that what was asked could not be done;
 // eventlog.ErrUnsure has a hint of its own unless it is among them.
 func (f *storeFlag) answer(ctx context.Context, err error, hints ...hint) error {
 	var invalid *eventlog.InvalidError

@@ -224,8 +224,9 @@ type streamSpan struct {
 	Version int64 // version of the stream
 }
 
-// broken reports whether events have gone since the page before was read: the stream was deleted and begun again, its store was restored, or
-// retention deleted them. from is where this page begins; if backward, where the last page is to end.
+// broken reports whether events have gone since the page before was read: the stream was deleted
+// and begun again, its store was restored, or retention deleted them. from is where this page
+// begins; if backward, where the last page is to end.
 func (c *streamReadCmd) broken(before, now streamSpan, from int64) bool {
 	if c.Backward {
 		from = max(before.First, from)

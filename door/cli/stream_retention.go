@@ -96,7 +96,8 @@ func (c *streamRetentionCmd) what() string {
 	return streamName{c.Category, c.Stream}.String()
 }
 
-// show prints the retention. The server lists streams by name, so of those whose names begin with c.Stream the first is the stream itself.
+// show prints the retention. The server lists streams by name, so of those whose names begin with
+// c.Stream the first is the stream itself.
 func (c *streamRetentionCmd) show(ctx context.Context, t *terminal) error {
 	var category struct {
 		Retention keptPicture

@@ -151,7 +151,8 @@ func (topicDescribeCmd) Help() string {
 	return "Examples:\n\n  weir topic describe orders\n  weir topic describe orders --all --output json"
 }
 
-// topicPicture is a topic as describe shows it. A partition holds the offsets from First up to, not including, Next.
+// topicPicture is a topic as describe shows it. A partition holds the offsets from First up to, not
+// including, Next.
 type topicPicture struct {
 	Name       string             `json:"name"`
 	Partitions []partitionPicture `json:"partitions"`

@@ -29,8 +29,8 @@ func changeFile(t *testing.T, path string, statements ...string) {
 	}
 }
 
-// A newer weir upgrades the store under a server. The server says so: to its clients, who may go to the newer one, to
-// whoever asks whether it is ready, and in its log.
+// A newer weir upgrades the store under a server. The server says so: to its clients, who may go to
+// the newer one, to whoever asks whether it is ready, and in its log.
 func TestAServerWhoseStoreWasUpgradedSaysSo(t *testing.T) {
 	file := func(t *testing.T) (url string, upgrade func()) {
 		path := filepath.Join(t.TempDir(), "weir.db")
@@ -117,7 +117,8 @@ func TestAServerWhoseStoreWasUpgradedSaysSo(t *testing.T) {
 	}
 }
 
-// A store of an older weir is upgraded, and the log says so before and after; or not, if that is what was asked for.
+// A store of an older weir is upgraded, and the log says so before and after; or not, if that is
+// what was asked for.
 func TestAnUpgradeIsLoggedOrRefused(t *testing.T) {
 	file := unpackFile(t, "weir.db.gz")
 	onPostgres := restored(t, "weir.sql.gz")

@@ -24,7 +24,8 @@ type userCmd struct {
 	Delete   userDeleteCmd   `cmd:"" help:"Delete users: open connections end."`
 }
 
-// userStore names the store that has the users. The commands write to it directly, also while a server runs on it.
+// userStore names the store that has the users. The commands write to it directly, also while a
+// server runs on it.
 type userStore struct {
 	storeFlag
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`

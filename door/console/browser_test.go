@@ -156,7 +156,8 @@ func TestChromiumFollowsNewEvents(t *testing.T) {
 	s.fill()
 	tab, complaints := chromium(t)
 	do(t, tab, chromedp.Navigate(s.at+"/console/topics/orders/messages"), chromedp.Click(`[data-live]`))
-	// The stream begins at some time after the click, so events are published until the page shows one.
+	// The stream begins at some time after the click, so events are published until the page shows
+	// one.
 	shown := make(chan error, 1)
 	go func() { shown <- chromedp.Do(tab, chromedp.WaitVisible(`#tail tr`)) }()
 	for {

@@ -1,4 +1,5 @@
-// Package console is weir in a browser: pages about topics, groups, queues, streams and projections.
+// Package console is weir in a browser: pages about topics, groups, queues, streams and
+// projections.
 //
 // It is one more client of the HTTP API. Each page is made of the API's answers to requests with
 // the reader's own credentials, and each button is one such request. So the console has no rights,
@@ -34,8 +35,8 @@ type API interface {
 	May(r *http.Request) bool
 	// MayOperate reports whether a client may see what is about the whole process.
 	MayOperate(r *http.Request) bool
-	// Page answers a request with a page, unless its status is 0. It bounds the pages that are made at
-	// a time, and their memory, in all and for the client with the credentials of as.
+	// Page answers a request with a page, unless its status is 0. It bounds the pages that are made
+	// at a time, and their memory, in all and for the client with the credentials of as.
 	Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error
 	// Body reads a request's body, and bounds its memory until release, as Page does.
 	Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error)
@@ -144,7 +145,8 @@ var passedOn = map[string]func(*visit) error{
 	"GET /console/topics/{topic}/live":     (*visit).live,
 }
 
-// policy is the Content-Security-Policy of every page: nothing from elsewhere, and no inline script.
+// policy is the Content-Security-Policy of every page: nothing from elsewhere, and no inline
+// script.
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 // ServeHTTP serves the pages below /, and /console/.
@@ -177,8 +179,8 @@ func (c *Console) page(h func(*visit) error) http.HandlerFunc {
 // passing makes a handler that passes an answer of the API on.
 func (c *Console) passing(h func(*visit) error) http.HandlerFunc { return c.visited(h) }
 
-// visited makes a handler: it opens the session, checks that a form comes from one of our pages, and
-// shows errors.
+// visited makes a handler: it opens the session, checks that a form comes from one of our pages,
+// and shows errors.
 func (c *Console) visited(h func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{c: c, w: w, r: r}

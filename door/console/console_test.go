@@ -54,7 +54,8 @@ func TestEachPageOfAnEmptyStoreIsShown(t *testing.T) {
 	}
 }
 
-// firstPageMost is what a browser loads before it shows something useful, scripts and plots included.
+// firstPageMost is what a browser loads before it shows something useful, scripts and plots
+// included.
 const firstPageMost = 300_000
 
 func TestTheFirstPageIsSmall(t *testing.T) {

@@ -203,7 +203,8 @@ func (v *visit) previewReset(p *groupPage, topic, to, at string) (*resetPreview,
 // resetPage is how many offsets the answer to a reset lists.
 const resetPage = 1000
 
-// offsetsAt finds the first events of partitions that are not older than a time, by dry runs of a reset.
+// offsetsAt finds the first events of partitions that are not older than a time, by dry runs of a
+// reset.
 func (v *visit) offsetsAt(group, topic string, holds []held, ms int64) (map[int64]int64, error) {
 	type target struct {
 		Topic     string `json:"topic"`

@@ -99,7 +99,8 @@ func (v *visit) stream() error {
 	return nil
 }
 
-// changeStream archives, unarchives or deletes a stream. A deletion expects the version that the page showed.
+// changeStream archives, unarchives or deletes a stream. A deletion expects the version that the
+// page showed.
 func (v *visit) changeStream() error {
 	category, stream, form := v.named("category"), v.named("stream"), v.r.PostForm
 	at := path("/v1/streams/%s/%s", category, stream)

@@ -47,8 +47,8 @@ type record struct {
 	left      int     // bytes that shorten removed from the value
 }
 
-// shorten removes what a page does not show of the value, so that a page which waits for more events
-// holds no more than it will show.
+// shorten removes what a page does not show of the value, so that a page which waits for more
+// events holds no more than it will show.
 func (r *record) shorten() {
 	const encoded = (shownMax/3 + 1) * 4 // decoded more than shownMax
 	switch {

@@ -43,8 +43,9 @@ func (s *Server) extendLeases(c *call) error {
 	})
 }
 
-// answerFor reads a body of receipts, calls do with them, and answers with the outcome of each. If there is
-// one receipt and it is refused, the answer is its problem: many clients look at the status alone.
+// answerFor reads a body of receipts, calls do with them, and answers with the outcome of each. If
+// there is one receipt and it is refused, the answer is its problem: many clients look at the
+// status alone.
 func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) error, do func(context.Context, *queue.Queue, *answers) ([]error, error)) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -144,7 +145,8 @@ func readReceipts(r *jsonReader) (receipts []string, err error) {
 	return receipts, err
 }
 
-// unknownReceipts adds to an unknown outcome that receipts may be sent again. Other errors are returned as they are.
+// unknownReceipts adds to an unknown outcome that receipts may be sent again. Other errors are
+// returned as they are.
 func unknownReceipts(err error) error {
 	if !toldUnknown(err) {
 		return err

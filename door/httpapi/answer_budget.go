@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// answerBudget is memory of Server.answers for the records of one answer. Log.Fetch claimed the memory of their batches before.
+// answerBudget is memory of Server.answers for the records of one answer. Log.Fetch claimed the
+// memory of their batches before.
 //
 //	|--- batches ---|--- records ---|
 //	                0           used ≤ claimed
@@ -18,10 +19,12 @@ type answerBudget struct {
 	used, claimed int64
 }
 
-// claimStep is how many bytes are claimed in one step, so that most records need no claim of their own.
+// claimStep is how many bytes are claimed in one step, so that most records need no claim of their
+// own.
 const claimStep = 64 << 10
 
-// take uses n bytes, or returns false if there is no memory for them. It does not wait. Under memory pressure only the first record gets memory.
+// take uses n bytes, or returns false if there is no memory for them. It does not wait. Under
+// memory pressure only the first record gets memory.
 func (b *answerBudget) take(n int64, first bool) bool {
 	if more := b.used + n - b.claimed; more > 0 {
 		switch step := max(more, claimStep); {
@@ -37,8 +40,8 @@ func (b *answerBudget) take(n int64, first bool) bool {
 	return true
 }
 
-// growForEncoder claims the memory that a follower's encoder takes while it sends a page, in addition to the page's. What has no claim is small, such
-// as a comment.
+// growForEncoder claims the memory that a follower's encoder takes while it sends a page, in
+// addition to the page's. What has no claim is small, such as a comment.
 func growForEncoder(ctx context.Context, claim *budget.Claim) error {
 	if claim.Held() == 0 {
 		return nil
@@ -55,7 +58,8 @@ func (b *answerBudget) shrink() {
 	b.claimed = b.used
 }
 
-// claimAnswer claims memory for an answer: want bytes if they are free, otherwise it waits for least bytes.
+// claimAnswer claims memory for an answer: want bytes if they are free, otherwise it waits for
+// least bytes.
 func (c *call) claimAnswer(ctx context.Context, want, least int64) (*budget.Claim, error) {
 	s := c.s
 	claim := s.answers.BeginFor(c.who.ID())
@@ -82,7 +86,8 @@ func (s *Server) fetchError(err error) error {
 	return err
 }
 
-// Memory of a record and of a header in Go, without their bytes; rounded up, because the slices that hold them grow in steps.
+// Memory of a record and of a header in Go, without their bytes; rounded up, because the slices
+// that hold them grow in steps.
 const (
 	recordBytes = 128
 	headerBytes = 64

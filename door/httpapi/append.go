@@ -13,8 +13,9 @@ type appendedView struct {
 	Duplicate bool  `json:"duplicate,omitempty"`
 }
 
-// appendEvents appends the events of a body to a stream: all or none. The request's trace context is not added to them, because
-// a repeated request has another trace context, and its events would no longer be the same.
+// appendEvents appends the events of a body to a stream: all or none. The request's trace context
+// is not added to them, because a repeated request has another trace context, and its events would
+// no longer be the same.
 func (s *Server) appendEvents(c *call) error {
 	if c.r.Header["Idempotency-Key"] != nil {
 		return kindInvalidRequest.because("an append takes no Idempotency-Key; leave it out, and give each event an id")

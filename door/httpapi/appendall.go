@@ -157,7 +157,8 @@ func parsePart(r *jsonReader, n *eventCount) (p appendPart, err error) {
 	return p, nil
 }
 
-// expectedInJSON reads which version a stream is expected to have: a number, "none", "exists" or "any".
+// expectedInJSON reads which version a stream is expected to have: a number, "none", "exists" or
+// "any".
 func expectedInJSON(r *jsonReader) (stream.Expected, error) {
 	if r.peek() != '"' {
 		version, err := r.integer(0, math.MaxInt64-1)

@@ -122,7 +122,8 @@ func TestAppendsToSeveralStreamsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Of clients that append to the same streams at the same time at one version, each change of all streams is there as a whole.
+// Of clients that append to the same streams at the same time at one version, each change of all
+// streams is there as a whole.
 func TestConcurrentAppendsToSeveralStreamsDoNotMix(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("account")

@@ -27,8 +27,9 @@ var (
 	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The client may not do this"}
 )
 
-// allow finds out who the caller is, and checks what it may do, before a handler runs. It reports whether the caller may do what the route does to what the path names; if not, it
-// has answered. For the topics and queues that the path does not name the handler asks.
+// allow finds out who the caller is, and checks what it may do, before a handler runs. It reports
+// whether the caller may do what the route does to what the path names; if not, it has answered.
+// For the topics and queues that the path does not name the handler asks.
 func (s *Server) allow(c *call, n need, topic string) bool {
 	if n.access == public {
 		return true
@@ -41,10 +42,12 @@ func (s *Server) allow(c *call, n need, topic string) bool {
 	return s.letIn(c, err)
 }
 
-// still reports whether a caller that was allowed before is allowed now: credentials and rights end while streams run.
+// still reports whether a caller that was allowed before is allowed now: credentials and rights end
+// while streams run.
 func (s *Server) still(c *call, n need, topic string) bool { return s.again(c, n, topic) == nil }
 
-// again returns nil if a caller that was allowed before may do this to each of the topics now: credentials and rights end while requests wait.
+// again returns nil if a caller that was allowed before may do this to each of the topics now:
+// credentials and rights end while requests wait.
 func (s *Server) again(c *call, n need, topics ...string) error {
 	who, err := s.now(c.r.Context(), c.who)
 	if err != nil {
@@ -69,7 +72,8 @@ func (s *Server) stillQueue(c *call, n need, queue string) error {
 	return s.mayQueue(c.r.Context(), who, n, queue)
 }
 
-// operators allows clients on this machine, and clients that may operate: the handler's answer is about the whole program.
+// operators allows clients on this machine, and clients that may operate: the handler's answer is
+// about the whole program.
 func (s *Server) operators(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.fromHere(r) {
@@ -116,8 +120,8 @@ func reason(p *problem) string {
 	return p.Detail
 }
 
-// fromHere reports whether a request comes from a client on this machine: not forwarded by a proxy, and not from a web page that
-// reached us by a host name of its own (DNS rebinding).
+// fromHere reports whether a request comes from a client on this machine: not forwarded by a proxy,
+// and not from a web page that reached us by a host name of its own (DNS rebinding).
 func (s *Server) fromHere(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil || !net.ParseIP(host).IsLoopback() || !isLocalName(r.Host) {
@@ -131,7 +135,8 @@ func (s *Server) fromHere(r *http.Request) bool {
 	return true
 }
 
-// keyInURL reports whether the URL contains a key: it has a parameter with a usual name for keys, or any value that looks like a key.
+// keyInURL reports whether the URL contains a key: it has a parameter with a usual name for keys,
+// or any value that looks like a key.
 func keyInURL(r *http.Request) bool {
 	if r.URL.RawQuery == "" {
 		return false
@@ -153,7 +158,8 @@ func keyInURL(r *http.Request) bool {
 // turnedAwayEvery is the minimum time between two log lines about refused clients.
 const turnedAwayEvery = time.Second
 
-// turnedAway logs refused clients: at most one line per second, with the number of clients refused since the last line.
+// turnedAway logs refused clients: at most one line per second, with the number of clients refused
+// since the last line.
 type turnedAway struct {
 	mu   sync.Mutex // guards all below
 	last time.Time

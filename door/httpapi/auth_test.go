@@ -50,7 +50,8 @@ type locked struct {
 	said       *bytes.Buffer
 }
 
-// lock makes a door on the store in memory, without a listener. It has the topics orders.eu and users.
+// lock makes a door on the store in memory, without a listener. It has the topics orders.eu and
+// users.
 func lock(t *testing.T, cfg Config) *locked {
 	t.Helper()
 	store, said := memory.New(), &bytes.Buffer{}
@@ -578,7 +579,8 @@ func TestTLSIsModern(t *testing.T) {
 	}
 }
 
-// TLS that takes clients' certificates, and needs none, speaks HTTP/2, too. A client with a certificate is known by it.
+// TLS that takes clients' certificates, and needs none, speaks HTTP/2, too. A client with a
+// certificate is known by it.
 func TestTLSTakesClientsCertificates(t *testing.T) {
 	signer, other, dir := certtest.New(t), certtest.New(t), t.TempDir()
 	cert, key := signer.Issue(t, "weir", time.Hour)

@@ -24,8 +24,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// raw sends bytes as they are on a connection of its own, and returns the answers, until the server closes it or more than
-// enough answers came.
+// raw sends bytes as they are on a connection of its own, and returns the answers, until the server
+// closes it or more than enough answers came.
 func (d *door) raw(request string) (answers []*http.Response) {
 	d.t.Helper()
 	c, err := d.dial(d.t.Context(), "tcp", d.addr)
@@ -105,7 +105,8 @@ func TestBodyThatDoesNotComeIsCutOff(t *testing.T) {
 	}
 }
 
-// H2: a request that two readers could take for different ones publishes nothing, and its connection is closed.
+// H2: a request that two readers could take for different ones publishes nothing, and its
+// connection is closed.
 func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
@@ -130,9 +131,10 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// H2: where there are chunks and a length, the chunks count, and nothing behind them is taken for another request. 400 would be better, but
-// net/http drops the length before any code of ours runs, and leaves no trace of it. RFC 9112, 6.1 and 6.3, allows what we do:
-// take the chunks, and close the connection.
+// H2: where there are chunks and a length, the chunks count, and nothing behind them is taken for
+// another request. 400 would be better, but net/http drops the length before any code of ours runs,
+// and leaves no trace of it. RFC 9112, 6.1 and 6.3, allows what we do: take the chunks, and close
+// the connection.
 func TestChunksWithALengthEndTheConnection(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
@@ -242,7 +244,8 @@ func window(t *testing.T, size int) string {
 	return out.String()
 }
 
-// The time in which a body has to arrive is over when it has arrived: what the store takes then is not counted.
+// The time in which a body has to arrive is over when it has arrived: what the store takes then is
+// not counted.
 func TestASlowStoreIsNotASlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memory.New()}
@@ -259,7 +262,8 @@ func TestASlowStoreIsNotASlowBody(t *testing.T) {
 	})
 }
 
-// Large bodies may take all the memory that there is. Small ones get through all the same, and a client that sends nothing is cut off for a large one.
+// Large bodies may take all the memory that there is. Small ones get through all the same, and a
+// client that sends nothing is cut off for a large one.
 func TestLargeBodiesShareMemory(t *testing.T) {
 	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)

@@ -90,8 +90,9 @@ func (s *Server) publishMany(c *call) error {
 	return nil
 }
 
-// publishEach publishes the valid events, in order, and answers for each event. It first publishes all of them together. If
-// this is refused because of an event, it publishes those together that are not refused by themselves.
+// publishEach publishes the valid events, in order, and answers for each event. It first publishes
+// all of them together. If this is refused because of an event, it publishes those together that
+// are not refused by themselves.
 func (s *Server) publishEach(c *call, items []item) error {
 	answer, err := c.claimOutcomes(len(items), problemBytes)
 	if err != nil {
@@ -136,8 +137,8 @@ func (s *Server) publishSome(ctx context.Context, events []publish.Event, at []i
 	return err
 }
 
-// acceptable returns, in order, those of the events that the publisher does not refuse by themselves. The others get their
-// errors. It calls the store at most once.
+// acceptable returns, in order, those of the events that the publisher does not refuse by
+// themselves. The others get their errors. It calls the store at most once.
 func (s *Server) acceptable(ctx context.Context, events []publish.Event, at []int, each outcomes) ([]publish.Event, []int) {
 	n := 0
 	for k := range events {
@@ -157,8 +158,8 @@ func (s *Server) acceptable(ctx context.Context, events []publish.Event, at []in
 	return events[:n], at[:n]
 }
 
-// publishParts publishes events together. If that is refused, which for acceptable ones means that they are too large
-// together, it publishes one half of them, and then the other.
+// publishParts publishes events together. If that is refused, which for acceptable ones means that
+// they are too large together, it publishes one half of them, and then the other.
 func (s *Server) publishParts(ctx context.Context, events []publish.Event, at []int, each outcomes) {
 	if ctx.Err() != nil {
 		kind := s.kindOfLate()
@@ -210,7 +211,8 @@ func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
 	return fmt.Appendf(b, `{"status":%d,"problem":%s}`, problemOf(err).Status, p)
 }
 
-// parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the other events, as long as it is JSON.
+// parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the other
+// events, as long as it is JSON.
 func parseEvents(body []byte, partial bool) (items []item, headers int, err error) {
 	headers, err = eachEvent(body, func(r *jsonReader) (int, error) {
 		it, err := parseItem(r, partial)
@@ -220,7 +222,8 @@ func parseEvents(body []byte, partial bool) (items []item, headers int, err erro
 	return items, headers, err
 }
 
-// eachEvent reads {"events": [...]}, and calls parse to read each event. parse returns the number of the event's headers, eachEvent their sum.
+// eachEvent reads {"events": [...]}, and calls parse to read each event. parse returns the number
+// of the event's headers, eachEvent their sum.
 func eachEvent(body []byte, parse func(*jsonReader) (headers int, err error)) (headers int, err error) {
 	seen, n := false, eventCount{}
 	err = readJSON(body, 0, func(r *jsonReader) error {
@@ -374,7 +377,8 @@ func bytesOrNull(r *jsonReader, encoded bool) ([]byte, error) {
 	}
 }
 
-// anyValue reads a value: a string is its text, null is nil, and any other JSON is kept byte for byte.
+// anyValue reads a value: a string is its text, null is nil, and any other JSON is kept byte for
+// byte.
 func anyValue(r *jsonReader) ([]byte, error) {
 	if b := r.peek(); b == '"' || b == 'n' {
 		return bytesOrNull(r, false)
@@ -382,7 +386,8 @@ func anyValue(r *jsonReader) ([]byte, error) {
 	return r.raw()
 }
 
-// parseHeaders reads {"name": "value", ...}, or [{"name": …, "value": …}, ...] if the order matters or a name is repeated.
+// parseHeaders reads {"name": "value", ...}, or [{"name": …, "value": …}, ...] if the order matters
+// or a name is repeated.
 func parseHeaders(r *jsonReader) (out []batch.RecordHeader, err error) {
 	switch b := r.peek(); b {
 	case 'n':

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/door/httpapi"
 )
 
-// BenchmarkPublish publishes one event of 130 bytes a request, over many connections. The client allocates nothing, so what -benchmem
-// counts is the server's, from socket to store in memory and back.
+// BenchmarkPublish publishes one event of 130 bytes a request, over many connections. The client
+// allocates nothing, so what -benchmem counts is the server's, from socket to store in memory and
+// back.
 func BenchmarkPublish(b *testing.B) {
 	d := open(b, httpapi.Config{})
 	d.topic("orders", 4)

@@ -38,8 +38,9 @@ func bodyTime(r *http.Request) time.Duration {
 	return bodyGrace + time.Duration(size/bodyRate)*time.Second
 }
 
-// timeBody sets the deadline for a request's body. It also bounds the reading of a body that no handler reads. At the end of the body net/http
-// removes the deadline, so that it does not limit the wait for the store.
+// timeBody sets the deadline for a request's body. It also bounds the reading of a body that no
+// handler reads. At the end of the body net/http removes the deadline, so that it does not limit
+// the wait for the store.
 func timeBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -51,8 +52,9 @@ func readBy(w http.ResponseWriter, deadline time.Time) {
 	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only if a test has no connection
 }
 
-// body reads and decompresses the whole body. If no memory of Server.bodies is free, it waits for it. While other requests wait, a client that sends nothing
-// for budget.SilentMax is disconnected. The claim is released when the call ends. The caller owns the bytes.
+// body reads and decompresses the whole body. If no memory of Server.bodies is free, it waits for
+// it. While other requests wait, a client that sends nothing for budget.SilentMax is disconnected.
+// The claim is released when the call ends. The caller owns the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil
@@ -192,8 +194,8 @@ type growing interface {
 	grow(n int64) error
 }
 
-// readBody reads all of src: size bytes, or an unknown number if size is -1. It claims memory as the bytes arrive, so that a
-// client that announces a large body and sends nothing costs nothing.
+// readBody reads all of src: size bytes, or an unknown number if size is -1. It claims memory as
+// the bytes arrive, so that a client that announces a large body and sends nothing costs nothing.
 func readBody(src growing, size int64) ([]byte, error) {
 	most := int64(bodyMax)
 	if size >= 0 {

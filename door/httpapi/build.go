@@ -7,13 +7,15 @@ import (
 	"net/http"
 )
 
-// Answers that are built as a whole before they are sent, of unbounded size: lists of topics, groups and queues, and descriptions of one.
+// Answers that are built as a whole before they are sent, of unbounded size: lists of topics,
+// groups and queues, and descriptions of one.
 const (
 	buildersMax = 4        // most that are built at the same time; other calls wait
 	answerFree  = 16 << 10 // an answer up to this size needs no claim
 )
 
-// build waits until the call may build such an answer. built, or the end of the call, lets the next call build.
+// build waits until the call may build such an answer. built, or the end of the call, lets the next
+// call build.
 func (c *call) build(ctx context.Context) error {
 	if c.building != nil {
 		return nil
@@ -65,7 +67,8 @@ func (c *call) json(status int, v any) error {
 	return c.sendWhole(status, jsonType, body)
 }
 
-// sendWhole sends an answer that is built; if it is large, its memory is claimed until the client has read it.
+// sendWhole sends an answer that is built; if it is large, its memory is claimed until the client
+// has read it.
 func (c *call) sendWhole(status int, media []string, body []byte) error {
 	if len(body) <= answerFree {
 		c.built()

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// caller is who makes a request: an API key, a user, or everybody while nobody need show who they are. It does not change; Server.now returns the one for later.
+// caller is who makes a request: an API key, a user, or everybody while nobody need show who they
+// are. It does not change; Server.now returns the one for later.
 type caller struct {
 	key    apikey.Identity             // of an API key, and everybody
 	user   string                      // the principal of a user, such as User:billing
@@ -38,9 +39,11 @@ func (w *caller) String() string {
 	return "key " + w.key.String()
 }
 
-// need is what a request needs of its caller: of an API key an access, and of a user operations with Kafka's meaning. What the request is about is in its path, or in its
-// body: topics, of which some are categories of streams; a group; the groups of a projection; or a queue. A queue has no rules of its own: a user needs the operations on the topic
-// with the queue's messages, and those on the group with the queue's name.
+// need is what a request needs of its caller: of an API key an access, and of a user operations
+// with Kafka's meaning. What the request is about is in its path, or in its body: topics, of which
+// some are categories of streams; a group; the groups of a projection; or a queue. A queue has no
+// rules of its own: a user needs the operations on the topic with the queue's messages, and those
+// on the group with the queue's name.
 type need struct {
 	access access
 	topic  []acl.Operation // on the topic: all of them; none: no user may
@@ -48,7 +51,8 @@ type need struct {
 	either bool            // one of topic is enough for the route; its handler knows which
 }
 
-// The needs, which docs/http.md lists by route. If the path has a topic or a category, the operations on the group do not matter.
+// The needs, which docs/http.md lists by route. If the path has a topic or a category, the
+// operations on the group do not matter.
 var (
 	toAll = need{} // for every client, whoever it is
 
@@ -88,7 +92,8 @@ func (w *caller) mayTopic(n need, topic string) bool {
 	return !n.either && n.topic != nil
 }
 
-// mayGroup reports whether the caller may do this to a consumer group. mayTopic decides about the topics that the group reads.
+// mayGroup reports whether the caller may do this to a consumer group. mayTopic decides about the
+// topics that the group reads.
 func (w *caller) mayGroup(n need, group string) bool {
 	if w.user == "" {
 		return w.key.MayGroup(n.access, group)
@@ -109,7 +114,8 @@ func (w *caller) mayQueue(n need, queue, topic string) bool {
 	return (n.group == nil || w.mayGroup(n, queue)) && w.mayTopic(n, topic)
 }
 
-// mayMakeQueue reports whether the caller may create a queue; Server.mayTakeTopics decides about its topics.
+// mayMakeQueue reports whether the caller may create a queue; Server.mayTakeTopics decides about
+// its topics.
 func (w *caller) mayMakeQueue(queue string) bool {
 	if w.user == "" {
 		return w.key.MayQueue(toMakeQueue.access, queue)
@@ -149,12 +155,14 @@ func (w *caller) queuePrefixes() []string {
 	return []string{""} // each is judged by itself
 }
 
-// seesGroup reports whether a list of groups shows one to the caller. As in Kafka, whoever may describe the cluster sees all (KafkaApis.handleListGroupsRequest).
+// seesGroup reports whether a list of groups shows one to the caller. As in Kafka, whoever may
+// describe the cluster sees all (KafkaApis.handleListGroupsRequest).
 func (w *caller) seesGroup(group string) bool {
 	return w.mayGroup(toDescribe, group) || w.user != "" && w.rights.May(acl.Describe, acl.Cluster, acl.ClusterName)
 }
 
-// forbidden refuses what the caller may not do to a resource. What it says does not depend on whether the resource exists.
+// forbidden refuses what the caller may not do to a resource. What it says does not depend on
+// whether the resource exists.
 func (w *caller) forbidden(n need, kind, name string) error {
 	if w.user != "" {
 		return kindForbidden.because("the %s needs %s for %s %s; `weir acl list` shows what users may do", w, n.ofUser(kind), kind, shorten(name))
@@ -165,7 +173,8 @@ func (w *caller) forbidden(n need, kind, name string) error {
 	return kindForbidden.because("the %s does not give %s access to %s %s; `weir key list` shows which %ss it can access", w, n.access, kind, shorten(name), kind)
 }
 
-// ofUser says in words which operations a user needs, such as "READ on its topic and READ on the group of its name".
+// ofUser says in words which operations a user needs, such as "READ on its topic and READ on the
+// group of its name".
 func (n need) ofUser(kind string) string {
 	list := func(all []acl.Operation, between string) string {
 		var words []string
@@ -189,8 +198,9 @@ func (n need) ofUser(kind string) string {
 	return list(n.topic, and) + " on its topic and " + list(n.group, " and ") + " on the group of its name,"
 }
 
-// mayPath returns nil if the caller may do to what the path names what a route does. If the path names nothing, an API key must have the access to anything at all,
-// and the handler checks each topic or queue that it touches.
+// mayPath returns nil if the caller may do to what the path names what a route does. If the path
+// names nothing, an API key must have the access to anything at all, and the handler checks each
+// topic or queue that it touches.
 func (s *Server) mayPath(c *call, n need, topic string) error {
 	group, queue, projection := c.r.PathValue("group"), c.r.PathValue("queue"), c.r.PathValue("projection")
 	switch {
@@ -219,7 +229,8 @@ func (c *call) may(n need, topic string) error {
 	return c.who.forbidden(n, "topic", topic)
 }
 
-// mayQueue returns nil if a caller may do this to a queue. For a user it finds out which topic has the queue's messages: a store call if this process has not opened the queue yet.
+// mayQueue returns nil if a caller may do this to a queue. For a user it finds out which topic has
+// the queue's messages: a store call if this process has not opened the queue yet.
 func (s *Server) mayQueue(ctx context.Context, who *caller, n need, name string) error {
 	topic := name
 	if who.user != "" && !who.rights.Everything() {

@@ -114,7 +114,8 @@ var last = []string{"POST /v1/queues/{queue}/dead/redrive", "POST /v1/queues/{qu
 // callsMost is how many store calls a request makes at most, whatever it asks for.
 const callsMost = 32
 
-// moreCalls are the routes that make more than callsMost, with their bounds in this test's store, and why.
+// moreCalls are the routes that make more than callsMost, with their bounds in this test's store,
+// and why.
 var moreCalls = map[string]struct {
 	most int
 	why  string
@@ -122,7 +123,8 @@ var moreCalls = map[string]struct {
 	"POST /v1/append again": {1024, "a repeated append reads the events of each of its streams by themselves, in steps that double: at most 100 streams"},
 }
 
-// A request of each route, at its most expensive, makes a bounded number of store calls: none makes a call for each thing that it names.
+// A request of each route, at its most expensive, makes a bounded number of store calls: none makes
+// a call for each thing that it names.
 func TestNoRequestMakesACallForEachThingItNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counted{Store: memory.New(), calls: make(map[string]int)}

@@ -20,7 +20,8 @@ type claimBody struct {
 	acks  []string // receipts to acknowledge before the claim
 }
 
-// claimMessages claims messages for the client, and waits for some if the client asked for it. It first acknowledges the receipts in the body.
+// claimMessages claims messages for the client, and waits for some if the client asked for it. It
+// first acknowledges the receipts in the body.
 func (s *Server) claimMessages(c *call) error {
 	asked := claimBody{claim: queue.Claim{Max: claimDefault}}
 	if c.r.ContentLength != 0 {
@@ -119,8 +120,8 @@ func (b *claimBody) read(r *jsonReader) error {
 	})
 }
 
-// answerClaim writes the claimed messages, and the outcome of each receipt in the body. If failed is set there are no messages, and the problem says
-// whether some may have been claimed.
+// answerClaim writes the claimed messages, and the outcome of each receipt in the body. If failed
+// is set there are no messages, and the problem says whether some may have been claimed.
 func answerClaim(c *call, messages []queue.Message, acked []error, failed error, memory *budget.Claim) {
 	c.Header()["Content-Type"] = jsonType
 	e, end := pageEncoder(c, memory)

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// commitOffsets commits the member's offsets: those of an answer's cursor, or a list. An empty commit only keeps the session alive.
+// commitOffsets commits the member's offsets: those of an answer's cursor, or a list. An empty
+// commit only keeps the session alive.
 func (s *Server) commitOffsets(c *call) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -44,7 +45,8 @@ func (s *Server) commitOffsets(c *call) error {
 	return nil
 }
 
-// commitsOf finds the partitions in the member's assignment, and checks that the offsets are not past their ends, with one store call.
+// commitsOf finds the partitions in the member's assignment, and checks that the offsets are not
+// past their ends, with one store call.
 //
 // An offset below the first event is allowed: retention may have deleted what the member handled.
 func (s *Server) commitsOf(ctx context.Context, m *member.Member, wanted cursor) (commits []group.Committed, err error) {

@@ -6,8 +6,9 @@ import (
 	"github.com/weir-log/weir/internal/conns"
 )
 
-// limit bounds the connections of a listener. One network may have half of those that the other networks leave, so that no client takes all.
-// A connection above the limit is closed; its client retries.
+// limit bounds the connections of a listener. One network may have half of those that the other
+// networks leave, so that no client takes all. A connection above the limit is closed; its client
+// retries.
 func limit(l net.Listener, most int) net.Listener {
 	return &limitedListener{l, conns.NewLimit(most, 0)}
 }

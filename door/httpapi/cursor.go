@@ -13,12 +13,14 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// cursor is a client's next offset in each partition that it owns. An offset is valid only if no other member has owned the partition
-// meanwhile. A cursor is encoded, in base64url, as: for each topic its name and the number of partitions, and for each partition its number, since when
-// the member owns it, and the offset. All is sorted, so that nothing is listed twice.
+// cursor is a client's next offset in each partition that it owns. An offset is valid only if no
+// other member has owned the partition meanwhile. A cursor is encoded, in base64url, as: for each
+// topic its name and the number of partitions, and for each partition its number, since when the
+// member owns it, and the offset. All is sorted, so that nothing is listed twice.
 type cursor map[place]eventlog.Offset
 
-// cursorMax bounds the characters of a cursor, so that it fits into a header and a URL of most programs.
+// cursorMax bounds the characters of a cursor, so that it fits into a header and a URL of most
+// programs.
 const cursorMax = 6 << 10
 
 // place is a partition during one assignment to a member.
@@ -28,7 +30,8 @@ type place struct {
 	since     int32 // group.Assigned.Since
 }
 
-// spans returns the spans of the member's partitions, each from the cursor's offset or from the committed one on, whichever is higher.
+// spans returns the spans of the member's partitions, each from the cursor's offset or from the
+// committed one on, whichever is higher.
 func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []memberPage) {
 	spans, pages = make([]eventlog.Span, 0, len(own)), make([]memberPage, 0, len(own))
 	for _, a := range own {
@@ -40,7 +43,8 @@ func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []mem
 	return spans, pages
 }
 
-// cursorAfter returns the cursor after pages: the partitions in which the client has read past its commits.
+// cursorAfter returns the cursor after pages: the partitions in which the client has read past its
+// commits.
 func cursorAfter(pages []memberPage) string {
 	pages = slices.DeleteFunc(slices.Clone(pages), func(p memberPage) bool { return p.next == p.had })
 	slices.SortFunc(pages, func(a, b memberPage) int {
@@ -98,8 +102,8 @@ func parseCursor(text string) (cursor, error) {
 	return cu, nil
 }
 
-// fit removes the events of partitions that the cursor has no space for. It starts at a random page, so that no partition is left out
-// for ever. It returns false if it had to remove all events.
+// fit removes the events of partitions that the cursor has no space for. It starts at a random
+// page, so that no partition is left out for ever. It returns false if it had to remove all events.
 func fit(pages []memberPage) bool {
 	const most = cursorMax / 4 * 3
 	used, topics := 0, make(map[string]bool)

@@ -16,12 +16,15 @@ const (
 	lettersDefault = 100
 	lettersMax     = 1000
 	lettersBytes   = 8 << 20 // memory for a page of messages or dead letters, and for the batches that hold them
-	// sweepMost bounds how long one request redrives or discards. The client continues with another request.
+	// sweepMost bounds how long one request redrives or discards. The client continues with another
+	// request.
 	sweepMost = 10 * time.Second
-	// searchesMax bounds concurrent searches for a message: one search may read a large part of the queue.
+	// searchesMax bounds concurrent searches for a message: one search may read a large part of the
+	// queue.
 	searchesMax = 4
-	// pagesMax bounds the pages of messages, dead letters or events with tags that are being built, sent, redriven or discarded: each holds lettersBytes or more
-	// of the memory for answers, however slowly its client reads it.
+	// pagesMax bounds the pages of messages, dead letters or events with tags that are being built,
+	// sent, redriven or discarded: each holds lettersBytes or more of the memory for answers,
+	// however slowly its client reads it.
 	pagesMax = 4
 )
 
@@ -121,7 +124,8 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 	})
 }
 
-// claimPage waits until the call may have a page (pagesMax), and then for the page's memory. Call release when the page is done.
+// claimPage waits until the call may have a page (pagesMax), and then for the page's memory. Call
+// release when the page is done.
 func (c *call) claimPage(ctx context.Context, size int64) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {
@@ -258,7 +262,8 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 	})
 }
 
-// sweptView is the number of dead letters redriven or discarded. Until is set if there are more: the next request continues with it.
+// sweptView is the number of dead letters redriven or discarded. Until is set if there are more:
+// the next request continues with it.
 type sweptView struct {
 	Taken   int             `json:"taken"`
 	Until   string          `json:"until,omitempty"`
@@ -280,7 +285,8 @@ func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue
 	return done, err
 }
 
-// takePage redrives or discards as many of the letters as fit into one page, and returns the remaining ones.
+// takePage redrives or discards as many of the letters as fit into one page, and returns the
+// remaining ones.
 func (b *sweepBody) takePage(ctx context.Context, c *call, q *queue.Queue, ids []queue.MessageID, done *queue.Swept) (left []queue.MessageID, err error) {
 	_, release, err := c.claimPage(ctx, lettersBytes)
 	if err != nil {

@@ -44,7 +44,8 @@ var document = sync.OnceValues(func() (routers.Router, error) {
 	return legacy.NewRouter(doc)
 })
 
-// documented is a transport that holds what passes to openapi.yaml: answers always, and requests where the answer is that they were right.
+// documented is a transport that holds what passes to openapi.yaml: answers always, and requests
+// where the answer is that they were right.
 type documented struct {
 	t    testing.TB
 	next http.RoundTripper
@@ -124,7 +125,8 @@ func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	}
 }
 
-// constraints lists what a document says in numbers, defaults and patterns, by a short name of the place.
+// constraints lists what a document says in numbers, defaults and patterns, by a short name of the
+// place.
 func constraints(at string, v any, found map[string]string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -392,7 +394,8 @@ func TestDocumentAllowsWhatTheServerTakes(t *testing.T) {
 	}
 }
 
-// What the document says of numbers and truths in a URL is what the server takes, to the letter: nothing is read as something else.
+// What the document says of numbers and truths in a URL is what the server takes, to the letter:
+// nothing is read as something else.
 func TestParametersAreTakenByTheirLetters(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
@@ -410,7 +413,8 @@ func TestParametersAreTakenByTheirLetters(t *testing.T) {
 	d.get(page+"?offset=99999999999999999999").refused(416, "offset_out_of_range")
 }
 
-// Where one of two fields is needed, or only one of them may be there, the document and the server say so of the same objects.
+// Where one of two fields is needed, or only one of them may be there, the document and the server
+// say so of the same objects.
 func TestDocumentSaysWhichFieldsExcludeEachOther(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
 	if err != nil {

@@ -64,7 +64,8 @@ func recordOf(r *kgo.Record) record {
 	return out
 }
 
-// What was published over HTTP is, byte for byte, what a Kafka client gets, at the offsets that were answered.
+// What was published over HTTP is, byte for byte, what a Kafka client gets, at the offsets that
+// were answered.
 func TestKafkaClientsGetWhatWasPublished(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
@@ -127,7 +128,8 @@ func TestWhatKafkaClientsPublishIsRead(t *testing.T) {
 		fmt.Sprintf(`{"partition":0,"offset":2,"timestamp":%d,"key":"\u0002","value":null,"headers":[{"name":"h","value":null}]}`+"\n", page.Events[2].Timestamp))
 }
 
-// Two servers on one database, each with a log of its own: what is published at one is streamed, and polled for, at the other.
+// Two servers on one database, each with a log of its own: what is published at one is streamed,
+// and polled for, at the other.
 func TestTwoServersOnOneDatabase(t *testing.T) {
 	url := pgtest.URL(t)
 	one := openOn(t, openPostgres(t, url), httpapi.Config{})

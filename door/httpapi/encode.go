@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// encoder writes JSON to w in pieces, so that a large event is never in memory as a whole in its escaped form.
+// encoder writes JSON to w in pieces, so that a large event is never in memory as a whole in its
+// escaped form.
 type encoder struct {
 	w   io.Writer
 	buf []byte
@@ -36,7 +37,8 @@ func (e *encoder) rest() {
 	}
 }
 
-// pageEncoder returns an encoder for a page that is the whole answer and holds the claim's memory. Call end before the claim is released.
+// pageEncoder returns an encoder for a page that is the whole answer and holds the claim's memory.
+// Call end before the claim is released.
 func pageEncoder(c *call, claim *budget.Claim) (e *encoder, end func()) {
 	p := &pageWriter{c: c}
 	p.begin(claim)
@@ -112,7 +114,8 @@ func (e *encoder) gapLine(topic string, partition int32, g gap) {
 	e.string("}\n")
 }
 
-// place starts an object with topic and partition. If topic is "", it is left out: the client reads only one topic.
+// place starts an object with topic and partition. If topic is "", it is left out: the client reads
+// only one topic.
 func (e *encoder) place(topic string, partition int32) {
 	e.string(`{`)
 	if topic != "" {
@@ -132,7 +135,8 @@ func (e *encoder) gap(g gap) {
 	e.string("}")
 }
 
-// field writes bytes as text if they are UTF-8, otherwise in base64 with _b64 after the name. nil becomes null.
+// field writes bytes as text if they are UTF-8, otherwise in base64 with _b64 after the name. nil
+// becomes null.
 func (e *encoder) field(name string, value []byte) {
 	e.string(`"`)
 	e.string(name)
@@ -165,7 +169,8 @@ func (e *encoder) text(value []byte) {
 	}
 }
 
-// appendEscaped escapes what JSON requires. A character may be split between two calls, because no byte of a multi-byte character is escaped.
+// appendEscaped escapes what JSON requires. A character may be split between two calls, because no
+// byte of a multi-byte character is escaped.
 func appendEscaped(b, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	done := 0

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What an encoder takes while it writes, whatever it writes, is what its follower claims; a follower that waits keeps next to nothing.
+// What an encoder takes while it writes, whatever it writes, is what its follower claims; a
+// follower that waits keeps next to nothing.
 func TestAnEncoderTakesWhatIsClaimedForIt(t *testing.T) {
 	for _, value := range [][]byte{bytes.Repeat([]byte{1}, 1<<20), bytes.Repeat([]byte("\xff"), 1<<20), bytes.Repeat([]byte("v"), 1<<20)} {
 		e := newEncoder(io.Discard)

@@ -113,7 +113,8 @@ func appendEnqueued(b []byte, at queue.Enqueued) []byte {
 	return append(b, '}')
 }
 
-// describedMessage reads a message's key, headers and options from the request; the value is the body.
+// describedMessage reads a message's key, headers and options from the request; the value is the
+// body.
 func describedMessage(c *call) (m queue.NewMessage, err error) {
 	q := c.query
 	if m.Key, err = keyOf(c.r.Header["Weir-Key"], q); err != nil {

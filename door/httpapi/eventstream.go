@@ -65,7 +65,8 @@ func (s *Server) readStream(c *call) error {
 	return nil
 }
 
-// pageLimit bounds a page of a stream by the memory for answers. While the page is read, it claims this memory, and stores the claim in *claim.
+// pageLimit bounds a page of a stream by the memory for answers. While the page is read, it claims
+// this memory, and stores the claim in *claim.
 func (c *call) pageLimit(events int, claim **budget.Claim) stream.PageLimit {
 	return stream.PageLimit{Events: events, Room: func(ctx context.Context, largest int64) (room int64, err error) {
 		want, least := max(fetchBytes, min(streamPageEvents*largest, lettersBytes)), max(claimStep, largest)
@@ -168,8 +169,9 @@ func (s *Server) unarchiveStream(c *call) error {
 	})
 }
 
-// streamVerb is a handler for an action that needs a stream's name and expected version, and no body. A client may repeat the request,
-// unless it is a deletion without an expected version: that would also delete a stream that was begun again meanwhile.
+// streamVerb is a handler for an action that needs a stream's name and expected version, and no
+// body. A client may repeat the request, unless it is a deletion without an expected version: that
+// would also delete a stream that was begun again meanwhile.
 func (s *Server) streamVerb(c *call, do func(context.Context, *stream.Category, string, stream.Expected) error) error {
 	want, err := expected(c.r.Header)
 	if err != nil {

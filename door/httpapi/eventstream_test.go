@@ -286,7 +286,8 @@ func TestAStreamIsReadInPages(t *testing.T) {
 	d.get("/v1/streams/none/s").refused(404, "unknown_category")
 }
 
-// A page has memory for its events before they are read: where there is little, it is short, and goes on.
+// A page has memory for its events before they are read: where there is little, it is short, and
+// goes on.
 func TestPagesOfAStreamAreShortWhereMemoryIs(t *testing.T) {
 	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}))
 	d.category("order")
@@ -421,7 +422,8 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 	d.get("/v1/streams/order").refused(404, "unknown_category")
 }
 
-// An append whose answer was lost is resolved by appending it again, whether it had happened or not.
+// An append whose answer was lost is resolved by appending it again, whether it had happened or
+// not.
 func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lossy{troubled: troubled{Store: memory.New()}}

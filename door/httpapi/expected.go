@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// expected reads which version of the stream the request expects. A stream's ETag is its version (RFC 9110, 8.8.3 and 13.1):
+// expected reads which version of the stream the request expects. A stream's ETag is its version
+// (RFC 9110, 8.8.3 and 13.1):
 //
 //	If-Match: "12"       it is at version 12
 //	If-Match: *          it exists

@@ -12,8 +12,9 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// wealthy fills a door with much of everything that a request can ask for: 50 topics, one of them with 10,000 partitions and one with 3 MB of events,
-// 200 groups, one of them with 1,000 offsets, 10 queues, one of them with 300 dead letters. It returns a member's path.
+// wealthy fills a door with much of everything that a request can ask for: 50 topics, one of them
+// with 10,000 partitions and one with 3 MB of events, 200 groups, one of them with 1,000 offsets,
+// 10 queues, one of them with 300 dead letters. It returns a member's path.
 func (d *door) wealthy() (member string) {
 	d.t.Helper()
 	ctx := d.t.Context()
@@ -87,8 +88,9 @@ func many(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// expensive are the most expensive requests of each route, as a path and a body; "-" stands for the route's own path. What changes a queue as a whole
-// is asked of one that is not there: it answers with few bytes, and many at once would only wait for each other.
+// expensive are the most expensive requests of each route, as a path and a body; "-" stands for the
+// route's own path. What changes a queue as a whole is asked of one that is not there: it answers
+// with few bytes, and many at once would only wait for each other.
 func expensive(member string) map[string][2]string {
 	events := `{"events":` + many(500, `{"value":"v"}`) + `}`
 	receipts := `{"receipts":` + many(200, `"AAAA"`) + `}`
@@ -161,7 +163,8 @@ func expensive(member string) map[string][2]string {
 	}
 }
 
-// What answers hold while nobody takes them stays within what the door may have for bodies and answers, whatever is asked for, however many ask.
+// What answers hold while nobody takes them stays within what the door may have for bodies and
+// answers, whatever is asked for, however many ask.
 func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 	const (
 		clients = 20

@@ -95,7 +95,8 @@ func (c Config) With(l Limits) Config {
 	return c
 }
 
-// Needs is the table of docs/http.md: for each route the access of a key, and the operations of a user on the topic and on the group.
+// Needs is the table of docs/http.md: for each route the access of a key, and the operations of a
+// user on the topic and on the group.
 func Needs() (rows []string) {
 	list := func(all []acl.Operation, between string) string {
 		var words []string

@@ -26,13 +26,15 @@ type page struct {
 	err    error // why there are no events
 }
 
-// gap is a range of offsets whose events a reader does not get: retention deleted them first, or they are damaged.
+// gap is a range of offsets whose events a reader does not get: retention deleted them first, or
+// they are damaged.
 type gap struct {
 	from, to eventlog.Offset
 	err      error // why they cannot be read; nil: retention
 }
 
-// passTrimmed turns an offset that retention deleted into a gap, so that a reader continues after it.
+// passTrimmed turns an offset that retention deleted into a gap, so that a reader continues after
+// it.
 func (p *page) passTrimmed() {
 	var outside *eventlog.RangeError
 	if errors.As(p.err, &outside) && outside.Asked < outside.First {
@@ -40,9 +42,10 @@ func (p *page) passTrimmed() {
 	}
 }
 
-// fetch returns a page for each span, with no more events than most in all. If there are none it waits, until polls ends at the latest.
-// If not all spans fit, turn decides which comes first. epoch is as in eventlog.Want; after an error it may be raised although nothing
-// was returned. The claim is the pages' memory: release it when they were sent.
+// fetch returns a page for each span, with no more events than most in all. If there are none it
+// waits, until polls ends at the latest. If not all spans fit, turn decides which comes first.
+// epoch is as in eventlog.Want; after an error it may be raised although nothing was returned. The
+// claim is the pages' memory: release it when they were sent.
 func (s *Server) fetch(ctx, polls context.Context, who *caller, spans []eventlog.Span, turn, most int, wait time.Duration, epoch *int32) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])
@@ -87,8 +90,8 @@ func (s *Server) fetch(ctx, polls context.Context, who *caller, spans []eventlog
 	return nil, nil, s.fetchError(err)
 }
 
-// decode makes pages from fetched batches, until there are enough events or no memory for more. If there is none even for the first
-// event, needed is how many bytes are missing.
+// decode makes pages from fetched batches, until there are enough events or no memory for more. If
+// there is none even for the first event, needed is how many bytes are missing.
 func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
 	pages = make([]page, len(got))
 	memory.used = 0
@@ -129,8 +132,8 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 	return pages, needed, nil
 }
 
-// decoding is a key's turn to decode. One batch per processor is decoded at a time, because the memory of a small decoder is not claimed (package batch
-// bounds the memory of large ones).
+// decoding is a key's turn to decode. One batch per processor is decoded at a time, because the
+// memory of a small decoder is not claimed (package batch bounds the memory of large ones).
 type decoding struct {
 	of  *slots
 	key string
@@ -139,8 +142,10 @@ type decoding struct {
 func (d decoding) acquire(ctx context.Context) error { return d.of.acquire(ctx, d.key) }
 func (d decoding) release()                          { d.of.release(d.key) }
 
-// acquireHolding waits for the turn while claim holds memory for an answer. If other requests wait for memory longer than budget.SilentMax, it drops the answer,
-// releases the claim and continues to wait, because a key that waits long must not hold memory meanwhile. Then gave is true: read the answer again.
+// acquireHolding waits for the turn while claim holds memory for an answer. If other requests wait
+// for memory longer than budget.SilentMax, it drops the answer, releases the claim and continues to
+// wait, because a key that waits long must not hold memory meanwhile. Then gave is true: read the
+// answer again.
 func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop func()) (gave bool, err error) {
 	waiting, give := context.WithCancel(ctx)
 	defer give()
@@ -159,9 +164,10 @@ func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop 
 // checkBytes is how many bytes are decoded between two checks whether the request has ended.
 const checkBytes = 1 << 20
 
-// eachRecord calls visit for the records of a slice from an offset on, until visit returns false. visit may keep the records, and must not
-// block. The caller holds a decoding. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
-// and a reader continues after it. It ends with ctx, also in the middle of a batch.
+// eachRecord calls visit for the records of a slice from an offset on, until visit returns false.
+// visit may keep the records, and must not block. The caller holds a decoding. At a batch that
+// cannot be read it stops, after the batch's readable records: the rest of the batch is a gap, and
+// a reader continues after it. It ends with ctx, also in the middle of a batch.
 func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
 	unchecked := 0 // bytes decoded since ctx was last checked
 	for _, b := range slice.Batches {
@@ -202,7 +208,8 @@ func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset,
 	return nil, nil
 }
 
-// detached copies a record's bytes, so that they do not keep the whole decompressed batch in memory.
+// detached copies a record's bytes, so that they do not keep the whole decompressed batch in
+// memory.
 func detached(rec batch.Record) batch.Record {
 	rec.Key, rec.Value = bytes.Clone(rec.Key), bytes.Clone(rec.Value)
 	for i := range rec.Headers {

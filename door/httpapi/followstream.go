@@ -16,9 +16,10 @@ import (
 // followEvery is the shortest time between two reads of a stream that changes all the time.
 const followEvery = 10 * time.Millisecond
 
-// followStream sends the events of one stream as they are appended, as server-sent events or one per line, until the client disconnects or the
-// server stops. The id of a server-sent event says how far the stream was read; a client that reconnects with the last one
-// (Last-Event-ID) continues right after it.
+// followStream sends the events of one stream as they are appended, as server-sent events or one
+// per line, until the client disconnects or the server stops. The id of a server-sent event says
+// how far the stream was read; a client that reconnects with the last one (Last-Event-ID) continues
+// right after it.
 func (s *Server) followStream(c *call) error {
 	f := &followed{s: s, c: c, stream: c.r.PathValue("stream"), lines: wantsLines(c.r)}
 	f.page.c = c
@@ -61,7 +62,8 @@ type followed struct {
 	seen     bool // the stream existed at the last read
 }
 
-// streamPlace is how far a stream was read. If the stream has another event, or none, where the last one was read, the store has lost the end of the stream.
+// streamPlace is how far a stream was read. If the stream has another event, or none, where the
+// last one was read, the store has lost the end of the stream.
 type streamPlace struct {
 	next int64  // version of the next event
 	last string // id of the event before it; "": unknown
@@ -120,7 +122,8 @@ func (f *followed) begin(ctx context.Context, from string) (topic eventlog.Topic
 	return topic, err
 }
 
-// read reads a page from the place on, and checks that the event before it is still the one that the client got.
+// read reads a page from the place on, and checks that the event before it is still the one that
+// the client got.
 func (f *followed) read(ctx context.Context, most int) (page stream.Page, claim *budget.Claim, err error) {
 	from := f.at.next
 	if f.at.last != "" {
@@ -143,7 +146,8 @@ func (f *followed) read(ctx context.Context, most int) (page stream.Page, claim 
 	return page, claim, p
 }
 
-// run sends until ctx ends, the client disconnects, is too slow or loses its access, or the stream is deleted.
+// run sends until ctx ends, the client disconnects, is too slow or loses its access, or the stream
+// is deleted.
 func (f *followed) run(ctx context.Context) {
 	h := f.c.Header()
 	h["Content-Type"] = ndjsonType
@@ -177,7 +181,8 @@ func (f *followed) run(ctx context.Context) {
 	}
 }
 
-// wait waits for a change of the stream, and sends keep-alives. It returns false when ctx has ended or the client has disconnected.
+// wait waits for a change of the stream, and sends keep-alives. It returns false when ctx has ended
+// or the client has disconnected.
 func (f *followed) wait(ctx context.Context) bool {
 	for {
 		_, waiting, stop, err := f.s.streams.refresh(ctx, f.open)
@@ -205,7 +210,8 @@ func (f *followed) wait(ctx context.Context) bool {
 	}
 }
 
-// round sends a page. more: there are further events. An error ends the stream; a client that reconnects gets the reason.
+// round sends a page. more: there are further events. An error ends the stream; a client that
+// reconnects gets the reason.
 func (f *followed) round(ctx context.Context) (more bool, err error) {
 	readCtx, cancel := context.WithTimeout(ctx, storeTimeout)
 	page, claim, err := f.read(readCtx, streamPageMax)

@@ -132,7 +132,8 @@ func TestWhoFollowsAStreamLearnsThatEventsAreGone(t *testing.T) {
 	d.listen(path, "Last-Event-ID: "+l.id).wantEvents(10, 12)
 }
 
-// A store that was restored from a backup has other events at the same versions: who read the lost ones is told, and skips nothing.
+// A store that was restored from a backup has other events at the same versions: who read the lost
+// ones is told, and skips nothing.
 func TestAPositionInAStreamWhoseEndWasLostIsRefused(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("orders")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What is read as JSON is JSON for the standard library, too, and kept as it is; what is not ends with a place inside of it.
+// What is read as JSON is JSON for the standard library, too, and kept as it is; what is not ends
+// with a place inside of it.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5e3,"\ud83d\udcb6",null,true]}`, "\ufeff", `[[[[`, `"\u00`, `{"a":1,"a":2}`, `-`, `"` + "\xff", `1e400`} {
 		f.Add([]byte(seed))

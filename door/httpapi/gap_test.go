@@ -138,7 +138,8 @@ func TestABatchThatChangedInTheStoreIsAGap(t *testing.T) {
 		}
 	}
 
-	// Where the record that a time leads to is in the damaged batch, a group is set there, and its readers are told.
+	// Where the record that a time leads to is in the damaged batch, a group is set there, and its
+	// readers are told.
 	d = openOn(t, rotten{store, 0}, httpapi.Config{})
 	if got := d.asJSON("PUT", "/v1/groups/other/offsets", `{"offsets":[{"topic":"orders","partition":0,"timestamp":1577836800000}]}`); got.status != 200 || !strings.Contains(got.body, `"offset":0`) {
 		t.Errorf("a reset to a time: %d %s", got.status, got.body)

@@ -55,7 +55,8 @@ func (s *Server) listGroups(c *call) error {
 	return answerList(c, "groups", read, func(g group.Listed) bool { return c.who.seesGroup(g.Group) }, view)
 }
 
-// describeGroup returns a group's members, and the partitions of each in topics that the caller may read.
+// describeGroup returns a group's members, and the partitions of each in topics that the caller may
+// read.
 func (s *Server) describeGroup(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -109,10 +110,12 @@ func (s *Server) groupOffsets(c *call) error {
 	return s.answerOffsets(ctx, c, name, found, len(found))
 }
 
-// resetShown is how many offsets the answer to a reset lists: a request of a few bytes can reset 10,000 partitions.
+// resetShown is how many offsets the answer to a reset lists: a request of a few bytes can reset
+// 10,000 partitions.
 const resetShown = 1000
 
-// answerOffsets answers with offsets and lag, with one store call. It lists at most so many offsets; the counts are of all.
+// answerOffsets answers with offsets and lag, with one store call. It lists at most so many
+// offsets; the counts are of all.
 func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed, most int) error {
 	lags, err := s.cfg.Groups.Lags(ctx, name, found)
 	if err != nil {

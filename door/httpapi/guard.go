@@ -13,10 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// guard runs before all routes: it gives the request an id, and refuses what no legitimate client sends.
+// guard runs before all routes: it gives the request an id, and refuses what no legitimate client
+// sends.
 //
-// A browser sends requests for any web page. Pages of other sites may not change anything (Sec-Fetch-Site, Origin), may not read anything (no
-// answer has a CORS header), and cannot reach a loopback address by a host name of their own (Host; DNS rebinding).
+// A browser sends requests for any web page. Pages of other sites may not change anything
+// (Sec-Fetch-Site, Origin), may not read anything (no answer has a CORS header), and cannot reach a
+// loopback address by a host name of their own (Host; DNS rebinding).
 func (s *Server) guard(at net.Addr) http.Handler {
 	var foreign http.CrossOriginProtection
 	local := isLoopback(at)
@@ -27,7 +29,8 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		h["Cache-Control"] = noStore
 		h[requestIDHeader] = []string{s.ids.of(r)}
 		if r.TransferEncoding != nil {
-			// The request may also have had a Content-Length, which net/http drops silently. By RFC 9112, 6.1 the connection must then be closed.
+			// The request may also have had a Content-Length, which net/http drops silently. By RFC
+			// 9112, 6.1 the connection must then be closed.
 			h.Set("Connection", "close")
 		}
 		timeBody(w, r)
@@ -50,7 +53,8 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// isLocalName reports whether a Host header is one that a client on this machine sends. DNS rebinding does not work with an IP address.
+// isLocalName reports whether a Host header is one that a client on this machine sends. DNS
+// rebinding does not work with an IP address.
 func isLocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -76,11 +80,13 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, withLoneSlashes(r))
 }
 
-// loneSlash stands for a name that is only a slash while http.ServeMux looks for the route: it takes
-// a segment %2F for the end of a path that ends with a slash. No name is loneSlash: it is not UTF-8.
+// loneSlash stands for a name that is only a slash while http.ServeMux looks for the route: it
+// takes a segment %2F for the end of a path that ends with a slash. No name is loneSlash: it is not
+// UTF-8.
 const loneSlash = "\xff"
 
-// withLoneSlashes returns the request with loneSlash for each segment %2F. restoreSlashes undoes it.
+// withLoneSlashes returns the request with loneSlash for each segment %2F. restoreSlashes undoes
+// it.
 func withLoneSlashes(r *http.Request) *http.Request {
 	segments := strings.Split(r.URL.EscapedPath(), "/")
 	found := false
@@ -111,7 +117,8 @@ func restoreSlashes(r *http.Request, names []string) {
 
 const requestIDHeader = "X-Request-Id"
 
-// requestIDs gives requests an id, for our log and the client's: the client's own, or a random prefix and a count.
+// requestIDs gives requests an id, for our log and the client's: the client's own, or a random
+// prefix and a count.
 type requestIDs struct {
 	prefix string
 	count  *atomic.Uint64
@@ -132,7 +139,8 @@ func (ids requestIDs) of(r *http.Request) string {
 	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
 }
 
-// isToken reports whether a text is printable ASCII without spaces: safe in a header, a log line and JSON.
+// isToken reports whether a text is printable ASCII without spaces: safe in a header, a log line
+// and JSON.
 func isToken(text string) bool {
 	for i := range len(text) {
 		if text[i] <= ' ' || text[i] >= 0x7f {

@@ -28,7 +28,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// door is an HTTP door on a store, for one test, and a client that holds every exchange to openapi.yaml.
+// door is an HTTP door on a store, for one test, and a client that holds every exchange to
+// openapi.yaml.
 type door struct {
 	t          testing.TB
 	log        *eventlog.Log
@@ -72,7 +73,8 @@ func openOn(t testing.TB, store eventlog.Store, cfg httpapi.Config) *door {
 	return openAt(t, store, cfg, l, new(net.Dialer).DialContext)
 }
 
-// bubble runs a test in a bubble of fake time, with a door on a store in memory. Its connections are in memory, too.
+// bubble runs a test in a bubble of fake time, with a door on a store in memory. Its connections
+// are in memory, too.
 func bubble(t *testing.T, cfg httpapi.Config, test func(t *testing.T, d *door)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()

@@ -15,17 +15,20 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// Bounds of finding out who a client is. A longer secret is refused without a lookup; the bounds of a token and of a password are those of their packages.
+// Bounds of finding out who a client is. A longer secret is refused without a lookup; the bounds of
+// a token and of a password are those of their packages.
 const (
 	secretMax = 256             // bytes of an API key
 	loginWait = 5 * time.Second // longest that a password waits for its turn to be checked
 
-	// Passwords wait for their turn to be checked, because a check takes milliseconds of processor time. Those of one network take turns with those of others.
+	// Passwords wait for their turn to be checked, because a check takes milliseconds of processor
+	// time. Those of one network take turns with those of others.
 	loginsMax     = 4096
 	loginsFromMax = 64 // of one network
 )
 
-// identify returns who makes a request. The answer to bad credentials does not say what is wrong with them; the cause is for the log.
+// identify returns who makes a request. The answer to bad credentials does not say what is wrong
+// with them; the cause is for the log.
 func (s *Server) identify(r *http.Request) (*caller, error) {
 	if s.cfg.Keys == nil {
 		return &caller{key: apikey.Everybody}, nil
@@ -91,7 +94,8 @@ func (s *Server) byCertificate(r *http.Request) (*caller, error) {
 	return s.user(r, name, nil)
 }
 
-// byPassword takes a user's name and password (RFC 7617). A password that was right within the last minute is known; another one waits for its turn.
+// byPassword takes a user's name and password (RFC 7617). A password that was right within the last
+// minute is known; another one waits for its turn.
 func (s *Server) byPassword(r *http.Request) (*caller, error) {
 	name, password, ok := r.BasicAuth()
 	if !ok {
@@ -147,7 +151,8 @@ func (s *Server) anybody(r *http.Request) (*caller, error) {
 	return &caller{key: apikey.Everybody, still: s.stillOpen}, nil
 }
 
-// asks reports whether clients must show who they are: there are API keys or users, or there once were some, or the server takes tokens or certificates.
+// asks reports whether clients must show who they are: there are API keys or users, or there once
+// were some, or the server takes tokens or certificates.
 func (s *Server) asks(ctx context.Context) (bool, error) {
 	if s.cfg.Tokens != nil || s.cfg.TLS != nil && s.cfg.TLS.ClientAuth != 0 {
 		return true, nil
@@ -176,7 +181,8 @@ func (s *Server) known(ctx context.Context, who *caller) error {
 	return who.still(ctx)
 }
 
-// now returns a caller that was identified before with the rights that it has now, or an error if its credentials are no longer valid.
+// now returns a caller that was identified before with the rights that it has now, or an error if
+// its credentials are no longer valid.
 func (s *Server) now(ctx context.Context, who *caller) (*caller, error) {
 	if err := s.known(ctx, who); err != nil {
 		return nil, unauthorized(err)
@@ -193,7 +199,8 @@ func (s *Server) now(ctx context.Context, who *caller) (*caller, error) {
 	return &next, nil
 }
 
-// unauthorized refuses credentials. It is the same for all that is wrong with them. Trouble of the store, or of who signs tokens, is passed on.
+// unauthorized refuses credentials. It is the same for all that is wrong with them. Trouble of the
+// store, or of who signs tokens, is passed on.
 func unauthorized(cause error) error {
 	if errors.Is(cause, eventlog.ErrUnavailable) {
 		return cause

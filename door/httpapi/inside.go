@@ -21,7 +21,8 @@ type Inside struct{ s *Server }
 func (i *Inside) ServeHTTP(w http.ResponseWriter, r *http.Request) { i.s.dispatch(w, r) }
 
 // May reports whether a client may do a request, by its method, path and credentials. Nothing is
-// done. For what only the request's body names, the answer is yes if the client may do it to something.
+// done. For what only the request's body names, the answer is yes if the client may do it to
+// something.
 func (i *Inside) May(r *http.Request) bool {
 	w := &verdict{header: http.Header{}}
 	i.s.dispatch(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, true)))
@@ -63,8 +64,8 @@ func (v *verdict) Write(b []byte) (int, error) {
 
 // Page answers a request with a page that render makes of answers of the API. as is a request with
 // the credentials of the page's client. Pages wait for others, those of one client for its own
-// first; and the memory of a page counts as an answer's until the client has read it. Status 0 means
-// that render has answered. An error means that nothing was answered.
+// first; and the memory of a page counts as an answer's until the client has read it. Status 0
+// means that render has answered. An error means that nothing was answered.
 func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error {
 	c := i.call(w, as, as)
 	defer c.built()
@@ -82,8 +83,8 @@ func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (st
 }
 
 // Body reads the body of a request, of at most so many bytes. Its memory, and that of what it is
-// parsed to, counts with those of the API until release. A client whom the API does not know, by the
-// credentials of the request as, may send little.
+// parsed to, counts with those of the API until release. A client whom the API does not know, by
+// the credentials of the request as, may send little.
 func (i *Inside) Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error) {
 	c := i.call(w, r, as)
 	if c.who == stranger {

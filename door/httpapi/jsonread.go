@@ -11,9 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader parses one JSON text, member by member, and reports the exact position of an error. It is stricter than the standard
-// library, as RFC 7493 (I-JSON) asks: no repeated names in an object, no invalid UTF-8, no unpaired surrogate. Nothing is rounded: an integer is
-// exact or an error, and the numbers in a value are kept as they were sent, however large they are.
+// jsonReader parses one JSON text, member by member, and reports the exact position of an error. It
+// is stricter than the standard library, as RFC 7493 (I-JSON) asks: no repeated names in an object,
+// no invalid UTF-8, no unpaired surrogate. Nothing is rounded: an integer is exact or an error, and
+// the numbers in a value are kept as they were sent, however large they are.
 //
 // After the first error the reader must not be used: each function returns it to its caller.
 type jsonReader struct {
@@ -23,7 +24,8 @@ type jsonReader struct {
 	names int    // number of members in all open objects
 	at    []byte // the JSON pointer of the value being read
 
-	// The position of the last fail: the next one counts lines from there, so that many errors of one text do not each count from its start.
+	// The position of the last fail: the next one counts lines from there, so that many errors of
+	// one text do not each count from its start.
 	counted   int
 	line      int // the line of counted in the body, from 0
 	lineStart int // where the line of counted begins
@@ -73,7 +75,8 @@ func (r *jsonReader) fail(format string, args ...any) error {
 	return p
 }
 
-// countLines moves counted to the reader's position. It reads only the bytes between the two; to an earlier line it also reads back to that line's beginning.
+// countLines moves counted to the reader's position. It reads only the bytes between the two; to an
+// earlier line it also reads back to that line's beginning.
 func (r *jsonReader) countLines() {
 	to := min(r.pos, len(r.in))
 	newline := []byte("\n")
@@ -137,7 +140,8 @@ func (r *jsonReader) expect(b byte, what string) error {
 	return nil
 }
 
-// object calls member with each name of an object; member reads the value. A repeated name is an error.
+// object calls member with each name of an object; member reads the value. A repeated name is an
+// error.
 func (r *jsonReader) object(member func(name string) error) error {
 	if err := r.expect('{', "an object"); err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// Every route that names a projection, and every one to come, is for keys that reach the projection's groups.
+// Every route that names a projection, and every one to come, is for keys that reach the
+// projection's groups.
 func TestProjectionsAreForKeysOfTheirGroups(t *testing.T) {
 	door := lock(t, Config{})
 	type step struct {

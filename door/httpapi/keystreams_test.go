@@ -116,7 +116,8 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 	}
 }
 
-// An append to several streams is for keys that may write to all their categories. Nothing is appended otherwise.
+// An append to several streams is for keys that may write to all their categories. Nothing is
+// appended otherwise.
 func TestSeveralStreamsAreForKeysOfAllTheirCategories(t *testing.T) {
 	door := lock(t, Config{})
 	_, root := door.key(t, apikey.Spec{Access: admins})
@@ -169,7 +170,8 @@ func TestSeveralStreamsAreForKeysOfAllTheirCategories(t *testing.T) {
 	}
 }
 
-// What comes after the key was revoked does not reach a client that follows a stream of a category, whether it waits or not.
+// What comes after the key was revoked does not reach a client that follows a stream of a category,
+// whether it waits or not.
 func TestRevokedKeyEndsWhatItFollows(t *testing.T) {
 	for _, accept := range []string{"text/event-stream", "application/x-ndjson"} {
 		for _, silent := range []bool{false, true} {

@@ -8,7 +8,8 @@ type holder interface {
 	String() string // for people
 }
 
-// limiter bounds the number of things of one kind that clients hold, such as waiting requests, in all and per client.
+// limiter bounds the number of things of one kind that clients hold, such as waiting requests, in
+// all and per client.
 type limiter struct {
 	most, mostKey int
 	what          string // "claims waiting"
@@ -27,7 +28,8 @@ func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter 
 	return &limiter{most: most, mostKey: mostKey, what: what, instead: instead, tooMany: tooMany, ofKey: make(map[string]int)}
 }
 
-// begin counts one more, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
+// begin counts one more, or returns an error at the limit. Without keys all clients count as one,
+// without a limit per key.
 func (l *limiter) begin(who holder) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +51,8 @@ func (l *limiter) end(who holder) {
 	l.uncount(who)
 }
 
-// move counts one thing for the client to, and no longer for the client from. It returns false if to is at its limit.
+// move counts one thing for the client to, and no longer for the client from. It returns false if
+// to is at its limit.
 func (l *limiter) move(from, to holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +78,8 @@ type keyShares struct {
 	ofKey map[string]int64
 }
 
-// take counts n more bytes for a request that holds held bytes. It returns false if the client's requests would hold too much. If it is the client's only request, it may hold any number.
+// take counts n more bytes for a request that holds held bytes. It returns false if the client's
+// requests would hold too much. If it is the client's only request, it may hold any number.
 func (k *keyShares) take(who holder, n, held int64) bool {
 	if who.ID() == "" { // without keys all clients are one
 		return true

@@ -27,7 +27,8 @@ func onLoss(t *testing.T, test func(t *testing.T, d *door, store *memory.Store, 
 	}
 }
 
-// lose makes the store lose what was published after the backup. When it returns the log knows, and partition 0 has grown past its old end.
+// lose makes the store lose what was published after the backup. When it returns the log knows, and
+// partition 0 has grown past its old end.
 func (d *door) lose(restore func(silently bool), silently bool, topic string) {
 	d.t.Helper()
 	changed := d.log.IncarnationChanged()
@@ -42,7 +43,8 @@ func (d *door) lose(restore func(silently bool), silently bool, topic string) {
 	}
 }
 
-// A stream that waits ends, and so does one that is busy while the partition grows past its position.
+// A stream that waits ends, and so does one that is busy while the partition grows past its
+// position.
 func TestStreamEndsWhereTheStoreLostWhatItSent(t *testing.T) {
 	onLoss(t, func(t *testing.T, d *door, store *memory.Store, silently bool) {
 		d.topic("orders", 2)
@@ -71,7 +73,8 @@ func TestStreamEndsWhereTheStoreLostWhatItSent(t *testing.T) {
 	})
 }
 
-// Where one partition of a stream lost its end, the others' events wait for the client to come back: their ids would hide the loss.
+// Where one partition of a stream lost its end, the others' events wait for the client to come
+// back: their ids would hide the loss.
 func TestNoIDHidesALoss(t *testing.T) {
 	onLoss(t, func(t *testing.T, d *door, store *memory.Store, silently bool) {
 		d.topic("orders", 2)
@@ -114,7 +117,8 @@ func (d *door) resumes(id string) {
 	}
 }
 
-// A client that was away while the store lost its end, and the partition grew past the client's position, is told.
+// A client that was away while the store lost its end, and the partition grew past the client's
+// position, is told.
 func TestAPositionBehindALossIsRefused(t *testing.T) {
 	onLoss(t, func(t *testing.T, d *door, store *memory.Store, silently bool) {
 		d.topic("orders", 2)
@@ -176,7 +180,8 @@ func TestALossInSeveralPartitionsIsResumedInAll(t *testing.T) {
 	})
 }
 
-// An idle stream goes on in a new epoch where nothing is lost, and gives its client an id of it: the log forgets old ones.
+// An idle stream goes on in a new epoch where nothing is lost, and gives its client an id of it:
+// the log forgets old ones.
 func TestIdleStreamGetsAnIDOfTheNewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l := memory.New(), newPipes()

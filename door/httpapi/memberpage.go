@@ -23,7 +23,8 @@ type memberPage struct {
 	from eventlog.Offset // where the page starts
 }
 
-// deliver marks the partitions of pages as busy. It leaves out pages of partitions that the member no longer owns.
+// deliver marks the partitions of pages as busy. It leaves out pages of partitions that the member
+// no longer owns.
 func deliver(m *member.Member, pages []memberPage) (kept []memberPage) {
 	all := make([]member.Delivery, len(pages))
 	for i, p := range pages {
@@ -37,8 +38,8 @@ func deliver(m *member.Member, pages []memberPage) (kept []memberPage) {
 	return kept
 }
 
-// lookAt fetches no more events of the member's partitions than most; it waits for events, or for a change of the assignment. The first
-// partition is random, so that none always comes last.
+// lookAt fetches no more events of the member's partitions than most; it waits for events, or for a
+// change of the assignment. The first partition is random, so that none always comes last.
 func (s *Server) lookAt(ctx, polls context.Context, who *caller, m *member.Member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.Changed()
 	own := m.Peer.Assignment().Own

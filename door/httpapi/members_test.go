@@ -120,7 +120,8 @@ func TestMemberThatBeginsAtTheEnd(t *testing.T) {
 	}
 }
 
-// A member that has events of a partition keeps it until it is done with them; then another has it, and nobody gets an event twice.
+// A member that has events of a partition keeps it until it is done with them; then another has it,
+// and nobody gets an event twice.
 func TestPartitionIsHandedOverOnceItsEventsAreDone(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 2)
@@ -215,7 +216,8 @@ func forged(topic string, partition, since, offset uint64) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// The nearest relative of a forged receipt (H10) and a wrong expected version (H12), of which weir has none: a cursor that no answer gave.
+// The nearest relative of a forged receipt (H10) and a wrong expected version (H12), of which weir
+// has none: a cursor that no answer gave.
 func TestForgedCursorsAreRefused(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 2)
@@ -247,7 +249,8 @@ func TestForgedCursorsAreRefused(t *testing.T) {
 	c.commit(`{"next":"`+next+`"}`).want(204, "")
 }
 
-// What a member gets of very many partitions has a cursor that every program can carry, and all of it comes in the end.
+// What a member gets of very many partitions has a cursor that every program can carry, and all of
+// it comes in the end.
 func TestCursorOfManyPartitions(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	const n, longest = 1500, 6 << 10
@@ -386,7 +389,8 @@ func TestMissingTopicsAreTold(t *testing.T) {
 	}
 }
 
-// Members came and went since the offsets were last reset. While one is there the reset is refused, and afterwards it is not.
+// Members came and went since the offsets were last reset. While one is there the reset is refused,
+// and afterwards it is not.
 func TestOffsetsAreResetAfterMembersCameAndWent(t *testing.T) {
 	stores(t, func(t *testing.T, store func() eventlog.Store) {
 		d := openOn(t, store(), httpapi.Config{})
@@ -410,7 +414,8 @@ func TestOffsetsAreResetAfterMembersCameAndWent(t *testing.T) {
 	})
 }
 
-// What a client worked on in a topic that was deleted is not committed into the next topic of that name, whose events would be skipped.
+// What a client worked on in a topic that was deleted is not committed into the next topic of that
+// name, whose events would be skipped.
 func TestCommitOfADeletedTopicIsNotItsNamesakes(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 1)

@@ -62,7 +62,8 @@ type memberJoined struct {
 	Session int64    `json:"session_ms"`
 }
 
-// missing returns the topics that do not exist. It costs no store call if all exist, otherwise two or more.
+// missing returns the topics that do not exist. It costs no store call if all exist, otherwise two
+// or more.
 func (s *Server) missing(ctx context.Context, topics []string) []string {
 	lacks := func() (names []string) {
 		there := make(map[string]bool)
@@ -155,8 +156,8 @@ func (s *Server) leaveGroup(c *call) error {
 	}
 }
 
-// memberEvents answers with events of the member's partitions, from its committed offsets or a cursor on. By asking, the client says that it
-// has handled the events that it got before.
+// memberEvents answers with events of the member's partitions, from its committed offsets or a
+// cursor on. By asking, the client says that it has handled the events that it got before.
 func (s *Server) memberEvents(c *call) error {
 	most, err := howMany(c.query)
 	if err != nil {

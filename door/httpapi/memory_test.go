@@ -23,7 +23,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// compressed puts n events of so many bytes into a partition, as a client that compresses well would.
+// compressed puts n events of so many bytes into a partition, as a client that compresses well
+// would.
 func (d *door) compressed(topic string, partition, n, size int) {
 	d.t.Helper()
 	now := time.Now().UnixMilli()
@@ -65,8 +66,8 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// However many readers do not take their answers, and however small the events were on their way in, the answers take no
-// more memory than they may; and each reader gets its events once it reads.
+// However many readers do not take their answers, and however small the events were on their way
+// in, the answers take no more memory than they may; and each reader gets its events once it reads.
 func TestReadersShareARoom(t *testing.T) {
 	const readers, room, connection = 50, 1 << 20, 64 << 10
 	for kind, path := range map[string]func(d *door, i int) string{
@@ -121,7 +122,8 @@ func TestReadersShareARoom(t *testing.T) {
 	}
 }
 
-// Readers that wait for their turn to decode hold no memory that others wait for, and get their events when it is their turn.
+// Readers that wait for their turn to decode hold no memory that others wait for, and get their
+// events when it is their turn.
 func TestReadersThatWaitToDecodeGiveBackTheirMemory(t *testing.T) {
 	const readers = 20
 	bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}), func(t *testing.T, d *door) {
@@ -156,7 +158,8 @@ func TestReadersThatWaitToDecodeGiveBackTheirMemory(t *testing.T) {
 	})
 }
 
-// Who announces a body and sends ten bytes of it costs a connection, whatever the ten bytes promise.
+// Who announces a body and sends ten bytes of it costs a connection, whatever the ten bytes
+// promise.
 func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
 	const clients, connection = 50, 48 << 10
 	for name, c := range map[string]struct{ encoding, begins string }{
@@ -284,7 +287,8 @@ func TestClaimsThatWaitHoldNoBodies(t *testing.T) {
 	})
 }
 
-// Readers that take nothing are cut off while others wait for the memory: a page, and a list that was made whole.
+// Readers that take nothing are cut off while others wait for the memory: a page, and a list that
+// was made whole.
 func TestReadersThatTakeNothingStopNobody(t *testing.T) {
 	bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
@@ -356,7 +360,8 @@ func readsLargeEvents(t *testing.T, room int64) {
 	}
 }
 
-// Clients that send much of their bodies and then nothing are cut off while others wait for the memory.
+// Clients that send much of their bodies and then nothing are cut off while others wait for the
+// memory.
 func TestSilentBodiesStopNobody(t *testing.T) {
 	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
@@ -379,7 +384,8 @@ func TestSilentBodiesStopNobody(t *testing.T) {
 	})
 }
 
-// Pages of a queue's messages that nobody takes hold half of the memory for answers at most: others get theirs at once.
+// Pages of a queue's messages that nobody takes hold half of the memory for answers at most: others
+// get theirs at once.
 func TestPagesThatAreNotTakenLeaveMemoryForOthers(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.queue("mail", "")
@@ -397,7 +403,8 @@ func TestPagesThatAreNotTakenLeaveMemoryForOthers(t *testing.T) {
 	})
 }
 
-// A small body that becomes a large entry claims the memory of the entry, and is refused while there is none.
+// A small body that becomes a large entry claims the memory of the entry, and is refused while
+// there is none.
 func TestAnAppendClaimsTheMemoryOfWhatItBecomes(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.category("c")

@@ -92,7 +92,8 @@ func (s *faltering) Commit(ctx context.Context, flush []eventlog.Entry) ([]event
 	return s.Store.Commit(ctx, flush)
 }
 
-// Wherever the store goes away while a topic is changed or deleted: who is told that nothing happened can rely on it.
+// Wherever the store goes away while a topic is changed or deleted: who is told that nothing
+// happened can rely on it.
 func TestWhatDidNotHappenToATopicDidNotHappen(t *testing.T) {
 	for commits := range int64(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -158,7 +159,8 @@ func (s *slow) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.O
 	return s.Store.Commit(ctx, flush)
 }
 
-// When the time of a request is up no more of its events are sent, and those are told as what did not happen.
+// When the time of a request is up no more of its events are sent, and those are told as what did
+// not happen.
 func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memory.New()}
@@ -187,7 +189,8 @@ func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 	})
 }
 
-// Events that are refused by themselves do not keep the others of a request from being stored together, in their order.
+// Events that are refused by themselves do not keep the others of a request from being stored
+// together, in their order.
 func TestTheEventsThatAreNotRefusedAreStoredTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counted{Store: memory.New(), calls: make(map[string]int)}
@@ -254,8 +257,8 @@ func (s *hung) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog
 	return s.Store.Get(ctx, keys, maxBytes)
 }
 
-// Whose time is over, while the store answers others, hears that weir is overloaded and that nothing happened, and not that
-// the store cannot be reached.
+// Whose time is over, while the store answers others, hears that weir is overloaded and that
+// nothing happened, and not that the store cannot be reached.
 func TestTheEndOfARequestsTimeIsToldAsOverloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hung{Store: memory.New()} // what it is asked to read hangs, while the log's polls are answered
@@ -323,7 +326,8 @@ func TestNobodyWaitsLongForTheStore(t *testing.T) {
 	}
 }
 
-// Queues take no Idempotency-Key: whoever does not know what happened is told what may be sent again there.
+// Queues take no Idempotency-Key: whoever does not know what happened is told what may be sent
+// again there.
 func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &troubled{Store: memory.New()}

@@ -7,15 +7,17 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// Memory of a batch: its events or messages while they are handled, and the outcome of each while the client reads it.
+// Memory of a batch: its events or messages while they are handled, and the outcome of each while
+// the client reads it.
 const (
 	itemBytes    = 1 << 10 // an event and its problem, without the bytes of the body
 	placedBytes  = 64
 	problemBytes = 512
 )
 
-// claimItems claims memory for the most events or messages that a body may hold. Call parsed with their number: it gives back the memory that they do not
-// need, and claims more if they have many headers.
+// claimItems claims memory for the most events or messages that a body may hold. Call parsed with
+// their number: it gives back the memory that they do not need, and claims more if they have many
+// headers.
 func (c *call) claimItems(body []byte) (parsed func(items, headers int) error, err error) {
 	between := []byte(",")
 	if c.mediaType() != "application/json" {
@@ -42,8 +44,8 @@ func (c *call) claimItems(body []byte) (parsed func(items, headers int) error, e
 	}, nil
 }
 
-// claimEntry claims n bytes of memory for the entry of the log that a request becomes: each tag of its events makes keys, so it may be far larger than the
-// body. A small entry needs no claim.
+// claimEntry claims n bytes of memory for the entry of the log that a request becomes: each tag of
+// its events makes keys, so it may be far larger than the body. A small entry needs no claim.
 func (c *call) claimEntry(n int64) error {
 	if n <= bodyFree {
 		return nil
@@ -57,8 +59,9 @@ func (c *call) claimEntry(n int64) error {
 	return err
 }
 
-// claimOutcomes claims memory for the answer to n events or messages, before anything happens to them. So a client that is refused because there is no
-// memory can try again. The claim is nil if the answer is small.
+// claimOutcomes claims memory for the answer to n events or messages, before anything happens to
+// them. So a client that is refused because there is no memory can try again. The claim is nil if
+// the answer is small.
 func (c *call) claimOutcomes(n int, each int64) (*budget.Claim, error) {
 	size := int64(n) * each
 	if size <= answerFree {
@@ -74,7 +77,8 @@ func (c *call) claimOutcomes(n int, each int64) (*budget.Claim, error) {
 	return claim, nil
 }
 
-// sendOutcomes answers with the outcome of each event or message, under a name. The answer is sent in pieces. It releases the body first: nothing of it is needed any more.
+// sendOutcomes answers with the outcome of each event or message, under a name. The answer is sent
+// in pieces. It releases the body first: nothing of it is needed any more.
 func (c *call) sendOutcomes(status int, name string, n int, claim *budget.Claim, each func(b []byte, i int) []byte) {
 	c.releaseBody()
 	c.Header()["Content-Type"] = jsonType

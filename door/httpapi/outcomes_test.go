@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/door/httpapi"
 )
 
-// A body of 16 KiB with thousands of wrong events becomes megabytes: its events, their problems and the answer. They are counted before they are there.
+// A body of 16 KiB with thousands of wrong events becomes megabytes: its events, their problems and
+// the answer. They are counted before they are there.
 func TestABodyOfManyWrongEventsCostsWhatTheBudgetsAllow(t *testing.T) {
 	const clients, room, first, each = 30, 1 << 20, 12 << 20, 120 << 10
 	for name, body := range map[string]string{

@@ -51,7 +51,8 @@ func number(q url.Values, name string, least, most, none int64) (int64, error) {
 	return n, nil
 }
 
-// version reads the query parameter name as the version of an event: a number that fits into 64 bits, as openapi.yaml says, and not below least. none: it is not given.
+// version reads the query parameter name as the version of an event: a number that fits into 64
+// bits, as openapi.yaml says, and not below least. none: it is not given.
 func version(q url.Values, name string, least, none int64) (int64, error) {
 	if _, err := strconv.ParseInt(q.Get(name), 10, 64); errors.Is(err, strconv.ErrRange) {
 		return 0, kindInvalidRequest.because("%s=%s: it must be a whole number from %d to %d", name, shorten(q.Get(name)), least, int64(math.MaxInt64))
@@ -59,8 +60,8 @@ func version(q url.Values, name string, least, none int64) (int64, error) {
 	return number(q, name, least, math.MaxInt64, none)
 }
 
-// wholeNumber reads digits and nothing else, as the patterns of openapi.yaml say: +5 and -0 are refused. A number above the largest int64
-// is read as the largest int64.
+// wholeNumber reads digits and nothing else, as the patterns of openapi.yaml say: +5 and -0 are
+// refused. A number above the largest int64 is read as the largest int64.
 func wholeNumber(text string) (n int64, ok bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false

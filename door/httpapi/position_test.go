@@ -58,7 +58,8 @@ func TestWrittenPositionsAreRead(t *testing.T) {
 	}
 }
 
-// What was forged or damaged is refused, or says something else in the one form in which weir says it.
+// What was forged or damaged is refused, or says something else in the one form in which weir says
+// it.
 func FuzzPositions(f *testing.F) {
 	of := eventlog.Topic{ID: eventlog.TopicID{0x3f, 0x2a, 0x91, 0xc0}, Partitions: make([]eventlog.Partition, 41)}
 	for _, seed := range []string{"", "0:13,2:40", "3f2a91c0/", "3f2a91c0/0:13,2:40", "3f2a91c0.", "3f2a91c0.AAEaAQE2", "3f2a91c0..0", "3f2a91c0.AAEaAQE2.28512345", "3f2a91c0.AAEaAQE2.", "3f2a91c0.AAEaAQE2.0.0"} {
@@ -82,7 +83,8 @@ func FuzzPositions(f *testing.F) {
 	})
 }
 
-// What weir gives out as a position fits into what it takes, whatever the offsets are, and usual ones take three letters for each.
+// What weir gives out as a position fits into what it takes, whatever the offsets are, and usual
+// ones take three letters for each.
 func TestPositionsFitIntoAHeader(t *testing.T) {
 	p := make(positions, streamPartitions)
 	of := eventlog.Topic{Partitions: make([]eventlog.Partition, len(p))}
@@ -137,7 +139,8 @@ func TestCursorsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// What was forged or damaged is refused, or says something else in the one form in which weir says it.
+// What was forged or damaged is refused, or says something else in the one form in which weir says
+// it.
 func FuzzCursor(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	f.Add("")
@@ -167,7 +170,8 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// A cursor is never longer than it may be; what it has no room for is left out of the answer, and in turn comes into another.
+// A cursor is never longer than it may be; what it has no room for is left out of the answer, and
+// in turn comes into another.
 func TestCursorsHaveABound(t *testing.T) {
 	random := seed.Random(t)
 	var own []group.Assigned

@@ -10,14 +10,17 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// positions are the next offset of each partition of a topic, by number. As an event's id they are encoded as
+// positions are the next offset of each partition of a topic, by number. As an event's id they are
+// encoded as
 //
 //	3f2a91c0.AgENAgEo.28512345
 //
-// These are: the first characters of the topic's id; in base64url, runs of partitions with an offset above 0 (how many partitions are skipped, how many
-// follow, and the offset of each minus the offset before); and the leader epoch in which the events before the positions were read. A topic that is
-// deleted and created again has another id, so that no client continues in the new topic from offsets of the old one. People write positions as
-// 0:13,2:40, without an epoch; ids from older versions of weir have no epoch, either.
+// These are: the first characters of the topic's id; in base64url, runs of partitions with an
+// offset above 0 (how many partitions are skipped, how many follow, and the offset of each minus
+// the offset before); and the leader epoch in which the events before the positions were read. A
+// topic that is deleted and created again has another id, so that no client continues in the new
+// topic from offsets of the old one. People write positions as 0:13,2:40, without an epoch; ids
+// from older versions of weir have no epoch, either.
 type positions []eventlog.Offset
 
 const (
@@ -27,7 +30,8 @@ const (
 	damagedPosition = "it is damaged"
 )
 
-// streamPartitions is the most partitions of a stream that has positions: with any offsets, they fit into a header of headerBytesMax.
+// streamPartitions is the most partitions of a stream that has positions: with any offsets, they
+// fit into a header of headerBytesMax.
 const streamPartitions = 2048
 
 func (p positions) appendTo(b []byte, t eventlog.Topic, epoch int32) []byte {
@@ -54,7 +58,8 @@ func (p positions) appendTo(b []byte, t eventlog.Topic, epoch int32) []byte {
 	}
 }
 
-// parsePositions reads positions in a topic, and their epoch. Partitions that are not listed are at 0.
+// parsePositions reads positions in a topic, and their epoch. Partitions that are not listed are at
+// 0.
 func parsePositions(text string, t eventlog.Topic) (p positions, epoch int32, err error) {
 	wrong := func(why string) (positions, int32, error) {
 		return nil, 0, kindInvalidRequest.because("%s is not a valid position: %s; send the id of an event, or write partition:offset,…", shorten(text), why)
@@ -94,7 +99,8 @@ func parsePositions(text string, t eventlog.Topic) (p positions, epoch int32, er
 	return p, epoch, nil
 }
 
-// parseRuns reads the runs of an encoding by appendTo into p. It returns what is wrong, or the partition that does not exist; -1: none.
+// parseRuns reads the runs of an encoding by appendTo into p. It returns what is wrong, or the
+// partition that does not exist; -1: none.
 func parseRuns(text string, p positions) (missing int64, wrong string) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {

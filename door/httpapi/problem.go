@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// problem is an error in an answer (RFC 9457). It says what was wrong and, if that is not obvious, what to do.
+// problem is an error in an answer (RFC 9457). It says what was wrong and, if that is not obvious,
+// what to do.
 type problem struct {
 	Type   string `json:"type"` // problemPrefix and the kind's name
 	Title  string `json:"title"`
@@ -120,11 +121,11 @@ func (p *problem) Unwrap() error { return p.cause }
 // HTTP returns what an answer would say, for the console.
 func (p *problem) HTTP() (status int, title, detail string) { return p.Status, p.Title, p.Detail }
 
-// problemOf maps our errors to problems, here and nowhere else. The store's errors are not shown to clients; only errors about the client's
-// own input are quoted.
+// problemOf maps our errors to problems, here and nowhere else. The store's errors are not shown to
+// clients; only errors about the client's own input are quoted.
 //
-// The status tells a client what it may assume: after 4xx, and after 503 with Weir-Applied: no, certainly nothing happened.
-// After any other 5xx something may have happened.
+// The status tells a client what it may assume: after 4xx, and after 503 with Weir-Applied: no,
+// certainly nothing happened. After any other 5xx something may have happened.
 func problemOf(err error) *problem {
 	var (
 		p        *problem
@@ -176,7 +177,8 @@ const sendAgain = "Check whether it happened, or send the request again: this is
 
 const sendElsewhere = "it follows what other processes write (weir serve --read-only). Nothing happened; send changes to a process that runs without --read-only"
 
-// knownErrors is searched from top to bottom: an error may match several, and an unknown outcome takes precedence.
+// knownErrors is searched from top to bottom: an error may match several, and an unknown outcome
+// takes precedence.
 var knownErrors = []struct {
 	err    error
 	kind   kind
@@ -239,7 +241,8 @@ func in(topic string, partition int32, err error) error {
 	return &p
 }
 
-// withCause adds the text of the problem's cause to it, if the status says that the client's input is wrong.
+// withCause adds the text of the problem's cause to it, if the status says that the client's input
+// is wrong.
 func (p *problem) withCause() *problem {
 	if p.cause != nil && p.Status < http.StatusInternalServerError {
 		p.Detail = p.cause.Error() + ": " + p.Detail
@@ -274,8 +277,8 @@ func (s *Server) refuse(c *call, err error) {
 	s.answerProblem(c, &p)
 }
 
-// answerProblem answers with a problem. If an answer was already started, it closes the connection, so that the client does not mistake
-// the part that was sent for the whole answer.
+// answerProblem answers with a problem. If an answer was already started, it closes the connection,
+// so that the client does not mistake the part that was sent for the whole answer.
 func (s *Server) answerProblem(c *call, p *problem) {
 	if c.status != 0 {
 		panic(http.ErrAbortHandler)

@@ -67,7 +67,8 @@ func appendPlaced(b []byte, p publish.Placed) []byte {
 	return append(b, '}')
 }
 
-// describedEvent reads an event's key, headers and options from the request. The value is the body; nil only for a tombstone.
+// describedEvent reads an event's key, headers and options from the request. The value is the body;
+// nil only for a tombstone.
 func describedEvent(c *call) (publish.Event, error) {
 	e := publish.Event{Topic: c.r.PathValue("topic"), Value: []byte{}}
 	if err := eventlog.CheckTopicName(e.Topic); err != nil {
@@ -135,8 +136,8 @@ func keyOf(header []string, q url.Values) ([]byte, error) {
 	return key, nil
 }
 
-// headersOf reads the event's own headers from the request's: each Weir-Header is one, "name=value", in their order. The request's
-// trace context is added.
+// headersOf reads the event's own headers from the request's: each Weir-Header is one,
+// "name=value", in their order. The request's trace context is added.
 func headersOf(h http.Header) ([]batch.RecordHeader, error) {
 	var out []batch.RecordHeader
 	for _, line := range h["Weir-Header"] {
@@ -176,5 +177,6 @@ func withTrace(headers, trace []batch.RecordHeader) []batch.RecordHeader {
 	return append(headers, trace...)
 }
 
-// traceMax bounds the length of each part of a trace context; W3C requires at least 512 characters of tracestate.
+// traceMax bounds the length of each part of a trace context; W3C requires at least 512 characters
+// of tracestate.
 const traceMax = 512

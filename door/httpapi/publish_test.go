@@ -131,7 +131,8 @@ func TestIdempotencyKeyMakesARepetitionHarmless(t *testing.T) {
 	})
 }
 
-// H11: a repetition that comes while the first request is still at work waits for it, and gets its answer.
+// H11: a repetition that comes while the first request is still at work waits for it, and gets its
+// answer.
 func TestRepetitionWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memory.New()}
@@ -159,7 +160,8 @@ func TestRepetitionWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// hiding is a store that takes idempotency keys and does not show them, as if each were forgotten when it is looked for.
+// hiding is a store that takes idempotency keys and does not show them, as if each were forgotten
+// when it is looked for.
 type hiding struct{ eventlog.Store }
 
 func (h hiding) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
@@ -176,7 +178,8 @@ func (h hiding) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlo
 	return h.Store.Get(ctx, keys, maxBytes)
 }
 
-// H11: where the first request's answer is not to be had, the repetition is refused for the moment, and publishes nothing.
+// H11: where the first request's answer is not to be had, the repetition is refused for the moment,
+// and publishes nothing.
 func TestKeyThatOthersAreBusyWithIsInProgress(t *testing.T) {
 	d := openOn(t, hiding{memory.New()}, httpapi.Config{})
 	d.topic("orders", 1)

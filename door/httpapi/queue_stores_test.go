@@ -10,8 +10,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A worker acknowledges as many messages as one call takes. Among them are receipts that are repeated, foreign and forged: each has its own result, and a
-// second call changes nothing.
+// A worker acknowledges as many messages as one call takes. Among them are receipts that are
+// repeated, foreign and forged: each has its own result, and a second call changes nothing.
 func TestTheMostAcksOfOneCallHaveAResultEach(t *testing.T) {
 	stores(t, func(t *testing.T, store func() eventlog.Store) {
 		d := openOn(t, store(), httpapi.Config{})
@@ -66,7 +66,8 @@ func TestTheMostAcksOfOneCallHaveAResultEach(t *testing.T) {
 	})
 }
 
-// Dead letters are listed page by page, and go back one, some and all; what goes back is claimed as new, with the id that it had.
+// Dead letters are listed page by page, and go back one, some and all; what goes back is claimed as
+// new, with the id that it had.
 func TestDeadLettersAreBrowsedAndGoBackOneSomeAndAll(t *testing.T) {
 	stores(t, func(t *testing.T, store func() eventlog.Store) {
 		d := openOn(t, store(), httpapi.Config{})

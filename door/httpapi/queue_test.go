@@ -71,7 +71,8 @@ func (d *door) claim(queue, body string) (got struct {
 	return got
 }
 
-// answerFor sends receipts, and returns what became of each. The answer to one receipt that is refused is its problem.
+// answerFor sends receipts, and returns what became of each. The answer to one receipt that is
+// refused is its problem.
 func (d *door) answerFor(queue, verb, more string, receipts ...string) results {
 	d.t.Helper()
 	list, err := json.Marshal(receipts)
@@ -102,8 +103,8 @@ func (d *door) answerFor(queue, verb, more string, receipts ...string) results {
 	return got.Results
 }
 
-// Another process purges the queue while a claim waits that has acknowledged: the claim goes on, and its answer
-// has the results of the acks.
+// Another process purges the queue while a claim waits that has acknowledged: the claim goes on,
+// and its answer has the results of the acks.
 func TestAClaimThatAcknowledgedGoesOnAfterAPurge(t *testing.T) {
 	store := memory.New()
 	d, other := openOn(t, store, httpapi.Config{}), openOn(t, store, httpapi.Config{})
@@ -353,7 +354,8 @@ func TestRedriveOfAllKeepsToItsRateAndGoesOn(t *testing.T) {
 	})
 }
 
-// A request for many letters has one page of them in memory at a time, and takes its turn with those who list them.
+// A request for many letters has one page of them in memory at a time, and takes its turn with
+// those who list them.
 func TestLettersAreTakenAPageAtATime(t *testing.T) {
 	for _, asked := range []struct{ verb, which string }{{"redrive", "named"}, {"discard", "named"}, {"redrive", "all"}, {"discard", "all"}} {
 		bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {

@@ -139,9 +139,11 @@ func (s *Server) createQueue(c *call) error {
 	return c.json(http.StatusCreated, viewOfQueue(info))
 }
 
-// mayTakeTopics checks that a client does not gain access to existing topics through a queue: access to a queue is access to the records of its topic, and
-// of the topics of its dead letters and priorities. named is the topic in the request, or "": if the client has no access to it, it is not told whether it exists. A user may
-// have the queue create only topics that it may create itself.
+// mayTakeTopics checks that a client does not gain access to existing topics through a queue:
+// access to a queue is access to the records of its topic, and of the topics of its dead letters
+// and priorities. named is the topic in the request, or "": if the client has no access to it, it
+// is not told whether it exists. A user may have the queue create only topics that it may create
+// itself.
 func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
 	for _, name := range append(topics, named) {
 		uses, creates := c.who.mayTopic(toRead, name) && c.who.mayTopic(toWrite, name), c.who.user == "" || c.who.mayTopic(toCreate, name)
@@ -274,7 +276,8 @@ func readSettings(r *jsonReader) (edits []func(*queue.Settings), err error) {
 var settingsOrder = strings.Fields(`lease_ms attempts backoff_ms backoff_max_ms delays_ms ttl_ms drop_expired key_order keep_done window paused unique
 	concurrency rate priorities`)
 
-// queueSettings has a function for each setting. It reads the setting's value, and returns how that changes a queue's settings.
+// queueSettings has a function for each setting. It reads the setting's value, and returns how that
+// changes a queue's settings.
 var queueSettings = map[string]func(*jsonReader) (func(*queue.Settings), error){
 	"lease_ms":       millis(leaseMin, leaseMax, func(s *queue.Settings) *time.Duration { return &s.Lease }),
 	"backoff_ms":     millis(1, pauseMax, func(s *queue.Settings) *time.Duration { return &s.Backoff }),

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// read answers with events of one partition from an offset on. If there are none it waits, if the client asked for it.
+// read answers with events of one partition from an offset on. If there are none it waits, if the
+// client asked for it.
 func (s *Server) read(c *call) error {
 	topic, err := s.topic(c)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// A process that only reads refuses every request that could change something, before it looks at it; and answers all others.
+// A process that only reads refuses every request that could change something, before it looks at
+// it; and answers all others.
 func TestAReplicaReadsAndRefusesAllElse(t *testing.T) {
 	store := memory.New()
 	writer := openOn(t, store, httpapi.Config{})
@@ -64,7 +65,8 @@ func TestAReplicaShowsAQueueThatNobodyHasUsed(t *testing.T) {
 	replica.get("/v1/queues/q/messages").has(`"messages":[]`)
 }
 
-// What falls due while only a replica runs waits for a process that writes: the replica neither does it nor complains.
+// What falls due while only a replica runs waits for a process that writes: the replica neither
+// does it nor complains.
 func TestAReplicaLeavesWhatIsDueToTheWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

@@ -90,8 +90,9 @@ func parseReset(r *jsonReader) (one reset, err error) {
 	return one, err
 }
 
-// resolve finds the offsets of resets: one store call for the bounds of all partitions, and, for those that are reset to a
-// time, what OffsetsAt costs. A partition that is named twice is refused before.
+// resolve finds the offsets of resets: one store call for the bounds of all partitions, and, for
+// those that are reset to a time, what OffsetsAt costs. A partition that is named twice is refused
+// before.
 func (s *Server) resolve(ctx context.Context, asked []reset, topicOf func(name string) (eventlog.Topic, error)) ([]group.Committed, error) {
 	epoch := s.cfg.Log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, readers that start at them with this epoch notice it
 	var out []group.Committed

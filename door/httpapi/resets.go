@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// A client may reset HTTP/2 streams as fast as it opens them. A reset stream costs as much work as a request, but does not count as open
-// (CVE-2023-44487; net/http only bounds the handlers of a connection that run at the same time, to http2Streams). So a connection is closed if its client resets
-// more than resetsBurst requests before their answers, and more than resetsPerSecond a second from then on. Clients that end long polls stay far below.
+// A client may reset HTTP/2 streams as fast as it opens them. A reset stream costs as much work as
+// a request, but does not count as open (CVE-2023-44487; net/http only bounds the handlers of a
+// connection that run at the same time, to http2Streams). So a connection is closed if its client
+// resets more than resetsBurst requests before their answers, and more than resetsPerSecond a
+// second from then on. Clients that end long polls stay far below.
 const (
 	resetsBurst     = 200
 	resetsPerSecond = 50

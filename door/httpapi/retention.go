@@ -76,7 +76,8 @@ func (s *Server) keepStream(c *call, kept *stream.Retention) error {
 	})
 }
 
-// forgetSubject destroys the key that encrypts the data about a subject. The subject is in the body, since URLs are written into logs.
+// forgetSubject destroys the key that encrypts the data about a subject. The subject is in the
+// body, since URLs are written into logs.
 func (s *Server) forgetSubject(c *call) error {
 	subject := ""
 	err := s.bodyAsJSON(c, func(r *jsonReader) error {

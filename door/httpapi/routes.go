@@ -75,7 +75,8 @@ var api = []route{
 	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", toRead, (*Server).readStream},
 	{"GET /v1/streams/{category}/{stream}/events?from", toRead, (*Server).followStream},
 	{"POST /v1/streams/{category}/{stream}", toWrite, (*Server).appendEvents},
-	// These need more than a right to write: whoever writes must not take away what others read, nor keep others from writing.
+	// These need more than a right to write: whoever writes must not take away what others read,
+	// nor keep others from writing.
 	{"DELETE /v1/streams/{category}/{stream}", toDelete, (*Server).deleteStream},
 	{"POST /v1/streams/{category}/{stream}/archive", toAlterConfigs, (*Server).archiveStream},
 	{"POST /v1/streams/{category}/{stream}/unarchive", toAlterConfigs, (*Server).unarchiveStream},
@@ -83,7 +84,8 @@ var api = []route{
 	{"PUT /v1/streams/{category}/{stream}/snapshot", toWrite, (*Server).saveSnapshot},
 	{"PUT /v1/streams/{category}/{stream}/retention", toAlterConfigs, (*Server).setStreamRetention},
 	{"DELETE /v1/streams/{category}/{stream}/retention", toAlterConfigs, (*Server).unsetStreamRetention},
-	// What is not about one stream cannot be below /v1/streams/{category}: any name there is that of a stream.
+	// What is not about one stream cannot be below /v1/streams/{category}: any name there is that
+	// of a stream.
 	{"POST /v1/append", toWrite, (*Server).appendAll},
 	{"GET /v1/tagged/{category}?tag", toRead, (*Server).readTagged},
 	{"POST /v1/subjects/{category}/forget", toDelete, (*Server).forgetSubject},
@@ -112,7 +114,8 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// counted bounds the requests in progress to a handler that is not of the API, together with those of the API.
+// counted bounds the requests in progress to a handler that is not of the API, together with those
+// of the API.
 func (s *Server) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inProgress.Add(-1)
@@ -124,7 +127,8 @@ func (s *Server) counted(h http.Handler) http.Handler {
 	})
 }
 
-// endpoint makes a route's handler: it checks access, answers errors with problems, and reports to the observer.
+// endpoint makes a route's handler: it checks access, answers errors with problems, and reports to
+// the observer.
 func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	pattern, list, _ := strings.Cut(rt.pattern, "?")
 	var params []string

@@ -47,7 +47,8 @@ func (s *Server) schedules(ctx context.Context, c *call) ([]scheduleView, error)
 	return list, err
 }
 
-// describeSchedule returns a schedule with its message. One that cannot be read is shown as in the list.
+// describeSchedule returns a schedule with its message. One that cannot be read is shown as in the
+// list.
 func (s *Server) describeSchedule(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()

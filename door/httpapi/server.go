@@ -1,5 +1,6 @@
-// Package httpapi serves HTTP clients: publish, read and stream events, work queues, event-sourced streams, administration of topics, groups and
-// queues; for operators health, readiness and metrics. openapi.yaml describes the API, and tests compare the description with the code.
+// Package httpapi serves HTTP clients: publish, read and stream events, work queues, event-sourced
+// streams, administration of topics, groups and queues; for operators health, readiness and
+// metrics. openapi.yaml describes the API, and tests compare the description with the code.
 package httpapi
 
 import (
@@ -33,8 +34,8 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// Bounds of one request. A slower client is disconnected, so that it holds a connection for a bounded time.
-// The bounds of a body are in body.go.
+// Bounds of one request. A slower client is disconnected, so that it holds a connection for a
+// bounded time. The bounds of a body are in body.go.
 const (
 	headerTimeout  = 5 * time.Second
 	writeTimeout   = 30 * time.Second
@@ -44,7 +45,8 @@ const (
 	scrapesMax     = 4        // concurrent requests for /metrics; more get 503
 	http2Streams   = 100
 
-	// What an HTTP/2 client may send before a handler reads it. A connection holds at most http2Buffer unread bytes; 10,000 connections hold 1.22 GiB.
+	// What an HTTP/2 client may send before a handler reads it. A connection holds at most
+	// http2Buffer unread bytes; 10,000 connections hold 1.22 GiB.
 	http2Buffer       = 128 << 10
 	http2StreamBuffer = 64 << 10
 )
@@ -63,8 +65,9 @@ type Config struct {
 	// Projections are read models of these streams.
 	Projections *projection.Projections
 
-	// How clients show who they are. While nothing asks for it, because there are no keys and no users, and neither tokens nor certificates are taken, all clients on this
-	// machine may do everything.
+	// How clients show who they are. While nothing asks for it, because there are no keys and no
+	// users, and neither tokens nor certificates are taken, all clients on this machine may do
+	// everything.
 	Keys       *apikey.Keys       // the API keys; nil: nobody need show who it is
 	Users      *user.Users        // those who log in with a password; nil: none
 	Tokens     *token.Verifier    // checks OAuth tokens; nil: none are taken
@@ -102,9 +105,11 @@ type limits struct {
 	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
 }
 
-// Observer receives what the server did, for metrics. Calls may come from many goroutines and must be short.
+// Observer receives what the server did, for metrics. Calls may come from many goroutines and must
+// be short.
 type Observer interface {
-	// Answered reports every request. The route is one of the patterns in routes.go, never a client's own text.
+	// Answered reports every request. The route is one of the patterns in routes.go, never a
+	// client's own text.
 	Answered(route string, status int, took time.Duration)
 	// Streaming reports a stream opened (+1) or closed (-1).
 	Streaming(change int)
@@ -205,8 +210,8 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve answers requests on l until ctx ends. Then it ends streams and long polls, finishes the requests in progress for at most
-// drainTimeout, makes the group members leave, and returns nil.
+// Serve answers requests on l until ctx ends. Then it ends streams and long polls, finishes the
+// requests in progress for at most drainTimeout, makes the group members leave, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.members.Close()
 	var watching sync.WaitGroup
@@ -255,12 +260,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // servingKey finds the context of Serve in that of a request.
 type servingKey struct{}
 
-// carryServing returns the base context of requests. It outlives Serve's context, so that requests can finish, and carries it as a value.
+// carryServing returns the base context of requests. It outlives Serve's context, so that requests
+// can finish, and carries it as a value.
 func carryServing(serving context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(serving), servingKey{}, serving)
 }
 
-// untilDraining returns a request's context that also ends when the server starts to drain: for long polls and streams.
+// untilDraining returns a request's context that also ends when the server starts to drain: for
+// long polls and streams.
 func untilDraining(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	serving, ok := ctx.Value(servingKey{}).(context.Context)

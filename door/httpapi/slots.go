@@ -7,8 +7,10 @@ import (
 	"sync"
 )
 
-// slots bounds how many requests do something costly at the same time, in all and per key. Other requests wait. A free slot goes to the key with the fewest
-// slots; then to the key that got a slot longest ago; then to the key with the fewest requests waiting. So a key with many requests delays only its own.
+// slots bounds how many requests do something costly at the same time, in all and per key. Other
+// requests wait. A free slot goes to the key with the fewest slots; then to the key that got a slot
+// longest ago; then to the key with the fewest requests waiting. So a key with many requests delays
+// only its own.
 type slots struct {
 	most, mostKey int
 
@@ -34,7 +36,8 @@ func newSlots(most int) *slots {
 	return &slots{most: most, mostKey: max(1, most/4), ofKey: make(map[string]*keySlots)}
 }
 
-// acquire waits for a slot for the key with this id until ctx ends; then it returns ctx's error. Without keys ("") there is no limit per key.
+// acquire waits for a slot for the key with this id until ctx ends; then it returns ctx's error.
+// Without keys ("") there is no limit per key.
 func (s *slots) acquire(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return err

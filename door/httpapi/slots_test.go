@@ -75,7 +75,8 @@ func TestWithoutKeysAllSlotsAreTaken(t *testing.T) {
 	}
 }
 
-// Keys that ask for one slot at a time, and come back at once, do not keep the second request of another key waiting for ever.
+// Keys that ask for one slot at a time, and come back at once, do not keep the second request of
+// another key waiting for ever.
 func TestKeysThatComeBackWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(2)

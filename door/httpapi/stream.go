@@ -16,9 +16,9 @@ const (
 	streamTroubled = time.Second // between two attempts while the store is unavailable
 )
 
-// stream sends events as they are appended, as server-sent events or one per line, until the client disconnects or the server stops. The id of a
-// server-sent event holds the positions in all partitions; a client that reconnects with the last one (Last-Event-ID) continues
-// right after it.
+// stream sends events as they are appended, as server-sent events or one per line, until the client
+// disconnects or the server stops. The id of a server-sent event holds the positions in all
+// partitions; a client that reconnects with the last one (Last-Event-ID) continues right after it.
 func (s *Server) stream(c *call) error {
 	topic, err := s.topic(c)
 	if err != nil {
@@ -117,7 +117,8 @@ func (st *streamed) begin(from string) (err error) {
 	return nil
 }
 
-// epochEnd returns where the stream's epoch ends in a partition. If that is unknown, it is the partition's end.
+// epochEnd returns where the stream's epoch ends in a partition. If that is unknown, it is the
+// partition's end.
 func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
 	if _, end, known := st.s.cfg.Log.EpochEnd(b.Partition, st.epoch, b.Next); known {
 		return end
@@ -125,8 +126,9 @@ func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
 	return b.Next
 }
 
-// lostEvents is the problem of a position past the end of its epoch. The caller appends the position to continue from, because a position that a user writes by
-// hand has no epoch, so losses in other partitions would go unnoticed.
+// lostEvents is the problem of a position past the end of its epoch. The caller appends the
+// position to continue from, because a position that a user writes by hand has no epoch, so losses
+// in other partitions would go unnoticed.
 func lostEvents(topic string, partition int, outside *eventlog.RangeError) *problem {
 	p := problemOf(outside)
 	p.Detail = fmt.Sprintf("topic %s, partition %d: the store may have lost the events that this reader got from offset %d to %d, because it was restored or another server took over. "+
@@ -145,13 +147,15 @@ func (st *streamed) fits(topic eventlog.Topic) error {
 
 func (st *streamed) wants(partition int32) bool { return st.only < 0 || st.only == partition }
 
-// run sends until ctx ends, the client disconnects, is too slow or loses its access, or the topic is deleted.
+// run sends until ctx ends, the client disconnects, is too slow or loses its access, or the topic
+// is deleted.
 func (st *streamed) run(ctx context.Context) error {
 	h := st.c.Header()
 	h["Content-Type"] = ndjsonType
 	if !st.lines {
 		h["Content-Type"] = sseType
-		// Send positions before the first event: a client that is disconnected before it gets an event resumes at the same offsets.
+		// Send positions before the first event: a client that is disconnected before it gets an
+		// event resumes at the same offsets.
 		st.out.string("retry: " + streamRetry + "\n")
 		st.id()
 		st.out.string("\n")
@@ -168,8 +172,9 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
-// round waits for events, for a change of the topic or until a keep-alive is due, and sends the events or the keep-alive. It returns false when the stream is over:
-// a client that reconnects gets the reason.
+// round waits for events, for a change of the topic or until a keep-alive is due, and sends the
+// events or the keep-alive. It returns false when the stream is over: a client that reconnects gets
+// the reason.
 func (st *streamed) round(ctx context.Context) bool {
 	topic, waiting, stop, err := st.s.streams.refresh(ctx, st.open)
 	defer stop()
@@ -216,7 +221,8 @@ func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 	return spans, numbers
 }
 
-// most returns how many events a page may have. Each is sent with its id, so this bounds the size of a page even if ids are longer than events.
+// most returns how many events a page may have. Each is sent with its id, so this bounds the size
+// of a page even if ids are longer than events.
 func (st *streamed) most() int {
 	if st.lines {
 		return eventsMax
@@ -224,8 +230,9 @@ func (st *streamed) most() int {
 	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic, st.epoch))))
 }
 
-// send writes the fetched events, which are of this epoch, or a keep-alive if there are none. If the epoch changed and a partition has an
-// error, it writes nothing: the position in that partition may be past events that were lost. An id with the new epoch would hide the loss from a client
+// send writes the fetched events, which are of this epoch, or a keep-alive if there are none. If
+// the epoch changed and a partition has an error, it writes nothing: the position in that partition
+// may be past events that were lost. An id with the new epoch would hide the loss from a client
 // that reconnects.
 func (st *streamed) send(pages []page, numbers []int32, epoch int32) error {
 	changed, sent := epoch != st.epoch, false
@@ -307,7 +314,8 @@ func (st *streamed) comment() {
 	st.out.string("\n")
 }
 
-// holdOn waits while the store is unavailable. The client is not disconnected: nothing is lost, and it would only reconnect.
+// holdOn waits while the store is unavailable. The client is not disconnected: nothing is lost, and
+// it would only reconnect.
 func (st *streamed) holdOn(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -65,11 +65,12 @@ func (l *listener) close() {
 	l.answer.Body.Close()
 }
 
-// messageMax is how long a test waits for an event: one that was skipped does not come. In a bubble the time is fake.
+// messageMax is how long a test waits for an event: one that was skipped does not come. In a bubble
+// the time is fake.
 const messageMax = time.Minute
 
-// message returns the next server-sent event's type and data; ok is false at the end of the stream, and where nothing comes for messageMax.
-// Comments and positions alone are passed over.
+// message returns the next server-sent event's type and data; ok is false at the end of the stream,
+// and where nothing comes for messageMax. Comments and positions alone are passed over.
 func (l *listener) message() (kind, data string, ok bool) {
 	late := time.AfterFunc(messageMax, l.leave)
 	defer func() {
@@ -148,7 +149,8 @@ func TestStreamHasWhatIsThereAndWhatComes(t *testing.T) {
 	})
 }
 
-// A client that is cut off anywhere comes back with the last id it saw and goes on with the next event: none is lost, none comes twice.
+// A client that is cut off anywhere comes back with the last id it saw and goes on with the next
+// event: none is lost, none comes twice.
 func TestStreamResumesExactly(t *testing.T) { bubble(t, httpapi.Config{}, resumesExactly) }
 
 func resumesExactly(t *testing.T, d *door) {
@@ -294,7 +296,8 @@ func TestStreamGetsNewPartitionsAtOnce(t *testing.T) {
 	}
 }
 
-// A stream of a topic that another process deletes, or deletes and makes again, ends when this process hears of it.
+// A stream of a topic that another process deletes, or deletes and makes again, ends when this
+// process hears of it.
 func TestStreamEndsWithItsTopic(t *testing.T) {
 	for name, again := range map[string]bool{"deleted": false, "made again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -377,7 +380,8 @@ func taken(t *testing.T, c net.Conn, piece int, pause time.Duration) (text strin
 	}
 }
 
-// H13: who stops reading is cut off, holds up nobody meanwhile, and comes back to the very next event.
+// H13: who stops reading is cut off, holds up nobody meanwhile, and comes back to the very next
+// event.
 func TestSlowReaderIsCutOff(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 1)
@@ -412,7 +416,8 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	})
 }
 
-// Slow readers hold the room for events for as long as a page may take, and not for as long as they like: others get theirs.
+// Slow readers hold the room for events for as long as a page may take, and not for as long as they
+// like: others get theirs.
 func TestSlowReadersStarveNobody(t *testing.T) {
 	for _, path := range []string{"stream?from=earliest", "partitions/0/events?max=1000&wait_ms=60000"} {
 		bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 2 << 20}), func(t *testing.T, d *door) {
@@ -523,7 +528,8 @@ func TestStreamStarvesNoPartition(t *testing.T) {
 	})
 }
 
-// The position of a topic with as many partitions as a stream may have is one that a client can come back with.
+// The position of a topic with as many partitions as a stream may have is one that a client can
+// come back with.
 func TestLongPositionsResume(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	const most = 2048

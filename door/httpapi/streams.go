@@ -12,8 +12,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// streams is the set of open streams. Their number is bounded, in all and per client. One goroutine watches them: it ends streams whose credentials are no
-// longer valid, and wakes streams whose topic changed, so that neither happens only at the next event.
+// streams is the set of open streams. Their number is bounded, in all and per client. One goroutine
+// watches them: it ends streams whose credentials are no longer valid, and wakes streams whose
+// topic changed, so that neither happens only at the next event.
 type streams struct {
 	count  *limiter
 	log    *eventlog.Log
@@ -62,7 +63,8 @@ func (ss *streams) close(st *openStream) {
 	ss.count.end(st.who)
 }
 
-// refresh returns the stream's current topic, and a context for waiting that also ends when the topic changes again.
+// refresh returns the stream's current topic, and a context for waiting that also ends when the
+// topic changes again.
 func (ss *streams) refresh(ctx context.Context, st *openStream) (eventlog.Topic, context.Context, context.CancelFunc, error) {
 	waiting, again := context.WithCancel(ctx)
 	ss.mu.Lock()
@@ -106,7 +108,8 @@ func (ss *streams) wakeChanged() {
 	}
 }
 
-// checkKeys ends streams whose credentials are no longer valid. If the store is unavailable they continue.
+// checkKeys ends streams whose credentials are no longer valid. If the store is unavailable they
+// continue.
 func (ss *streams) checkKeys(ctx context.Context) {
 	ss.mu.Lock()
 	open := slices.Collect(maps.Keys(ss.open))

@@ -13,7 +13,8 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// suggest returns the end of a sentence about an unknown name: the most similar known name, or all of them.
+// suggest returns the end of a sentence about an unknown name: the most similar known name, or all
+// of them.
 func suggest(name string, known []string) string {
 	best, least := "", 3
 	for _, k := range known {
@@ -31,7 +32,8 @@ func suggest(name string, known []string) string {
 	}
 }
 
-// distance is the edit distance of a and b. If their lengths differ by enough or more, it only returns enough.
+// distance is the edit distance of a and b. If their lengths differ by enough or more, it only
+// returns enough.
 func distance(a, b string, enough int) int {
 	if len(a)-len(b) >= enough || len(b)-len(a) >= enough {
 		return enough

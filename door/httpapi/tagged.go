@@ -8,10 +8,12 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// taggedBytes bounds the memory of the events in an answer. As much again is claimed for the batches that they are decoded from.
+// taggedBytes bounds the memory of the events in an answer. As much again is claimed for the
+// batches that they are decoded from.
 const taggedBytes = 8 << 20
 
-// readTagged answers with the events of a category that have one of the tags, and with the boundary for an append that depends on them.
+// readTagged answers with the events of a category that have one of the tags, and with the boundary
+// for an append that depends on them.
 func (s *Server) readTagged(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()

@@ -107,7 +107,8 @@ func TestTagsThatCannotBeRead(t *testing.T) {
 	d.append("course", "s", `{"events":[{"type":"t"}],"within":null}`).want(201, `{"first":0,"version":1}`)
 }
 
-// Events with a tag come in one answer or in none: a decision that rests on a part of them would be wrong.
+// Events with a tag come in one answer or in none: a decision that rests on a part of them would be
+// wrong.
 func TestTaggedEventsThatNeedTooMuchMemoryAreRefused(t *testing.T) {
 	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}))
 	d.category("course")

@@ -50,7 +50,8 @@ func newIssuer(t *testing.T) *issuer {
 	return &issuer{key, verifier}
 }
 
-// token returns an Authorization header with a token for a minute, with other claims where some are given.
+// token returns an Authorization header with a token for a minute, with other claims where some are
+// given.
 func (i *issuer) token(t *testing.T, name string, other map[string]any) string {
 	t.Helper()
 	return signed(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{KeyID: "1", Key: i.key}}, name, other)
@@ -126,7 +127,8 @@ func TestTokensMakeUsers(t *testing.T) {
 	}
 }
 
-// What comes after a token has expired reaches none of its streams. A member of a group stays if its client has shown another token of the same user.
+// What comes after a token has expired reaches none of its streams. A member of a group stays if
+// its client has shown another token of the same user.
 func TestTokenThatExpiresEndsItsStreams(t *testing.T) {
 	ids := newIssuer(t)
 	synctest.Test(t, func(t *testing.T) {

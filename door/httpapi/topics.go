@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// topicView is a topic in an answer. In lists the partitions' bounds are left out: they cost store calls.
+// topicView is a topic in an answer. In lists the partitions' bounds are left out: they cost store
+// calls.
 type topicView struct {
 	Name       string            `json:"name"`
 	ID         string            `json:"id"`
@@ -127,7 +128,8 @@ func (s *Server) alterTopic(c *call) error {
 	return c.json(http.StatusOK, c.viewOf(t))
 }
 
-// allowed returns nil if the client may make the change to the topic in the path. As in Kafka, more partitions need another operation than settings.
+// allowed returns nil if the client may make the change to the topic in the path. As in Kafka, more
+// partitions need another operation than settings.
 func (change topicChange) allowed(c *call) error {
 	topic := c.r.PathValue("topic")
 	if change.partitions > 0 {

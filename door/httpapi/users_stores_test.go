@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// On every store a user publishes and reads what a stored rule allows, through every process on it, and nothing else; and it stays so when the process starts again.
+// On every store a user publishes and reads what a stored rule allows, through every process on it,
+// and nothing else; and it stays so when the process starts again.
 func TestUsersAndRulesOnEveryStore(t *testing.T) {
 	stores(t, func(t *testing.T, store func() eventlog.Store) {
 		quiet := slog.New(slog.DiscardHandler)

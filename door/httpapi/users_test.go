@@ -41,7 +41,8 @@ func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
 }
 
-// rule is a stored rule in short: "read topic orders.eu", "deny all group *"; a name that ends with … is a prefix.
+// rule is a stored rule in short: "read topic orders.eu", "deny all group *"; a name that ends with
+// … is a prefix.
 func (l *locked) rule(t *testing.T, name string, rules ...string) {
 	t.Helper()
 	for _, text := range rules {
@@ -80,7 +81,8 @@ func (l *locked) as(auth, method, path, body string) *httptest.ResponseRecorder 
 var places = strings.NewReplacer("{topic}", "orders.eu", "{category}", "orders.eu", "{partition}", "0", "{group}", "billing", "{queue}", "mail", "{projection}", "totals",
 	"{stream}", "s", "{member}", "m", "{message}", "0-0", "{schedule}", "s")
 
-// rulesFor returns the rules that a route needs, in short. With them a user may do what the route does to what its path names.
+// rulesFor returns the rules that a route needs, in short. With them a user may do what the route
+// does to what its path names.
 func rulesFor(rt route) (rules []string) {
 	add := func(ops []acl.Operation, kind, name string) {
 		for _, op := range ops {
@@ -101,7 +103,8 @@ func rulesFor(rt route) (rules []string) {
 	return rules
 }
 
-// Every route, and every one to come, asks for the rules that it needs: without any single one of them a user is refused, and with all of them not.
+// Every route, and every one to come, asks for the rules that it needs: without any single one of
+// them a user is refused, and with all of them not.
 func TestEveryRouteAsksForItsRules(t *testing.T) {
 	door, tried := lock(t, Config{}), 0
 	nobody := door.user(t, "nobody")
@@ -236,7 +239,8 @@ func TestRulesOfHostsAndOfEverybody(t *testing.T) {
 	}
 }
 
-// Lists have what a user may describe, and no more; so have the answers that mention other resources.
+// Lists have what a user may describe, and no more; so have the answers that mention other
+// resources.
 func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 	door := lock(t, Config{SuperUsers: []string{"User:admin"}})
 	admin := door.user(t, "admin")
@@ -295,7 +299,8 @@ func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 	}
 }
 
-// What a user may not see it is not told of: an answer is the same whether or not there is such a thing.
+// What a user may not see it is not told of: an answer is the same whether or not there is such a
+// thing.
 func TestWhatAUserMayNotSeeItIsNotToldOf(t *testing.T) {
 	door := lock(t, Config{SuperUsers: []string{"User:admin"}})
 	admin, auth := door.user(t, "admin"), door.user(t, "alice")
@@ -411,7 +416,8 @@ func TestFirstUserShutsTheDoorForGood(t *testing.T) {
 	}
 }
 
-// What comes after a user was deleted, or lost its right, reaches none of its streams and waiting requests; a stream without events ends, too.
+// What comes after a user was deleted, or lost its right, reaches none of its streams and waiting
+// requests; a stream without events ends, too.
 func TestUserThatIsDeletedOrLosesARightGetsNothingMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(t *testing.T, door *locked)
@@ -535,7 +541,8 @@ func TestIdleStreamOfADeletedUserEnds(t *testing.T) {
 	})
 }
 
-// Many wrong passwords from one network delay neither those of other networks, nor clients whose password is known, nor API keys. More than a few of them do not even wait.
+// Many wrong passwords from one network delay neither those of other networks, nor clients whose
+// password is known, nor API keys. More than a few of them do not even wait.
 func TestWrongPasswordsDelayNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := lock(t, Config{})
@@ -615,7 +622,8 @@ func TestPasswordThatCannotBeCheckedIsToldToTryAgain(t *testing.T) {
 	})
 }
 
-// A client is the user whom its certificate names, if TLS has verified it. A header with credentials counts more.
+// A client is the user whom its certificate names, if TLS has verified it. A header with
+// credentials counts more.
 func TestCertificatesMakeUsers(t *testing.T) {
 	door := lock(t, Config{TLS: &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}})
 	other := door.user(t, "other")

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/door/httpapi"
 )
 
-// BenchmarkMembersOfAWideTopic measures polls of ten members that share 2,000 partitions, one of which gets an event each time.
+// BenchmarkMembersOfAWideTopic measures polls of ten members that share 2,000 partitions, one of
+// which gets an event each time.
 func BenchmarkMembersOfAWideTopic(b *testing.B) {
 	const members, partitions = 10, 2000
 	d := open(b, httpapi.Config{})

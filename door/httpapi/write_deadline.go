@@ -8,8 +8,9 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// Time for a client to read a page of events. The page holds memory meanwhile, so the deadline is for the whole page and not for each
-// piece: a slower client is disconnected. While other requests wait for memory the time is shorter, see budget.Claim.Sends.
+// Time for a client to read a page of events. The page holds memory meanwhile, so the deadline is
+// for the whole page and not for each piece: a slower client is disconnected. While other requests
+// wait for memory the time is shorter, see budget.Claim.Sends.
 const (
 	pageGrace = 15 * time.Second // time to read any page
 	pageRate  = 256 << 10        // bytes a second: the time that the page's bytes take at this rate is added to pageGrace
@@ -32,7 +33,8 @@ func (p *pageWriter) begin(claim *budget.Claim) {
 	p.setDeadline()
 }
 
-// finish ends the page: from now on the client is not disconnected because other requests wait for memory.
+// finish ends the page: from now on the client is not disconnected because other requests wait for
+// memory.
 func (p *pageWriter) finish() {
 	p.claim.Rests()
 	p.claim = nil
@@ -50,7 +52,8 @@ func (p *pageWriter) Write(piece []byte) (int, error) {
 	return n, err
 }
 
-// flush sends what was written to the client, and ends the page. An error means that the client has disconnected or is too slow.
+// flush sends what was written to the client, and ends the page. An error means that the client has
+// disconnected or is too slow.
 func (p *pageWriter) flush() error {
 	p.setDeadline()
 	if p.claim.WasCut() {

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-log/weir/store/sqlite"
 )
 
-// unpublishable are values of columns that make a row one that can never be published. What the database itself refuses
-// is no fault of the mover; some it converts, see converted.
+// unpublishable are values of columns that make a row one that can never be published. What the
+// database itself refuses is no fault of the mover; some it converts, see converted.
 var unpublishable = map[string][]string{
 	"published_at":     {"1769846400000000", "9223372036854775807", "-9223372036854775808", "'2026-01-31 08:00:00'", "1700000000000.5", "x'31'"},
 	"partition_number": {"0.5", "'one'", "x'31'", "7", "-1", "4294967296"},
@@ -30,8 +30,9 @@ var unpublishable = map[string][]string{
 // converted are values that MariaDB, MySQL and PostgreSQL make whole numbers of.
 var converted = []string{"0.5", "1700000000000.5", "x'31'"}
 
-// badRows inserts rows of which only one column is wrong, between good ones, and returns how many of each are there. Nothing
-// but the table itself may refuse a row: a trigger that is there later, or was dropped, changes nothing for the mover.
+// badRows inserts rows of which only one column is wrong, between good ones, and returns how many
+// of each are there. Nothing but the table itself may refuse a row: a trigger that is there later,
+// or was dropped, changes nothing for the mover.
 func badRows(t *testing.T, kind string, exec func(statement string) error) (good, bad int) {
 	t.Helper()
 	insert := func(column, value string) error {
@@ -251,7 +252,8 @@ func TestOnlyWhatMayPassIsTriedAgain(t *testing.T) {
 	}
 }
 
-// An older weir made a store of an empty file in UTF-16. In it a text that is cast to bytes is in UTF-16, too.
+// An older weir made a store of an empty file in UTF-16. In it a text that is cast to bytes is in
+// UTF-16, too.
 func TestAnInboxInUTF16IsRefused(t *testing.T) {
 	url := everystore.URL(t, "sqlite")
 	old := program(t, url)

@@ -94,7 +94,8 @@ func TestAConsumersPositionCommitsWithItsTransaction(t *testing.T) {
 	}
 }
 
-// Several programs with one consumer's name, which sometimes roll back: each event is handled in exactly one committed transaction, and in order.
+// Several programs with one consumer's name, which sometimes roll back: each event is handled in
+// exactly one committed transaction, and in order.
 func TestConsumersOfOneNameHandleEachEventOnce(t *testing.T) {
 	random := seed.Random(t)
 	r := newRig(t, everystore.URL(t, "mysql"))
@@ -194,7 +195,8 @@ func TestSQLRefusesToConsumeWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// The defaults of the server, of the database and of the program's session do not change what SQL reads and consumes.
+// The defaults of the server, of the database and of the program's session do not change what SQL
+// reads and consumes.
 func TestSQLReadsAndConsumesOnAnOddServer(t *testing.T) {
 	server := mytest.Start(t, "--max-allowed-packet=4M", "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "--character-set-server=latin1", "--lower-case-table-names=1",
 		"--default-time-zone=-05:00", "--autocommit=0")

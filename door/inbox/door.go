@@ -18,7 +18,8 @@ import (
 //go:embed sql
 var sqlFiles embed.FS
 
-// Door is the table weir_inbox of a store, or of one shard of a store. Its methods may be called concurrently.
+// Door is the table weir_inbox of a store, or of one shard of a store. Its methods may be called
+// concurrently.
 type Door struct {
 	database
 	name  string // of the inbox
@@ -27,17 +28,22 @@ type Door struct {
 
 // database is what the door needs of a store.
 type database interface {
-	// table returns the name of a table of the door in statements, and exists the statement that returns 1 if there is such a table, else 0.
+	// table returns the name of a table of the door in statements, and exists the statement that
+	// returns 1 if there is such a table, else 0.
 	table(name string) string
 	exists(name string) string
-	// query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.
+	// query calls each with each row of a statement that changes nothing. Columns are int64,
+	// []byte, string or nil.
 	query(ctx context.Context, each func(row []any) error, statement string) error
-	// remove deletes rows of the inbox, and their targets; missing ones are ignored. A row whose time is none of these is
-	// another one that got the id later, and stays. No times: an older weir published the rows, and did not note them.
+	// remove deletes rows of the inbox, and their targets; missing ones are ignored. A row whose
+	// time is none of these is another one that got the id later, and stays. No times: an older
+	// weir published the rows, and did not note them.
 	remove(ctx context.Context, ids, times []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
 	refuse(ctx context.Context, id int64, reason string) error
-	// aim, of a shard, adds targets for rows that have none. Targets of rows that are gone do no harm. When it returns, a crash of the database can no longer undo them, or what query has read, also if there are none to add.
+	// aim, of a shard, adds targets for rows that have none. Targets of rows that are gone do no
+	// harm. When it returns, a crash of the database can no longer undo them, or what query has
+	// read, also if there are none to add.
 	aim(ctx context.Context, targets []target) error
 	// removeTargets, of a shard, deletes the targets of rows that are gone.
 	removeTargets(ctx context.Context) error
@@ -45,8 +51,10 @@ type database interface {
 	install(ctx context.Context, name string, logger *slog.Logger) error
 }
 
-// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. On a store made of shards it creates the tables of each shard that answers, and
-// returns nil: see NewShardMovers. Call it before the log is opened, because a new table may look like another store in the place of this one.
+// Attach opens the door of a store, and creates its tables; nil if the store is of another kind. On
+// a store made of shards it creates the tables of each shard that answers, and returns nil: see
+// NewShardMovers. Call it before the log is opened, because a new table may look like another store
+// in the place of this one.
 func Attach(ctx context.Context, store eventlog.Store, logger *slog.Logger) (*Door, error) {
 	if set, is := eventlog.As[eventlog.Sharded](store); is {
 		attachShards(ctx, set, logger)
@@ -80,7 +88,8 @@ func (d *Door) open(ctx context.Context, logger *slog.Logger) error {
 // noSet stands for the number of a shard: the store is not one.
 const noSet = -1
 
-// databaseOf returns the tables of a store, or of a shard; nil if stores of its kind have none. A PostgreSQL has them if it is a shard; else door/sqlfn serves it.
+// databaseOf returns the tables of a store, or of a shard; nil if stores of its kind have none. A
+// PostgreSQL has them if it is a shard; else door/sqlfn serves it.
 func databaseOf(store eventlog.Store, shard int) database {
 	if s, is := eventlog.As[*mysql.Store](store); is {
 		return mysqlTables{s.Session(), shard}
@@ -94,7 +103,8 @@ func databaseOf(store eventlog.Store, shard int) database {
 	return nil
 }
 
-// Waiting counts the rows of a store's inboxes that are not moved into its log; 0 if the store has none. It needs no Attach.
+// Waiting counts the rows of a store's inboxes that are not moved into its log; 0 if the store has
+// none. It needs no Attach.
 func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) {
 	databases := []database{databaseOf(store, noSet)}
 	if set, is := eventlog.As[eventlog.Sharded](store); is {
@@ -129,8 +139,9 @@ func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) 
 	return rows, nil
 }
 
-// Databases says in which databases of a store made of shards transactions can publish: in a PostgreSQL with its functions, in others with Insert. A shard that has not answered
-// since the store was opened counts as neither.
+// Databases says in which databases of a store made of shards transactions can publish: in a
+// PostgreSQL with its functions, in others with Insert. A shard that has not answered since the
+// store was opened counts as neither.
 func Databases(store eventlog.Store) (onPostgres, onOthers bool) {
 	set, is := eventlog.As[eventlog.Sharded](store)
 	if !is {
@@ -152,8 +163,9 @@ func Databases(store eventlog.Store) (onPostgres, onOthers bool) {
 	return onPostgres, onOthers
 }
 
-// Insert is the statement that publishes events in a caller's transaction, with seven arguments for each: topic, the topic's id in hexadecimal digits, key, value,
-// headers as a JSON object, partition and time. All but topic and time may be nil.
+// Insert is the statement that publishes events in a caller's transaction, with seven arguments for
+// each: topic, the topic's id in hexadecimal digits, key, value, headers as a JSON object,
+// partition and time. All but topic and time may be nil.
 func Insert(events int) string {
 	return "INSERT INTO weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number, published_at) VALUES " +
 		strings.Repeat("(?, ?, ?, ?, ?, ?, ?), ", events-1) + "(?, ?, ?, ?, ?, ?, ?)"
@@ -191,8 +203,9 @@ func scripts(dialect string) (all []string) {
 // columns are those of weir_inbox.
 const columns = "id, topic, topic_id, event_key, event_value, headers, partition_number, published_at"
 
-// refusedColumns are columns, for weir_inbox_refused, of rows of weir_inbox, which is i. If there is a refused row with
-// that id already, it is another row, because a row is refused and deleted at once: the new one gets a negative id.
+// refusedColumns are columns, for weir_inbox_refused, of rows of weir_inbox, which is i. If there
+// is a refused row with that id already, it is another row, because a row is refused and deleted at
+// once: the new one gets a negative id.
 func refusedColumns(schema string) string {
 	refused := schema + "weir_inbox_refused r"
 	return "CASE WHEN EXISTS (SELECT 1 FROM " + refused + " WHERE r.id = i.id) THEN (SELECT CASE WHEN min(r.id) < 0 THEN min(r.id) - 1 ELSE -1 END FROM " + refused + ") ELSE id END" +

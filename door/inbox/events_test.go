@@ -198,7 +198,8 @@ func odd() []batch.Record {
 	}
 }
 
-// What SQL shows of an event is what the log holds, whatever is in it. A batch that has several rows of weir_piece is one of them.
+// What SQL shows of an event is what the log holds, whatever is in it. A batch that has several
+// rows of weir_piece is one of them.
 func TestSQLReadsWhatWasPublished(t *testing.T) {
 	r := newRig(t, everystore.URL(t, "mysql"))
 	p := r.partition("orders", 1)
@@ -257,7 +258,8 @@ func randomRecords(random *rand.Rand) []batch.Record {
 	return records
 }
 
-// Batches of all kinds, some compressed, some compacted, some with the log's time: SQL reads from any offset, and any number, as package batch decodes them.
+// Batches of all kinds, some compressed, some compacted, some with the log's time: SQL reads from
+// any offset, and any number, as package batch decodes them.
 func TestSQLReadsRandomBatchesAsTheLogDoes(t *testing.T) {
 	random := seed.Random(t)
 	r := newRig(t, everystore.URL(t, "mysql"))
@@ -350,7 +352,8 @@ func (r *rig) compact(c batch.Compacted, p eventlog.Partition) (raw []byte) {
 	return raw
 }
 
-// Reading begins at the first event that is left; over offsets that compaction removed it goes on; past the end there is nothing.
+// Reading begins at the first event that is left; over offsets that compaction removed it goes on;
+// past the end there is nothing.
 func TestSQLReadsFromWhatIsLeft(t *testing.T) {
 	r := newRig(t, everystore.URL(t, "mysql"))
 	p := r.partition("orders", 0)
@@ -382,7 +385,8 @@ func TestSQLReadsFromWhatIsLeft(t *testing.T) {
 	}
 }
 
-// While two processes append, a reader that goes on from its last event sees each event once, in order.
+// While two processes append, a reader that goes on from its last event sees each event once, in
+// order.
 func TestAReaderInSQLMissesNothing(t *testing.T) {
 	url := everystore.URL(t, "mysql")
 	r := newRig(t, url)
@@ -425,8 +429,8 @@ func TestAReaderInSQLMissesNothing(t *testing.T) {
 	wg.Wait()
 }
 
-// While retention deletes batches and compaction replaces them, a reader gets what is left, and no error: under READ COMMITTED, where its statements see different
-// states of the log.
+// While retention deletes batches and compaction replaces them, a reader gets what is left, and no
+// error: under READ COMMITTED, where its statements see different states of the log.
 func TestAReaderInSQLMeetsRetentionAndCompaction(t *testing.T) {
 	r := newRig(t, everystore.URL(t, "mysql"))
 	const batches = 100
@@ -518,7 +522,8 @@ func TestReadingEventsLocksNothing(t *testing.T) {
 	}
 }
 
-// Reading writes nothing: not to the binary log, and it is possible in a transaction that is read-only.
+// Reading writes nothing: not to the binary log, and it is possible in a transaction that is
+// read-only.
 func TestReadingEventsWritesNothing(t *testing.T) {
 	server := mytest.Start(t, "--log-bin", "--server-id=1", "--binlog-format=MIXED")
 	r := newRig(t, server.URL())

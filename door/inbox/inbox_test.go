@@ -152,7 +152,8 @@ func (r *rig) insert(topic, key string, commit bool, values ...string) {
 	}
 }
 
-// events waits until a topic has n events and the inbox is empty, and returns their values by key, in order.
+// events waits until a topic has n events and the inbox is empty, and returns their values by key,
+// in order.
 func (r *rig) events(topic string, n int) map[string][]string {
 	r.Helper()
 	about, err := r.log.Topic(r.Context(), topic)
@@ -202,7 +203,8 @@ func (r *rig) count(table string) (n int) {
 	return n
 }
 
-// Several movers, which end and begin again, publish each committed row exactly once, and rows of one session in their order.
+// Several movers, which end and begin again, publish each committed row exactly once, and rows of
+// one session in their order.
 func TestMoversPublishEachCommittedRowOnceAndInOrder(t *testing.T) {
 	onEach(t, func(r *rig) {
 		random := seed.Random(r)
@@ -281,8 +283,9 @@ func TestWhatWasPublishedAndNotDeletedIsNotPublishedAgain(t *testing.T) {
 	})
 }
 
-// Somebody empties the table, and its ids begin again at 1 (TRUNCATE does that on MariaDB and MySQL): rows that come then are
-// not those that a mover published before, whatever their times are.
+// Somebody empties the table, and its ids begin again at 1 (TRUNCATE does that on MariaDB and
+// MySQL): rows that come then are not those that a mover published before, whatever their times
+// are.
 func TestRowsWithIDsOfEarlierOnesArePublished(t *testing.T) {
 	onEach(t, func(r *rig) {
 		r.insert("orders", "k", true, "0", "1", "2")
@@ -306,7 +309,8 @@ func TestRowsWithIDsOfEarlierOnesArePublished(t *testing.T) {
 	})
 }
 
-// A row that can never be published is kept beside, with the reason, and those after it are published.
+// A row that can never be published is kept beside, with the reason, and those after it are
+// published.
 func TestARowOfADeletedTopicIsKeptAndHoldsNobodyUp(t *testing.T) {
 	onEach(t, func(r *rig) {
 		r.insert("orders", "k", true, "0")
@@ -389,7 +393,8 @@ func (r *rig) anew(topic string) {
 	}
 }
 
-// A process that has not heard yet that a topic was made anew does not refuse an event for good that is for the new one.
+// A process that has not heard yet that a topic was made anew does not refuse an event for good
+// that is for the new one.
 func TestARowOfATopicThatIsNewToTheProcessIsMoved(t *testing.T) {
 	onEach(t, func(r *rig) {
 		log, publisher := behind(r.T, everystore.Open(r.T, r.url))
@@ -506,7 +511,8 @@ func TestProceduresPublishInTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// A user who may only call the procedures publishes and reads; weir's own user need not be allowed to create procedures.
+// A user who may only call the procedures publishes and reads; weir's own user need not be allowed
+// to create procedures.
 func TestRightsOfUsersOnMySQL(t *testing.T) {
 	server := mytest.Start(t)
 	url := server.URL()
@@ -570,7 +576,8 @@ func TestRightsOfUsersOnMySQL(t *testing.T) {
 	r.events("orders", 1)
 }
 
-// Two inboxes have different names, so a log that was copied does not delete rows of its own inbox, whose ids were used in the other one.
+// Two inboxes have different names, so a log that was copied does not delete rows of its own inbox,
+// whose ids were used in the other one.
 func TestAnInboxHasANameOfItsOwn(t *testing.T) {
 	for _, kind := range kinds {
 		one, two := newRig(t, everystore.URL(t, kind)), newRig(t, everystore.URL(t, kind))

@@ -25,7 +25,8 @@ const (
 	rowsMax  = 1000    // of a chunk
 	bytesMax = 4 << 20 // of a chunk, unless its first row is larger
 
-	// The inbox is read every pollMin while rows come, and ever more rarely down to every pollMax when none do.
+	// The inbox is read every pollMin while rows come, and ever more rarely down to every pollMax
+	// when none do.
 	pollMin, pollMax = 5 * time.Millisecond, 200 * time.Millisecond
 	// failurePause is the longest pause after a failure.
 	failurePause = 5 * time.Second
@@ -44,8 +45,8 @@ type Mover struct {
 	single int   // how many more chunks have one row, because one of that many rows was refused
 }
 
-// moved is the value of the key: the rows of the last chunk that was published. The sums tell a row from a later one with its
-// id: whoever empties the table may let its ids begin again.
+// moved is the value of the key: the rows of the last chunk that was published. The sums tell a row
+// from a later one with its id: whoever empties the table may let its ids begin again.
 type moved struct {
 	IDs  []int64  `json:"ids"`
 	Sums []uint64 `json:"sums,omitempty"` // of the rows' content; older versions put none
@@ -169,7 +170,8 @@ func refused(err error) bool {
 	return errors.As(err, &row)
 }
 
-// mayPass lists the errors that say nothing about an event: what comes before the commit is tried again only after these.
+// mayPass lists the errors that say nothing about an event: what comes before the commit is tried
+// again only after these.
 func mayPass(err error) bool {
 	for _, passes := range []error{
 		eventlog.ErrUnavailable, eventlog.ErrUnsure, eventlog.ErrStale, eventlog.ErrNoPartition, eventlog.ErrClosed, eventlog.ErrReadOnly, eventlog.ErrCrowded,
@@ -182,9 +184,10 @@ func mayPass(err error) bool {
 	return false
 }
 
-// publishRows is PublishWith for events of rows. Whatever goes wrong with them before commit is called, a panic too, is a
-// rowError, unless it may pass. After that it is the store's trouble, but for what it says about the events. So one row
-// never holds up the others, whatever is wrong with it, and a store that fails refuses no row.
+// publishRows is PublishWith for events of rows. Whatever goes wrong with them before commit is
+// called, a panic too, is a rowError, unless it may pass. After that it is the store's trouble, but
+// for what it says about the events. So one row never holds up the others, whatever is wrong with
+// it, and a store that fails refuses no row.
 func publishRows(ctx context.Context, p *publish.Publisher, commit func(ctx context.Context, batches []eventlog.Batch) error, events ...publish.Event) error {
 	committing := false
 	err := recovered.Do(func() error {
@@ -327,7 +330,8 @@ func (m *Mover) publish(ctx context.Context, chunk []row) error {
 	return m.remove(ctx, next.IDs, times)
 }
 
-// rowOf reads a row. Its bytes are its own. A database need not keep to the types of its columns: SQLite does not.
+// rowOf reads a row. Its bytes are its own. A database need not keep to the types of its columns:
+// SQLite does not.
 func rowOf(columns []any) row {
 	r := row{id: columns[0].(int64), sum: sumOf(columns[1:8])} // the primary key
 	e := &r.event

@@ -9,10 +9,12 @@ import (
 	"github.com/weir-log/weir/store/mysql"
 )
 
-// proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each change of one.
+// proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each
+// change of one.
 const proceduresVersion = 4
 
-// procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A shard has only the first ones.
+// procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A
+// shard has only the first ones.
 var procedures = []string{"publish_event", "publish", "read_events", "events", "consume", "partitions"}
 
 const proceduresOnShards = 2
@@ -142,7 +144,8 @@ func (m mysqlTables) replaceProcedures(ctx context.Context, logger *slog.Logger,
 	return nil
 }
 
-// adapted returns what to replace in the procedures for this server, and the comment that they then have.
+// adapted returns what to replace in the procedures for this server, and the comment that they then
+// have.
 func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
 	// MariaDB has CRC32C since 10.8; MySQL has no such function.
 	// @@in_transaction is MariaDB's.
@@ -153,7 +156,8 @@ func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, er
 			return nil
 		}
 		if text(row[0]) == "innodb_snapshot_isolation" {
-			// A position that was changed since the transaction's snapshot is locked and read as it is now, as without this setting, and not refused (error 1020).
+			// A position that was changed since the transaction's snapshot is locked and read as it
+			// is now, as without this setting, and not refused (error 1020).
 			latest = "SET STATEMENT innodb_snapshot_isolation = OFF FOR"
 			return nil
 		}

@@ -50,7 +50,8 @@ func (p postgresTables) query(ctx context.Context, each func([]any) error, state
 	return err
 }
 
-// exec runs statements in one transaction that is durable at its end, whatever the server's settings.
+// exec runs statements in one transaction that is durable at its end, whatever the server's
+// settings.
 func (p postgresTables) exec(ctx context.Context, statement string, args ...any) error {
 	return p.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		tx, err := conn.Begin(ctx)

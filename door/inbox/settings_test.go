@@ -10,8 +10,8 @@ import (
 	"github.com/weir-log/weir/internal/mytest"
 )
 
-// latin1 is a server with MariaDB's own default charset, whose transactions end if a row was changed since their snapshot,
-// as from MariaDB 11.8 on.
+// latin1 is a server with MariaDB's own default charset, whose transactions end if a row was
+// changed since their snapshot, as from MariaDB 11.8 on.
 func latin1(t *testing.T) *rig {
 	t.Helper()
 	return newRig(t, mytest.Start(t, "--character-set-server=latin1", "--innodb-snapshot-isolation=ON").URL())
@@ -76,7 +76,8 @@ func TestConsumersWhoseNamesDifferInSpacesShareNothing(t *testing.T) {
 	}
 }
 
-// Two transactions of one consumer follow each other, also if the second one began before the first one ended.
+// Two transactions of one consumer follow each other, also if the second one began before the first
+// one ended.
 func TestConsumersTakeTurnsUnderSnapshotIsolation(t *testing.T) {
 	r := latin1(t)
 	r.insert("orders", "k", true, "0", "1", "2")

@@ -19,17 +19,21 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// On a store made of shards, the inbox of a shard has events for partitions on all of them, and an entry is on one shard. So each partition has a key of its own:
+// On a store made of shards, the inbox of a shard has events for partitions on all of them, and an
+// entry is on one shard. So each partition has a key of its own:
 //
 //	row ─► its partition is chosen, in weir_inbox_target, durable ─► entry on the partition's shard: batch, and the key names the rows ─► rows are deleted
 //
-// The partition that was chosen for a row stays, whoever publishes it. The entry checks that the key is the one that was known before the row was read. So of two movers, one
-// finds out that the other has published, and a row that was published and not deleted is found in the key of its partition.
+// The partition that was chosen for a row stays, whoever publishes it. The entry checks that the
+// key is the one that was known before the row was read. So of two movers, one finds out that the
+// other has published, and a row that was published and not deleted is found in the key of its
+// partition.
 
 // ShardMovers are the movers of the inboxes of a store made of shards.
 type ShardMovers []*shardMover
 
-// NewShardMovers returns a mover for each shard of a store; nil if it is not made of shards. They open their doors when they run, because a shard may not answer now. observer may be nil.
+// NewShardMovers returns a mover for each shard of a store; nil if it is not made of shards. They
+// open their doors when they run, because a shard may not answer now. observer may be nil.
 func NewShardMovers(log *eventlog.Log, store eventlog.Store, publisher *publish.Publisher, logger *slog.Logger, observer Observer) (all ShardMovers) {
 	if observer == nil {
 		observer = nobody{}
@@ -53,7 +57,8 @@ func (all ShardMovers) Run(ctx context.Context) error {
 	return running.Wait()
 }
 
-// shardMover publishes the rows of a shard's inbox. Any number of processes may run one on the same inbox.
+// shardMover publishes the rows of a shard's inbox. Any number of processes may run one on the same
+// inbox.
 type shardMover struct {
 	set       eventlog.Sharded
 	shard     int
@@ -66,8 +71,9 @@ type shardMover struct {
 	published map[eventlog.Partition]published // what is known of the keys
 }
 
-// published is the value of a partition's key: the rows that were published last. All rows that a key named earlier are deleted. The times tell a row from a later one with its
-// id: a failover of the database may lose a row, and give its id to another.
+// published is the value of a partition's key: the rows that were published last. All rows that a
+// key named earlier are deleted. The times tell a row from a later one with its id: a failover of
+// the database may lose a row, and give its id to another.
 type published struct {
 	IDs []int64 `json:"ids"`
 	At  []int64 `json:"at"`
@@ -78,7 +84,8 @@ type published struct {
 var (
 	// errNoInbox: the shard's store is of a kind without an inbox.
 	errNoInbox = errors.New("the shard has no inbox")
-	// errLearned: the key of a partition was not known when its rows were read. Now it is, and the rows that it names are deleted.
+	// errLearned: the key of a partition was not known when its rows were read. Now it is, and the
+	// rows that it names are deleted.
 	errLearned = errors.New("rows must be read again")
 )
 
@@ -127,7 +134,8 @@ type aimed struct {
 	target *target
 }
 
-// target says where a row goes. The number of a topic's partition and the partition's own number never change.
+// target says where a row goes. The number of a topic's partition and the partition's own number
+// never change.
 type target struct {
 	id        int64 // of the row
 	topic     eventlog.TopicID
@@ -173,7 +181,8 @@ func (m *shardMover) step(ctx context.Context) (int, error) {
 	return rows, errors.Join(append(errs, err)...)
 }
 
-// attachShards creates the tables and functions of each shard that answers. What fails here, the shard's mover tries again, and logs.
+// attachShards creates the tables and functions of each shard that answers. What fails here, the
+// shard's mover tries again, and logs.
 func attachShards(ctx context.Context, set eventlog.Sharded, logger *slog.Logger) {
 	var attaching sync.WaitGroup
 	for n := range set.Shards() {
@@ -208,7 +217,8 @@ func (m *shardMover) open(ctx context.Context) error {
 	return nil
 }
 
-// tidy deletes what earlier movers left: rows that were published when the shard was a store by itself, targets of rows that are gone, and keys of partitions that are gone.
+// tidy deletes what earlier movers left: rows that were published when the shard was a store by
+// itself, targets of rows that are gone, and keys of partitions that are gone.
 func (m *shardMover) tidy(ctx context.Context, door *Door) error {
 	if m.shard == 0 {
 		if err := NewMover(m.log, door, m.publisher, m.logger, m.observer).catchUp(ctx); err != nil {
@@ -327,9 +337,11 @@ func (m *shardMover) refuse(ctx context.Context, r *aimed, why error) error {
 	return err
 }
 
-// aim chooses the partitions of rows that have none yet, and returns the rows with the partitions that are durable, whoever chose them. When it returns, a crash of the
-// database cannot undo the rows either. It leaves out rows that another mover has published and deleted since they were read: their targets are deleted with them, so whoever
-// chooses again may choose another partition. A row that is there after its target was written never had another target.
+// aim chooses the partitions of rows that have none yet, and returns the rows with the partitions
+// that are durable, whoever chose them. When it returns, a crash of the database cannot undo the
+// rows either. It leaves out rows that another mover has published and deleted since they were
+// read: their targets are deleted with them, so whoever chooses again may choose another partition.
+// A row that is there after its target was written never had another target.
 func (m *shardMover) aim(ctx context.Context, chunk []aimed) ([]aimed, error) {
 	var chosen []target
 	var ids []string
@@ -373,7 +385,8 @@ func (m *shardMover) aim(ctx context.Context, chunk []aimed) ([]aimed, error) {
 	return good, nil
 }
 
-// learn reads the key of a partition, and deletes the rows that it names. It always returns an error: rows that were read before may be among them.
+// learn reads the key of a partition, and deletes the rows that it names. It always returns an
+// error: rows that were read before may be among them.
 func (m *shardMover) learn(ctx context.Context, p eventlog.Partition) error {
 	kv, err := m.log.Get(ctx, m.key(p))
 	if err != nil {
@@ -414,13 +427,15 @@ func (m *shardMover) forgive(ctx context.Context, door *Door, kv eventlog.KeyVal
 	return door.remove(ctx, gone, times)
 }
 
-// key returns the key of the rows that go to a partition. It is on the partition's shard, and moves with it.
+// key returns the key of the rows that go to a partition. It is on the partition's shard, and moves
+// with it.
 func (m *shardMover) key(p eventlog.Partition) string {
 	return fmt.Sprintf("%s%s/%d", keys.InboxPrefix, m.door.name, p)
 }
 
-// publish publishes rows to partitions whose keys are known, exactly once, and deletes them. A partition that fails holds up only its own rows, and a row that can never be
-// published is refused.
+// publish publishes rows to partitions whose keys are known, exactly once, and deletes them. A
+// partition that fails holds up only its own rows, and a row that can never be published is
+// refused.
 func (m *shardMover) publish(ctx context.Context, chunk []aimed) (int, error) {
 	if len(chunk) == 0 {
 		return 0, nil
@@ -470,7 +485,8 @@ type part struct {
 	ticket  *eventlog.Ticket
 }
 
-// append appends the batches of each partition in an entry of its own, and returns the ids of the rows that were published.
+// append appends the batches of each partition in an entry of its own, and returns the ids of the
+// rows that were published.
 func (m *shardMover) append(ctx context.Context, chunk []aimed, batches []eventlog.Batch) (done []int64, err error) {
 	parts := map[eventlog.Partition]*part{}
 	for _, r := range chunk {

@@ -221,7 +221,8 @@ func (r *setRig) empty() {
 	}
 }
 
-// Sessions on each shard publish under keys whose partitions are on all shards, while the movers of two processes run, and those of one begin again and again.
+// Sessions on each shard publish under keys whose partitions are on all shards, while the movers of
+// two processes run, and those of one begin again and again.
 func TestSessionsOfEachShardPublishOnceAndInOrder(t *testing.T) {
 	for _, kinds := range [][]string{{"sqlite", "sqlite", "sqlite"}, {"postgres", "mysql", "sqlite"}, {"mysql", "postgres"}} {
 		t.Run(strings.Join(kinds, "-"), func(t *testing.T) {
@@ -330,7 +331,8 @@ func TestWhatAMoverOfAShardPublishedAndDidNotDeleteIsThereOnce(t *testing.T) {
 	}
 }
 
-// The partitions of what was published, and not deleted, move to the other shard: the new movers find there what was published.
+// The partitions of what was published, and not deleted, move to the other shard: the new movers
+// find there what was published.
 func TestWhatWasPublishedBeforeItsPartitionMovedIsThereOnce(t *testing.T) {
 	for _, kinds := range [][]string{{"sqlite", "sqlite"}, {"mysql", "postgres"}} {
 		t.Run(strings.Join(kinds, "-"), func(t *testing.T) {
@@ -421,7 +423,8 @@ func TestAShardThatIsLostHoldsUpOnlyItsOwnRows(t *testing.T) {
 	}
 }
 
-// Each kind of database refuses what can be known to be wrong there; the rest is kept beside, with the reason.
+// Each kind of database refuses what can be known to be wrong there; the rest is kept beside, with
+// the reason.
 func TestAShardRefusesWhatCannotBePublished(t *testing.T) {
 	r := newSetRig(t, "postgres", "postgres", "mysql", "sqlite")
 	r.opened()
@@ -534,8 +537,9 @@ func (r *setRig) once(n int) {
 	}
 }
 
-// An event without a key may go to any partition: whoever tries again must take the one that was chosen first. Movers of two processes, with partitioners of their own, begin and
-// end all the time.
+// An event without a key may go to any partition: whoever tries again must take the one that was
+// chosen first. Movers of two processes, with partitioners of their own, begin and end all the
+// time.
 func TestAnEventWithoutAKeyIsPublishedOnce(t *testing.T) {
 	for _, kinds := range [][]string{{"sqlite", "sqlite"}, {"postgres", "mysql"}} {
 		t.Run(strings.Join(kinds, "-"), func(t *testing.T) {
@@ -569,7 +573,8 @@ func TestAnEventWithoutAKeyIsPublishedOnce(t *testing.T) {
 	}
 }
 
-// A mover reads rows, and another one publishes and deletes them before the first has chosen their partitions. It must not choose others: the keys of these would not tell.
+// A mover reads rows, and another one publishes and deletes them before the first has chosen their
+// partitions. It must not choose others: the keys of these would not tell.
 func TestRowsThatAnotherMoverPublishedGetNoOtherPartition(t *testing.T) {
 	r := newSetRig(t, "postgres", "mysql", "sqlite")
 	slow, fast := r.opened(), r.opened()
@@ -594,7 +599,8 @@ func TestRowsThatAnotherMoverPublishedGetNoOtherPartition(t *testing.T) {
 	r.once(9)
 }
 
-// On shard 0, which knows the topics, an event is for the topic that there was when it was published, not for one with the same name.
+// On shard 0, which knows the topics, an event is for the topic that there was when it was
+// published, not for one with the same name.
 func TestARowOnShard0DoesNotReachANamesakeOfItsTopic(t *testing.T) {
 	for _, kind := range []string{"postgres", "mysql", "sqlite"} {
 		t.Run(kind, func(t *testing.T) {
@@ -642,7 +648,8 @@ func TestARowOfATopicThatIsNewToTheProcessOfASetIsMoved(t *testing.T) {
 	r.once(1)
 }
 
-// Between the publishing of rows and their deletion the topic gets more partitions, so that another one would be chosen for each.
+// Between the publishing of rows and their deletion the topic gets more partitions, so that another
+// one would be chosen for each.
 func TestMorePartitionsDoNotPublishARowTwice(t *testing.T) {
 	r := newSetRig(t, "sqlite", "sqlite")
 	m := r.opened()[1]
@@ -666,7 +673,8 @@ func TestMorePartitionsDoNotPublishARowTwice(t *testing.T) {
 	r.once(40)
 }
 
-// The topic of rows that were published, and not deleted, is deleted: they are not taken for refused ones. What is left in keys of its partitions goes.
+// The topic of rows that were published, and not deleted, is deleted: they are not taken for
+// refused ones. What is left in keys of its partitions goes.
 func TestWhatWasPublishedBeforeItsTopicWasDeletedIsNotRefused(t *testing.T) {
 	r := newSetRig(t, "sqlite", "sqlite")
 	m := r.opened()[1]
@@ -693,7 +701,8 @@ func TestWhatWasPublishedBeforeItsTopicWasDeletedIsNotRefused(t *testing.T) {
 	}
 }
 
-// A failover of a shard's database lost a row whose event is published, and gives its id to another one.
+// A failover of a shard's database lost a row whose event is published, and gives its id to another
+// one.
 func TestARowWithTheIDOfALostOneIsPublished(t *testing.T) {
 	r := newSetRig(t, "sqlite", "sqlite")
 	m := r.opened()[1]
@@ -755,7 +764,8 @@ func TestARefusedRowHoldsNobodyUpWhileAShardIsLost(t *testing.T) {
 	r.once(34)
 }
 
-// A MariaDB that was a store by itself becomes shard 0: what reads only its own tables is gone, and what was published and not deleted there is not published again.
+// A MariaDB that was a store by itself becomes shard 0: what reads only its own tables is gone, and
+// what was published and not deleted there is not published again.
 func TestAMariaDBInUseBecomesShard0(t *testing.T) {
 	url := everystore.URL(t, "mysql")
 	before := newRig(t, url)

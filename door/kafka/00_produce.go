@@ -17,21 +17,25 @@ import (
 	"github.com/weir-log/weir/use/quota"
 )
 
-// decompressedMax bounds the size of a batch after decompression, because consumers hold a whole batch in memory.
+// decompressedMax bounds the size of a batch after decompression, because consumers hold a whole
+// batch in memory.
 const decompressedMax = batch.DefaultMaxDecompressed
 
-// All batches of one request together may decompress to decompressedMax plus decompressedEach times the request's bytes. Kafka has no such
-// bound; without it, a request of 1 MB could cost minutes. The bound never refuses the first batch, so a client that resends refused batches makes progress.
+// All batches of one request together may decompress to decompressedMax plus decompressedEach times
+// the request's bytes. Kafka has no such bound; without it, a request of 1 MB could cost minutes.
+// The bound never refuses the first batch, so a client that resends refused batches makes progress.
 const decompressedEach = 32
 
-// Values of a produce request's acks. Every answer is sent after the records are durable; acks=0 gets no answer.
+// Values of a produce request's acks. Every answer is sent after the records are durable; acks=0
+// gets no answer.
 const (
 	acksNone = 0
 	acksOne  = 1
 	acksAll  = -1
 )
 
-// appending is one partition's part of a produce request. If it has a ticket, it was submitted; otherwise err is why it was refused.
+// appending is one partition's part of a produce request. If it has a ticket, it was submitted;
+// otherwise err is why it was refused.
 type appending struct {
 	ticket    *eventlog.Ticket
 	partition eventlog.Partition
@@ -39,8 +43,8 @@ type appending struct {
 	err       error
 }
 
-// produce starts a produce request: it checks and submits every batch, in the order of the request. Batches are
-// independent; each partition has its own answer.
+// produce starts a produce request: it checks and submits every batch, in the order of the request.
+// Batches are independent; each partition has its own answer.
 func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	in := r.body.(*kmsg.ProduceRequest)
 	timeout := timeoutDefault
@@ -91,8 +95,10 @@ type producedPart struct {
 	partition int32
 }
 
-// mentionsOf counts how often a request names each partition; all is the sum. Of a repeated partition, Kafka's broker keeps the last batch and drops the
-// others unanswered (KafkaApis.handleProduceRequest fills a map). Here each batch is refused, so that none is lost silently, and none decompressed in vain.
+// mentionsOf counts how often a request names each partition; all is the sum. Of a repeated
+// partition, Kafka's broker keeps the last batch and drops the others unanswered
+// (KafkaApis.handleProduceRequest fills a map). Here each batch is refused, so that none is lost
+// silently, and none decompressed in vain.
 func mentionsOf(in *kmsg.ProduceRequest) (mentions map[producedPart]int, all int) {
 	mentions = make(map[producedPart]int)
 	for i := range in.Topics {
@@ -106,7 +112,8 @@ func mentionsOf(in *kmsg.ProduceRequest) (mentions map[producedPart]int, all int
 	return mentions, all
 }
 
-// smallPart: a batch smaller than 1/smallPart of its request is copied, so that the log does not keep the whole request in memory.
+// smallPart: a batch smaller than 1/smallPart of its request is copied, so that the log does not
+// keep the whole request in memory.
 const smallPart = 8
 
 // submit checks one partition's batch, a slice of the request, and submits it to the log.
@@ -169,7 +176,8 @@ var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationF
 
 const noTransactions = "transactions are not supported: unset transactional.id"
 
-// checkBatch checks that records is exactly one batch, valid, and of a kind that a client may append to the topic.
+// checkBatch checks that records is exactly one batch, valid, and of a kind that a client may
+// append to the topic.
 func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header, error) {
 	const lengthEnd = 12 // bytes of a batch that its length field does not count
 	if len(records) == 0 {
@@ -227,8 +235,9 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 	}
 }
 
-// applySettings gives a batch the codec and timestamps that the topic's settings ask for. max.message.bytes applies to the stored size, as in
-// Kafka, which checks again after recompression (UnifiedLog.append, messageSizeMaybeChanged).
+// applySettings gives a batch the codec and timestamps that the topic's settings ask for.
+// max.message.bytes applies to the stored size, as in Kafka, which checks again after recompression
+// (UnifiedLog.append, messageSizeMaybeChanged).
 func applySettings(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eventlog.Timestamp, error) {
 	if want, differs := recoded(topic, h); differs {
 		again, err := batch.Recompress(raw, want, decompressedMax, topic.MaxMessageBytes())
@@ -293,7 +302,8 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	}
 	p.BaseOffset = -1
 	if a.ticket != nil {
-		// Without LogStartOffset Apache Kafka's producer does not start a new epoch after UNKNOWN_PRODUCER_ID, and resends the batch in vain.
+		// Without LogStartOffset Apache Kafka's producer does not start a new epoch after
+		// UNKNOWN_PRODUCER_ID, and resends the batch in vain.
 		known, _ := s.log.Known(a.partition)
 		p.LogStartOffset = int64(known.First)
 	}
@@ -316,14 +326,16 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	}
 }
 
-// errorRecord names a record that is wrong (KIP-467). Clients blame those that are named, and may send the others of the batch again.
+// errorRecord names a record that is wrong (KIP-467). Clients blame those that are named, and may
+// send the others of the batch again.
 func errorRecord(index int, reason string) kmsg.ProduceResponseTopicPartitionErrorRecord {
 	at := kmsg.NewProduceResponseTopicPartitionErrorRecord()
 	at.RelativeOffset, at.ErrorMessage = int32(index), &reason
 	return at
 }
 
-// nameOthers claims memory for the records that an error names, in the answer and encoded. Without it only the first one is named.
+// nameOthers claims memory for the records that an error names, in the answer and encoded. Without
+// it only the first one is named.
 func nameOthers(ctx context.Context, r *request, err error) {
 	const each = 256
 	var record *batch.RecordError
@@ -337,5 +349,6 @@ func nameOthers(ctx context.Context, r *request, err error) {
 	}
 }
 
-// othersNamedMax bounds the records that the answer to one request names beside the first wrong one of each batch.
+// othersNamedMax bounds the records that the answer to one request names beside the first wrong one
+// of each batch.
 const othersNamedMax = 10_000

@@ -17,10 +17,11 @@ const (
 	fetchWaitMax = 5 * time.Minute // longest that a fetch waits for records
 )
 
-// fetch answers with whole batches, starting with the one that contains the requested offset. It waits until there are MinBytes or the time is over.
+// fetch answers with whole batches, starting with the one that contains the requested offset. It
+// waits until there are MinBytes or the time is over.
 //
-// Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
-// continues with full requests.
+// Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0,
+// which the protocol allows: it continues with full requests.
 func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) kmsg.Response {
 	epoch := s.log.LeaderEpoch() // Log.Fetch replaces it by the epoch of its answer
 	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse)}
@@ -70,8 +71,9 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	return framed(ctx, r, out)
 }
 
-// framed claims memory for what the answer needs besides the batches that the log holds: rows, framing, and the copies of small batches. It uses the
-// records' claim, because conn.send releases the request's claim before it sends records.
+// framed claims memory for what the answer needs besides the batches that the log holds: rows,
+// framing, and the copies of small batches. It uses the records' claim, because conn.send releases
+// the request's claim before it sends records.
 func framed(ctx context.Context, r *request, out *fetched) kmsg.Response {
 	n := out.framing()
 	for _, t := range out.topics {
@@ -88,8 +90,8 @@ func framed(ctx context.Context, r *request, out *fetched) kmsg.Response {
 // rowCost estimates the memory of a topic, or a partition, in an answer that is not encoded yet.
 const rowCost = 128
 
-// fetchWithin waits for records as long as the client asked, and for memory and the store at most timeoutDefault longer. It stops waiting when
-// other clients wait for this connection's memory.
+// fetchWithin waits for records as long as the client asked, and for memory and the store at most
+// timeoutDefault longer. It stops waiting when other clients wait for this connection's memory.
 func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want) ([]eventlog.Slice, error) {
 	ctx, cancel := context.WithTimeout(ctx, want.MaxWait+timeoutDefault)
 	defer cancel()
@@ -100,15 +102,18 @@ func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want
 	return s.log.Fetch(ctx, want)
 }
 
-// clamp limits a client's byte limit to 1 … fetchMax. Kafka, too, returns one batch if it is 0 or less.
+// clamp limits a client's byte limit to 1 … fetchMax. Kafka, too, returns one batch if it is 0 or
+// less.
 func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 
-// slot says where the answer for a partition goes: the index of its topic in the answer, and its index in that topic.
+// slot says where the answer for a partition goes: the index of its topic in the answer, and its
+// index in that topic.
 type slot struct{ topic, partition int }
 
-// plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to read from the log; known has the client's leader epoch
-// for each span. A partition that is mentioned more than once gets one answer: in the place of its first mention, to what the
-// last one asks for. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
+// plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to
+// read from the log; known has the client's leader epoch for each span. A partition that is
+// mentioned more than once gets one answer: in the place of its first mention, to what the last one
+// asks for. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

@@ -27,9 +27,9 @@ var listOffsetsSince = map[int64]int16{
 	atLatest: 1, atEarliest: 1, atNewest: 7, atEarliestLocal: 8, atLatestTiered: 9, atEarliestPending: 11,
 }
 
-// listOffsets finds offsets by time. All first and last offsets of a request cost one store call; while the store is unavailable
-// they come from memory. All searches by time of a request are made together: a few store calls for each thousand
-// partitions.
+// listOffsets finds offsets by time. All first and last offsets of a request cost one store call;
+// while the store is unavailable they come from memory. All searches by time of a request are made
+// together: a few store calls for each thousand partitions.
 func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
 	topics := make([]listed, len(in.Topics)) // each name is looked up once: later it could belong to another topic
@@ -88,11 +88,13 @@ type listed struct {
 	unknown error
 }
 
-// boundsTimeout is how long to wait for the store's bounds. After that, the bounds that this process knows are used. Clients wait 30 s by default.
+// boundsTimeout is how long to wait for the store's bounds. After that, the bounds that this
+// process knows are used. Clients wait 30 s by default.
 const boundsTimeout = 5 * time.Second
 
-// listBounds reads the bounds of all existing partitions of the request, in one store call. If the store does not answer, it
-// returns the bounds that this process knows, so that a consumer that starts now is served from memory too.
+// listBounds reads the bounds of all existing partitions of the request, in one store call. If the
+// store does not answer, it returns the bounds that this process knows, so that a consumer that
+// starts now is served from memory too.
 func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed) map[eventlog.Partition]eventlog.Slice {
 	ps := make([]eventlog.Partition, 0, mentions(in))
 	mentioned := make(map[eventlog.Partition]bool, mentions(in))
@@ -163,7 +165,8 @@ func (s *Server) askedAbout(in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListO
 	return partition, nil
 }
 
-// searchOffsets finds the records of all partitions for which the request asks by time, or for the newest.
+// searchOffsets finds the records of all partitions for which the request asks by time, or for the
+// newest.
 func (s *Server) searchOffsets(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed, bounds map[eventlog.Partition]eventlog.Slice) map[eventlog.Partition]eventlog.Since {
 	mentioned := make(map[eventlog.Partition]bool, len(bounds))
 	var since []eventlog.Goal

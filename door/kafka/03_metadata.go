@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/broker"
 )
 
-// metadata describes the cluster and topics, and creates unknown topics if the client and Config.NoAutoCreate allow it.
+// metadata describes the cluster and topics, and creates unknown topics if the client and
+// Config.NoAutoCreate allow it.
 func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	out := in.ResponseKind().(*kmsg.MetadataResponse)
 	view := s.view()
@@ -65,14 +66,16 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 	return out
 }
 
-// metadataCost estimates the bytes of a partition in an answer, in memory and encoded, and replicaCost those of each replica.
+// metadataCost estimates the bytes of a partition in an answer, in memory and encoded, and
+// replicaCost those of each replica.
 const (
 	metadataCost = 256
 	replicaCost  = 16
 )
 
-// metadataFind finds or creates the requested topic. An id takes precedence over a name: Kafka's own client sends an empty name with it
-// (KafkaApis.handleTopicMetadataRequest checks ids first as well).
+// metadataFind finds or creates the requested topic. An id takes precedence over a name: Kafka's
+// own client sends an empty name with it (KafkaApis.handleTopicMetadataRequest checks ids first as
+// well).
 func (s *Server) metadataFind(ctx context.Context, r *request, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
 	if asked.TopicID != noTopicID {
 		return s.topicByID(r, acl.Describe, asked.TopicID)

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// offsetCommit commits offsets of a group: all of a request's offsets in one entry. Since Kafka 2.1 (KIP-211) the broker decides how long they
-// are kept: the retention time in old versions of the request is ignored.
+// offsetCommit commits offsets of a group: all of a request's offsets in one entry. Since Kafka 2.1
+// (KIP-211) the broker decides how long they are kept: the retention time in old versions of the
+// request is ignored.
 func (s *Server) offsetCommit(ctx context.Context, r *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
 	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation}

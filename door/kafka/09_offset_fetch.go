@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// offsetFetch returns the committed offsets of groups: of one group up to version 7, of any number since version 8 (KIP-709). RequireStable needs no wait:
-// offsets are not committed in Kafka transactions.
+// offsetFetch returns the committed offsets of groups: of one group up to version 7, of any number
+// since version 8 (KIP-709). RequireStable needs no wait: offsets are not committed in Kafka
+// transactions.
 func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
 	out := in.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if in.Version >= 8 {
@@ -63,8 +64,8 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 	return out
 }
 
-// fetchGroup answers for one group: the requested partitions, each once, or all if topics is null. It fails if the claim for the answer's memory
-// fails.
+// fetchGroup answers for one group: the requested partitions, each once, or all if topics is null.
+// It fails if the claim for the answer's memory fails.
 func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool) (kmsg.OffsetFetchResponseGroup, error) {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = ask.Group
@@ -135,8 +136,9 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 	return out, nil
 }
 
-// isNone reports whether err says that the topic does not exist. If the request has the topic's name and not its id, the answer is then that no offset is
-// committed. After other errors the answer has their code, because it is unknown what is committed.
+// isNone reports whether err says that the topic does not exist. If the request has the topic's
+// name and not its id, the answer is then that no offset is committed. After other errors the
+// answer has their code, because it is unknown what is committed.
 func isNone(err error) bool {
 	_, invalid := errors.AsType[*eventlog.InvalidError](err)
 	return invalid || errors.Is(err, eventlog.ErrUnknownTopic)

@@ -24,8 +24,8 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 		Session:      time.Duration(in.SessionTimeoutMillis) * time.Millisecond,
 		Rebalance:    time.Duration(in.RebalanceTimeoutMillis) * time.Millisecond,
 		ProtocolType: in.ProtocolType, Reason: orEmpty(in.Reason),
-		// From version 4 on a client can join in two steps (KIP-394), from version 9 on it can be the leader without
-		// computing the assignment (KIP-814).
+		// From version 4 on a client can join in two steps (KIP-394), from version 9 on it can be
+		// the leader without computing the assignment (KIP-814).
 		NeedsMemberID: in.Version >= 4, SkipsAssigning: in.Version >= 9,
 	}
 	for _, p := range in.Protocols {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// leaveGroup removes members: the caller or, from version 3 on, any number, also static ones by their instance id.
+// leaveGroup removes members: the caller or, from version 3 on, any number, also static ones by
+// their instance id.
 func (s *Server) leaveGroup(ctx context.Context, r *request, in *kmsg.LeaveGroupRequest) *kmsg.LeaveGroupResponse {
 	out := in.ResponseKind().(*kmsg.LeaveGroupResponse)
 	if err := r.permit(acl.Read, acl.Group, in.Group); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// describeGroups returns the state and members of groups. Before version 6 an unknown group has the state Dead (KIP-1043).
+// describeGroups returns the state and members of groups. Before version 6 an unknown group has the
+// state Dead (KIP-1043).
 func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeGroupsResponse)
 	mentions := make(map[string]bool)
@@ -52,7 +53,8 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 	return out
 }
 
-// memberCost estimates the bytes of a member in an answer, in memory and encoded, without its ids, metadata and assignment.
+// memberCost estimates the bytes of a member in an answer, in memory and encoded, without its ids,
+// metadata and assignment.
 const memberCost = 512
 
 func describeGroup(g *kmsg.DescribeGroupsResponseGroup, d group.Described) {

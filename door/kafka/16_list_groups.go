@@ -14,7 +14,8 @@ import (
 // groupType is the type of all groups here: those of the classic protocol.
 const groupType = "classic"
 
-// listGroups lists the groups that this broker coordinates: clients ask all brokers. From version 4 on they are filtered by state (KIP-518), from 5 on by type (KIP-848).
+// listGroups lists the groups that this broker coordinates: clients ask all brokers. From version 4
+// on they are filtered by state (KIP-518), from 5 on by type (KIP-848).
 func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	out := in.ResponseKind().(*kmsg.ListGroupsResponse)
 	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {

@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// apiVersions lists the APIs that weir serves. No features are advertised: they would turn on transactions and group protocols that
-// weir does not have.
+// apiVersions lists the APIs that weir serves. No features are advertised: they would turn on
+// transactions and group protocols that weir does not have.
 func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsResponse {
 	out := in.ResponseKind().(*kmsg.ApiVersionsResponse)
 	if in.Version >= 3 && !(softwareName(in.ClientSoftwareName) && softwareName(in.ClientSoftwareVersion)) {
@@ -20,7 +20,8 @@ func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersions
 	return out
 }
 
-// unsupportedApiVersions answers a request of a newer version than ours. The answer has version 0, which every client can read.
+// unsupportedApiVersions answers a request of a newer version than ours. The answer has version 0,
+// which every client can read.
 func (s *Server) unsupportedApiVersions(context.Context, *request) kmsg.Response {
 	out := kmsg.NewPtrApiVersionsResponse()
 	out.ErrorCode = kerr.UnsupportedVersion.Code

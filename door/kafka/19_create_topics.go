@@ -78,8 +78,8 @@ func (s *Server) createAsked(ctx context.Context, request *request, in *kmsg.Cre
 	return eventlog.Topic{Name: spec.Name, Partitions: make([]eventlog.Partition, spec.Partitions), Config: spec.Config}, nil
 }
 
-// partitionsAsked returns the requested number of partitions. An assignment of replicas is accepted if it assigns all to
-// this broker, the only one.
+// partitionsAsked returns the requested number of partitions. An assignment of replicas is accepted
+// if it assigns all to this broker, the only one.
 func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, error) {
 	if len(asked.ReplicaAssignment) > 0 {
 		if asked.NumPartitions != -1 || asked.ReplicationFactor != -1 {
@@ -117,8 +117,8 @@ func (s *Server) checkReplicationFactor(asked kmsg.CreateTopicsRequestTopic) err
 	}
 }
 
-// checkReplicas accepts a partition's replicas when they are one broker that lives, or several with Config.AnyReplicationFactor. Which broker serves it is not stored: every
-// broker can.
+// checkReplicas accepts a partition's replicas when they are one broker that lives, or several with
+// Config.AnyReplicationFactor. Which broker serves it is not stored: every broker can.
 func (s *Server) checkReplicas(replicas []int32) error {
 	view := s.view()
 	shown, live := replicas[:min(len(replicas), 10)], view.Brokers()[0].ID

@@ -14,8 +14,9 @@ import (
 // toHighWatermark, as an offset of DeleteRecords, means all records.
 const toHighWatermark = -1
 
-// deleteRecords deletes records below an offset: one store call for each topic with owners, one for the bounds of all partitions, and one for each that changes. A partition
-// that is named twice is refused, because the offsets may differ.
+// deleteRecords deletes records below an offset: one store call for each topic with owners, one for
+// the bounds of all partitions, and one for each that changes. A partition that is named twice is
+// refused, because the offsets may differ.
 func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	var ps []eventlog.Partition

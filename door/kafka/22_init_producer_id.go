@@ -9,8 +9,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// initProducerID gives an idempotent producer a unique id. A transactional producer is refused: transactions are not
-// supported.
+// initProducerID gives an idempotent producer a unique id. A transactional producer is refused:
+// transactions are not supported.
 func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitProducerIDRequest) *kmsg.InitProducerIDResponse {
 	out := in.ResponseKind().(*kmsg.InitProducerIDResponse)
 	out.ProducerID, out.ProducerEpoch = -1, -1
@@ -28,7 +28,8 @@ func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitPr
 		return out
 	}
 	if s.log.ReadOnly() {
-		// The only code after which librdkafka gives up (rd_kafka_idemp_check_error); after others it asks twice a second until its messages time out.
+		// The only code after which librdkafka gives up (rd_kafka_idemp_check_error); after others
+		// it asks twice a second until its messages time out.
 		s.refused(r, eventlog.ErrReadOnly)
 		out.ErrorCode = kerr.ClusterAuthorizationFailed.Code
 		return out

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// offsetForLeaderEpoch returns the end of a leader epoch, so that clients detect that the log was rewound. It costs one store call. A
-// partition that is mentioned more than once is answered once, for its first mention.
+// offsetForLeaderEpoch returns the end of a leader epoch, so that clients detect that the log was
+// rewound. It costs one store call. A partition that is mentioned more than once is answered once,
+// for its first mention.
 func (s *Server) offsetForLeaderEpoch(ctx context.Context, r *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	out := in.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	var ps []eventlog.Partition

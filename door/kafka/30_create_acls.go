@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// createACLs stores rules (KIP-140, KIP-290), each or an error for it. A rule that exists is no error, as in Kafka.
+// createACLs stores rules (KIP-140, KIP-290), each or an error for it. A rule that exists is no
+// error, as in Kafka.
 func (s *Server) createACLs(ctx context.Context, r *request, in *kmsg.CreateACLsRequest) *kmsg.CreateACLsResponse {
 	out := in.ResponseKind().(*kmsg.CreateACLsResponse)
 	refused := s.permitAlterACLs(r)
@@ -42,7 +43,8 @@ func (s *Server) createACLs(ctx context.Context, r *request, in *kmsg.CreateACLs
 	return out
 }
 
-// saidOnce leaves out the text of an error that follows the same one, so that an answer is not much larger than its request.
+// saidOnce leaves out the text of an error that follows the same one, so that an answer is not much
+// larger than its request.
 type saidOnce struct{ last string }
 
 func (o *saidOnce) first(code int16, message *string) (int16, *string) {

@@ -53,10 +53,12 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 	return out
 }
 
-// configCost estimates the bytes of a setting and its synonyms in an answer, in memory and encoded, without their texts.
+// configCost estimates the bytes of a setting and its synonyms in an answer, in memory and encoded,
+// without their texts.
 const configCost = 512
 
-// configsCost estimates the bytes of settings in an answer. A text is in it twice: in memory and encoded.
+// configsCost estimates the bytes of settings in an answer. A text is in it twice: in memory and
+// encoded.
 func configsCost(configs []config, synonyms, docs bool) (n int) {
 	for _, c := range configs {
 		n += configCost + 2*(len(c.name)+len(c.value))

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// alterConfigs replaces all settings of a topic: settings that the request does not name get their defaults.
+// alterConfigs replaces all settings of a topic: settings that the request does not name get their
+// defaults.
 func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
@@ -61,8 +62,9 @@ func namesOf[C any](configs []C, name func(C) string) []string {
 	return slices.Compact(names)
 }
 
-// alterResource changes a topic's settings, or only validates the request. Settings of other resources cannot be changed while weir runs: the error
-// names settings, the ones that the request would change.
+// alterResource changes a topic's settings, or only validates the request. Settings of other
+// resources cannot be changed while weir runs: the error names settings, the ones that the request
+// would change.
 func (s *Server) alterResource(ctx context.Context, r *request, kind kmsg.ConfigResourceType, name string, settings []string, validateOnly bool, change func(config map[string]string) error) error {
 	if err := r.permitConfigs(acl.AlterConfigs, kind, name); err != nil {
 		return err
@@ -89,9 +91,11 @@ func (s *Server) alterResource(ctx context.Context, r *request, kind kmsg.Config
 	return eventlog.CheckConfig(config)
 }
 
-// alterNothing answers for resources whose settings cannot be changed, with Kafka's codes: INVALID_REQUEST for a broker's setting that is not
-// dynamic (ConfigAdminManager), INVALID_CONFIG for a setting that groups do not have (GroupConfigManager). A request without changes succeeds, and so does
-// one that deletes settings, whatever their names, as with Kafka 4.4: kafka-reassign-partitions --verify deletes throttles that nobody has set.
+// alterNothing answers for resources whose settings cannot be changed, with Kafka's codes:
+// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager), INVALID_CONFIG
+// for a setting that groups do not have (GroupConfigManager). A request without changes succeeds,
+// and so does one that deletes settings, whatever their names, as with Kafka 4.4:
+// kafka-reassign-partitions --verify deletes throttles that nobody has set.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
 	var asked []string
 	for _, setting := range settings[:min(len(settings), 5)] {

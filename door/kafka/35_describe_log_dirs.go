@@ -13,7 +13,8 @@ import (
 // logDir is the only directory listed: Kafka's tools ask where records are and how large they are.
 const logDir = "/weir"
 
-// describeLogDirs returns the bytes of each partition, in one store call. It does not report free space, which only the store knows.
+// describeLogDirs returns the bytes of each partition, in one store call. It does not report free
+// space, which only the store knows.
 func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeLogDirsResponse)
 	if err := r.permitCluster(acl.Describe); err != nil {
@@ -54,7 +55,8 @@ func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.Descr
 	return out
 }
 
-// logDirCost estimates the bytes of a partition in an answer: as read from the store, in memory and encoded.
+// logDirCost estimates the bytes of a partition in an answer: as read from the store, in memory and
+// encoded.
 const logDirCost = 256
 
 type logDirTopic struct {

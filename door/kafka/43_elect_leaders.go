@@ -18,8 +18,9 @@ const (
 
 var errElected = deny(kerr.ElectionNotNeeded, "the partition has a leader: every broker that lives can serve it")
 
-// electLeaders answers for each partition that no election is needed. For an election of all partitions the answer lists none: Kafka, too,
-// leaves out partitions that need no election (ReplicationControlManager.electLeaders).
+// electLeaders answers for each partition that no election is needed. For an election of all
+// partitions the answer lists none: Kafka, too, leaves out partitions that need no election
+// (ReplicationControlManager.electLeaders).
 func (s *Server) electLeaders(ctx context.Context, r *request, in *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
 	out := in.ResponseKind().(*kmsg.ElectLeadersResponse)
 	if in.ElectionType != electPreferred && in.ElectionType != electUnclean {

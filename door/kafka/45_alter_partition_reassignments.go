@@ -9,8 +9,9 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// alterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions between brokers. A move to a broker that lives
-// succeeds without work; there is nothing to cancel. Codes are Kafka's (ReplicationControlManager.alterPartitionReassignments).
+// alterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions between
+// brokers. A move to a broker that lives succeeds without work; there is nothing to cancel. Codes
+// are Kafka's (ReplicationControlManager.alterPartitionReassignments).
 func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in *kmsg.AlterPartitionAssignmentsRequest) *kmsg.AlterPartitionAssignmentsResponse {
 	out := in.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
 	out.AllowReplicationFactorChange = in.AllowReplicationFactorChange

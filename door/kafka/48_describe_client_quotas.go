@@ -54,7 +54,8 @@ func (s *Server) describeClientQuotas(ctx context.Context, r *request, in *kmsg.
 	return out
 }
 
-// quotaFilter returns the filter that a client asks for. The conditions are Kafka's (ClientQuotasImage.describe). Without any, strict finds nothing.
+// quotaFilter returns the filter that a client asks for. The conditions are Kafka's
+// (ClientQuotasImage.describe). Without any, strict finds nothing.
 func quotaFilter(in *kmsg.DescribeClientQuotasRequest) (quota.Filter, error) {
 	filter := quota.All
 	filter.Strict = in.Strict

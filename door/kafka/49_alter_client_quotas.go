@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/use/quota"
 )
 
-// alterClientQuotas sets and removes quotas (KIP-546). What is asked for one entity is done as a whole or not at all. This server enforces a change from its answer on.
+// alterClientQuotas sets and removes quotas (KIP-546). What is asked for one entity is done as a
+// whole or not at all. This server enforces a change from its answer on.
 func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.AlterClientQuotasRequest) *kmsg.AlterClientQuotasResponse {
 	out := in.ResponseKind().(*kmsg.AlterClientQuotasResponse)
 	refused := r.permitCluster(acl.AlterConfigs)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// alterUserSCRAMCredentials sets and deletes users' credentials (KIP-554). The client has salted the passwords. What is asked for one user is done as a whole or
-// not at all.
+// alterUserSCRAMCredentials sets and deletes users' credentials (KIP-554). The client has salted
+// the passwords. What is asked for one user is done as a whole or not at all.
 func (s *Server) alterUserSCRAMCredentials(ctx context.Context, r *request, in *kmsg.AlterUserSCRAMCredentialsRequest) *kmsg.AlterUserSCRAMCredentialsResponse {
 	out := in.ResponseKind().(*kmsg.AlterUserSCRAMCredentialsResponse)
 	refused := r.permitCluster(acl.Alter)

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// describeProducers lists the idempotent producers of partitions. It reads the producers of all partitions from the log, once for each request.
+// describeProducers lists the idempotent producers of partitions. It reads the producers of all
+// partitions from the log, once for each request.
 func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
 	asked := make(map[eventlog.Partition]slot) // where each answer is

@@ -14,7 +14,8 @@ import (
 // describePartitionsMax bounds one answer, as in Kafka (max.request.partition.size.limit).
 const describePartitionsMax = 2000
 
-// describeTopicPartitions describes topics in order of name, page by page. An empty list of topics means all.
+// describeTopicPartitions describes topics in order of name, page by page. An empty list of topics
+// means all.
 func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
 	view := s.view()

@@ -109,7 +109,8 @@ func TestUserGainsAndLosesRightsByACLs(t *testing.T) {
 	})
 }
 
-// A connection that is open gets and loses rights within 2 s, also when another process changes the rules.
+// A connection that is open gets and loses rights within 2 s, also when another process changes the
+// rules.
 func TestACLsHoldOnOpenConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

@@ -113,7 +113,8 @@ func TestAllRecordsThatAreWrongAreNamed(t *testing.T) {
 			t.Errorf("%v: named are %v, want %v", codec, named, wrong)
 		}
 	}
-	// The list has a bound; beyond it clients get the code of the whole batch, and hear of the others when they send them again.
+	// The list has a bound; beyond it clients get the code of the whole batch, and hear of the
+	// others when they send them again.
 	many := make([]batch.Record, 30_000)
 	for i := range many {
 		many[i].Value = []byte("v")

@@ -23,7 +23,8 @@ import (
 	registry "github.com/weir-log/weir/use/broker"
 )
 
-// startBrokers starts brokers on one store, each at an address of its own, and waits until they know each other.
+// startBrokers starts brokers on one store, each at an address of its own, and waits until they
+// know each other.
 func startBrokers(t *testing.T, store eventlog.Store, n int, cfg kafka.Config) (all []*broker) {
 	t.Helper()
 	for range n {
@@ -59,7 +60,8 @@ func (b *broker) awaitBrokers(n int) {
 	}
 }
 
-// Clients ask each broker for its groups: each lists those that it coordinates, so that none is listed twice.
+// Clients ask each broker for its groups: each lists those that it coordinates, so that none is
+// listed twice.
 func TestABrokerListsTheGroupsThatItCoordinates(t *testing.T) {
 	all := startBrokers(t, memory.New(), 2, kafka.Config{})
 	admin := kadm.NewClient(all[0].client())
@@ -96,7 +98,8 @@ func TestABrokerListsTheGroupsThatItCoordinates(t *testing.T) {
 	}
 }
 
-// With --any-replication-factor tools may give a partition several brokers that live, each once; without it, one.
+// With --any-replication-factor tools may give a partition several brokers that live, each once;
+// without it, one.
 func TestPartitionsMoveToSeveralBrokersIfAnyReplicationFactorIsAllowed(t *testing.T) {
 	for _, any := range []bool{false, true} {
 		all := startBrokers(t, memory.New(), 2, kafka.Config{AnyReplicationFactor: any})
@@ -144,7 +147,8 @@ func balance(t *testing.T, l net.Listener, servers ...*atomic.Pointer[broker]) {
 	})
 }
 
-// Two processes behind one address of a load balancer: clients are told of one broker, and groups read everything.
+// Two processes behind one address of a load balancer: clients are told of one broker, and groups
+// read everything.
 func TestGroupsWorkBehindOneAddress(t *testing.T) {
 	store, front := memory.New(), listenHere(t)
 	var servers []*atomic.Pointer[broker]

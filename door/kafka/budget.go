@@ -10,11 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A request is walked before kmsg decodes it: kmsg trusts every count it reads, and allocates that many elements before it reads them.
-// The walk allocates nothing. It checks every length and count, and adds up the memory that the decoded request will need.
+// A request is walked before kmsg decodes it: kmsg trusts every count it reads, and allocates that
+// many elements before it reads them. The walk allocates nothing. It checks every length and count,
+// and adds up the memory that the decoded request will need.
 //
-// The wire format is not written down a second time here: shapeOf finds it out, once per key and version, by having
-// kmsg encode requests that differ in one field.
+// The wire format is not written down a second time here: shapeOf finds it out, once per key and
+// version, by having kmsg encode requests that differ in one field.
 const (
 	decodeFactor = 8        // bytes that a decoded request may need for each byte of its frame
 	decodeSlack  = 64 << 10 // bytes that a decoded request may need on top, so that small requests fit
@@ -57,7 +58,8 @@ type shape struct {
 	least  int  // its minimum size in bytes
 }
 
-// wire is a walk over the bytes of one request. After the first failure err is set, and every method returns zero.
+// wire is a walk over the bytes of one request. After the first failure err is set, and every
+// method returns zero.
 type wire struct {
 	buf      []byte
 	flexible bool
@@ -105,7 +107,8 @@ func (w *wire) uvarint() int {
 	return 0
 }
 
-// length reads a length or count: a varint in flexible versions, otherwise a number of the given size. -1 is null.
+// length reads a length or count: a varint in flexible versions, otherwise a number of the given
+// size. -1 is null.
 func (w *wire) length(size int, null bool) int {
 	n := 0
 	switch {
@@ -197,7 +200,8 @@ func (w *wire) field(f *field) {
 	}
 }
 
-// tags walks over the tags of a struct, not into them: no tag of a request that we serve contains an array.
+// tags walks over the tags of a struct, not into them: no tag of a request that we serve contains
+// an array.
 func (w *wire) tags() {
 	n := w.uvarint()
 	if n > tagsMax {
@@ -268,11 +272,13 @@ func (s *shape) add(f field, there bool) {
 	}
 }
 
-// field probes one field. It returns there=false if this version does not have the field, or has it as a tag.
+// field probes one field. It returns there=false if this version does not have the field, or has it
+// as a tag.
 func (p prober) field(v reflect.Value) (f field, there bool) {
 	before := reflect.ValueOf(v.Interface())
 	defer v.Set(before)
-	// grew sets the field to from, then to to. It returns by how many bytes the encoded request grew, and whether its bytes changed.
+	// grew sets the field to from, then to to. It returns by how many bytes the encoded request
+	// grew, and whether its bytes changed.
 	grew := func(from, to reflect.Value) (int, bool) {
 		v.Set(from)
 		a := p.encode()

@@ -26,7 +26,8 @@ func eachVersion(t *testing.T, f func(t *testing.T, a *api, version int16)) {
 	}
 }
 
-// fill makes every field of a request random: lists of some elements, strings of some letters, no nulls.
+// fill makes every field of a request random: lists of some elements, strings of some letters, no
+// nulls.
 func fill(r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -84,8 +85,9 @@ func TestTheWalkSeesRequestsAsTheyAre(t *testing.T) {
 	})
 }
 
-// hostile is a body that claims as many elements as it can wherever the shape has an array: it goes down the path of
-// arrays chosen by pick, and fills the rest of the frame with elements, or claims to.
+// hostile is a body that claims as many elements as it can wherever the shape has an array: it goes
+// down the path of arrays chosen by pick, and fills the rest of the frame with elements, or claims
+// to.
 func hostile(s *shape, flexible, honest bool, size int, pick func(n int) int) []byte {
 	h := hostileBody{flexible: flexible, honest: honest, size: size, pick: pick}
 	if cap(hostileSpace) < size+1024 {

@@ -46,8 +46,9 @@ func (r *request) may(op acl.Operation, kind acl.Kind, name string) bool {
 	return r.rights().May(op, kind, name)
 }
 
-// permit returns nil if the client may do something to a resource; otherwise the error with Kafka's code. It does not depend on whether the resource
-// exists: what a client may not see it is not told of.
+// permit returns nil if the client may do something to a resource; otherwise the error with Kafka's
+// code. It does not depend on whether the resource exists: what a client may not see it is not told
+// of.
 func (r *request) permit(op acl.Operation, kind acl.Kind, name string) error {
 	if r.may(op, kind, name) {
 		return nil
@@ -60,7 +61,8 @@ func (r *request) permitCluster(op acl.Operation) error {
 	return r.permit(op, acl.Cluster, acl.ClusterName)
 }
 
-// forbidden has an error for each operation on each kind of resource. They are made once, because a request may be refused many times.
+// forbidden has an error for each operation on each kind of resource. They are made once, because a
+// request may be refused many times.
 var forbidden = func() map[acl.Kind]map[acl.Operation]error {
 	codes := map[acl.Kind]*kerr.Error{
 		acl.Topic: kerr.TopicAuthorizationFailed, acl.Group: kerr.GroupAuthorizationFailed, acl.Cluster: kerr.ClusterAuthorizationFailed,
@@ -75,7 +77,8 @@ var forbidden = func() map[acl.Kind]map[acl.Operation]error {
 	return all
 }()
 
-// operations returns which of a set of operations the client may do, for the answers that list them.
+// operations returns which of a set of operations the client may do, for the answers that list
+// them.
 func (r *request) operations(set int32, kind acl.Kind, name string) int32 {
 	rights := r.rights()
 	if rights.Everything() {
@@ -90,7 +93,8 @@ func (r *request) operations(set int32, kind acl.Kind, name string) int32 {
 	return allowed
 }
 
-// clusterOperations returns what the client may do to the cluster; nothing if it may not describe it (KafkaApis.clusterAuthorizedOperations).
+// clusterOperations returns what the client may do to the cluster; nothing if it may not describe
+// it (KafkaApis.clusterAuthorizedOperations).
 func (r *request) clusterOperations() int32 {
 	if !r.may(acl.Describe, acl.Cluster, acl.ClusterName) {
 		return 0
@@ -121,7 +125,8 @@ func (s *Server) topicsSeen(r *request) []eventlog.Topic {
 	return seen
 }
 
-// permitIdempotent returns nil if the client may get a producer id: it may write to some topic, or has the right by name (KIP-679).
+// permitIdempotent returns nil if the client may get a producer id: it may write to some topic, or
+// has the right by name (KIP-679).
 func (r *request) permitIdempotent() error {
 	if r.rights().MayAny(acl.Write, acl.Topic) {
 		return nil
@@ -129,7 +134,8 @@ func (r *request) permitIdempotent() error {
 	return r.permitCluster(acl.IdempotentWrite)
 }
 
-// permitConfigs returns nil if the client may read or change the settings of a resource. What is no topic and no group belongs to the cluster.
+// permitConfigs returns nil if the client may read or change the settings of a resource. What is no
+// topic and no group belongs to the cluster.
 func (r *request) permitConfigs(op acl.Operation, kind kmsg.ConfigResourceType, name string) error {
 	switch kind {
 	case kmsg.ConfigResourceTypeTopic:

@@ -57,7 +57,8 @@ func (s *tallied) Get(ctx context.Context, keys []string, maxBytes int) ([]event
 // callsMost is how many store calls a request makes at most, whatever it mentions.
 const callsMost = 32
 
-// moreCalls are the keys whose requests make more than callsMost, and why. Their bound here is four for each thing that is mentioned.
+// moreCalls are the keys whose requests make more than callsMost, and why. Their bound here is four
+// for each thing that is mentioned.
 var moreCalls = map[kmsg.Key]string{
 	kmsg.OffsetFetch:      "the offsets of each group are read by themselves",
 	kmsg.DescribeGroups:   "each group is read by itself",
@@ -66,7 +67,8 @@ var moreCalls = map[kmsg.Key]string{
 	kmsg.DeleteRecords:    "each partition is trimmed by itself: Store.Trim is of one partition",
 }
 
-// A request of each key that is advertised makes a bounded number of store calls: none makes a call for each topic, partition or name that it mentions.
+// A request of each key that is advertised makes a bounded number of store calls: none makes a call
+// for each topic, partition or name that it mentions.
 func TestNoKeyMakesACallForEachThingItMentions(t *testing.T) {
 	const things = 200
 	synctest.Test(t, func(t *testing.T) {

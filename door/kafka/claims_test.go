@@ -29,7 +29,8 @@ func large(t testing.TB, size int) *kmsg.ProduceRequest {
 	return produceRequest("t", 0, sealed(t, batch.None, batch.Record{Value: make([]byte, size), Timestamp: 1}))
 }
 
-// crowd runs a test in fake time with a broker that has the least memory for requests, and takes them up to 3 MiB.
+// crowd runs a test in fake time with a broker that has the least memory for requests, and takes
+// them up to 3 MiB.
 func crowd(t *testing.T, test func(t *testing.T, l *pipes, b *broker, s *troubled)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := &troubled{Store: memory.New()}, newPipes()
@@ -85,7 +86,8 @@ func TestSilentClientsStopNobody(t *testing.T) {
 	})
 }
 
-// Requests that wait for others have come whole, and hold memory for as long as they like: for records, and for a member that does not rejoin.
+// Requests that wait for others have come whole, and hold memory for as long as they like: for
+// records, and for a member that does not rejoin.
 func TestLargeRequestsThatWaitStopNobody(t *testing.T) {
 	for name, waiting := range map[string]func(i int) kmsg.Request{
 		"fetch": func(int) kmsg.Request {
@@ -141,7 +143,8 @@ func TestLargeRequestsThatWaitStopNobody(t *testing.T) {
 	}
 }
 
-// What a connection sends behind a request that waits, or behind answers that it does not take, holds memory until its turn comes.
+// What a connection sends behind a request that waits, or behind answers that it does not take,
+// holds memory until its turn comes.
 func TestRequestsBehindOthersStopNobody(t *testing.T) {
 	for name, first := range map[string]func() kmsg.Request{
 		"a fetch that waits": func() kmsg.Request {
@@ -263,7 +266,8 @@ func TestRequestsThatNeedAllMemoryTakeTurns(t *testing.T) {
 	})
 }
 
-// An answer that grows with the names in its request has half of the memory at most, so that others go on while its client does not take it.
+// An answer that grows with the names in its request has half of the memory at most, so that others
+// go on while its client does not take it.
 func TestOneAnswerWithSettingsLeavesHalfOfTheMemoryToOthers(t *testing.T) {
 	const names = 500
 	create := kmsg.NewPtrCreateTopicsRequest()

@@ -23,8 +23,8 @@ type cluster struct {
 	ID string `json:"id"`
 }
 
-// clusterID returns the store's cluster id, and makes one on first use: 22 characters, as Kafka's. If the log is read-only and no process has made one, it is this
-// process's own.
+// clusterID returns the store's cluster id, and makes one on first use: 22 characters, as Kafka's.
+// If the log is read-only and no process has made one, it is this process's own.
 func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 	for {
 		kv, err := log.Get(ctx, clusterKey)
@@ -57,10 +57,12 @@ func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 	}
 }
 
-// clusterPause is the time between two attempts to read the cluster id while the store is unavailable.
+// clusterPause is the time between two attempts to read the cluster id while the store is
+// unavailable.
 const clusterPause = 250 * time.Millisecond
 
-// awaitClusterID calls clusterID, and repeats the call while the store is unavailable. Clients can already connect; they wait until it returns.
+// awaitClusterID calls clusterID, and repeats the call while the store is unavailable. Clients can
+// already connect; they wait until it returns.
 func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	for told := false; ; {
 		id, err := clusterID(ctx, s.log)
@@ -79,7 +81,8 @@ func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	}
 }
 
-// view returns the brokers that live. A request that is answered from several of its facts asks once.
+// view returns the brokers that live. A request that is answered from several of its facts asks
+// once.
 func (s *Server) view() *broker.View {
 	if s.cfg.Brokers == nil {
 		return s.alone
@@ -98,9 +101,10 @@ func (s *Server) addressOf(r *request, v *broker.View, b broker.Broker) (host st
 	return hostPort(address(r.conn.at.Advertised))
 }
 
-// coordinates returns ErrMoved if clients of a group belong to another broker, so that all members of a group meet in one. Offsets are committed and read through any broker.
-// If that broker has this one's address, the client is at the right address and at the wrong process: the connection is closed after the answer, so
-// that the client's next one may reach the right process.
+// coordinates returns ErrMoved if clients of a group belong to another broker, so that all members
+// of a group meet in one. Offsets are committed and read through any broker. If that broker has
+// this one's address, the client is at the right address and at the wrong process: the connection
+// is closed after the answer, so that the client's next one may reach the right process.
 func (s *Server) coordinates(r *request, name string) error {
 	v := s.view()
 	if c := v.Coordinator(name); !v.Is(c) {
@@ -133,7 +137,8 @@ var _ net.Addr = address("")
 func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
 
-// Sets of operations: bit n is the operation with code n in Kafka's AclOperation. Without an authorizer every client may do everything.
+// Sets of operations: bit n is the operation with code n in Kafka's AclOperation. Without an
+// authorizer every client may do everything.
 const (
 	opRead            = 1 << 3
 	opWrite           = 1 << 4

@@ -27,15 +27,17 @@ func deny(kafka *kerr.Error, format string, args ...any) error {
 	return &denial{kafka: kafka, text: fmt.Sprintf(format, args...)}
 }
 
-// denyFor is a denial with the text of cause, an error in the client's own bytes: that text reveals nothing about the server.
+// denyFor is a denial with the text of cause, an error in the client's own bytes: that text reveals
+// nothing about the server.
 func denyFor(cause error) error {
 	return &denial{kafka: kafkaError(cause), text: cause.Error(), cause: cause}
 }
 
-// codeOf maps our errors to Kafka's codes, here and nowhere else. The text is for people and never contains the store's error.
+// codeOf maps our errors to Kafka's codes, here and nowhere else. The text is for people and never
+// contains the store's error.
 //
-// Codes matter more than texts: a client decides by the code whether to retry, to refresh its metadata or to give up, and whether it may
-// assume that nothing happened.
+// Codes matter more than texts: a client decides by the code whether to retry, to refresh its
+// metadata or to give up, and whether it may assume that nothing happened.
 func codeOf(err error) (code int16, text *string) {
 	if err == nil {
 		return 0, nil
@@ -79,8 +81,9 @@ func textOf(err error, k *kerr.Error) string {
 // textMax is the longest text of an answer, in bytes.
 const textMax = 1000
 
-// textsMax bounds the bytes of all error texts in an answer that may have one for each partition. Later errors have only the code: otherwise a request could
-// cause a far larger answer, as a partition takes four bytes of a request, and a text may contain its topic's name.
+// textsMax bounds the bytes of all error texts in an answer that may have one for each partition.
+// Later errors have only the code: otherwise a request could cause a far larger answer, as a
+// partition takes four bytes of a request, and a text may contain its topic's name.
 const textsMax = 64 << 10
 
 // codeOf is the function codeOf, but keeps the texts of the request's answer within textsMax.
@@ -140,7 +143,8 @@ func kafkaError(err error) *kerr.Error {
 	case errors.Is(err, eventlog.ErrSpansShards):
 		return kerr.InvalidRequest
 
-	// Not retriable, so clients pass it to their callers. Java shows our text with it (Sender.failBatch), and texts of its own with authorization errors.
+	// Not retriable, so clients pass it to their callers. Java shows our text with it
+	// (Sender.failBatch), and texts of its own with authorization errors.
 	case errors.Is(err, eventlog.ErrReadOnly):
 		return kerr.PolicyViolation
 
@@ -170,7 +174,8 @@ func kafkaInvalid(e *eventlog.InvalidError) *kerr.Error {
 	}
 }
 
-// trouble logs an error that is the server's and not the client's. The event log itself logs the store's errors.
+// trouble logs an error that is the server's and not the client's. The event log itself logs the
+// store's errors.
 func (s *Server) trouble(what string, err error) {
 	if kafkaError(err) == kerr.UnknownServerError {
 		s.cfg.Logger.Error("kafka: request failed", "request", what, "error", err)

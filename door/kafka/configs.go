@@ -81,8 +81,8 @@ func topicConfigs(t eventlog.Topic) []config {
 	return all
 }
 
-// brokerConfigs are the settings of this broker that clients ask for. They are set by flags, so clients cannot change
-// them.
+// brokerConfigs are the settings of this broker that clients ask for. They are set by flags, so
+// clients cannot change them.
 func (s *Server) brokerConfigs() []config {
 	fixed := func(name, value string, kind kmsg.ConfigType, doc string) config {
 		c := config{name: name, value: value, kind: kind, doc: doc, readOnly: true, source: kmsg.ConfigSourceStaticBrokerConfig}

@@ -30,8 +30,8 @@ const inFlightMax = 64
 //	        Log.Submit                           ▼
 //	                                       Ticket.Wait, Log.Fetch, …
 //
-// So pipelined produce requests share a flush. When calls is full, or the requests of all connections hold too many bytes,
-// the reader stops reading, and TCP slows the client down.
+// So pipelined produce requests share a flush. When calls is full, or the requests of all
+// connections hold too many bytes, the reader stops reading, and TCP slows the client down.
 type conn struct {
 	s     *Server
 	at    Listener // where it was accepted
@@ -43,8 +43,8 @@ type conn struct {
 	justWoke bool        // it may have waited for a suspended process to go on
 	answered atomic.Bool // an answer was sent
 
-	// waiting counts requests read but not started. While waiting is above 0, produce requests are not started
-	// early either, so that requests take effect in their order.
+	// waiting counts requests read but not started. While waiting is above 0, produce requests are
+	// not started early either, so that requests take effect in their order.
 	waiting  atomic.Int32
 	inFlight atomic.Int32 // requests read but not answered
 	started  atomic.Int32 // produce requests that were started and are not answered
@@ -103,8 +103,8 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 	return c
 }
 
-// serve runs the connection until it is closed. It stops reading when the server starts to drain (drain is done), and closes the
-// connection when ctx is done.
+// serve runs the connection until it is closed. It stops reading when the server starts to drain
+// (drain is done), and closes the connection when ctx is done.
 func (c *conn) serve(ctx, drain context.Context) {
 	defer func() {
 		if drain.Err() != nil {
@@ -156,8 +156,9 @@ func (c *conn) serve(ctx, drain context.Context) {
 	}
 }
 
-// interrupt closes the connection for a reason that is not its client's. If the client got no answer yet, the connection is reset: a client repeats what a
-// reset interrupted, but may take an end before the first answer for a refusal (franz-go's ErrFirstReadEOF: "is SASL missing?").
+// interrupt closes the connection for a reason that is not its client's. If the client got no
+// answer yet, the connection is reset: a client repeats what a reset interrupted, but may take an
+// end before the first answer for a refusal (franz-go's ErrFirstReadEOF: "is SASL missing?").
 func (c *conn) interrupt() {
 	socket := c.nc
 	if t, is := socket.(*tls.Conn); is {
@@ -205,7 +206,8 @@ func (c *conn) read(ctx, polls context.Context) error {
 	}
 }
 
-// awaitHeader waits for the next frame. Config.IdleTimeout counts from the last answer; it does not run while requests are being answered.
+// awaitHeader waits for the next frame. Config.IdleTimeout counts from the last answer; it does not
+// run while requests are being answered.
 func (c *conn) awaitHeader(polls context.Context) (header, error) {
 	for {
 		idleSince := time.Unix(0, c.lastDone.Load())
@@ -330,8 +332,9 @@ func (c *conn) readFailed(err error) error {
 	return err
 }
 
-// write executes and answers calls in order until there are no more, a call's response is nil, or a write fails.
-// Produce requests that were already started then still take effect, but get no answer.
+// write executes and answers calls in order until there are no more, a call's response is nil, or a
+// write fails. Produce requests that were already started then still take effect, but get no
+// answer.
 func (c *conn) write(ctx, polls context.Context) {
 	for call := range c.calls {
 		if call.finish == nil {
@@ -401,8 +404,8 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 	return call.api.answer(c.s, countLookups(ctx), &call.request)
 }
 
-// start starts a call before its turn, so that it overlaps with the calls before it (produce). After a panic the call's response is nil,
-// which closes the connection.
+// start starts a call before its turn, so that it overlaps with the calls before it (produce).
+// After a panic the call's response is nil, which closes the connection.
 func (c *conn) start(ctx context.Context, call *call) (finish func(context.Context) kmsg.Response) {
 	defer func() {
 		if c.panicked(call, recover()) {
@@ -430,7 +433,8 @@ func (c *conn) admitted(ctx context.Context, call *call) bool {
 	return err == nil
 }
 
-// trySend calls send, and turns a panic into an error. The caller then closes the connection, because part of the answer may be written.
+// trySend calls send, and turns a panic into an error. The caller then closes the connection,
+// because part of the answer may be written.
 func (c *conn) trySend(call *call, resp kmsg.Response) (out int, err error) {
 	defer func() {
 		if c.panicked(call, recover()) {
@@ -442,7 +446,8 @@ func (c *conn) trySend(call *call, resp kmsg.Response) (out int, err error) {
 
 var errPanicked = errors.New("the request panicked")
 
-// panicked logs a panic of one request and reports whether there was one; only this connection is closed.
+// panicked logs a panic of one request and reports whether there was one; only this connection is
+// closed.
 func (c *conn) panicked(call *call, v any) bool {
 	if v == nil {
 		return false
@@ -471,7 +476,8 @@ func (r *request) timeout() time.Duration {
 //
 //	| length | correlation | tags | body
 //
-// Flexible versions have tags, except the ApiVersions response: a client that gets it does not know our versions yet.
+// Flexible versions have tags, except the ApiVersions response: a client that gets it does not know
+// our versions yet.
 func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	reused := takeBuffers()
 	defer reused.giveBack()
@@ -510,8 +516,9 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	return out, nil
 }
 
-// yieldMemory is called when other clients wait for memory that this connection has held for budget.SilentMax. It ends the wait of the
-// current request. Until all its requests are answered, none of them waits again, and the client must read each piece of an answer within SilentMax.
+// yieldMemory is called when other clients wait for memory that this connection has held for
+// budget.SilentMax. It ends the wait of the current request. Until all its requests are answered,
+// none of them waits again, and the client must read each piece of an answer within SilentMax.
 func (c *conn) yieldMemory() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -560,7 +567,8 @@ func (c *conn) setWriteDeadline(began time.Time) {
 	c.nc.SetWriteDeadline(deadline)
 }
 
-// sendBuffers hold an answer while it is built. Connections share them: a connection that waits for a request holds none.
+// sendBuffers hold an answer while it is built. Connections share them: a connection that waits for
+// a request holds none.
 type sendBuffers struct {
 	out     []byte
 	splices []splice
@@ -570,7 +578,8 @@ type sendBuffers struct {
 
 var sendBuffersPool = sync.Pool{New: func() any { return new(sendBuffers) }}
 
-// Larger buffers are not kept for the next answer: keptBuffer counts bytes, keptSplices batches of a Fetch.
+// Larger buffers are not kept for the next answer: keptBuffer counts bytes, keptSplices batches of
+// a Fetch.
 const (
 	keptBuffer  = 64 << 10
 	keptSplices = 1024
@@ -578,7 +587,8 @@ const (
 
 func takeBuffers() *sendBuffers { return sendBuffersPool.Get().(*sendBuffers) }
 
-// giveBack returns s to the pool, without references to the log's memory and without buffers that are too large to keep.
+// giveBack returns s to the pool, without references to the log's memory and without buffers that
+// are too large to keep.
 func (s *sendBuffers) giveBack() {
 	clear(s.splices)
 	clear(s.buffers)
@@ -591,7 +601,8 @@ func (s *sendBuffers) giveBack() {
 	sendBuffersPool.Put(s)
 }
 
-// explain logs why a connection was closed, unless it was idle, and answers clients of another protocol with a hint.
+// explain logs why a connection was closed, unless it was idle, and answers clients of another
+// protocol with a hint.
 func (c *conn) explain(err error) {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -46,8 +46,8 @@ func (l lost) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 	return got, err
 }
 
-// A changed byte is never another amount, and a batch that is missing is not passed over: clients are told CORRUPT_MESSAGE for that partition, and
-// read on behind it.
+// A changed byte is never another amount, and a batch that is missing is not passed over: clients
+// are told CORRUPT_MESSAGE for that partition, and read on behind it.
 func TestDamagedBatchesAreToldAsCorrupt(t *testing.T) {
 	for name, damage := range map[string]func(eventlog.Store) eventlog.Store{
 		"changed": func(s eventlog.Store) eventlog.Store { return rotten{s, 1} },

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// One request names many partitions, and each batch is small until it is decompressed. What is beyond the request's limit is refused with a
-// code on which clients send it again, and each try gets on.
+// One request names many partitions, and each batch is small until it is decompressed. What is
+// beyond the request's limit is refused with a code on which clients send it again, and each try
+// gets on.
 func TestWhatTheBatchesOfARequestDecompressToIsBounded(t *testing.T) {
 	const partitions, each = 40, 16 << 20
 	b := start(t, kafka.Config{})
@@ -53,7 +54,8 @@ func TestWhatTheBatchesOfARequestDecompressToIsBounded(t *testing.T) {
 	}
 }
 
-// brokenAtItsEnd is the batch with a byte more behind its last record: it is decompressed before it is found invalid.
+// brokenAtItsEnd is the batch with a byte more behind its last record: it is decompressed before it
+// is found invalid.
 func brokenAtItsEnd(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	plain, err := batch.Recompress(raw, batch.None, 1<<30, 1<<30)
@@ -69,7 +71,8 @@ func brokenAtItsEnd(t *testing.T, raw []byte) []byte {
 	return broken
 }
 
-// Two bytes of a batch can stand for a header, of 40 bytes in memory. Whoever decodes the batch later would need the memory each time.
+// Two bytes of a batch can stand for a header, of 40 bytes in memory. Whoever decodes the batch
+// later would need the memory each time.
 func TestABatchWhoseRecordsWouldNotFitIntoMemoryIsRefusedForGood(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 2, nil)
@@ -77,7 +80,8 @@ func TestABatchWhoseRecordsWouldNotFitIntoMemoryIsRefusedForGood(t *testing.T) {
 	p := b.produce("t", 0, bomb)
 	wantCode(t, text(p.ErrorMessage), p.ErrorCode, kerr.MessageTooLarge)
 
-	// Where the batches before it have used up most of what a request may decompress to, nothing else is answered.
+	// Where the batches before it have used up most of what a request may decompress to, nothing
+	// else is answered.
 	req := produceRequest("t", 0, sealed(t, batch.Zstd, batch.Record{Value: make([]byte, 90<<20)}))
 	second := req.Topics[0].Partitions[0]
 	second.Partition, second.Records = 1, bomb

@@ -24,8 +24,9 @@ import (
 // rich is a name as long as a topic's may be: answers and their texts contain it.
 var rich = strings.Repeat("t", 249)
 
-// wealthy is a broker that has much of everything that a request can ask for by one name: a topic of 2,000 partitions with 100 producers in the
-// first, and a group with 80 KiB of committed metadata and a member of 100 KiB. And it has 100 topics t-0 to t-99.
+// wealthy is a broker that has much of everything that a request can ask for by one name: a topic
+// of 2,000 partitions with 100 producers in the first, and a group with 80 KiB of committed
+// metadata and a member of 100 KiB. And it has 100 topics t-0 to t-99.
 func wealthy(t *testing.T, l net.Listener) (b *broker, id [16]byte) {
 	b = startAt(t, memory.New(), l, kafka.Config{NoAutoCreate: true}.With(kafka.Limits{InFlightBytes: 1, FetchBytes: 1, FrameBytes: 3 << 20}))
 	id = b.createTopic(rich, 2000, nil).ID
@@ -87,7 +88,8 @@ func mentioned(t *testing.T, b *broker, id [16]byte) map[string]kafka.Mentions {
 	return all
 }
 
-// differing are versions of requests: the oldest, the newest, those where encodings become flexible, and one of the others, by chance.
+// differing are versions of requests: the oldest, the newest, those where encodings become
+// flexible, and one of the others, by chance.
 func differing(rng *rand.Rand, key kmsg.ApiVersionsResponseApiKey) (versions []int16) {
 	req := kmsg.RequestForKey(key.ApiKey)
 	kafka.Mentions{Name: "t"}.Fill(req, 0, 2)
@@ -205,7 +207,8 @@ func seeded(t *testing.T) *rand.Rand {
 	return seed.Random(t)
 }
 
-// eachAnswered are the keys that answer each mention, or refuse each but the first: with a few bytes.
+// eachAnswered are the keys that answer each mention, or refuse each but the first: with a few
+// bytes.
 var eachAnswered = []kmsg.Key{
 	kmsg.Produce, kmsg.ListOffsets, kmsg.OffsetCommit, kmsg.LeaveGroup, kmsg.DeleteRecords, kmsg.DeleteACLs,
 }
@@ -249,8 +252,8 @@ func TestWhatIsMentionedAgainIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// What answers hold while nobody takes them is the budget and what each may have without a claim, however many wait: read at its peak, which a
-// broker in fake time has when nothing moves any more.
+// What answers hold while nobody takes them is the budget and what each may have without a claim,
+// however many wait: read at its peak, which a broker in fake time has when nothing moves any more.
 func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 	const (
 		clients = 50
@@ -307,7 +310,8 @@ func liveBytes() int64 {
 	return int64(now.HeapAlloc)
 }
 
-// costOf sends a request, and returns how many bytes were allocated until its answer was read or the connection closed.
+// costOf sends a request, and returns how many bytes were allocated until its answer was read or
+// the connection closed.
 func (b *broker) costOf(req kmsg.Request, raw []byte) uint64 {
 	b.t.Helper()
 	w := b.dial()

@@ -28,7 +28,8 @@ func (b *broker) fetched(req *kmsg.FetchRequest) (sizes []int, total int) {
 	return sizes, total
 }
 
-// A partition mentioned many times is answered once, with no more bytes than the request allows, from the tail and from the store.
+// A partition mentioned many times is answered once, with no more bytes than the request allows,
+// from the tail and from the store.
 func TestAFetchThatMentionsAPartitionManyTimesIsAnsweredOnce(t *testing.T) {
 	store := memory.New()
 	b := startOn(t, store, kafka.Config{})
@@ -53,8 +54,8 @@ func TestAFetchThatMentionsAPartitionManyTimesIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// KIP-74: the first partition that has anything brings its first batch however large, and no other partition does.
-// Clients ask for partitions in turn, so each gets on.
+// KIP-74: the first partition that has anything brings its first batch however large, and no other
+// partition does. Clients ask for partitions in turn, so each gets on.
 func TestOnlyOnePartitionBringsABatchLargerThanAllowed(t *testing.T) {
 	store := memory.New()
 	b := startOn(t, store, kafka.Config{})
@@ -85,7 +86,8 @@ func TestOnlyOnePartitionBringsABatchLargerThanAllowed(t *testing.T) {
 	}
 }
 
-// sluggish is a broker in fake time with a topic of so many batches of 1 MiB that are not in its memory, and 16 MiB for answers with records.
+// sluggish is a broker in fake time with a topic of so many batches of 1 MiB that are not in its
+// memory, and 16 MiB for answers with records.
 func sluggish(t *testing.T, batches int, test func(t *testing.T, l *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l := memory.New(), newPipes()

@@ -14,8 +14,9 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// fetched is the answer to a Fetch. It is encoded here and not by kmsg, which would copy every record: batches are written
-// to the socket from the log's memory, with a patched header in front of each.
+// fetched is the answer to a Fetch. It is encoded here and not by kmsg, which would copy every
+// record: batches are written to the socket from the log's memory, with a patched header in front
+// of each.
 type fetched struct {
 	*kmsg.FetchResponse // version and error of the whole response
 
@@ -40,13 +41,16 @@ type fetchedPartition struct {
 }
 
 const (
-	// patchedLen is the part of a batch that is rewritten when it is sent: base offset, length, leader epoch.
+	// patchedLen is the part of a batch that is rewritten when it is sent: base offset, length,
+	// leader epoch.
 	patchedLen = 16
-	// spliceMin is the smallest batch that is written without a copy. A smaller batch is copied: that is cheaper than one more buffer.
+	// spliceMin is the smallest batch that is written without a copy. A smaller batch is copied:
+	// that is cheaper than one more buffer.
 	spliceMin = 2 << 10
 )
 
-// splice is a batch's bytes, and where they are inserted: at is the number of bytes of the framing that are written before them.
+// splice is a batch's bytes, and where they are inserted: at is the number of bytes of the framing
+// that are written before them.
 type splice struct {
 	at  int
 	raw []byte
@@ -61,8 +65,8 @@ type fetchEncoder struct {
 	flexible bool
 }
 
-// sendFetched writes the answer after the response header b. While other clients wait for the memory that claim holds, a client that reads too slowly
-// is disconnected.
+// sendFetched writes the answer after the response header b. While other clients wait for the
+// memory that claim holds, a client that reads too slowly is disconnected.
 func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *budget.Claim, began time.Time) (int, error) {
 	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: reused.splices[:0], version: f.Version, flexible: f.IsFlexible()}
 	e.response(f)
@@ -83,8 +87,9 @@ func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *bud
 	return size, err
 }
 
-// Most bytes of one write: fewer while other clients wait for memory, to notice sooner that this client does not read; and with TLS, which makes at least one
-// record of each buffer (crypto/tls has no vectored writes), so that the buffers of a piece are copied into one.
+// Most bytes of one write: fewer while other clients wait for memory, to notice sooner that this
+// client does not read; and with TLS, which makes at least one record of each buffer (crypto/tls
+// has no vectored writes), so that the buffers of a piece are copied into one.
 const (
 	pieceMax       = 256 << 10
 	pieceContended = 64 << 10
@@ -211,8 +216,8 @@ func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 	e.noTags()
 }
 
-// batch appends a batch. Its bytes are shared with other readers, so the patched fields are written to the framing
-// instead. The CRC does not cover these fields.
+// batch appends a batch. Its bytes are shared with other readers, so the patched fields are written
+// to the framing instead. The CRC does not cover these fields.
 func (e *fetchEncoder) batch(b eventlog.Placed, epoch int32) {
 	e.int64(int64(b.Base))
 	e.b = append(e.b, b.Bytes[8:12]...) // length

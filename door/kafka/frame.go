@@ -18,7 +18,8 @@ import (
 //	| length | key  | version | correlation | client id | tags | body
 //	         |<------------------- length ------------------------->|
 //
-// The client id is a nullable string with a two-byte length, even in flexible versions. Tags are there in flexible versions only.
+// The client id is a nullable string with a two-byte length, even in flexible versions. Tags are
+// there in flexible versions only.
 const (
 	lengthSize    = 4
 	headerMin     = 8       // key, version and correlation
@@ -73,15 +74,16 @@ func readHeader(in *bufio.Reader, httpAddr string, at *Listener) (header, error)
 	}, nil
 }
 
-// A frame's memory grows while it arrives: frameFirst bytes at first, then frameGrows times what has arrived.
+// A frame's memory grows while it arrives: frameFirst bytes at first, then frameGrows times what
+// has arrived.
 const (
 	frameFirst = 64 << 10
 	frameGrows = 4
 )
 
-// readFrame reads the frame that readHeader peeked at and returns the bytes after the header: client id, tags and body.
-// The caller owns the bytes: the batches of a produce request are slices of them. Memory is claimed as bytes arrive, unless the frame
-// is free.
+// readFrame reads the frame that readHeader peeked at and returns the bytes after the header:
+// client id, tags and body. The caller owns the bytes: the batches of a produce request are slices
+// of them. Memory is claimed as bytes arrive, unless the frame is free.
 func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, free bool) ([]byte, error) {
 	if _, err := c.in.Discard(lengthSize + headerMin); err != nil {
 		return nil, err

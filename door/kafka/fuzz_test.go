@@ -18,8 +18,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// FuzzRequest decodes anything as any request: no panic, no more memory than the budget, and what the walk accepts kmsg can read, but for
-// the contents of tags.
+// FuzzRequest decodes anything as any request: no panic, no more memory than the budget, and what
+// the walk accepts kmsg can read, but for the contents of tags.
 func FuzzRequest(f *testing.F) {
 	byKey := make(map[int16]*api)
 	for _, a := range apis() {
@@ -54,15 +54,17 @@ func FuzzRequest(f *testing.F) {
 			}
 			t.Fatalf("the walk accepts what kmsg does not: %v", err)
 		}
-		// What was read is what was walked over: encoded again it takes as many bytes, unless tags were sent in another form.
+		// What was read is what was walked over: encoded again it takes as many bytes, unless tags
+		// were sent in another form.
 		if again := req.AppendTo(nil); len(again) != len(body)-len(w.buf) && !w.flexible {
 			t.Fatalf("%d bytes were walked over, kmsg read %d", len(body)-len(w.buf), len(again))
 		}
 	})
 }
 
-// FuzzFrame sends anything to a connection, in pieces of any size: no panic, no hang, answers in proportion to what was sent, the connection ends when the client is gone, and gives back all
-// it held.
+// FuzzFrame sends anything to a connection, in pieces of any size: no panic, no hang, answers in
+// proportion to what was sent, the connection ends when the client is gone, and gives back all it
+// held.
 func FuzzFrame(f *testing.F) {
 	raw, err := batch.Seal([]batch.Record{{Key: []byte("k"), Value: []byte("v")}}, batch.None)
 	if err != nil {

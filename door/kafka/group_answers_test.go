@@ -9,8 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A small request of a group's leader is answered with what all members offer, and that of a member with its assignment, as often as they ask. Clients that
-// take no answer hold at most the memory for requests, in every version.
+// A small request of a group's leader is answered with what all members offer, and that of a member
+// with its assignment, as often as they ask. Clients that take no answer hold at most the memory
+// for requests, in every version.
 func TestAnswersToMembersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 	const (
 		clients = 100

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// groupCodes maps the errors of use/group to Kafka's codes. Clients handle most of these themselves.
+// groupCodes maps the errors of use/group to Kafka's codes. Clients handle most of these
+// themselves.
 var groupCodes = []struct {
 	err   error
 	kafka *kerr.Error
@@ -33,8 +34,8 @@ var groupCodes = []struct {
 	{group.ErrMoved, kerr.NotCoordinator},
 }
 
-// groupError returns Kafka's code for a group's error; nil if it is none. Call it before checking for the store's
-// errors, which a group's error may wrap.
+// groupError returns Kafka's code for a group's error; nil if it is none. Call it before checking
+// for the store's errors, which a group's error may wrap.
 func groupError(err error) *kerr.Error {
 	for _, c := range groupCodes {
 		if errors.Is(err, c.err) {

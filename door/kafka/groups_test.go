@@ -146,7 +146,8 @@ func createTopic(t *testing.T, b *broker) *kadm.Client {
 	return adm
 }
 
-// G1, G5, G8: whichever way clients share partitions out, nothing is skipped when one of two members leaves.
+// G1, G5, G8: whichever way clients share partitions out, nothing is skipped when one of two
+// members leaves.
 func TestGroupSkipsNothingWhenMembersComeAndGo(t *testing.T) {
 	for _, balancer := range []kgo.GroupBalancer{kgo.RangeBalancer(), kgo.RoundRobinBalancer(), kgo.StickyBalancer(), kgo.CooperativeStickyBalancer()} {
 		t.Run(balancer.ProtocolName(), func(t *testing.T) {
@@ -181,7 +182,8 @@ func TestGroupSkipsNothingWhenMembersComeAndGo(t *testing.T) {
 	}
 }
 
-// A member that dies is noticed by its session, and its partitions go to the other from where it had committed.
+// A member that dies is noticed by its session, and its partitions go to the other from where it
+// had committed.
 func TestKilledMemberIsReplaced(t *testing.T) {
 	b := start(t, kafka.Config{})
 	createTopic(t, b)
@@ -225,7 +227,8 @@ func TestGroupGoesOnAfterTheBrokerRestarts(t *testing.T) {
 	}
 }
 
-// Kafka's admin client takes a group without a protocol type for one whose members only commit (isSimpleConsumerGroup), and so do user interfaces.
+// Kafka's admin client takes a group without a protocol type for one whose members only commit
+// (isSimpleConsumerGroup), and so do user interfaces.
 func TestEmptyGroupKeepsItsProtocolTypeWhenTheBrokerRestarts(t *testing.T) {
 	store := memory.New()
 	b := startOn(t, store, kafka.Config{})
@@ -489,7 +492,8 @@ func commitAndFetchAt(t *testing.T, b *broker, name, member string, generation i
 	}
 }
 
-// A client that looks for a coordinator of something else learns that it is not to be had, and does not try for ever.
+// A client that looks for a coordinator of something else learns that it is not to be had, and does
+// not try for ever.
 func TestOnlyGroupsAreCoordinated(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for kind, want := range map[int8]*kerr.Error{1: kerr.ClusterAuthorizationFailed, 2: kerr.InvalidRequest} {
@@ -564,7 +568,8 @@ func TestBadGroupRequestsGetKafkasCodes(t *testing.T) {
 	}
 }
 
-// Who waits for a round is told to look for another broker when this one stops, well before the wait would end.
+// Who waits for a round is told to look for another broker when this one stops, well before the
+// wait would end.
 func TestJoinEndsWhenTheServerDrains(t *testing.T) {
 	b := start(t, kafka.Config{})
 	member, _ := joinAt(t, b, "g", 9)

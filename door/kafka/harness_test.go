@@ -51,7 +51,8 @@ func (s *said) Write(b []byte) (int, error) {
 	return s.text.Write(b)
 }
 
-// await waits until the log has a text so often. A client may learn of a refusal before it is logged, because TLS sends an alert.
+// await waits until the log has a text so often. A client may learn of a refusal before it is
+// logged, because TLS sends an alert.
 func (s *said) await(t testing.TB, text string, times int) {
 	t.Helper()
 	late := time.After(20 * time.Second)
@@ -226,7 +227,8 @@ func (w *wire) tryReceive(req kmsg.Request, correlation int32) (kmsg.Response, e
 	return resp, resp.ReadFrom(body)
 }
 
-// ask sends a request on a new connection, at its newest version unless one is set, and reads the answer.
+// ask sends a request on a new connection, at its newest version unless one is set, and reads the
+// answer.
 func ask[Resp kmsg.Response](b *broker, req kmsg.Request) Resp {
 	b.t.Helper()
 	w := b.dial()

@@ -95,7 +95,8 @@ func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
 	}
 }
 
-// A client that wants a group protocol which weir does not have hears an error at once. librdkafka would wait for ever if the key were not advertised.
+// A client that wants a group protocol which weir does not have hears an error at once. librdkafka
+// would wait for ever if the key were not advertised.
 func TestMembersOfOtherGroupProtocolsAreRefused(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for version := range b.maxVersion(kmsg.ConsumerGroupHeartbeat) + 1 {
@@ -162,7 +163,8 @@ func TestATransactionalProducerFailsAtOnce(t *testing.T) {
 	}
 }
 
-// Clients that look for the coordinator in older versions are told the same, with the text where the version has one.
+// Clients that look for the coordinator in older versions are told the same, with the text where
+// the version has one.
 func TestATransactionalProducerIsToldWhyInEachVersion(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for version := int16(1); version <= b.maxVersion(kmsg.FindCoordinator); version++ { // version 0 knows only groups

@@ -8,11 +8,12 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetsTopic exists because clients look for it, and because its internal flag tells them which topics to hide.
+// offsetsTopic exists because clients look for it, and because its internal flag tells them which
+// topics to hide.
 const offsetsTopic = eventlog.OffsetsTopic
 
-// openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does. Groups work without it, so a
-// failure does not fail the request.
+// openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does.
+// Groups work without it, so a failure does not fail the request.
 func (s *Server) openOffsetsTopic(ctx context.Context, r *request) {
 	if _, err := s.log.Topic(ctx, offsetsTopic); err == nil || s.log.ReadOnly() {
 		return
@@ -23,7 +24,9 @@ func (s *Server) openOffsetsTopic(ctx context.Context, r *request) {
 	}
 }
 
-// checkAppends refuses clients' records for internal topics, as Kafka does (ReplicaManager.appendRecords), and for topics to which only one of weir's uses may append (Topic.Writer).
+// checkAppends refuses clients' records for internal topics, as Kafka does
+// (ReplicaManager.appendRecords), and for topics to which only one of weir's uses may append
+// (Topic.Writer).
 func checkAppends(topic eventlog.Topic) error {
 	switch {
 	case eventlog.InternalTopic(topic.Name):

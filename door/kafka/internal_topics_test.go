@@ -93,7 +93,8 @@ func TestNoClientCompactsAQueuesTopicOrDeletesItsRecords(t *testing.T) {
 	}
 }
 
-// Kafka refuses DeleteRecords where cleanup.policy does not delete (Partition.deleteRecordsOnLeader).
+// Kafka refuses DeleteRecords where cleanup.policy does not delete
+// (Partition.deleteRecordsOnLeader).
 func TestRecordsOfATopicThatIsOnlyCompactedAreNotDeleted(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for policy, want := range map[string]*kerr.Error{"compact": kerr.PolicyViolation, "compact,delete": nil, "delete": nil} {

@@ -8,11 +8,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// handler executes one request and returns its answer. A connection runs one handler at a time, in the order of its
-// requests. A nil answer closes the connection.
+// handler executes one request and returns its answer. A connection runs one handler at a time, in
+// the order of its requests. A nil answer closes the connection.
 type handler func(s *Server, ctx context.Context, r *request) kmsg.Response
 
-// starter starts a request as soon as it was read. The function that it returns runs in the request's turn: it waits for the outcome, and returns the answer.
+// starter starts a request as soon as it was read. The function that it returns runs in the
+// request's turn: it waits for the outcome, and returns the answer.
 type starter func(s *Server, ctx context.Context, r *request) (finish handlerEnd)
 
 type handlerEnd = func(ctx context.Context) kmsg.Response
@@ -30,8 +31,8 @@ type api struct {
 	shapes []func() *shape // by version
 }
 
-// apis is the table of all APIs that we serve: ApiVersions advertises exactly these. kmsg knows from which version on
-// a key is flexible.
+// apis is the table of all APIs that we serve: ApiVersions advertises exactly these. kmsg knows
+// from which version on a key is flexible.
 //
 // Ranges are those of Kafka 4.2, so that clients from 2.1 on work.
 func apis() []api {
@@ -101,8 +102,9 @@ func typed[In kmsg.Request, Out interface {
 	}
 }
 
-// find returns the api that serves a request. As in Kafka, a request of a key or version that is not advertised closes the
-// connection, except ApiVersions: a client sends it before it knows what is advertised.
+// find returns the api that serves a request. As in Kafka, a request of a key or version that is
+// not advertised closes the connection, except ApiVersions: a client sends it before it knows what
+// is advertised.
 func (s *Server) find(h header) (*api, error) {
 	a := s.apis[h.key]
 	switch {

@@ -73,7 +73,8 @@ func codes(resp kmsg.Response) (all []int16) {
 	return all
 }
 
-// franz-go's own stand-in for a Kafka cluster is a second opinion: the same requests get the same codes.
+// franz-go's own stand-in for a Kafka cluster is a second opinion: the same requests get the same
+// codes.
 func TestCodesAreThoseOfAnotherBroker(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "t"), kfake.DefaultNumPartitions(1))
 	if err != nil {

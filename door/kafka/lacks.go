@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// lacks remembers which clients used which features that weir does not have. Each client id and kind is logged once.
+// lacks remembers which clients used which features that weir does not have. Each client id and
+// kind is logged once.
 type lacks struct {
 	mu     sync.Mutex // guards the fields below
 	logged map[lack]bool
@@ -22,7 +23,8 @@ type lacks struct {
 // lack is a kind of feature that weir does not have, and the client that used it.
 type lack struct{ clientID, kind string }
 
-// Client ids and kinds come from clients, so their number is bounded: in each lacksAgain, at most lacksMax are logged and remembered.
+// Client ids and kinds come from clients, so their number is bounded: in each lacksAgain, at most
+// lacksMax are logged and remembered.
 const (
 	lacksMax   = 1000
 	lacksAgain = time.Hour

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 )
 
-// AlterConfigs, which replaces all settings, answers for the broker and for groups as IncrementalAlterConfigs does, with Kafka's codes.
+// AlterConfigs, which replaces all settings, answers for the broker and for groups as
+// IncrementalAlterConfigs does, with Kafka's codes.
 func TestSettingsOfBrokerAndGroupsCannotBeReplaced(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for _, c := range []struct {
@@ -57,7 +58,8 @@ func TestSettingsOfBrokerAndGroupsCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// A topic's id takes precedence over its name: the answer is for the id alone, and nothing is created by the name beside it.
+// A topic's id takes precedence over its name: the answer is for the id alone, and nothing is
+// created by the name beside it.
 func TestMetadataForANameWithAnotherTopicsIDIsThatOfTheID(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("named", 1, nil)
@@ -88,7 +90,8 @@ func TestMetadataForANameWithAnotherTopicsIDIsThatOfTheID(t *testing.T) {
 	}
 }
 
-// As Kafka (ConfigAdminManager.preprocess): a null value, and a setting that is named twice, are no valid requests, whatever is asked for.
+// As Kafka (ConfigAdminManager.preprocess): a null value, and a setting that is named twice, are no
+// valid requests, whatever is asked for.
 func TestSettingsThatAreNullOrNamedTwiceAreRefused(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, map[string]string{"retention.ms": "1000"})

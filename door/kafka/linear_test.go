@@ -90,7 +90,8 @@ func TestManyNamesOfOneRequestCostAFewStoreCalls(t *testing.T) {
 	}
 }
 
-// A new name is compared with all topics by one look into a table, and that is made once for a state of the topics.
+// A new name is compared with all topics by one look into a table, and that is made once for a
+// state of the topics.
 func TestACollisionIsFoundWithoutAWalkOverAllTopics(t *testing.T) {
 	topics := []eventlog.Topic{{Name: "a.b"}, {Name: "plain"}}
 	find := kafka.Collides()

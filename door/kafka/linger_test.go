@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// On one connection answers come in the order of the requests. So a request that is not a produce request does not wait until records linger no longer, nor does what
-// follows it, and a connection that has no place for more requests is not read later for it.
+// On one connection answers come in the order of the requests. So a request that is not a produce
+// request does not wait until records linger no longer, nor does what follows it, and a connection
+// that has no place for more requests is not read later for it.
 func TestOtherRequestsEndTheWaitOfTheirConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		acks   int16

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// Listener is an address at which the server accepts clients. Each has its own rules for who may connect.
+// Listener is an address at which the server accepts clients. Each has its own rules for who may
+// connect.
 type Listener struct {
 	net.Listener
 	Name       string      // for the log; Kafka's tools call it the listener name
@@ -19,8 +20,8 @@ type Listener struct {
 	TLS        *tls.Config // default: without TLS
 	SASL       bool        // clients must log in before they do anything else
 
-	// Clients are known by their certificates, which TLS asks for. They are users, such as User:CN=billing,O=Example. Without this and SASL whoever can connect
-	// may do everything.
+	// Clients are known by their certificates, which TLS asks for. They are users, such as
+	// User:CN=billing,O=Example. Without this and SASL whoever can connect may do everything.
 	Certified bool
 }
 
@@ -82,7 +83,8 @@ func (c *conn) certified(state tls.ConnectionState) error {
 	return nil
 }
 
-// checkListeners refuses listeners that nobody could use: their rules contradict each other, or clients cannot connect to their advertised address.
+// checkListeners refuses listeners that nobody could use: their rules contradict each other, or
+// clients cannot connect to their advertised address.
 func checkListeners(all []Listener) error {
 	for _, l := range all {
 		if l.Certified && (l.SASL || l.TLS == nil) {

@@ -18,18 +18,22 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// Bounds before a client has logged in. Kafka's are 512 KiB for a message (sasl.server.max.receive.size) and no time.
+// Bounds before a client has logged in. Kafka's are 512 KiB for a message
+// (sasl.server.max.receive.size) and no time.
 const (
 	loginFrameMax = 64 << 10         // of a request
 	loginTimeout  = 10 * time.Second // from the connection to the login, after the TLS handshake
 
-	// failedLoginDelay is how long the answer to a failed login waits, so that guessing is slow (KIP-306, connection.failed.authentication.delay.ms).
+	// failedLoginDelay is how long the answer to a failed login waits, so that guessing is slow
+	// (KIP-306, connection.failed.authentication.delay.ms).
 	failedLoginDelay = 100 * time.Millisecond
-	// loginAgainEvery is the shortest time between two logins on one connection (KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
+	// loginAgainEvery is the shortest time between two logins on one connection
+	// (KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
 	loginAgainEvery = time.Second
 )
 
-// login is the state of a connection's SASL exchange. Requests of an exchange are executed one after the other.
+// login is the state of a connection's SASL exchange. Requests of an exchange are executed one
+// after the other.
 type login struct {
 	began     time.Time // when the current exchange, or the last one, began
 	mechanism string
@@ -39,12 +43,14 @@ type login struct {
 
 // exchange is one login by one mechanism.
 type exchange interface {
-	// step takes the client's next message and returns the answer. The caller is not nil once the client has shown who it is. errBadLogin: it has not. An answer
-	// with errBadLogin is a challenge that says so: the client gets it, sends another message, and then gets the error.
+	// step takes the client's next message and returns the answer. The caller is not nil once the
+	// client has shown who it is. errBadLogin: it has not. An answer with errBadLogin is a
+	// challenge that says so: the client gets it, sends another message, and then gets the error.
 	step(ctx context.Context, message []byte) (answer []byte, who *caller, err error)
 }
 
-// errBadLogin is the cause of every failed login. The client is not told more: not whether there is such a user, for example.
+// errBadLogin is the cause of every failed login. The client is not told more: not whether there is
+// such a user, for example.
 var errBadLogin = errors.New("the login failed")
 
 const badLoginText = "Authentication failed: the user name, the password or the API key is not valid"
@@ -84,7 +90,8 @@ func (c *conn) newExchange(mechanism string) exchange {
 	return nil
 }
 
-// logIn serves a connection until its client has logged in, if its listener asks for that. It reads and answers one request at a time.
+// logIn serves a connection until its client has logged in, if its listener asks for that. It reads
+// and answers one request at a time.
 func (c *conn) logIn(drain context.Context) error {
 	if c.who.Load() != nil {
 		return nil
@@ -137,7 +144,8 @@ func (c *conn) loginRequest(ctx context.Context) error {
 	return nil
 }
 
-// bareMessage reads and answers one message of an exchange that began with SaslHandshake version 0: both are only preceded by their length.
+// bareMessage reads and answers one message of an exchange that began with SaslHandshake version 0:
+// both are only preceded by their length.
 func (c *conn) bareMessage(ctx context.Context) error {
 	var length [lengthSize]byte
 	if _, err := io.ReadFull(c.in, length[:]); err != nil {
@@ -171,7 +179,8 @@ func (c *conn) loginFailed(err error) error {
 // errHungUp ends a connection whose client got its answer.
 var errHungUp = errors.New("the connection was closed after an answer that says why")
 
-// step passes a message to the exchange, which ends with success or an error. A failed login is answered late.
+// step passes a message to the exchange, which ends with success or an error. A failed login is
+// answered late.
 func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bool, err error) {
 	answer, who, err := c.login.exchange.step(ctx, message)
 	before := c.who.Load()
@@ -206,8 +215,8 @@ func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bo
 	return answer, true, nil
 }
 
-// admit returns an error once the client may no longer use the connection: its credentials are not valid any more, or it must log in again. Otherwise it renews what
-// the client may do.
+// admit returns an error once the client may no longer use the connection: its credentials are not
+// valid any more, or it must log in again. Otherwise it renews what the client may do.
 func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	who := c.who.Load()
 	if who == nil {
@@ -230,7 +239,8 @@ func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	return nil
 }
 
-// badLogins logs failed logins: at most one line a second, with the number of those since the last line.
+// badLogins logs failed logins: at most one line a second, with the number of those since the last
+// line.
 type badLogins struct {
 	mu   sync.Mutex // guards all below
 	last time.Time

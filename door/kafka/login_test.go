@@ -28,7 +28,8 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// guarded is a broker whose clients log in with API keys; its own address is that of a listener where they need not.
+// guarded is a broker whose clients log in with API keys; its own address is that of a listener
+// where they need not.
 type guarded struct {
 	*broker
 	keys  *apikey.Keys

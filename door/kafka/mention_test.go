@@ -8,7 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Mentions say what a request is filled with: names of topics, groups and brokers, and what else costs much.
+// Mentions say what a request is filled with: names of topics, groups and brokers, and what else
+// costs much.
 type Mentions struct {
 	Name   string // of all that has a name
 	Names  int    // above 0: element n has Name and n%Names for its name
@@ -23,7 +24,8 @@ type Mentions struct {
 	Records []byte // a record batch
 }
 
-// Fill fills a request. The lists at the given depth have so many elements, all others one. It tells whether there are lists so deep.
+// Fill fills a request. The lists at the given depth have so many elements, all others one. It
+// tells whether there are lists so deep.
 func (m Mentions) Fill(req kmsg.Request, depth, times int) bool {
 	return m.fill(reflect.ValueOf(req).Elem(), 0, depth, times)
 }

@@ -14,15 +14,17 @@ import (
 
 const oauthBearer = "OAUTHBEARER"
 
-// badTokenText is the server's challenge to a token that is not valid (RFC 7628, 3.2.2), and then the text of the error, as in Kafka
-// (OAuthBearerSaslServer.process). The client is not told what is wrong with the token; the log is.
+// badTokenText is the server's challenge to a token that is not valid (RFC 7628, 3.2.2), and then
+// the text of the error, as in Kafka (OAuthBearerSaslServer.process). The client is not told what
+// is wrong with the token; the log is.
 const badTokenText = `{"status":"invalid_token"}`
 
 // oauthMessageMax bounds a client's message, in bytes: a token and extensions.
 const oauthMessageMax = token.TextMax + 4<<10
 
-// oauthMessage is the client's first message (RFC 7628, 3.1), as Kafka takes it (OAuthBearerClientInitialResponse): no channel binding, an authorization id, then
-// pairs of which auth has the token. weir ignores the other pairs, which Kafka calls extensions (KIP-342).
+// oauthMessage is the client's first message (RFC 7628, 3.1), as Kafka takes it
+// (OAuthBearerClientInitialResponse): no channel binding, an authorization id, then pairs of which
+// auth has the token. weir ignores the other pairs, which Kafka calls extensions (KIP-342).
 //
 //	n,a=alice,^Aauth=Bearer eyJ…^Akey=value^A^A
 var oauthMessage = regexp.MustCompile(`^n,(?:a=((?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01$`)
@@ -80,7 +82,8 @@ func parseOAuth(message []byte) (as, text string, err error) {
 	return as, text, nil
 }
 
-// challenged is what is left of an exchange whose failure the client knows from a challenge. It answers that with one byte (RFC 7628, 3.2.3), and gets the error.
+// challenged is what is left of an exchange whose failure the client knows from a challenge. It
+// answers that with one byte (RFC 7628, 3.2.3), and gets the error.
 type challenged struct{}
 
 // errChallenged is errBadLogin of a client that was told so, and is logged.
@@ -90,8 +93,9 @@ func (challenged) step(context.Context, []byte) ([]byte, *caller, error) {
 	return nil, nil, errChallenged
 }
 
-// lasts sets when a client must log in again: within the server's limit, and before its credentials expire. What it is told is when these expire, as in Kafka
-// (SaslServerAuthenticator.ReauthInfo); what holds is until, which may be later.
+// lasts sets when a client must log in again: within the server's limit, and before its credentials
+// expire. What it is told is when these expire, as in Kafka (SaslServerAuthenticator.ReauthInfo);
+// what holds is until, which may be later.
 func (w *caller) lasts(now time.Time, limit time.Duration) {
 	if limit > 0 {
 		w.told = limit

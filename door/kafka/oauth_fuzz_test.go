@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzOAuthMessage takes anything as a client's first message: what is accepted has a token that stands in it, and no byte that the form does not allow.
+// FuzzOAuthMessage takes anything as a client's first message: what is accepted has a token that
+// stands in it, and no byte that the form does not allow.
 func FuzzOAuthMessage(f *testing.F) {
 	for _, seed := range []string{"n,,\x01auth=Bearer a.b.c\x01\x01", "n,a=al=2Cice=3D,\x01host=x\x01auth=bearer  t\x01port=9\x01\x01", "\x01", "n,,\x01\x01", "y,,\x01auth=Bearer t\x01\x01"} {
 		f.Add([]byte(seed))

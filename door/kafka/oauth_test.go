@@ -320,7 +320,8 @@ func TestWaitingFetchEndsWithItsToken(t *testing.T) {
 	})
 }
 
-// While the keys cannot be fetched the connection is closed without an answer, so that clients try again.
+// While the keys cannot be fetched the connection is closed without an answer, so that clients try
+// again.
 func TestClientsTryAgainWhileTheKeysAreAway(t *testing.T) {
 	i := newIssuer(t)
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -356,7 +357,8 @@ func TestTokensAreOfferedOnlyIfThereIsAnIssuer(t *testing.T) {
 	}
 }
 
-// With version 0 of SaslHandshake the challenge, and the byte after it, have no requests around them.
+// With version 0 of SaslHandshake the challenge, and the byte after it, have no requests around
+// them.
 func TestOldHandshakeGetsTheChallengeBare(t *testing.T) {
 	i := newIssuer(t)
 	r := withTokens(t, i.inFile(), kafka.Config{}, false)

@@ -33,8 +33,8 @@ func (m *mute) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog
 	return m.Store.Get(ctx, keys, maxBytes)
 }
 
-// A broker that does not know a topic asks the store. Without an answer it does not know either what is committed there: a client that is told
-// "nothing" would begin anew.
+// A broker that does not know a topic asks the store. Without an answer it does not know either
+// what is committed there: a client that is told "nothing" would begin anew.
 func TestOffsetsOfATopicThatCannotBeLookedUpAreAnError(t *testing.T) {
 	store := &mute{Store: memory.New()}
 	b := startOn(t, store, kafka.Config{})

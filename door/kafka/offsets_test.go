@@ -76,8 +76,9 @@ func TestListOffsetsFindsTimes(t *testing.T) {
 	}
 }
 
-// What was deleted is not found, also where the batch that it was in is still there for the sake of others. Else consumers
-// would be sent below the log's start, and skip all to the end from there (auto.offset.reset).
+// What was deleted is not found, also where the batch that it was in is still there for the sake of
+// others. Else consumers would be sent below the log's start, and skip all to the end from there
+// (auto.offset.reset).
 func TestListOffsetsFindsNothingBelowTheLogsStart(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 2, nil)
@@ -116,7 +117,8 @@ func TestListOffsetsFindsNothingBelowTheLogsStart(t *testing.T) {
 	}
 }
 
-// The newest record may be anywhere: the search goes by steps that double, over a log of rising and falling times.
+// The newest record may be anywhere: the search goes by steps that double, over a log of rising and
+// falling times.
 func TestListOffsetsFindsTheNewestAnywhere(t *testing.T) {
 	b := start(t, kafka.Config{})
 	times := []int64{5, 1_000, 3, 1_700_000_000_000, 20, 1_699_999_999_999, 7, 253_402_300_799_999, 6, 1, 2}

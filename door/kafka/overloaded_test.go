@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// hung is a store whose reads of keys end only with their ctx while it is shut; the log's polls are answered.
+// hung is a store whose reads of keys end only with their ctx while it is shut; the log's polls are
+// answered.
 type hung struct {
 	eventlog.Store
 	shut atomic.Bool
@@ -44,8 +45,8 @@ func (s *hung) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog
 	return s.Store.Get(ctx, keys, maxBytes)
 }
 
-// Whose time is over, while the store answers others, hears that weir is overloaded and that nothing was changed, with a
-// code after which clients try again.
+// Whose time is over, while the store answers others, hears that weir is overloaded and that
+// nothing was changed, with a code after which clients try again.
 func TestTheEndOfARequestsTimeIsToldAsOverloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hung{Store: memory.New()}

@@ -21,7 +21,8 @@ type unwritable struct{ kmsg.Response }
 
 func (unwritable) AppendTo([]byte) []byte { panic("a bug") }
 
-// A panic while a request is read or its answer is sent ends its connection, as one while it is carried out does, and not the process.
+// A panic while a request is read or its answer is sent ends its connection, as one while it is
+// carried out does, and not the process.
 func TestAPanicAroundARequestEndsItsConnectionAlone(t *testing.T) {
 	for what, put := range map[string]func(*api){
 		"while the request is read": func(a *api) {

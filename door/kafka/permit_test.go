@@ -63,7 +63,8 @@ func (w *wire) raw(req kmsg.Request) []byte {
 	return body
 }
 
-// To a client that has no right to a topic or a group, it makes no difference whether this exists: the answers have the same bytes.
+// To a client that has no right to a topic or a group, it makes no difference whether this exists:
+// the answers have the same bytes.
 func TestWhatAKeyMayNotSeeItIsNotToldOf(t *testing.T) {
 	const hidden, none = "secret.b", "secret.x" // of one length
 	g := guard(t, memory.New(), kafka.Config{}, false)
@@ -305,7 +306,8 @@ func TestAskingForATopicNeedsTheRightToCreateIt(t *testing.T) {
 	wantCode(t, "an admin", tells[*kmsg.MetadataResponse](g.enter("admin", admin), asked).Topics[0].ErrorCode, nil)
 }
 
-// A name that is refused because of another topic's does not tell this name to a client that may not see it.
+// A name that is refused because of another topic's does not tell this name to a client that may
+// not see it.
 func TestCollidingNamesAreNotTold(t *testing.T) {
 	g := guard(t, memory.New(), kafka.Config{}, false)
 	g.createTopic("orders_eu", 1, nil)

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// plainExchange is a login by PLAIN (RFC 4616): the user is an API key's name or id, the password its secret.
+// plainExchange is a login by PLAIN (RFC 4616): the user is an API key's name or id, the password
+// its secret.
 type plainExchange struct{ keys *apikey.Keys }
 
 // Bounds of what PLAIN may send, in bytes. A longer message is refused without a lookup.
@@ -20,8 +21,8 @@ const (
 	secretMax = 256
 )
 
-// step takes the only message: authorization id, user and password, with zero bytes in between. As in Kafka (PlainSaslServer.evaluateResponse) the authorization
-// id must be empty or the user.
+// step takes the only message: authorization id, user and password, with zero bytes in between. As
+// in Kafka (PlainSaslServer.evaluateResponse) the authorization id must be empty or the user.
 func (x plainExchange) step(ctx context.Context, message []byte) ([]byte, *caller, error) {
 	parts := bytes.SplitN(message, []byte{0}, 4)
 	if len(parts) != 3 {

@@ -363,7 +363,8 @@ func TestTimestampsThatCannotBeShownAreRefused(t *testing.T) {
 			records[i].Timestamp = 1_700_000_000_000
 		}
 		raw := sealed(t, batch.None, records...)
-		// As a client would write them: the first record's time is the base, and the deltas are the others'.
+		// As a client would write them: the first record's time is the base, and the deltas are the
+		// others'.
 		binary.BigEndian.PutUint64(raw[27:], uint64(ms[0]))
 		binary.BigEndian.PutUint64(raw[35:], uint64(slices.Max(ms)))
 		return valid(raw)

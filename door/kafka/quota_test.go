@@ -73,7 +73,8 @@ func sized(t *testing.T, bytes int) *kmsg.ProduceRequest {
 	return req
 }
 
-// KIP-219: the answer comes at once and says how long the client must pause; until then no request of the connection is executed.
+// KIP-219: the answer comes at once and says how long the client must pause; until then no request
+// of the connection is executed.
 func TestProducerOverItsQuotaIsThrottled(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
 		m.set(anonymous, quota.ProducerByteRate, 1000)
@@ -122,7 +123,8 @@ func TestProducerOverItsQuotaIsThrottled(t *testing.T) {
 	})
 }
 
-// The pause begins when the request was read: while the store is slow, no further request is passed to the log.
+// The pause begins when the request was read: while the store is slow, no further request is passed
+// to the log.
 func TestProducerIsThrottledWhileTheStoreIsSlow(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
 		m.set(anonymous, quota.ProducerByteRate, 1000)
@@ -221,7 +223,8 @@ func TestProducerWithoutAnswersIsThrottled(t *testing.T) {
 	})
 }
 
-// A consumer that is over its quota gets an answer without records (KIP-219), and later all records in order.
+// A consumer that is over its quota gets an answer without records (KIP-219), and later all records
+// in order.
 func TestConsumerOverItsQuotaIsThrottled(t *testing.T) {
 	for _, version := range []int16{4, 12, 18} {
 		meter(t, func(t *testing.T, m *metered) {
@@ -262,7 +265,8 @@ func TestConsumerOverItsQuotaIsThrottled(t *testing.T) {
 	}
 }
 
-// A batch that is larger than the quota of all windows is delivered, and paid for by a pause. Otherwise its consumer would never get on.
+// A batch that is larger than the quota of all windows is delivered, and paid for by a pause.
+// Otherwise its consumer would never get on.
 func TestBatchLargerThanTheQuotaIsDelivered(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
 		for range 2 {
@@ -284,7 +288,8 @@ func TestBatchLargerThanTheQuotaIsDelivered(t *testing.T) {
 	})
 }
 
-// Time is work only while the server does something: a fetch that waits for records does nothing. In fake time, nothing but waits takes time.
+// Time is work only while the server does something: a fetch that waits for records does nothing.
+// In fake time, nothing but waits takes time.
 func TestWaitingIsNoWork(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
 		m.set(anonymous, quota.RequestPercentage, 0.001)
@@ -334,7 +339,8 @@ func TestRequestTimeIsThrottled(t *testing.T) {
 	}
 }
 
-// KIP-612: a connection beyond the quota is closed, after the time for which its address must pause.
+// KIP-612: a connection beyond the quota is closed, after the time for which its address must
+// pause.
 func TestAddressThatConnectsTooOftenIsSlowedDown(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
 		m.set(quota.Entity{IP: quota.Default}, quota.ConnectionCreationRate, 1)
@@ -363,7 +369,8 @@ func TestAddressThatConnectsTooOftenIsSlowedDown(t *testing.T) {
 	})
 }
 
-// KIP-599: a new client is refused, and told when to try again; an old one is only throttled. What is refused is not done.
+// KIP-599: a new client is refused, and told when to try again; an old one is only throttled. What
+// is refused is not done.
 func TestClientThatCreatesTooManyPartitionsIsThrottled(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
 		m.set(anonymous, quota.ControllerMutationRate, 1)
@@ -452,7 +459,8 @@ func TestServerStopsWhileConnectionsAreMuted(t *testing.T) {
 	})
 }
 
-// Requests that were read before their connection was muted hold memory. While other clients wait for it, they are executed without a pause.
+// Requests that were read before their connection was muted hold memory. While other clients wait
+// for it, they are executed without a pause.
 func TestMutedConnectionGivesMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l := memory.New(), newPipes()
@@ -725,7 +733,8 @@ func TestQuotasNeedRights(t *testing.T) {
 	}
 }
 
-// A user's quota is about the user, by whichever mechanism, with the principal's name without "User:".
+// A user's quota is about the user, by whichever mechanism, with the principal's name without
+// "User:".
 func TestQuotaIsAboutTheUserWhoLoggedIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

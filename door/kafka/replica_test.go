@@ -20,7 +20,8 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// replicated starts a broker that writes, with a record in topic t and an offset of group g, and one that only reads.
+// replicated starts a broker that writes, with a record in topic t and an offset of group g, and
+// one that only reads.
 func replicated(t *testing.T) (writer, replica *broker, refused *everystore.Replica) {
 	t.Helper()
 	store := memory.New()
@@ -47,7 +48,8 @@ func commitOf(group, topic string, offset int64) *kmsg.OffsetCommitRequest {
 	return req
 }
 
-// A consumer without a group reads from a replica all that comes, as from any broker; the replica says that it leads everything.
+// A consumer without a group reads from a replica all that comes, as from any broker; the replica
+// says that it leads everything.
 func TestAReplicaServesConsumersWithoutAGroup(t *testing.T) {
 	writer, replica, refused := replicated(t)
 	meta := ask[*kmsg.MetadataResponse](replica, metadataRequest("t"))
@@ -79,7 +81,8 @@ func TestAReplicaServesConsumersWithoutAGroup(t *testing.T) {
 	}
 }
 
-// A producer, idempotent or not, is told at once, and does not try again until its records time out.
+// A producer, idempotent or not, is told at once, and does not try again until its records time
+// out.
 func TestAReplicaRefusesProducersAtOnce(t *testing.T) {
 	_, replica, refused := replicated(t)
 	got := replica.produce("t", 0, sealed(t, batch.None, value("x")))
@@ -105,7 +108,8 @@ func TestAReplicaRefusesProducersAtOnce(t *testing.T) {
 	}
 }
 
-// Nobody joins a group at a replica or commits there, and a member is told so. What others committed can be read.
+// Nobody joins a group at a replica or commits there, and a member is told so. What others
+// committed can be read.
 func TestAReplicaHasNoMembersAndReadsOffsets(t *testing.T) {
 	writer, replica, _ := replicated(t)
 	find := kmsg.NewPtrFindCoordinatorRequest()

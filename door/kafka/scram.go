@@ -15,8 +15,9 @@ import (
 // scramMessageMax bounds a client's message of SCRAM, in bytes: a name, a nonce and a proof.
 const scramMessageMax = 4 << 10
 
-// scramExchange is a login by SCRAM (RFC 5802, RFC 7677, KIP-84): two messages of the client, each answered. A client's message costs the server a few hashes, however
-// many iterations the user's credential has.
+// scramExchange is a login by SCRAM (RFC 5802, RFC 7677, KIP-84): two messages of the client, each
+// answered. A client's message costs the server a few hashes, however many iterations the user's
+// credential has.
 type scramExchange struct {
 	c         *conn
 	mechanism user.Mechanism
@@ -40,7 +41,8 @@ func (c *conn) newScram(m user.Mechanism) exchange {
 	return x
 }
 
-// step takes one message. As in Kafka (ScramSaslServer), the authorization id must be empty or the user.
+// step takes one message. As in Kafka (ScramSaslServer), the authorization id must be empty or the
+// user.
 func (x *scramExchange) step(ctx context.Context, message []byte) ([]byte, *caller, error) {
 	if len(message) > scramMessageMax {
 		return nil, nil, fmt.Errorf("%w: a message of %s has %d bytes; the limit is %d", errBadLogin, x.mechanism, len(message), scramMessageMax)
@@ -80,8 +82,9 @@ func (x *scramExchange) credential(name string) (scram.StoredCredentials, error)
 	}, x.trouble
 }
 
-// userCaller is the caller for a principal whose rights do not come with its credentials, as those of an API key do: a super user may do everything, others
-// what the stored ACLs allow, which admit reads before each request.
+// userCaller is the caller for a principal whose rights do not come with its credentials, as those
+// of an API key do: a super user may do everything, others what the stored ACLs allow, which admit
+// reads before each request.
 func (c *conn) userCaller(principal string) *caller {
 	return &caller{principal: principal, rights: acl.RightsOf(principal, c.nc.RemoteAddr().String(), c.s.superUsers[principal])}
 }

@@ -256,7 +256,8 @@ func deleteUser(req *kmsg.AlterUserSCRAMCredentialsRequest, name string, mechani
 	return req
 }
 
-// KIP-554, with kadm as a client: a user that was made over Kafka can log in, until it is deleted over Kafka.
+// KIP-554, with kadm as a client: a user that was made over Kafka can log in, until it is deleted
+// over Kafka.
 func TestUsersAreAlteredOverKafka(t *testing.T) {
 	p := populate(t, memory.New(), false)
 	defer p.stop()

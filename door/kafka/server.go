@@ -75,7 +75,8 @@ type limits struct {
 	FetchBytes    int64 // most bytes of records being read and sent for fetches, over all connections; one batch may exceed it. Default 64 MiB
 }
 
-// Observer receives what the server did, for metrics. Calls may come from many goroutines and must be short.
+// Observer receives what the server did, for metrics. Calls may come from many goroutines and must
+// be short.
 type Observer interface {
 	// Connected reports a connection opened (+1) or closed (-1).
 	Connected(change int)
@@ -179,8 +180,9 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 	return s
 }
 
-// Serve accepts and serves connections at all listeners until ctx ends. Then it drains: it stops reading, ends long polls, finishes
-// the requests in progress for at most Config.DrainTimeout, and returns nil. It ends with an error when a listener fails.
+// Serve accepts and serves connections at all listeners until ctx ends. Then it drains: it stops
+// reading, ends long polls, finishes the requests in progress for at most Config.DrainTimeout, and
+// returns nil. It ends with an error when a listener fails.
 func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
 	closeAll := func() {
 		for _, l := range listeners {
@@ -200,7 +202,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
 	}
 	s.clusterID = id
 
-	// serving ends when all connections are closed, at the latest DrainTimeout after accepting ends.
+	// serving ends when all connections are closed, at the latest DrainTimeout after accepting
+	// ends.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var open sync.WaitGroup

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// What is expected here is what Apache Kafka 4.2 with one broker answered to the same requests, but for mentions, which it answers one by one.
+// What is expected here is what Apache Kafka 4.2 with one broker answered to the same requests, but
+// for mentions, which it answers one by one.
 
 func TestElectionsAreNotNeeded(t *testing.T) {
 	b := start(t, kafka.Config{})
@@ -172,7 +173,8 @@ func TestWhatIsNotSupportedIsToldOncePerClientAndKind(t *testing.T) {
 	}
 }
 
-// A text that holds what a client sent would not fit the two bytes that older versions have for its length.
+// A text that holds what a client sent would not fit the two bytes that older versions have for its
+// length.
 func TestTextsOfAnswersAreShort(t *testing.T) {
 	b := start(t, kafka.Config{})
 	req := createRequest(strings.Repeat("\x01", 30_000), 1, 3)

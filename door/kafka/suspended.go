@@ -12,15 +12,17 @@ import (
 const (
 	// pulseEvery is the time between two beats of a pulse.
 	pulseEvery = 250 * time.Millisecond
-	// suspendedAfter is how late a beat is if the process was suspended: more than a busy machine makes it late, less than a client waits.
+	// suspendedAfter is how late a beat is if the process was suspended: more than a busy machine
+	// makes it late, less than a client waits.
 	suspendedAfter = 2 * time.Second
 )
 
 // errSuspended closes a connection whose requests may be old.
 var errSuspended = errors.New("this process was suspended; what was sent meanwhile may have been repeated at another broker")
 
-// pulse notices that the process was suspended (SIGSTOP, a paused container, a frozen virtual machine). A request that waited meanwhile is not
-// executed: its client may have given up, repeated it at another broker, and gone on. A topic would be deleted that was created since, for example.
+// pulse notices that the process was suspended (SIGSTOP, a paused container, a frozen virtual
+// machine). A request that waited meanwhile is not executed: its client may have given up, repeated
+// it at another broker, and gone on. A topic would be deleted that was created since, for example.
 type pulse struct {
 	mu     sync.Mutex    // guards what follows
 	beat   time.Time     // the last one; zero: none yet
@@ -70,7 +72,8 @@ func (p *pulse) detect() {
 	}
 }
 
-// until returns a context that ends when the process was suspended. justWoke reports whether what begins now may have waited for the process to go on.
+// until returns a context that ends when the process was suspended. justWoke reports whether what
+// begins now may have waited for the process to go on.
 func (p *pulse) until() (awake context.Context, justWoke bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +92,9 @@ func (c *conn) suspended() bool {
 	return c.awake.Err() != nil
 }
 
-// mayBeOld reports whether a request may have waited while the process was suspended. The kernel accepts connections for a suspended process, with what their
-// clients send. Clients begin with ApiVersions or a login and wait for the answer, so what follows an answer is new.
+// mayBeOld reports whether a request may have waited while the process was suspended. The kernel
+// accepts connections for a suspended process, with what their clients send. Clients begin with
+// ApiVersions or a login and wait for the answer, so what follows an answer is new.
 func (c *conn) mayBeOld(key kmsg.Key) bool {
 	return c.suspended() || c.justWoke && !c.answered.Load() && key != kmsg.ApiVersions
 }

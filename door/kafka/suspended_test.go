@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 )
 
-// What began before a suspension ends with it, also if a new connection is the first to notice; that connection goes on.
+// What began before a suspension ends with it, also if a new connection is the first to notice;
+// that connection goes on.
 func TestASuspensionEndsOnlyWhatWasBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p kafka.Pulse
@@ -36,7 +37,8 @@ func TestASuspensionEndsOnlyWhatWasBefore(t *testing.T) {
 	})
 }
 
-// A server that stops resets a connection that got no answer yet: franz-go takes an end for a refusal and fails, and repeats after a reset.
+// A server that stops resets a connection that got no answer yet: franz-go takes an end for a
+// refusal and fails, and repeats after a reset.
 func TestAStopResetsWhatWasNotAnswered(t *testing.T) {
 	b := start(t, kafka.Config{})
 	served, silent := b.dial(), b.dial()

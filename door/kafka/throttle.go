@@ -13,8 +13,9 @@ import (
 	"github.com/weir-log/weir/use/quota"
 )
 
-// A client that exceeds a quota is answered at once, as in Kafka (KIP-219). The answer says for how long the client is throttled, and until then its connection is
-// muted: the reader reads no request, and the writer executes none that was read already.
+// A client that exceeds a quota is answered at once, as in Kafka (KIP-219). The answer says for how
+// long the client is throttled, and until then its connection is muted: the reader reads no
+// request, and the writer executes none that was read already.
 //
 //	produce     its bytes are counted when it was read
 //	fetch       the bytes of its answer are counted before it is sent; an answer that exceeds the quota is not sent, but an empty one
@@ -27,7 +28,8 @@ type usage struct {
 	by     quota.Kind    // the quota that asks for the longest pause
 }
 
-// client is who sent the request, as quotas know it. As in Kafka, a client that has not logged in is the user ANONYMOUS.
+// client is who sent the request, as quotas know it. As in Kafka, a client that has not logged in
+// is the user ANONYMOUS.
 func (r *request) client() quota.Client {
 	return quota.Client{User: strings.TrimPrefix(r.conn.who.Load().principal, "User:"), ID: r.clientID}
 }
@@ -56,8 +58,9 @@ func (r *request) throttledFor(k quota.Kind, pause time.Duration) {
 	}
 }
 
-// mutates counts partitions that a request is about to create or delete, and returns an error if it must not (KIP-599). Old versions of requests, and topics that are
-// created because a client asked for them, are never refused: their clients do not know the error. They are only throttled.
+// mutates counts partitions that a request is about to create or delete, and returns an error if it
+// must not (KIP-599). Old versions of requests, and topics that are created because a client asked
+// for them, are never refused: their clients do not know the error. They are only throttled.
 func (r *request) mutates(partitions int) error {
 	q := r.conn.s.quotas
 	if !q.Active() {
@@ -103,8 +106,9 @@ func (r *request) measure(sign time.Duration) (done func()) {
 	return func() { r.usage.worked += sign * time.Since(began) }
 }
 
-// throttle counts the time of a request, and throttles its client if it exceeded a quota. Requests of a login are exempt, as in Kafka. A produce request
-// without an answer is not measured by its time (KafkaApis.handleProduceRequest).
+// throttle counts the time of a request, and throttles its client if it exceeded a quota. Requests
+// of a login are exempt, as in Kafka. A produce request without an answer is not measured by its
+// time (KafkaApis.handleProduceRequest).
 func (c *conn) throttle(call *call, resp kmsg.Response) {
 	if login := call.api.key == kmsg.SASLHandshake || call.api.key == kmsg.SASLAuthenticate; login || resp == nil || c.who.Load() == nil {
 		return
@@ -133,7 +137,8 @@ func (c *conn) mute(pause time.Duration) {
 	}
 }
 
-// awaitUnmuted waits while the connection is muted, at most until ctx ends or the process was suspended.
+// awaitUnmuted waits while the connection is muted, at most until ctx ends or the process was
+// suspended.
 func (c *conn) awaitUnmuted(ctx context.Context) {
 	for c.mutedUntil.Load() > 0 {
 		left := time.Duration(c.mutedUntil.Load()) - time.Since(c.opened)
@@ -150,7 +155,8 @@ func (c *conn) awaitUnmuted(ctx context.Context) {
 	}
 }
 
-// awaitTurn is awaitUnmuted for requests that were read already: while other clients wait for the memory that they hold, it does not wait.
+// awaitTurn is awaitUnmuted for requests that were read already: while other clients wait for the
+// memory that they hold, it does not wait.
 func (c *conn) awaitTurn(ctx context.Context) {
 	if c.mutedUntil.Load() == 0 {
 		return
@@ -163,8 +169,10 @@ func (c *conn) awaitTurn(ctx context.Context) {
 // clientsConnected reports whether any client is connected.
 func (s *Server) clientsConnected() bool { return s.connected.Load() > 0 }
 
-// tooOften counts a new connection against the quota of its address (KIP-612). If there were too many, it waits for as long as the address must pause, and reports
-// that the connection must be closed: so a client that connects again at once is slowed down, as in Kafka (Acceptor.closeThrottledConnections).
+// tooOften counts a new connection against the quota of its address (KIP-612). If there were too
+// many, it waits for as long as the address must pause, and reports that the connection must be
+// closed: so a client that connects again at once is slowed down, as in Kafka
+// (Acceptor.closeThrottledConnections).
 func (s *Server) tooOften(ctx context.Context, nc net.Conn) bool {
 	if !s.quotas.Active() {
 		return false

@@ -179,7 +179,8 @@ func TestClientsOfOtherProtocolsAreNamedInTheLog(t *testing.T) {
 	}
 }
 
-// A client that speaks otherwise than the listener is told the one protocol with which it can connect.
+// A client that speaks otherwise than the listener is told the one protocol with which it can
+// connect.
 func TestTheLogNamesTheProtocolOfTheListener(t *testing.T) {
 	s := newShown(t)
 	hello := string(frame(kmsg.NewPtrMetadataRequest(), 1))

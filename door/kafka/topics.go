@@ -18,7 +18,8 @@ type topicID = [16]byte
 
 var noTopicID topicID
 
-// topicByName finds a topic for Produce, Fetch and similar requests, if the client may do the operation. An invalid name is an unknown topic.
+// topicByName finds a topic for Produce, Fetch and similar requests, if the client may do the
+// operation. An invalid name is an unknown topic.
 func (s *Server) topicByName(ctx context.Context, r *request, op acl.Operation, name string) (eventlog.Topic, error) {
 	if err := r.permit(op, acl.Topic, name); err != nil {
 		return eventlog.Topic{}, err
@@ -37,8 +38,9 @@ func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error
 	return s.log.Topic(ctx, name)
 }
 
-// lookups counts the names of one request that this process does not know. For the first name the store is asked; at the second name all topics are
-// read again, so that a request of 20,000 such names costs a few store calls and not 20,000.
+// lookups counts the names of one request that this process does not know. For the first name the
+// store is asked; at the second name all topics are read again, so that a request of 20,000 such
+// names costs a few store calls and not 20,000.
 type lookups struct {
 	unknown int
 	failed  error // why the topics could not be read again
@@ -51,7 +53,8 @@ func countLookups(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lookupsKey{}, new(lookups))
 }
 
-// next returns nil if Log.Topic is to find the name. Otherwise it returns the error: the name is invalid, or is not among all topics, or these could not be read.
+// next returns nil if Log.Topic is to find the name. Otherwise it returns the error: the name is
+// invalid, or is not among all topics, or these could not be read.
 func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) error {
 	if err := eventlog.CheckTopicName(name); err != nil {
 		return err
@@ -68,8 +71,8 @@ func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) erro
 	return fmt.Errorf("%w: %q", eventlog.ErrUnknownTopic, name)
 }
 
-// topicNow is topicByName for requests that change topics. It asks the store, because another process may have deleted the topic and
-// created another with that name.
+// topicNow is topicByName for requests that change topics. It asks the store, because another
+// process may have deleted the topic and created another with that name.
 func (s *Server) topicNow(ctx context.Context, r *request, op acl.Operation, name string) (eventlog.Topic, error) {
 	if err := r.permit(op, acl.Topic, name); err != nil {
 		return eventlog.Topic{}, err
@@ -86,8 +89,8 @@ func unknownIfInvalid(err error) error {
 	return err
 }
 
-// topicByID finds a topic by its id, if the client may do the operation. To a client that may not even describe it, the id is unknown: an error of its own would
-// tell that the topic exists.
+// topicByID finds a topic by its id, if the client may do the operation. To a client that may not
+// even describe it, the id is unknown: an error of its own would tell that the topic exists.
 func (s *Server) topicByID(r *request, op acl.Operation, id topicID) (eventlog.Topic, error) {
 	t, err := s.log.TopicByID(id)
 	if errors.Is(err, eventlog.ErrUnknownTopic) || err == nil && !r.may(acl.Describe, acl.Topic, t.Name) {
@@ -103,7 +106,8 @@ func unknownID(id topicID) error {
 	return deny(kerr.UnknownTopicID, "no topic has the id %v", eventlog.TopicID(id))
 }
 
-// topicEither finds a topic by its id if byID is set (newer versions of requests have ids), otherwise by name.
+// topicEither finds a topic by its id if byID is set (newer versions of requests have ids),
+// otherwise by name.
 func (s *Server) topicEither(ctx context.Context, r *request, op acl.Operation, name string, id topicID, byID bool) (eventlog.Topic, error) {
 	if byID {
 		return s.topicByID(r, op, id)
@@ -119,8 +123,9 @@ func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 	return t.Partitions[number], nil
 }
 
-// checkEpoch compares the leader epoch that a client knows with the current one; a negative known means that the client sent none. A client with an
-// older epoch refreshes its metadata and then asks with OffsetForLeaderEpoch whether what it read still exists (KIP-320).
+// checkEpoch compares the leader epoch that a client knows with the current one; a negative known
+// means that the client sent none. A client with an older epoch refreshes its metadata and then
+// asks with OffsetForLeaderEpoch whether what it read still exists (KIP-320).
 func checkEpoch(known, now int32) error {
 	switch {
 	case known > now:
@@ -131,8 +136,9 @@ func checkEpoch(known, now int32) error {
 	return nil
 }
 
-// checkNewTopic checks whether a topic may be created. The log's rules apply and, as in Kafka, one more: if '.' is replaced by '_', as in names
-// of metrics, the topic's name must still differ from the names of all other topics.
+// checkNewTopic checks whether a topic may be created. The log's rules apply and, as in Kafka, one
+// more: if '.' is replaced by '_', as in names of metrics, the topic's name must still differ from
+// the names of all other topics.
 func (s *Server) checkNewTopic(ctx context.Context, r *request, spec eventlog.TopicSpec) error {
 	switch _, err := s.lookUp(ctx, spec.Name); {
 	case err == nil:
@@ -152,7 +158,8 @@ func (s *Server) checkNewTopic(ctx context.Context, r *request, spec eventlog.To
 	return nil
 }
 
-// metricNames finds topics by their names in metrics. It walks over the topics once after each change of the list of topics, not for each new name.
+// metricNames finds topics by their names in metrics. It walks over the topics once after each
+// change of the list of topics, not for each new name.
 type metricNames struct {
 	mu     sync.Mutex        // guards the fields below
 	topics []eventlog.Topic  // the list that names was made from. It is the log's own: the log never changes a list, but replaces it
@@ -201,8 +208,9 @@ func repeated[T any](all []T, name func(T) string) names {
 	return n
 }
 
-// refuse refuses a name that occurs more than once, because its mentions may differ. As in Kafka all mentions get one
-// answer: the first mention gets the error, and for later mentions skip is true.
+// refuse refuses a name that occurs more than once, because its mentions may differ. As in Kafka
+// all mentions get one answer: the first mention gets the error, and for later mentions skip is
+// true.
 func (n names) refuse(name string) (skip bool, err error) {
 	switch count := n[name]; count {
 	case 0:
@@ -215,8 +223,8 @@ func (n names) refuse(name string) (skip bool, err error) {
 	}
 }
 
-// first reports whether this is a name's first mention in the request. Repeated mentions get no answer of their own, so that an answer does not
-// grow with them.
+// first reports whether this is a name's first mention in the request. Repeated mentions get no
+// answer of their own, so that an answer does not grow with them.
 func first[T comparable](mentions map[T]bool, name T) bool {
 	if mentions[name] {
 		return false
@@ -231,7 +239,8 @@ type asked struct {
 	partitions []int32
 }
 
-// merge joins the mentions of each topic, in the order of their first mentions. Each partition is listed once.
+// merge joins the mentions of each topic, in the order of their first mentions. Each partition is
+// listed once.
 func merge[T any](mentions []T, of func(T) (topic string, partitions []int32)) (topics []asked) {
 	type askedPartition struct {
 		topic     int

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// lossy is a broker whose partition ended at 6, with a client that has read it all, and whose store then lost all from 3 on. By the time
-// it returns the broker knows.
+// lossy is a broker whose partition ended at 6, with a client that has read it all, and whose store
+// then lost all from 3 on. By the time it returns the broker knows.
 func lossy(t *testing.T, reader ...kgo.Opt) (*broker, *kgo.Client) {
 	t.Helper()
 	store := memory.New()
@@ -45,8 +45,8 @@ func lossy(t *testing.T, reader ...kgo.Opt) (*broker, *kgo.Client) {
 	return b, cl
 }
 
-// KIP-320: a consumer that has read what is lost hears of it, though the log has grown past its position meanwhile, and goes on with what is
-// there now.
+// KIP-320: a consumer that has read what is lost hears of it, though the log has grown past its
+// position meanwhile, and goes on with what is there now.
 func TestAConsumerHearsThatItsLogWasCut(t *testing.T) {
 	b, cl := lossy(t)
 	for range 10 {
@@ -78,8 +78,8 @@ func TestAConsumerHearsThatItsLogWasCut(t *testing.T) {
 	}
 }
 
-// A fetch that waits while the store is found to have lost its end is told of the new epoch, and not that its offset is out of range: for
-// that clients go to where their reset policy says.
+// A fetch that waits while the store is found to have lost its end is told of the new epoch, and
+// not that its offset is out of range: for that clients go to where their reset policy says.
 func TestAFetchThatWaitsHearsOfTheNewEpoch(t *testing.T) {
 	for _, silently := range []bool{false, true} {
 		store := memory.New()

@@ -52,8 +52,8 @@ func TestFetchesWithoutRecordsThatNobodyTakesAreClaimed(t *testing.T) {
 	})
 }
 
-// Few bytes decompress to a batch of a megabyte, for a topic that keeps it so. The log counts batches that wait for the store, the server those that wait
-// for the log.
+// Few bytes decompress to a batch of a megabyte, for a topic that keeps it so. The log counts
+// batches that wait for the store, the server those that wait for the log.
 func TestRecompressedBatchesThatNobodyTakesAreCounted(t *testing.T) {
 	const (
 		clients = 150
@@ -92,7 +92,8 @@ func TestRecompressedBatchesThatNobodyTakesAreCounted(t *testing.T) {
 	}
 }
 
-// measuresMemory leaves a test out under the race detector, which needs memory of its own. `make test` runs those tests once more without it: by their names.
+// measuresMemory leaves a test out under the race detector, which needs memory of its own. `make
+// test` runs those tests once more without it: by their names.
 func measuresMemory(t *testing.T) {
 	t.Helper()
 	if !strings.Contains(t.Name(), "NobodyTakes") {

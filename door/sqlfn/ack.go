@@ -23,8 +23,8 @@ import (
 // Door reports to queues which messages transactions acknowledged.
 var _ queue.Beside = (*Door)(nil)
 
-// Acked lists the messages of a partition that were acknowledged in committed transactions, but not yet in their queue's state: one
-// statement.
+// Acked lists the messages of a partition that were acknowledged in committed transactions, but not
+// yet in their queue's state: one statement.
 func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acked []eventlog.Offset, err error) {
 	err = d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
@@ -42,8 +42,9 @@ func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acke
 	return acked, nil
 }
 
-// Unacked returns those of a partition's messages that no transaction acknowledged, not even an open transaction: one statement, which waits up to 10 ms
-// for each message that an open transaction acknowledged.
+// Unacked returns those of a partition's messages that no transaction acknowledged, not even an
+// open transaction: one statement, which waits up to 10 ms for each message that an open
+// transaction acknowledged.
 func (d *Door) Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) (free []eventlog.Offset, err error) {
 	err = d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.unacked($1, $2, $3)`, id, int64(p), offsets).Scan(&free)
@@ -54,7 +55,8 @@ func (d *Door) Unacked(ctx context.Context, id string, p eventlog.Partition, off
 	return free, nil
 }
 
-// answer is a row of the inbox that answers for a claimed message. Of Ack, Nack and Extend, only one has the message's receipt.
+// answer is a row of the inbox that answers for a claimed message. Of Ack, Nack and Extend, only
+// one has the message's receipt.
 type answer struct {
 	Ack    string `json:"ack"`    // receipt: the message is done (functions/ack.sql)
 	Nack   string `json:"nack"`   // receipt: the message is given back (functions/nack.sql)
@@ -69,7 +71,8 @@ type answer struct {
 
 func (a answer) receipt() string { return cmp.Or(a.Ack, a.Nack, a.Extend) }
 
-// call is an answer without its receipt. Answers with equal calls are passed to their queue together.
+// call is an answer without its receipt. Answers with equal calls are passed to their queue
+// together.
 type call struct {
 	queue           string // its id
 	acks            bool
@@ -98,11 +101,14 @@ func (c call) apply(ctx context.Context, q *queue.Queue, unchanged func() error,
 	return q.Nack(ctx, queue.Nack{Error: c.errorText, SetDelay: c.delay >= 0, Delay: delay, Reject: c.reject}, receipts...)
 }
 
-// callsAtOnce bounds the calls in progress: each nack may have an error text of its own, and so need a call of its own.
+// callsAtOnce bounds the calls in progress: each nack may have an error text of its own, and so
+// need a call of its own.
 const callsAtOnce = 64
 
-// carryAnswers passes answers to their queues: first it changes the queues' state, then it deletes the answers' rows. It may be repeated. Stale nacks
-// and extensions are dropped: their message was claimed again, or is done. A stale ack is dropped only if its message is done, for the ack was committed.
+// carryAnswers passes answers to their queues: first it changes the queues' state, then it deletes
+// the answers' rows. It may be repeated. Stale nacks and extensions are dropped: their message was
+// claimed again, or is done. A stale ack is dropped only if its message is done, for the ack was
+// committed.
 func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 	var order []call
 	shares := make(map[call][]answer)
@@ -174,8 +180,9 @@ func (m *Mover) apply(ctx context.Context, c call, some []answer) error {
 	return err
 }
 
-// isGone reports whether an answer's queue was deleted, or the topic that its message was in: then nobody needs the answer. A receipt is bad if the
-// topic of its priority was deleted, because then the queue has no such partition.
+// isGone reports whether an answer's queue was deleted, or the topic that its message was in: then
+// nobody needs the answer. A receipt is bad if the topic of its priority was deleted, because then
+// the queue has no such partition.
 func isGone(err error) bool {
 	return errors.Is(err, queue.ErrUnknownQueue) || errors.Is(err, eventlog.ErrUnknownTopic) || errors.Is(err, queue.ErrBadReceipt)
 }
@@ -201,12 +208,13 @@ func (m *Mover) dropAnswers(ctx context.Context, some []answer) error {
 	return err
 }
 
-// unchanged returns eventlog.ErrRewound if the log is in another incarnation than the one that the last poll looked into: the offsets of acks found
-// there may be those of other messages now.
+// unchanged returns eventlog.ErrRewound if the log is in another incarnation than the one that the
+// last poll looked into: the offsets of acks found there may be those of other messages now.
 func (i *inbox) unchanged() error { return i.session.In(i.mark.of.store) }
 
-// forgetAnswered deletes the rows of acks and nacks, in the incarnation that the last poll looked into: one statement. locked are the
-// receipts of nacks whose row is locked by the open transaction of a later claim: this does not wait for it.
+// forgetAnswered deletes the rows of acks and nacks, in the incarnation that the last poll looked
+// into: one statement. locked are the receipts of nacks whose row is locked by the open transaction
+// of a later claim: this does not wait for it.
 func (i *inbox) forgetAnswered(ctx context.Context, answers []answer) (locked map[string]bool, err error) {
 	var queues []string
 	var nacks []*string

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A mover found an ack, and then the store lost its end: at the same offset may be another message, which nobody handled.
+// A mover found an ack, and then the store lost its end: at the same offset may be another message,
+// which nobody handled.
 func TestAnAckThatWasFoundBeforeTheStoreLostItsEndIsNotCarried(t *testing.T) {
 	address := pgtest.URL(t)
 	m := still(t, address)
@@ -69,7 +70,8 @@ func TestAnAckIsNotDroppedWhereTheQueueDoesNotKnowTheClaim(t *testing.T) {
 	}
 }
 
-// oneClaimed has the mover serve queues, and returns a queue with one message, which is claimed for an hour.
+// oneClaimed has the mover serve queues, and returns a queue with one message, which is claimed for
+// an hour.
 func oneClaimed(t *testing.T, m *Mover) (*queue.Queue, queue.Message) {
 	t.Helper()
 	qs := queue.New(m.log, publish.New(m.log, publish.Config{}), queue.Config{Beside: m.door})

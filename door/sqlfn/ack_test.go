@@ -19,7 +19,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// startQueues is start, with a queue "mail" of one partition. Leases take an hour, so that none ends before endLease ends it.
+// startQueues is start, with a queue "mail" of one partition. Leases take an hour, so that none
+// ends before endLease ends it.
 func startQueues(t *testing.T, address string, moves bool) (*process, *queue.Queue) {
 	return startQueuesWith(t, address, moves, queue.Settings{Lease: time.Hour, Unique: true})
 }
@@ -217,8 +218,8 @@ func TestAMessageWhoseAckWaitsIsNotClaimedAgain(t *testing.T) {
 	isDone(t, elsewhere, first)
 }
 
-// A transaction has acknowledged a message, and is open. Its lease has ended, and whoever has the message now cannot tell. The message stays where it is,
-// so that the commit ends it.
+// A transaction has acknowledged a message, and is open. Its lease has ended, and whoever has the
+// message now cannot tell. The message stays where it is, so that the commit ends it.
 func TestAMessageThatAnOpenTransactionAcknowledgedStaysInItsPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
@@ -271,7 +272,8 @@ func TestAMessageThatAnOpenTransactionAcknowledgedStaysInItsPlace(t *testing.T) 
 	}
 }
 
-// Weir claims a message itself before it becomes a dead letter. From then on its worker cannot acknowledge it, and so have its work done twice.
+// Weir claims a message itself before it becomes a dead letter. From then on its worker cannot
+// acknowledge it, and so have its work done twice.
 func TestAMessageThatIsTakenOverCannotBeAcknowledged(t *testing.T) {
 	address := pgtest.URL(t)
 	_, q := startQueuesWith(t, address, false, queue.Settings{Lease: time.Hour, Attempts: 1})
@@ -291,7 +293,8 @@ func TestAMessageThatIsTakenOverCannotBeAcknowledged(t *testing.T) {
 	}
 }
 
-// isTakenOver waits until weir has claimed a message whose last lease ended. Until somebody asks for messages it counts as ready.
+// isTakenOver waits until weir has claimed a message whose last lease ended. Until somebody asks
+// for messages it counts as ready.
 func isTakenOver(t *testing.T, q *queue.Queue, id queue.MessageID) {
 	t.Helper()
 	began, err := q.Find(t.Context(), id)

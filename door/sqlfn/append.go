@@ -18,7 +18,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// appendHeader is the name of a header that marks a row as an append to a stream (functions/append_events.sql). Its value is an object; the value of no other header can be one.
+// appendHeader is the name of a header that marks a row as an append to a stream
+// (functions/append_events.sql). Its value is an object; the value of no other header can be one.
 const appendHeader = "weir.stream"
 
 // appendMark is how appendHeader appears in the text of the headers, see messageMark.
@@ -32,7 +33,8 @@ var moveAppendedStatement = wire.Statement{Name: "move_appended", SQL: `
 	FROM weir.move_appended($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
 	WHERE weir.unchanged($2, $26, $27, $28) AND weir.still_after($26, $27, $28)`}
 
-// isAppend reports whether a row says that a session appended to a stream. The stream's name is the row's key, the events are in weir.appended.
+// isAppend reports whether a row says that a session appended to a stream. The stream's name is the
+// row's key, the events are in weir.appended.
 func (r *row) isAppend() bool { return r.group == "" && bytes.Contains(r.headers, appendMark) }
 
 // appended is what sessions appended to one stream.
@@ -45,8 +47,9 @@ type appended struct {
 	heads []eventlog.Version
 }
 
-// moveAppends carries appends of a chunk into their streams, up to streamsAtOnce streams in one transaction. If that fails because of the rows, it carries each stream by itself; those that
-// fail stay in the inbox, and their streams stay held.
+// moveAppends carries appends of a chunk into their streams, up to streamsAtOnce streams in one
+// transaction. If that fails because of the rows, it carries each stream by itself; those that fail
+// stay in the inbox, and their streams stay held.
 func (m *Mover) moveAppends(ctx context.Context, rows []row) error {
 	var order []*appended
 	streams := make(map[string]*appended)
@@ -100,7 +103,8 @@ func (m *Mover) moveAppends(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// carryStreams carries appends in as many transactions as they need: each has one batch for each stream.
+// carryStreams carries appends in as many transactions as they need: each has one batch for each
+// stream.
 func (m *Mover) carryStreams(ctx context.Context, some []*appended) error {
 	for len(some) > 0 {
 		now, err := m.inbox.uncarried(ctx, some)
@@ -130,7 +134,8 @@ func (m *Mover) carryStreams(ctx context.Context, some []*appended) error {
 type carriage struct {
 	ids   []int64
 	entry eventlog.Entry
-	// For each stream: which rows of weir.held and weir.appended it deletes, see functions/move_appended.sql.
+	// For each stream: which rows of weir.held and weir.appended it deletes, see
+	// functions/move_appended.sql.
 	keys                     []string
 	after, upto, first, next []int64
 	oldest                   time.Time
@@ -142,7 +147,8 @@ func (c *carriage) drop(key string, after, upto eventlog.Version, first, next in
 	c.first, c.next = append(c.first, first), append(c.next, next)
 }
 
-// loadAppended adds appends to a stream to a carriage, as many as fit into one batch. It returns those that are left.
+// loadAppended adds appends to a stream to a carriage, as many as fit into one batch. It returns
+// those that are left.
 func (m *Mover) loadAppended(ctx context.Context, c *carriage, a *appended, now uncarried) (*appended, error) {
 	if c.oldest.IsZero() || a.row.time.Before(c.oldest) {
 		c.oldest = a.row.time
@@ -221,7 +227,8 @@ type uncarried struct {
 	calls []stream.Call
 }
 
-// uncarried reads the heads of streams, and what was appended to them up to the last row of each: one statement.
+// uncarried reads the heads of streams, and what was appended to them up to the last row of each:
+// one statement.
 func (i *inbox) uncarried(ctx context.Context, some []*appended) (all []uncarried, err error) {
 	keys, upto := make([]string, len(some)), make([]int64, len(some))
 	for n, a := range some {

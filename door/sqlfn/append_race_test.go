@@ -21,7 +21,8 @@ import (
 
 const waitsForHold = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory')`
 
-// Two transactions that append to one stream come one after the other; those that append to two streams do not wait.
+// Two transactions that append to one stream come one after the other; those that append to two
+// streams do not wait.
 func TestTransactionsWaitForOneStreamAndNotForTwo(t *testing.T) {
 	address := pgtest.URL(t)
 	startStreams(t, address, true)
@@ -54,7 +55,8 @@ func TestTransactionsWaitForOneStreamAndNotForTwo(t *testing.T) {
 	}
 }
 
-// An append in Go waits for the transaction that holds the stream, and then conflicts or goes through. If its caller gives up first, nothing was appended.
+// An append in Go waits for the transaction that holds the stream, and then conflicts or goes
+// through. If its caller gives up first, nothing was appended.
 func TestAnAppendInGoWaitsForTheTransactionThatHoldsItsStream(t *testing.T) {
 	address := pgtest.URL(t)
 	p, c := startStreams(t, address, true)
@@ -119,7 +121,8 @@ func TestAnAppendInGoWaitsForTheTransactionThatHoldsItsStream(t *testing.T) {
 	}
 }
 
-// What is committed and not carried holds its stream; a mover of any process carries it, also after the server was killed.
+// What is committed and not carried holds its stream; a mover of any process carries it, also after
+// the server was killed.
 func TestACommittedAppendHoldsItsStreamUntilAnyMoverCarriesIt(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()
@@ -158,7 +161,8 @@ func TestACommittedAppendHoldsItsStreamUntilAnyMoverCarriesIt(t *testing.T) {
 	}
 }
 
-// The mover carries what is committed while a next transaction holds the stream; what that one has appended follows it.
+// The mover carries what is committed while a next transaction holds the stream; what that one has
+// appended follows it.
 func TestTheMoverCarriesWhileANextTransactionHoldsTheStream(t *testing.T) {
 	address := pgtest.URL(t)
 	_, c := startStreams(t, address, false)
@@ -214,8 +218,10 @@ type attempt struct {
 	is       bool  // committed
 }
 
-// Sessions, and Go in two processes, append to two streams at the same time, commit and roll back. Whatever happens: versions have no gaps, what was acknowledged is there once, at the version
-// that was told; what was rolled back is not; a conflict tells a version that is not the expected one; and all doors read the same.
+// Sessions, and Go in two processes, append to two streams at the same time, commit and roll back.
+// Whatever happens: versions have no gaps, what was acknowledged is there once, at the version that
+// was told; what was rolled back is not; a conflict tells a version that is not the expected one;
+// and all doors read the same.
 func TestARandomHistoryOfAppendsIsStrict(t *testing.T) {
 	seed := seed.New(t)
 	address := pgtest.URL(t)
@@ -242,7 +248,8 @@ func TestARandomHistoryOfAppendsIsStrict(t *testing.T) {
 	conflict := func(name string, expected, actual, before int64) {
 		mu.Lock()
 		defer mu.Unlock()
-		// A conflict in Go may tell an older version if events are not carried yet, but only if it is a conflict at the new one, too.
+		// A conflict in Go may tell an older version if events are not carried yet, but only if it
+		// is a conflict at the new one, too.
 		if conflicts++; expected == actual || expected < 0 || actual < before && expected > actual {
 			t.Errorf("stream %s: version %d was expected, and the conflict says %d; before it was at %d at least", name, expected, actual, before)
 		}
@@ -350,7 +357,8 @@ func TestARandomHistoryOfAppendsIsStrict(t *testing.T) {
 		case a.is && (a.version >= int64(len(list)) || list[a.version] != want):
 			t.Errorf("%s was acknowledged in stream %s, and is not there", want, a.stream)
 		case a.is && a.expected >= 0 && a.expected != a.version:
-			// the version that was expected may be that of an earlier event of the same transaction; never another
+			// the version that was expected may be that of an earlier event of the same
+			// transaction; never another
 			t.Errorf("%s was appended to stream %s at version %d, and %d was expected", a.value, a.stream, a.version, a.expected)
 		}
 		if a.is {

@@ -159,7 +159,8 @@ func texts(t testing.TB, conn *pgx.Conn, sql string) []string {
 	return list
 }
 
-// What the mover writes is what Go would have written: the same keys and the same records, but for random numbers.
+// What the mover writes is what Go would have written: the same keys and the same records, but for
+// random numbers.
 func TestWhatIsCarriedIsAsIfGoHadAppendedIt(t *testing.T) {
 	address := pgtest.URL(t)
 	_, c := startStreams(t, address, true)
@@ -185,7 +186,8 @@ func TestWhatIsCarriedIsAsIfGoHadAppendedIt(t *testing.T) {
 	}
 }
 
-// keysOf returns the head and the events of a stream, as they are stored, but for the stream's name and the partition.
+// keysOf returns the head and the events of a stream, as they are stored, but for the stream's name
+// and the partition.
 func keysOf(t *testing.T, c *stream.Category, address, name string) (all []string) {
 	t.Helper()
 	conn := connect(t, address)
@@ -421,7 +423,8 @@ func TestTheStateAtATimeIsWhatEventsUntilThenAddUpTo(t *testing.T) {
 	}
 }
 
-// One event cannot make the state of its stream unreadable for good: jsonb can hold less than JSON can say.
+// One event cannot make the state of its stream unreadable for good: jsonb can hold less than JSON
+// can say.
 func TestTheStateOfAStreamNeedsNoEventThatJsonbCannotHold(t *testing.T) {
 	address := pgtest.URL(t)
 	startStreams(t, address, true)
@@ -446,7 +449,8 @@ func TestTheStateOfAStreamNeedsNoEventThatJsonbCannotHold(t *testing.T) {
 	}
 }
 
-// Data about a subject is never shown encrypted, and tags, odd names and bytes are shown as they were given.
+// Data about a subject is never shown encrypted, and tags, odd names and bytes are shown as they
+// were given.
 func TestOddEventsAreShownWithSQL(t *testing.T) {
 	address := pgtest.URL(t)
 	_, c := startStreams(t, address, true)

@@ -20,7 +20,8 @@ func crashing(t *testing.T) *pgtest.Server {
 	return srv
 }
 
-// A worker's session does not wait for the disk, not even where the call asked for it. The mover finds its ack, then the server crashes: the message is done where the work is there.
+// A worker's session does not wait for the disk, not even where the call asked for it. The mover
+// finds its ack, then the server crashes: the message is done where the work is there.
 func TestAnAckThatTheMoverFoundIsNotLostInACrash(t *testing.T) {
 	srv := crashing(t)
 	address := srv.URL()
@@ -53,7 +54,8 @@ func TestAnAckThatTheMoverFoundIsNotLostInACrash(t *testing.T) {
 	}
 }
 
-// A member of a group goes on from the offset that a transaction committed. If a crash could take that back, nobody would handle what was before it.
+// A member of a group goes on from the offset that a transaction committed. If a crash could take
+// that back, nobody would handle what was before it.
 func TestAPositionThatMembersSeeIsNotLostInACrash(t *testing.T) {
 	srv := crashing(t)
 	address := srv.URL()

@@ -3,7 +3,8 @@ package sqlfn
 import "time"
 
 const (
-	// backlogFor is how long the inbox may have a backlog before a warning, and backlogAgain how often the warning is repeated.
+	// backlogFor is how long the inbox may have a backlog before a warning, and backlogAgain how
+	// often the warning is repeated.
 	backlogFor   = 10 * time.Second
 	backlogAgain = time.Minute
 )

@@ -47,7 +47,8 @@ type noted struct {
 
 func (n *noted) Waiting(rows int64, oldest time.Duration) { n.rows, n.oldest = rows, oldest }
 
-// A mover that moves, and never comes to the end, warns; one that gives way to another leaves that to it.
+// A mover that moves, and never comes to the end, warns; one that gives way to another leaves that
+// to it.
 func TestAMoverThatDoesNotGetOnSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

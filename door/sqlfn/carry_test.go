@@ -7,7 +7,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// Of many positions some are refused, since their keys have another base: the others are written, each with its own value.
+// Of many positions some are refused, since their keys have another base: the others are written,
+// each with its own value.
 func TestOfManyPositionsThoseAreCarriedWhoseKeysNobodyElseWrote(t *testing.T) {
 	const n = 4000
 	address := pgtest.URL(t)
@@ -21,7 +22,8 @@ func TestOfManyPositionsThoseAreCarriedWhoseKeysNobodyElseWrote(t *testing.T) {
 	none := `'{}'::int[]`
 	conn := session(t, address)
 
-	// A key that is not there has no base, and nobody to compare with: one of three is carried, and of the others none.
+	// A key that is not there has no base, and nobody to compare with: one of three is carried, and
+	// of the others none.
 	run(t, conn, `SELECT weir.carry('{}', `+keys+`, `+array(`-1::bigint`)+`, `+array(`6::bigint`)+`, '{}', `+keys+`, `+
 		none+`, `+none+`, `+none+`, '{}', `+none+`, `+none+`, `+none+`, `+none+`, '{}', `+
 		array(`1`)+`, `+array(`n::int`)+`, `+array(`2::bigint`)+`, `+array(`n::int % 10`)+`, `+array(`1`)+`, `+array(`0`)+`, '0123456789')`)

@@ -28,14 +28,19 @@ import (
 )
 
 const (
-	// claimsMax bounds the requests of sessions that one process serves at a time; nearly all of them wait.
+	// claimsMax bounds the requests of sessions that one process serves at a time; nearly all of
+	// them wait.
 	claimsMax = 1000
-	// claimBytes bounds the messages of one answer, but the first message may be larger. answersMax bounds how many answers with messages are in memory.
+	// claimBytes bounds the messages of one answer, but the first message may be larger. answersMax
+	// bounds how many answers with messages are in memory.
 	claimBytes = 4 << 20
 	answersMax = 8
-	// keepEvery is how often a mover confirms that it serves its requests. functions/take_requests.sql relies on it: after 3 s without that, another mover takes a request over.
+	// keepEvery is how often a mover confirms that it serves its requests.
+	// functions/take_requests.sql relies on it: after 3 s without that, another mover takes a
+	// request over.
 	keepEvery = time.Second
-	// notePoolEvery is how often a process behind a pooler says so. functions/request_claim.sql believes it for 30 s.
+	// notePoolEvery is how often a process behind a pooler says so. functions/request_claim.sql
+	// believes it for 30 s.
 	notePoolEvery = 5 * time.Second
 	// sweepEvery is how often requests of dead sessions are deleted, while there are any requests.
 	sweepEvery = 10 * time.Second
@@ -45,8 +50,10 @@ const (
 	drainClaims = 5 * time.Second
 )
 
-// claims serves sessions that CALL weir.claim: it takes all new requests with one statement, claims, and writes all answers that are ready with one
-// statement. While there are no requests and the store listens for notifications, it sends no statements. Only run's goroutine uses the fields from open on.
+// claims serves sessions that CALL weir.claim: it takes all new requests with one statement,
+// claims, and writes all answers that are ready with one statement. While there are no requests and
+// the store listens for notifications, it sends no statements. Only run's goroutine uses the fields
+// from open on.
 type claims struct {
 	door   *Door
 	queues *queue.Queues
@@ -70,7 +77,8 @@ type claims struct {
 	emptyAt     time.Time // when the last look that found nothing began
 }
 
-// requestID identifies a request. After a crash of the database numbers begin anew, while a claim for a request of before may still go on.
+// requestID identifies a request. After a crash of the database numbers begin anew, while a claim
+// for a request of before may still go on.
 type requestID struct {
 	number int64
 	asked  time.Time // in UTC, in microseconds
@@ -110,7 +118,8 @@ func newClaims(door *Door, cfg Config) *claims {
 	}
 }
 
-// run serves requests until ctx ends. Then it finishes the claims in progress; requests that still wait are left to another process.
+// run serves requests until ctx ends. Then it finishes the claims in progress; requests that still
+// wait are left to another process.
 func (c *claims) run(ctx context.Context) {
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -160,8 +169,8 @@ func (c *claims) run(ctx context.Context) {
 	c.giving.Wait()
 }
 
-// hears returns asked. For pollFast after a take that found nothing, it returns a timer for the next call instead: notifications do not count then, because
-// any session can notify in a loop.
+// hears returns asked. For pollFast after a take that found nothing, it returns a timer for the
+// next call instead: notifications do not count then, because any session can notify in a loop.
 func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan time.Time) {
 	if rest := pollFast - time.Since(c.emptyAt); rest > 0 {
 		return nil, time.After(rest)
@@ -192,7 +201,8 @@ func (c *claims) step(ctx, working context.Context, look bool) error {
 	return nil
 }
 
-// notePool says that this process is behind a pooler, so that sessions of the same pool leave it connections.
+// notePool says that this process is behind a pooler, so that sessions of the same pool leave it
+// connections.
 func (c *claims) notePool(ctx context.Context) error {
 	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT weir.note_pool()`)
@@ -322,7 +332,8 @@ func (c *claims) serve(ctx context.Context, r request) (o outcome) {
 	return o
 }
 
-// answer writes an outcome, with all other outcomes that have come. Messages that no session gets are given back.
+// answer writes an outcome, with all other outcomes that have come. Messages that no session gets
+// are given back.
 func (c *claims) answer(ctx context.Context, o outcome) {
 	all := []outcome{o}
 	for more := true; more && len(all) < claimsMax; {
@@ -457,7 +468,8 @@ func text(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\ufffd"), "\x00", "\ufffd")
 }
 
-// headersOf returns headers as weir.events shows them: an object, with an array for a repeated name. A value that is not text is shown as \x and hexadecimal digits.
+// headersOf returns headers as weir.events shows them: an object, with an array for a repeated
+// name. A value that is not text is shown as \x and hexadecimal digits.
 func headersOf(headers []batch.RecordHeader) map[string]any {
 	object := make(map[string]any, len(headers))
 	for _, h := range headers {

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// After a crash of the server requests have the numbers of earlier ones again, and claims for those may still go on. Found by chaos, seed 1286010643
-// on PostgreSQL: the server crashed twice within two seconds, and a session got messages of another queue.
+// After a crash of the server requests have the numbers of earlier ones again, and claims for those
+// may still go on. Found by chaos, seed 1286010643 on PostgreSQL: the server crashed twice within
+// two seconds, and a session got messages of another queue.
 func TestAClaimFromBeforeACrashAnswersNoRequestFromAfterIt(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()

@@ -170,7 +170,8 @@ func TestAClaimFailsSoonWhereNoWeirRuns(t *testing.T) {
 	}
 }
 
-// SQL, Go, and two processes that serve one queue: each message is claimed by one of them, and done once.
+// SQL, Go, and two processes that serve one queue: each message is claimed by one of them, and done
+// once.
 func TestWorkersInSQLAndGoShareAQueue(t *testing.T) {
 	const messages, sessions = 300, 4
 	address := pgtest.URL(t)
@@ -249,7 +250,8 @@ func TestWorkersInSQLAndGoShareAQueue(t *testing.T) {
 	empties(t, address)
 }
 
-// A session dies, or is cancelled, while its claim waits: what comes then is for others, and at once.
+// A session dies, or is cancelled, while its claim waits: what comes then is for others, and at
+// once.
 func TestAMessageIsNotGivenToASessionThatIsGone(t *testing.T) {
 	for name, end := range map[string]string{"killed": `pg_terminate_backend`, "cancelled": `pg_cancel_backend`} {
 		t.Run(name, func(t *testing.T) {
@@ -411,7 +413,8 @@ func TestASessionThatLocksItsRequestHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// Else one session with many requests takes all that a process serves at once, and claims by SQL fail.
+// Else one session with many requests takes all that a process serves at once, and claims by SQL
+// fail.
 func TestASessionWaitsForOneClaimAtATime(t *testing.T) {
 	address := pgtest.URL(t)
 	_, q := startQueuesWith(t, address, true, queue.Settings{Lease: time.Minute})
@@ -458,8 +461,9 @@ func TestAClaimBehindAPooler(t *testing.T) {
 	empties(t, direct)
 }
 
-// Of a role or a database, the isolation level of new transactions may be any. Those of the procedure have their own: otherwise
-// a claim would fail when a mover writes to the request of a session that writes to it, too.
+// Of a role or a database, the isolation level of new transactions may be any. Those of the
+// procedure have their own: otherwise a claim would fail when a mover writes to the request of a
+// session that writes to it, too.
 func TestAClaimNeedsNoIsolationLevel(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// SQL passes over no batch that is missing, nor over one of which a piece is: it says which, and where to read on.
+// SQL passes over no batch that is missing, nor over one of which a piece is: it says which, and
+// where to read on.
 func TestSQLReadersHearOfMissingBatches(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)

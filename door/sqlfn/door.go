@@ -32,8 +32,8 @@ type Door struct {
 	asked   <-chan struct{}   // receives when there may be a request for a claim
 }
 
-// Attach opens the door of a store, and installs the tables and functions that this binary needs; nil if the store has no SQL
-// sessions. Call it before the store's log runs.
+// Attach opens the door of a store, and installs the tables and functions that this binary needs;
+// nil if the store has no SQL sessions. Call it before the store's log runs.
 func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	sessions, is := eventlog.As[*postgres.Store](store)
 	if !is {
@@ -42,7 +42,8 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	if err := sessions.Install(ctx, part()); err != nil {
 		return nil, err
 	}
-	// If the triggers cannot be created now, acks are not durable until the next start if their transactions turn off synchronous_commit after weir.ack.
+	// If the triggers cannot be created now, acks are not durable until the next start if their
+	// transactions turn off synchronous_commit after weir.ack.
 	if err := sessions.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT weir.add_triggers()`)
 		return err

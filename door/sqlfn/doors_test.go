@@ -71,7 +71,8 @@ func (r *reader) ask(method, url string, body any) []byte {
 	return answer
 }
 
-// Reliability L8, through three doors: what Kafka wrote is read with HTTP, and so published once more; SQL and Kafka show both alike.
+// Reliability L8, through three doors: what Kafka wrote is read with HTTP, and so published once
+// more; SQL and Kafka show both alike.
 func TestWhatGoesThroughEveryDoorStaysTheSame(t *testing.T) {
 	r := startReader(t)
 	r.topic("kafka", 1, nil)

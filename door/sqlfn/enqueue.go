@@ -15,11 +15,13 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// messageHeader is the name of a header that marks a row as a message that its queue has to place (it is delayed, or has a unique key) or as an
-// answer. Its value is an object; the value of no other header can be an object (functions/checked_headers.sql).
+// messageHeader is the name of a header that marks a row as a message that its queue has to place
+// (it is delayed, or has a unique key) or as an answer. Its value is an object; the value of no
+// other header can be an object (functions/checked_headers.sql).
 const messageHeader = "weir.queue"
 
-// messageMark is how messageHeader appears in the text of the headers: within a string the quotes would be escaped.
+// messageMark is how messageHeader appears in the text of the headers: within a string the quotes
+// would be escaped.
 var messageMark = []byte(`"` + messageHeader + `": {`)
 
 // placing is the value of messageHeader.
@@ -31,7 +33,8 @@ type placing struct {
 	answer
 }
 
-// isMessage reports whether a row is a delayed or unique message, which its queue must enqueue, or an answer.
+// isMessage reports whether a row is a delayed or unique message, which its queue must enqueue, or
+// an answer.
 func (r *row) isMessage() bool { return r.group == "" && bytes.Contains(r.headers, messageMark) }
 
 // message parses a row that isMessage reports.
@@ -58,7 +61,8 @@ func (r *row) message() (to placing, m queue.NewMessage, err error) {
 
 var keySeed = maphash.MakeSeed()
 
-// keyHash is a hash of a row's topic and key. Rows with the same hash keep their order; two keys may have the same hash.
+// keyHash is a hash of a row's topic and key. Rows with the same hash keep their order; two keys
+// may have the same hash.
 func (r *row) keyHash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(keySeed)
@@ -67,7 +71,8 @@ func (r *row) keyHash() uint64 {
 	return h.Sum64()
 }
 
-// inOrder cuts a chunk so that plain rows, which are moved first, do not overtake an earlier message of the same key that its queue has to place.
+// inOrder cuts a chunk so that plain rows, which are moved first, do not overtake an earlier
+// message of the same key that its queue has to place.
 func inOrder(rows []row) iter.Seq[[]row] {
 	return func(yield func([]row) bool) {
 		start, placed := 0, make(map[uint64]bool)
@@ -102,7 +107,8 @@ func (m *Mover) hold(r *row) {
 	}
 }
 
-// holds reports whether a row has to wait for a skipped one of its key. An event that names its partition waits only for skipped rows of that partition.
+// holds reports whether a row has to wait for a skipped one of its key. An event that names its
+// partition waits only for skipped rows of that partition.
 func (m *Mover) holds(r *row) bool {
 	return len(m.held) > 0 && r.key != nil && (r.partition < 0 || r.isMessage()) && m.held[r.keyHash()]
 }
@@ -110,8 +116,9 @@ func (m *Mover) holds(r *row) bool {
 // enqueueAtOnce bounds the messages of one queue that are enqueued in one transaction.
 const enqueueAtOnce = 500
 
-// moveMessages enqueues the delayed and unique messages of a chunk through their queues, up to enqueueAtOnce of a queue in one
-// transaction. Messages of deleted queues are dropped, like events of deleted topics.
+// moveMessages enqueues the delayed and unique messages of a chunk through their queues, up to
+// enqueueAtOnce of a queue in one transaction. Messages of deleted queues are dropped, like events
+// of deleted topics.
 func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	type target struct {
 		queue string
@@ -167,7 +174,8 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	return m.carryAnswers(ctx, answers)
 }
 
-// pending is a row that is a message, and the message. A delayed message has no order among the messages of its key.
+// pending is a row that is a message, and the message. A delayed message has no order among the
+// messages of its key.
 type pending struct {
 	row     *row
 	message queue.NewMessage

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Who passes on the headers of a message gives the new one none that a queue wrote. What a schedule wrote goes on.
+// Who passes on the headers of a message gives the new one none that a queue wrote. What a schedule
+// wrote goes on.
 func TestEnqueueDropsTheHeadersThatAQueueWrote(t *testing.T) {
 	address := pgtest.URL(t)
 	_, q := startQueues(t, address, true)
@@ -40,7 +41,8 @@ func TestEnqueueDropsTheHeadersThatAQueueWrote(t *testing.T) {
 	}
 }
 
-// Each unique key costs the mover a trip, so a chunk has few messages with one: everybody's events wait for a chunk.
+// Each unique key costs the mover a trip, so a chunk has few messages with one: everybody's events
+// wait for a chunk.
 func TestAChunkHasFewMessagesWithAUniqueKey(t *testing.T) {
 	address := pgtest.URL(t)
 	startQueues(t, address, false)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// BenchmarkEvents counts a topic with SQL, again and again. Beside the time it tells what of the server's processor each record took, which does
-// not depend on what else the machine does.
+// BenchmarkEvents counts a topic with SQL, again and again. Beside the time it tells what of the
+// server's processor each record took, which does not depend on what else the machine does.
 func BenchmarkEvents(b *testing.B) {
 	value := fmt.Appendf(nil, `{"id": 1234567, "name": "customer", "pad": %q}`, strings.Repeat("x", 80))
 	trace := []batch.RecordHeader{{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}}
@@ -66,7 +66,8 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// ticks is how many hundredths of a second a process of this machine has taken of its processors; 0 where that cannot be told.
+// ticks is how many hundredths of a second a process of this machine has taken of its processors; 0
+// where that cannot be told.
 func ticks(pid uint32) float64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -108,7 +108,8 @@ func TestAllPartitionsAreReadOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Promises 1 and 2 of the door: what was acknowledged is there, and what was published goes no further than the statement's own beginning.
+// Promises 1 and 2 of the door: what was acknowledged is there, and what was published goes no
+// further than the statement's own beginning.
 func TestAnEventIsReadOnceItIsAcknowledged(t *testing.T) {
 	r := startReader(t)
 	p := r.topic("t", 1, nil).Partitions[0]
@@ -122,8 +123,8 @@ func TestAnEventIsReadOnceItIsAcknowledged(t *testing.T) {
 	}
 }
 
-// Invariants L5 and L6 for SQL: while segments are sealed, emptied and dropped all the time, whoever asks again and again from behind the last row
-// gets every record once, in order.
+// Invariants L5 and L6 for SQL: while segments are sealed, emptied and dropped all the time,
+// whoever asks again and again from behind the last row gets every record once, in order.
 func TestWhoAsksFromBehindTheLastRowMissesNothing(t *testing.T) {
 	random := seed.Random(t)
 	r := startReader(t)
@@ -308,7 +309,8 @@ func TestRecordsDroppedUnderAnOldSnapshotAreTold(t *testing.T) {
 	if err := r.log.Trim(t.Context(), p, 10); err != nil {
 		t.Fatal(err)
 	}
-	// The store's own sweep may be faster than we are, or at it: then we are refused, and look again.
+	// The store's own sweep may be faster than we are, or at it: then we are refused, and look
+	// again.
 	sweeper := connect(t, r.url)
 	for late := time.Now().Add(20 * time.Second); one[bool](r, `SELECT to_regclass('weir.batch_2') IS NOT NULL`); {
 		if _, err := sweeper.Exec(t.Context(), `SELECT weir.drop_segment(2)`); err != nil && time.Now().After(late) {

@@ -323,7 +323,8 @@ func TestNumbersMayTakeMoreBytesThanTheyNeed(t *testing.T) {
 	})})
 }
 
-// A producer may send so many headers in one record. What they cost to read must not grow with their square.
+// A producer may send so many headers in one record. What they cost to read must not grow with
+// their square.
 func TestARecordOfNothingButHeadersIsRead(t *testing.T) {
 	r := startReader(t)
 	topic := r.topic("t", 2, nil)

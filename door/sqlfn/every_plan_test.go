@@ -19,9 +19,10 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// The server logs the plan of every statement, also of those inside of functions, with the pages that it read. So a statement is held to this
-// whether anybody thought of it here or not: a scan reads about as many pages as it finds rows, in tables that are large, whatever the statistics say.
-// They are of the tables as they were when autoanalyze came by: empty, full, or emptied.
+// The server logs the plan of every statement, also of those inside of functions, with the pages
+// that it read. So a statement is held to this whether anybody thought of it here or not: a scan
+// reads about as many pages as it finds rows, in tables that are large, whatever the statistics
+// say. They are of the tables as they were when autoanalyze came by: empty, full, or emptied.
 func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 	const (
 		fill = `
@@ -281,7 +282,8 @@ func driveQueue(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
 	claim(1, `2 s`) // there is none: the request is kept
 }
 
-// driveStreams appends to streams by Go and by SQL, and reads them by SQL before and after the events are carried.
+// driveStreams appends to streams by Go and by SQL, and reads them by SQL before and after the
+// events are carried.
 func driveStreams(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
 	c, err := m.cfg.Streams.CreateCategory(t.Context(), stream.Spec{Name: "account"})
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// What docs/sql.md shows of consuming exactly once, typed in: it skips nothing where fewer events are there than it asks for.
+// What docs/sql.md shows of consuming exactly once, typed in: it skips nothing where fewer events
+// are there than it asks for.
 func TestTheExampleOfConsumingExactlyOnce(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/sql.md")
 	if err != nil {

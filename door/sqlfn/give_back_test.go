@@ -38,7 +38,8 @@ func (s *stuck) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return s.Store.Commit(ctx, flush)
 }
 
-// A message that its session did not take is given back. While the store holds that up, others' claims are answered.
+// A message that its session did not take is given back. While the store holds that up, others'
+// claims are answered.
 func TestGivingBackHoldsUpNobody(t *testing.T) {
 	address := pgtest.URL(t)
 	store, err := postgres.Open(t.Context(), address, postgres.Options{})

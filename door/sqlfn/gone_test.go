@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// What a transaction said of messages goes with their topic, be it all of the queue's or that of one priority. Others' answers are carried.
+// What a transaction said of messages goes with their topic, be it all of the queue's or that of
+// one priority. Others' answers are carried.
 func TestAnswersForMessagesOfADeletedTopicAreDropped(t *testing.T) {
 	for _, c := range []struct {
 		topic  string

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// A partition cannot be written for a while, for a reason of its own. What is published meanwhile comes behind what was published before.
+// A partition cannot be written for a while, for a reason of its own. What is published meanwhile
+// comes behind what was published before.
 func TestNoLaterRowOfAPartitionOvertakesOneThatCannotBeMoved(t *testing.T) {
 	address := pgtest.URL(t)
 	m := still(t, address)
@@ -55,7 +56,8 @@ func TestNoLaterRowOfAPartitionOvertakesOneThatCannotBeMoved(t *testing.T) {
 	}
 }
 
-// Rows that are left time and again, of one partition and another, are all tried again when the minute of the first is over.
+// Rows that are left time and again, of one partition and another, are all tried again when the
+// minute of the first is over.
 func TestRowsThatAreLeftLaterDoNotPutOffThoseLeftBefore(t *testing.T) {
 	m := New(nil, &Door{}, Config{})
 	m.skip("one")

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// What a Kafka client says with its offsets is its own words, and PostgreSQL's text cannot hold a zero character.
+// What a Kafka client says with its offsets is its own words, and PostgreSQL's text cannot hold a
+// zero character.
 func TestOddMetadataOfAKafkaClientStopsNobody(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
@@ -49,7 +50,8 @@ func TestAPositionThatCannotBeCarriedHoldsUpNobody(t *testing.T) {
 	p.carried(topic, "g", 21)
 }
 
-// Rows of a topic that is deleted after the mover looked it up are dropped, and do not lie in the inbox for ever.
+// Rows of a topic that is deleted after the mover looked it up are dropped, and do not lie in the
+// inbox for ever.
 func TestRowsOfATopicDeletedMeanwhileAreDropped(t *testing.T) {
 	address := pgtest.URL(t)
 	other := start(t, address)
@@ -120,7 +122,8 @@ func (p *process) kafkaCommitWith(topic eventlog.Topic, name string, offset even
 	}
 }
 
-// A Kafka client may commit with the metadata that it fetched: what it says still counts, for SQL as well.
+// A Kafka client may commit with the metadata that it fetched: what it says still counts, for SQL
+// as well.
 func TestAKafkaClientThatCopiesMetadataIsNotTakenForTheMover(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)

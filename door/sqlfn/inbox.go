@@ -19,17 +19,20 @@ import (
 )
 
 const (
-	// pollRows and pollBytes bound what one poll returns, and so one move. A row larger than pollBytes is returned by itself.
+	// pollRows and pollBytes bound what one poll returns, and so one move. A row larger than
+	// pollBytes is returned by itself.
 	pollRows  = 5000
 	pollBytes = 4 << 20
-	// walkMax bounds a poll that scans all of the inbox, including deleted rows that an open transaction keeps from being vacuumed. It
-	// reads about two million rows a second.
+	// walkMax bounds a poll that scans all of the inbox, including deleted rows that an open
+	// transaction keeps from being vacuumed. It reads about two million rows a second.
 	walkMax = 10 * time.Minute
-	// pollSpan bounds the ids that one poll goes through, also those of rows that it leaves to another lane. That takes about 100 ms.
+	// pollSpan bounds the ids that one poll goes through, also those of rows that it leaves to
+	// another lane. That takes about 100 ms.
 	pollSpan = 200_000
 	// toEnd is chunk.upto after a look that went to the end of the inbox.
 	toEnd = math.MaxInt64
-	// strideMax is how many ids without a visible row may be above bookmark.low before low is raised.
+	// strideMax is how many ids without a visible row may be above bookmark.low before low is
+	// raised.
 	strideMax = 2 * pollRows
 )
 
@@ -53,8 +56,8 @@ var (
 	WHERE weir.unchanged($2, $24, $25, $26) AND weir.still_after($24, $25, $26)`}
 )
 
-// inbox is weir.inbox: what SQL sessions published (weir.publish) and no mover has moved into the log yet. It belongs to one mover,
-// which calls poll and move in turn.
+// inbox is weir.inbox: what SQL sessions published (weir.publish) and no mover has moved into the
+// log yet. It belongs to one mover, which calls poll and move in turn.
 type inbox struct {
 	session *postgres.Session
 	most    int      // most rows of a poll
@@ -91,8 +94,9 @@ type chunk struct {
 	round bookmark
 }
 
-// poll returns rows of one lane that are committed and not moved, oldest first: one statement, or a few at first and after a crash of the server.
-// Call pass when they were moved, and when there are none; otherwise the lane's next poll finds them again.
+// poll returns rows of one lane that are committed and not moved, oldest first: one statement, or a
+// few at first and after a crash of the server. Call pass when they were moved, and when there are
+// none; otherwise the lane's next poll finds them again.
 func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 	for {
 		i.at = i.next()
@@ -108,7 +112,8 @@ func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 	}
 }
 
-// pollLane looks into the lane whose turn it is. covered reports whether the lane's bookmark still holds.
+// pollLane looks into the lane whose turn it is. covered reports whether the lane's bookmark still
+// holds.
 func (i *inbox) pollLane(ctx context.Context) (c *chunk, covered bool, err error) {
 	mark := *i.current()
 	switch {
@@ -132,9 +137,9 @@ func (i *inbox) pollLane(ctx context.Context) (c *chunk, covered bool, err error
 	return c, true, nil
 }
 
-// survey returns the bookmark with which a scan of all of the inbox begins. The last id given out can become low after
-// the scan, because survey runs a transaction after it reads this id and before the scan's snapshot: transactions that this snapshot
-// does not know take higher ids.
+// survey returns the bookmark with which a scan of all of the inbox begins. The last id given out
+// can become low after the scan, because survey runs a transaction after it reads this id and
+// before the scan's snapshot: transactions that this snapshot does not know take higher ids.
 func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		b = bookmark{done: nothingDone}
@@ -184,9 +189,9 @@ func (i *inbox) lookFrom(ctx context.Context, round bookmark, l *lane) (c *chunk
 	return c, err
 }
 
-// prepareWalk sets a scan's timeout. It reports whether any row has a transaction number that the server has not given out yet, as
-// rows from a dump may have. It searches by index: such
-// rows are at the index's end, and dead rows are not there.
+// prepareWalk sets a scan's timeout. It reports whether any row has a transaction number that the
+// server has not given out yet, as rows from a dump may have. It searches by index: such rows are
+// at the index's end, and dead rows are not there.
 func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
 	most := strconv.FormatInt((walkMax * 3 / 4).Milliseconds(), 10)
 	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true)`, most); err != nil {
@@ -271,11 +276,13 @@ func timestamp(us int64) time.Time {
 	return time.UnixMicro(us).Add(year2000 * time.Second)
 }
 
-// move deletes rows of the inbox and commits the entry made of them, in one transaction and one trip. It returns where the entry's
-// batches begin. Rows of which the entry has nothing are only deleted.
+// move deletes rows of the inbox and commits the entry made of them, in one transaction and one
+// trip. It returns where the entry's batches begin. Rows of which the entry has nothing are only
+// deleted.
 //
-// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. If the error is also eventlog.ErrRewound, the ids may belong to other rows than
-// the last look found. After eventlog.ErrUnsure the next look shows whether the rows were moved.
+// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. If the error is
+// also eventlog.ErrRewound, the ids may belong to other rows than the last look found. After
+// eventlog.ErrUnsure the next look shows whether the rows were moved.
 func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
 	of := i.mark.of
 	done, answer, err := i.session.Commit(ctx, of.store, moveStatement, [][]byte{wire.Int8Array(ids), wire.Int8(of.crash)}, []eventlog.Entry{e})
@@ -294,19 +301,20 @@ func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]even
 	return offsets, nil
 }
 
-// position is a group's key that an entry puts, with the base on which the new offset is built. carry does not change a key that has
-// another base, because somebody else wrote it since, nor a key whose offset is as high already.
+// position is a group's key that an entry puts, with the base on which the new offset is built.
+// carry does not change a key that has another base, because somebody else wrote it since, nor a
+// key whose offset is as high already.
 type position struct {
 	key  string
 	base int64
 	next eventlog.Offset
 }
 
-// carry deletes rows of the inbox and commits the entries made of them, in one transaction and one trip, except the puts of positions
-// that somebody else wrote meanwhile.
+// carry deletes rows of the inbox and commits the entries made of them, in one transaction and one
+// trip, except the puts of positions that somebody else wrote meanwhile.
 //
-// errTaken, eventlog.ErrStale (of any of the entries), eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next look
-// shows whether the rows were moved.
+// errTaken, eventlog.ErrStale (of any of the entries), eventlog.ErrUnavailable: nothing was done.
+// After eventlog.ErrUnsure the next look shows whether the rows were moved.
 func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, entries []eventlog.Entry) error {
 	keys, bases, nexts := make([]string, len(positions)), make([]int64, len(positions)), make([]int64, len(positions))
 	for n, p := range positions {
@@ -341,8 +349,8 @@ func notMoved(err error) error {
 	return err
 }
 
-// forgetConsumers removes positions that weir.commit_offset keeps of deleted topics, no more than most, in one trip. It returns how
-// many it removed.
+// forgetConsumers removes positions that weir.commit_offset keeps of deleted topics, no more than
+// most, in one trip. It returns how many it removed.
 func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error) {
 	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.forget_consumers($1)`, most).Scan(&n)
@@ -422,6 +430,7 @@ func (i *inbox) rewind() { i.mark, i.lanes, i.at = bookmark{done: nothingDone}, 
 // behind reports whether topics with a backlog wait in lanes of their own.
 func (i *inbox) behind() bool { return len(i.lanes) > 0 }
 
-// wide reports whether many ids were given out since the last move, to transactions that are open or were rolled back: each poll
-// scans them all. A move, even of no rows, raises mark.passed to the last id.
+// wide reports whether many ids were given out since the last move, to transactions that are open
+// or were rolled back: each poll scans them all. A move, even of no rows, raises mark.passed to the
+// last id.
 func (i *inbox) wide() bool { return i.mark.last-max(i.mark.low, i.mark.passed) > strideMax }

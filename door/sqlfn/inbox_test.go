@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/store/postgres"
 )
 
-// told is the inbox of a store with a topic "orders", whose one partition is number 1, and a mover that does as it is told.
+// told is the inbox of a store with a topic "orders", whose one partition is number 1, and a mover
+// that does as it is told.
 type told struct {
 	t testing.TB
 	*inbox
@@ -162,8 +163,8 @@ func TestALookFindsWhatIsCommittedAndNothingTwice(t *testing.T) {
 	in.expect()
 }
 
-// What is committed while a round of many looks is under way waits for the next, though its rows be older: it may be before something that
-// only comes in the next, and after nothing of this one.
+// What is committed while a round of many looks is under way waits for the next, though its rows be
+// older: it may be before something that only comes in the next, and after nothing of this one.
 func TestARoundEndsWithWhatItBeganWith(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
@@ -227,7 +228,8 @@ func TestOfTwoMoversOneMoves(t *testing.T) {
 	one.move()
 }
 
-// touched counts the pages that one look of the inbox reads, as it would be made now. The first look on a connection makes the plan.
+// touched counts the pages that one look of the inbox reads, as it would be made now. The first
+// look on a connection makes the plan.
 func touched(t testing.TB, conn *pgx.Conn, in *told) int {
 	t.Helper()
 	explain(t, conn, in)
@@ -254,7 +256,8 @@ func explain(t testing.TB, conn *pgx.Conn, in *told) int {
 	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
 
-// A snapshot that somebody keeps, anywhere in the database, keeps all rows that were moved since. A look must not walk them.
+// A snapshot that somebody keeps, anywhere in the database, keeps all rows that were moved since. A
+// look must not walk them.
 func TestDeadRowsDoNotMakeLooksDearer(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
@@ -294,8 +297,8 @@ func TestDeadRowsDoNotMakeLooksDearer(t *testing.T) {
 	}
 }
 
-// A mover whose walk found what another one then took goes on from there. Walks take long, and while events come there is always something
-// that the other one takes meanwhile.
+// A mover whose walk found what another one then took goes on from there. Walks take long, and
+// while events come there is always something that the other one takes meanwhile.
 func TestAWalkGoesOnWhereAnotherMoverWasFaster(t *testing.T) {
 	address := pgtest.URL(t)
 	busy, late := openInbox(t, address), openInbox(t, address)
@@ -318,7 +321,8 @@ func TestAWalkGoesOnWhereAnotherMoverWasFaster(t *testing.T) {
 	busy.expect()
 }
 
-// Rows of a transaction that stays open, and of one that was rolled back, are walked until the next move; a move of nothing will do.
+// Rows of a transaction that stays open, and of one that was rolled back, are walked until the next
+// move; a move of nothing will do.
 func TestOpenTransactionsDoNotMakeLooksDearer(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
@@ -364,7 +368,8 @@ func TestLargeRowsComeInSmallChunks(t *testing.T) {
 	}
 }
 
-// After a crash the server may give out numbers again that it gave before. Nothing of what a mover remembers may hide rows then.
+// After a crash the server may give out numbers again that it gave before. Nothing of what a mover
+// remembers may hide rows then.
 func TestAMoverThatSurvivesTheServerMissesNothing(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()
@@ -400,7 +405,8 @@ func TestAMoverThatSurvivesTheServerMissesNothing(t *testing.T) {
 	}
 }
 
-// killSession kills the process of one session: then the server ends all of them, and recovers as after a crash, without being started anew.
+// killSession kills the process of one session: then the server ends all of them, and recovers as
+// after a crash, without being started anew.
 func killSession(t testing.TB, address string) {
 	t.Helper()
 	started := pgtest.Value(t, address, `SELECT pg_postmaster_start_time()::text`)
@@ -427,7 +433,8 @@ func killSession(t testing.TB, address string) {
 	}
 }
 
-// A dump keeps the numbers of transactions, and the server that it is restored in has not come that far.
+// A dump keeps the numbers of transactions, and the server that it is restored in has not come that
+// far.
 func TestRowsFromAnotherServerAreFound(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
@@ -446,7 +453,8 @@ func TestRowsFromAnotherServerAreFound(t *testing.T) {
 	in.expect()
 }
 
-// The server comes to the number of such a row while a mover goes through the inbox for the first time.
+// The server comes to the number of such a row while a mover goes through the inbox for the first
+// time.
 func TestRowsFromAnotherServerAreFoundThoughTheirNumbersArePassed(t *testing.T) {
 	for name, between := range map[string]func(in *told, conn *pgx.Conn){
 		"after a move that failed": func(in *told, conn *pgx.Conn) {
@@ -512,8 +520,8 @@ func TestPublishersAreToldWhetherTheMoverWatches(t *testing.T) {
 	}
 }
 
-// The first look of a mover walks all that some transaction keeps, which may take minutes. Polls for what other processes wrote do not wait for
-// it.
+// The first look of a mover walks all that some transaction keeps, which may take minutes. Polls
+// for what other processes wrote do not wait for it.
 func TestAFirstLookKeepsNoPollWaiting(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)

@@ -66,7 +66,8 @@ func TestOddNamesAreRefusedAsNames(t *testing.T) {
 	refuseAll(t, conn, calls)
 }
 
-// Statements are not put together from what users give: only the numbers of segments, and what the owner's migrations say.
+// Statements are not put together from what users give: only the numbers of segments, and what the
+// owner's migrations say.
 func TestNoStatementIsBuiltFromUserText(t *testing.T) {
 	files, err := filepath.Glob("sql/*/*.sql")
 	if err != nil || len(files) < 5 {
@@ -172,7 +173,8 @@ func TestAnyBytesAreAValue(t *testing.T) {
 	}
 }
 
-// A topic is looked up by name alone, and what it allows is what was last said of it: in the transaction that is committed, and in none else.
+// A topic is looked up by name alone, and what it allows is what was last said of it: in the
+// transaction that is committed, and in none else.
 func TestWhatATopicAllowsCountsFromItsCommit(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
@@ -268,7 +270,8 @@ func TestPublishingWorksWhereverItIsCalledFrom(t *testing.T) {
 	}
 }
 
-// Row D7i: each refusal has its code, of class WE, or that of PostgreSQL for arguments; docs/sql.md lists them.
+// Row D7i: each refusal has its code, of class WE, or that of PostgreSQL for arguments; docs/sql.md
+// lists them.
 func TestEveryCodeIsExplained(t *testing.T) {
 	explained, err := os.ReadFile("../../docs/sql.md")
 	if err != nil {

@@ -8,19 +8,25 @@ import (
 )
 
 const (
-	// laneShare: topics with at least 1/laneShare of a full chunk's rows or bytes leave the main lane.
+	// laneShare: topics with at least 1/laneShare of a full chunk's rows or bytes leave the main
+	// lane.
 	laneShare = 16
-	// lanesMax bounds the lanes besides the main lane. When there are as many, further backlogs stay in the main lane.
+	// lanesMax bounds the lanes besides the main lane. When there are as many, further backlogs
+	// stay in the main lane.
 	lanesMax = 16
-	// laneTopicsMax bounds the topics of all lanes together: a look into the main lane compares each row with all of them.
+	// laneTopicsMax bounds the topics of all lanes together: a look into the main lane compares
+	// each row with all of them.
 	laneTopicsMax = 256
 )
 
-// lane is a set of topics with a backlog. They have a bookmark of their own, and the main lane leaves them out: so the events of other topics
-// wait for one chunk of a backlog at a time. A topic is in one lane, so its rows are still moved in the order of rounds and ids.
+// lane is a set of topics with a backlog. They have a bookmark of their own, and the main lane
+// leaves them out: so the events of other topics wait for one chunk of a backlog at a time. A topic
+// is in one lane, so its rows are still moved in the order of rounds and ids.
 //
-// weir.look defines rounds and goals. A lane's rounds have the main lane's goals. A lane that has reached the main lane's goal has moved all rows that the main
-// lane left out: its topics go back. The main lane drops no goal before it is reached, so a lane's next goal is never older than its last.
+// weir.look defines rounds and goals. A lane's rounds have the main lane's goals. A lane that has
+// reached the main lane's goal has moved all rows that the main lane left out: its topics go back.
+// The main lane drops no goal before it is reached, so a lane's next goal is never older than its
+// last.
 type lane struct {
 	topics []eventlog.TopicID
 	mark   bookmark
@@ -35,7 +41,8 @@ func (i *inbox) current() *bookmark {
 	return &i.mark
 }
 
-// next chooses the lane of the next poll: after another lane it is the main lane, after the main lane the lane that has waited longest.
+// next chooses the lane of the next poll: after another lane it is the main lane, after the main
+// lane the lane that has waited longest.
 func (i *inbox) next() *lane {
 	if i.at != nil || len(i.lanes) == 0 {
 		return nil
@@ -45,7 +52,8 @@ func (i *inbox) next() *lane {
 	return l
 }
 
-// split gives topics that have a large share of a full chunk of the main lane a lane of their own. The chunk was the new lane's first turn.
+// split gives topics that have a large share of a full chunk of the main lane a lane of their own.
+// The chunk was the new lane's first turn.
 func (i *inbox) split(c *chunk) {
 	_, taken := i.topics(nil)
 	most := laneTopicsMax - len(taken)
@@ -80,14 +88,16 @@ func (i *inbox) split(c *chunk) {
 	i.lanes = append(i.lanes, i.at)
 }
 
-// merge ends a lane that has moved all that the main lane has moved, or will have moved when its round ends.
+// merge ends a lane that has moved all that the main lane has moved, or will have moved when its
+// round ends.
 func (i *inbox) merge(l *lane) {
 	if goal, _ := i.mark.aim(); l.mark.goal == "" && l.mark.done == goal {
 		i.lanes = slices.DeleteFunc(i.lanes, func(x *lane) bool { return x == l })
 	}
 }
 
-// topics returns the topics to which a look into l is limited, or those that a look into the main lane (l is nil) leaves out. nil: no such limit.
+// topics returns the topics to which a look into l is limited, or those that a look into the main
+// lane (l is nil) leaves out. nil: no such limit.
 func (i *inbox) topics(l *lane) (only, without []eventlog.TopicID) {
 	if l != nil {
 		return l.topics, nil
@@ -98,7 +108,8 @@ func (i *inbox) topics(l *lane) (only, without []eventlog.TopicID) {
 	return nil, without
 }
 
-// oldest returns the row with the lowest id of these: the first row of c, and the last row that each lane has moved.
+// oldest returns the row with the lowest id of these: the first row of c, and the last row that
+// each lane has moved.
 func (i *inbox) oldest(c *chunk) (oldest row) {
 	if len(c.rows) > 0 {
 		oldest = c.rows[0]

@@ -22,7 +22,8 @@ func crowd(topics ...int) *chunk {
 	return c
 }
 
-// While a lane waits, the others that are there meanwhile get one turn each at most, and the main lane as many.
+// While a lane waits, the others that are there meanwhile get one turn each at most, and the main
+// lane as many.
 func TestEveryLaneIsServedInTurnWhateverSplits(t *testing.T) {
 	random := seed.Random(t)
 	i := &inbox{}
@@ -102,7 +103,8 @@ func TestTheAgeOfABacklogIsNotThatOfRowsThatWereMoved(t *testing.T) {
 	}
 }
 
-// The main lane has a backlog behind it that it leaves to a lane of its own. No look reads all of that.
+// The main lane has a backlog behind it that it leaves to a lane of its own. No look reads all of
+// that.
 func TestALookExaminesABoundedPartOfABacklog(t *testing.T) {
 	const backlog, looks = 60_000, 4
 	address := pgtest.URL(t)
@@ -127,7 +129,8 @@ func TestALookExaminesABoundedPartOfABacklog(t *testing.T) {
 	}
 }
 
-// Most ids are of rows long gone. Looks do not go through them span by span: not to what was published last, and not to what was open for long.
+// Most ids are of rows long gone. Looks do not go through them span by span: not to what was
+// published last, and not to what was open for long.
 func TestLooksDoNotGoThroughIdsLongGone(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)

@@ -24,7 +24,8 @@ func (i *told) addTopic(name string, n int) {
 	}
 }
 
-// moves counts the moves until a row with this value is moved, and returns the values that were moved.
+// moves counts the moves until a row with this value is moved, and returns the values that were
+// moved.
 func (i *told) moves(value string) (n int, all []string) {
 	i.t.Helper()
 	for n < 1000 {
@@ -64,7 +65,8 @@ func TestABacklogOfOneTopicHoldsUpAnotherForTwoMoves(t *testing.T) {
 			if n > 2 {
 				t.Errorf("the bystander waited for %d moves, want at most 2", n)
 			}
-			// All of the backlog comes once and in order, an event published behind it comes behind it, and the topic is as others again.
+			// All of the backlog comes once and in order, an event published behind it comes behind
+			// it, and the topic is as others again.
 			run(t, conn, tell("last"))
 			_, rest := in.moves("last")
 			all = slices.DeleteFunc(slices.Concat(before, all, rest), func(v string) bool { return v == "mine" })
@@ -84,7 +86,8 @@ func TestABacklogOfOneTopicHoldsUpAnotherForTwoMoves(t *testing.T) {
 	}
 }
 
-// Whatever the lanes do: each committed row is moved once, and in each topic a transaction that began when another had committed comes behind it.
+// Whatever the lanes do: each committed row is moved once, and in each topic a transaction that
+// began when another had committed comes behind it.
 func TestLanesKeepTheOrderOfEachTopic(t *testing.T) {
 	random := seed.Random(t)
 	address := pgtest.URL(t)

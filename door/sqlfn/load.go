@@ -95,8 +95,8 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 // deletedMax is how many deleted topics are remembered.
 const deletedMax = 1000
 
-// topic finds the topic of a row; false if it was deleted. If this process does not know the topic or the partition, it reads the
-// catalog again.
+// topic finds the topic of a row; false if it was deleted. If this process does not know the topic
+// or the partition, it reads the catalog again.
 func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bool, err error) {
 	t, err = m.log.TopicByID(row.topic)
 	if err == nil && int(row.partition) < len(t.Partitions) {
@@ -118,8 +118,9 @@ func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bo
 	return t, true, nil
 }
 
-// place parses a row's headers and chooses its partition. With an error, p is the partition that does not exist, or negative if
-// the row is invalid. weir.publish writes no invalid rows, and no other row waits for one.
+// place parses a row's headers and chooses its partition. With an error, p is the partition that
+// does not exist, or negative if the row is invalid. weir.publish writes no invalid rows, and no
+// other row waits for one.
 func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHeader, p int32, err error) {
 	if headers, err = parseHeaders(row.headers); err != nil {
 		return nil, -1, err

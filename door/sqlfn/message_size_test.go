@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// What SQL takes the queue takes too: a message that the mover could not enqueue would stay in weir.inbox, and later ones of its key behind it.
+// What SQL takes the queue takes too: a message that the mover could not enqueue would stay in
+// weir.inbox, and later ones of its key behind it.
 func TestAQueueTakesTheLargestMessageThatSQLTakes(t *testing.T) {
 	address := pgtest.URL(t)
 	p := open(t, address)

@@ -24,8 +24,9 @@ const (
 	retryMost = 2 * time.Second
 	// retryRowsAfter is the time after which rows that could not be moved are tried again.
 	retryRowsAfter = time.Minute
-	// muteFor is how long publishers skip NOTIFY after a mover that polls closely asked them to; muteEvery is how often it asks. If the
-	// mover is killed, they notify again when muteFor has passed.
+	// muteFor is how long publishers skip NOTIFY after a mover that polls closely asked them to;
+	// muteEvery is how often it asks. If the mover is killed, they notify again when muteFor has
+	// passed.
 	muteFor, muteEvery = 3 * time.Second, time.Second
 	// pollEvery is the polling interval without notifications.
 	pollEvery = 250 * time.Millisecond
@@ -49,14 +50,16 @@ type Config struct {
 type Observer interface {
 	// Moved is called after each move, with the number of rows and the time the oldest waited.
 	Moved(rows int, oldest time.Duration)
-	// Waiting is called after each poll, with an upper bound of the rows in the inbox and the age of the oldest; 0: none. Rows that are
-	// not visible (uncommitted) when it polls are not counted.
+	// Waiting is called after each poll, with an upper bound of the rows in the inbox and the age
+	// of the oldest; 0: none. Rows that are not visible (uncommitted) when it polls are not
+	// counted.
 	Waiting(rows int64, oldest time.Duration)
 	// Failed is called after each poll or move that failed, time-outs included.
 	Failed()
 }
 
-// Mover moves what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
+// Mover moves what SQL sessions committed into the log. Any number of processes may run one: one
+// moves at a time.
 type Mover struct {
 	log         *eventlog.Log
 	door        *Door
@@ -98,7 +101,8 @@ func (nobody) Moved(int, time.Duration)     {}
 func (nobody) Waiting(int64, time.Duration) {}
 func (nobody) Failed()                      {}
 
-// Run moves rows, and serves claims, until ctx ends. It polls as well, because notifications may be off or lost.
+// Run moves rows, and serves claims, until ctx ends. It polls as well, because notifications may be
+// off or lost.
 func (m *Mover) Run(ctx context.Context) error {
 	defer m.unmute(context.WithoutCancel(ctx))
 	if m.cfg.Queues != nil {
@@ -130,8 +134,8 @@ func (m *Mover) Run(ctx context.Context) error {
 	return nil
 }
 
-// try runs step and turns a panic into an error. After a panic it drops all cached state, so that the next step scans the inbox from
-// its beginning.
+// try runs step and turns a panic into an error. After a panic it drops all cached state, so that
+// the next step scans the inbox from its beginning.
 func (m *Mover) try(ctx context.Context) (more bool, err error) {
 	err = recovered.Do(func() error {
 		more, err = m.step(ctx)
@@ -150,7 +154,8 @@ func panicked(err error) bool {
 	return errors.As(err, &panicked)
 }
 
-// severity returns the log level of a failed step: Error for a panic, which is a bug in weir or in the partitioner, otherwise Warn.
+// severity returns the log level of a failed step: Error for a panic, which is a bug in weir or in
+// the partitioner, otherwise Warn.
 func severity(err error) slog.Level {
 	if panicked(err) {
 		return slog.LevelError
@@ -158,7 +163,8 @@ func severity(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// reportBacklog reports the backlog to the observer, and logs a warning if the inbox has not been empty for long.
+// reportBacklog reports the backlog to the observer, and logs a warning if the inbox has not been
+// empty for long.
 func (m *Mover) reportBacklog(more bool, err error) {
 	now := time.Now()
 	if err == nil && !more {
@@ -171,7 +177,8 @@ func (m *Mover) reportBacklog(more bool, err error) {
 	}
 }
 
-// pauseAfter returns how long to wait after a step; negative: until a notification or the next poll.
+// pauseAfter returns how long to wait after a step; negative: until a notification or the next
+// poll.
 func (m *Mover) pauseAfter(more bool, err error, failures int, took time.Duration) time.Duration {
 	switch {
 	case errors.Is(err, errTaken):
@@ -186,8 +193,9 @@ func (m *Mover) pauseAfter(more bool, err error, failures int, took time.Duratio
 	return -1
 }
 
-// idle waits for the duration wait, or until ctx ends. If wait is negative it waits for a notification, the next poll or due positions.
-// After a notification it waits until pollFast after the last poll began, because any session can notify in a loop.
+// idle waits for the duration wait, or until ctx ends. If wait is negative it waits for a
+// notification, the next poll or due positions. After a notification it waits until pollFast after
+// the last poll began, because any session can notify in a loop.
 func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
 	if wait == 0 {
 		return
@@ -210,7 +218,8 @@ func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, s
 	}
 }
 
-// step polls the inbox once and moves what it found: two statements if it found only events. more: poll again without a pause.
+// step polls the inbox once and moves what it found: two statements if it found only events. more:
+// poll again without a pause.
 func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if !m.skippedAt.IsZero() && time.Since(m.skippedAt) > retryRowsAfter {
 		m.skippedAt = time.Time{}
@@ -260,8 +269,8 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	return chunk.more || m.inbox.behind(), m.mute(ctx, chunk.muted)
 }
 
-// resetFor drops cached state when the database is in another incarnation: deleted topics may exist again, and row ids may be
-// reused. poll has rewound the inbox already.
+// resetFor drops cached state when the database is in another incarnation: deleted topics may exist
+// again, and row ids may be reused. poll has rewound the inbox already.
 func (m *Mover) resetFor(now incarnation) {
 	if m.incarnation == now {
 		return
@@ -274,8 +283,8 @@ func (m *Mover) resetFor(now incarnation) {
 	m.positions.rows, m.positions.doubt = nil, false
 }
 
-// mute turns the publishers' notifications off while this mover polls closely, and on again afterwards. The last call of any mover
-// counts; a mover that still polls closely repeats its own.
+// mute turns the publishers' notifications off while this mover polls closely, and on again
+// afterwards. The last call of any mover counts; a mover that still polls closely repeats its own.
 func (m *Mover) mute(ctx context.Context, already time.Duration) error {
 	length := time.Duration(0)
 	switch {
@@ -303,8 +312,8 @@ func (m *Mover) unmute(ctx context.Context) {
 	}
 }
 
-// moveEvents moves a chunk's events in one transaction. If that fails because of the rows, it moves each partition by itself; events of
-// a partition that fails stay in the inbox.
+// moveEvents moves a chunk's events in one transaction. If that fails because of the rows, it moves
+// each partition by itself; events of a partition that fails stay in the inbox.
 func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	load, err := m.load(ctx, rows)
 	if err != nil {
@@ -336,7 +345,8 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// skip logs that rows cannot be moved and leaves them in the inbox for retryRowsAfter, so that other rows go on.
+// skip logs that rows cannot be moved and leaves them in the inbox for retryRowsAfter, so that
+// other rows go on.
 func (m *Mover) skip(message string, about ...any) {
 	if m.skippedAt.IsZero() {
 		m.skippedAt = time.Now()
@@ -344,14 +354,15 @@ func (m *Mover) skip(message string, about ...any) {
 	m.cfg.Logger.Error(message, append(about, "again", retryRowsAfter)...)
 }
 
-// isTransient reports whether an error is not about the rows: the store is unavailable, the outcome is unknown, or another mover was
-// faster.
+// isTransient reports whether an error is not about the rows: the store is unavailable, the outcome
+// is unknown, or another mover was faster.
 func isTransient(err error) bool {
 	return errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, errTaken) ||
 		errors.Is(err, context.Canceled)
 }
 
-// moveRows moves rows of several partitions in one transaction, and adds the appended batches to the log's tail.
+// moveRows moves rows of several partitions in one transaction, and adds the appended batches to
+// the log's tail.
 func (m *Mover) moveRows(ctx context.Context, partitions ...*partitionRows) error {
 	var ids []int64
 	var e eventlog.Entry

@@ -43,7 +43,8 @@ func (r *refusing) Commit(ctx context.Context, entries []eventlog.Entry) ([]even
 	return outcomes, err
 }
 
-// whileHeld calls do with a context that ends at the second refusal after the call: then the caller knows that a transaction holds what it wants to change.
+// whileHeld calls do with a context that ends at the second refusal after the call: then the caller
+// knows that a transaction holds what it wants to change.
 func (p *process) whileHeld(do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	defer cancel()
@@ -114,7 +115,8 @@ func (p *process) create(name string, partitions int, config map[string]string) 
 	return topic
 }
 
-// filled makes a topic of which each partition holds 1000 records, for positions: nobody reads them.
+// filled makes a topic of which each partition holds 1000 records, for positions: nobody reads
+// them.
 func (p *process) filled(name string, partitions int) eventlog.Topic {
 	p.t.Helper()
 	topic := p.create(name, partitions, nil)
@@ -132,7 +134,8 @@ type event struct {
 	Time       int64
 }
 
-// read returns at least n events of a topic, waiting for them. It reads the partitions one after the other.
+// read returns at least n events of a topic, waiting for them. It reads the partitions one after
+// the other.
 func (p *process) read(name string, n int) []event {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)

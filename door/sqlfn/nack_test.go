@@ -27,7 +27,8 @@ func becomes(t *testing.T, q *queue.Queue, id queue.MessageID, state string) que
 // empties waits until nothing is left between sessions and mover.
 func empties(t *testing.T, address string) {
 	t.Helper()
-	// If a statement of the test still holds a row when the mover comes, the mover tries again after a minute.
+	// If a statement of the test still holds a row when the mover comes, the mover tries again
+	// after a minute.
 	for end := time.Now().Add(2 * time.Minute); pgtest.Value(t, address, `SELECT (SELECT count(*) FROM weir.acked) + (SELECT count(*) FROM weir.nacked) + (SELECT count(*) FROM weir.inbox)`) != "0"; {
 		if time.Now().After(end) {
 			t.Fatal("rows stay in weir.acked or weir.inbox")

@@ -32,7 +32,8 @@ func notified(t *testing.T, session, listener *pgx.Conn) (channels []string) {
 	}
 }
 
-// A transaction that notified cannot commit once the server's notification queue is full. So above half nobody notifies, and polls find what is new.
+// A transaction that notified cannot commit once the server's notification queue is full. So above
+// half nobody notifies, and polls find what is new.
 func TestNobodyNotifiesWhileHalfOfTheNotificationQueueIsUsed(t *testing.T) {
 	address := pgtest.URL(t)
 	pgtest.SetNotifyUsage(t, address, "0.5")

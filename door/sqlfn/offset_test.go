@@ -156,7 +156,8 @@ func TestAPositionThatIsNotTheGroupsIsRefused(t *testing.T) {
 	exec(t, conn, `SELECT weir.commit_offset('live', 'orders', 0, 1, 0, 'm-1', 7)`)
 }
 
-// Two consumers that both believe a partition to be theirs: the one that was taken for dead is in the middle of its transaction.
+// Two consumers that both believe a partition to be theirs: the one that was taken for dead is in
+// the middle of its transaction.
 func TestOfAZombieAndItsSuccessorOneCommits(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
@@ -205,7 +206,8 @@ func TestOfAZombieAndItsSuccessorOneCommits(t *testing.T) {
 	}
 }
 
-// What Kafka clients and tools commit for the group counts from when they commit it, however old or young what SQL committed is.
+// What Kafka clients and tools commit for the group counts from when they commit it, however old or
+// young what SQL committed is.
 func TestThePositionCommittedLastCounts(t *testing.T) {
 	address := pgtest.URL(t)
 	p := open(t, address) // nothing is moved yet
@@ -257,8 +259,9 @@ func TestThePositionCommittedLastCounts(t *testing.T) {
 	at(9)
 }
 
-// A member whose partition went to another is in the middle of its transaction, and saw the group before that. It is refused, or it was first:
-// in its own snapshot, which is from before, and as long as its successor has committed nothing. Of the two one commits, whatever the order.
+// A member whose partition went to another is in the middle of its transaction, and saw the group
+// before that. It is refused, or it was first: in its own snapshot, which is from before, and as
+// long as its successor has committed nothing. Of the two one commits, whatever the order.
 func TestWhoLostAPartitionInARebalanceDoesNotCommitWithItsSuccessor(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
@@ -278,7 +281,8 @@ func TestWhoLostAPartitionInARebalanceDoesNotCommitWithItsSuccessor(t *testing.T
 		})
 		return peer
 	}
-	// finish commits a transaction that has begun, from offset 0 to next, and returns the SQLSTATE of the refusal; none: it is committed.
+	// finish commits a transaction that has begun, from offset 0 to next, and returns the SQLSTATE
+	// of the refusal; none: it is committed.
 	finish := func(t *testing.T, conn *pgx.Conn, args ...any) (state string) {
 		t.Helper()
 		_, err := conn.Exec(t.Context(), `SELECT weir.commit_offset($1, 'orders', 0, $2, 0, $3, $4)`, args...)

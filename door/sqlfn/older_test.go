@@ -13,8 +13,9 @@ import (
 	"github.com/weir-log/weir/store/postgres/wire"
 )
 
-// A process of a version whose commits were not checked against the store's incarnation goes on after its schema was upgraded. These are its
-// statements, with its parameters: as they were, binary and of no declared type.
+// A process of a version whose commits were not checked against the store's incarnation goes on
+// after its schema was upgraded. These are its statements, with its parameters: as they were,
+// binary and of no declared type.
 func TestAnOlderWeirIsRefusedAndChangesNothing(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
@@ -52,7 +53,8 @@ func TestAnOlderWeirIsRefusedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// A process of the version that knew no held keys could append to a stream that a transaction holds: its commits are refused. What its mover moves is moved as before.
+// A process of the version that knew no held keys could append to a stream that a transaction
+// holds: its commits are refused. What its mover moves is moved as before.
 func TestAWeirThatKnowsNoHeldKeysCommitsNothing(t *testing.T) {
 	address := pgtest.URL(t)
 	openInbox(t, address)

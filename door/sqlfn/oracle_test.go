@@ -61,8 +61,8 @@ func random(t testing.TB) *rand.Rand {
 	return seed.Random(t)
 }
 
-// user runs random transactions. Each event has a row in the table marker, made in the same breath: what became of a transaction of which
-// the answer was lost, that table knows.
+// user runs random transactions. Each event has a row in the table marker, made in the same breath:
+// what became of a transaction of which the answer was lost, that table knows.
 type user struct {
 	rng     *rand.Rand
 	address string
@@ -140,7 +140,8 @@ func (u *user) many() string {
 		SELECT weir.publish_all('orders', NULL, ARRAY(SELECT '%d-' || g FROM generate_series(%d, %d) AS g));`, u.name, first, u.next, u.name, first, u.next)
 }
 
-// Row T9, with everything that may go wrong: a user's row is there if and only if its event is, once.
+// Row T9, with everything that may go wrong: a user's row is there if and only if its event is,
+// once.
 func TestEventsAreThoseOfCommittedTransactions(t *testing.T) {
 	rng := random(t)
 	srv := pgtest.Start(t)
@@ -235,8 +236,8 @@ func compare(t *testing.T, address string) error {
 	return nil
 }
 
-// Writers of one key take turns, as they do where each locks what it changes. The first half is written while nobody moves, so that rounds
-// of many looks are moved while the other half comes.
+// Writers of one key take turns, as they do where each locks what it changes. The first half is
+// written while nobody moves, so that rounds of many looks are moved while the other half comes.
 func TestEventsOfAKeyComeInTheOrderOfItsTransactions(t *testing.T) {
 	rng := random(t)
 	address := pgtest.URL(t)
@@ -254,7 +255,8 @@ func TestEventsOfAKeyComeInTheOrderOfItsTransactions(t *testing.T) {
 		conn := connect(t, address)
 		users.Go(func() {
 			for ctx.Err() == nil {
-				// The number of the transaction is taken before its turn comes: numbers and turns are not in one order.
+				// The number of the transaction is taken before its turn comes: numbers and turns
+				// are not in one order.
 				_, err := conn.Exec(context.Background(), fmt.Sprintf(`
 					BEGIN; SELECT pg_current_xact_id();
 					UPDATE counter SET n = n + 10 WHERE key = %d;
@@ -355,8 +357,8 @@ func TestPublishersNotifyWhileSomebodyIsThereToHear(t *testing.T) {
 	}
 }
 
-// A mover that is idle leaves the word of another that watches the inbox closely. A word for longer than such a mover would give is from a time
-// when nobody listened.
+// A mover that is idle leaves the word of another that watches the inbox closely. A word for longer
+// than such a mover would give is from a time when nobody listened.
 func TestMoversDoNotOverruleEachOther(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
@@ -382,7 +384,8 @@ func TestMoversDoNotOverruleEachOther(t *testing.T) {
 	eventually(t, "publishers notify again", func() bool { return notifies(t, address) })
 }
 
-// While a transaction with events stays open, those of others come, by SQL and otherwise; when it ends, so do its own.
+// While a transaction with events stays open, those of others come, by SQL and otherwise; when it
+// ends, so do its own.
 func TestAnOpenTransactionStopsNobody(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)

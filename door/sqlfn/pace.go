@@ -5,21 +5,23 @@ import "time"
 const (
 	// paceWindow is the time over which traffic is measured.
 	paceWindow = 250 * time.Millisecond
-	// busyRows rows, found by busyPolls polls of one window, start close polling: 300 rows a second, in separate transactions. Without notifications
-	// the number of polls says nothing about transactions.
+	// busyRows rows, found by busyPolls polls of one window, start close polling: 300 rows a
+	// second, in separate transactions. Without notifications the number of polls says nothing
+	// about transactions.
 	busyRows  = 75
 	busyPolls = 3
 	// calmAfter: publishers notify again after so long without a busy window.
 	calmAfter = 10 * time.Second
-	// pollFast is the pause between two polls while polling closely and few rows come. A poll and a move cost about as much for one row
-	// as for a hundred, so the pause grows with the traffic: by pollFast for each perPause rows a second, up to pollFastMax.
+	// pollFast is the pause between two polls while polling closely and few rows come. A poll and a
+	// move cost about as much for one row as for a hundred, so the pause grows with the traffic: by
+	// pollFast for each perPause rows a second, up to pollFastMax.
 	pollFast    = 2 * time.Millisecond
 	pollFastMax = 25 * time.Millisecond
 	perPause    = 1000
 )
 
-// pace decides whether to poll closely. If few sessions publish, each wakes the mover with NOTIFY, which takes a lock of the whole
-// server. If many do, the mover polls so often that none needs to.
+// pace decides whether to poll closely. If few sessions publish, each wakes the mover with NOTIFY,
+// which takes a lock of the whole server. If many do, the mover polls so often that none needs to.
 type pace struct {
 	polling bool
 	woken   bool // notifications wake the mover

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// traffic lets so many looks a second find so many rows each, for so long, and returns how often the mind was changed.
+// traffic lets so many looks a second find so many rows each, for so long, and returns how often
+// the mind was changed.
 func (p *pace) traffic(now *time.Time, looks, rows int, long time.Duration) (changes int) {
 	for end := now.Add(long); now.Before(end); *now = now.Add(time.Second / time.Duration(looks)) {
 		before := p.polling

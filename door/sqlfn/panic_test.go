@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// A partitioner is somebody else's code. Where it panics the row stays in the inbox, and the others are moved.
+// A partitioner is somebody else's code. Where it panics the row stays in the inbox, and the others
+// are moved.
 func TestAPanicOfThePartitionerIsTheTroubleOfItsRowAlone(t *testing.T) {
 	address := pgtest.URL(t)
 	p := startWith(t, address, sqlfn.Config{}.WithPartitioner(func(e *publish.Event, n int) int32 {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// pages counts the pages that a statement reads, with the plan of a new session. What it does is undone.
+// pages counts the pages that a statement reads, with the plan of a new session. What it does is
+// undone.
 func pages(t *testing.T, address, sql string, args ...any) int {
 	t.Helper()
 	conn := session(t, address)
@@ -36,7 +37,8 @@ func pages(t *testing.T, address, sql string, args ...any) int {
 	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
 
-// The statistics are of the inbox as it was when autoanalyze came by: empty, full, or emptied. A move costs about the same.
+// The statistics are of the inbox as it was when autoanalyze came by: empty, full, or emptied. A
+// move costs about the same.
 func TestAMoveCostsTheSameWhateverTheStatisticsSay(t *testing.T) {
 	const rows = 2000
 	for name, before := range map[string]string{
@@ -71,7 +73,8 @@ func await(t *testing.T, address, sql string) {
 	}
 }
 
-// Autoanalyze comes by while the inbox is empty, by itself. What is published then is carried at the cost of what it is: counted in pages.
+// Autoanalyze comes by while the inbox is empty, by itself. What is published then is carried at
+// the cost of what it is: counted in pages.
 func TestAfterARealAutoanalyzeOfAnEmptyInboxMovesCostWhatTheyMove(t *testing.T) {
 	const rows = 20_000
 	srv := pgtest.Start(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Sessions and weir itself behind a pooler that deals out connections by transaction, and a weir beside it that is not.
+// Sessions and weir itself behind a pooler that deals out connections by transaction, and a weir
+// beside it that is not.
 func TestBehindAPooler(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -75,7 +76,8 @@ func TestBehindAPooler(t *testing.T) {
 	}
 }
 
-// A pooler in transaction mode gives a session a connection for all of a CALL. Those who wait must leave weir the connections with which it answers.
+// A pooler in transaction mode gives a session a connection for all of a CALL. Those who wait must
+// leave weir the connections with which it answers.
 func TestSessionsThatWaitBehindAPoolerLeaveWeirItsConnections(t *testing.T) {
 	pooled, direct := pgtest.PooledURL(t)
 	_, q := startQueues(t, pooled+"&weir_pooled=true", true)

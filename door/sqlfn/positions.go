@@ -13,7 +13,8 @@ import (
 // staleMax bounds the retries of carrying positions while their groups change.
 const staleMax = 5
 
-// carryEvery is the minimum time between two carries of positions: of several positions of one partition only the last counts.
+// carryEvery is the minimum time between two carries of positions: of several positions of one
+// partition only the last counts.
 const carryEvery = 100 * time.Millisecond
 
 // positionsMax bounds the positions that wait in memory.
@@ -26,15 +27,17 @@ const (
 	forgetMost = 10_000
 )
 
-// positions are offsets that consumers committed with weir.commit_offset, on the way to the group's keys, which Kafka clients and
-// tools read. Until they are carried their rows stay in the inbox, so that no mover can lose them.
+// positions are offsets that consumers committed with weir.commit_offset, on the way to the group's
+// keys, which Kafka clients and tools read. Until they are carried their rows stay in the inbox, so
+// that no mover can lose them.
 type positions struct {
 	rows    []row // in the order in which they were found, each once
 	doubt   bool  // another mover may have carried some of them
 	carried time.Time
 }
 
-// add adds the rows that are positions, except those that wait already: the main lane may find again what a lane has found.
+// add adds the rows that are positions, except those that wait already: the main lane may find
+// again what a lane has found.
 func (p *positions) add(rows []row) {
 	waits := make(map[int64]bool, len(p.rows))
 	for _, row := range p.rows {
@@ -58,7 +61,8 @@ func (p *positions) due() time.Duration {
 	return max(0, carryEvery-time.Since(p.carried))
 }
 
-// carryPositions puts the waiting positions into their groups' keys. If another mover was faster they keep waiting.
+// carryPositions puts the waiting positions into their groups' keys. If another mover was faster
+// they keep waiting.
 func (m *Mover) carryPositions(ctx context.Context) error {
 	rows := m.positions.rows
 	m.positions.carried = time.Now()
@@ -80,8 +84,8 @@ func (m *Mover) carryPositions(ctx context.Context) error {
 	return err
 }
 
-// tryPositions carries positions in one transaction. If that fails because of the rows, it carries each group by itself; positions of a
-// group that fails stay in the inbox.
+// tryPositions carries positions in one transaction. If that fails because of the rows, it carries
+// each group by itself; positions of a group that fails stay in the inbox.
 func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 	if len(rows) == 0 {
 		return nil
@@ -104,8 +108,8 @@ func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// carryGroups carries positions in one transaction: one statement, and one for each group. Of several positions of one partition
-// only the last counts.
+// carryGroups carries positions in one transaction: one statement, and one for each group. Of
+// several positions of one partition only the last counts.
 func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	var ids []int64
 	var guarded []position
@@ -144,7 +148,8 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	}
 }
 
-// forgetConsumers removes the positions of deleted topics. If there are more than forgetMost, the next step continues.
+// forgetConsumers removes the positions of deleted topics. If there are more than forgetMost, the
+// next step continues.
 func (m *Mover) forgetConsumers(ctx context.Context) {
 	n, err := m.inbox.forgetConsumers(ctx, forgetMost)
 	if err != nil && ctx.Err() == nil {

@@ -19,17 +19,19 @@ var _ group.Beside = (*Door)(nil)
 const (
 	// noBase: there is no key, or it does not name its base.
 	noBase = -1
-	// forgotten: the group's offset was deleted after SQL committed it. The group starts again, not from SQL's offset.
+	// forgotten: the group's offset was deleted after SQL committed it. The group starts again, not
+	// from SQL's offset.
 	forgotten = -2
 )
 
 // positionsOnce bounds the positions that one statement reads.
 const positionsOnce = 1000
 
-// Positions returns a group's committed offsets, those that the mover has not yet moved from weir.commit_offset to a key
-// included: one statement per thousand.
+// Positions returns a group's committed offsets, those that the mover has not yet moved from
+// weir.commit_offset to a key included: one statement per thousand.
 //
-// All of the inbox is scanned only if SQL committed a position that no key has: the position may be on its way, or was deleted.
+// All of the inbox is scanned only if SQL committed a position that no key has: the position may be
+// on its way, or was deleted.
 func (d *Door) Positions(ctx context.Context, name string, of []group.TopicPartition) ([]group.Position, error) {
 	var all []group.Position
 	for part := range slices.Chunk(of, positionsOnce) {
@@ -118,7 +120,8 @@ func (d *Door) Mark(next eventlog.Offset, from group.Position) string {
 	return mark(next, from.Base)
 }
 
-// mark returns the metadata by which a committed offset says on which base it continues: weir.is_carried and weir.base_of read it.
+// mark returns the metadata by which a committed offset says on which base it continues:
+// weir.is_carried and weir.base_of read it.
 func mark(next eventlog.Offset, base int64) string {
 	if base == noBase {
 		return fmt.Sprintf("weir.commit_offset %d", next)

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// PREPARE TRANSACTION refuses what notified. Publishers notify while weir is idle, but not where the server allows prepared transactions.
+// PREPARE TRANSACTION refuses what notified. Publishers notify while weir is idle, but not where
+// the server allows prepared transactions.
 func TestATransactionThatPublishesIsPreparedAlsoWhileWeirIsIdle(t *testing.T) {
 	srv := pgtest.Start(t)
 	pgtest.Exec(t, srv.Admin(), `ALTER SYSTEM SET max_prepared_transactions = 100`)
@@ -32,7 +33,8 @@ func TestATransactionThatPublishesIsPreparedAlsoWhileWeirIsIdle(t *testing.T) {
 	}
 }
 
-// Each function that a transaction may call can be prepared, whether weir is idle, and wants to be notified, or under load.
+// Each function that a transaction may call can be prepared, whether weir is idle, and wants to be
+// notified, or under load.
 func TestATransactionOfEachFunctionIsPreparedIdleAndUnderLoad(t *testing.T) {
 	srv := pgtest.Start(t)
 	pgtest.Exec(t, srv.Admin(), `ALTER SYSTEM SET max_prepared_transactions = 100`)

@@ -94,7 +94,8 @@ func TestViewsShowQueuesAndTheirMessages(t *testing.T) {
 	}
 }
 
-// Not all values of weir.state are JSON, and whoever may enqueue chooses how many there are: the views parse none but those that they show, whatever the plan.
+// Not all values of weir.state are JSON, and whoever may enqueue chooses how many there are: the
+// views parse none but those that they show, whatever the plan.
 func TestViewsOfQueuesParseNothingElse(t *testing.T) {
 	address := pgtest.URL(t)
 	_, q := startQueuesWith(t, address, true, queue.Settings{Unique: true})

@@ -53,7 +53,8 @@ func TestAStormOfNotificationsDoesNotMakeAStormOfLooksForClaims(t *testing.T) {
 	})
 }
 
-// Positions that wait in memory are due at once while the database is away: they must not shorten the pause after an error.
+// Positions that wait in memory are due at once while the database is away: they must not shorten
+// the pause after an error.
 func TestTheMoverPausesAfterAnErrorWhilePositionsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Mover{cfg: Config{Poll: pollEvery}, positions: positions{rows: make([]row, 3)}}

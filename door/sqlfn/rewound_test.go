@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// goOn has a mover step until the inbox is empty. Steps may fail until the log has noticed what became of the store.
+// goOn has a mover step until the inbox is empty. Steps may fail until the log has noticed what
+// became of the store.
 func goOn(t *testing.T, m *Mover, address string) {
 	t.Helper()
 	var err error
@@ -71,7 +72,8 @@ func ordersTopic(t *testing.T, m *Mover) {
 	}
 }
 
-// An asynchronous standby is promoted while the mover holds rows of which the standby never heard. Their ids are given out again.
+// An asynchronous standby is promoted while the mover holds rows of which the standby never heard.
+// Their ids are given out again.
 func TestAMoverOfAPromotedStandbyMovesWhatIsThereOnce(t *testing.T) {
 	const next = `SELECT CASE WHEN is_called THEN last_value + 1 ELSE last_value END FROM weir.inbox_id_seq`
 	var held *chunk
@@ -108,7 +110,8 @@ func TestAMoverOfAPromotedStandbyMovesWhatIsThereOnce(t *testing.T) {
 			pgtest.Exec(t, standby.Admin(), `SELECT pg_reload_conf()`)
 			for pgtest.Value(t, standby.Admin(), `SELECT count(*) FROM pg_stat_wal_receiver`) != "0" {
 			}
-			// The WAL counts ids in steps: the standby goes on behind those that the primary may have given out.
+			// The WAL counts ids in steps: the standby goes on behind those that the primary may
+			// have given out.
 			for pgtest.Value(t, address, next) != pgtest.Value(t, there, next) {
 				pgtest.Exec(t, address, tell("lost before"))
 				if _, err := m.step(t.Context()); err != nil {
@@ -135,7 +138,8 @@ func TestAMoverOfAPromotedStandbyMovesWhatIsThereOnce(t *testing.T) {
 	}
 }
 
-// A dump is restored under a running server. What was moved after the dump was made is in the inbox again, with numbers that the mover has passed.
+// A dump is restored under a running server. What was moved after the dump was made is in the inbox
+// again, with numbers that the mover has passed.
 func TestAMoverFindsWhatIsBackInARestoredInbox(t *testing.T) {
 	address := pgtest.URL(t)
 	sameVersion(t, address, "pg_dump")
@@ -163,8 +167,8 @@ func TestAMoverFindsWhatIsBackInARestoredInbox(t *testing.T) {
 	}
 }
 
-// sameVersion skips a test whose client program is of another major version than the server: pg_dump refuses a newer server, and an older one does not
-// understand what it writes.
+// sameVersion skips a test whose client program is of another major version than the server:
+// pg_dump refuses a newer server, and an older one does not understand what it writes.
 func sameVersion(t *testing.T, address, name string) {
 	t.Helper()
 	program, err := pgtest.Program(name)
@@ -193,7 +197,8 @@ func client(t *testing.T, name string, args ...string) {
 	}
 }
 
-// Until the log has begun the epoch of a store that may have lost its end, nothing is appended to it: what is appended before belongs to no epoch.
+// Until the log has begun the epoch of a store that may have lost its end, nothing is appended to
+// it: what is appended before belongs to no epoch.
 func TestAMoverAppendsNothingBeforeItsLogKnowsTheIncarnation(t *testing.T) {
 	address := pgtest.URL(t)
 	one := openInbox(t, address)
@@ -220,7 +225,8 @@ func TestAMoverAppendsNothingBeforeItsLogKnowsTheIncarnation(t *testing.T) {
 	one.expect()
 }
 
-// What was committed without waiting for the disk can be seen, and be lost in a crash; the next transactions get its ids.
+// What was committed without waiting for the disk can be seen, and be lost in a crash; the next
+// transactions get its ids.
 func TestAMoverDoesNotMoveWhatACrashTook(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()

@@ -174,7 +174,8 @@ func TestNothingIsGivenToPublic(t *testing.T) {
 	}
 }
 
-// What a role may not do itself, an administrator does for it: here one that may not create roles runs weir, on a server that has none.
+// What a role may not do itself, an administrator does for it: here one that may not create roles
+// runs weir, on a server that has none.
 func TestRolesMayBeMissing(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A role or a database may have any of these settings. What weir relies on it sets itself, for its own sessions and within its functions.
+// A role or a database may have any of these settings. What weir relies on it sets itself, for its
+// own sessions and within its functions.
 func TestSettingsOfARoleOrADatabaseChangeNothing(t *testing.T) {
 	for name, settings := range map[string][]string{
 		"strings": {"standard_conforming_strings = off", "backslash_quote = off"},

@@ -40,8 +40,8 @@ func still(t *testing.T, address string) *Mover {
 	return m
 }
 
-// Positions rest in the inbox for a moment, where every mover finds them. The one that comes second goes on where it was: to look through the
-// whole inbox again would cost most where most consume.
+// Positions rest in the inbox for a moment, where every mover finds them. The one that comes second
+// goes on where it was: to look through the whole inbox again would cost most where most consume.
 func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 	address := pgtest.URL(t)
 	one, two := still(t, address), still(t, address)
@@ -106,7 +106,8 @@ func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 	}
 }
 
-// A lane finds positions, and the main lane finds them again behind it: they are in the inbox until they are carried.
+// A lane finds positions, and the main lane finds them again behind it: they are in the inbox until
+// they are carried.
 func TestAPositionThatIsFoundTwiceIsCarriedOnce(t *testing.T) {
 	address := pgtest.URL(t)
 	m := still(t, address)

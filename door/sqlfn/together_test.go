@@ -6,7 +6,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// Two processes are the first on a new database at the same time: the second finds what the first has made while it waited for it.
+// Two processes are the first on a new database at the same time: the second finds what the first
+// has made while it waited for it.
 func TestProcessesThatStartTogetherMakeTheTriggersOnce(t *testing.T) {
 	address := pgtest.URL(t)
 	open(t, address).store.Close()

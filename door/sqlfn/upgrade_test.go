@@ -34,7 +34,8 @@ func released(t *testing.T, address string, version int) {
 	pgtest.Exec(t, address, string(script))
 }
 
-// What is in a database that a released version made stays there, and all else becomes as in one that is made today.
+// What is in a database that a released version made stays there, and all else becomes as in one
+// that is made today.
 func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
 	today := pgtest.URL(t)
 	in := openInbox(t, today)
@@ -128,8 +129,8 @@ func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
 	}
 }
 
-// A version that did not have the triggers made the tables. A session has committed an offset, and its transaction is open: neither the start nor another
-// session waits for it.
+// A version that did not have the triggers made the tables. A session has committed an offset, and
+// its transaction is open: neither the start nor another session waits for it.
 func TestTheStartDoesNotWaitForAnOpenTransactionThatCommittedAnOffset(t *testing.T) {
 	address := pgtest.URL(t)
 	m := still(t, address)

@@ -69,7 +69,8 @@ func TestTopicsAndPartitionsShowWhatTheLogHolds(t *testing.T) {
 	}
 }
 
-// A row of the store has one version in a snapshot, though many lie about: the log writes some keys thousands of times.
+// A row of the store has one version in a snapshot, though many lie about: the log writes some keys
+// thousands of times.
 func TestViewsShowOneVersionOfEverything(t *testing.T) {
 	r := startReader(t)
 	p := r.topic("t", 1, nil).Partitions[0]
@@ -208,7 +209,8 @@ func TestGroupsShowPeersUntilTheyAreDead(t *testing.T) {
 	same := func(state group.State, want string) {
 		t.Helper()
 		stats, _, err := r.groups.Stats(t.Context())
-		// A process that has just begun waits for half of a session before it takes the silent for dead.
+		// A process that has just begun waits for half of a session before it takes the silent for
+		// dead.
 		for start := time.Now(); err == nil && stats[0].State != state && time.Since(start) < time.Minute; {
 			stats, _, err = r.groups.Stats(t.Context())
 		}
@@ -227,8 +229,8 @@ func TestGroupsShowPeersUntilTheyAreDead(t *testing.T) {
 	same(group.Empty, "(,,,,,)")
 }
 
-// What roles_test.go tries on a log with next to nothing in it, on all that there can be: a function that is called for odd rows only
-// needs a right, too.
+// What roles_test.go tries on a log with next to nothing in it, on all that there can be: a
+// function that is called for odd rows only needs a right, too.
 func TestAReaderSeesAllThatTheOwnerSees(t *testing.T) {
 	r := startReader(t)
 	topic := r.topic("t", 2, nil)

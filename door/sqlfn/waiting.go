@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/store/postgres"
 )
 
-// Waiting counts the rows of a store's inbox that are not moved into its log; 0 if the store has no SQL sessions. It needs no Attach.
+// Waiting counts the rows of a store's inbox that are not moved into its log; 0 if the store has no
+// SQL sessions. It needs no Attach.
 func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) {
 	sessions, is := eventlog.As[*postgres.Store](store)
 	if !is {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// One transaction answers for several messages, each another way, and writes its own rows. All of it happens, or nothing.
+// One transaction answers for several messages, each another way, and writes its own rows. All of
+// it happens, or nothing.
 func TestAnAckANackAndAnExtendCommitTogetherOrNotAtAll(t *testing.T) {
 	address := pgtest.URL(t)
 	_, q := startQueuesWith(t, address, true, queue.Settings{Lease: time.Hour, Attempts: 5})
@@ -52,7 +53,8 @@ func TestAnAckANackAndAnExtendCommitTogetherOrNotAtAll(t *testing.T) {
 	}
 }
 
-// A session that is killed in the middle of its transaction has acknowledged nothing, and enqueued nothing.
+// A session that is killed in the middle of its transaction has acknowledged nothing, and enqueued
+// nothing.
 func TestASessionKilledBeforeItsCommitAcksAndEnqueuesNothing(t *testing.T) {
 	address := pgtest.URL(t)
 	_, q := startQueues(t, address, true)

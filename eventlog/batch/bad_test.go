@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Where the header's fields are, once more and by hand, so that a slip in the code is not a slip here.
+// Where the header's fields are, once more and by hand, so that a slip in the code is not a slip
+// here.
 const (
 	atLength, atMagic, atCRC, atAttributes, atLastOffsetDelta = 8, 16, 17, 21, 23
 	atBaseTimestamp, atMaxTimestamp, atProducerID, atRecords  = 27, 35, 43, 57

@@ -22,7 +22,8 @@ const limit = 1 << 20
 
 var codecs = []batch.Codec{batch.None, batch.Gzip, batch.Snappy, batch.LZ4, batch.Zstd}
 
-// sample has what is easily lost: null and empty keys, values and headers, repeated header keys, times out of order.
+// sample has what is easily lost: null and empty keys, values and headers, repeated header keys,
+// times out of order.
 var sample = []batch.Record{
 	{Timestamp: 1_700_000_000_000, Key: []byte("k"), Value: []byte("v")},
 	{Timestamp: 1_700_000_000_500, Key: nil, Value: []byte{}},
@@ -61,7 +62,8 @@ func decode(t testing.TB, raw []byte) []batch.Record {
 	return records
 }
 
-// diff is cmp.Diff, which takes seconds on long values under the race detector, for when there is one.
+// diff is cmp.Diff, which takes seconds on long values under the race detector, for when there is
+// one.
 func diff(want, got []batch.Record) string {
 	if reflect.DeepEqual(want, got) {
 		return ""

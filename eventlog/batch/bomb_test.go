@@ -18,7 +18,8 @@ import (
 // slack is what may be allocated besides the limit on decompressed data.
 const slack = 16 << 20
 
-// allocated runs f and returns how many bytes it allocated, garbage included: its peak is not above that.
+// allocated runs f and returns how many bytes it allocated, garbage included: its peak is not above
+// that.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -37,7 +38,8 @@ func gigabyte(t *testing.T, codec batch.Codec, first []byte) []byte {
 }
 
 func TestBombsAreRefused(t *testing.T) {
-	// A record that claims its gigabyte, and one that hides it behind a count of 1 and a good first record.
+	// A record that claims its gigabyte, and one that hides it behind a count of 1 and a good first
+	// record.
 	huge := record([]byte{0}, varint(0), varint(0), varint(-1), varint(1<<30))
 	huge = append(varint(1<<30+11), huge[1:]...)
 	for _, codec := range codecs[1:] {
@@ -161,7 +163,8 @@ func TestFalseContentSizeOfLZ4CostsNothing(t *testing.T) {
 	}
 }
 
-// TestWideWindowsOfLittleDataAreRead: Java's zstd announces its window before it knows how little comes.
+// TestWideWindowsOfLittleDataAreRead: Java's zstd announces its window before it knows how little
+// comes.
 func TestWideWindowsOfLittleDataAreRead(t *testing.T) {
 	for log, most := range map[byte]uint64{17: slack, 23: slack, 24: 1 << 20, 27: 1 << 20} {
 		frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (log - 10) << 3}
@@ -182,7 +185,8 @@ func TestWideWindowsOfLittleDataAreRead(t *testing.T) {
 	}
 }
 
-// TestZstdFramesThatKnowTheirSizeAreHeldToIt: a frame in a single segment announces its size, which is its window, too.
+// TestZstdFramesThatKnowTheirSizeAreHeldToIt: a frame in a single segment announces its size, which
+// is its window, too.
 func TestZstdFramesThatKnowTheirSizeAreHeldToIt(t *testing.T) {
 	frame := func(size uint32, blocks int) []byte {
 		f := binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, size)
@@ -216,7 +220,8 @@ func TestZstdFramesThatKnowTheirSizeAreHeldToIt(t *testing.T) {
 	}
 }
 
-// TestWideWindowsOfMuchDataAreBounded: one record of 64 MiB, in blocks of 128 KiB that repeat one byte.
+// TestWideWindowsOfMuchDataAreBounded: one record of 64 MiB, in blocks of 128 KiB that repeat one
+// byte.
 func TestWideWindowsOfMuchDataAreBounded(t *testing.T) {
 	const blocks, block = 512, 1 << 17
 	value := varint(blocks*block - 1) // and one byte for the count of headers
@@ -266,12 +271,14 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// manyHeaders is a record of so many headers, each of which has two bytes: of an empty key and an empty value.
+// manyHeaders is a record of so many headers, each of which has two bytes: of an empty key and an
+// empty value.
 func manyHeaders(count int) []byte {
 	return record([]byte{0}, varint(0), varint(0), varint(-1), varint(-1), varint(int64(count)), make([]byte, 2*count))
 }
 
-// TestRecordsAndHeadersOfNoBytesAreBounded: decoded, a header of two bytes takes 40, and a record of seven takes 88.
+// TestRecordsAndHeadersOfNoBytesAreBounded: decoded, a header of two bytes takes 40, and a record
+// of seven takes 88.
 func TestRecordsAndHeadersOfNoBytesAreBounded(t *testing.T) {
 	records := func(count int) (raw []byte) {
 		for i := range count {
@@ -315,8 +322,9 @@ func compressedUnless(t *testing.T, codec batch.Codec, records []byte) []byte {
 	return compressed(t, codec, records)
 }
 
-// TestBatchesOfTheUsualSizeAreNeverTooLargeToDecode: as many records, or headers, as fit into Kafka's default for max.message.bytes, and as many
-// records as a client can be made to put into a batch.
+// TestBatchesOfTheUsualSizeAreNeverTooLargeToDecode: as many records, or headers, as fit into
+// Kafka's default for max.message.bytes, and as many records as a client can be made to put into a
+// batch.
 func TestBatchesOfTheUsualSizeAreNeverTooLargeToDecode(t *testing.T) {
 	const usual = 1048588 - 61
 	smallest := make([]batch.Record, usual/recordAtLeast)

@@ -34,18 +34,19 @@ func (c Codec) String() string {
 }
 
 const (
-	// DefaultMaxDecompressed bounds what one batch may decompress to: as much as Kafka's socket.request.max.bytes lets a
-	// client send without compression.
+	// DefaultMaxDecompressed bounds what one batch may decompress to: as much as Kafka's
+	// socket.request.max.bytes lets a client send without compression.
 	DefaultMaxDecompressed = 100 << 20
 
-	// pooledMax is the largest buffer that a pooled decoder may keep: one odd batch must not cost memory for ever.
+	// pooledMax is the largest buffer that a pooled decoder may keep: one odd batch must not cost
+	// memory for ever.
 	pooledMax = 8 << 20
 )
 
 // decoder turns compressed bytes into a stream of records.
 type decoder interface {
-	// open begins with src. A block that must be in memory as a whole must not exceed limit bytes. The caller of Read counts the
-	// bytes that Read returns.
+	// open begins with src. A block that must be in memory as a whole must not exceed limit bytes.
+	// The caller of Read counts the bytes that Read returns.
 	open(src []byte, limit int) error
 	io.Reader
 	// close releases src, and reports whether the decoder is worth keeping.
@@ -59,7 +60,8 @@ var decoders = [...]sync.Pool{
 	Zstd:   {New: newZstdDecoder},
 }
 
-// openDecoder begins to decompress src. Give the decoder back with closeDecoder, also after an error of Read.
+// openDecoder begins to decompress src. Give the decoder back with closeDecoder, also after an
+// error of Read.
 func openDecoder(codec Codec, src []byte, limit int) (decoder, error) {
 	d := decoders[codec].Get().(decoder)
 	if err := d.open(src, limit); err != nil {
@@ -85,7 +87,8 @@ const (
 
 var memory = semaphore.NewWeighted(decoderMemory)
 
-// hold waits until there is memory for the decoder of src, and returns how many bytes it took. Most decoders need little and do not wait.
+// hold waits until there is memory for the decoder of src, and returns how many bytes it took. Most
+// decoders need little and do not wait.
 func hold(codec Codec, src []byte, limit int) (held int) {
 	switch codec {
 	case Zstd:
@@ -158,7 +161,8 @@ var encoders = [...]sync.Pool{
 
 func newLZ4Encoder() any {
 	w := lz4.NewWriter(nil)
-	// Kafka's Java classes write blocks of 64 KiB, too. Small blocks need small buffers, here and in every reader.
+	// Kafka's Java classes write blocks of 64 KiB, too. Small blocks need small buffers, here and
+	// in every reader.
 	if err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb)); err != nil {
 		panic(fmt.Sprintf("lz4 refuses its options: %v", err))
 	}

@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Compacted describes a batch that compaction writes: some of the records of earlier batches, with their offsets.
+// Compacted describes a batch that compaction writes: some of the records of earlier batches, with
+// their offsets.
 type Compacted struct {
 	Base, Last int64    // the offsets that it takes, including both
 	Records    []Record // in order, with their offsets; there may be none
@@ -17,7 +18,8 @@ type Compacted struct {
 	EmptyTime  int64 // MaxTimestamp of a batch without records
 }
 
-// Seal encodes the batch, at base offset 0 and of no producer: what is known of producers is kept apart from the records.
+// Seal encodes the batch, at base offset 0 and of no producer: what is known of producers is kept
+// apart from the records.
 func (b Compacted) Seal() ([]byte, error) {
 	h := Header{
 		LeaderEpoch: -1, LastOffsetDelta: int32(b.Last - b.Base),

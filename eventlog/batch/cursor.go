@@ -17,8 +17,8 @@ const windowSize = 64 << 10
 //	let go │ read    │ at hand   │ room     │ still compressed
 //	◀ gone ▶ win   win[pos]  len(win)  cap(win)
 //
-// An uncompressed batch is one window from the start. The first failure stays in err, and from then on all that is
-// read is zero.
+// An uncompressed batch is one window from the start. The first failure stays in err, and from then
+// on all that is read is zero.
 type cursor struct {
 	win  []byte
 	pos  int
@@ -47,11 +47,12 @@ type cursor struct {
 
 var windows = sync.Pool{New: func() any { return new([windowSize]byte) }}
 
-// turns lets one batch be decompressed per processor; more would be no faster. Only a cursor without keep takes a turn: until its close it waits for nobody.
+// turns lets one batch be decompressed per processor; more would be no faster. Only a cursor
+// without keep takes a turn: until its close it waits for nobody.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// start begins with the records of raw. close must follow. With keep, next hands out fields, which the caller
-// may keep; without keep it hands out none.
+// start begins with the records of raw. close must follow. With keep, next hands out fields, which
+// the caller may keep; without keep it hands out none.
 func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
 	records := raw[headerLen:]
 	*c = cursor{codec: codec, limit: limit, keep: keep, index: WholeBatch, memory: math.MaxInt}
@@ -88,8 +89,8 @@ func (c *cursor) close() {
 	c.src, c.own, c.win, c.held = nil, nil, nil, 0
 }
 
-// next reads the record with the given index. It sets rec's offset and timestamp, as deltas, and with keep
-// all else.
+// next reads the record with the given index. It sets rec's offset and timestamp, as deltas, and
+// with keep all else.
 func (c *cursor) next(index int, rec *Record) bool {
 	c.index = index
 	c.charge(recordMemory)
@@ -347,7 +348,8 @@ func (c *cursor) fill(n int) {
 	}
 }
 
-// move makes room for n bytes from pos on: at the front of the window, or in a new one if the old belongs to the caller.
+// move makes room for n bytes from pos on: at the front of the window, or in a new one if the old
+// belongs to the caller.
 func (c *cursor) move(n int) {
 	rest := c.win[c.pos:]
 	c.gone += c.pos
@@ -366,7 +368,8 @@ func (c *cursor) fail(format string, args ...any) {
 	}
 }
 
-// blame notes that a record which could be read is wrong, once for each. Reading goes on, so that all such records are known.
+// blame notes that a record which could be read is wrong, once for each. Reading goes on, so that
+// all such records are known.
 func (c *cursor) blame(index int, reason string, is error) {
 	switch {
 	case c.wrong == nil:

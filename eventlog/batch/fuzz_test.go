@@ -43,7 +43,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// FuzzValidate holds Validate and Records to each other and to franz-go, on batches that are whole but hold anything.
+// FuzzValidate holds Validate and Records to each other and to franz-go, on batches that are whole
+// but hold anything.
 func FuzzValidate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, codec byte, count uint16, records []byte) {
 		raw := craft(batch.Codec(codec%5), int32(count), records)

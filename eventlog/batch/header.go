@@ -26,8 +26,8 @@ type Header struct {
 // NoTimestamp is the timestamp of a record that carries none.
 const NoTimestamp int64 = -1
 
-// MaxTimestamp is the latest timestamp that new records may have, the end of the year 9999: RFC 3339 has no later one, so no
-// other door could show it.
+// MaxTimestamp is the latest timestamp that new records may have, the end of the year 9999: RFC
+// 3339 has no later one, so no other door could show it.
 const MaxTimestamp int64 = 253402300799999
 
 // Attributes are the flags of a batch.
@@ -45,21 +45,25 @@ const (
 // Codec returns how the records are compressed.
 func (a Attributes) Codec() Codec { return Codec(a & codecMask) }
 
-// AppendTime reports whether every record's timestamp is the batch's MaxTimestamp, which the broker set.
+// AppendTime reports whether every record's timestamp is the batch's MaxTimestamp, which the broker
+// set.
 func (a Attributes) AppendTime() bool { return a&appendTimeFlag != 0 }
 
 // Transactional reports whether the batch belongs to a transaction.
 func (a Attributes) Transactional() bool { return a&transactionalFlag != 0 }
 
-// Control reports whether the records are a broker's own markers, such as the end of a transaction. No client may write them.
+// Control reports whether the records are a broker's own markers, such as the end of a transaction.
+// No client may write them.
 func (a Attributes) Control() bool { return a&controlFlag != 0 }
 
-// HasHorizon reports whether the batch's BaseTimestamp is the time after which compaction may delete its tombstones. The
-// timestamps of its records are relative to it all the same (KIP-534, DefaultRecordBatch.deleteHorizonMs).
+// HasHorizon reports whether the batch's BaseTimestamp is the time after which compaction may
+// delete its tombstones. The timestamps of its records are relative to it all the same (KIP-534,
+// DefaultRecordBatch.deleteHorizonMs).
 func (a Attributes) HasHorizon() bool { return a&horizonFlag != 0 }
 
-// Own reports whether weir marked the batch as its own (MarkOwn): then headers which say where the records come from can be trusted. No client
-// may set the flag, and a copy of the records does not have it.
+// Own reports whether weir marked the batch as its own (MarkOwn): then headers which say where the
+// records come from can be trusted. No client may set the flag, and a copy of the records does not
+// have it.
 func (a Attributes) Own() bool { return a&ownFlag != 0 }
 
 const (
@@ -67,8 +71,8 @@ const (
 	headerLen = 61
 	frameLen  = 12 // base offset and length: what Length does not count
 
-	// recordMin is the smallest record: its length, and one byte each for attributes, timestamp delta,
-	// offset delta, key length, value length and count of headers.
+	// recordMin is the smallest record: its length, and one byte each for attributes, timestamp
+	// delta, offset delta, key length, value length and count of headers.
 	recordMin = 7
 
 	atLength          = 8
@@ -88,8 +92,9 @@ const (
 // castagnoli is a table that lets hash/crc32 use the processor's own instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Check reads the header of raw, which must be exactly one batch as a client may send it, and checks all that can be checked
-// without decompression: length, magic, CRC, codec, counts, timestamps. It does not allocate unless it fails.
+// Check reads the header of raw, which must be exactly one batch as a client may send it, and
+// checks all that can be checked without decompression: length, magic, CRC, codec, counts,
+// timestamps. It does not allocate unless it fails.
 //
 // The caller decides whether it accepts the attributes control, transactional and append time.
 func Check(raw []byte) (Header, error) {
@@ -106,7 +111,8 @@ func Check(raw []byte) (Header, error) {
 	return h, nil
 }
 
-// CheckStored is Check for a batch that may have been compacted: it may have fewer records than offsets, and even none.
+// CheckStored is Check for a batch that may have been compacted: it may have fewer records than
+// offsets, and even none.
 func CheckStored(raw []byte) (Header, error) {
 	if err := checkFrame(raw); err != nil {
 		return Header{}, err
@@ -201,14 +207,16 @@ func (h *Header) encode(raw []byte) {
 	binary.BigEndian.PutUint32(raw[atRecords:], uint32(h.Records))
 }
 
-// Patch writes the base offset and the leader epoch into a batch. The CRC does not cover these 12 bytes, so it stays valid.
+// Patch writes the base offset and the leader epoch into a batch. The CRC does not cover these 12
+// bytes, so it stays valid.
 func Patch(raw []byte, base int64, leaderEpoch int32) {
 	binary.BigEndian.PutUint64(raw, uint64(base))
 	binary.BigEndian.PutUint32(raw[atLeaderEpoch:], uint32(leaderEpoch))
 }
 
-// StampAppendTime makes ms the timestamp of every record of a batch, as message.timestamp.type=LogAppendTime asks.
-// The records' own timestamps stay in their bytes, unread.
+// StampAppendTime makes ms the timestamp of every record of a batch, as
+// message.timestamp.type=LogAppendTime asks. The records' own timestamps stay in their bytes,
+// unread.
 func StampAppendTime(raw []byte, ms int64) {
 	attributes := Attributes(binary.BigEndian.Uint16(raw[atAttributes:])) | appendTimeFlag
 	binary.BigEndian.PutUint16(raw[atAttributes:], uint16(attributes))
@@ -227,9 +235,9 @@ func stampCRC(raw []byte) {
 	binary.BigEndian.PutUint32(raw[atCRC:], crc32.Checksum(raw[atAttributes:], castagnoli))
 }
 
-// Split walks batches that stand one after the other, as in the records field of a produce request or a fetch
-// response. It looks at lengths only; each piece is for Check or Parse. If the last one is cut short, as brokers may do
-// in a fetch response, it ends with an ErrCorrupt.
+// Split walks batches that stand one after the other, as in the records field of a produce request
+// or a fetch response. It looks at lengths only; each piece is for Check or Parse. If the last one
+// is cut short, as brokers may do in a fetch response, it ends with an ErrCorrupt.
 func Split(raw []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for len(raw) > 0 {

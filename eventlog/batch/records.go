@@ -21,9 +21,11 @@ type RecordHeader struct {
 	Value []byte // nil is null
 }
 
-// DecodedMax bounds the memory that the records of one batch take once they are decoded, beside their bytes: a compressed byte may stand for
-// many records, or for many headers. It has space for 1,000,000 records with a header each; librdkafka, whose batch.num.messages goes that far, puts
-// 10,000 into a batch by default. Kafka bounds headers by the size of the record alone (DefaultRecord.readFrom).
+// DecodedMax bounds the memory that the records of one batch take once they are decoded, beside
+// their bytes: a compressed byte may stand for many records, or for many headers. It has space for
+// 1,000,000 records with a header each; librdkafka, whose batch.num.messages goes that far, puts
+// 10,000 into a batch by default. Kafka bounds headers by the size of the record alone
+// (DefaultRecord.readFrom).
 const DecodedMax = 128 << 20
 
 const (
@@ -34,11 +36,13 @@ const (
 // DecodedSize is how much of DecodedMax the record takes.
 func (r *Record) DecodedSize() int { return recordMemory + len(r.Headers)*headerMemory }
 
-// Validate walks the records of a checked batch and checks each against the layout: lengths that add up, offset
-// deltas from 0 without gaps, timestamps in range, header keys that are not null, no byte too few or too many.
-// A compressed batch is decompressed as a stream, in the memory of one window; one that grows past
-// maxDecompressed fails with ErrTooLarge, and one whose records would take more than DecodedMax with ErrDecodedTooLarge. It returns how many bytes it decompressed, also when it fails.
-// Records that can be read and break a rule (no key, a timestamp that is too high) are all in one RecordError.
+// Validate walks the records of a checked batch and checks each against the layout: lengths that
+// add up, offset deltas from 0 without gaps, timestamps in range, header keys that are not null, no
+// byte too few or too many. A compressed batch is decompressed as a stream, in the memory of one
+// window; one that grows past maxDecompressed fails with ErrTooLarge, and one whose records would
+// take more than DecodedMax with ErrDecodedTooLarge. It returns how many bytes it decompressed,
+// also when it fails. Records that can be read and break a rule (no key, a timestamp that is too
+// high) are all in one RecordError.
 func Validate(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
 	return validate(raw, h, maxDecompressed, false)
 }
@@ -63,7 +67,8 @@ func (c *cursor) validate(h Header) error {
 		if !c.next(i, &rec) {
 			return c.err
 		}
-		// The sum may overflow. Above the maximum it becomes negative. Below the minimum it becomes positive: only the delta shows that.
+		// The sum may overflow. Above the maximum it becomes negative. Below the minimum it becomes
+		// positive: only the delta shows that.
 		t := h.BaseTimestamp + rec.Timestamp
 		if t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
 			c.fail("its timestamp is %d %+d; the lowest allowed is %d, which means unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
@@ -89,10 +94,11 @@ func lateTimestamp(t int64) string {
 	return fmt.Sprintf("its timestamp is %d ms; the highest allowed is %d, the end of the year 9999", t, MaxTimestamp)
 }
 
-// Records decodes a batch, for readers that do not use the Kafka protocol. It ends with the first error. Limits are those of Validate: a batch can have been
-// stored before these limits existed.
-// What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not wait for other goroutines in the
-// loop: they may wait for the part of decoderMemory that this decoder holds.
+// Records decodes a batch, for readers that do not use the Kafka protocol. It ends with the first
+// error. Limits are those of Validate: a batch can have been stored before these limits existed.
+// What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not
+// wait for other goroutines in the loop: they may wait for the part of decoderMemory that this
+// decoder holds.
 func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		h, err := Parse(raw)
@@ -138,8 +144,9 @@ type Moment struct {
 	Timestamp int64
 }
 
-// FirstSince finds the first record of a batch whose timestamp is not before t, as ListOffsets by time asks. base is where the batch begins in
-// the log, whatever its own bytes say; records below from are skipped.
+// FirstSince finds the first record of a batch whose timestamp is not before t, as ListOffsets by
+// time asks. base is where the batch begins in the log, whatever its own bytes say; records below
+// from are skipped.
 func FirstSince(raw []byte, base, from, t int64, maxDecompressed int) (m Moment, found bool, err error) {
 	err = eachMoment(raw, base, from, maxDecompressed, func(at Moment) bool {
 		m, found = at, at.Timestamp >= t
@@ -151,8 +158,8 @@ func FirstSince(raw []byte, base, from, t int64, maxDecompressed int) (m Moment,
 	return m, true, nil
 }
 
-// Newest finds the first record of a batch that has its highest timestamp, as ListOffsets asks with timestamp -3. base and from are as
-// for FirstSince; found is false if all records are below from.
+// Newest finds the first record of a batch that has its highest timestamp, as ListOffsets asks with
+// timestamp -3. base and from are as for FirstSince; found is false if all records are below from.
 func Newest(raw []byte, base, from int64, maxDecompressed int) (newest Moment, found bool, err error) {
 	err = eachMoment(raw, base, from, maxDecompressed, func(at Moment) bool {
 		if !found || at.Timestamp > newest.Timestamp {

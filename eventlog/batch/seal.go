@@ -15,7 +15,8 @@ func Seal(records []Record, codec Codec) ([]byte, error) {
 	return Append(nil, records, codec)
 }
 
-// Append is Seal that adds the batch to the end of dst. Like append, it returns the longer slice; if it fails, dst is as it was.
+// Append is Seal that adds the batch to the end of dst. Like append, it returns the longer slice;
+// if it fails, dst is as it was.
 func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	if len(records) == 0 {
 		return dst, invalid("it has no records; a batch has at least 1")
@@ -72,9 +73,10 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	})
 }
 
-// Recompress returns a batch with the same records under another codec, as compression.type of a topic asks. All else in
-// the header stays: offsets, timestamps, producer. If the codec is the one it has, it returns raw itself.
-// It does not check the records: Validate does that. A result of more than most bytes fails with ErrTooLarge as soon as that is known.
+// Recompress returns a batch with the same records under another codec, as compression.type of a
+// topic asks. All else in the header stays: offsets, timestamps, producer. If the codec is the one
+// it has, it returns raw itself. It does not check the records: Validate does that. A result of
+// more than most bytes fails with ErrTooLarge as soon as that is known.
 func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, error) {
 	h, err := Parse(raw)
 	if err != nil {
@@ -87,7 +89,8 @@ func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, err
 	h.Attributes = h.Attributes&^codecMask | Attributes(codec)
 	if codec == None {
 		limit := min(maxDecompressed, max(0, most-headerLen))
-		// The first pass only finds the size: a buffer that grows by doubling could exceed the limit.
+		// The first pass only finds the size: a buffer that grows by doubling could exceed the
+		// limit.
 		size, err := decompress(io.Discard, raw, from, limit)
 		if err != nil {
 			return nil, err
@@ -138,7 +141,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// compress appends to dst a batch whose records are what body writes. dst and the batch together must not exceed most bytes.
+// compress appends to dst a batch whose records are what body writes. dst and the batch together
+// must not exceed most bytes.
 func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) error) ([]byte, error) {
 	if codec <= None || codec > Zstd {
 		return dst, fmt.Errorf("%w: its number is %d; 0 to %d are supported", ErrUnsupportedCodec, codec, Zstd)
@@ -168,7 +172,8 @@ func seal(raw []byte, at int, h Header) []byte {
 	return raw
 }
 
-// SealedSize is how many bytes a batch of this record alone has when it is not compressed. A batch of several records has at most the sum of their sizes.
+// SealedSize is how many bytes a batch of this record alone has when it is not compressed. A batch
+// of several records has at most the sum of their sizes.
 func SealedSize(rec *Record) int {
 	body := bodySize(rec, 0, rec.Timestamp)
 	return headerLen + varintSize(int64(body)) + body

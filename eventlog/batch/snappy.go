@@ -10,8 +10,9 @@ import (
 	"github.com/klauspost/compress/snappy"
 )
 
-// Snappy comes in two formats. librdkafka and franz-go send one raw block, Java clients (and franz-go, where it
-// streams) the framing of xerial's snappy-java: a header of 16 bytes, then blocks, each after its length. Java readers take both.
+// Snappy comes in two formats. librdkafka and franz-go send one raw block, Java clients (and
+// franz-go, where it streams) the framing of xerial's snappy-java: a header of 16 bytes, then
+// blocks, each after its length. Java readers take both.
 
 const (
 	xerialHeaderLen = 16
@@ -23,8 +24,8 @@ const (
 // xerialHeader is the magic, then the version and the lowest version that can read it, both 1.
 var xerialHeader = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1}
 
-// xerialMagic distinguishes the two formats: no valid raw block begins with these bytes, because after the length there
-// would be a copy from before the first byte.
+// xerialMagic distinguishes the two formats: no valid raw block begins with these bytes, because
+// after the length there would be a copy from before the first byte.
 var xerialMagic = xerialHeader[:8]
 
 // snappyDecoder holds one decoded block, which can only be decoded as a whole.
@@ -92,8 +93,9 @@ func (d *snappyDecoder) next() error {
 	return err
 }
 
-// snappyMost is how many bytes one byte of a block can stand for: a copy of 64 bytes takes 3, one of 11 takes 2
-// (format_description.txt of google/snappy, 2.2). No memory is allocated for a block that is too short for the size that it claims.
+// snappyMost is how many bytes one byte of a block can stand for: a copy of 64 bytes takes 3, one
+// of 11 takes 2 (format_description.txt of google/snappy, 2.2). No memory is allocated for a block
+// that is too short for the size that it claims.
 const snappyMost = 22
 
 // snappyHeld is how many bytes the largest block decodes to.

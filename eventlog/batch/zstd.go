@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// zstdWindowMax is the widest window that a frame may announce, the same as in Kafka, whose consumers could not read
-	// a wider one. Java clients announce it at level 22, whatever the size of the batch.
+	// zstdWindowMax is the widest window that a frame may announce, the same as in Kafka, whose
+	// consumers could not read a wider one. Java clients announce it at level 22, whatever the size
+	// of the batch.
 	zstdWindowMax = 128 << 20
 
 	// zstdBlockMax is the most that one block decompresses to (RFC 8878, 3.1.1.2.4).
 	zstdBlockMax = 128 << 10
 )
 
-// zstdDecoder decompresses through a window, for which it allocates as much as the frame announces. So narrow first
-// lowers a wide window to what the frame can need.
+// zstdDecoder decompresses through a window, for which it allocates as much as the frame announces.
+// So narrow first lowers a wide window to what the frame can need.
 type zstdDecoder struct {
 	src    bytes.Reader
 	stream *zstd.Decoder
@@ -54,9 +55,9 @@ func (d *zstdDecoder) close() bool {
 	return d.stream.Reset(nil) == nil && !d.wide
 }
 
-// narrow returns the frames of src, each window above pooledMax narrowed to the size of its data or to the limit, if that
-// is less. The frames decompress to the same bytes, as nothing refers back past the first byte. It also returns the widest
-// window, and does not change src itself.
+// narrow returns the frames of src, each window above pooledMax narrowed to the size of its data or
+// to the limit, if that is less. The frames decompress to the same bytes, as nothing refers back
+// past the first byte. It also returns the widest window, and does not change src itself.
 //
 //	frame:  magic 4 │ descriptor 1 │ window 1, unless single segment │ … │ blocks │ checksum 4, if any
 //	block:  last 1 bit, type 2 bits, size 21 bits │ data
@@ -105,8 +106,8 @@ func narrow(src []byte, limit uint64) (narrowed []byte, widest uint64, err error
 	return narrowed, widest, nil
 }
 
-// zstdBlocks walks the blocks of a frame, and returns how many bytes they decompress to at most, and how many
-// they take in src.
+// zstdBlocks walks the blocks of a frame, and returns how many bytes they decompress to at most,
+// and how many they take in src.
 func zstdBlocks(src []byte) (most uint64, size int, err error) {
 	const raw, runLength, compressed = 0, 1, 2
 	for last := false; !last; {
@@ -137,8 +138,8 @@ func zstdBlocks(src []byte) (most uint64, size int, err error) {
 	return most, size, nil
 }
 
-// zstdWindow returns the narrowest window of at least n bytes, and the byte that announces it (RFC 8878, 3.1.1.1.2):
-// five bits of exponent, three of eighths.
+// zstdWindow returns the narrowest window of at least n bytes, and the byte that announces it (RFC
+// 8878, 3.1.1.1.2): five bits of exponent, three of eighths.
 func zstdWindow(n uint64) (code byte, size uint64) {
 	const least = 10 // the lowest exponent: 1 KiB
 	if n <= 1<<least {

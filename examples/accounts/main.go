@@ -1,4 +1,5 @@
-// Command accounts keeps accounts as streams of events, and their balances in a table of the same PostgreSQL.
+// Command accounts keeps accounts as streams of events, and their balances in a table of the same
+// PostgreSQL.
 //
 //	accounts withdraw 4711 30   appends an event, if the balance allows it
 //	accounts project            writes balances, until it is stopped
@@ -91,7 +92,8 @@ func (a app) withdraw(ctx context.Context, account string, amount int) error {
 	return err
 }
 
-// project writes rows for each run of the projection. The view balances has those of the run that readers use.
+// project writes rows for each run of the projection. The view balances has those of the run that
+// readers use.
 func (a app) project(ctx context.Context) error {
 	_, err := a.db.Exec(ctx, `CREATE TABLE IF NOT EXISTS made (run bigint, account text, balance int NOT NULL, PRIMARY KEY (run, account))`)
 	if err != nil {

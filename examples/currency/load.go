@@ -29,8 +29,8 @@ type row struct {
 	command
 }
 
-// generate makes rows, one for each minute and pair, by a random walk: the columns are those of the comparison's data set, whose file
-// is not to be had.
+// generate makes rows, one for each minute and pair, by a random walk: the columns are those of the
+// comparison's data set, whose file is not to be had.
 func generate(seed uint64, n int) []row {
 	random := rand.New(rand.NewPCG(seed, 0))
 	price := make([]float64, len(pairs))

@@ -1,5 +1,6 @@
-// Command currency keeps the prices of currency pairs as events, and shows what a projection makes of them: the workload of a published
-// comparison of databases for event sourcing (Malyi and Serdyuk, 2024).
+// Command currency keeps the prices of currency pairs as events, and shows what a projection makes
+// of them: the workload of a published comparison of databases for event sourcing (Malyi and
+// Serdyuk, 2024).
 //
 //	go run ./examples/currency --store sqlite:currency.db
 //	go run ./examples/currency load --rows 10000 --clients 8
@@ -21,7 +22,8 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// category is the topic of the streams. oneStream is the stream that has all events where --one is given; else each pair has its own.
+// category is the topic of the streams. oneStream is the stream that has all events where --one is
+// given; else each pair has its own.
 const (
 	category  = "currency"
 	oneStream = "all"

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir"
 )
 
-// command is what a request adds, and with the pair and the time of the request the data of an event.
+// command is what a request adds, and with the pair and the time of the request the data of an
+// event.
 type command struct {
 	Time       time.Time `json:"time"`
 	TickVolume int       `json:"tickVolume"`
@@ -60,7 +61,8 @@ type service struct {
 	name      string // of the projection
 }
 
-// project begins the projection. The read model is in memory, so each process has a projection of its own, from the first event on.
+// project begins the projection. The read model is in memory, so each process has a projection of
+// its own, from the first event on.
 func (s *service) project(ctx context.Context) (err error) {
 	s.name = fmt.Sprintf("rates-%d-%d", os.Getpid(), time.Now().UnixNano())
 	s.projector, err = s.log.Project(ctx, weir.Projection{
@@ -119,7 +121,8 @@ func (s *service) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]int64{"version": done.Version})
 }
 
-// append appends an event, and again where the answer of the store was lost: by its id it is there once.
+// append appends an event, and again where the answer of the store was lost: by its id it is there
+// once.
 func (s *service) append(ctx context.Context, stream string, e weir.NewStreamEvent) (done weir.StreamAppended, err error) {
 	done, err = s.streams.Append(ctx, stream, weir.AnyVersion, e)
 	for again := 0; again < 3 && errors.Is(err, weir.ErrUnsure); again++ {
@@ -130,7 +133,8 @@ func (s *service) append(ctx context.Context, stream string, e weir.NewStreamEve
 	return done, err
 }
 
-// statusOf tells a client what it may assume: after 4xx and 503 nothing was appended, after 500 the price may be there.
+// statusOf tells a client what it may assume: after 4xx and 503 nothing was appended, after 500 the
+// price may be there.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, weir.ErrUnsure):
@@ -145,7 +149,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// latest tells the newest price of a pair, as the projection has it; with ?at=, what it was then, by the events themselves.
+// latest tells the newest price of a pair, as the projection has it; with ?at=, what it was then,
+// by the events themselves.
 func (s *service) latest(w http.ResponseWriter, r *http.Request) {
 	if at := r.URL.Query().Get("at"); at != "" {
 		s.priceAt(w, r, at)

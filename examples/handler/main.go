@@ -1,4 +1,5 @@
-// Command handler prints the events of a topic. It opens the log in the database itself: no server need run.
+// Command handler prints the events of a topic. It opens the log in the database itself: no server
+// need run.
 //
 //	handler postgres://localhost/shop orders 2     ends after two events
 package main

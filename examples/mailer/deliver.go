@@ -18,13 +18,14 @@ const (
 	queue       = "mails" // a message is the id of a mail
 	sendAtOnce  = 8
 	writeWithin = 10 * time.Second // for a change of a mail's row
-	// writeTries and writePause are how often, and after which pause, it is tried to write that a mail was sent. A mail of which that is not
-	// written is sent again.
+	// writeTries and writePause are how often, and after which pause, it is tried to write that a
+	// mail was sent. A mail of which that is not written is sent again.
 	writeTries = 20
 	writePause = 500 * time.Millisecond
 )
 
-// work starts to send mails, and to note those that the queue gives up. stop takes no more messages, and waits for the mails that are being sent.
+// work starts to send mails, and to note those that the queue gives up. stop takes no more
+// messages, and waits for the mails that are being sent.
 func (m *mailer) work(ctx context.Context, s settings) (stop func(context.Context) error, err error) {
 	stop = func(context.Context) error { return nil }
 	err = m.log.CreateQueue(ctx, weir.Queue{Name: queue, Settings: s.queue})
@@ -72,8 +73,9 @@ func (m *mailer) deliver(ctx context.Context, j weir.Job) error {
 	return m.markSent(ctx, j, id)
 }
 
-// markSent writes that a mail was sent, in the transaction that acknowledges its message. The server has the mail: as long as nobody else has the
-// message it is tried again, for otherwise the mail is sent again.
+// markSent writes that a mail was sent, in the transaction that acknowledges its message. The
+// server has the mail: as long as nobody else has the message it is tried again, for otherwise the
+// mail is sent again.
 func (m *mailer) markSent(ctx context.Context, j weir.Job, id int64) error {
 	for try := 1; ; try++ {
 		err := m.write(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -99,7 +101,8 @@ func (m *mailer) markSent(ctx context.Context, j weir.Job, id int64) error {
 	}
 }
 
-// note writes why an attempt failed. It is for people: if it fails, the mail is tried again all the same.
+// note writes why an attempt failed. It is for people: if it fails, the mail is tried again all the
+// same.
 func (m *mailer) note(ctx context.Context, id int64, attempt int, failed error) {
 	err := m.write(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE mailer.mails SET attempts = $2, error = $3, changed_at = now() WHERE id = $1 AND status = 'scheduled'`, id, attempt, text(failed.Error()))
@@ -110,8 +113,9 @@ func (m *mailer) note(ctx context.Context, id int64, attempt int, failed error) 
 	}
 }
 
-// giveUp handles a dead letter: it writes that the queue gave a mail up, in the transaction that commits the letter's offset. A mail that was put
-// back into the queue meanwhile, and sent, stays so.
+// giveUp handles a dead letter: it writes that the queue gave a mail up, in the transaction that
+// commits the letter's offset. A mail that was put back into the queue meanwhile, and sent, stays
+// so.
 func (m *mailer) giveUp(ctx context.Context, e weir.Event) error {
 	header := func(name string) string {
 		value, _ := e.Header("weir.queue." + name)

@@ -60,8 +60,9 @@ func (f fates) of(number int) fate {
 	return fate{}
 }
 
-// Processes are killed at random moments, one after the other. A mail is sent once, and once more for each process that was killed after the server had said yes and
-// before the process had committed that: no less, and no more. The server takes no mail that it refused.
+// Processes are killed at random moments, one after the other. A mail is sent once, and once more
+// for each process that was killed after the server had said yes and before the process had
+// committed that: no less, and no more. The server takes no mail that it refused.
 func TestAMailIsSentOnceAndAgainOnlyIfAKillCameBetweenYesAndCommit(t *testing.T) {
 	const kills, clients = 4, 4
 	seed := seed(t)
@@ -183,7 +184,8 @@ func TestAMailIsSentOnceAndAgainOnlyIfAKillCameBetweenYesAndCommit(t *testing.T)
 	t.Logf("of %d mails %d were sent more than once", orders, len(again))
 }
 
-// inDoubt waits until nothing more comes of a process that was killed, and returns who got a mail from it of which it had not committed that it was sent.
+// inDoubt waits until nothing more comes of a process that was killed, and returns who got a mail
+// from it of which it had not committed that it was sent.
 func inDoubt(t *testing.T, server *smtpd, database string, life int, before map[string]int) (doubts []string) {
 	t.Helper()
 	eventually(t, "the server is done with the process that is dead", server.idle)

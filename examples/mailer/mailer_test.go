@@ -146,7 +146,8 @@ func at(t *testing.T, base, number string) (s state) {
 	return s
 }
 
-// becomes waits until the mail of an order has a status, and returns what else is known of it: attempts, and the error.
+// becomes waits until the mail of an order has a status, and returns what else is known of it:
+// attempts, and the error.
 func becomes(t *testing.T, base, number, status string) (attempts int, text string) {
 	t.Helper()
 	var s state
@@ -292,7 +293,8 @@ func TestAStopWaitsForTheMailThatIsBeingSent(t *testing.T) {
 	}
 }
 
-// A server that does not answer holds up a stop for the drain time, and no longer; the next mailer sends the mail without waiting for a lease.
+// A server that does not answer holds up a stop for the drain time, and no longer; the next mailer
+// sends the mail without waiting for a lease.
 func TestAStopGivesBackTheMailThatTakesTooLong(t *testing.T) {
 	sending, never := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(never) })

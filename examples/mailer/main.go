@@ -1,5 +1,6 @@
-// Command mailer takes orders over HTTP and sends a mail for each. The order, its mail and the message that has the mail sent are written in one
-// transaction of PostgreSQL. Workers send by SMTP, and write what became of a mail into its row.
+// Command mailer takes orders over HTTP and sends a mail for each. The order, its mail and the
+// message that has the mail sent are written in one transaction of PostgreSQL. Workers send by
+// SMTP, and write what became of a mail into its row.
 //
 //	go run ./examples/mailer --database postgres://localhost/postgres --smtp localhost:25
 package main
@@ -49,7 +50,8 @@ type settings struct {
 
 func defaults() settings {
 	return settings{
-		// Without a limit on attempts, a mail that the server defers is tried until its time is over.
+		// Without a limit on attempts, a mail that the server defers is tried until its time is
+		// over.
 		queue: weir.QueueSettings{Attempts: -1, Backoff: 2 * time.Second, BackoffMax: time.Minute, TTL: 24 * time.Hour},
 		drain: 30 * time.Second,
 		spans: noop.NewTracerProvider(),
@@ -124,7 +126,8 @@ type mailer struct {
 	tracer trace.Tracer
 }
 
-// run takes orders and sends mails until ctx ends. Then it takes no more orders, lets the mails that are being sent finish, and closes the log.
+// run takes orders and sends mails until ctx ends. Then it takes no more orders, lets the mails
+// that are being sent finish, and closes the log.
 func run(ctx context.Context, listener net.Listener, s settings) error {
 	defer listener.Close()
 	pool, err := pgxpool.New(ctx, s.database)

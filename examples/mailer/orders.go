@@ -112,7 +112,8 @@ func (m *mailer) get(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// place writes an order, its mail, and the message that has the mail sent: all of them or none. It reports false if the order was there.
+// place writes an order, its mail, and the message that has the mail sent: all of them or none. It
+// reports false if the order was there.
 func (m *mailer) place(ctx context.Context, o order) (placed bool, err error) {
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `INSERT INTO mailer.orders (number, item, email) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, o.Number, o.Item, o.Email)

@@ -22,8 +22,8 @@ import (
 
 const (
 	dialWithin = 10 * time.Second
-	// sendWithin bounds the conversation with the SMTP server about one mail. RFC 5321 asks for so much patience: a server whose yes comes late has the
-	// mail, and would get it again.
+	// sendWithin bounds the conversation with the SMTP server about one mail. RFC 5321 asks for so
+	// much patience: a server whose yes comes late has the mail, and would get it again.
 	sendWithin = 10 * time.Minute
 )
 
@@ -39,9 +39,11 @@ type mail struct {
 	recipient, subject, body string
 }
 
-// send gives a mail to the SMTP server. If the error is nil the server took it. A Permanent error says that the server refused this mail for good.
+// send gives a mail to the SMTP server. If the error is nil the server took it. A Permanent error
+// says that the server refused this mail for good.
 //
-// hangUp ends the conversation. The caller calls it after it has written that the mail was sent: the server may take its time to say goodbye.
+// hangUp ends the conversation. The caller calls it after it has written that the mail was sent:
+// the server may take its time to say goodbye.
 func (m *mailer) send(ctx context.Context, toSend mail) (hangUp func(), err error) {
 	ctx, span := m.tracer.Start(ctx, "send mail", trace.WithSpanKind(trace.SpanKindClient))
 	defer func() {
@@ -111,7 +113,8 @@ func (r relay) transfer(client *smtp.Client, toSend mail) error {
 	return nil
 }
 
-// refusal is the error of a step of transfer. A 5xx there is about this mail, and is final. One in dial is about us, and passes.
+// refusal is the error of a step of transfer. A 5xx there is about this mail, and is final. One in
+// dial is about us, and passes.
 func refusal(step string, err error) error {
 	var said *textproto.Error
 	if errors.As(err, &said) && said.Code >= 500 {
@@ -129,7 +132,8 @@ func named(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// compose writes a mail as RFC 5322 has it. The Message-ID is that of the mail, the same at each attempt: who gets it twice can tell.
+// compose writes a mail as RFC 5322 has it. The Message-ID is that of the mail, the same at each
+// attempt: who gets it twice can tell.
 func (r relay) compose(m mail) []byte {
 	var b bytes.Buffer
 	_, domain, _ := strings.Cut(r.from, "@")

@@ -29,8 +29,8 @@ type smtpd struct {
 	open  int                           // conversations
 }
 
-// answers says yes with nil. nth counts, from 1, how often this step was done for this recipient, who is "" for hello. It may block, and a DATA is taken as soon as
-// it returns nil.
+// answers says yes with nil. nth counts, from 1, how often this step was done for this recipient,
+// who is "" for hello. It may block, and a DATA is taken as soon as it returns nil.
 type answers func(step, to string, nth int) error
 
 func newSMTPD(t *testing.T, says answers) *smtpd {
@@ -76,7 +76,8 @@ func (d *smtpd) count(more int) {
 	d.open += more
 }
 
-// idle tells whether no conversation is open. A client that is gone has then got all its answers, or never will.
+// idle tells whether no conversation is open. A client that is gone has then got all its answers,
+// or never will.
 func (d *smtpd) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

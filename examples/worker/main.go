@@ -1,4 +1,5 @@
-// Command worker enqueues its arguments as messages. Without arguments it works the queue: it runs ./deliver for each message.
+// Command worker enqueues its arguments as messages. Without arguments it works the queue: it runs
+// ./deliver for each message.
 package main
 
 import (
@@ -35,7 +36,8 @@ func main() {
 	check(w.Close(context.WithoutCancel(ctx))) // a handler that runs is waited for, and its message is acknowledged
 }
 
-// deliver handles a message. If it returns nil the message is acknowledged, else it comes again later.
+// deliver handles a message. If it returns nil the message is acknowledged, else it comes again
+// later.
 func deliver(ctx context.Context, j weir.Job) error {
 	command := exec.CommandContext(ctx, "./deliver", "go")
 	command.Stdin = bytes.NewReader(j.Value)

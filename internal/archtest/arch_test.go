@@ -1,9 +1,10 @@
-// Package archtest holds the repository to its own map: imports go down only, ARCHITECTURE.md names every
-// package and nothing that is gone, files stay readable, dependencies are explained.
+// Package archtest holds the repository to its own map: imports go down only, ARCHITECTURE.md names
+// every package and nothing that is gone, files stay readable, dependencies are explained.
 package archtest
 
 import (
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"io/fs"
 	"os"
@@ -14,21 +15,24 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
 	module   = "github.com/weir-log/weir"
-	linesMax = 800
+	linesMax = 850
+	widthMax = 100
 )
 
-// layer says what the packages under a directory may import of this module, besides what lies inside that directory's
-// own package. The first layer whose directory holds the package counts.
+// layer says what the packages under a directory may import of this module, besides what lies
+// inside that directory's own package. The first layer whose directory holds the package counts.
 type layer struct {
 	dir string
 	may []string
 }
 
-// layers reads top to bottom as a request travels: cmd, door, use, eventlog; stores hang below eventlog and know it alone.
+// layers reads top to bottom as a request travels: cmd, door, use, eventlog; stores hang below
+// eventlog and know it alone.
 var layers = []layer{
 	{".", []string{"use", "eventlog", "store", "internal", "door/sqlfn", "door/inbox"}}, // the Go library; on databases it runs the mover
 	{"weirotel", []string{".", "eventlog"}},                                             // an adapter for who wants it
@@ -157,7 +161,8 @@ func TestArchitectureNamesEveryPackage(t *testing.T) {
 	}
 }
 
-// The picture has a line for each layer, which names its packages; what begins with store is a tool for stores and no store.
+// The picture has a line for each layer, which names its packages; what begins with store is a tool
+// for stores and no store.
 func TestThePictureIsTheTree(t *testing.T) {
 	_, picture, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "```")
 	picture, _, _ = strings.Cut(picture, "```")
@@ -209,6 +214,34 @@ func TestFilesStayShort(t *testing.T) {
 	}
 }
 
+// A comment is read line by line; a line that is wider than a window is not read. Examples and
+// tables, which begin with a tab, and a word that cannot be broken keep their width.
+func TestCommentsAreNarrow(t *testing.T) {
+	for _, file := range goFiles(t) {
+		text := read(t, file)
+		var s scanner.Scanner
+		set := token.NewFileSet()
+		f := set.AddFile(file, -1, len(text))
+		s.Init(f, []byte(text), nil, scanner.ScanComments)
+		lines := strings.Split(text, "\n")
+		for {
+			at, kind, comment := s.Scan()
+			if kind == token.EOF {
+				break
+			}
+			line := lines[f.Line(at)-1]
+			words := strings.Fields(strings.TrimPrefix(comment, "//"))
+			own := kind == token.COMMENT && strings.HasPrefix(strings.TrimSpace(line), "//")
+			if !own || len(words) < 2 || strings.HasPrefix(comment, "//\t") {
+				continue
+			}
+			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); n > widthMax {
+				t.Errorf("%s:%d: the comment is %d columns wide, limit %d", file, f.Line(at), n, widthMax)
+			}
+		}
+	}
+}
+
 func TestNothingIsPutOff(t *testing.T) {
 	banned := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
 	for _, file := range files(t, ".go", ".sql", ".md", ".yaml", "Makefile") {
@@ -220,7 +253,8 @@ func TestNothingIsPutOff(t *testing.T) {
 	}
 }
 
-// A sleep in a test is either too short or too long. Inside a synctest bubble time is fake, and sleeping is free.
+// A sleep in a test is either too short or too long. Inside a synctest bubble time is fake, and
+// sleeping is free.
 func TestNoTestSleeps(t *testing.T) {
 	bubbles := map[string]bool{} // packages that test in bubbles
 	for _, file := range files(t, "_test.go") {

@@ -1,4 +1,5 @@
-// Package budget shares memory among clients that may be slow or silent. The doors claim from it the memory of the requests that they read and of the answers that they send.
+// Package budget shares memory among clients that may be slow or silent. The doors claim from it
+// the memory of the requests that they read and of the answers that they send.
 package budget
 
 import (
@@ -11,30 +12,36 @@ import (
 )
 
 const (
-	// SilentMax is how long a client that holds memory may move no bytes, while other claims wait for memory.
+	// SilentMax is how long a client that holds memory may move no bytes, while other claims wait
+	// for memory.
 	SilentMax = time.Second
 	// silentCheck is how often a waiting claim looks for such clients.
 	silentCheck = SilentMax / 4
 
-	// While other claims wait, a client has SilentMax to take an answer, and a second more for each slowRate bytes, but at most slowMax more.
+	// While other claims wait, a client has SilentMax to take an answer, and a second more for each
+	// slowRate bytes, but at most slowMax more.
 	slowRate = 1 << 20
 	slowMax  = 15 * time.Second
 
-	// Parts is how many answers of one Share each fit. TryGrow leaves one part free, for the claims that wait in line.
+	// Parts is how many answers of one Share each fit. TryGrow leaves one part free, for the claims
+	// that wait in line.
 	Parts = 4
 )
 
 // ErrStopped is the error of a claim that did not grow because its caller stopped waiting.
 var ErrStopped = errors.New("the wait for memory was ended")
 
-// Budget is memory that connections share, such as that of requests being read. Each claims memory as bytes come, and waits if no more is
-// free. These rules keep the connections moving:
+// Budget is memory that connections share, such as that of requests being read. Each claims memory
+// as bytes come, and waits if no more is free. These rules keep the connections moving:
 //
-//   - Only one claim at a time may overdraw, the first in line. So one claim can always be completed, and gives back what it holds. At most
-//     the budget plus the whole need of one claim is in use.
-//   - While a claim waits, a client that moved nothing for SilentMax is cut off, and so is a client that is too slow to take an answer (Sends).
-//   - The claims of one key together hold at most one part of the budget plus the whole need of one claim. Of the waiting claims, those whose key
-//     holds least come first. So the claims of one key, however many and slow they are, delay only each other.
+//   - Only one claim at a time may overdraw, the first in line. So one claim can always be
+//     completed, and gives back what it holds. At most the budget plus the whole need of one claim
+//     is in use.
+//   - While a claim waits, a client that moved nothing for SilentMax is cut off, and so is a client
+//     that is too slow to take an answer (Sends).
+//   - The claims of one key together hold at most one part of the budget plus the whole need of one
+//     claim. Of the waiting claims, those whose key holds least come first. So the claims of one
+//     key, however many and slow they are, delay only each other.
 type Budget struct {
 	begun atomic.Int64 // how many claims began
 
@@ -48,8 +55,8 @@ type Budget struct {
 	waiting  []*Claim          // the claim that began first is first
 }
 
-// Claim is what one request or answer holds of a budget. Its methods are called by one goroutine at a time. A nil
-// claim counts nothing, and never waits.
+// Claim is what one request or answer holds of a budget. Its methods are called by one goroutine at
+// a time. A nil claim counts nothing, and never waits.
 type Claim struct {
 	of      *Budget
 	key     string // "": it has no key
@@ -85,8 +92,9 @@ func (c *Claim) Held() int64 {
 	return c.held // no other goroutine changes it, unless this claim waits
 }
 
-// TryGrow claims n bytes more if it need not wait for them, and reports whether it did. It leaves one part of the budget free for the claims that
-// wait in line, unless all is true. If no other claim holds anything, it may claim any n.
+// TryGrow claims n bytes more if it need not wait for them, and reports whether it did. It leaves
+// one part of the budget free for the claims that wait in line, unless all is true. If no other
+// claim holds anything, it may claim any n.
 func (c *Claim) TryGrow(n int64, all bool) bool {
 	if c == nil || n <= 0 {
 		return true
@@ -194,7 +202,8 @@ func (c *Claim) await(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// giveUp takes a claim out of the line. If its bytes were granted in the same moment, it keeps them.
+// giveUp takes a claim out of the line. If its bytes were granted in the same moment, it keeps
+// them.
 func (c *Claim) giveUp(why error) error {
 	b := c.of
 	b.mu.Lock()
@@ -229,7 +238,8 @@ func (b *Budget) grant() {
 	}
 }
 
-// next returns the waiting claim whose turn it is; nil: none waits, or each waits for other claims of its key. b.mu is held.
+// next returns the waiting claim whose turn it is; nil: none waits, or each waits for other claims
+// of its key. b.mu is held.
 func (b *Budget) next() (first *Claim) {
 	for _, c := range b.waiting {
 		if c == b.overdraw {
@@ -242,14 +252,16 @@ func (b *Budget) next() (first *Claim) {
 	return first
 }
 
-// mayGrow reports whether a claim need not wait for other claims of its key: the key's part is enough, or this claim may exceed it. b.mu is held.
+// mayGrow reports whether a claim need not wait for other claims of its key: the key's part is
+// enough, or this claim may exceed it. b.mu is held.
 func (b *Budget) mayGrow(c *Claim, n int64) bool {
 	over := b.over[c.key]
 	return b.fits(c, n) || over == nil || over == c
 }
 
-// cutSilent cuts off a client that moved nothing for SilentMax, or is too slow: of several, the one that holds most. If the claim that waits is held up
-// by its own key, only clients of that key are cut off.
+// cutSilent cuts off a client that moved nothing for SilentMax, or is too slow: of several, the one
+// that holds most. If the claim that waits is held up by its own key, only clients of that key are
+// cut off.
 func (b *Budget) cutSilent(waits *Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -271,10 +283,12 @@ func (b *Budget) cutSilent(waits *Claim) {
 	}
 }
 
-// Moves begins a time in which the client must move bytes: if it does not while other claims wait, cut is called, once, to cut it off. cut must not block.
+// Moves begins a time in which the client must move bytes: if it does not while other claims wait,
+// cut is called, once, to cut it off. cut must not block.
 func (c *Claim) Moves(cut func()) { c.begin(cut, time.Time{}) }
 
-// Sends is Moves for an answer that the claim holds: while other claims wait, the client also has a bounded time to take the whole answer.
+// Sends is Moves for an answer that the claim holds: while other claims wait, the client also has a
+// bounded time to take the whole answer.
 func (c *Claim) Sends(cut func()) {
 	if c == nil {
 		return
@@ -293,7 +307,8 @@ func (c *Claim) begin(cut func(), by time.Time) {
 	c.of.moving[c] = cut
 }
 
-// Progress notes that the client moved bytes, and reports whether other claims wait for the memory that it holds.
+// Progress notes that the client moved bytes, and reports whether other claims wait for the memory
+// that it holds.
 func (c *Claim) Progress() (contended bool) {
 	if c == nil {
 		return false
@@ -314,7 +329,8 @@ func (c *Claim) WasCut() bool {
 	return c.cut
 }
 
-// Rests ends the time that Moves or Sends began, and reports whether the client was cut off. After Rests, cut is not called.
+// Rests ends the time that Moves or Sends began, and reports whether the client was cut off. After
+// Rests, cut is not called.
 func (c *Claim) Rests() (wasCut bool) {
 	if c == nil {
 		return false

@@ -104,7 +104,8 @@ func TestWhoWaitsInVainHoldsNothing(t *testing.T) {
 	})
 }
 
-// Who moved no byte for a second is cut, and who did not take an answer in its time; nobody is while nobody waits.
+// Who moved no byte for a second is cut, and who did not take an answer in its time; nobody is
+// while nobody waits.
 func TestSlowClientsAreCutWhileOthersWait(t *testing.T) {
 	for name, moves := range map[string]bool{"silent": false, "slow": true} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +158,8 @@ func TestANilClaimCountsNothing(t *testing.T) {
 	c.Release()
 }
 
-// One key's claims have a part of the budget, and one claim's need. Others get memory at once, however many of these wait.
+// One key's claims have a part of the budget, and one claim's need. Others get memory at once,
+// however many of these wait.
 func TestTheClaimsOfOneKeyDelayOnlyTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(1000)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Authorities are the certificates of those who sign clients' certificates, from one file. When it changes, later connections are judged by what it holds
-// then.
+// Authorities are the certificates of those who sign clients' certificates, from one file. When it
+// changes, later connections are judged by what it holds then.
 type Authorities struct {
 	file   string
 	logger *slog.Logger
@@ -24,7 +24,8 @@ type Authorities struct {
 	said   string // what was wrong last time, if anything was
 }
 
-// LoadAuthorities reads the authorities' certificates, in PEM form. It refuses a file without one, and one with a certificate that cannot be read.
+// LoadAuthorities reads the authorities' certificates, in PEM form. It refuses a file without one,
+// and one with a certificate that cannot be read.
 func LoadAuthorities(file string, logger *slog.Logger) (*Authorities, error) {
 	a := &Authorities{file: file, logger: logger, looked: time.Now()}
 	if err := a.look(); err != nil {
@@ -33,13 +34,15 @@ func LoadAuthorities(file string, logger *slog.Logger) (*Authorities, error) {
 	return a, nil
 }
 
-// MutualTLS is TLS, for clients that show a valid certificate signed by one of the authorities. Others cannot connect.
+// MutualTLS is TLS, for clients that show a valid certificate signed by one of the authorities.
+// Others cannot connect.
 func (c *Certificate) MutualTLS(a *Authorities) *tls.Config {
 	return c.asking(a, tls.RequireAndVerifyClientCert)
 }
 
-// OptionalTLS is TLS for HTTP, for clients that show a valid certificate signed by one of the authorities, or none. Those that show another one cannot connect. A browser is told
-// who the authorities are, and offers only certificates of theirs.
+// OptionalTLS is TLS for HTTP, for clients that show a valid certificate signed by one of the
+// authorities, or none. Those that show another one cannot connect. A browser is told who the
+// authorities are, and offers only certificates of theirs.
 func (c *Certificate) OptionalTLS(a *Authorities) *tls.Config {
 	return c.asking(a, tls.VerifyClientCertIfGiven, "h2", "http/1.1") // http.Server adds these to the config that it knows, and not to the one for each connection
 }
@@ -56,7 +59,8 @@ func (c *Certificate) asking(a *Authorities, how tls.ClientAuthType, protocols .
 	return base
 }
 
-// now returns the authorities for a new connection. While the file is not valid, they are those that were valid last.
+// now returns the authorities for a new connection. While the file is not valid, they are those
+// that were valid last.
 func (a *Authorities) now() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +102,8 @@ func (a *Authorities) look() error {
 	return nil
 }
 
-// poolOf refuses a certificate that cannot be read, which x509.CertPool.AppendCertsFromPEM would drop silently.
+// poolOf refuses a certificate that cannot be read, which x509.CertPool.AppendCertsFromPEM would
+// drop silently.
 func poolOf(text []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {

@@ -1,5 +1,5 @@
-// Package certificate keeps the TLS certificate that doors show, and the authorities that sign their clients' certificates: read from files, and
-// again when these change.
+// Package certificate keeps the TLS certificate that doors show, and the authorities that sign
+// their clients' certificates: read from files, and again when these change.
 package certificate
 
 import (
@@ -20,11 +20,12 @@ import (
 // ErrExposed: a private key can be read by everybody on this machine.
 var ErrExposed = errors.New("everybody on this machine can read the private key")
 
-// lookEvery is the shortest time between two reads of a certificate's files. They are read when a client connects.
+// lookEvery is the shortest time between two reads of a certificate's files. They are read when a
+// client connects.
 const lookEvery = time.Second
 
-// Certificate is a TLS certificate with its private key, from two files. When they change, later connections get what they hold then:
-// a renewed certificate needs no restart.
+// Certificate is a TLS certificate with its private key, from two files. When they change, later
+// connections get what they hold then: a renewed certificate needs no restart.
 type Certificate struct {
 	certFile, keyFile string
 	logger            *slog.Logger
@@ -36,8 +37,9 @@ type Certificate struct {
 	said   string // what was wrong last time, if anything was
 }
 
-// Load reads a certificate and its key, in PEM form. It refuses a pair with which no client could be served, and a key that everybody
-// can read, with an error that names the file and what is wrong with it.
+// Load reads a certificate and its key, in PEM form. It refuses a pair with which no client could
+// be served, and a key that everybody can read, with an error that names the file and what is wrong
+// with it.
 func Load(certFile, keyFile string, logger *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, logger: logger, looked: time.Now()}
 	if _, err := c.look(); err != nil {
@@ -51,8 +53,8 @@ func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
 }
 
-// get returns the certificate for a new connection. While the files hold no valid pair, for example because only one of them has been replaced,
-// it returns the last valid one.
+// get returns the certificate for a new connection. While the files hold no valid pair, for example
+// because only one of them has been replaced, it returns the last valid one.
 func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +76,9 @@ func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// look reads the files. If they changed and hold a valid pair, it replaces the current one. It compares contents and not modification times, because file
-// systems keep these only to a few milliseconds.
+// look reads the files. If they changed and hold a valid pair, it replaces the current one. It
+// compares contents and not modification times, because file systems keep these only to a few
+// milliseconds.
 func (c *Certificate) look() (changed bool, err error) {
 	cert, err := readSmall(c.certFile)
 	if err != nil {

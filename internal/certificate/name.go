@@ -10,8 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Subject returns whose certificate it is: the distinguished name in the form of RFC 2253, such as CN=billing,O=Example,C=DE. It is the same text as that of Java's
-// X500Principal.getName, which Kafka's ACLs have: other programs disagree about the order, spaces, and the names of rare attributes.
+// Subject returns whose certificate it is: the distinguished name in the form of RFC 2253, such as
+// CN=billing,O=Example,C=DE. It is the same text as that of Java's X500Principal.getName, which
+// Kafka's ACLs have: other programs disagree about the order, spaces, and the names of rare
+// attributes.
 func Subject(c *x509.Certificate) (string, error) {
 	var all []relativeSET
 	if rest, err := asn1.Unmarshal(c.RawSubject, &all); err != nil || len(rest) > 0 {
@@ -35,7 +37,8 @@ func Subject(c *x509.Certificate) (string, error) {
 	return b.String(), nil
 }
 
-// relativeSET is a relative distinguished name: nearly always one attribute. The end of its name tells encoding/asn1 that it is a SET.
+// relativeSET is a relative distinguished name: nearly always one attribute. The end of its name
+// tells encoding/asn1 that it is a SET.
 type relativeSET []attribute
 
 type attribute struct {
@@ -49,7 +52,8 @@ var keywords = map[string]string{
 	"0.9.2342.19200300.100.1.25": "DC", "0.9.2342.19200300.100.1.1": "UID",
 }
 
-// write writes type=value. A value that is no text, or whose type has no keyword, is written as # and its encoding in hexadecimal digits (RFC 2253, 2.4).
+// write writes type=value. A value that is no text, or whose type has no keyword, is written as #
+// and its encoding in hexadecimal digits (RFC 2253, 2.4).
 func (a attribute) write(b *strings.Builder) {
 	keyword, known := keywords[a.Type.String()]
 	text, is := textOf(a.Value)
@@ -76,7 +80,8 @@ func (a attribute) write(b *strings.Builder) {
 	}
 }
 
-// textOf returns the text of a value, if it is one in an encoding that RFC 5280, 4.1.2.4 wants in new certificates, or in plain ASCII. About the older ones Java's versions disagree.
+// textOf returns the text of a value, if it is one in an encoding that RFC 5280, 4.1.2.4 wants in
+// new certificates, or in plain ASCII. About the older ones Java's versions disagree.
 func textOf(v asn1.RawValue) (text string, is bool) {
 	if v.Class != asn1.ClassUniversal {
 		return "", false

@@ -53,7 +53,8 @@ func TestSubjectsAreWrittenAsJavaDoes(t *testing.T) {
 	}
 }
 
-// The rules are those of the examples in Kafka's documentation of ssl.principal.mapping.rules, and of KIP-371.
+// The rules are those of the examples in Kafka's documentation of ssl.principal.mapping.rules, and
+// of KIP-371.
 func TestRulesMakeNamesOfSubjects(t *testing.T) {
 	const first = `RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/`
 	for _, c := range []struct {

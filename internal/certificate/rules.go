@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Names are what the owners of clients' certificates are called, by rules with the meaning of Kafka's setting ssl.principal.mapping.rules (KIP-371).
+// Names are what the owners of clients' certificates are called, by rules with the meaning of
+// Kafka's setting ssl.principal.mapping.rules (KIP-371).
 type Names struct{ rules []nameRule }
 
 // nameRule makes a name of the subjects that it matches.
@@ -25,13 +26,17 @@ type part struct {
 	group int // if text is ""
 }
 
-// ruleForm is RULE:PATTERN/REPLACEMENT/ with an L or U after it. A slash in PATTERN or REPLACEMENT has a backslash before it.
+// ruleForm is RULE:PATTERN/REPLACEMENT/ with an L or U after it. A slash in PATTERN or REPLACEMENT
+// has a backslash before it.
 var ruleForm = regexp.MustCompile(`^RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)$`)
 
-// NewNames takes rules, of which the first that matches counts: DEFAULT, or RULE:PATTERN/REPLACEMENT/, where PATTERN is a regular expression for the whole subject and
-// $1 in REPLACEMENT is its first group; an L or U after it makes small or capital letters. Without rules it is DEFAULT: the name is the subject.
+// NewNames takes rules, of which the first that matches counts: DEFAULT, or
+// RULE:PATTERN/REPLACEMENT/, where PATTERN is a regular expression for the whole subject and $1 in
+// REPLACEMENT is its first group; an L or U after it makes small or capital letters. Without rules
+// it is DEFAULT: the name is the subject.
 //
-// Kafka's patterns are those of Java, these are those of Go: they have no look-around and no back-references.
+// Kafka's patterns are those of Java, these are those of Go: they have no look-around and no
+// back-references.
 func NewNames(rules []string) (*Names, error) {
 	n := new(Names)
 	if len(rules) == 0 {
@@ -65,7 +70,8 @@ func parseRule(text string) (nameRule, error) {
 	return r, err
 }
 
-// parseReplacement takes text with groups, such as $1@example. As in Java, a backslash stands before a character that is meant as it is.
+// parseReplacement takes text with groups, such as $1@example. As in Java, a backslash stands
+// before a character that is meant as it is.
 func parseReplacement(text string, groups int) ([]part, error) {
 	var all []part
 	for i := 0; i < len(text); i++ {

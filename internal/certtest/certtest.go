@@ -43,7 +43,8 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// Issue returns a certificate for 127.0.0.1, for servers and clients, with its key. It is valid from an hour ago until after the given time.
+// Issue returns a certificate for 127.0.0.1, for servers and clients, with its key. It is valid
+// from an hour ago until after the given time.
 func (a *Authority) Issue(t testing.TB, name string, valid time.Duration) (cert, key []byte) {
 	t.Helper()
 	private := newKey(t)

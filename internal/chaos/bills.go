@@ -9,8 +9,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// judgeBillsBefore sees, before a topic is deleted, that groups have billed all that they committed there. finalCheck sees only the topics that
-// are left: what a group skips in a topic that passes would be forgotten with it.
+// judgeBillsBefore sees, before a topic is deleted, that groups have billed all that they committed
+// there. finalCheck sees only the topics that are left: what a group skips in a topic that passes
+// would be forgotten with it.
 func (w *world) judgeBillsBefore(ctx context.Context, l *judge.Life) {
 	if !w.postgres() {
 		return
@@ -28,8 +29,8 @@ func (w *world) judgeBillsBefore(ctx context.Context, l *judge.Life) {
 	}
 }
 
-// judgeBillsIn asks for the positions first: a bill is committed together with the position above it, and is never removed. While the database
-// restarts there is an error, and nothing is judged.
+// judgeBillsIn asks for the positions first: a bill is committed together with the position above
+// it, and is never removed. While the database restarts there is an error, and nothing is judged.
 func (w *world) judgeBillsIn(ctx context.Context, g group, l *judge.Life) error {
 	rows, err := w.sql.Query(ctx, `SELECT n, weir.position($1, t.name, n) FROM weir.topics t, generate_series(0, t.partitions - 1) AS n
 		WHERE t.id = $2::uuid`, g.name, l.ID.String())

@@ -22,7 +22,8 @@ type broker struct {
 	kafkaClient func() (*kgo.Client, error) // for people's requests, made when first asked for
 }
 
-// clientPatience is how long a client waits for an answer. Nothing that is done to a process lasts as long.
+// clientPatience is how long a client waits for an answer. Nothing that is done to a process lasts
+// as long.
 const clientPatience = 40 * time.Second
 
 func newBroker(w *world, name string) (*broker, error) {

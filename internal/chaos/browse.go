@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// What must be true of a list of a queue's messages (QB): it has no message that was acknowledged, and those that stay in their queue while it is read it has once.
+// What must be true of a list of a queue's messages (QB): it has no message that was acknowledged,
+// and those that stay in their queue while it is read it has once.
 
 // browseQueues lists the messages of queues.
 func (w *world) browseQueues(ctx context.Context) {
@@ -20,7 +21,8 @@ func (w *world) browseQueues(ctx context.Context) {
 	}
 }
 
-// browseQueue lists the messages of a queue page by page: those that are ready, claimed or waiting, those that are ready, or those that are delayed.
+// browseQueue lists the messages of a queue page by page: those that are ready, claimed or waiting,
+// those that are ready, or those that are delayed.
 func (w *world) browseQueue(ctx context.Context, random *rand.Rand, b *broker, q judge.WorkQueue) {
 	state := []string{"", "", "ready", "delayed"}[random.IntN(4)]
 	path := fmt.Sprintf("/v1/queues/%s/messages?max=%d", q.Name, 1+random.IntN(10))

@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/internal/s3test"
 )
 
-// verifyEvery is how often processes look whether the bucket was rewound. What they commit between a restore and that may be lost.
+// verifyEvery is how often processes look whether the bucket was rewound. What they commit between
+// a restore and that may be lost.
 const verifyEvery = time.Second
 
 // bucket is a bucket on a server of S3's protocol of the run's own.

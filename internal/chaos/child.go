@@ -37,7 +37,8 @@ type child struct {
 	busy      int             // orders that are being done
 }
 
-// runChild does orders until its standard input ends, which kills it, or until SIGTERM, which closes the log.
+// runChild does orders until its standard input ends, which kills it, or until SIGTERM, which
+// closes the log.
 func runChild(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -98,7 +99,8 @@ const (
 	heapLeft = 48 << 20        // what may be in use then, after a collection
 )
 
-// checkLeft ends the process with exitLeft if the log that is closed left goroutines or memory behind. Besides its own, the child has one that reads orders.
+// checkLeft ends the process with exitLeft if the log that is closed left goroutines or memory
+// behind. Besides its own, the child has one that reads orders.
 func (c *child) checkLeft(before int) {
 	var heap runtime.MemStats
 	for late := time.Now().Add(leftMax); ; time.Sleep(20 * time.Millisecond) {
@@ -188,7 +190,8 @@ func eventsOf(o order) (events []weir.Event) {
 // errUndo rolls a transaction back.
 var errUndo = errors.New("rolled back on purpose")
 
-// publishTx publishes in a transaction that writes a marker for each event, too: the markers tell what was committed.
+// publishTx publishes in a transaction that writes a marker for each event, too: the markers tell
+// what was committed.
 func (c *child) publishTx(ctx context.Context, o order) judge.Word {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := c.log.PublishTx(ctx, tx, eventsOf(o)...); err != nil {
@@ -256,8 +259,8 @@ func (c *child) consume(ctx context.Context, o order) error {
 	return nil
 }
 
-// bill writes a bill in the transaction that commits the offset. Now and then it holds the event for long first, and does not care
-// whether its context ends.
+// bill writes a bill in the transaction that commits the offset. Now and then it holds the event
+// for long first, and does not care whether its context ends.
 func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 	if dawdle() {
 		ctx = context.WithoutCancel(ctx)
@@ -288,5 +291,6 @@ func dawdle() (long bool) {
 	return false
 }
 
-// longAgo is the time of events that are back-filled: past every retention that topics have by default.
+// longAgo is the time of events that are back-filled: past every retention that topics have by
+// default.
 var longAgo = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -28,7 +28,8 @@ func (c *child) enqueue(ctx context.Context, o order) judge.Word {
 	return said
 }
 
-// work begins to work a queue. The handler says what it has, and what it is about to answer, before it does so.
+// work begins to work a queue. The handler says what it has, and what it is about to answer, before
+// it does so.
 func (c *child) work(ctx context.Context, o order) error {
 	_, err := c.log.Work(ctx, weir.WorkOptions{Queue: o.Topic, Concurrency: 3, Lease: o.Session, Name: o.Name, Handler: func(ctx context.Context, j weir.Job) error {
 		said := &judge.Job{Queue: j.Queue, ID: j.ID.String(), Value: string(j.Value), Attempt: j.Attempt, Receipt: receiptOf(j)}
@@ -57,7 +58,8 @@ func (c *child) work(ctx context.Context, o order) error {
 	return err
 }
 
-// receiptOf reads what a Job keeps for itself: it tells the records of a redriven message apart, and the transactions that acknowledged.
+// receiptOf reads what a Job keeps for itself: it tells the records of a redriven message apart,
+// and the transactions that acknowledged.
 func receiptOf(j weir.Job) string {
 	return reflect.ValueOf(j).FieldByName("job").Elem().FieldByName("receipt").String()
 }
@@ -65,8 +67,8 @@ func receiptOf(j weir.Job) string {
 // handleMax bounds a transaction of a handler, so that the process ends in time.
 const handleMax = 4 * time.Second
 
-// ackTx writes a result and acknowledges in one transaction, with pgx or database/sql. Some are rolled back; and some handlers do not care whether their context
-// ends, or fail after the commit.
+// ackTx writes a result and acknowledges in one transaction, with pgx or database/sql. Some are
+// rolled back; and some handlers do not care whether their context ends, or fail after the commit.
 func (c *child) ackTx(ctx context.Context, j weir.Job, said *judge.Job, worker string) error {
 	tell := func(answer string, inTx bool, o judge.Outcome) {
 		said.Answer, said.InTx = answer, inTx

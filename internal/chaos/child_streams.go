@@ -131,7 +131,8 @@ func (c *child) project(ctx context.Context, o order) error {
 	return err
 }
 
-// whyStuck tells where this process's projector has halted, and writes to standard error what each goroutine does.
+// whyStuck tells where this process's projector has halted, and writes to standard error what each
+// goroutine does.
 func (c *child) whyStuck(ctx context.Context) judge.Word {
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	c.mu.Lock()

@@ -18,7 +18,8 @@ func runHTTP(ctx context.Context, w *world, g group) {
 	<-ctx.Done()
 }
 
-// httpMember joins, asks for events, handles them, commits; and joins again when it is told to. It runs until the world rests.
+// httpMember joins, asks for events, handles them, commits; and joins again when it is told to. It
+// runs until the world rests.
 func (w *world) httpMember(b *broker, g group, name string) {
 	random := w.random("member " + name)
 	ctx := context.Background()

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// runKafka is a group with two members at one broker: a Kafka client finds its coordinator by the broker that it knows. They run until the
-// world rests, and so read what is left when everything else has ended.
+// runKafka is a group with two members at one broker: a Kafka client finds its coordinator by the
+// broker that it knows. They run until the world rests, and so read what is left when everything
+// else has ended.
 func runKafka(home int, static bool) func(context.Context, *world, group) {
 	return func(ctx context.Context, w *world, g group) {
 		for i := range 2 {
@@ -39,8 +40,9 @@ func runKafka(home int, static bool) func(context.Context, *world, group) {
 	}
 }
 
-// kafkaMember handles what it is given, and commits it then. A commit that failed is repeated until it is known to have happened, or the partition
-// is another's: a client that waited for the next records to make up for it would never commit the last ones.
+// kafkaMember handles what it is given, and commits it then. A commit that failed is repeated until
+// it is known to have happened, or the partition is another's: a client that waited for the next
+// records to make up for it would never commit the last ones.
 type kafkaMember struct {
 	w     *world
 	group group
@@ -51,7 +53,8 @@ type kafkaMember struct {
 	owed map[judge.Partition]*kgo.Record  // the last one that was handled, where that is not known to be committed
 }
 
-// assigned is called when the group has given the member its partitions, before it asks where to go on in those that are new.
+// assigned is called when the group has given the member its partitions, before it asks where to go
+// on in those that are new.
 func (m *kafkaMember) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

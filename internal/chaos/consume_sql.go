@@ -10,8 +10,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// runSQL is a group of SQL sessions that commit how far they are with what they write: two of them, on the same partitions, of which
-// weir.commit_offset lets one win each time. They run until the world rests.
+// runSQL is a group of SQL sessions that commit how far they are with what they write: two of them,
+// on the same partitions, of which weir.commit_offset lets one win each time. They run until the
+// world rests.
 func runSQL(ctx context.Context, w *world, g group) {
 	for i := range 2 {
 		w.members.Go(func() { w.sqlConsumer(g, fmt.Sprintf("%s-%d", g.name, i)) })
@@ -34,7 +35,8 @@ func (w *world) sqlConsumer(g group, name string) {
 	}
 }
 
-// sqlRound reads what comes next in a partition, bills it and commits the offset, in one transaction.
+// sqlRound reads what comes next in a partition, bills it and commits the offset, in one
+// transaction.
 func (w *world) sqlRound(grp, name, topic string, partition int32) (n int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), clientPatience)
 	defer cancel()

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// group is a consumer group whose members get everything in its topics at least once. Another use of groups adds its own to
-// groups; what it handles it tells model.deliver, and finalCheck judges it as all others.
+// group is a consumer group whose members get everything in its topics at least once. Another use
+// of groups adds its own to groups; what it handles it tells model.deliver, and finalCheck judges
+// it as all others.
 type group struct {
 	name   string
 	stores string // the only store that has it; "": all
@@ -39,7 +40,8 @@ var groups = []group{
 // has says whether this run's store has something that is for one store alone.
 func (o options) hasStore(only string) bool { return only == "" || only == o.store }
 
-// runGo is a group with a consumer in each of the embedded logs. When its program starts anew, so does the consumer.
+// runGo is a group with a consumer in each of the embedded logs. When its program starts anew, so
+// does the consumer.
 func runGo(mode string) func(context.Context, *world, group) {
 	return func(ctx context.Context, w *world, g group) {
 		random := w.random("group " + g.name)

@@ -1,5 +1,6 @@
-// Chaos runs random histories against weir, through every door at once: two brokers and two programs with an embedded log share a store, or a set of shards,
-// all of them are killed, stopped and restarted, topics come and go, and a model judges every answer.
+// Chaos runs random histories against weir, through every door at once: two brokers and two
+// programs with an embedded log share a store, or a set of shards, all of them are killed, stopped
+// and restarted, topics come and go, and a model judges every answer.
 //
 //	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB, one minute each on S3 and a set of shards
 //	go run ./internal/chaos -store sqlite -length 10m
@@ -8,7 +9,8 @@
 //	go run ./internal/chaos -mutants                          puts faults back, sees each found, and prints a table of them
 //	go run ./internal/chaos -faults kill,crash -only kafka,go-tx,topics
 //
-// A seed decides what is done to whom and when, and what each actor chooses; how these meet is up to the machine.
+// A seed decides what is done to whom and when, and what each actor chooses; how these meet is up
+// to the machine.
 //
 // What acts, and where another one is added:
 //
@@ -26,11 +28,15 @@
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
 //	faults.go       what is done to processes and to the store; plan.go decides when; moves.go: a partition moves to another shard
 //
-// A use that keeps state of its own adds its actors, and a function to finalCheck that holds what the store has at the end against
-// what its callers were answered. A store is an engine (engine.go): it adds a case to openEngine, its faults to allFaults, and its name to the stores of a run.
+// A use that keeps state of its own adds its actors, and a function to finalCheck that holds what
+// the store has at the end against what its callers were answered. A store is an engine
+// (engine.go): it adds a case to openEngine, its faults to allFaults, and its name to the stores of
+// a run.
 //
-// A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides which one is shard 0. A crash is that of one shard. Three faults are for
-// sets only: lose kills a process and starts it again while a shard is away, hang suspends a shard's server, and move moves a partition (moves.go).
+// A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides
+// which one is shard 0. A crash is that of one shard. Three faults are for sets only: lose kills a
+// process and starts it again while a shard is away, hang suspends a shard's server, and move moves
+// a partition (moves.go).
 //
 // Which invariants are checked (internal/judge/invariants.go says what each is), and by what:
 //
@@ -68,6 +74,7 @@
 //	B4                  moves.go: partitions move between shards
 //	B0, B1, B3, R1      processes: they live, start, end in time, and leave nothing behind: brokers once everything is deleted, embedded logs once they are closed
 //
-// An answer is done, refused or unknown. What is unknown may be there or not, and counts as neither. Every check that speaks of time asks
-// calm first whether anything was done to those concerned.
+// An answer is done, refused or unknown. What is unknown may be there or not, and counts as
+// neither. Every check that speaks of time asks calm first whether anything was done to those
+// concerned.
 package main

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// dumpPositions writes into the history where groups are, by what commits of transactions say and by what the log says.
+// dumpPositions writes into the history where groups are, by what commits of transactions say and
+// by what the log says.
 func (w *world) dumpPositions(ctx context.Context) {
 	for _, question := range []string{
 		`SELECT c.grp, t.name, c.partition, x.next_offset, x.base, x.committed_at::text, x.writes FROM weir.consumer c

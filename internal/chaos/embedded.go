@@ -78,7 +78,8 @@ func newEmbedded(w *world, name string) *embedded {
 	return e
 }
 
-// connect reads what a new process says until it ends. Then everything that was asked of it has an unknown outcome.
+// connect reads what a new process says until it ends. Then everything that was asked of it has an
+// unknown outcome.
 func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -132,7 +133,8 @@ func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 	return func() { stdout.Close() }, nil
 }
 
-// ask gives an order and waits for the answer. Nobody waits for ever: a process that ends answers "unknown".
+// ask gives an order and waits for the answer. Nobody waits for ever: a process that ends answers
+// "unknown".
 func (e *embedded) ask(ctx context.Context, o order) judge.Word {
 	e.waiting.Lock()
 	if e.stdin == nil {

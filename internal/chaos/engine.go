@@ -15,9 +15,11 @@ type engine interface {
 	address() string
 	// settings are those that weir doctor must show, with their values.
 	settings() map[string]string
-	// makeNewer makes the store newer than the weir that is tested, and returns the version that this weir knows, and the one that the store has until back is called.
+	// makeNewer makes the store newer than the weir that is tested, and returns the version that
+	// this weir knows, and the one that the store has until back is called.
 	makeNewer(ctx context.Context) (known, newer string, back func() error, err error)
-	// changeByte changes a byte of a value. The value is that of the last record of the batch at base.
+	// changeByte changes a byte of a value. The value is that of the last record of the batch at
+	// base.
 	changeByte(ctx context.Context, p eventlog.Partition, base int64, value string) error
 	// backup copies the store; restore puts the copy back under those that use it.
 	backup(ctx context.Context) (restore func() error, err error)
@@ -35,13 +37,16 @@ type server interface {
 // database is a server with sessions.
 type database interface {
 	server
-	// interrupt cancels the statements, or ends the sessions, of a part of those that are connected.
+	// interrupt cancels the statements, or ends the sessions, of a part of those that are
+	// connected.
 	interrupt(ctx context.Context, random *rand.Rand, terminate bool) error
-	// suspend stops the server where it is: connections stay open, and nobody answers until resume is called.
+	// suspend stops the server where it is: connections stay open, and nobody answers until resume
+	// is called.
 	suspend() (resume func(), err error)
 }
 
-// theShards are the kinds of the stores that a set of shards is made of. The seed decides which one is shard 0.
+// theShards are the kinds of the stores that a set of shards is made of. The seed decides which one
+// is shard 0.
 var theShards = []string{"postgres", "mysql", "sqlite"}
 
 // openStore makes the stores of the run.

@@ -86,7 +86,8 @@ func (w *world) crash(ctx context.Context, s server, last time.Duration) error {
 	return err
 }
 
-// startWithout kills a process and starts it again while a shard is lost. Without shard 0 it would not start: it waits for that.
+// startWithout kills a process and starts it again while a shard is lost. Without shard 0 it would
+// not start: it waits for that.
 func (w *world) startWithout(ctx context.Context, lost server, p *process, last time.Duration) error {
 	w.history.Add(fmt.Sprintf("%s is lost", lost.address()))
 	if err := lost.crash(); err != nil {
@@ -126,7 +127,8 @@ func anyOf[E any](random *rand.Rand, all []E) E { return all[random.IntN(len(all
 
 const diskSize = 4 << 30 // as much memory is used as the store's files have
 
-// diskFor makes the directory that the store is in: with the fault "full" a file system of its own, which needs root.
+// diskFor makes the directory that the store is in: with the fault "full" a file system of its own,
+// which needs root.
 func (w *world) diskFor(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.dir, "store")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(w.dir, 0o755)); err != nil || !w.opt.has("full") { // PostgreSQL has another user
@@ -159,7 +161,8 @@ func canFill() bool {
 	return exec.Command("umount", dir).Run() == nil
 }
 
-// fillDisk leaves no room on the store's disk for a while: the file system becomes as small as what it holds.
+// fillDisk leaves no room on the store's disk for a while: the file system becomes as small as what
+// it holds.
 func (w *world) fillDisk(ctx context.Context, d time.Duration) error {
 	dir := filepath.Join(w.dir, "store")
 	err := errors.New("never tried")

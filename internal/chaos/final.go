@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// drainMax is how long a group may get no further, once nothing is done to anybody any more, while there are events that it has not read.
+// drainMax is how long a group may get no further, once nothing is done to anybody any more, while
+// there are events that it has not read.
 const drainMax = 60 * time.Second
 
 // finalCheck reads all that is left with a log of its own, and holds it against what was answered.

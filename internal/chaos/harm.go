@@ -18,8 +18,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// judgeHarm does to the store what no history may have in it, since acknowledged records may be gone afterwards: it changes a byte, makes
-// the tables newer than the program, and puts a backup back. It needs a store whose topics are deleted, and processes that run.
+// judgeHarm does to the store what no history may have in it, since acknowledged records may be
+// gone afterwards: it changes a byte, makes the tables newer than the program, and puts a backup
+// back. It needs a store whose topics are deleted, and processes that run.
 func (w *world) judgeHarm(ctx context.Context) error {
 	w.history.Add("now the store is harmed by hand")
 	for _, judge := range []func(context.Context) error{w.judgeDoctor, w.judgeNewerTables, w.judgeChangedByte, w.judgeBackup, w.judgeTenants} {
@@ -47,7 +48,8 @@ func (w *world) program(ctx context.Context, args ...string) (out string, exit i
 
 const exitLosing = 6 // of weir doctor: a setting can lose acknowledged records
 
-// judgeDoctor sees D1: what decides whether a record survives is shown, and what may lose records is told by the exit code.
+// judgeDoctor sees D1: what decides whether a record survives is shown, and what may lose records
+// is told by the exit code.
 func (w *world) judgeDoctor(ctx context.Context) error {
 	settings := map[string]string{}
 	for i, e := range w.engines {
@@ -119,8 +121,9 @@ func (w *world) whileSet(ctx context.Context, setting string, do func()) error {
 // newerTables is the version of tables of a later weir.
 const newerTables = "999"
 
-// judgeNewerTables sees D4: a program older than the store's tables refuses them, and says which version it saw and which it knows. Brokers
-// that run go on: their statements are of the tables that they found. Of a set, it is enough that one shard is newer.
+// judgeNewerTables sees D4: a program older than the store's tables refuses them, and says which
+// version it saw and which it knows. Brokers that run go on: their statements are of the tables
+// that they found. Of a set, it is enough that one shard is newer.
 func (w *world) judgeNewerTables(ctx context.Context) error {
 	for _, e := range w.engines {
 		known, newer, back, err := e.makeNewer(ctx)
@@ -138,7 +141,8 @@ func (w *world) judgeNewerTables(ctx context.Context) error {
 	return nil
 }
 
-// publishAll publishes values to one partition through a broker, each by itself, until each is known to be there.
+// publishAll publishes values to one partition through a broker, each by itself, until each is
+// known to be there.
 func (w *world) publishAll(ctx context.Context, b *broker, topic string, partition int, values []string) (first int64, err error) {
 	for i, v := range values {
 		for late := time.Now().Add(leakMax); ; pause(ctx, 50*time.Millisecond) {
@@ -158,7 +162,8 @@ func (w *world) publishAll(ctx context.Context, b *broker, topic string, partiti
 	return first, nil
 }
 
-// insist repeats a request until its outcome is known: the store may just have been away. A repeat of what was done is refused.
+// insist repeats a request until its outcome is known: the store may just have been away. A repeat
+// of what was done is refused.
 func (w *world) insist(ctx context.Context, method, path string, body any) error {
 	b := w.brokers[0]
 	for late, tried := time.Now().Add(startMax), false; ; pause(ctx, 100*time.Millisecond) {
@@ -183,8 +188,8 @@ func numbered(what string, n int) (values []string) {
 
 const harmed = "harmed" // a topic of two partitions, of which the first one has a changed byte
 
-// judgeChangedByte sees D2: no door gives out a record of a batch in which a byte was changed, each gives out those of the other partition, and no
-// process ends over it.
+// judgeChangedByte sees D2: no door gives out a record of a batch in which a byte was changed, each
+// gives out those of the other partition, and no process ends over it.
 func (w *world) judgeChangedByte(ctx context.Context) error {
 	b := w.brokers[0]
 	if err := w.insist(ctx, "POST", "/v1/topics", map[string]any{"name": harmed, "partitions": 2}); err != nil {
@@ -261,7 +266,8 @@ func pagesOf(ctx context.Context, b *broker, topic string, partitions int) (valu
 	return values, nil
 }
 
-// fetched reads a topic with a Kafka client until it has as many records of partition 1 as it should.
+// fetched reads a topic with a Kafka client until it has as many records of partition 1 as it
+// should.
 func (w *world) fetched(ctx context.Context, b *broker, topic string, want int) (values []string, err error) {
 	client, err := w.kafkaClient([]*broker{b}, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {

@@ -25,7 +25,8 @@ func (b *broker) call(ctx context.Context, method, path string, body any, header
 	return a.body, a.outcome, err
 }
 
-// send is one request over HTTP: a body of bytes goes as it is, any other as JSON. The error is nil for 2xx.
+// send is one request over HTTP: a body of bytes goes as it is, any other as JSON. The error is nil
+// for 2xx.
 func (b *broker) send(ctx context.Context, method, path string, body any, header http.Header) (answer, error) {
 	var text io.Reader
 	if body != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// kept are seeds that once failed. A run of each is the same plan; whether it fails again is also up to how its parts meet.
+// kept are seeds that once failed. A run of each is the same plan; whether it fails again is also
+// up to how its parts meet.
 var kept = []struct {
 	store  string
 	seed   uint64

@@ -42,7 +42,8 @@ func (b *broker) size(ctx context.Context) (s size, err error) {
 	return s, nil
 }
 
-// checkLeaks ends all clients, deletes everything, and sees that the brokers' memory of it goes, too.
+// checkLeaks ends all clients, deletes everything, and sees that the brokers' memory of it goes,
+// too.
 func (w *world) checkLeaks(ctx context.Context) error {
 	w.rest()
 	w.members.Wait()
@@ -74,7 +75,8 @@ func (w *world) checkLeaks(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// deleteAll deletes all groups, as soon as their members' sessions have ended, all queues and all topics.
+// deleteAll deletes all groups, as soon as their members' sessions have ended, all queues and all
+// topics.
 func (w *world) deleteAll(ctx context.Context) error {
 	b := w.brokers[0]
 	for late := time.Now().Add(leakMax); ; pause(ctx, 500*time.Millisecond) {

@@ -75,7 +75,8 @@ func (w *world) takeBoth(ctx context.Context, random *rand.Rand, q judge.WorkQue
 	both.Wait()
 }
 
-// take redrives or discards: the letters that are named, or what the body says. It returns how a sweep goes on; "": it is over.
+// take redrives or discards: the letters that are named, or what the body says. It returns how a
+// sweep goes on; "": it is over.
 func (w *world) take(ctx context.Context, b *broker, q judge.WorkQueue, verb string, letters []string, body map[string]any) (until string) {
 	if letters != nil {
 		body = map[string]any{"letters": letters}
@@ -109,8 +110,9 @@ func (w *world) sweep(ctx context.Context, b *broker, q judge.WorkQueue, body ma
 	}
 }
 
-// countLetters counts of each message of a queue how often it is in its topic, the letters that are listed, and all that ever were. In this order, so that
-// neither a message that dies meanwhile nor a letter that is redriven looks like one too many.
+// countLetters counts of each message of a queue how often it is in its topic, the letters that are
+// listed, and all that ever were. In this order, so that neither a message that dies meanwhile nor
+// a letter that is redriven looks like one too many.
 func (w *world) countLetters(ctx context.Context, b *broker, log *weir.Log, q judge.WorkQueue) error {
 	copies, err := w.countValues(ctx, log, q.Name)
 	if err != nil {

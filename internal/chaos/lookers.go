@@ -13,8 +13,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// look looks at groups and topics, at random, through one door of each process: whoever looks changes nothing. It also asks for what must be
-// refused. Groups that people may reset are reset and deleted now and then.
+// look looks at groups and topics, at random, through one door of each process: whoever looks
+// changes nothing. It also asks for what must be refused. Groups that people may reset are reset
+// and deleted now and then.
 func (w *world) look(ctx context.Context, nth int) {
 	random := w.random(fmt.Sprintf("looker %d", nth))
 	for ctx.Err() == nil {
@@ -71,7 +72,8 @@ func (w *world) look(ctx context.Context, nth int) {
 	}
 }
 
-// holdTransactions keeps transactions of a stranger open that write: nobody waits for them, and what is published meanwhile is told in time.
+// holdTransactions keeps transactions of a stranger open that write: nobody waits for them, and
+// what is published meanwhile is told in time.
 func (w *world) holdTransactions(ctx context.Context) {
 	random := w.random("stranger")
 	for ctx.Err() == nil {
@@ -105,7 +107,8 @@ func (w *world) askKafka(ctx context.Context, b *broker, do func(context.Context
 	do(ctx, admin)
 }
 
-// fetchCommitted asks a broker what a group has committed: where its members tell what they commit, it is one of these offsets.
+// fetchCommitted asks a broker what a group has committed: where its members tell what they commit,
+// it is one of these offsets.
 func (w *world) fetchCommitted(ctx context.Context, b *broker, g group) {
 	asked := w.now()
 	w.askKafka(ctx, b, func(ctx context.Context, c *kadm.Client) {
@@ -131,8 +134,9 @@ func (w *world) describe(ctx context.Context, b *broker, group string) (state st
 	return state, members
 }
 
-// commitAsNobody commits offset 0 of a generation that no group ever has, for a member that is none: it must be refused. (A group without
-// members takes commits of generation -1, which would set it back.)
+// commitAsNobody commits offset 0 of a generation that no group ever has, for a member that is
+// none: it must be refused. (A group without members takes commits of generation -1, which would
+// set it back.)
 func (w *world) commitAsNobody(ctx context.Context, b *broker, group, topic string) {
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.Generation, req.MemberID = group, 1<<30, "nobody"
@@ -157,15 +161,16 @@ func (w *world) commitAsNobody(ctx context.Context, b *broker, group, topic stri
 // deleteLiving asks to delete a group that has members: it must be refused.
 func (w *world) deleteLiving(ctx context.Context, b, home *broker, group string, joined judge.Moment) {
 	_, o, err := b.call(ctx, "DELETE", "/v1/groups/"+group, nil, nil)
-	// Where its home stood still, or could not write, the store may have heard nothing of the group for a session: then it may be deleted.
+	// Where its home stood still, or could not write, the store may have heard nothing of the group
+	// for a session: then it may be deleted.
 	if o == judge.Done && w.calm.between(joined, w.now(), home.name) {
 		w.model.Broken("G8", []string{group, b.name}, "%s deleted group %s, which has members", b.name, group)
 	}
 	w.history.Add(fmt.Sprintf("%s was asked to delete %s: %v", b.name, group, err), group)
 }
 
-// listEnds asks a broker for the ends of a topic's partitions: they never go back. It asks this broker, whoever leads them: while the store is away, each broker
-// tells what it knows.
+// listEnds asks a broker for the ends of a topic's partitions: they never go back. It asks this
+// broker, whoever leads them: while the store is away, each broker tells what it knows.
 func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
 	l := w.model.Living(topic)
 	if l == nil {
@@ -204,8 +209,8 @@ func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
 // sessionOfIdle is the shortest session that weir lets a Kafka client have.
 const sessionOfIdle = 6 * time.Second
 
-// watchIdle keeps a Kafka group at one broker that never commits, looks at it through the other, and sees after a session that it
-// lives: whoever looks must not end it.
+// watchIdle keeps a Kafka group at one broker that never commits, looks at it through the other,
+// and sees after a session that it lives: whoever looks must not end it.
 func (w *world) watchIdle(ctx context.Context, nth int) {
 	home, other := w.brokers[nth%2], w.brokers[1-nth%2]
 	for round := 0; ctx.Err() == nil; round++ {

@@ -19,7 +19,8 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 )
 
-// mutant breaks one promise by hand: in a copy of the repository, texts take the place of others. A run must find it out.
+// mutant breaks one promise by hand: in a copy of the repository, texts take the place of others. A
+// run must find it out.
 type mutant struct {
 	name  string
 	finds []string // the invariants of which one is broken
@@ -34,7 +35,8 @@ type edit struct{ file, old, new string }
 // putBacks is the random test of a bucket that is put back under processes that write.
 const putBacks = "TestPutBacksUnderProcessesThatWrite"
 
-// mutants are faults that weir has had, and breaches that its own tests once let pass. Each is put back, and found.
+// mutants are faults that weir has had, and breaches that its own tests once let pass. Each is put
+// back, and found.
 var mutants = []mutant{
 	{
 		name: "batches are kept in memory although another process wrote in between", finds: []string{"L5"},
@@ -227,7 +229,8 @@ var brokenLine = regexp.MustCompile(`(?m)^BROKEN (\S+) `)
 // failedHistory finds the seed of a history that failed, in what a random test says.
 var failedHistory = regexp.MustCompile(`--- FAIL: \w+/(\d+) `)
 
-// findMutants runs each mutant whose name has the text in it until it is found out, and prints a table as it goes.
+// findMutants runs each mutant whose name has the text in it until it is found out, and prints a
+// table as it goes.
 func findMutants(ctx context.Context, text string) error {
 	missed := 0
 	fmt.Printf("%10s  %7s  %-7s  %-8s  %s\n", "seed", "seconds", "broke", "store", "mutant")
@@ -252,8 +255,9 @@ func findMutants(ctx context.Context, text string) error {
 	return nil
 }
 
-// find puts the fault into a copy of the repository and runs a seed there. It returns which invariant was broken, and how long that took with the start of the run; for a
-// random test, the seed of the history that failed.
+// find puts the fault into a copy of the repository and runs a seed there. It returns which
+// invariant was broken, and how long that took with the start of the run; for a random test, the
+// seed of the history that failed.
 func (m mutant) find(ctx context.Context, seed uint64) (broke string, with uint64, took time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "weir-chaos-mutant-")
 	if err != nil {
@@ -293,8 +297,8 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, with uint6
 // testIn is the package of the tests of mutants, by the store.
 var testIn = map[string]string{"s3": "./store/s3", "shards": "./store/shard"}
 
-// findByTest runs the mutant's test in a directory. It says that the test's claim was broken, and with
-// which seed, if the test has any.
+// findByTest runs the mutant's test in a directory. It says that the test's claim was broken, and
+// with which seed, if the test has any.
 func (m mutant) findByTest(ctx context.Context, dir string) (broke string, with uint64, took time.Duration, err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, mutantMax)
@@ -336,7 +340,8 @@ func (m mutant) copyTo(ctx context.Context, dir string) error {
 	return nil
 }
 
-// applied returns the files that the mutant changes, as they are with the fault. Each text that it replaces is there once.
+// applied returns the files that the mutant changes, as they are with the fault. Each text that it
+// replaces is there once.
 func (m mutant) applied(dir string) (map[string][]byte, error) {
 	changed := map[string][]byte{}
 	for _, e := range m.edits {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A plan is all that a seed decides ahead: which faults come when. What actors do they decide by choices of their own, which the seed
-// gives them, too (world.random). So a seed plans the same run each time; how its parts meet differs.
+// A plan is all that a seed decides ahead: which faults come when. What actors do they decide by
+// choices of their own, which the seed gives them, too (world.random). So a seed plans the same run
+// each time; how its parts meet differs.
 type step struct {
 	at    time.Duration
 	fault string
@@ -21,7 +22,8 @@ func (s step) String() string {
 	return fmt.Sprintf("%6.2fs %s of process %d for %v", s.at.Seconds(), s.fault, s.whom, s.last.Round(10*time.Millisecond))
 }
 
-// Faults come in storms, with calm times between them that are long enough for claims about time: a session and more.
+// Faults come in storms, with calm times between them that are long enough for claims about time: a
+// session and more.
 const (
 	stormLength = 8 * time.Second
 	calmLength  = 16 * time.Second
@@ -58,7 +60,8 @@ var stores = []string{"sqlite", "postgres", "mysql", "s3", "shards"}
 // shorter are the stores that have half of the length in a run of all stores.
 var shorter = []string{"s3", "shards"}
 
-// allFaults lists the faults of a store. A disk that becomes full is one in memory, so every other seed has an ordinary one.
+// allFaults lists the faults of a store. A disk that becomes full is one in memory, so every other
+// seed has an ordinary one.
 func allFaults(store string, seed uint64, canFill bool) (all []string) {
 	all = []string{"kill", "stop", "term"}
 	if store != "sqlite" {
@@ -76,7 +79,8 @@ func allFaults(store string, seed uint64, canFill bool) (all []string) {
 	return all
 }
 
-// chosen returns those of all that a comma-separated list names: everything without one, and none for "none".
+// chosen returns those of all that a comma-separated list names: everything without one, and none
+// for "none".
 func chosen(list string, all, optional []string) ([]string, error) {
 	if list == "" || list == "all" {
 		return all, nil

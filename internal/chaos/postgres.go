@@ -36,7 +36,8 @@ func (d *postgres) settings() map[string]string {
 func (d *postgres) crash() error                  { return d.server.Crash() }
 func (d *postgres) recover(context.Context) error { return d.server.Recover() }
 
-// revive starts the database where it gave up, as it does without room for its log, and waits until it takes requests.
+// revive starts the database where it gave up, as it does without room for its log, and waits until
+// it takes requests.
 func (d *postgres) revive(ctx context.Context) error {
 	for late := time.Now().Add(startMax); ; pause(ctx, 50*time.Millisecond) {
 		var failed error

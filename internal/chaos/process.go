@@ -14,12 +14,14 @@ import (
 const (
 	startMax = 60 * time.Second // until a process takes requests, on a busy machine
 	stopMax  = 10 * time.Second // B3: SIGTERM to the end, while the store answers
-	// exitCutOff is that of a broker that ended 9 s after SIGTERM with its store still open: docs/operations.md promises that for a store that does not answer, such as one of S3
-	// to which a commit was sent.
+	// exitCutOff is that of a broker that ended 9 s after SIGTERM with its store still open:
+	// docs/operations.md promises that for a store that does not answer, such as one of S3 to which
+	// a commit was sent.
 	exitCutOff = 4
 )
 
-// process is one that is killed, stopped and started anew: a broker, or a program with an embedded log.
+// process is one that is killed, stopped and started anew: a broker, or a program with an embedded
+// log.
 type process struct {
 	name    string
 	w       *world
@@ -95,7 +97,8 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// stop is SIGTERM. It returns how long the process took to end; one that takes more than twice as long as it may is killed.
+// stop is SIGTERM. It returns how long the process took to end; one that takes more than twice as
+// long as it may is killed.
 func (p *process) stop() time.Duration {
 	began, begin := p.w.now(), time.Now()
 	p.leave(syscall.SIGTERM)

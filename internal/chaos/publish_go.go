@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// openGo publishes with Publish, or with PublishOnce, which is tried again, by the other program too, until the outcome is known.
+// openGo publishes with Publish, or with PublishOnce, which is tried again, by the other program
+// too, until the outcome is known.
 func openGo(do string) func(*world, string, *rand.Rand) (send, error) {
 	return func(w *world, session string, random *rand.Rand) (send, error) {
 		n := 0

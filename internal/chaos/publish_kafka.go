@@ -10,8 +10,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// openKafka publishes with an idempotent producer, which finds the other broker when its own is away. Its records carry the time of
-// long ago where the topic is for that.
+// openKafka publishes with an idempotent producer, which finds the other broker when its own is
+// away. Its records carry the time of long ago where the topic is for that.
 func openKafka(w *world, session string, random *rand.Rand) (send, error) {
 	client, err := w.kafkaClient(w.brokers, kgo.ClientID(session), kgo.UnknownTopicRetries(3))
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 
 var errAnswer = errors.New("the answer does not fit the request")
 
-// rawProducer is an idempotent producer that counts its sequence numbers itself: it repeats batches, through the other broker too, leaves numbers out,
-// and goes back to an epoch that it left. It sees what no client shows: P2 to P5.
+// rawProducer is an idempotent producer that counts its sequence numbers itself: it repeats
+// batches, through the other broker too, leaves numbers out, and goes back to an epoch that it
+// left. It sees what no client shows: P2 to P5.
 type rawProducer struct {
 	w       *world
 	session string
@@ -214,8 +215,8 @@ func (p *rawProducer) produce(ctx context.Context, b *broker, at judge.Tail, raw
 	return produced{code: answer.ErrorCode, base: answer.BaseOffset}
 }
 
-// judgeProducers reads the batches that topics have at the end: P3, the numbers of a producer in one epoch have no hole; P4, behind an epoch comes none
-// that is older.
+// judgeProducers reads the batches that topics have at the end: P3, the numbers of a producer in
+// one epoch have no hole; P4, behind an epoch comes none that is older.
 func (w *world) judgeProducers(ctx context.Context, l *judge.Life) error {
 	t, is := w.topicNow(ctx, l.Name)
 	if !is {

@@ -27,7 +27,8 @@ type inbox struct {
 	publish, mark string
 }
 
-// openRows publishes by rows of weir_inbox, on MariaDB, SQLite and every shard. Markers in the same transaction tell what was committed.
+// openRows publishes by rows of weir_inbox, on MariaDB, SQLite and every shard. Markers in the same
+// transaction tell what was committed.
 func openRows(w *world, _ string, random *rand.Rand) (send, error) {
 	var all []inbox
 	for _, e := range enginesThat[withInbox](w) {

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// openSQL publishes with weir.publish: the first half of the records, then a savepoint with events that nobody knows (they are rolled back,
-// and whoever reads one has read a phantom), then the second half. Markers in the same transaction tell what was committed.
+// openSQL publishes with weir.publish: the first half of the records, then a savepoint with events
+// that nobody knows (they are rolled back, and whoever reads one has read a phantom), then the
+// second half. Markers in the same transaction tell what was committed.
 func openSQL(w *world, session string, random *rand.Rand) (send, error) {
 	return func(ctx context.Context, records []*judge.Record) (judge.Outcome, []judge.Place) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientPatience)

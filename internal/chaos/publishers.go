@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// publisher is one way to publish. Another door adds its own to publishers: what it publishes is judged as all else is.
+// publisher is one way to publish. Another door adds its own to publishers: what it publishes is
+// judged as all else is.
 type publisher struct {
 	name    string
 	stores  string // the only store that has it; "": all
@@ -18,7 +19,8 @@ type publisher struct {
 	open    func(w *world, session string, random *rand.Rand) (send, error)
 }
 
-// send publishes records to one topic, and says what became of them all, and where each is, if that is known.
+// send publishes records to one topic, and says what became of them all, and where each is, if that
+// is known.
 type send func(ctx context.Context, records []*judge.Record) (judge.Outcome, []judge.Place)
 
 var publishers = []publisher{

@@ -229,7 +229,8 @@ func (w *world) answer(ctx context.Context, b *broker, q judge.WorkQueue, g *jud
 	return o
 }
 
-// workQueues works all queues over HTTP: as it should, mostly; and now and then as a worker that is slow, goes away, or answers twice.
+// workQueues works all queues over HTTP: as it should, mostly; and now and then as a worker that is
+// slow, goes away, or answers twice.
 func (w *world) workQueues(ctx context.Context, nth int) {
 	worker := fmt.Sprintf("worker%d", nth)
 	random := w.random(worker)
@@ -284,7 +285,8 @@ func (w *world) workInGo(ctx context.Context) {
 	}
 }
 
-// hearWorker takes what the handlers of Go workers say: that they have a message, and what they answer for it. When they do so is not known.
+// hearWorker takes what the handlers of Go workers say: that they have a message, and what they
+// answer for it. When they do so is not known.
 func (w *world) hearWorker(said judge.Word) {
 	j := said.Job
 	i := slices.IndexFunc(queues, func(q judge.WorkQueue) bool { return q.Name == j.Queue })
@@ -335,7 +337,8 @@ func (w *world) resumeQueue(ctx context.Context, q judge.WorkQueue) {
 	}
 }
 
-// passQueue makes a queue, purges it, deletes it, and makes it anew, with the same topic or another of its name.
+// passQueue makes a queue, purges it, deletes it, and makes it anew, with the same topic or another
+// of its name.
 func (w *world) passQueue(ctx context.Context) {
 	random := w.random("lifecycle of a queue")
 	for _, q := range queues {
@@ -366,7 +369,8 @@ func (w *world) passQueue(ctx context.Context) {
 	}
 }
 
-// finishQueues works all queues that stay until nothing is left in them, and judges what became of their messages.
+// finishQueues works all queues that stay until nothing is left in them, and judges what became of
+// their messages.
 func (w *world) finishQueues(ctx context.Context) error {
 	if !w.opt.does("queues") {
 		return nil
@@ -389,7 +393,8 @@ func (w *world) finishQueues(ctx context.Context) error {
 	return w.judgeTicks(ctx)
 }
 
-// finishQueue acknowledges messages until each one is done, dead or discarded. What was given out is not counted, for that takes long.
+// finishQueue acknowledges messages until each one is done, dead or discarded. What was given out
+// is not counted, for that takes long.
 func (w *world) finishQueue(ctx context.Context, log *weir.Log, q judge.WorkQueue) error {
 	b := w.brokers[0]
 	least, late := 1<<30, time.Now().Add(drainMax)

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// enqueueSQL enqueues in a transaction, with one more message that is rolled back to a savepoint. Now and then all of it is rolled back. A marker in the same
-// transaction tells what was committed.
+// enqueueSQL enqueues in a transaction, with one more message that is rolled back to a savepoint.
+// Now and then all of it is rolled back. A marker in the same transaction tells what was committed.
 func (w *world) enqueueSQL(ctx context.Context, random *rand.Rand, msg *judge.Message) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
@@ -46,7 +46,8 @@ func (w *world) enqueueSQL(ctx context.Context, random *rand.Rand, msg *judge.Me
 	w.model.Enqueued(msg, outcomeInSQL(err), "", false)
 }
 
-// outcomeInSQL says what became of a transaction: an error of the server's is one of a statement before the commit, unless it ended the session.
+// outcomeInSQL says what became of a transaction: an error of the server's is one of a statement
+// before the commit, unless it ended the session.
 func outcomeInSQL(err error) judge.Outcome {
 	var said *pgconn.PgError
 	switch {
@@ -86,7 +87,8 @@ func (w *world) claimSQL(ctx context.Context, q judge.WorkQueue, worker string, 
 	return got, nil
 }
 
-// answerSQL answers for a message in a transaction that writes down that it was worked. A transaction that is rolled back answered nothing.
+// answerSQL answers for a message in a transaction that writes down that it was worked. A
+// transaction that is rolled back answered nothing.
 func (w *world) answerSQL(ctx context.Context, random *rand.Rand, g *judge.Grant) judge.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()

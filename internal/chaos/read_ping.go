@@ -11,8 +11,9 @@ import (
 // pingers is how many pairs of a publisher and a reader play ping.
 const pingers = 4
 
-// runPing publishes one event at a time through a broker, while a long poll waits for it there: what was acknowledged must come at
-// once, however the two meet. The reader takes a random moment between two polls, so that they meet in every way.
+// runPing publishes one event at a time through a broker, while a long poll waits for it there:
+// what was acknowledged must come at once, however the two meet. The reader takes a random moment
+// between two polls, so that they meet in every way.
 func (w *world) runPing(ctx context.Context, nth int) {
 	b, partition, session := w.brokers[nth%2], int32(nth), fmt.Sprintf("ping%d", nth)
 	arrived := make(chan string, 100)

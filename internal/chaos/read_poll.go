@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// tellMax is how soon whoever waits is told, while nothing is done to anybody: that there are events, or that the topic is gone.
+// tellMax is how soon whoever waits is told, while nothing is done to anybody: that there are
+// events, or that the topic is gone.
 const tellMax = 5 * time.Second
 
 type page struct {
@@ -88,7 +89,8 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 	}
 }
 
-// knows says that a broker, and no other one, has heard of a topic, which it is asked for by its id.
+// knows says that a broker, and no other one, has heard of a topic, which it is asked for by its
+// id.
 func knows(ctx context.Context, b *broker, l *judge.Life) bool {
 	client, err := b.kafkaClient()
 	if err != nil {
@@ -118,7 +120,8 @@ func (w *world) firstOf(ctx context.Context, b *broker, topic string, partition 
 	return p.First
 }
 
-// judgeEnd sees whether somebody who waited for a topic that went away was told so in time. It is asked when the wait has just ended.
+// judgeEnd sees whether somebody who waited for a topic that went away was told so in time. It is
+// asked when the wait has just ended.
 func (w *world) judgeEnd(b *broker, who string, l *judge.Life, most time.Duration) {
 	now := w.now()
 	if l == nil || l.GoneAt(w.model) == 0 {

@@ -12,11 +12,12 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// streamKeepAlive is about how often an idle stream says that it is alive, and so the longest that it may take to see that its topic
-// is gone where nothing wakes it.
+// streamKeepAlive is about how often an idle stream says that it is alive, and so the longest that
+// it may take to see that its topic is gone where nothing wakes it.
 const streamKeepAlive = 15 * time.Second
 
-// runSSE follows topics over server-sent events: cut off, it resumes behind the last event that it saw.
+// runSSE follows topics over server-sent events: cut off, it resumes behind the last event that it
+// saw.
 func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
 	r := &judge.Reader{Who: "SSE of " + topic + " at " + b.name, Next: map[int32]int64{}}
 	last := ""
@@ -44,7 +45,8 @@ func (b *broker) openStream(ctx context.Context, topic, from, last string) (*htt
 	return b.client.Do(req)
 }
 
-// stream reads one stream until it ends, and returns where to resume. A position in a topic that is gone is good for nothing.
+// stream reads one stream until it ends, and returns where to resume. A position in a topic that is
+// gone is good for nothing.
 func (w *world) stream(ctx context.Context, b *broker, topic string, r *judge.Reader, last string) (id string, err error) {
 	resp, err := b.openStream(ctx, topic, "earliest", last)
 	if err != nil {

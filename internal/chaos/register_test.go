@@ -18,7 +18,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// The last records of all are committed although nothing comes after them that would make up for it.
+// The last records of all are committed although nothing comes after them that would make up for
+// it.
 func TestAKafkaMemberRepeatsACommitThatFailed(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, steady))
 	if err != nil {

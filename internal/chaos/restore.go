@@ -39,7 +39,8 @@ func (f *follower) note(value string) {
 	f.got = append(f.got, value)
 }
 
-// has says whether all values came, each for the first time behind the first time of the one before it.
+// has says whether all values came, each for the first time behind the first time of the one before
+// it.
 func (f *follower) has(values []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,8 +61,9 @@ func (f *follower) last() string {
 	return fmt.Sprintf("%d events, the last of them %q", len(f.got), f.got[max(0, len(f.got)-3):])
 }
 
-// judgeBackup sees D3: a backup is put back under brokers and readers that run. What was acknowledged after it is lost, and what comes next has the
-// same offsets in a later epoch. Nobody who read what was lost passes over what is new.
+// judgeBackup sees D3: a backup is put back under brokers and readers that run. What was
+// acknowledged after it is lost, and what comes next has the same offsets in a later epoch. Nobody
+// who read what was lost passes over what is new.
 func (w *world) judgeBackup(ctx context.Context) error {
 	a := w.brokers[0]
 	if err := w.insist(ctx, "POST", "/v1/topics", map[string]any{"name": restored, "partitions": 1}); err != nil {
@@ -208,7 +210,8 @@ func (w *world) followAll(ctx context.Context) (all []*follower, err error) {
 // whereLost finds in a refusal from where a stream is to be read on.
 var whereLost = regexp.MustCompile(`from=([^"\s]+)`)
 
-// followSSE resumes by the id of the last event that came, and where it is told that this was lost, where the loss began.
+// followSSE resumes by the id of the last event that came, and where it is told that this was lost,
+// where the loss began.
 func followSSE(ctx context.Context, b *broker, f *follower) {
 	from, last := "earliest", ""
 	for ctx.Err() == nil {
@@ -246,7 +249,8 @@ func epochOf(ctx context.Context, client *kgo.Client) (int32, error) {
 	})
 }
 
-// retried asks until there is an answer: connections of before a restart are gone, and processes enter epochs.
+// retried asks until there is an answer: connections of before a restart are gone, and processes
+// enter epochs.
 func retried(ctx context.Context, ask func() error) (err error) {
 	for range triesMax {
 		if err = ask(); err == nil {

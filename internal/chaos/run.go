@@ -111,7 +111,8 @@ func (w *world) perform(ctx context.Context, plan []step) {
 	w.history.Add("everybody has stopped, and everything is healed")
 }
 
-// stopAtOnce ends a run when an invariant is broken for which it is to end: the history behind that has little to tell.
+// stopAtOnce ends a run when an invariant is broken for which it is to end: the history behind that
+// has little to tell.
 func (w *world) stopAtOnce(ctx context.Context, halt func()) {
 	for ctx.Err() == nil {
 		pause(ctx, 200*time.Millisecond)

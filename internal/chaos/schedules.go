@@ -8,10 +8,12 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// scheduled is a queue whose only messages are those of a schedule, one each minute. Nobody claims them before the end.
+// scheduled is a queue whose only messages are those of a schedule, one each minute. Nobody claims
+// them before the end.
 const scheduled = "scheduled"
 
-// keepSchedule sets the schedule again and again, through both brokers and never differently: that makes no tick come twice, nor go.
+// keepSchedule sets the schedule again and again, through both brokers and never differently: that
+// makes no tick come twice, nor go.
 func (w *world) keepSchedule(ctx context.Context) {
 	random := w.random("schedule")
 	w.schedule.tried = time.Now()
@@ -29,7 +31,8 @@ func (w *world) keepSchedule(ctx context.Context) {
 const (
 	// ticksMax is how many messages the end reads: a run of 16 hours.
 	ticksMax = 1000
-	// tickMax is how late a message of a schedule may come: a process may hear of it a minute after it was set, and all may be down for a while.
+	// tickMax is how late a message of a schedule may come: a process may hear of it a minute after
+	// it was set, and all may be down for a while.
 	tickMax = 2 * time.Minute
 )
 

@@ -14,7 +14,8 @@ const tagsCount = 3
 
 func tagName(n int) string { return fmt.Sprintf("tag%d", n) }
 
-// decideByTags reads the events with a tag, and appends another one somewhere if no other came meanwhile.
+// decideByTags reads the events with a tag, and appends another one somewhere if no other came
+// meanwhile.
 func (w *world) decideByTags(ctx context.Context, nth int) {
 	random := w.random(fmt.Sprintf("decider%d", nth))
 	for ctx.Err() == nil {

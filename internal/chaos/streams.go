@@ -77,7 +77,8 @@ func (w *world) expectedOf(random *rand.Rand, stream string) int64 {
 	return known
 }
 
-// appendToStreams appends to one stream or to two, through any door. Now and then two append at one version at the same time.
+// appendToStreams appends to one stream or to two, through any door. Now and then two append at one
+// version at the same time.
 func (w *world) appendToStreams(ctx context.Context, nth int) {
 	by := fmt.Sprintf("appender%d", nth)
 	random := w.random(by)
@@ -277,8 +278,8 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 	return w.judgeProjection(ctx, log, past)
 }
 
-// judgeProjection lets the projection finish, and holds what it wrote in its transactions against the streams: each event once, for
-// the run that readers use.
+// judgeProjection lets the projection finish, and holds what it wrote in its transactions against
+// the streams: each event once, for the run that readers use.
 func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[string]*judge.StreamPast) error {
 	for _, e := range w.embedded {
 		if said := e.ask(ctx, order{Do: "project", Topic: judge.Accounts, Name: projectionName, Once: w.postgres()}); said.Outcome != judge.Done {
@@ -338,7 +339,8 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[str
 	return err
 }
 
-// whyStuck tells what is known of a projection that gets no further. The output of the processes then has their goroutines.
+// whyStuck tells what is known of a projection that gets no further. The output of the processes
+// then has their goroutines.
 func (w *world) whyStuck(ctx context.Context, log *weir.Log, info weir.ProjectionInfo) string {
 	var text strings.Builder
 	runs := []weir.ProjectionRun{info.Run}

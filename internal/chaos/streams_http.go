@@ -190,7 +190,8 @@ func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) ju
 	return judge.Word{Outcome: judge.Done, Exists: true, Version: told.Version, State: told.Value}
 }
 
-// readStream reads a stream from a version to its end, page by page. It is refused where the stream was changed meanwhile.
+// readStream reads a stream from a version to its end, page by page. It is refused where the stream
+// was changed meanwhile.
 func (b *broker) readStream(ctx context.Context, stream string, from int64, most int) judge.Word {
 	said := judge.Word{Outcome: judge.Done}
 	for {

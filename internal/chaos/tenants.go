@@ -11,8 +11,10 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// judgeTenants sees M1 over HTTP, where keys are: with a key for topics, groups and queues whose names begin with "a." nothing is read, listed, changed or
-// even known of what begins with "b."; /metrics is open to its own machine. M2, that none harms the other by its load, wants quotas. It is the last that is judged: from now on every request needs a key.
+// judgeTenants sees M1 over HTTP, where keys are: with a key for topics, groups and queues whose
+// names begin with "a." nothing is read, listed, changed or even known of what begins with "b.";
+// /metrics is open to its own machine. M2, that none harms the other by its load, wants quotas. It
+// is the last that is judged: from now on every request needs a key.
 func (w *world) judgeTenants(ctx context.Context) error {
 	const secret = "of the tenant b"
 	b := w.brokers[0]
@@ -72,7 +74,8 @@ func (w *world) awaitKeys(ctx context.Context, b *broker, header http.Header) er
 	}
 }
 
-// judgeForeign sees that a request with the key of tenant a gets nothing of tenant b: a list leaves it out, anything else is refused.
+// judgeForeign sees that a request with the key of tenant a gets nothing of tenant b: a list leaves
+// it out, anything else is refused.
 func (w *world) judgeForeign(ctx context.Context, b *broker, path string, header http.Header, secret string) {
 	method, at, _ := strings.Cut(path, " ")
 	var body any

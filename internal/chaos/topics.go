@@ -82,7 +82,8 @@ func (w *world) passTopic(ctx context.Context, name string) {
 			pause(ctx, time.Duration(random.IntN(2000))*time.Millisecond)
 			continue
 		}
-		// A namesake at once; and somebody else, who has not heard of it yet, deletes the old one by its id once more.
+		// A namesake at once; and somebody else, who has not heard of it yet, deletes the old one
+		// by its id once more.
 		namesake := w.createTopic(ctx, random, name, by)
 		if namesake != nil {
 			w.deleteByOldID(ctx, l, namesake, w.brokers[random.IntN(2)])
@@ -93,7 +94,8 @@ func (w *world) passTopic(ctx context.Context, name string) {
 	}
 }
 
-// keepsOf is how long a topic that is made anew keeps events for sure. A partition is checked for retention five minutes after it was first seen.
+// keepsOf is how long a topic that is made anew keeps events for sure. A partition is checked for
+// retention five minutes after it was first seen.
 func keepsOf(name string) time.Duration {
 	if name == old {
 		return 4 * time.Minute
@@ -126,7 +128,8 @@ func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *judge.Lif
 	return false
 }
 
-// deleteByOldID asks a broker to delete a topic that is no more, by its id: nothing may happen to the one that has its name now.
+// deleteByOldID asks a broker to delete a topic that is no more, by its id: nothing may happen to
+// the one that has its name now.
 func (w *world) deleteByOldID(ctx context.Context, gone, namesake *judge.Life, b *broker) {
 	w.counts.add("delete by an old id")
 	w.history.Add(fmt.Sprintf("%s is asked to delete %s by its id", b.name, gone), gone.Name)

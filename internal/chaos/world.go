@@ -21,7 +21,8 @@ import (
 	"github.com/weir-log/weir/use/keys"
 )
 
-// world is one run: a store, two brokers and two programs with an embedded log on it, and all that is done to them.
+// world is one run: a store, two brokers and two programs with an embedded log on it, and all that
+// is done to them.
 type world struct {
 	opt     options
 	seed    uint64
@@ -113,7 +114,8 @@ func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *wo
 	return w, w.openAudit(ctx)
 }
 
-// openSQL makes the tables of those who publish and consume in transactions, on a PostgreSQL that is the whole store.
+// openSQL makes the tables of those who publish and consume in transactions, on a PostgreSQL that
+// is the whole store.
 func (w *world) openSQL(ctx context.Context) (err error) {
 	if w.opt.store != "postgres" {
 		return nil
@@ -271,7 +273,8 @@ func (c *calm) note(whom string, from judge.Moment) {
 	c.disturbed[whom] = append(c.disturbed[whom], interval{from, c.now() + judge.Moment(recovery)})
 }
 
-// between says that from one time to another nothing was done to any of those named, nor to the store, nor did the machine stand still.
+// between says that from one time to another nothing was done to any of those named, nor to the
+// store, nor did the machine stand still.
 func (c *calm) between(from, to judge.Moment, names ...string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,7 +45,8 @@ const twoBrokers = "postgres, two brokers"
 // shards is the name of a store that is made of three: two SQLite files, and PostgreSQL.
 const shards = "shards"
 
-// startCluster starts weir on a fresh store, and returns once it takes connections. Its output goes to files under scratch.
+// startCluster starts weir on a fresh store, and returns once it takes connections. Its output goes
+// to files under scratch.
 func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, error) {
 	c := &cluster{}
 	url, err := c.open(store, scratch)
@@ -171,7 +172,8 @@ func (b *broker) ready(ctx context.Context, address string) error {
 	}
 }
 
-// stop ends weir as an operator would (SIGTERM), and returns an error unless all processes end cleanly.
+// stop ends weir as an operator would (SIGTERM), and returns an error unless all processes end
+// cleanly.
 func (c *cluster) stop() error {
 	var errs []error
 	for _, b := range c.brokers {

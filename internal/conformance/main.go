@@ -1,5 +1,5 @@
-// Conformance runs franz-go's own integration tests, those of its pkg/kgo, against weir on each store,
-// and writes docs/conformance.md.
+// Conformance runs franz-go's own integration tests, those of its pkg/kgo, against weir on each
+// store, and writes docs/conformance.md.
 //
 //	go run ./internal/conformance                                  all stores, and the document
 //	go run ./internal/conformance --store sqlite                   one store, to the terminal
@@ -7,7 +7,8 @@
 //	go run ./internal/conformance --store memory --run TestIssue   some tests
 //	go run ./internal/conformance --broker 127.0.0.1:9092          any other Kafka, to compare
 //
-// It fails when a test fails, or when a test skips itself that is not in needs.go, the list of tests for what weir does not do yet.
+// It fails when a test fails, or when a test skips itself that is not in needs.go, the list of
+// tests for what weir does not do yet.
 package main
 
 import (

@@ -1,7 +1,8 @@
 package main
 
-// needs lists the tests that need a feature which weir does not have yet, and names the feature. These tests may skip themselves;
-// the ones that cannot tell whether the feature is there are in skipped. Every other test must pass.
+// needs lists the tests that need a feature which weir does not have yet, and names the feature.
+// These tests may skip themselves; the ones that cannot tell whether the feature is there are in
+// skipped. Every other test must pass.
 var needs = map[string]string{
 	"TestTxnEtl": "transactions",
 
@@ -19,5 +20,6 @@ var needs = map[string]string{
 }
 
 // skipped are the tests of needs that do not skip themselves, but would fail or wait for ever.
-// Test848RegexBrokerResolves takes a broker for one with KIP-848 that advertises its key; the other tests of it go on with the classic protocol after the broker's answer.
+// Test848RegexBrokerResolves takes a broker for one with KIP-848 that advertises its key; the other
+// tests of it go on with the classic protocol after the broker's answer.
 var skipped = []string{"TestTxnEtl", "Test848RegexBrokerResolves"}

@@ -13,12 +13,14 @@ import (
 	"strings"
 )
 
-// asItShould reports whether a test has the expected result: it passed, or it was skipped and needs a feature that weir does not have yet.
+// asItShould reports whether a test has the expected result: it passed, or it was skipped and needs
+// a feature that weir does not have yet.
 func asItShould(test string, v verdict) bool {
 	return v == passed || v == skips && needs[test] != ""
 }
 
-// summarize prints a line for each store and each test that did not do what it should, and counts those.
+// summarize prints a line for each store and each test that did not do what it should, and counts
+// those.
 func summarize(w io.Writer, all []result) (bad int) {
 	for _, r := range all {
 		count := map[verdict]int{}
@@ -36,7 +38,8 @@ func summarize(w io.Writer, all []result) (bad int) {
 	return bad
 }
 
-// writeDocument writes what a reader wants to know: each test that speaks to the broker, with its result per store.
+// writeDocument writes what a reader wants to know: each test that speaks to the broker, with its
+// result per store.
 func writeDocument(ctx context.Context, path string, s *suite, o options, all []result) error {
 	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// seams are the functions of the suite that return the broker's address. Every test that speaks to the broker calls one of them, directly or not.
+// seams are the functions of the suite that return the broker's address. Every test that speaks to
+// the broker calls one of them, directly or not.
 var seams = []string{"getSeedBrokers", "scramSeeds"}
 
-// speakers lists the tests of a package, true for those that reach a seam: the others test the client alone,
-// and say nothing about a broker. A function reaches the names in its body, and what these reach. A method is called by a dot and its name,
-// whatever its type is.
+// speakers lists the tests of a package, true for those that reach a seam: the others test the
+// client alone, and say nothing about a broker. A function reaches the names in its body, and what
+// these reach. A method is called by a dot and its name, whatever its type is.
 func speakers(dir string) (map[string]bool, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 
 const module = "github.com/twmb/franz-go"
 
-// suite is a copy of franz-go's source, of the version that go.mod names. The module cache itself is read-only.
+// suite is a copy of franz-go's source, of the version that go.mod names. The module cache itself
+// is read-only.
 type suite struct {
 	scratch string
 	dir     string // of pkg/kgo
@@ -68,7 +69,8 @@ type event struct {
 	Elapsed float64
 }
 
-// run runs the suite against brokers that variables of its environment name. A failing test is a result; an error means that there is none.
+// run runs the suite against brokers that variables of its environment name. A failing test is a
+// result; an error means that there is none.
 func (s *suite) run(ctx context.Context, o options, on string, env ...string) (result, error) {
 	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String(), "-parallel", strconv.Itoa(o.parallel),
 		"-skip", "^(" + strings.Join(skipped, "|") + ")$"}
@@ -110,7 +112,8 @@ func (s *suite) run(ctx context.Context, o options, on string, env ...string) (r
 	return r, nil
 }
 
-// read reads the output of go test, writes the tests' own output to log, and prints which tests failed.
+// read reads the output of go test, writes the tests' own output to log, and prints which tests
+// failed.
 func (r *result) read(events io.Reader, log io.Writer) error {
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 16<<20)

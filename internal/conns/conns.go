@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Limit bounds open connections, in all and from one network: an IPv4 address, or an IPv6 /64, which one client usually has as a whole. Its methods may be
-// called concurrently.
+// Limit bounds open connections, in all and from one network: an IPv4 address, or an IPv6 /64,
+// which one client usually has as a whole. Its methods may be called concurrently.
 type Limit struct {
 	most, mostFrom int
 
@@ -18,7 +18,8 @@ type Limit struct {
 	from map[netip.Prefix]int
 }
 
-// NewLimit returns a limit of most connections, and mostFrom from one network; 0: each network may have half of the connections that other networks leave.
+// NewLimit returns a limit of most connections, and mostFrom from one network; 0: each network may
+// have half of the connections that other networks leave.
 func NewLimit(most, mostFrom int) *Limit {
 	return &Limit{most: most, mostFrom: mostFrom, from: make(map[netip.Prefix]int)}
 }
@@ -63,7 +64,8 @@ func (l *Limit) Enter(a net.Addr) (leave func(), err error) {
 	}), nil
 }
 
-// networkOf returns the network of an address. Addresses without a network, such as a pipe's, all count as one.
+// networkOf returns the network of an address. Addresses without a network, such as a pipe's, all
+// count as one.
 func networkOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

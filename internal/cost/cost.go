@@ -1,4 +1,5 @@
-// Package cost computes what a month of weir costs on each kind of store, and of Apache Kafka with three brokers in three zones, for one load.
+// Package cost computes what a month of weir costs on each kind of store, and of Apache Kafka with
+// three brokers in three zones, for one load.
 //
 // It is arithmetic, not a measurement: how many machines a load needs is the caller's to say.
 package cost
@@ -110,7 +111,8 @@ const (
 	poll          = 1        // requests each second for other processes' commits
 )
 
-// Requests returns how many requests a load takes whose readers keep up: they read what the processes have in memory.
+// Requests returns how many requests a load takes whose readers keep up: they read what the
+// processes have in memory.
 func (b Bucket) Requests(l Load) Requests {
 	processes, heartbeats, polls := float64(b.Processes), 0.0, 0.0
 	if !b.Alone {
@@ -135,7 +137,8 @@ func (b Bucket) Requests(l Load) Requests {
 	return r
 }
 
-// Assumptions about disks: what lies on one takes onDisk times the bytes that were published, and a disk is filled to fullness.
+// Assumptions about disks: what lies on one takes onDisk times the bytes that were published, and a
+// disk is filled to fullness.
 const (
 	onDisk   = 1.05 // measured 1.02 to 1.03 with batches of 1 MB (docs/cost.md)
 	fullness = 0.7
@@ -189,10 +192,12 @@ func (p Prices) bill(system string, n parts) Bill {
 func (l Load) kept() float64    { return l.Bytes * l.Retention.Seconds() / gb }
 func (l Load) monthly() float64 { return l.Bytes * month.Seconds() / gb }
 
-// clients is the traffic between clients in three zones and one process, or processes that a client does not choose by zone.
+// clients is the traffic between clients in three zones and one process, or processes that a client
+// does not choose by zone.
 func (l Load) clients() float64 { return l.monthly() * (1 + l.Reads) * crossing }
 
-// S3 is the bill of processes on machines of their own, with their log in a bucket, which make these requests. Traffic to a bucket of the region is free.
+// S3 is the bill of processes on machines of their own, with their log in a bucket, which make
+// these requests. Traffic to a bucket of the region is free.
 func (p Prices) S3(l Load, machines int, r Requests) Bill {
 	return p.bill("weir on S3", parts{
 		machines: machines, bucket: l.kept(), zones: l.clients(),
@@ -200,7 +205,8 @@ func (p Prices) S3(l Load, machines int, r Requests) Bill {
 	})
 }
 
-// PostgreSQL is the bill of one machine with weir and a database, and one with a standby in another zone.
+// PostgreSQL is the bill of one machine with weir and a database, and one with a standby in another
+// zone.
 func (p Prices) PostgreSQL(l Load) Bill {
 	return p.bill("weir on PostgreSQL", parts{machines: 2, disk: 2 * l.kept() * onDisk / fullness, zones: l.clients() + l.monthly()*onDisk})
 }
@@ -210,7 +216,8 @@ func (p Prices) SQLite(l Load) Bill {
 	return p.bill("weir on SQLite", parts{machines: 1, disk: l.kept() * onDisk / fullness, zones: l.clients()})
 }
 
-// Kafka is the bill of three brokers in three zones, with three copies of each record. Consumers read from the leader.
+// Kafka is the bill of three brokers in three zones, with three copies of each record. Consumers
+// read from the leader.
 func (p Prices) Kafka(l Load) Bill {
 	return p.bill("Kafka in three zones", parts{machines: 3, disk: 3 * l.kept() / fullness, zones: l.clients() + 2*l.monthly()})
 }

@@ -18,7 +18,8 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop weir.ser
 `
 )
 
-// debian makes a package as deb(5) has it: an ar archive of debian-binary, control.tar.gz and data.tar.gz.
+// debian makes a package as deb(5) has it: an ar archive of debian-binary, control.tar.gz and
+// data.tar.gz.
 func debian(version, arch string, binary []byte) ([]byte, error) {
 	data, err := archive([]file{
 		{"./etc/default/weir", 0o644, settings},
@@ -60,7 +61,8 @@ Description: event log over SQLite, PostgreSQL, MariaDB, MySQL and S3
 	return packed.Bytes(), nil
 }
 
-// debianVersion is a version as dpkg takes it: it begins with a digit, and a hyphen would begin a revision.
+// debianVersion is a version as dpkg takes it: it begins with a digit, and a hyphen would begin a
+// revision.
 func debianVersion(version string) string {
 	version = strings.ReplaceAll(strings.TrimPrefix(version, "v"), "-", "+")
 	if version == "" || version[0] < '0' || version[0] > '9' {

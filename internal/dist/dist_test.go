@@ -54,7 +54,8 @@ func TestDebianVersionsBeginWithADigit(t *testing.T) {
 	}
 }
 
-// The package is installed into an empty root, and its binary runs there with nothing beside it: that is also what the container image holds.
+// The package is installed into an empty root, and its binary runs there with nothing beside it:
+// that is also what the container image holds.
 func TestTheDebianPackageInstallsAndRunsInAnEmptyRoot(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("Debian packages are for Linux")

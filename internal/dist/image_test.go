@@ -68,7 +68,8 @@ func readImage(t *testing.T) (i image) {
 	return i
 }
 
-// What the image holds is laid out as a root file system, and its command runs in it as its user, with its variables and nothing else. That needs no container engine.
+// What the image holds is laid out as a root file system, and its command runs in it as its user,
+// with its variables and nothing else. That needs no container engine.
 func TestTheImageServesAsARootFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("changing the root needs root")

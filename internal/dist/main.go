@@ -1,4 +1,5 @@
-// Command dist builds what people install: archives and Debian packages of a static binary, and their checksums. It needs Go and nothing else.
+// Command dist builds what people install: archives and Debian packages of a static binary, and
+// their checksums. It needs Go and nothing else.
 package main
 
 import (
@@ -81,7 +82,8 @@ func build(version, out, only string) error {
 	return checksums(out, made)
 }
 
-// trim keeps paths of the building machine out of the binary. Tests turn it off, because with it every package is compiled again.
+// trim keeps paths of the building machine out of the binary. Tests turn it off, because with it
+// every package is compiled again.
 var trim = true
 
 // compile returns the binary for a target.

@@ -23,7 +23,8 @@ func (l Level) String() string {
 	return "bad"
 }
 
-// Finding is one fact about a store. Advice says what to do about it, and is empty where nothing needs doing.
+// Finding is one fact about a store. Advice says what to do about it, and is empty where nothing
+// needs doing.
 type Finding struct {
 	Name, Value string
 	Level       Level

@@ -19,9 +19,10 @@ import (
 // Kinds are the kinds of stores.
 func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 
-// Durable are the kinds of stores that keep what they hold when weir stops. "shards", which is two SQLite files as one store, is one of them if WEIR_TEST_SHARDS is set;
-// "s3", which is versitygw (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as
-// `make s3` does: its commits are a quarter of a second apart, so these tests take minutes.
+// Durable are the kinds of stores that keep what they hold when weir stops. "shards", which is two
+// SQLite files as one store, is one of them if WEIR_TEST_SHARDS is set; "s3", which is versitygw
+// (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as `make s3` does: its commits are
+// a quarter of a second apart, so these tests take minutes.
 func Durable() []string {
 	all := []string{"sqlite", "postgres", "mysql"}
 	if os.Getenv("WEIR_TEST_SHARDS") != "" {
@@ -53,7 +54,8 @@ func URL(t testing.TB, kind string) string {
 	return ""
 }
 
-// RefusedOnShards skips a test that needs a change which a store made of shards refuses, if it runs on one.
+// RefusedOnShards skips a test that needs a change which a store made of shards refuses, if it runs
+// on one.
 func RefusedOnShards(t testing.TB, what string) {
 	t.Helper()
 	if strings.HasSuffix(t.Name(), "/shards") {
@@ -61,7 +63,8 @@ func RefusedOnShards(t testing.TB, what string) {
 	}
 }
 
-// Run runs a test on an empty store of each kind. reopen opens it once more, as another process would; what it opened is closed with the test.
+// Run runs a test on an empty store of each kind. reopen opens it once more, as another process
+// would; what it opened is closed with the test.
 func Run(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) eventlog.Store)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {

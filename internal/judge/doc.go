@@ -3,5 +3,6 @@
 // It acts on nothing and asks nobody, so internal/chaos, whose processes are real, and simulations
 // can share it.
 //
-// An answer is done, refused or unknown. What is unknown may be there or not, and counts as neither.
+// An answer is done, refused or unknown. What is unknown may be there or not, and counts as
+// neither.
 package judge

@@ -54,7 +54,8 @@ func (m *Model) JudgeHeld(h Held) {
 	}
 }
 
-// JudgeDelivered is G1: a group has handled everything below what it committed, by topic/partition. billed: what it handled is not told.
+// JudgeDelivered is G1: a group has handled everything below what it committed, by topic/partition.
+// billed: what it handled is not told.
 func (m *Model) JudgeDelivered(group string, h Held, said map[string]int64, billed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +98,8 @@ func (m *Model) SettleMarkers(values []string) {
 	}
 }
 
-// KnownBelow lists what is known to be in the partitions of a topic below some offsets, and is still there for sure.
+// KnownBelow lists what is known to be in the partitions of a topic below some offsets, and is
+// still there for sure.
 func (m *Model) KnownBelow(l *Life, offsets map[int32]int64) (list []Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

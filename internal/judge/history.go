@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// History is what happened, in the order in which it was noticed. All of it goes to a file, and the last part stays in memory
-// for those who report a violation.
+// History is what happened, in the order in which it was noticed. All of it goes to a file, and the
+// last part stays in memory for those who report a violation.
 type History struct {
 	now  func() Moment
 	file io.WriteCloser
@@ -45,7 +45,8 @@ func (h *History) Add(text string, about ...string) {
 	h.kept = append(h.kept, e)
 }
 
-// Around returns the last n events up to a time, and a few behind it, that speak of one of the names, or of all.
+// Around returns the last n events up to a time, and a few behind it, that speak of one of the
+// names, or of all.
 func (h *History) Around(at Moment, about []string, n int) []event {
 	h.mu.Lock()
 	defer h.mu.Unlock()

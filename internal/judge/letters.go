@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// What must be true of dead letters (QR): a letter that was redriven is one message again, one that was discarded is none, and neither is a letter any more.
+// What must be true of dead letters (QR): a letter that was redriven is one message again, one that
+// was discarded is none, and neither is a letter any more.
 
 // letter is a dead letter, and what was done to it.
 type letter struct {
@@ -15,7 +16,8 @@ type letter struct {
 	takes   []*take
 }
 
-// take is a request to redrive or discard letters: those that are named, or all of a queue. Done: all that are named were taken by it. Refused: none.
+// take is a request to redrive or discard letters: those that are named, or all of a queue. Done:
+// all that are named were taken by it. Refused: none.
 type take struct {
 	verb           string
 	letters        []string // none: all
@@ -143,7 +145,8 @@ func (m *Model) redrives(msg *Message) (list []*take) {
 	return list
 }
 
-// restarted is when a message was enqueued, or redriven last, at the latest; not known while a redrive of it is under way or of unknown outcome. m.mu is held.
+// restarted is when a message was enqueued, or redriven last, at the latest; not known while a
+// redrive of it is under way or of unknown outcome. m.mu is held.
 func (m *Model) restarted(msg *Message) (at Moment, known bool) {
 	at = msg.ended
 	for _, t := range m.redrives(msg) {
@@ -155,7 +158,8 @@ func (m *Model) restarted(msg *Message) (at Moment, known bool) {
 	return at, msg.Outcome == Done
 }
 
-// judgeDead sees that a message which is given out is no dead letter, and in its topic no more often than it was redriven. m.mu is held.
+// judgeDead sees that a message which is given out is no dead letter, and in its topic no more
+// often than it was redriven. m.mu is held.
 func (m *Model) judgeDead(msg *Message, g *Grant) {
 	about := []string{msg.Queue}
 	redrives := m.redrives(msg)
@@ -183,7 +187,8 @@ func (m *Model) judgeDead(msg *Message, g *Grant) {
 	}
 }
 
-// Counts notes what a queue has at the end, by value: the letters that are left, all that ever were, and messages in its topic.
+// Counts notes what a queue has at the end, by value: the letters that are left, all that ever
+// were, and messages in its topic.
 func (m *Model) Counts(q WorkQueue, left []SeenLetter, ever, copies map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -106,7 +106,8 @@ func ReadAll(ctx context.Context, log *weir.Log, l *Life) (Held, error) {
 	return h, nil
 }
 
-// ReadCategory reads what the category's topic has of each stream: S5. The data about subjects is encrypted there: S11.
+// ReadCategory reads what the category's topic has of each stream: S5. The data about subjects is
+// encrypted there: S11.
 func (m *Model) ReadCategory(ctx context.Context, log *weir.Log) (map[string]*StreamPast, error) {
 	bounds, err := log.Bounds(ctx, Accounts)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Life is one topic. Topics of one name come one after the other, and have nothing to do with each other.
+// Life is one topic. Topics of one name come one after the other, and have nothing to do with each
+// other.
 //
 //	makes ........ made ................. ends ........ ended
 //	perhaps there  |---- it is there -----| perhaps there   not any more
@@ -111,7 +112,8 @@ func (m *Model) Alive() (list []*Life) {
 	return list
 }
 
-// Reader follows the topics of a name in order: of each partition every event from the beginning, and nothing twice.
+// Reader follows the topics of a name in order: of each partition every event from the beginning,
+// and nothing twice.
 type Reader struct {
 	Who    string
 	Life   *Life

@@ -30,7 +30,8 @@ type Place struct {
 	Offset    int64
 }
 
-// Record is one event that a publisher made. Its value names it: no two records have the same value.
+// Record is one event that a publisher made. Its value names it: no two records have the same
+// value.
 type Record struct {
 	Value          string
 	Topic          string
@@ -43,8 +44,9 @@ type Record struct {
 	seen           []Place
 }
 
-// Model is what must be true of all that was published, read and committed. It is told by publishers and consumers what they asked for
-// and what they were answered, and judges that at once where it can, and at the end otherwise.
+// Model is what must be true of all that was published, read and committed. It is told by
+// publishers and consumers what they asked for and what they were answered, and judges that at once
+// where it can, and at the end otherwise.
 type Model struct {
 	now     func() Moment
 	history *History
@@ -207,7 +209,8 @@ func (m *Model) fill(l *Life, p Place, value string) {
 	m.slots[s] = value
 }
 
-// lifeOf returns the one topic that a record can be in, and nil where there may be several of the name. m.mu is held.
+// lifeOf returns the one topic that a record can be in, and nil where there may be several of the
+// name. m.mu is held.
 func (m *Model) lifeOf(r *Record) *Life {
 	ended := r.ended
 	if r.outcome == Pending || r.outcome == Unknown {
@@ -232,7 +235,8 @@ type Sight struct {
 	Value string
 }
 
-// read judges what was read, and returns the topic that it rests in; nil where that is not known. m.mu is held.
+// read judges what was read, and returns the topic that it rests in; nil where that is not known.
+// m.mu is held.
 func (m *Model) read(who string, s Sight) (*Record, *Life) {
 	r := m.records[s.Value]
 	about := []string{s.Topic, who}
@@ -264,8 +268,9 @@ func (m *Model) read(who string, s Sight) (*Record, *Life) {
 	return r, l
 }
 
-// Deliver notes what a member of a group has handled. Groups get every record at least once: finalCheck sees to that. Of groups that commit in
-// the transaction that handles it, only what was committed is told: that happens once.
+// Deliver notes what a member of a group has handled. Groups get every record at least once:
+// finalCheck sees to that. Of groups that commit in the transaction that handles it, only what was
+// committed is told: that happens once.
 func (m *Model) Deliver(group, member string, once bool, sights ...Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -172,7 +172,8 @@ func TestTheModelFindsWhatIsWrongAndNothingElse(t *testing.T) {
 	}
 }
 
-// What a group must have billed is what it committed of one topic: not what a namesake had there, nor what was trimmed.
+// What a group must have billed is what it committed of one topic: not what a namesake had there,
+// nor what was trimmed.
 func TestKnownBelowIsOfOneTopicAndStillThere(t *testing.T) {
 	r := newRig(t)
 	first := r.topic("a")

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// What must be true of work queues: Q1 to Q5, Q7, Q9, Q10, limits and times to live. All of it is judged by the answers that clients got.
+// What must be true of work queues: Q1 to Q5, Q7, Q9, Q10, limits and times to live. All of it is
+// judged by the answers that clients got.
 
 // Message is one that was enqueued, or was to be. Its value names it.
 type Message struct {
@@ -61,8 +62,10 @@ type answered struct {
 // clockMargin is how much clocks, rounded to milliseconds and set while we run, may differ.
 const clockMargin = Moment(200 * time.Millisecond)
 
-// ttlMargin is the usual TTLMargin of a Model: how much later than a message's time to live a claim may be asked for all the same: weir takes the earliest time that the store's clock can
-// show. What was enqueued with SQL is not judged: its time begins when it comes into the queue, which may be late.
+// ttlMargin is the usual TTLMargin of a Model: how much later than a message's time to live a claim
+// may be asked for all the same: weir takes the earliest time that the store's clock can show. What
+// was enqueued with SQL is not judged: its time begins when it comes into the queue, which may be
+// late.
 const ttlMargin = 3 * time.Second
 
 // Enqueues makes a message that is about to be enqueued.
@@ -100,7 +103,8 @@ func (m *Model) Enqueued(msg *Message, o Outcome, id string, repeated bool) {
 	}
 }
 
-// judgeRepeated: the first message of a unique key is one that was enqueued, and was not done before this one came.
+// judgeRepeated: the first message of a unique key is one that was enqueued, and was not done
+// before this one came.
 func (m *Model) judgeRepeated(msg *Message, id string) {
 	for _, first := range m.queued[msg.Queue] {
 		if first.ID == id && first != msg && !first.repeated {
@@ -176,12 +180,14 @@ func (m *Model) Grants(q WorkQueue, worker string, g *Grant, value, id string) *
 	return g
 }
 
-// recordOf names the record that a receipt was given for: the queue's id, a partition and an offset.
+// recordOf names the record that a receipt was given for: the queue's id, a partition and an
+// offset.
 func recordOf(receipt string) string {
 	return strings.Join(strings.SplitN(receipt, ".", 4)[:3], ".")
 }
 
-// isTooOld says that a claim asked for a message past its time to live. That begins anew with a redrive.
+// isTooOld says that a claim asked for a message past its time to live. That begins anew with a
+// redrive.
 func (m *Model) isTooOld(msg *Message, q WorkQueue, g *Grant) bool {
 	from, known := m.restarted(msg)
 	return known && g.Asked > from+Moment(msg.Delay+q.TTL+m.TTLMargin)+clockMargin
@@ -295,7 +301,8 @@ func (m *Model) ResumesQueue(queue string) {
 	m.history.Add("queue "+queue+" is about to be resumed", queue)
 }
 
-// Purges notes that a purge which began at a time is over. What comes for its delayed messages it gave up, too.
+// Purges notes that a purge which began at a time is over. What comes for its delayed messages it
+// gave up, too.
 func (m *Model) Purges(queue string, began Moment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -307,7 +314,8 @@ func (m *Model) Purges(queue string, began Moment) {
 	}
 }
 
-// Remakes notes that a queue is about to be made anew: it begins with the oldest message that its topic has.
+// Remakes notes that a queue is about to be made anew: it begins with the oldest message that its
+// topic has.
 func (m *Model) Remakes(queue string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -316,8 +324,8 @@ func (m *Model) Remakes(queue string) {
 	}
 }
 
-// settled says that a message is acknowledged or dead, as far as its clients know. A transaction of unknown outcome was committed if its result is there.
-// m.mu is held.
+// settled says that a message is acknowledged or dead, as far as its clients know. A transaction of
+// unknown outcome was committed if its result is there. m.mu is held.
 func (m *Model) settled(msg *Message) bool {
 	if msg.allDead() || msg.over && msg.copies <= 1 {
 		return true
@@ -334,7 +342,8 @@ func (m *Model) settled(msg *Message) bool {
 	return false
 }
 
-// givenBack says that somebody gave the message back, or rejected it, beside SQL: then an ack that was committed may not hold.
+// givenBack says that somebody gave the message back, or rejected it, beside SQL: then an ack that
+// was committed may not hold.
 func (msg *Message) givenBack() bool {
 	for _, grants := range msg.Grants {
 		for _, g := range grants {
@@ -360,7 +369,8 @@ func (m *Model) Unsettled(queue string) (list []*Message) {
 	return list
 }
 
-// JudgeQueue holds the dead letters that a queue has at the end against what clients were told, and judges order by key and unique keys.
+// JudgeQueue holds the dead letters that a queue has at the end against what clients were told, and
+// judges order by key and unique keys.
 func (m *Model) JudgeQueue(q WorkQueue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -388,7 +398,8 @@ func (m *Model) JudgeQueue(q WorkQueue) {
 	m.judgeUnique(queue)
 }
 
-// judgeAttempts is Q4 where a Go worker had a message: what it is about to give back may not count as an attempt, and that is heard late.
+// judgeAttempts is Q4 where a Go worker had a message: what it is about to give back may not count
+// as an attempt, and that is heard late.
 func (m *Model) judgeAttempts(queue string) {
 	for _, msg := range m.queued[queue] {
 		for _, grants := range msg.Grants {
@@ -408,7 +419,8 @@ func (g *Grant) nacksInGo() bool {
 	return g.InGo && slices.ContainsFunc(g.answers, func(a *answered) bool { return a.verb == "nack" })
 }
 
-// judgeKeys is Q9: a message is not given out while an older one of its key is not done. Its queue tries for ever, so that only an ack ends a message.
+// judgeKeys is Q9: a message is not given out while an older one of its key is not done. Its queue
+// tries for ever, so that only an ack ends a message.
 func (m *Model) judgeKeys(queue string) {
 	byKey := map[string][]*Message{}
 	for _, msg := range m.queued[queue] {
@@ -436,8 +448,9 @@ func (m *Model) judgeKeys(queue string) {
 	}
 }
 
-// judgeLimit sees that no more messages were claimed at a time than the queue allows. A claim certainly was there from its answer until its lease ended, or
-// somebody first answered for it; a transaction of whoever had the message before may end it, too.
+// judgeLimit sees that no more messages were claimed at a time than the queue allows. A claim
+// certainly was there from its answer until its lease ended, or somebody first answered for it; a
+// transaction of whoever had the message before may end it, too.
 func (m *Model) judgeLimit(q WorkQueue) {
 	type change struct {
 		at Moment
@@ -489,7 +502,8 @@ func (m *Model) Works(asked Moment, list []Result) {
 	}
 }
 
-// judgeResults is QA: a transaction that acknowledged has its result if it was committed, and a message has one. m.mu is held.
+// judgeResults is QA: a transaction that acknowledged has its result if it was committed, and a
+// message has one. m.mu is held.
 func (m *Model) judgeResults(queue string) {
 	about := []string{queue}
 	for _, msg := range m.queued[queue] {
@@ -564,8 +578,8 @@ type WorkQueue struct {
 	Passes   bool // it is purged, deleted and made anew
 }
 
-// AnsweredInGo notes that a handler is about to answer for a message; whether that is taken is not known, nor when. Of a transaction it tells twice: before it,
-// and what became of it.
+// AnsweredInGo notes that a handler is about to answer for a message; whether that is taken is not
+// known, nor when. Of a transaction it tells twice: before it, and what became of it.
 func (m *Model) AnsweredInGo(j *Job, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

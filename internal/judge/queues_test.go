@@ -21,7 +21,8 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 		a := r.m.Answers(g, verb, 0, time.Second)
 		r.m.Answered(g, a, o, false)
 	}
-	// inSQL acknowledges in a transaction that is open past the lease, and claims the message again some time after that one was over.
+	// inSQL acknowledges in a transaction that is open past the lease, and claims the message again
+	// some time after that one was over.
 	inSQL := func(r *rig, later Moment) {
 		msg := enqueue(r, "", "", Done)
 		g := claim(r, msg, 1, "a")

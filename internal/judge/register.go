@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// What Kafka's members commit, own and go on from: G2, G3, G5 and G7. Their groups read topics that are never made anew.
+// What Kafka's members commit, own and go on from: G2, G3, G5 and G7. Their groups read topics that
+// are never made anew.
 
 // Commit is one that a member asked for.
 type Commit struct {
@@ -29,7 +30,8 @@ type register struct {
 // registersKept is how many commits of a partition are remembered.
 const registersKept = 2000
 
-// ownerKey is a partition in one generation of a group. Group counts how often it may have been deleted: then its generations begin anew.
+// ownerKey is a partition in one generation of a group. Group counts how often it may have been
+// deleted: then its generations begin anew.
 type ownerKey struct {
 	group      string
 	life       int
@@ -64,7 +66,8 @@ func (m *Model) Commits(group, by string, generation int32, at Partition, offset
 	return c
 }
 
-// Committed tells what became of commits. After any error they may have happened: the client may have tried more than once.
+// Committed tells what became of commits. After any error they may have happened: the client may
+// have tried more than once.
 func (m *Model) Committed(commits []*Commit, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,9 +91,10 @@ func (m *Model) SetsBack(group string) {
 	}
 }
 
-// possible returns the offsets that may be committed at some time between two moments. A commit that was done is over once a later one was done. One of
-// unknown outcome is over once a commit of a later generation of the group's same life was done: until then it may lie in the socket of a process that
-// stands still, as with Kafka.
+// possible returns the offsets that may be committed at some time between two moments. A commit
+// that was done is over once a later one was done. One of unknown outcome is over once a commit of
+// a later generation of the group's same life was done: until then it may lie in the socket of a
+// process that stands still, as with Kafka.
 func (r *register) possible(from, to Moment) (offsets []int64) {
 	begun, generation := Moment(-1), map[int]int32{} // of those done before from: when the last one was asked for, and each life's newest generation
 	for _, c := range r.commits {
@@ -118,14 +122,16 @@ func (m *Model) Resumes(group, member string, at Partition, since Moment, offset
 	m.judgeCommitted("G2", group, at, since, offset, member+" of "+group+" begins")
 }
 
-// ReadsCommitted judges what a group was said to have committed, by a process that was asked at a time.
+// ReadsCommitted judges what a group was said to have committed, by a process that was asked at a
+// time.
 func (m *Model) ReadsCommitted(who, group string, at Partition, asked Moment, offset int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judgeCommitted("G3", group, at, asked, offset, who+" says that "+group+" is")
 }
 
-// judgeCommitted: an offset is one that may be committed, or where the partition begins now if that was trimmed since.
+// judgeCommitted: an offset is one that may be committed, or where the partition begins now if that
+// was trimmed since.
 func (m *Model) judgeCommitted(invariant, group string, at Partition, from Moment, offset int64, what string) {
 	l := m.lives[at.Topic][len(m.lives[at.Topic])-1]
 	possible := m.registerOf(group, at).possible(from, m.now())

@@ -14,7 +14,8 @@ type SnapshotSave struct {
 	outcome        Outcome
 }
 
-// SnapshotSaves notes that somebody is about to save a snapshot, at a version a little below that which the stream has reached.
+// SnapshotSaves notes that somebody is about to save a snapshot, at a version a little below that
+// which the stream has reached.
 func (m *Model) SnapshotSaves(stream string, below int64) *SnapshotSave {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +40,8 @@ type snapshotReading struct {
 	began      Moment
 }
 
-// SnapshotReads notes that somebody begins to load a snapshot, at a version a little below that which the stream has reached.
+// SnapshotReads notes that somebody begins to load a snapshot, at a version a little below that
+// which the stream has reached.
 func (m *Model) SnapshotReads(stream string, below int64) snapshotReading {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,8 @@ const (
 // Accounts is the category whose streams are judged.
 const Accounts = "accounts"
 
-// StreamCall is an append to one stream, with events that no other append has; or a deletion, an archiving or an unarchiving of the stream.
+// StreamCall is an append to one stream, with events that no other append has; or a deletion, an
+// archiving or an unarchiving of the stream.
 type StreamCall struct {
 	Verb     string // append, delete, archive or unarchive
 	Stream   string
@@ -67,8 +68,8 @@ type projectedStream struct {
 	stream string
 }
 
-// projectedTo is how far a run of a projection has got a stream. What two processes say may be heard in another order than they said it:
-// what the one before has got is awaited for a while.
+// projectedTo is how far a run of a projection has got a stream. What two processes say may be
+// heard in another order than they said it: what the one before has got is awaited for a while.
 type projectedTo struct {
 	by      string // the process that got the last event
 	next    int64
@@ -78,7 +79,8 @@ type projectedTo struct {
 // wordMax is how long after another process's word that of the one before may be heard.
 const wordMax = Moment(3 * time.Second)
 
-// streamSkip is a reading without events below a version, which a deletion at that version explains; orLater: one at a later version, too.
+// streamSkip is a reading without events below a version, which a deletion at that version
+// explains; orLater: one at a later version, too.
 type streamSkip struct {
 	by, stream string
 	version    int64
@@ -118,8 +120,9 @@ func (m *Model) StreamChanges(verb, stream string, expected int64) *StreamCall {
 	return c
 }
 
-// StreamAnswered notes what became of a call. An append of unknown outcome may be tried again, which finds it or makes it. Where it is
-// refused then, the first try may still be carried out if the refusal was not for good: one by a version is.
+// StreamAnswered notes what became of a call. An append of unknown outcome may be tried again,
+// which finds it or makes it. Where it is refused then, the first try may still be carried out if
+// the refusal was not for good: one by a version is.
 func (m *Model) StreamAnswered(by string, c *StreamCall, said Word) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +196,8 @@ func (m *Model) streamDeleted(c *StreamCall, said Word) {
 	m.streams.gone[c.Stream] = max(m.streams.gone[c.Stream], c.reached, c.first, c.Expected)
 }
 
-// mayDelete says whether a call may have deleted its stream at a version; orLater: or at a later one.
+// mayDelete says whether a call may have deleted its stream at a version; orLater: or at a later
+// one.
 func (c *StreamCall) mayDelete(version int64, orLater bool) bool {
 	if c.Verb != "delete" || c.outcome == Refused {
 		return false
@@ -213,7 +217,8 @@ func (c *StreamCall) opens() bool {
 	return c.outcome != Refused && (c.Verb == "unarchive" || c.Verb == "delete")
 }
 
-// archivedFor returns the archiving for which a stream was closed from the begin of a call to its end; nil: it may have been open.
+// archivedFor returns the archiving for which a stream was closed from the begin of a call to its
+// end; nil: it may have been open.
 func (m *Model) archivedFor(c *StreamCall) *StreamCall {
 	changes := m.streams.changes[c.Stream]
 	for _, closed := range changes {
@@ -329,7 +334,8 @@ func (m *Model) StreamReads(stream string, last int64) streamReading {
 	return streamReading{Stream: stream, From: max(0, reached-last), began: m.now(), reached: reached, gone: m.streams.gone[stream]}
 }
 
-// StreamRead judges a reading of a stream, from a version to its end. It may begin later, where the stream was deleted.
+// StreamRead judges a reading of a stream, from a version to its end. It may begin later, where the
+// stream was deleted.
 func (m *Model) StreamRead(by string, r streamReading, seen []Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -358,7 +364,8 @@ func (m *Model) StreamRead(by string, r streamReading, seen []Sight) {
 	m.streams.known[r.Stream] = max(m.streams.known[r.Stream], next)
 }
 
-// Projected judges an event that a projection got. It may come again, and then those after it, too; none is left out.
+// Projected judges an event that a projection got. It may come again, and then those after it, too;
+// none is left out.
 func (m *Model) Projected(consumer string, run int64, s Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -4,7 +4,8 @@ import (
 	"slices"
 )
 
-// StreamPast is what the category's topic has of one stream: all that was ever appended, and where it was deleted.
+// StreamPast is what the category's topic has of one stream: all that was ever appended, and where
+// it was deleted.
 type StreamPast struct {
 	Values    []string // by version
 	Deletions []int64  // the versions at which it was deleted
@@ -39,7 +40,8 @@ func (m *Model) JudgeProjected(run int64, past map[string]*StreamPast) {
 	}
 }
 
-// JudgeReadable holds what can be read of a stream at the end, by somebody who began at a time, against what its category's topic has.
+// JudgeReadable holds what can be read of a stream at the end, by somebody who began at a time,
+// against what its category's topic has.
 func (m *Model) JudgeReadable(stream string, p *StreamPast, seen []Sight, began Moment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +109,8 @@ func (m *Model) JudgeStreams(past map[string]*StreamPast) {
 	}
 }
 
-// judgeAppend judges whether the events of an append are there, where it said, and notes it at its versions.
+// judgeAppend judges whether the events of an append are there, where it said, and notes it at its
+// versions.
 func (m *Model) judgeAppend(c *StreamCall, p *StreamPast, at map[string]int64, byVersion map[int64]*StreamCall) {
 	first, is := at[c.Values[0]]
 	for i, v := range c.Values {
@@ -170,7 +173,8 @@ func (m *Model) judgeStreamOrder(stream string, p *StreamPast, byVersion map[int
 	}
 }
 
-// deletionAt returns the only call that can have deleted a stream at a version, if it was done; nil: there is none, or there are several.
+// deletionAt returns the only call that can have deleted a stream at a version, if it was done;
+// nil: there is none, or there are several.
 func (m *Model) deletionAt(stream string, version int64) (only *StreamCall) {
 	for _, c := range m.streams.changes[stream] {
 		if !c.mayDelete(version, false) {
@@ -187,7 +191,8 @@ func (m *Model) deletionAt(stream string, version int64) (only *StreamCall) {
 	return only
 }
 
-// judgeRefusal judges a conflict: the stream had come to that version by then, and existed there or not. That it had not gone on before is judgeConflict's. S1.
+// judgeRefusal judges a conflict: the stream had come to that version by then, and existed there or
+// not. That it had not gone on before is judgeConflict's. S1.
 func (m *Model) judgeRefusal(c *StreamCall, p *StreamPast, byVersion map[int64]*StreamCall) {
 	if !c.conflict {
 		return

@@ -65,7 +65,8 @@ func TestTheModelFindsWhatAStreamDoesWrongAndNothingElse(t *testing.T) {
 		r.m.SnapshotSaved("a", s, Word{Outcome: o})
 		return s
 	}
-	// load loads a snapshot at or below a version that is so much below the stream's; nil: there is none.
+	// load loads a snapshot at or below a version that is so much below the stream's; nil: there is
+	// none.
 	load := func(r *rig, below int64, s *SnapshotSave) {
 		said := Word{Outcome: Done}
 		if s != nil {

@@ -28,7 +28,8 @@ func (m *Model) TagReads(tag string) tagReading {
 	return tagReading{tag, m.now(), maps.Clone(m.streams.gone)}
 }
 
-// TagRead judges what somebody read by a tag: events with the tag, and all of them that were appended before. It returns their values.
+// TagRead judges what somebody read by a tag: events with the tag, and all of them that were
+// appended before. It returns their values.
 func (m *Model) TagRead(by string, r tagReading, seen []Sight) (values []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +56,8 @@ func (m *Model) TagRead(by string, r tagReading, seen []Sight) (values []string)
 	return values
 }
 
-// JudgeDecisions holds each decision against the events that were appended with its tag before it: it saw all of them.
+// JudgeDecisions holds each decision against the events that were appended with its tag before it:
+// it saw all of them.
 func (m *Model) JudgeDecisions(tag string, values []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,8 @@ type Word struct {
 	Job      *Job
 	// Projection: a projection's handler got Handled, in the run State.
 	Projection bool
-	// Version of a stream after an append, or that a conflict told; then Exists says whether there is such a stream.
+	// Version of a stream after an append, or that a conflict told; then Exists says whether there
+	// is such a stream.
 	Version int64
 	Exists  bool
 }

@@ -1,6 +1,6 @@
-// Package longlock has locks that may be held over a call of a store. They do what those of package sync
-// do; but in fake time (testing/synctest) a goroutine that waits for one counts as waiting, so that time
-// goes on for the one that holds it.
+// Package longlock has locks that may be held over a call of a store. They do what those of package
+// sync do; but in fake time (testing/synctest) a goroutine that waits for one counts as waiting, so
+// that time goes on for the one that holds it.
 package longlock
 
 import "sync"

@@ -17,8 +17,9 @@ type Group struct {
 // groupsTimeout bounds how long one scrape may read from the store.
 const groupsTimeout = 2 * time.Second
 
-// WatchGroups registers metrics that are read from groups at each scrape, so that they disappear with the groups and
-// topics that they name. If groups fails, they are left out: an old number would be worse than none.
+// WatchGroups registers metrics that are read from groups at each scrape, so that they disappear
+// with the groups and topics that they name. If groups fails, they are left out: an old number
+// would be worse than none.
 func WatchGroups(registry prometheus.Registerer, groups func(context.Context) ([]Group, error)) {
 	registry.MustRegister(&groupCollector{groups})
 }

@@ -39,7 +39,8 @@ func (m *HTTP) Answered(route string, status int, took time.Duration) {
 // Streaming is called when a stream begins (+1) or ends (-1).
 func (m *HTTP) Streaming(change int) { m.streams.Add(float64(change)) }
 
-// statusClass returns the class of a status, such as 2xx. Any other number, such as 0, means that the connection was cut.
+// statusClass returns the class of a status, such as 2xx. Any other number, such as 0, means that
+// the connection was cut.
 func statusClass(status int) string {
 	if status < 100 || status > 599 {
 		return "cut"

@@ -1,5 +1,5 @@
-// Package metric is the one table of metrics. eventlog.Log and the doors report to observers, and do not import this
-// package: Set implements those observers.
+// Package metric is the one table of metrics. eventlog.Log and the doors report to observers, and
+// do not import this package: Set implements those observers.
 package metric
 
 import (
@@ -97,7 +97,8 @@ var (
 	storeOps = []string{"commit", "list", "moved", "read", "seek", "trim"}
 )
 
-// Buckets. Latencies range from half a millisecond, a flush on a good disk, to 16 s; sizes from 256 bytes to 16 MiB.
+// Buckets. Latencies range from half a millisecond, a flush on a good disk, to 16 s; sizes from 256
+// bytes to 16 MiB.
 var (
 	latencies = prometheus.ExponentialBuckets(0.0005, 2, 16)
 	sizes     = prometheus.ExponentialBuckets(256, 4, 9)
@@ -180,8 +181,8 @@ func (t table) counter(name, help string) prometheus.Counter {
 	return add(t, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
-// counters are one counter for each value of a label. All exist from the start, at 0: an alert on a rate would miss a
-// counter that begins at 1. Values that are not listed are counted together.
+// counters are one counter for each value of a label. All exist from the start, at 0: an alert on a
+// rate would miss a counter that begins at 1. Values that are not listed are counted together.
 type counters map[string]prometheus.Counter
 
 const otherValue = "other"

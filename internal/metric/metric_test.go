@@ -158,7 +158,8 @@ func spoken(t *testing.T) map[string]string {
 	return found
 }
 
-// However many groups and topics clients make up, the page has a bound, the largest lags are on it, and it shrinks when they go.
+// However many groups and topics clients make up, the page has a bound, the largest lags are on it,
+// and it shrinks when they go.
 func TestGroupsMakeABoundedPage(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var groups []Group

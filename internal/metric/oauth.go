@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// WatchOAuthKeys registers a metric of how old the keys of OAuth tokens are. fetched returns when they were fetched; zero: never.
+// WatchOAuthKeys registers a metric of how old the keys of OAuth tokens are. fetched returns when
+// they were fetched; zero: never.
 func WatchOAuthKeys(registry prometheus.Registerer, fetched func() time.Time) {
 	started := time.Now()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

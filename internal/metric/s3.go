@@ -2,7 +2,8 @@ package metric
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// S3 is how many requests the S3 store has made, by kind. Repeats that the client makes by itself are not counted.
+// S3 is how many requests the S3 store has made, by kind. Repeats that the client makes by itself
+// are not counted.
 type S3 struct{ Puts, Gets, Lists, Deletes int64 }
 
 // WatchS3 registers metrics that are read from read at each scrape.

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// seriesMax bounds the series of each metric about groups, queues, categories or projections: clients create as many of these as they like.
+// seriesMax bounds the series of each metric about groups, queues, categories or projections:
+// clients create as many of these as they like.
 const seriesMax = 500
 
 // series is one series of a metric: its labels and its value.
@@ -16,7 +17,8 @@ type series struct {
 	labels []string
 }
 
-// largest returns the seriesMax largest series, which alerts are about. Equal values are ordered by their labels, so that each scrape has the same series.
+// largest returns the seriesMax largest series, which alerts are about. Equal values are ordered by
+// their labels, so that each scrape has the same series.
 func largest(all []series) []series {
 	if len(all) <= seriesMax {
 		return all
@@ -27,8 +29,8 @@ func largest(all []series) []series {
 	return all[:seriesMax]
 }
 
-// label makes any name a label value. Clients name groups, in any bytes; Prometheus accepts only UTF-8, and MustNewConstMetric would
-// end the process on other bytes.
+// label makes any name a label value. Clients name groups, in any bytes; Prometheus accepts only
+// UTF-8, and MustNewConstMetric would end the process on other bytes.
 func label(name string) string {
 	if utf8.ValidString(name) {
 		return name

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// WatchWritable registers a metric of whether the store accepts records. refusing returns why it does not, or nil.
+// WatchWritable registers a metric of whether the store accepts records. refusing returns why it
+// does not, or nil.
 func WatchWritable(registry prometheus.Registerer, refusing func() error) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_store_writable",
@@ -19,7 +20,8 @@ func WatchWritable(registry prometheus.Registerer, refusing func() error) {
 	}))
 }
 
-// WatchBehind registers a metric of a process that only reads its store. behind returns how long ago it last knew all that was written.
+// WatchBehind registers a metric of a process that only reads its store. behind returns how long
+// ago it last knew all that was written.
 func WatchBehind(registry prometheus.Registerer, behind func() time.Duration) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_replica_behind_seconds",
@@ -27,7 +29,8 @@ func WatchBehind(registry prometheus.Registerer, behind func() time.Duration) {
 	}, func() float64 { return behind().Seconds() }))
 }
 
-// WatchNotifications registers a metric of the notification queue of a PostgreSQL server. used returns which share of it is used, from 0 to 1.
+// WatchNotifications registers a metric of the notification queue of a PostgreSQL server. used
+// returns which share of it is used, from 0 to 1.
 func WatchNotifications(registry prometheus.Registerer, used func() float64) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_postgres_notification_queue_usage_ratio",

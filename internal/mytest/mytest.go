@@ -3,8 +3,10 @@
 //	url := mytest.URL(t)     // a fresh database; one server per test process, started when first asked for
 //	srv := mytest.Start(t)   // a server of its own, to stop, restart and kill
 //
-// The server's programs are looked for in PATH and where Debian and Homebrew put them; if there are none the platform's package is installed, and
-// stderr says so. WEIR_TEST_MYSQL_VERSION=9.7 fetches and runs MySQL of that version, from Debian's unstable packages. WEIR_TEST_MYSQL=mysql://… makes URL create its databases on a given server instead, MariaDB or MySQL.
+// The server's programs are looked for in PATH and where Debian and Homebrew put them; if there are
+// none the platform's package is installed, and stderr says so. WEIR_TEST_MYSQL_VERSION=9.7 fetches
+// and runs MySQL of that version, from Debian's unstable packages. WEIR_TEST_MYSQL=mysql://… makes
+// URL create its databases on a given server instead, MariaDB or MySQL.
 package mytest
 
 import (
@@ -81,7 +83,8 @@ func (s *Server) URL() string {
 // Admin returns the server's address, without a database, as root.
 func (s *Server) Admin() string { return s.admin }
 
-// Database creates a database on the server and returns its URL. It is for a program that is not a test.
+// Database creates a database on the server and returns its URL. It is for a program that is not a
+// test.
 func (s *Server) Database(name string) (string, error) {
 	db, err := connect(s.admin)
 	if err != nil {
@@ -101,8 +104,9 @@ func (s *Server) Kill() {
 // Recover is Resume for a program that is not a test.
 func (s *Server) Recover() error { return s.start() }
 
-// Backup copies the server's data while the server is stopped, and starts it again. restore puts the copy back: all that was written after the copy is
-// lost. Both are for a program that is not a test.
+// Backup copies the server's data while the server is stopped, and starts it again. restore puts
+// the copy back: all that was written after the copy is lost. Both are for a program that is not a
+// test.
 func (s *Server) Backup() (restore func() error, err error) {
 	copied := filepath.Join(s.dir, "backup")
 	s.Stop()
@@ -152,7 +156,8 @@ func database(t testing.TB, admin string) string {
 	return u.String()
 }
 
-// Exec runs statements on the database at a URL, on one connection, and ends the test if that fails.
+// Exec runs statements on the database at a URL, on one connection, and ends the test if that
+// fails.
 func Exec(t testing.TB, address string, statements ...string) {
 	t.Helper()
 	execute(t, address, statements...)
@@ -208,8 +213,9 @@ func connect(address string) (*sql.DB, error) {
 	return db, err
 }
 
-// Launch makes a data directory in dir ("": the directory of temporary files), and starts a server on it. It is for a program that is not a test,
-// which may use the methods Admin, Kill, Recover and Close. A watchdog ends the server with this process.
+// Launch makes a data directory in dir ("": the directory of temporary files), and starts a server
+// on it. It is for a program that is not a test, which may use the methods Admin, Kill, Recover and
+// Close. A watchdog ends the server with this process.
 func Launch(dir string, flags ...string) (*Server, error) {
 	server, install, err := commands()
 	if err != nil {
@@ -254,14 +260,16 @@ func Launch(dir string, flags ...string) (*Server, error) {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string  { return filepath.Join(s.dir, "log") }
 
-// env gives the server a directory of its own for temporary tables: a server that starts deletes all that it finds there, also those of others.
+// env gives the server a directory of its own for temporary tables: a server that starts deletes
+// all that it finds there, also those of others.
 func (s *Server) env() []string { return append(os.Environ(), "TMPDIR="+s.dir) }
 
 // start starts the server and waits until it takes connections.
 func (s *Server) start() error {
 	s.cmd = exec.Command(s.flags[0], append(s.flags[1:], "--port="+strconv.Itoa(s.port))...)
 	s.cmd.Dir, s.cmd.Env = s.dir, s.env()
-	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the server.
+	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the
+	// server.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}
 	if err := s.cmd.Start(); err != nil {
 		return err
@@ -293,7 +301,8 @@ func (s *Server) start() error {
 	}
 }
 
-// commands returns the command that runs the server, and the one that makes a data directory, with a root who has no password.
+// commands returns the command that runs the server, and the one that makes a data directory, with
+// a root who has no password.
 func commands() (server, install []string, err error) {
 	if version := os.Getenv("WEIR_TEST_MYSQL_VERSION"); version != "" {
 		server, err = fetched(version)
@@ -303,7 +312,8 @@ func commands() (server, install []string, err error) {
 	return []string{program, "--no-defaults", "--skip-name-resolve"}, []string{maker, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"}, err
 }
 
-// programs returns the paths of the server and of the program that makes a data directory. It installs them if they are missing.
+// programs returns the paths of the server and of the program that makes a data directory. It
+// installs them if they are missing.
 func programs() (server, install string, err error) {
 	find := func(names ...string) string {
 		for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/libexec", "/opt/homebrew/opt/mariadb/bin", "/usr/local/opt/mariadb/bin") {

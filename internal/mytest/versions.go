@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// fetchScript unpacks Debian's unstable MySQL, and every library that it needs, into the directory sys of $1. apt gets a state of its own, in which nothing
-// is installed, and the address from which it takes Debian's packages here.
+// fetchScript unpacks Debian's unstable MySQL, and every library that it needs, into the directory
+// sys of $1. apt gets a state of its own, in which nothing is installed, and the address from which
+// it takes Debian's packages here.
 const fetchScript = `
 set -e
 root=$1
@@ -31,8 +32,9 @@ rm -rf "$root/apt"
 touch "$root/complete"
 `
 
-// fetched returns the command that runs MySQL's server of a version, fetching it the first time. It runs beside the system's own libraries, through the loader
-// that came with it. Test processes that ask concurrently take turns.
+// fetched returns the command that runs MySQL's server of a version, fetching it the first time. It
+// runs beside the system's own libraries, through the loader that came with it. Test processes that
+// ask concurrently take turns.
 func fetched(version string) (command []string, err error) {
 	root := filepath.Join(os.TempDir(), fmt.Sprintf("weir-mytest-mysql-%d", os.Getuid()))
 	if err := os.MkdirAll(root, 0o755); err != nil {

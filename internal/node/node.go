@@ -1,5 +1,5 @@
-// Package node puts together what each process that uses a store has: the log, the uses on it, and the movers that publish what
-// SQL sessions committed. Doors stand on it.
+// Package node puts together what each process that uses a store has: the log, the uses on it, and
+// the movers that publish what SQL sessions committed. Doors stand on it.
 package node
 
 import (
@@ -36,7 +36,8 @@ type Observer interface {
 	inbox.Observer
 }
 
-// Node is a log and all uses of it. Nothing happens in it until Log.Run, Queues.Run and the Uses run.
+// Node is a log and all uses of it. Nothing happens in it until Log.Run, Queues.Run and the Uses
+// run.
 type Node struct {
 	Store       eventlog.Store
 	Log         *eventlog.Log
@@ -51,8 +52,9 @@ type Node struct {
 	movers []Part
 }
 
-// OpenLibrary opens the Go library on a store that is already open, and returns its *weir.Log and what that
-// stands on. The root package sets it: a simulation runs the library on stores that no URL names.
+// OpenLibrary opens the Go library on a store that is already open, and returns its *weir.Log and
+// what that stands on. The root package sets it: a simulation runs the library on stores that no
+// URL names.
 var OpenLibrary func(ctx context.Context, store eventlog.Store, cfg Config) (library any, n *Node, err error)
 
 // Part is something that runs as long as the node.
@@ -61,8 +63,8 @@ type Part struct {
 	Run  func(ctx context.Context) error
 }
 
-// Open puts a node on a store that is already open. It creates the tables of the store's SQL door, and needs a few store calls. The store
-// still belongs to the caller.
+// Open puts a node on a store that is already open. It creates the tables of the store's SQL door,
+// and needs a few store calls. The store still belongs to the caller.
 func Open(ctx context.Context, store eventlog.Store, cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -132,8 +134,9 @@ func (n *Node) move(cfg Config) {
 	}
 }
 
-// Uses returns what runs on the log, but for Log and Queues. Queues should end after these and after the doors, so that
-// acknowledgements that came at the last moment are answered; Log ends last.
+// Uses returns what runs on the log, but for Log and Queues. Queues should end after these and
+// after the doors, so that acknowledgements that came at the last moment are answered; Log ends
+// last.
 func (n *Node) Uses() []Part {
 	return append([]Part{{"publisher", n.Publisher.Run}, {"groups", n.Groups.Run}, {"streams", n.Streams.Run}}, n.movers...)
 }

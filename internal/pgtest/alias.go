@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Alias is an address that leads to one server at a time, like a host name or a virtual address that fails over.
+// Alias is an address that leads to one server at a time, like a host name or a virtual address
+// that fails over.
 type Alias struct {
 	t     testing.TB
 	l     net.Listener

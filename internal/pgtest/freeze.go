@@ -14,8 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Freeze stops all of the server's processes where they are (SIGSTOP): connections stay open, the system accepts new ones, and
-// nobody answers. The freeze ends with the test, or when the returned function is called.
+// Freeze stops all of the server's processes where they are (SIGSTOP): connections stay open, the
+// system accepts new ones, and nobody answers. The freeze ends with the test, or when the returned
+// function is called.
 func (s *Server) Freeze() (thaw func()) {
 	s.t.Helper()
 	thaw, err := s.Suspend()

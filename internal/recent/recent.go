@@ -1,4 +1,5 @@
-// Package recent keeps what was read from the store last, for callers who accept a value of some age. So what each request asks for costs a store call now and then.
+// Package recent keeps what was read from the store last, for callers who accept a value of some
+// age. So what each request asks for costs a store call now and then.
 package recent
 
 import (
@@ -13,7 +14,8 @@ import (
 )
 
 const (
-	// patience is how old a value may be for a caller that does not wait while another caller reads a newer one.
+	// patience is how old a value may be for a caller that does not wait while another caller reads
+	// a newer one.
 	patience = 5 * time.Second
 	// AskMax bounds the wait for the store.
 	AskMax = 2 * time.Second
@@ -39,17 +41,19 @@ type Reading[T any] struct {
 	err   error     // of the last try
 }
 
-// New returns a value that read reads. what names it in texts, in the plural. zero stands for it until then; Get never returns it without an error.
+// New returns a value that read reads. what names it in texts, in the plural. zero stands for it
+// until then; Get never returns it without an error.
 func New[T any](what string, zero T, read func(context.Context) (T, error), logger *slog.Logger) *Value[T] {
 	v := &Value[T]{what: what, read: read, logger: logger}
 	v.last.Store(&Reading[T]{Value: zero})
 	return v
 }
 
-// Get returns the last reading, and reads again if the last try is longer ago than fresh. eventlog.ErrUnavailable: the store is unavailable, and the last reading is older
-// than StaleMax.
+// Get returns the last reading, and reads again if the last try is longer ago than fresh.
+// eventlog.ErrUnavailable: the store is unavailable, and the last reading is older than StaleMax.
 //
-// However many callers there are, they cost one call of read every fresh, for which one caller waits.
+// However many callers there are, they cost one call of read every fresh, for which one caller
+// waits.
 func (v *Value[T]) Get(ctx context.Context, fresh time.Duration) (*Reading[T], error) {
 	r := v.last.Load()
 	if time.Since(r.tried) < fresh {

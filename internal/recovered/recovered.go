@@ -10,10 +10,12 @@ import (
 	"strings"
 )
 
-// stackMax bounds the bytes of Error.Stack: what is repeated, or panics in deep recursion, must not fill a log.
+// stackMax bounds the bytes of Error.Stack: what is repeated, or panics in deep recursion, must not
+// fill a log.
 const stackMax = 4 << 10
 
-// Error is a panic. Its text has one line, because it may be logged for every event that a function panics for; Stack is for the first.
+// Error is a panic. Its text has one line, because it may be logged for every event that a function
+// panics for; Stack is for the first.
 type Error struct {
 	Value any    // what it panicked with
 	At    string // function, file and line
@@ -39,7 +41,8 @@ func Do(do func() error) (err error) {
 	return do()
 }
 
-// Logged returns what to add to the first log line about an error: the stack, if the error is a panic.
+// Logged returns what to add to the first log line about an error: the stack, if the error is a
+// panic.
 func Logged(err error) []any {
 	var panicked *Error
 	if !errors.As(err, &panicked) {

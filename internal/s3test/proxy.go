@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// Proxy is an HTTP proxy in front of an S3 server. Faults chooses what happens to each request; Requests tells what happened.
+// Proxy is an HTTP proxy in front of an S3 server. Faults chooses what happens to each request;
+// Requests tells what happened.
 //
 // It passes the Host header on as it came, because the client's signature covers it.
 type Proxy struct {
@@ -48,7 +49,8 @@ type Request struct {
 	Statuses    []int // what the server answered: nothing if it did not get the request, two numbers if it got it twice
 }
 
-// Fault is what a proxy does to one request. The zero value does nothing. Times and Hold come in addition to the others.
+// Fault is what a proxy does to one request. The zero value does nothing. Times and Hold come in
+// addition to the others.
 type Fault struct {
 	Hold   <-chan struct{} // the server gets the request after this is closed
 	Before time.Duration   // and this much later
@@ -68,7 +70,8 @@ type Fault struct {
 	At   int  // modulo the body's length
 }
 
-// NewProxy starts a proxy in front of the bucket at an address that URL returned. It ends with the test.
+// NewProxy starts a proxy in front of the bucket at an address that URL returned. It ends with the
+// test.
 func NewProxy(t testing.TB, address string) *Proxy {
 	t.Helper()
 	p, err := LaunchProxy(address)
@@ -122,7 +125,8 @@ func (p *Proxy) URL() string {
 	return u.String()
 }
 
-// Faults sets what chooses the fault of each request from now on. It is called for one request at a time. nil: no faults.
+// Faults sets what chooses the fault of each request from now on. It is called for one request at a
+// time. nil: no faults.
 func (p *Proxy) Faults(choose func(Request) Fault) {
 	if choose == nil {
 		choose = func(Request) Fault { return Fault{} }
@@ -142,7 +146,8 @@ func SlowPuts(d time.Duration) func(Request) Fault {
 	}
 }
 
-// Random chooses faults that a store must survive: one request in rarity has one. No bytes are changed.
+// Random chooses faults that a store must survive: one request in rarity has one. No bytes are
+// changed.
 func Random(random *rand.Rand, rarity int) func(Request) Fault {
 	return func(r Request) Fault {
 		if random.IntN(rarity) > 0 {
@@ -178,8 +183,8 @@ func (p *Proxy) Wait() {
 	}
 }
 
-// CreatedTwice returns the keys that the server says were created more than once: several PUTs with If-None-Match: * through these proxies succeeded.
-// It is for keys that nobody deletes.
+// CreatedTwice returns the keys that the server says were created more than once: several PUTs with
+// If-None-Match: * through these proxies succeeded. It is for keys that nobody deletes.
 func CreatedTwice(proxies ...*Proxy) []string {
 	created := map[string]int{}
 	for _, p := range proxies {

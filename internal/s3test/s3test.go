@@ -4,7 +4,8 @@
 //	srv := s3test.Start(t)       // a server of its own, to kill and resume
 //	p := s3test.NewProxy(t, url) // a proxy in front of it, to lose, delay, repeat and damage requests; p.URL()
 //
-// The server's program is built from its Go module when it is first needed, which takes a minute or two, and kept among the user's cached files.
+// The server's program is built from its Go module when it is first needed, which takes a minute or
+// two, and kept among the user's cached files.
 package s3test
 
 import (
@@ -49,7 +50,8 @@ type Server struct {
 // shared is the server that URL uses. Its watchdog ends it with this process.
 var shared = sync.OnceValues(func() (*Server, error) { return Launch("") })
 
-// URL returns the address of a fresh, empty bucket, as --store takes it. The environment has the credentials from then on: Credentials.
+// URL returns the address of a fresh, empty bucket, as --store takes it. The environment has the
+// credentials from then on: Credentials.
 func URL(t testing.TB) string {
 	t.Helper()
 	s, err := shared()
@@ -121,8 +123,8 @@ func (s *Server) Resume() {
 // Recover is Resume for a program that is not a test.
 func (s *Server) Recover() error { return s.start() }
 
-// Backup copies all buckets while the server is stopped, and starts it again. restore puts the copy back: all that was written after the copy is lost. Both are for a
-// program that is not a test.
+// Backup copies all buckets while the server is stopped, and starts it again. restore puts the copy
+// back: all that was written after the copy is lost. Both are for a program that is not a test.
 func (s *Server) Backup() (restore func() error, err error) {
 	copied := filepath.Join(s.dir, "backup")
 	s.Kill()
@@ -151,8 +153,9 @@ func (s *Server) Close() error {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
 
-// Launch starts a server on a new directory in dir ("": the directory of temporary files). It is for a program that is not a test, which may use the methods Bucket, Directory,
-// Addr, Kill, Recover, Backup and Close. A watchdog ends it with this process.
+// Launch starts a server on a new directory in dir ("": the directory of temporary files). It is
+// for a program that is not a test, which may use the methods Bucket, Directory, Addr, Kill,
+// Recover, Backup and Close. A watchdog ends it with this process.
 func Launch(dir string) (*Server, error) {
 	if _, err := program(); err != nil {
 		return nil, err
@@ -172,8 +175,10 @@ func Launch(dir string) (*Server, error) {
 			return nil, err
 		}
 	}
-	// Attributes of objects in the files' extended attributes: then an object is there whole or not at all, also after kill -9. In a directory of their own, for file systems
-	// that have none, a kill can leave attributes without an object, which answers "exists" to a put and "missing" to a get for ever.
+	// Attributes of objects in the files' extended attributes: then an object is there whole or not
+	// at all, also after kill -9. In a directory of their own, for file systems that have none, a
+	// kill can leave attributes without an object, which answers "exists" to a put and "missing" to
+	// a get for ever.
 	for _, attributes := range [][]string{nil, {"--sidecar", filepath.Join(s.dir, "meta")}} {
 		s.attributes = attributes
 		for range 3 { // another process may take the port before the server does
@@ -188,7 +193,8 @@ func Launch(dir string) (*Server, error) {
 	return nil, err
 }
 
-// Credentials puts the credentials of the servers into the environment, where the AWS SDK looks for them.
+// Credentials puts the credentials of the servers into the environment, where the AWS SDK looks for
+// them.
 func Credentials() {
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"} {
 		if err := os.Setenv(name, value); err != nil {
@@ -242,7 +248,8 @@ func (s *Server) start() error {
 	}
 }
 
-// program returns the path of the server's program. It builds it if it is missing; processes that do so concurrently take turns.
+// program returns the path of the server's program. It builds it if it is missing; processes that
+// do so concurrently take turns.
 var program = sync.OnceValues(func() (string, error) {
 	cached, err := os.UserCacheDir()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Variable names the environment variable that sets the seed of every random test: WEIR_SEED=12 go test -run TestX ./…
+// Variable names the environment variable that sets the seed of every random test: WEIR_SEED=12 go
+// test -run TestX ./…
 const Variable = "WEIR_SEED"
 
 // Seeds names the environment variable that sets how many random histories a test runs.
@@ -34,7 +35,8 @@ func Random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(New(t), 0))
 }
 
-// Histories returns how many random histories a test runs: WEIR_SEEDS, or else few. With WEIR_SEED it is that one history.
+// Histories returns how many random histories a test runs: WEIR_SEEDS, or else few. With WEIR_SEED
+// it is that one history.
 func Histories(t testing.TB, few int) []uint64 {
 	t.Helper()
 	if os.Getenv(Variable) != "" {

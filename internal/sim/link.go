@@ -144,7 +144,8 @@ func call[T any](ctx context.Context, l *link, do func() (T, error)) (T, error) 
 	return got, err
 }
 
-// Commit implements eventlog.Store. Its outcome may be unknown: the commit happened, did not happen, or happens later.
+// Commit implements eventlog.Store. Its outcome may be unknown: the commit happened, did not
+// happen, or happens later.
 func (l *link) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if l.isDead() {
 		return nil, unavailable(errLost) // nothing is sent any more

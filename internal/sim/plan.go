@@ -20,8 +20,8 @@ func (s Step) String() string {
 
 var faults = []string{"crash", "crash", "pause", "away", "away one", "slow", "unsure", "unsure", "fails", "full", "incarnation"}
 
-// makePlan decides what is done in a history of some length. Every plan does some of the faults only, so that rare meetings of two are not always
-// hidden by a third.
+// makePlan decides what is done in a history of some length. Every plan does some of the faults
+// only, so that rare meetings of two are not always hidden by a third.
 func makePlan(random *rand.Rand, length time.Duration, processes int) (plan []Step) {
 	some := append([]string(nil), faults...)
 	random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })

@@ -197,7 +197,8 @@ func (w *world) follow(p *life, r *judge.Reader, topic string, partition int32) 
 	}
 }
 
-// judge waits until everything is done that must be, and holds what the store has against what was answered.
+// judge waits until everything is done that must be, and holds what the store has against what was
+// answered.
 func (w *world) judge() {
 	begun := time.Now()
 	w.history.Add("all must be done within " + settleMax.String())

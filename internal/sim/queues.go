@@ -150,7 +150,8 @@ func (w *world) answer(p *life, q workQueue, g *judge.Grant, verb string, delay 
 	return o
 }
 
-// workAsClient works all queues: as it should, mostly; and now and then as a worker that is slow, goes away, or answers twice.
+// workAsClient works all queues: as it should, mostly; and now and then as a worker that is slow,
+// goes away, or answers twice.
 func (w *world) workAsClient(ctx context.Context, random *rand.Rand, worker string) {
 	for ctx.Err() == nil {
 		sleep(ctx, upTo(random, paceOf))
@@ -254,7 +255,8 @@ func (w *world) takeLetters(ctx context.Context, random *rand.Rand) {
 // work keeps a worker of the library in a process.
 func (w *world) work(p *life) {}
 
-// judgeQueues acknowledges messages until each one is done, dead or discarded, and judges the queues.
+// judgeQueues acknowledges messages until each one is done, dead or discarded, and judges the
+// queues.
 func (w *world) judgeQueues() {
 	if !w.acts("queue") {
 		return
@@ -291,7 +293,8 @@ func (w *world) judgeQueues() {
 	}
 }
 
-// countLetters counts of each message how often it is in its topic, its letters, and all that ever were.
+// countLetters counts of each message how often it is in its topic, its letters, and all that ever
+// were.
 func (w *world) countLetters(p *life, q workQueue) error {
 	copies := map[string]int{}
 	for _, topic := range append([]string{q.Name}, queue.TopicsOfSettings(q.Name, q.set)...) {

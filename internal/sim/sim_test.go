@@ -55,7 +55,8 @@ func TestHistories(t *testing.T) {
 	t.Logf("%d histories, %v of fake time in %v: %.0f s a second", n, lasted.Round(time.Second), took.Round(time.Millisecond), lasted.Seconds()/took.Seconds())
 }
 
-// report tells what a history broke, with the steps of its plan that are needed for that, and its last lines.
+// report tells what a history broke, with the steps of its plan that are needed for that, and its
+// last lines.
 func report(t *testing.T, opt sim.Options, r sim.Result) {
 	opt.Show = nil
 	small := shrink(t, opt, r)

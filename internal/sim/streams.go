@@ -317,7 +317,8 @@ func (w *world) rebuild(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// judgeStreams reads all streams at the end, their category's topic, and lets the projection finish.
+// judgeStreams reads all streams at the end, their category's topic, and lets the projection
+// finish.
 func (w *world) judgeStreams() {
 	if !w.acts("stream") {
 		return

@@ -21,9 +21,11 @@ import (
 )
 
 const (
-	// refetchEvery is the shortest time between two fetches, so that tokens with keys that nobody knows cost the issuer little.
+	// refetchEvery is the shortest time between two fetches, so that tokens with keys that nobody
+	// knows cost the issuer little.
 	refetchEvery = 10 * time.Second
-	// refreshURL and refreshFile are how old keys become before they are fetched again although nobody misses one: what the issuer has withdrawn is not accepted for longer.
+	// refreshURL and refreshFile are how old keys become before they are fetched again although
+	// nobody misses one: what the issuer has withdrawn is not accepted for longer.
 	refreshURL  = 10 * time.Minute
 	refreshFile = refetchEvery
 	// rsaMin is the shortest RSA key, in bits (RFC 7518, 3.3).
@@ -88,8 +90,10 @@ func (k *keys) run(ctx context.Context) {
 	}
 }
 
-// find returns the keys that may have signed a token. There is more than one if the issuer gave several the same id. eventlog.ErrUnavailable: it is not known whether
-// there is such a key, because the keys were not fetched since the call. A client that tries again gets an answer within refetchEvery.
+// find returns the keys that may have signed a token. There is more than one if the issuer gave
+// several the same id. eventlog.ErrUnavailable: it is not known whether there is such a key,
+// because the keys were not fetched since the call. A client that tries again gets an answer within
+// refetchEvery.
 func (k *keys) find(ctx context.Context, id string, by jose.SignatureAlgorithm) ([]any, error) {
 	began := time.Now()
 	found, err := k.last.Load().find(id, by)
@@ -135,7 +139,8 @@ func (n *known) find(id string, by jose.SignatureAlgorithm) ([]any, error) {
 	return nil, fmt.Errorf("%w: %q, for %s", errUnknownKey, id, by)
 }
 
-// renew fetches the keys if the last fetch began longer ago than fresh. One fetch runs at a time; the other callers wait for it.
+// renew fetches the keys if the last fetch began longer ago than fresh. One fetch runs at a time;
+// the other callers wait for it.
 func (k *keys) renew(ctx context.Context, fresh time.Duration) {
 	select {
 	case k.fetches <- struct{}{}:
@@ -193,7 +198,8 @@ func (k *keys) say(before, after *known) {
 	}
 }
 
-// parse returns the keys of a JWKS that can sign tokens. It ignores others: a JWKS may have keys for encryption, and of kinds that are not known yet (RFC 7517, 5).
+// parse returns the keys of a JWKS that can sign tokens. It ignores others: a JWKS may have keys
+// for encryption, and of kinds that are not known yet (RFC 7517, 5).
 func parse(text []byte) ([]signer, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

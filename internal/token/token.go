@@ -1,4 +1,5 @@
-// Package token checks OAuth access tokens: JSON Web Tokens (RFC 7519) that an issuer has signed. The issuer's public keys are a JWKS (RFC 7517), at a URL or in a file.
+// Package token checks OAuth access tokens: JSON Web Tokens (RFC 7519) that an issuer has signed.
+// The issuer's public keys are a JWKS (RFC 7517), at a URL or in a file.
 //
 // token.go judges a token, keys.go finds the key that signed it, source.go fetches the keys.
 package token
@@ -17,7 +18,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Bounds of a token, in bytes. Whatever is longer is refused before it is parsed, or before a key is looked up.
+// Bounds of a token, in bytes. Whatever is longer is refused before it is parsed, or before a key
+// is looked up.
 const (
 	TextMax = 32 << 10 // of the whole token
 	keyMax  = 256      // of the id of its key
@@ -27,8 +29,9 @@ const (
 // LeewayMax bounds Config.Leeway.
 const LeewayMax = 10 * time.Minute
 
-// algorithms are those with which tokens may be signed (RFC 7518, RFC 8037). All are asymmetric. With an HMAC whoever checks a token could also make one;
-// and a server that accepts one beside these can be tricked into taking a public key for the HMAC's secret (RFC 8725, 2.1).
+// algorithms are those with which tokens may be signed (RFC 7518, RFC 8037). All are asymmetric.
+// With an HMAC whoever checks a token could also make one; and a server that accepts one beside
+// these can be tricked into taking a public key for the HMAC's secret (RFC 8725, 2.1).
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -57,8 +60,8 @@ type Token struct {
 	Ends    time.Time // until then the token is accepted: Config.Leeway later
 }
 
-// New makes a verifier. It reads the keys if they are in a file, and refuses a file without one that can be used. Those at a URL are fetched by Run, or by the
-// first check.
+// New makes a verifier. It reads the keys if they are in a file, and refuses a file without one
+// that can be used. Those at a URL are fetched by Run, or by the first check.
 func New(cfg Config) (*Verifier, error) {
 	switch {
 	case cfg.Issuer == "":
@@ -87,13 +90,15 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return nil
 }
 
-// Fetched returns when the keys were fetched; zero: never. They are fetched again within 10 minutes.
+// Fetched returns when the keys were fetched; zero: never. They are fetched again within 10
+// minutes.
 func (v *Verifier) Fetched() time.Time { return v.keys.last.Load().at }
 
-// Check returns what a valid token says; otherwise an error that is for the log, not for the client. eventlog.ErrUnavailable: not known, because the keys
-// cannot be fetched.
+// Check returns what a valid token says; otherwise an error that is for the log, not for the
+// client. eventlog.ErrUnavailable: not known, because the keys cannot be fetched.
 //
-// A token that a known key has signed costs no request. For an unknown key the keys are fetched again, but not more often than every refetchEvery.
+// A token that a known key has signed costs no request. For an unknown key the keys are fetched
+// again, but not more often than every refetchEvery.
 func (v *Verifier) Check(ctx context.Context, text string) (Token, error) {
 	if len(text) > TextMax {
 		return Token{}, fmt.Errorf("the token has %d bytes; the limit is %d", len(text), TextMax)

@@ -58,7 +58,8 @@ func published() []jose.JSONWebKey {
 	}
 }
 
-// issuer is an issuer's endpoint, and how many requests it got. As a transport it needs no network, so that it works in fake time.
+// issuer is an issuer's endpoint, and how many requests it got. As a transport it needs no network,
+// so that it works in fake time.
 type issuer struct {
 	mu     sync.Mutex // guards all below
 	keys   []jose.JSONWebKey
@@ -229,7 +230,8 @@ func (i *issuer) check(t *testing.T, v *Verifier) error {
 	return fetched.err
 }
 
-// embedded is a token that carries the key that signed it (RFC 7515, 4.1.3): nobody may believe that.
+// embedded is a token that carries the key that signed it (RFC 7515, 4.1.3): nobody may believe
+// that.
 func embedded(all map[string]any) string {
 	signer := must(jose.NewSigner(jose.SigningKey{Algorithm: jose.ES384, Key: must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))}, &jose.SignerOptions{EmbedJWK: true}))
 	return must(jwt.Signed(signer).Claims(all).Serialize())

@@ -10,7 +10,8 @@ import (
 
 const queuePage = "../../docs/queue.md"
 
-// TestTheQueueWalkShowsWhatHappens replays the page. Then it compares the notes of the workers, message by message, with what was enqueued.
+// TestTheQueueWalkShowsWhatHappens replays the page. Then it compares the notes of the workers,
+// message by message, with what was enqueued.
 func TestTheQueueWalkShowsWhatHappens(t *testing.T) {
 	sh := replay(t, queuePage, "worker")
 	text, err := os.ReadFile(filepath.Join(sh.dir, "handled"))

@@ -1,4 +1,5 @@
-// Package tour holds docs/tour.md, docs/queue.md and docs/streams.md to the truth: it types what a page shows into a shell, and compares what comes back.
+// Package tour holds docs/tour.md, docs/queue.md and docs/streams.md to the truth: it types what a
+// page shows into a shell, and compares what comes back.
 package tour
 
 import (
@@ -19,7 +20,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// The pages name the addresses that weir listens on by default. Here they are others, which are free.
+// The pages name the addresses that weir listens on by default. Here they are others, which are
+// free.
 const kafkaAddress, httpAddress = "127.0.0.1:9092", "127.0.0.1:8080"
 
 func TestTheTourShowsWhatHappens(t *testing.T) {
@@ -30,8 +32,9 @@ func TestTheStreamWalkShowsWhatHappens(t *testing.T) {
 	replay(t, "../../docs/streams.md", "accounts")
 }
 
-// replay types the commands of a page, each after the one before it ended, and compares what they print with what the page shows. The page
-// uses some of the examples. If the test fails, it logs the files that the commands have left.
+// replay types the commands of a page, each after the one before it ended, and compares what they
+// print with what the page shows. The page uses some of the examples. If the test fails, it logs
+// the files that the commands have left.
 func replay(t *testing.T, page string, examples ...string) *shell {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -68,7 +71,8 @@ type step struct {
 	command, output string
 }
 
-// transcript takes the blocks marked console apart: "$ " begins a command, "> " goes on with it, and the rest is what it prints.
+// transcript takes the blocks marked console apart: "$ " begins a command, "> " goes on with it,
+// and the rest is what it prints.
 func transcript(text string) (steps []step) {
 	inside := false
 	for i, line := range strings.Split(text, "\n") {
@@ -88,8 +92,8 @@ func transcript(text string) (steps []step) {
 	return steps
 }
 
-// matches compares what was printed with what the page shows, where … stands for anything within a line. Blank lines, and
-// blanks at the end of a line, are not compared.
+// matches compares what was printed with what the page shows, where … stands for anything within a
+// line. Blank lines, and blanks at the end of a line, are not compared.
 func matches(got, want string) bool {
 	pattern := regexp.QuoteMeta(squeeze(want))
 	return regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `[^\n]*`) + `$`).MatchString(squeeze(got))
@@ -133,8 +137,8 @@ type shell struct {
 	number int
 }
 
-// startShell starts a bash in a directory of its own, with weir and some of the examples in its PATH. It, and all it started, ends
-// with the test.
+// startShell starts a bash in a directory of its own, with weir and some of the examples in its
+// PATH. It, and all it started, ends with the test.
 func startShell(t *testing.T, examples []string, env ...string) *shell {
 	t.Helper()
 	bin := t.TempDir()
@@ -193,7 +197,8 @@ func (s *shell) run(command string) (out string, code int) {
 	if err := os.WriteFile(script, []byte(command+"\n"), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	// From a file, and with nothing to read: a command that reads its input must not take the next command for it.
+	// From a file, and with nothing to read: a command that reads its input must not take the next
+	// command for it.
 	mark := fmt.Sprintf("-- step %d ended with ", s.number)
 	if _, err := fmt.Fprintf(s.in, "source %s </dev/null; printf '\\n%s%%d\\n' $?\n", script, mark); err != nil {
 		s.t.Fatal(err)

@@ -69,7 +69,8 @@ func (b *block) appendIdentity(to []byte) []byte {
 	return to
 }
 
-// readBlock returns the batches of a block from the one that holds an offset: those that fit; if first, the first one whatever its size. It reports whether all fit.
+// readBlock returns the batches of a block from the one that holds an offset: those that fit; if
+// first, the first one whatever its size. It reports whether all fit.
 func readBlock(path string, b *block, from eventlog.Offset, room int, first bool) (batches []eventlog.Placed, all bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {

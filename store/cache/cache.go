@@ -1,8 +1,10 @@
-// Package cache is a store around another store: it keeps batches that were read in local files, so that readers of history are served from the
-// machine's page cache, and not by the database.
+// Package cache is a store around another store: it keeps batches that were read in local files, so
+// that readers of history are served from the machine's page cache, and not by the database.
 //
-// Each read asks the store below for the bounds, which also checks the incarnation, and for the versions of the keys that compaction puts. Both calls run at the
-// same time. Then whole batches come from the files, and what is missing from the store below. See docs/decisions/a-cache-asks-for-the-bounds-first.md.
+// Each read asks the store below for the bounds, which also checks the incarnation, and for the
+// versions of the keys that compaction puts. Both calls run at the same time. Then whole batches
+// come from the files, and what is missing from the store below. See
+// docs/decisions/a-cache-asks-for-the-bounds-first.md.
 package cache
 
 import (
@@ -28,9 +30,11 @@ const (
 	DefaultBytes = 1 << 30
 	// leastBytes is the least space for the files.
 	leastBytes = 1 << 20
-	// blockBytes is the size of a block's batches if Options.BlockBytes is 0. A block has at least half of that, unless it fills a gap between blocks.
+	// blockBytes is the size of a block's batches if Options.BlockBytes is 0. A block has at least
+	// half of that, unless it fills a gap between blocks.
 	blockBytes = 1 << 20
-	// attempts bounds how often a read begins again because the store changed meanwhile. After that the store below answers it alone.
+	// attempts bounds how often a read begins again because the store changed meanwhile. After that
+	// the store below answers it alone.
 	attempts = 3
 	// keysBytes bounds the values of partitions' keys that one call returns.
 	keysBytes = 4 << 20
@@ -38,14 +42,18 @@ const (
 
 // Options are the settings of a cache.
 type Options struct {
-	// Dir is the directory of the files. It is created, and belongs to one process at a time. Files of others are left alone.
+	// Dir is the directory of the files. It is created, and belongs to one process at a time. Files
+	// of others are left alone.
 	Dir string
 	// Bytes bounds the space of the files, in whole blocks of the file system. 0: DefaultBytes.
 	Bytes int64
-	// Store names the store below, so that files of another store are never used. Empty: the files are used by this Store value only, and the cache is empty
-	// when it is opened again. That is right for a store that may be put back to an earlier state, while no process runs, without a new incarnation.
+	// Store names the store below, so that files of another store are never used. Empty: the files
+	// are used by this Store value only, and the cache is empty when it is opened again. That is
+	// right for a store that may be put back to an earlier state, while no process runs, without a
+	// new incarnation.
 	Store string
-	// Check returns why a batch must not be kept, for example because it is damaged. nil: all are kept.
+	// Check returns why a batch must not be kept, for example because it is damaged. nil: all are
+	// kept.
 	Check func(eventlog.Placed) error
 	// BlockBytes is the size of a block's batches. 0: 1 MiB.
 	BlockBytes int
@@ -69,13 +77,15 @@ type Store struct {
 	running sync.WaitGroup // reads of the store below that no caller ends
 }
 
-// told is an incarnation that Moved returned. Each answer has its own, so that pointers differ if Moved was called in between.
+// told is an incarnation that Moved returned. Each answer has its own, so that pointers differ if
+// Moved was called in between.
 type told struct{ identity identity }
 
 // identity is a store in an incarnation, as a hash.
 type identity [16]byte
 
-// Open opens a cache in front of a store, which belongs to the cache from then on: Close closes it. If Open fails, the store stays open.
+// Open opens a cache in front of a store, which belongs to the cache from then on: Close closes it.
+// If Open fails, the store stays open.
 func Open(below eventlog.Store, opts Options) (*Store, error) {
 	opts.Bytes, opts.BlockBytes = cmp.Or(opts.Bytes, DefaultBytes), cmp.Or(opts.BlockBytes, blockBytes)
 	if opts.Bytes < int64(min(leastBytes, 4*opts.BlockBytes)) {
@@ -130,8 +140,9 @@ func (s *Store) identify(in eventlog.Incarnation) (id identity) {
 	return id
 }
 
-// Read implements eventlog.Store. It costs one trip if the files have everything: for the bounds and, at the same time, for the keys of compaction. What is missing
-// costs two more: the batches, and the keys again.
+// Read implements eventlog.Store. It costs one trip if the files have everything: for the bounds
+// and, at the same time, for the keys of compaction. What is missing costs two more: the batches,
+// and the keys again.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	wants := maxBytes > 0 && slices.ContainsFunc(spans, func(span eventlog.Span) bool { return span.MaxBytes > 0 })
 	for n := 0; wants && n < attempts; n++ {
@@ -153,7 +164,8 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return s.Store.Read(ctx, spans, maxBytes)
 }
 
-// read answers from the files and the store below. It reports false if the store changed meanwhile, or if the store below has to answer for another reason.
+// read answers from the files and the store below. It reports false if the store changed meanwhile,
+// or if the store below has to answer for another reason.
 func (s *Store) read(ctx context.Context, told *told, spans []eventlog.Span, maxBytes int) (answer []eventlog.Slice, done bool, err error) {
 	answer, versions, err := s.look(ctx, spans)
 	if err != nil {
@@ -203,7 +215,8 @@ func (s *Store) read(ctx context.Context, told *told, spans []eventlog.Span, max
 	return answer, true, nil
 }
 
-// look asks the store below for the bounds of the spans' partitions, and at the same time for the versions of their keys of compaction.
+// look asks the store below for the bounds of the spans' partitions, and at the same time for the
+// versions of their keys of compaction.
 func (s *Store) look(ctx context.Context, spans []eventlog.Span) (bounds []eventlog.Slice, versions map[eventlog.Partition]eventlog.Version, err error) {
 	only := slices.Clone(spans)
 	var partitions []eventlog.Partition
@@ -225,7 +238,8 @@ func (s *Store) look(ctx context.Context, spans []eventlog.Span) (bounds []event
 	return bounds, versions, err
 }
 
-// versions returns the versions of the keys that are put when batches of partitions are replaced; 0: there is no key.
+// versions returns the versions of the keys that are put when batches of partitions are replaced;
+// 0: there is no key.
 func (s *Store) versions(ctx context.Context, partitions []eventlog.Partition) (map[eventlog.Partition]eventlog.Version, error) {
 	keys := make([]string, len(partitions))
 	for i, p := range partitions {

@@ -52,7 +52,8 @@ func (c *counting) Read(ctx context.Context, spans []eventlog.Span, maxBytes int
 
 func (c *counting) Close() error { return nil }
 
-// rig is a cache in front of memory, with a partition of 40 batches of 1000 bytes, one record each; it has read all of it.
+// rig is a cache in front of memory, with a partition of 40 batches of 1000 bytes, one record each;
+// it has read all of it.
 type rig struct {
 	*testing.T
 	below *counting
@@ -324,7 +325,8 @@ func TestWhatAnotherProcessChangesIsSeen(t *testing.T) {
 	})
 }
 
-// Compaction replaces all batches when a read has some from files, and is about to read the others from the store.
+// Compaction replaces all batches when a read has some from files, and is about to read the others
+// from the store.
 func TestAnAnswerIsOfOneCompaction(t *testing.T) {
 	r := newRig(t, cache.Options{})
 	for _, path := range r.files()[1:] {
@@ -418,7 +420,8 @@ func TestManyReadersOfOneSpanReadTheStoreOnce(t *testing.T) {
 	r.same()
 }
 
-// The first span of a read gets a batch whatever its size. The read that another reader began has none, because there the span was the second.
+// The first span of a read gets a batch whatever its size. The read that another reader began has
+// none, because there the span was the second.
 func TestAReaderThatJoinsGetsItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cache.Options{})
@@ -473,7 +476,8 @@ func TestDamagedBatchesAreNotKept(t *testing.T) {
 	}
 }
 
-// A panic while batches are kept is the error of those who read them, and does not end the process: nobody waits for ever.
+// A panic while batches are kept is the error of those who read them, and does not end the process:
+// nobody waits for ever.
 func TestAPanicWhileBatchesAreKeptIsAnError(t *testing.T) {
 	panics := false
 	r := newRig(t, cache.Options{Check: func(eventlog.Placed) error {

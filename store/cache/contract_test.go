@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/store/storetest"
 )
 
-// small are the options of a cache that always evicts: blocks of a few batches, and space for a few blocks.
+// small are the options of a cache that always evicts: blocks of a few batches, and space for a few
+// blocks.
 func small(dir string) cache.Options {
 	return cache.Options{Dir: dir, Bytes: 100_000, BlockBytes: 2000}
 }
@@ -103,7 +104,8 @@ func TestTheContractHoldsInFrontOfPostgreSQL(t *testing.T) {
 	})
 }
 
-// BenchmarkHistory reads 64 MiB of a partition in fetches of 1 MiB, on PostgreSQL without a cache, and with a cache that has everything.
+// BenchmarkHistory reads 64 MiB of a partition in fetches of 1 MiB, on PostgreSQL without a cache,
+// and with a cache that has everything.
 func BenchmarkHistory(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		b.Run(fmt.Sprintf("cache=%v", with), func(b *testing.B) {

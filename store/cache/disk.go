@@ -23,7 +23,8 @@ const (
 	fileUnit = 4 << 10
 	// fileOverhead is counted for each file: its inode, its name, and its entry in memory.
 	fileOverhead = 1 << 10
-	// writePause is how long nothing is written after a failed write, for example because the disk is full.
+	// writePause is how long nothing is written after a failed write, for example because the disk
+	// is full.
 	writePause = time.Minute
 
 	blockSuffix = ".weirblock"
@@ -66,7 +67,8 @@ type disk struct {
 	resuming time.Time          // nothing is written before
 }
 
-// openDisk locks the directory, removes incomplete blocks, and finds out by the names of the files which blocks there are. Other files are left alone.
+// openDisk locks the directory, removes incomplete blocks, and finds out by the names of the files
+// which blocks there are. Other files are left alone.
 func openDisk(opts Options, stats *counters) (*disk, error) {
 	d := &disk{dir: opts.Dir, most: opts.Bytes, log: opts.Logger, stats: stats, blocks: map[place][]*block{}, order: list.New()}
 	err := os.MkdirAll(d.dir, 0o700)
@@ -120,8 +122,9 @@ func (d *disk) load() error {
 	return nil
 }
 
-// read returns batches from the one that holds an offset: those of its block that fit; if first, the first one whatever its size. It reports whether
-// all that follow in the block fit, and whether there is such a block. A damaged block is deleted, and is no hit.
+// read returns batches from the one that holds an offset: those of its block that fit; if first,
+// the first one whatever its size. It reports whether all that follow in the block fit, and whether
+// there is such a block. A damaged block is deleted, and is no hit.
 func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, room int, first bool) (batches []eventlog.Placed, all, hit bool) {
 	d.mu.Lock()
 	b := d.find(at, from)
@@ -152,7 +155,8 @@ func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, ro
 	return nil, false, false
 }
 
-// write keeps batches in a block, unless another block has them. If not whole, they are kept only if they fill the gap before another block.
+// write keeps batches in a block, unless another block has them. If not whole, they are kept only
+// if they fill the gap before another block.
 func (d *disk) write(at place, version eventlog.Version, batches []eventlog.Placed, whole bool) {
 	b := &block{place: at, version: version, first: batches[0].Base}
 	d.writing.Lock()
@@ -199,7 +203,8 @@ func (d *disk) write(at place, version eventlog.Version, batches []eventlog.Plac
 	}
 }
 
-// writeFile writes a block under another name first: a file with a block's name is complete. It is not synced: after a crash its checksums tell.
+// writeFile writes a block under another name first: a file with a block's name is complete. It is
+// not synced: after a crash its checksums tell.
 func (d *disk) writeFile(b *block, bytes []byte) error {
 	part := d.path(b) + partSuffix
 	err := os.WriteFile(part, bytes, 0o600)
@@ -212,7 +217,8 @@ func (d *disk) writeFile(b *block, bytes []byte) error {
 	return err
 }
 
-// noteWrite counts a failed write, and says once that writes fail, and once that they work again. It needs d.mu.
+// noteWrite counts a failed write, and says once that writes fail, and once that they work again.
+// It needs d.mu.
 func (d *disk) noteWrite(err error) {
 	if err != nil {
 		d.stats.writeErrors.Add(1)
@@ -232,7 +238,8 @@ func (d *disk) forget(at place) {
 	d.removeIf(at, func(*block) bool { return true })
 }
 
-// keepWithin removes the blocks that the partition cannot have: those below its first offset, and those past its end, left by a rewind that the store did not notice.
+// keepWithin removes the blocks that the partition cannot have: those below its first offset, and
+// those past its end, left by a rewind that the store did not notice.
 func (d *disk) keepWithin(at place, bounds eventlog.Bounds) {
 	d.removeIf(at, func(b *block) bool { return b.next <= bounds.First || b.next > bounds.Next })
 }

@@ -13,7 +13,8 @@ import (
 const (
 	// fillBytes bounds the bytes of one read of the store below.
 	fillBytes = 4 << 20
-	// fillsMax bounds the reads of the store below that are in progress. Beyond it the store below answers readers directly, with what they asked for.
+	// fillsMax bounds the reads of the store below that are in progress. Beyond it the store below
+	// answers readers directly, with what they asked for.
 	fillsMax = 16
 )
 
@@ -24,7 +25,8 @@ type flightKey struct {
 	from    eventlog.Offset
 }
 
-// flight is a read of the store below for all readers that miss the same batch. It goes on if they give up.
+// flight is a read of the store below for all readers that miss the same batch. It goes on if they
+// give up.
 type flight struct {
 	key  flightKey
 	span eventlog.Span
@@ -35,7 +37,8 @@ type flight struct {
 	err    error
 }
 
-// fill reads what is missing, and adds it to the gatherings. It reports false if the read must begin again.
+// fill reads what is missing, and adds it to the gatherings. It reports false if the read must
+// begin again.
 func (s *Store) fill(ctx context.Context, told *told, lacking []missing) (ok bool, err error) {
 	flights := s.join(ctx, told, lacking)
 	if flights == nil {
@@ -76,7 +79,8 @@ func (s *Store) fill(ctx context.Context, told *told, lacking []missing) (ok boo
 	return true, nil
 }
 
-// join returns a flight for each of the missing spans: those in progress, and new ones, which are one read of the store below. nil: there are too many.
+// join returns a flight for each of the missing spans: those in progress, and new ones, which are
+// one read of the store below. nil: there are too many.
 func (s *Store) join(ctx context.Context, told *told, lacking []missing) []*flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +118,8 @@ func (s *Store) join(ctx context.Context, told *told, lacking []missing) []*flig
 	return flights
 }
 
-// fly reads the store below and keeps what it got. The readers wait for the file, so that whoever continues finds it, and does not read the store below again.
+// fly reads the store below and keeps what it got. The readers wait for the file, so that whoever
+// continues finds it, and does not read the store below again.
 func (s *Store) fly(ctx context.Context, told *told, flights []*flight, total int) {
 	var read []eventlog.Slice
 	var versions map[eventlog.Partition]eventlog.Version
@@ -149,7 +154,8 @@ func (s *Store) fly(ctx context.Context, told *told, flights []*flight, total in
 	}
 }
 
-// keep writes what a flight read into blocks. The end of a partition is left out while it is shorter than half a block, because a longer block will have it.
+// keep writes what a flight read into blocks. The end of a partition is left out while it is
+// shorter than half a block, because a longer block will have it.
 func (s *Store) keep(f *flight) {
 	batches, at := f.slice.Batches, eventlog.Offset(-1)
 	begin, size := 0, 0

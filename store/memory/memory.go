@@ -1,7 +1,8 @@
-// Package memory is the store that forgets: everything is in the memory of this process, and ends with it.
+// Package memory is the store that forgets: everything is in the memory of this process, and ends
+// with it.
 //
-// It is the model of the contract in eventlog.Store, small enough to be checked by reading. The other
-// stores are tested against it.
+// It is the model of the contract in eventlog.Store, small enough to be checked by reading. The
+// other stores are tested against it.
 package memory
 
 import (
@@ -56,7 +57,8 @@ func New() *Store {
 // Again returns the store as another process would open it.
 func (s *Store) Again() *Store { return &Store{content: s.content} }
 
-// Snapshot returns a Store that stays in the incarnation that s is in now, as a call does that was sent and has not arrived.
+// Snapshot returns a Store that stays in the incarnation that s is in now, as a call does that was
+// sent and has not arrived.
 func (s *Store) Snapshot() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +159,8 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 	return base
 }
 
-// span returns which batches, [first, end), hold the offsets of a replacement. It reports false if they do not hold exactly these, or were trimmed.
+// span returns which batches, [first, end), hold the offsets of a replacement. It reports false if
+// they do not hold exactly these, or were trimmed.
 func (p *partition) span(r eventlog.Replace) (first, end int, whole bool) {
 	first = p.index(r.From)
 	end = first
@@ -376,13 +379,15 @@ func (s *Store) incarnation() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: "life " + strconv.FormatInt(s.life, 10), Epoch: s.state[eventlog.EpochKey].version}
 }
 
-// rewound reports whether an incarnation that Moved returned (told) is over. The zero incarnation never is.
+// rewound reports whether an incarnation that Moved returned (told) is over. The zero incarnation
+// never is.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return told != eventlog.Incarnation{} && told != s.incarnation()
 }
 
-// Backup copies what the store holds, and returns a function that puts it back, for tests. After a silent restore, the store does
-// not notice that it was rewound: only its bounds show what was lost.
+// Backup copies what the store holds, and returns a function that puts it back, for tests. After a
+// silent restore, the store does not notice that it was rewound: only its bounds show what was
+// lost.
 func (s *Store) Backup() (restore func(silently bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

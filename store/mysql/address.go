@@ -26,7 +26,8 @@ type target struct {
 	oneNode bool // all processes use this node of a cluster: see unfit
 }
 
-// parse turns a URL into the driver's configuration. Errors do not quote the URL: it may hold a password.
+// parse turns a URL into the driver's configuration. Errors do not quote the URL: it may hold a
+// password.
 func parse(address string) (*target, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -113,7 +114,8 @@ func pool(config *mysql.Config, isolation string, most int) *sql.DB {
 	return db
 }
 
-// connector makes connections whose settings do not depend on the server's defaults: see sessionSettings.
+// connector makes connections whose settings do not depend on the server's defaults: see
+// sessionSettings.
 type connector struct {
 	config    *mysql.Config
 	isolation string

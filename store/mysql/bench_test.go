@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/internal/mytest"
 )
 
-// An iteration appends 1000 batches of 1 KiB, and trims so many that 20,000 stay. With an old view, a transaction that is open since before sees all of them.
+// An iteration appends 1000 batches of 1 KiB, and trims so many that 20,000 stay. With an old view,
+// a transaction that is open since before sees all of them.
 // docs/decisions/mysql-deletes-batches-row-by-row.md has figures.
 func BenchmarkTrim(b *testing.B) {
 	for _, old := range []bool{false, true} {

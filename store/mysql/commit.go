@@ -20,7 +20,8 @@ const (
 	rowsMax  = 2000      // rows of one INSERT
 )
 
-// Commit implements eventlog.Store with one transaction for any number of entries. If the disk is full, a second one commits the entries that need little space.
+// Commit implements eventlog.Store with one transaction for any number of entries. If the disk is
+// full, a second one commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -117,7 +118,8 @@ func (f *flush) run(told *lastIncarnation) error {
 	return f.write()
 }
 
-// lock locks and reads all rows that the entries check or change. Entries whose keys cannot be stored are refused.
+// lock locks and reads all rows that the entries check or change. Entries whose keys cannot be
+// stored are refused.
 func (f *flush) lock(told *lastIncarnation) error {
 	ids := map[eventlog.Partition]bool{}
 	keys, guarded := map[string]bool{}, map[int]bool{}
@@ -202,7 +204,8 @@ func arguments[T any](of []T, as func(T) any) []any {
 	return args
 }
 
-// checkKeys returns why the keys or values of an entry cannot be stored. The server would refuse the whole flush.
+// checkKeys returns why the keys or values of an entry cannot be stored. The server would refuse
+// the whole flush.
 func checkKeys(e eventlog.Entry, packet int) error {
 	long := func(key string) error {
 		if len(key) > keyMax {

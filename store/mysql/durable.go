@@ -9,11 +9,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// InnoDB shows a commit to other transactions before the commit's redo log is on disk (trx_commit_low: trx_commit_in_memory comes before trx_flush_log_if_needed).
-// So a crash of the server can undo what another process has read. What a view saw is therefore returned only after a later commit of our own: redo log is flushed in
-// order, so that commit makes everything before it durable, too. Views that saw nothing new need no such commit.
+// InnoDB shows a commit to other transactions before the commit's redo log is on disk
+// (trx_commit_low: trx_commit_in_memory comes before trx_flush_log_if_needed). So a crash of the
+// server can undo what another process has read. What a view saw is therefore returned only after a
+// later commit of our own: redo log is flushed in order, so that commit makes everything before it
+// durable, too. Views that saw nothing new need no such commit.
 //
-// A key whose deletion was seen may be back after a crash: nobody was told that the deletion is done.
+// A key whose deletion was seen may be back after a crash: nobody was told that the deletion is
+// done.
 
 // durable is what is known to survive a crash.
 type durable struct {
@@ -31,10 +34,12 @@ type barrier struct {
 	err  error
 }
 
-// unsureMax is how old a key's value must be to be durable for certain: from the statement that put it to the end of the commit, answerMax passes at most twice.
+// unsureMax is how old a key's value must be to be durable for certain: from the statement that put
+// it to the end of the commit, answerMax passes at most twice.
 const unsureMax = 2 * answerMax
 
-// keysMax bounds the keys whose values are remembered as durable. When there are more, all are forgotten: they only save barriers.
+// keysMax bounds the keys whose values are remembered as durable. When there are more, all are
+// forgotten: they only save barriers.
 const keysMax = 10_000
 
 // sight is what a view saw that a crash might undo.
@@ -49,7 +54,8 @@ type keyStored struct {
 	stored
 }
 
-// stored tells values of one key apart. The version does not: values may follow each other under one version, as the offsets of a group do.
+// stored tells values of one key apart. The version does not: values may follow each other under
+// one version, as the offsets of a group do.
 type stored struct {
 	version eventlog.Version
 	value   uint64 // a hash of the value
@@ -124,7 +130,8 @@ func (d *durable) known(saw sight) bool {
 	return true
 }
 
-// awaitDurable returns when all that a view saw is durable. It costs a trip and a flush of the redo log if something was new.
+// awaitDurable returns when all that a view saw is durable. It costs a trip and a flush of the redo
+// log if something was new.
 func (s *Store) awaitDurable(ctx context.Context, saw sight) error {
 	if s.durable.known(saw) {
 		return nil
@@ -136,7 +143,8 @@ func (s *Store) awaitDurable(ctx context.Context, saw sight) error {
 	return nil
 }
 
-// passBarrier commits a change that began after the call. Callers that come while one is being committed share the next one.
+// passBarrier commits a change that began after the call. Callers that come while one is being
+// committed share the next one.
 func (s *Store) passBarrier(ctx context.Context) error {
 	d := &s.durable
 	d.mu.Lock()

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Numbers of errors: MariaDB's "Error Codes" and MySQL's "Server Error Message Reference" agree on these.
+// Numbers of errors: MariaDB's "Error Codes" and MySQL's "Server Error Message Reference" agree on
+// these.
 const (
 	errDiskFull       = 1021
 	errHandler        = 1030 // an error of the storage engine; its text has the number, such as 28: no space
@@ -82,8 +83,9 @@ func rolledBack(err error) bool {
 	return false
 }
 
-// interrupted reports whether a query that changes nothing may be repeated: it was rolled back, or the connection broke.
-// After a restart of the server all connections of a pool look alive until they are used.
+// interrupted reports whether a query that changes nothing may be repeated: it was rolled back, or
+// the connection broke. After a restart of the server all connections of a pool look alive until
+// they are used.
 func interrupted(err error) bool {
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -96,7 +98,8 @@ func interrupted(err error) bool {
 	return rolledBack(err) || ending(err)
 }
 
-// ending reports whether the server ended the connection or the statement for reasons of its own. If that was at a COMMIT, the commit may be done.
+// ending reports whether the server ended the connection or the statement for reasons of its own.
+// If that was at a COMMIT, the commit may be done.
 func ending(err error) bool {
 	switch code(err) {
 	case errShutdown, errInCommit, errInterrupted, errKilled, errStatementTime, errExecutionTime, errNoSemiSync:
@@ -124,8 +127,9 @@ func readFailed(err error) error {
 	return err
 }
 
-// commitFailed returns the error of the text that ends with COMMIT. A text ends at its first statement that fails, so an error of the server's is that of a statement
-// before COMMIT, unless ending says otherwise: then nothing was committed.
+// commitFailed returns the error of the text that ends with COMMIT. A text ends at its first
+// statement that fails, so an error of the server's is that of a statement before COMMIT, unless
+// ending says otherwise: then nothing was committed.
 func commitFailed(err error) error {
 	if err != nil && (code(err) == 0 || ending(err)) {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnsure, err)

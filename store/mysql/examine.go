@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 )
 
-// Examine reports what the store in a database is, and whether it keeps what it acknowledges. It changes nothing, and may run while the store is in use.
+// Examine reports what the store in a database is, and whether it keeps what it acknowledges. It
+// changes nothing, and may run while the store is in use.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	config, err := parse(address)
 	if err != nil {
@@ -29,8 +30,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	return x.findings, nil
 }
 
-// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A database without weir's
-// tables has none.
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A
+// database without weir's tables has none.
 func Keys(ctx context.Context, address, prefix string, limit int) (list []eventlog.KeyValue, err error) {
 	config, err := parse(address)
 	if err != nil {

@@ -71,7 +71,8 @@ func held(t *testing.T, s eventlog.Store, p eventlog.Partition) eventlog.Slice {
 	return slices[0]
 }
 
-// The server is killed under writers and started again. What was acknowledged is there, what certainly did not happen is not, and the store goes on in another incarnation.
+// The server is killed under writers and started again. What was acknowledged is there, what
+// certainly did not happen is not, and the store goes on in another incarnation.
 func TestAServerThatIsKilledKeepsWhatWasAcknowledged(t *testing.T) {
 	server := mytest.Start(t)
 	s := at(t, server.URL())
@@ -144,7 +145,8 @@ func TestAServerThatIsKilledKeepsWhatWasAcknowledged(t *testing.T) {
 	t.Logf("%d acknowledged", acked.Load())
 }
 
-// proxy forwards connections to a server, until it has forwarded so many answers; then it closes a connection instead of forwarding one.
+// proxy forwards connections to a server, until it has forwarded so many answers; then it closes a
+// connection instead of forwarding one.
 type proxy struct {
 	net.Listener
 	to   string
@@ -190,7 +192,8 @@ func startProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-// A connection is cut after a random number of answers while a commit is in progress: its outcome is never told wrong.
+// A connection is cut after a random number of answers while a commit is in progress: its outcome
+// is never told wrong.
 func TestALostAnswerIsUnknown(t *testing.T) {
 	random := seed.Random(t)
 	address := mytest.URL(t)
@@ -387,7 +390,8 @@ func TestExamineNamesWhatLosesRecords(t *testing.T) {
 	}
 }
 
-// InnoDB shows a commit to others before it is durable. A server that does not flush (0) stands for the moment between the two.
+// InnoDB shows a commit to others before it is durable. A server that does not flush (0) stands for
+// the moment between the two.
 func TestNothingThatWasReadIsUndoneByACrash(t *testing.T) {
 	for name, read := range map[string]func(s *Store) (end eventlog.Offset){
 		"Moved": func(s *Store) eventlog.Offset {

@@ -11,8 +11,10 @@ import (
 	"github.com/weir-log/weir/store/storerow"
 )
 
-// selectIncarnation asks which life of which server this is (life is 0 in a life that has no number yet), when the tables were created (a logical backup creates them
-// again), the epoch, whether the server refuses writes, and the version of the tables. Names of servers: a replica has a copy of weir_life.
+// selectIncarnation asks which life of which server this is (life is 0 in a life that has no number
+// yet), when the tables were created (a logical backup creates them again), the epoch, whether the
+// server refuses writes, and the version of the tables. Names of servers: a replica has a copy of
+// weir_life.
 const selectIncarnation = `SELECT coalesce((SELECT id FROM weir_life WHERE one = 1), 0), concat(@@hostname, ':', @@port),
 	coalesce((SELECT unix_timestamp(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_partition'), 0),
 	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only NOT IN ('0', 'OFF'),
@@ -24,7 +26,8 @@ type incarnation struct {
 	readOnly            bool
 }
 
-// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables: so every transaction of an older one ends.
+// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables: so every transaction
+// of an older one ends.
 func (in *incarnation) scan(row *sql.Rows) error {
 	var version int
 	if err := row.Scan(&in.life, &in.server, &in.tables, &in.epoch, &in.readOnly, &version); err != nil {
@@ -53,7 +56,8 @@ func (l *lastIncarnation) tell(in incarnation) {
 	l.told = in
 }
 
-// check returns ErrRewound if the store is in another incarnation than Moved returned last. Before the first Moved, nothing is checked.
+// check returns ErrRewound if the store is in another incarnation than Moved returned last. Before
+// the first Moved, nothing is checked.
 func (l *lastIncarnation) check(in incarnation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

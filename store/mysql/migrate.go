@@ -25,7 +25,8 @@ const (
 	guards        = 64               // rows of weir_guard for keys that do not exist
 )
 
-// migrate runs the migrations that the database does not have yet. Processes that open it concurrently take turns. existing: the database must have had one.
+// migrate runs the migrations that the database does not have yet. Processes that open it
+// concurrently take turns. existing: the database must have had one.
 func (s *Store) migrate(ctx context.Context, existing bool) error {
 	conn, err := s.commits.Conn(ctx)
 	if err != nil {
@@ -78,7 +79,8 @@ func runFrom(ctx context.Context, conn *sql.Conn, has int) error {
 		if err != nil {
 			return err
 		}
-		// DDL commits by itself, so a migration that was interrupted is run again: what is there already is left as it is.
+		// DDL commits by itself, so a migration that was interrupted is run again: what is there
+		// already is left as it is.
 		for statement := range strings.SplitSeq(string(text), ";\n") {
 			if strings.TrimSpace(statement) == "" {
 				continue

@@ -19,7 +19,8 @@ type seen struct {
 
 const selectBounds = "SELECT id, first_offset, next_offset, next_byte - first_byte - removed FROM weir_partition"
 
-// Moved implements eventlog.Store with one trip. It compares the bounds of partitions with those of earlier polls; the time and the order of changes do not matter.
+// Moved implements eventlog.Store with one trip. It compares the bounds of partitions with those of
+// earlier polls; the time and the order of changes do not matter.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(0)
 	if since != (eventlog.Mark{}) {

@@ -1,8 +1,10 @@
-// Package mysql keeps the log in MariaDB (10.6 and later) or MySQL (8.0 and later), in InnoDB tables whose names begin with weir_. See eventlog.Store for
-// the contract.
+// Package mysql keeps the log in MariaDB (10.6 and later) or MySQL (8.0 and later), in InnoDB
+// tables whose names begin with weir_. See eventlog.Store for the contract.
 //
-// A commit is two trips to the server: the first locks the rows of partitions and keys, in the order of their ids, and reads them; the second writes and commits.
-// Transactions are READ COMMITTED. InnoDB may end one as the victim of a deadlock, or when it waited too long for a lock; it is then repeated.
+// A commit is two trips to the server: the first locks the rows of partitions and keys, in the
+// order of their ids, and reads them; the second writes and commits. Transactions are READ
+// COMMITTED. InnoDB may end one as the victim of a deadlock, or when it waited too long for a lock;
+// it is then repeated.
 package mysql
 
 import (
@@ -27,7 +29,8 @@ const (
 	answerMax = 30 * time.Second
 	// lockWaitMax is how long a statement waits for a lock (innodb_lock_wait_timeout).
 	lockWaitMax = 5 * time.Second
-	// packetMin is the smallest max_allowed_packet that the store works with: a quarter of MariaDB's default.
+	// packetMin is the smallest max_allowed_packet that the store works with: a quarter of
+	// MariaDB's default.
 	packetMin = 4 << 20
 )
 
@@ -35,7 +38,8 @@ const (
 type Options struct {
 	Logger   *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
 	Existing bool         // the database must have weir's tables already: Open creates none, and fails without them
-	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir made.
+	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir
+	// made.
 	NoUpgrade bool
 }
 
@@ -65,7 +69,8 @@ type Store struct {
 
 var _ eventlog.Store = (*Store)(nil)
 
-// Open connects to the database at a URL (mysql://user:password@host:port/database; docs/mysql.md has the options) and creates the tables that this binary needs.
+// Open connects to the database at a URL (mysql://user:password@host:port/database; docs/mysql.md
+// has the options) and creates the tables that this binary needs.
 func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	config, err := parse(address)
 	if err != nil {
@@ -120,7 +125,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// detached returns a context for a transaction that cannot be cancelled safely: it outlives the caller, for at most answerMax.
+// detached returns a context for a transaction that cannot be cancelled safely: it outlives the
+// caller, for at most answerMax.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), answerMax)
 }

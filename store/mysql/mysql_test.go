@@ -34,7 +34,8 @@ func TestStore(t *testing.T) {
 
 var allTables = []string{"weir_migration", "weir_partition", "weir_batch", "weir_piece", "weir_state", "weir_trash", "weir_swept", "weir_guard", "weir_life"}
 
-// backup copies a database, and returns a function that puts the copy in its place, as mysqldump's files do: tables are dropped and created again, under open connections.
+// backup copies a database, and returns a function that puts the copy in its place, as mysqldump's
+// files do: tables are dropped and created again, under open connections.
 func backup(t *testing.T, address string) (restore func()) {
 	t.Helper()
 	u, err := url.Parse(address)

@@ -71,7 +71,8 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return slices, nil
 }
 
-// heads returns the partitions of spans, and for each span the rows of batches from the one that holds its offset onwards.
+// heads returns the partitions of spans, and for each span the rows of batches from the one that
+// holds its offset onwards.
 func (v *view) heads(spans []eventlog.Span) (map[eventlog.Partition]*storerow.Partition, [][]storerow.Batch, error) {
 	partitions := make(map[eventlog.Partition]*storerow.Partition, len(spans))
 	heads := make([][]storerow.Batch, len(spans))
@@ -161,8 +162,8 @@ func check(slice *eventlog.Slice, span eventlog.Span, heads []storerow.Batch) {
 	}
 }
 
-// Seek implements eventlog.Store by binary search over the offsets: at most some forty trips for all goals by time, and as
-// many for each goal by bytes.
+// Seek implements eventlog.Store by binary search over the offsets: at most some forty trips for
+// all goals by time, and as many for each goal by bytes.
 func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	if len(goals) == 0 {
 		return nil, nil
@@ -240,7 +241,8 @@ func (v *view) keyValue(row *sql.Rows) (kv eventlog.KeyValue, err error) {
 	return kv, nil
 }
 
-// Get implements eventlog.Store. If there are several keys, it makes two trips: how large their values are, and the values.
+// Get implements eventlog.Store. If there are several keys, it makes two trips: how large their
+// values are, and the values.
 func (s *Store) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
 	if len(keys) == 0 {
 		return nil, nil

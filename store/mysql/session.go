@@ -7,8 +7,10 @@ import (
 	"github.com/weir-log/weir/store/storerow"
 )
 
-// Session is a connection for the SQL of another package, in the same database. It connects when it is first used, and closes with its store. Its errors are those of
-// the store: eventlog.ErrUnavailable for what was certainly not done, eventlog.ErrUnsure for what may have been done.
+// Session is a connection for the SQL of another package, in the same database. It connects when it
+// is first used, and closes with its store. Its errors are those of the store:
+// eventlog.ErrUnavailable for what was certainly not done, eventlog.ErrUnsure for what may have
+// been done.
 type Session struct {
 	store *Store
 	db    *sql.DB
@@ -28,7 +30,8 @@ func (s *Store) Session() *Session {
 	return &Session{s, db}
 }
 
-// Query calls each with each row of a statement that changes nothing. Columns are int64, []byte, string or nil.
+// Query calls each with each row of a statement that changes nothing. Columns are int64, []byte,
+// string or nil.
 func (c *Session) Query(ctx context.Context, each func(row []any) error, statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
@@ -56,7 +59,8 @@ func (c *Session) Query(ctx context.Context, each func(row []any) error, stateme
 	return readFailed(rows.Err())
 }
 
-// Exec runs a statement in a transaction of its own, or several that begin a transaction and commit it. If it returns nil, the change is durable.
+// Exec runs a statement in a transaction of its own, or several that begin a transaction and commit
+// it. If it returns nil, the change is durable.
 func (c *Session) Exec(ctx context.Context, statement string, args ...any) error {
 	conn, err := c.db.Conn(ctx)
 	if err != nil {

@@ -9,14 +9,16 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 )
 
-// sessionSettings sets all settings of a session that weir relies on, in one trip: those that the server's and the user's defaults (init_connect) may change.
-// Settings that programs have are theirs: the procedures of door/inbox rely on none of them.
+// sessionSettings sets all settings of a session that weir relies on, in one trip: those that the
+// server's and the user's defaults (init_connect) may change. Settings that programs have are
+// theirs: the procedures of door/inbox rely on none of them.
 func sessionSettings(isolation string) string {
 	return strings.Join([]string{
 		"SET NAMES utf8mb4",
 		"SET SESSION TRANSACTION ISOLATION LEVEL " + isolation + ", READ WRITE",
 		"SET SESSION " + strings.Join([]string{
-			// Without NO_BACKSLASH_ESCAPES and ANSI_QUOTES: literals are escaped by the driver. STRICT: nothing is cut to fit.
+			// Without NO_BACKSLASH_ESCAPES and ANSI_QUOTES: literals are escaped by the driver.
+			// STRICT: nothing is cut to fit.
 			"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 			"autocommit = 1",
 			"completion_type = 0", // COMMIT begins no other transaction
@@ -27,7 +29,8 @@ func sessionSettings(isolation string) string {
 			"sql_big_selects = 1",                     // or a join fails that might read max_join_size rows
 			"sql_auto_is_null = 0",
 		}, ", "),
-		// MariaDB since 10.6.18. If it is on, a transaction fails that locks a row which was changed since its snapshot.
+		// MariaDB since 10.6.18. If it is on, a transaction fails that locks a row which was
+		// changed since its snapshot.
 		"SET SESSION innodb_snapshot_isolation = OFF",
 	}, "; ")
 }
@@ -40,7 +43,8 @@ type advised struct {
 	advice string
 }
 
-// From MariaDB's "InnoDB System Variables", "Replication and Binary Log System Variables" and "Galera Cluster System Variables".
+// From MariaDB's "InnoDB System Variables", "Replication and Binary Log System Variables" and
+// "Galera Cluster System Variables".
 var advice = []advised{
 	{"innodb_flush_log_at_trx_commit", []string{"1", "3"}, doctor.Bad, "a crash loses up to a second of acknowledged records: set innodb_flush_log_at_trx_commit = 1"},
 	{"sync_binlog", []string{"1"}, doctor.Warn, "with a binary log, a crash of the machine can leave replicas with other records than this server: set sync_binlog = 1"},
@@ -60,8 +64,8 @@ type unfitness struct {
 // asked are the variables that judge and unfit read, besides those of advice.
 var asked = []string{"log_bin", "binlog_format", "wsrep_on", "group_replication_group_name", "group_replication_single_primary_mode"}
 
-// unfit returns why weir does not work on a server with these variables. oneNode: the operator says that all processes of weir, and all that publish with
-// SQL, use this node of the cluster.
+// unfit returns why weir does not work on a server with these variables. oneNode: the operator says
+// that all processes of weir, and all that publish with SQL, use this node of the cluster.
 func unfit(vars map[string]string, oneNode bool) (all []unfitness) {
 	on := func(name string) bool { return containsFold([]string{"ON", "1"}, vars[name]) }
 	if on("log_bin") && strings.EqualFold(vars["binlog_format"], "STATEMENT") {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// text is several statements that go to the server in one trip. It ends at the first statement that fails.
+// text is several statements that go to the server in one trip. It ends at the first statement that
+// fails.
 type text struct {
 	sql   strings.Builder
 	args  []any
@@ -31,7 +32,8 @@ func (t *text) add(scan func(*sql.Rows) error, statement string, args ...any) {
 	}
 }
 
-// sizeOf returns how many bytes an argument has at most in the text, before characters in it are escaped.
+// sizeOf returns how many bytes an argument has at most in the text, before characters in it are
+// escaped.
 func sizeOf(arg any) int {
 	switch a := arg.(type) {
 	case []byte:

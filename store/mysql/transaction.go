@@ -9,14 +9,16 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// transaction changes the database. It is READ COMMITTED: each statement sees what is committed when it begins.
+// transaction changes the database. It is READ COMMITTED: each statement sees what is committed
+// when it begins.
 type transaction struct {
 	ctx  context.Context
 	conn *sql.Conn
 }
 
-// change runs do, which begins a transaction and commits it. It repeats do if the server rolled the transaction back, or if the connection broke before
-// COMMIT was sent. ctx ends the wait for a connection, but not the wait for the answer.
+// change runs do, which begins a transaction and commits it. It repeats do if the server rolled the
+// transaction back, or if the connection broke before COMMIT was sent. ctx ends the wait for a
+// connection, but not the wait for the answer.
 func change[T any](ctx context.Context, s *Store, do func(t *transaction) (T, error)) (T, error) {
 	conn, err := s.commits.Conn(ctx)
 	if err != nil {
@@ -62,8 +64,9 @@ func (t *transaction) commit(what *text) error {
 	return commitFailed(what.run(t.ctx, t.conn, "", last))
 }
 
-// begin adds to a text the statements that begin the transaction, lock the guard of the epoch, and read the incarnation. A commit that begins an epoch locks
-// the guard exclusively, so afterwards nothing of an earlier incarnation is committed.
+// begin adds to a text the statements that begin the transaction, lock the guard of the epoch, and
+// read the incarnation. A commit that begins an epoch locks the guard exclusively, so afterwards
+// nothing of an earlier incarnation is committed.
 func begin(t *text, now *incarnation, beginsEpoch bool) {
 	lock := "LOCK IN SHARE MODE"
 	if beginsEpoch {
@@ -76,7 +79,8 @@ func begin(t *text, now *incarnation, beginsEpoch bool) {
 
 func ignore(*sql.Rows) error { return nil }
 
-// guardOf returns the row of weir_guard to lock instead of a key that does not exist. It is the same in all processes.
+// guardOf returns the row of weir_guard to lock instead of a key that does not exist. It is the
+// same in all processes.
 func guardOf(key string) int {
 	sum := uint32(2166136261) // FNV-1a
 	for i := range len(key) {
@@ -90,7 +94,8 @@ func known(err error) bool {
 	return errors.Is(err, eventlog.ErrRewound) || errors.Is(err, eventlog.ErrNoPartition) || errors.Is(err, errDamaged) || errors.Is(err, eventlog.ErrTooLarge)
 }
 
-// lost reports whether the connection broke before COMMIT was sent: so the transaction certainly did not happen.
+// lost reports whether the connection broke before COMMIT was sent: so the transaction certainly
+// did not happen.
 func lost(err error) bool {
 	return code(err) == 0 && !known(err) && !errors.Is(err, eventlog.ErrUnsure) && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, errNotSent) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)

@@ -22,7 +22,8 @@ const (
 	addTrash = "INSERT INTO weir_trash VALUES (?, ?) ON DUPLICATE KEY UPDATE below = greatest(below, VALUES(below))"
 )
 
-// Trim implements eventlog.Store. It changes the bounds and notes what to delete; the sweeper deletes it in small steps.
+// Trim implements eventlog.Store. It changes the bounds and notes what to delete; the sweeper
+// deletes it in small steps.
 func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
 	_, err := change(ctx, s, func(tx *transaction) (none struct{}, err error) {
 		var t text
@@ -59,7 +60,8 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 	return nil
 }
 
-// sweeper deletes trimmed batches in the background. Any number of processes may do that concurrently.
+// sweeper deletes trimmed batches in the background. Any number of processes may do that
+// concurrently.
 type sweeper struct {
 	due chan struct{} // holds one when there is something to delete
 }
@@ -129,7 +131,8 @@ func (s *Store) sweepStep(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// trashed returns where the last batch to delete in this step ends, from if there is none, and whether more are left. No batch begins below from.
+// trashed returns where the last batch to delete in this step ends, from if there is none, and
+// whether more are left. No batch begins below from.
 func trashed(tx *transaction, id, from, below int64) (to int64, rest bool, err error) {
 	to = from
 	var bytes, batches int64

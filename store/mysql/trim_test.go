@@ -42,8 +42,9 @@ func basesIn(t *testing.T, address string) string {
 	return mytest.Value(t, address, "SELECT concat(coalesce("+bases+"weir_batch), ''), ' ', coalesce("+bases+"weir_piece), ''))")
 }
 
-// While a transaction is open that began before, the server keeps the rows of deleted batches, and whoever searches among them reads them all. So a trim begins
-// where the last one ended: a row that is put below is not touched, although the batch in whose middle the last trim was is deleted.
+// While a transaction is open that began before, the server keeps the rows of deleted batches, and
+// whoever searches among them reads them all. So a trim begins where the last one ended: a row that
+// is put below is not touched, although the batch in whose middle the last trim was is deleted.
 func TestATrimBeginsWhereTheLastOneEnded(t *testing.T) {
 	address := mytest.URL(t)
 	s := at(t, address)

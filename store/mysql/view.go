@@ -19,7 +19,8 @@ type view struct {
 	saw   sight
 }
 
-// view runs do in a view, which must end it, and returns when what it saw is durable. On an error the connection is closed, and the transaction with it.
+// view runs do in a view, which must end it, and returns when what it saw is durable. On an error
+// the connection is closed, and the transaction with it.
 func (s *Store) view(ctx context.Context, do func(v *view) error) error {
 	conn, err := s.reads.Conn(ctx)
 	if err != nil {

@@ -25,7 +25,8 @@ func (w *writer) add(statement string, args ...any) error {
 	return nil
 }
 
-// insert adds INSERTs: each is the form of a row, after what follows the rows. Each INSERT has at most rowsMax rows, and about half a text's bytes.
+// insert adds INSERTs: each is the form of a row, after what follows the rows. Each INSERT has at
+// most rowsMax rows, and about half a text's bytes.
 func (w *writer) insert(into, each, after string, values [][]any) error {
 	for len(values) > 0 {
 		n, size := 0, 0
@@ -99,7 +100,8 @@ func (f *flush) writeBatches(w *writer) error {
 	return w.insert("weir_batch", list(7), "", batches)
 }
 
-// writePartitions inserts the partitions that were created; that fails if another process created one meanwhile. The others are locked, and there.
+// writePartitions inserts the partitions that were created; that fails if another process created
+// one meanwhile. The others are locked, and there.
 func (f *flush) writePartitions(w *writer) error {
 	var created, changed [][]any
 	for id, p := range f.partitions {
@@ -117,7 +119,8 @@ func (f *flush) writePartitions(w *writer) error {
 		next_byte = VALUES(next_byte), newest = VALUES(newest), replaced = VALUES(replaced), removed = VALUES(removed)`, changed)
 }
 
-// writeState inserts keys that did not exist; that fails if another process put one meanwhile. The others are locked, and there.
+// writeState inserts keys that did not exist; that fails if another process put one meanwhile. The
+// others are locked, and there.
 func (f *flush) writeState(w *writer) error {
 	var created, changed [][]any
 	for _, p := range f.puts {

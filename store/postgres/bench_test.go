@@ -105,7 +105,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkLayout compares the ways for 12 batches of 128 KiB to rest in PostgreSQL. See docs/decisions.
+// BenchmarkLayout compares the ways for 12 batches of 128 KiB to rest in PostgreSQL. See
+// docs/decisions.
 func BenchmarkLayout(b *testing.B) {
 	const size, count = 128 << 10, 12
 	for _, c := range []struct{ name, table, insert string }{

@@ -16,7 +16,8 @@ import (
 const (
 	// keyMax is the longest key in bytes: an index row is limited to a third of a page.
 	keyMax = 2000
-	// flushMax is the largest flush in bytes: it is one value, and a value of PostgreSQL is limited to 1 GiB.
+	// flushMax is the largest flush in bytes: it is one value, and a value of PostgreSQL is limited
+	// to 1 GiB.
 	flushMax = 1 << 29
 )
 
@@ -25,8 +26,8 @@ var commitStatement = wire.Statement{Name: "commit", SQL: `
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 	WHERE weir.still($20, $21, $22) AND weir.still_after($20, $21, $22)`}
 
-// commitForgetStatement commits entries, too, and then deletes the partitions that they forget (Entry.Forgets), except those of refused entries. weir.commit
-// has locked these partitions.
+// commitForgetStatement commits entries, too, and then deletes the partitions that they forget
+// (Entry.Forgets), except those of refused entries. weir.commit has locked these partitions.
 var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 	SELECT c.bases, c.stale, c.homeless, c.held, forgotten.n
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS c
@@ -37,8 +38,8 @@ var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 	) AS forgotten
 	WHERE weir.still($20, $21, $22) AND weir.still_after($20, $21, $22)`}
 
-// Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk a
-// second statement commits the entries that need little space.
+// Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk.
+// On a full disk a second statement commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if i := slices.IndexFunc(entries, func(e eventlog.Entry) bool { return len(e.Replaces) > 0 }); i >= 0 {
 		if len(entries) > 1 {
@@ -145,7 +146,8 @@ type flush struct {
 	body []byte
 }
 
-// gather converts entries into columns. An entry that PostgreSQL cannot store gets its outcome immediately.
+// gather converts entries into columns. An entry that PostgreSQL cannot store gets its outcome
+// immediately.
 func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 	outcomes := make([]eventlog.Outcome, len(entries))
 	f := &flush{body: make([]byte, 0, payload(entries))}
@@ -191,7 +193,8 @@ func payload(entries []eventlog.Entry) int {
 	return size
 }
 
-// checkKeys returns why a key cannot be stored. The server would refuse the whole flush for one such key.
+// checkKeys returns why a key cannot be stored. The server would refuse the whole flush for one
+// such key.
 func checkKeys(e eventlog.Entry) error {
 	for _, c := range e.Checks {
 		if err := checkKey(c.Key); err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// A piece of a batch that is gone is an error of its own partition, with the place in it, and no panic; the others are read.
+// A piece of a batch that is gone is an error of its own partition, with the place in it, and no
+// panic; the others are read.
 func TestAMissingPieceWithholdsNoOtherPartition(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)
@@ -41,7 +42,8 @@ func TestAMissingPieceWithholdsNoOtherPartition(t *testing.T) {
 	}
 }
 
-// Where batches are not there, not even a piece of them, the error says where the next one begins: readers go on there.
+// Where batches are not there, not even a piece of them, the error says where the next one begins:
+// readers go on there.
 func TestMissingBatchesSayWhereTheNextOneBegins(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)

@@ -34,7 +34,8 @@ func retry[T any](ctx context.Context, again func(error) bool, do func() (T, err
 	}
 }
 
-// rolledBack reports whether the server rolled the statement back, and may succeed if it is repeated.
+// rolledBack reports whether the server rolled the statement back, and may succeed if it is
+// repeated.
 func rolledBack(err error) bool {
 	switch code(err) {
 	case "40001", // serialization failure
@@ -47,8 +48,9 @@ func rolledBack(err error) bool {
 	return false
 }
 
-// interrupted reports whether a query that changes nothing may be repeated: it was rolled back, or the connection broke.
-// After a restart of the server all connections of a pool look alive until they are used.
+// interrupted reports whether a query that changes nothing may be repeated: it was rolled back, or
+// the connection broke. After a restart of the server all connections of a pool look alive until
+// they are used.
 func interrupted(err error) bool {
 	var connecting *pgconn.ConnectError
 	switch {
@@ -98,11 +100,12 @@ func writeFailed(err error) error {
 	return err
 }
 
-// answered reports whether the server itself reported the error, and so rolled back, unless lostInFlight.
+// answered reports whether the server itself reported the error, and so rolled back, unless
+// lostInFlight.
 func answered(err error) bool { return code(err) != "" }
 
-// lostInFlight reports whether the server was shutting down or cancelled the statement: the commit may be
-// done then, and only the wait for a standby was ended.
+// lostInFlight reports whether the server was shutting down or cancelled the statement: the commit
+// may be done then, and only the wait for a standby was ended.
 func lostInFlight(err error) bool {
 	var reported *pgconn.PgError
 	if !errors.As(err, &reported) {
@@ -112,7 +115,8 @@ func lostInFlight(err error) bool {
 		strings.HasPrefix(reported.Code, "57P") || strings.HasPrefix(reported.Code, "08") || reported.Code == "57014"
 }
 
-// isTransient reports whether the server refused for a reason that may end without a change of the request.
+// isTransient reports whether the server refused for a reason that may end without a change of the
+// request.
 func isTransient(err error) bool {
 	c := code(err)
 	return strings.HasPrefix(c, "53") || // out of disk, memory or connections
@@ -132,8 +136,8 @@ func code(err error) string {
 	return ""
 }
 
-// detached returns a context for a statement that cannot be cancelled safely: it outlives the caller, for at most
-// answerMax.
+// detached returns a context for a statement that cannot be cancelled safely: it outlives the
+// caller, for at most answerMax.
 func (s *Store) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return s.bounded(context.WithoutCancel(ctx))
 }

@@ -15,10 +15,11 @@ import (
 // openMax is the age from which an open transaction is reported.
 const openMax = 10 * time.Minute
 
-// leastMinor is the least minor version of each major version without the known errors by which users
-// of the database can become its superuser or overwrite its memory. Sources: the release of 14 May 2026,
-// https://www.postgresql.org/about/news/postgresql-184-1710-1614-1518-and-1423-released-3297/, and for 15
-// Debian's changelog of 15.20 (13 November 2026), which is the newest one at hand.
+// leastMinor is the least minor version of each major version without the known errors by which
+// users of the database can become its superuser or overwrite its memory. Sources: the release of
+// 14 May 2026,
+// https://www.postgresql.org/about/news/postgresql-184-1710-1614-1518-and-1423-released-3297/, and
+// for 15 Debian's changelog of 15.20 (13 November 2026), which is the newest one at hand.
 var leastMinor = map[int]int{14: 23, 15: 20, 16: 14, 17: 10, 18: 4}
 
 // versionAdvice judges a version, as server_version_num counts. "" if there is nothing to do.
@@ -33,8 +34,8 @@ func versionAdvice(server int) (doctor.Level, string) {
 	return doctor.OK, ""
 }
 
-// Examine reports what the store in a database is, and whether it keeps what it acknowledges. It changes nothing, and may
-// run while the store is in use.
+// Examine reports what the store in a database is, and whether it keeps what it acknowledges. It
+// changes nothing, and may run while the store is in use.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	x, err := examining(ctx, address)
 	if err != nil {
@@ -50,8 +51,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	return x.findings, nil
 }
 
-// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A database without weir's
-// tables has none.
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A
+// database without weir's tables has none.
 func Keys(ctx context.Context, address, prefix string, limit int) ([]eventlog.KeyValue, error) {
 	x, err := examining(ctx, address)
 	if err != nil {
@@ -92,7 +93,8 @@ func examining(ctx context.Context, address string) (*examination, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
-	// Connect as through a pooler, in case there is one: it would refuse the settings that a store sends.
+	// Connect as through a pooler, in case there is one: it would refuse the settings that a store
+	// sends.
 	configure(config.ConnConfig, Options{Pooled: true})
 	conn, err := connect(ctx, config)
 	if err != nil {
@@ -132,8 +134,8 @@ func (x *examination) server() (err error) {
 	return nil
 }
 
-// pooler checks for a pooler. Through a transaction pooler the answering process is not always the one that the
-// connection began with.
+// pooler checks for a pooler. Through a transaction pooler the answering process is not always the
+// one that the connection began with.
 func (x *examination) pooler() error {
 	var pid uint32
 	if err := x.conn.QueryRow(x.ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
@@ -191,7 +193,8 @@ func (x *examination) settings() error {
 			found.Level, found.Advice = a.level, a.advice
 		}
 	}
-	// A checkpoint starts before the WAL reaches max_wal_size. After it, the first change of each page writes the whole page to the WAL.
+	// A checkpoint starts before the WAL reaches max_wal_size. After it, the first change of each
+	// page writes the whole page to the WAL.
 	var megabytes int64
 	if err := x.conn.QueryRow(x.ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'max_wal_size'`).Scan(&megabytes); err != nil {
 		return err
@@ -234,7 +237,8 @@ func (x *examination) names() error {
 	return nil
 }
 
-// roles finds that programs which publish or consume with SQL lack their rights, as after a restore into another server.
+// roles finds that programs which publish or consume with SQL lack their rights, as after a restore
+// into another server.
 func (x *examination) roles() error {
 	const missing = "weir.missing_rights()" // of door/sqlfn
 	var may bool
@@ -274,7 +278,8 @@ func (x *examination) size() error {
 	return nil
 }
 
-// notifications tells how full the server's notification queue is: a transaction that notified cannot commit once it is full.
+// notifications tells how full the server's notification queue is: a transaction that notified
+// cannot commit once it is full.
 func (x *examination) notifications() error {
 	var usage float64
 	if err := x.conn.QueryRow(x.ctx, `SELECT pg_notification_queue_usage()`).Scan(&usage); err != nil {

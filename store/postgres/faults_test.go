@@ -32,7 +32,8 @@ type traffic struct {
 
 const trafficPartitions = 3
 
-// run commits until ctx ends. Each commit is one batch, whose bytes begin with its name, and one key of that name.
+// run commits until ctx ends. Each commit is one batch, whose bytes begin with its name, and one
+// key of that name.
 func (tr *traffic) run(ctx context.Context, committers int) {
 	var all sync.WaitGroup
 	for c := range committers {
@@ -190,7 +191,8 @@ func TestDeadlocksAreNotSeen(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)
 	openPartitions(t, s, 2)
-	// A foreign session takes our rows the wrong way round: one of the two is rolled back, and if that is us, we try again.
+	// A foreign session takes our rows the wrong way round: one of the two is rolled back, and if
+	// that is us, we try again.
 	conn := connect(t, address)
 	begin(t, conn, `SET deadlock_timeout = '1h'; BEGIN; SELECT FROM weir.partition WHERE id = 2 FOR UPDATE`)
 	done := make(chan error, 1)
@@ -492,7 +494,8 @@ func TestAKeyThatCannotBeKeptFailsAlone(t *testing.T) {
 	}
 }
 
-// Nothing of ours is ever written twice: locks see to it. Where it is all the same, a table is damaged or we have a bug, and no patience mends that.
+// Nothing of ours is ever written twice: locks see to it. Where it is all the same, a table is
+// damaged or we have a bug, and no patience mends that.
 func TestADuplicateIsReportedAndNotTriedAgain(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)

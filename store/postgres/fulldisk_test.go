@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/internal/smalldisk"
 )
 
-// The disk with the tables is full, and that with the server's WAL is not: then PostgreSQL refuses, and else it stops.
+// The disk with the tables is full, and that with the server's WAL is not: then PostgreSQL refuses,
+// and else it stops.
 func TestAFullDiskRefusesRecordsAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root alone may mount, and PostgreSQL does not run in a namespace of which it is root")

@@ -16,8 +16,9 @@ import (
 	"github.com/weir-log/weir/store/postgres/wire"
 )
 
-// Where the WAL finds no space PostgreSQL panics: it restarts by itself, or stops for good. No commit is told as done that is not, readiness says what is
-// wrong, and once there is space and the server runs, publishing goes on.
+// Where the WAL finds no space PostgreSQL panics: it restarts by itself, or stops for good. No
+// commit is told as done that is not, readiness says what is wrong, and once there is space and the
+// server runs, publishing goes on.
 func TestAFullWALIsNeverToldAsDone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root alone may mount, and PostgreSQL does not run in a namespace of which it is root")

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/store/postgres"
 )
 
-// Any session that may connect can take any advisory lock. Here one takes all of the class that weir once used.
+// Any session that may connect can take any advisory lock. Here one takes all of the class that
+// weir once used.
 func TestWhoMayOnlyConnectHoldsUpNothing(t *testing.T) {
 	address := pgtest.URL(t)
 	visitor := connect(t, as(t, address, `SELECT`))

@@ -64,7 +64,8 @@ func TestAHeldKeyRefusesHoldableChecksAndNothingElse(t *testing.T) {
 	expect("the change is carried", 6, nil)
 }
 
-// After a transaction has got a key, no commit that did not see that is still on its way: hold waits for those that have checked the key.
+// After a transaction has got a key, no commit that did not see that is still on its way: hold
+// waits for those that have checked the key.
 func TestHoldWaitsForCommitsThatHaveCheckedTheKey(t *testing.T) {
 	address := pgtest.URL(t)
 	s, err := postgres.Open(t.Context(), address, postgres.Options{})

@@ -104,7 +104,8 @@ func beginEpoch(t *testing.T, s *postgres.Store, version eventlog.Version) error
 	return err
 }
 
-// VACUUM, ANALYZE, REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY lock their tables like this, for as long as they run.
+// VACUUM, ANALYZE, REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY lock their tables like this,
+// for as long as they run.
 func TestAnEpochBeginsWhileTablesAreVacuumed(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)

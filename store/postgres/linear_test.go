@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// Locks are held while a commit works: what it does for n partitions or keys must not grow with n times n. The rows are those that the plans of its
-// statements visit, counted by the server.
+// Locks are held while a commit works: what it does for n partitions or keys must not grow with n
+// times n. The rows are those that the plans of its statements visit, counted by the server.
 func TestACommitVisitsAsManyRowsAsItHasPartitionsAndKeys(t *testing.T) {
 	const n = 1000
 	array := func(element string) string {

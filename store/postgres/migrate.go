@@ -18,7 +18,8 @@ import (
 const (
 	// serverMin is the oldest supported PostgreSQL, as server_version_num counts.
 	serverMin = 140000
-	// installsMax bounds how often an installation is repeated because another process created the schema meanwhile.
+	// installsMax bounds how often an installation is repeated because another process created the
+	// schema meanwhile.
 	installsMax = 3
 )
 
@@ -33,7 +34,8 @@ func (s *Store) Install(ctx context.Context, p Part) error {
 	return nil
 }
 
-// prepare checks that the database is suitable, and installs this binary's version of a part of the schema.
+// prepare checks that the database is suitable, and installs this binary's version of a part of the
+// schema.
 func prepare(ctx context.Context, config *pgxpool.Config, opts Options, p Part) error {
 	config = config.Copy()
 	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
@@ -112,7 +114,8 @@ func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
 	if err != nil || !f.ours || f.server < serverMin {
 		return f, err
 	}
-	// Before version 15 of the part log, all rows were of that part, and the table had fewer columns.
+	// Before version 15 of the part log, all rows were of that part, and the table had fewer
+	// columns.
 	err = conn.QueryRow(ctx, `
 		SELECT coalesce(max(m.number), 0), coalesce((array_agg(m.functions ORDER BY m.number DESC))[1], '')
 		FROM (SELECT number, coalesce(to_jsonb(x) ->> 'part', 'log') AS part, to_jsonb(x) ->> 'functions' AS functions FROM weir.migration x) AS m
@@ -156,7 +159,8 @@ func (f facts) suitable(p Part) error {
 }
 
 // migrate installs a part, all of it or nothing, one process at a time. If two processes
-// create the schema or its first table, the second waits for the first to commit, gets an error, and starts over.
+// create the schema or its first table, the second waits for the first to commit, gets an error,
+// and starts over.
 func migrate(ctx context.Context, conn *pgx.Conn, p Part, opts Options) error {
 	for attempt := 1; ; attempt++ {
 		err := migrateOnce(ctx, conn, p, opts)
@@ -194,7 +198,8 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part, opts Options) erro
 	if err != nil {
 		return err
 	}
-	// After locking, look again: another process may just have installed the part, perhaps a newer version.
+	// After locking, look again: another process may just have installed the part, perhaps a newer
+	// version.
 	if found.schema {
 		if found, err = inspect(ctx, conn, p); err != nil {
 			return err

@@ -102,7 +102,8 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
-// Both look at a database that is empty, or has the schema and nothing in it, and the newer one is the first.
+// Both look at a database that is empty, or has the schema and nothing in it, and the newer one is
+// the first.
 func TestANewerSchemaIsRefusedThoughItCameMeanwhile(t *testing.T) {
 	for name, before := range map[string]string{"empty": `SELECT`, "with the schema": `CREATE SCHEMA weir`} {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +146,8 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 	}
 }
 
-// A plan with a sort, where sorts are made to look dear, is compiled just in time: 80 ms with a partition locked. And a function that
-// looks for tables where its caller says can be led astray.
+// A plan with a sort, where sorts are made to look dear, is compiled just in time: 80 ms with a
+// partition locked. And a function that looks for tables where its caller says can be led astray.
 func TestEveryFunctionPinsItsSettings(t *testing.T) {
 	address := pgtest.URL(t)
 	at(t, address)

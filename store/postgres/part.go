@@ -21,7 +21,8 @@ var sqlFiles embed.FS
 // logPart is the part of the store itself.
 var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 
-// Part is the tables, functions and views of one package in the schema weir, under a name of its own.
+// Part is the tables, functions and views of one package in the schema weir, under a name of its
+// own.
 //
 //	tables/NNN_name.sql   runs once, in the order of numbers
 //	functions/name.sql    is installed anew with each version
@@ -29,8 +30,9 @@ var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 //	after.sql             runs after each installation
 //	start.sql             runs whenever a process opens the part and need not install it; may be missing
 //
-// The highest number is the version of the part. A release that changes a function adds a file to tables, which may be
-// only a comment: so an older binary that is started later does not install the older function again.
+// The highest number is the version of the part. A release that changes a function adds a file to
+// tables, which may be only a comment: so an older binary that is started later does not install
+// the older function again.
 type Part struct {
 	Name  string
 	Files fs.FS
@@ -55,8 +57,8 @@ type file struct {
 // macros are settings that several functions have, each written as a line of its own in a file.
 var macros = strings.NewReplacer(
 	":pinned\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\n",
-	// Statistics may be outdated, from a time when a table was empty, or full: so every statement uses an index, whatever
-	// they say.
+	// Statistics may be outdated, from a time when a table was empty, or full: so every statement
+	// uses an index, whatever they say.
 	":by_index\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\nSET enable_seqscan = off\nSET enable_bitmapscan = off\n",
 )
 
@@ -162,7 +164,8 @@ func run(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return err
 }
 
-// missingViews returns the views that do not exist. Replacing a view waits for every transaction that has read it.
+// missingViews returns the views that do not exist. Replacing a view waits for every transaction
+// that has read it.
 func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, error) {
 	var there []string
 	err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(c.relname::text), '{}') FROM pg_class c
@@ -170,8 +173,8 @@ func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, erro
 	return slices.DeleteFunc(all, func(f file) bool { return slices.Contains(there, f.name) }), err
 }
 
-// inOrder installs functions and views in an order in which each finds what it depends on: a file that fails because
-// something is missing is retried after the others.
+// inOrder installs functions and views in an order in which each finds what it depends on: a file
+// that fails because something is missing is retried after the others.
 func inOrder(ctx context.Context, conn *pgx.Conn, files []file) error {
 	for len(files) > 0 {
 		var later []file

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A fault in what runs in the background is told, and it begins anew after a pause; the process goes on.
+// A fault in what runs in the background is told, and it begins anew after a pause; the process
+// goes on.
 func TestBackgroundWorkThatPanicsBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder

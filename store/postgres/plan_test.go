@@ -6,7 +6,8 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// Statistics are of the tables as they were when autoanalyze came by: empty, full, or emptied. What each call reads stays a few pages.
+// Statistics are of the tables as they were when autoanalyze came by: empty, full, or emptied. What
+// each call reads stays a few pages.
 func TestStatementsReadFewPagesWhateverTheStatisticsSay(t *testing.T) {
 	const (
 		fill = `

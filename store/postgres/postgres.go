@@ -1,8 +1,9 @@
 // Package postgres keeps the log in PostgreSQL 14 or later, in a schema of its own, weir.
 //
-// The SQL is in the directory sql, and says how the tables are built and why. A flush is one call of weir.commit: one
-// round trip and one wait for the disk. Every transaction locks the rows of partitions and keys in one order, and holds
-// the locks only for that round trip. Nothing in this package waits for a transaction that somebody else left open.
+// The SQL is in the directory sql, and says how the tables are built and why. A flush is one call
+// of weir.commit: one round trip and one wait for the disk. Every transaction locks the rows of
+// partitions and keys in one order, and holds the locks only for that round trip. Nothing in this
+// package waits for a transaction that somebody else left open.
 package postgres
 
 import (
@@ -27,10 +28,11 @@ import (
 )
 
 const (
-	// commitsMax is how many flushes are in flight concurrently. A third would only wait for the disk with the other two.
+	// commitsMax is how many flushes are in flight concurrently. A third would only wait for the
+	// disk with the other two.
 	commitsMax = 2
-	// answerMax bounds the wait for an answer: if a network drops packets, the system ends a connection only after a
-	// quarter of an hour.
+	// answerMax bounds the wait for an answer: if a network drops packets, the system ends a
+	// connection only after a quarter of an hour.
 	answerMax = 40 * time.Second
 	// closeGrace is how long Close waits for the background work.
 	closeGrace = 3 * time.Second
@@ -38,22 +40,26 @@ const (
 	connectMax = 10 * time.Second
 )
 
-// Options of a store. The zero value is right for nearly everybody. A URL has the same options, under the names in
-// brackets: postgres://host/db?weir_pooled=true&weir_segment_bytes=1073741824
+// Options of a store. The zero value is right for nearly everybody. A URL has the same options,
+// under the names in brackets: postgres://host/db?weir_pooled=true&weir_segment_bytes=1073741824
 type Options struct {
-	// SegmentBytes is the size at which a segment is sealed. Disk space is freed a segment at a time. Default 256 MiB.
-	// [weir_segment_bytes]
+	// SegmentBytes is the size at which a segment is sealed. Disk space is freed a segment at a
+	// time. Default 256 MiB. [weir_segment_bytes]
 	SegmentBytes int64
-	// SegmentAge is the age at which a segment is sealed even if it is not full. Default an hour. [weir_segment_age]
+	// SegmentAge is the age at which a segment is sealed even if it is not full. Default an hour.
+	// [weir_segment_age]
 	SegmentAge time.Duration
 	// Readers is the number of connections for everything but commits. Default 4. [weir_readers]
 	Readers int
-	// Pooled: a transaction pooler such as PgBouncer is in front of the server. Then weir uses no LISTEN, no prepared
-	// statements and no session settings, and finds what other processes wrote by polling. [weir_pooled]
+	// Pooled: a transaction pooler such as PgBouncer is in front of the server. Then weir uses no
+	// LISTEN, no prepared statements and no session settings, and finds what other processes wrote
+	// by polling. [weir_pooled]
 	Pooled bool
-	// Existing: the database must have weir's tables already. Open creates none, and fails without them.
+	// Existing: the database must have weir's tables already. Open creates none, and fails without
+	// them.
 	Existing bool
-	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir made.
+	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir
+	// made.
 	NoUpgrade bool
 	// Logger logs what fails in the background. Default slog.Default().
 	Logger *slog.Logger
@@ -95,8 +101,8 @@ var (
 	_ eventlog.Waker = (*Store)(nil)
 )
 
-// Open connects to the database at a URL (postgres://user:password@host:port/database) and installs the tables and
-// functions that this binary needs. Options in the URL override opts.
+// Open connects to the database at a URL (postgres://user:password@host:port/database) and installs
+// the tables and functions that this binary needs. Options in the URL override opts.
 func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	address, opts, err := options(address, opts)
 	if err != nil {
@@ -109,9 +115,11 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	return openAt(ctx, config, opts)
 }
 
-// OpenPool is Open for the database of a pool. The store connects as the pool does, with its TLS, DialFunc and BeforeConnect (such as one that
-// fetches a password), but by itself: it takes no connection of the pool's, and calls none of its other hooks. The pool may be closed before the
-// store. Options.Pooled is set where the pool has the query mode of a transaction pooler: QueryExecModeExec or QueryExecModeSimpleProtocol.
+// OpenPool is Open for the database of a pool. The store connects as the pool does, with its TLS,
+// DialFunc and BeforeConnect (such as one that fetches a password), but by itself: it takes no
+// connection of the pool's, and calls none of its other hooks. The pool may be closed before the
+// store. Options.Pooled is set where the pool has the query mode of a transaction pooler:
+// QueryExecModeExec or QueryExecModeSimpleProtocol.
 func OpenPool(ctx context.Context, of *pgxpool.Pool, opts Options) (*Store, error) {
 	config := of.Config() // a copy
 	config.AfterConnect, config.AfterRelease, config.BeforeClose, config.ShouldPing = nil, nil, nil, nil
@@ -165,14 +173,15 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// step returns a context for one statement of the background work. Close waits up to closeGrace for it.
+// step returns a context for one statement of the background work. Close waits up to closeGrace for
+// it.
 func (s *Store) step() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.background, s.opts.answerMax)
 }
 
-// serverMax is the statement_timeout for statements that we wait answerMax for. The server gives up before we do: so
-// no statement takes effect after its outcome was reported unknown, and none runs on without a client. A transaction
-// pooler does not take it as a session setting.
+// serverMax is the statement_timeout for statements that we wait answerMax for. The server gives up
+// before we do: so no statement takes effect after its outcome was reported unknown, and none runs
+// on without a client. A transaction pooler does not take it as a session setting.
 func serverMax(answerMax time.Duration) time.Duration { return answerMax * 3 / 4 }
 
 // parse parses a URL without our options into the driver's configuration.
@@ -207,8 +216,9 @@ func configure(conn *pgx.ConnConfig, opts Options) {
 	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(serverMax(opts.answerMax).Milliseconds(), 10)
 }
 
-// settings are what weir relies on in its own sessions, because a role or a database may have other defaults. A transaction pooler does not take them: there
-// the functions' own settings (Part) must do, and what an installation needs is set in its transaction.
+// settings are what weir relies on in its own sessions, because a role or a database may have other
+// defaults. A transaction pooler does not take them: there the functions' own settings (Part) must
+// do, and what an installation needs is set in its transaction.
 var settings = [][2]string{
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_deferrable", "off"},
@@ -308,7 +318,8 @@ func (opts Options) withDefaults() Options {
 	return opts
 }
 
-// pool returns a pool that connects when it is first used, and prepares the statements on each connection.
+// pool returns a pool that connects when it is first used, and prepares the statements on each
+// connection.
 func pool(config *pgxpool.Config, most int, ready ...wire.Statement) (*pgxpool.Pool, error) {
 	config = config.Copy()
 	config.MaxConns = int32(most)

@@ -12,8 +12,9 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// An asynchronous standby that lacks the last commits is promoted under load. What it lacks is lost; but everybody can tell what that is, and no
-// offset that was acknowledged is given to another record unnoticed.
+// An asynchronous standby that lacks the last commits is promoted under load. What it lacks is
+// lost; but everybody can tell what that is, and no offset that was acknowledged is given to
+// another record unnoticed.
 func TestAPromotedStandbyThatLagsBeginsALeaderEpoch(t *testing.T) {
 	const publishers, each = 4, 30
 	primary := pgtest.Start(t)

@@ -110,7 +110,8 @@ func (s *Store) reader(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// missing reports whether the batch that holds span.From is absent: no batch came, or only an earlier one.
+// missing reports whether the batch that holds span.From is absent: no batch came, or only an
+// earlier one.
 func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 	if slice.Err != nil || span.MaxBytes <= 0 || span.From < slice.Bounds.First || span.From >= slice.Bounds.Next {
 		return false
@@ -122,8 +123,8 @@ func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 	return b.Base+eventlog.Offset(b.Records) <= span.From
 }
 
-// damaged returns the slice of a span whose first batch is missing. Its DamagedError says where the next batch begins,
-// which costs one more query.
+// damaged returns the slice of a span whose first batch is missing. Its DamagedError says where the
+// next batch begins, which costs one more query.
 func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, told Incarnation, span eventlog.Span, slice eventlog.Slice) (eventlog.Slice, error) {
 	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From}
 	err := conn.QueryRow(ctx, `
@@ -134,11 +135,12 @@ func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, told Incarnatio
 	return eventlog.Slice{Bounds: slice.Bounds, Err: d}, err
 }
 
-// batchMax bounds the memory allocated for a batch before its bytes are there: the stated size may be damaged.
+// batchMax bounds the memory allocated for a batch before its bytes are there: the stated size may
+// be damaged.
 const batchMax = 1 << 30
 
-// addPiece appends a row's bytes to its batch: the last one, or a new one if the base offset differs. It returns the
-// stated sizes.
+// addPiece appends a row's bytes to its batch: the last one, or a new one if the base offset
+// differs. It returns the stated sizes.
 func addPiece(slice *eventlog.Slice, sizes []int, row [][]byte) []int {
 	base := eventlog.Offset(wire.Bigint(row[4]))
 	n := len(slice.Batches)
@@ -158,8 +160,8 @@ func addPiece(slice *eventlog.Slice, sizes []int, row [][]byte) []int {
 	return sizes
 }
 
-// checkSizes cuts a slice before the first batch whose length is not its stated size. If that is the first batch, it sets
-// a DamagedError.
+// checkSizes cuts a slice before the first batch whose length is not its stated size. If that is
+// the first batch, it sets a DamagedError.
 func checkSizes(slice *eventlog.Slice, sizes []int) {
 	for i, b := range slice.Batches {
 		if len(b.Bytes) == sizes[i] {
@@ -173,8 +175,8 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 	}
 }
 
-// Seek implements eventlog.Store with one statement. In each partition it finds the run that has the answer by the runs'
-// summaries, and reads the batches of at most two runs.
+// Seek implements eventlog.Store with one statement. In each partition it finds the run that has
+// the answer by the runs' summaries, and reads the batches of at most two runs.
 func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	if len(goals) == 0 {
 		return nil, nil
@@ -282,7 +284,8 @@ func (s *Store) get(ctx context.Context, keys []string, maxBytes int) ([]eventlo
 	return found, err
 }
 
-// keyValue returns a key's value from its version, value, age and the time of the server; version 0: there is no such key.
+// keyValue returns a key's value from its version, value, age and the time of the server; version
+// 0: there is no such key.
 func keyValue(key string, row [][]byte) eventlog.KeyValue {
 	kv := eventlog.KeyValue{Key: key, Version: eventlog.Version(wire.Bigint(row[0]))}
 	if kv.Version != 0 {
@@ -293,8 +296,8 @@ func keyValue(key string, row [][]byte) eventlog.KeyValue {
 	return kv
 }
 
-// upperBound returns the upper bound of a range scan for prefix: the least text above all keys that begin with it. false:
-// no key can begin with prefix, which is not UTF-8, or has a zero byte.
+// upperBound returns the upper bound of a range scan for prefix: the least text above all keys that
+// begin with it. false: no key can begin with prefix, which is not UTF-8, or has a zero byte.
 func upperBound(prefix string) (string, bool) {
 	if !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
 		return "", false

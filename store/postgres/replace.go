@@ -77,7 +77,8 @@ func gatherReplaces(e eventlog.Entry) (*flush, [][]byte) {
 	}
 }
 
-// sendReplaces makes one attempt. As with commits, ctx ends the wait for a connection, but not the wait for the answer.
+// sendReplaces makes one attempt. As with commits, ctx ends the wait for a connection, but not the
+// wait for the answer.
 func (s *Store) sendReplaces(ctx context.Context, params [][]byte) (verdict string, err error) {
 	conn, err := s.commitPool.Acquire(ctx)
 	if err != nil {

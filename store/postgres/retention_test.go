@@ -18,7 +18,8 @@ import (
 
 const (
 	segment = 1 << 20
-	// small is a store with segments of 1 MiB. It sweeps when a test says so, and hardly ever by itself.
+	// small is a store with segments of 1 MiB. It sweeps when a test says so, and hardly ever by
+	// itself.
 	small = "&weir_segment_bytes=1048576"
 )
 
@@ -43,8 +44,8 @@ func sweepOnce(t *testing.T, s *postgres.Store) (done bool) {
 	return done
 }
 
-// finish sweeps until nothing is left undone. One sweep may leave something: a trim has the store sweep by itself as well, and whoever of the two
-// comes second to a segment leaves it.
+// finish sweeps until nothing is left undone. One sweep may leave something: a trim has the store
+// sweep by itself as well, and whoever of the two comes second to a segment leaves it.
 func finish(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	for late := time.Now().Add(30 * time.Second); !sweepOnce(t, s); {
@@ -119,7 +120,8 @@ func TestSomebodyWhoReadsOurTablesStallsNobody(t *testing.T) {
 	}
 }
 
-// A snapshot that somebody holds keeps every version that our hot rows ever had. Finding the newest must not mean passing them.
+// A snapshot that somebody holds keeps every version that our hot rows ever had. Finding the newest
+// must not mean passing them.
 func TestOldVersionsDoNotSlowLookups(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)
@@ -145,7 +147,8 @@ func TestOldVersionsDoNotSlowLookups(t *testing.T) {
 	}
 }
 
-// A commit must find its rows by their key, too: a plan that joins them all walks through every old version.
+// A commit must find its rows by their key, too: a plan that joins them all walks through every old
+// version.
 func TestOldVersionsDoNotMakeCommitsDearer(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)
@@ -179,7 +182,8 @@ func TestOldVersionsDoNotMakeCommitsDearer(t *testing.T) {
 	}
 }
 
-// commitPages counts the pages that a commit to four partitions and three keys touches, in a session of its own, the plans made. It is undone.
+// commitPages counts the pages that a commit to four partitions and three keys touches, in a
+// session of its own, the plans made. It is undone.
 func commitPages(t *testing.T, address string) int {
 	t.Helper()
 	conn := connect(t, address)

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-log/weir/store/postgres/wire"
 )
 
-// Session is a pool of connections for the SQL of another package. It connects when it is first used, and closes with its
-// store. Its errors are those of the store: eventlog.ErrUnavailable for what was certainly not done, eventlog.ErrUnsure
-// for what may have been done.
+// Session is a pool of connections for the SQL of another package. It connects when it is first
+// used, and closes with its store. Its errors are those of the store: eventlog.ErrUnavailable for
+// what was certainly not done, eventlog.ErrUnsure for what may have been done.
 type Session struct {
 	store *Store
 	pool  *pgxpool.Pool
@@ -37,8 +37,8 @@ func (s *Store) Session(ready ...wire.Statement) (*Session, error) {
 // Readers returns the session of the connections that the store itself reads with.
 func (s *Store) Readers() *Session { return &Session{s, s.readPool} }
 
-// Read calls do with a connection, for queries that change nothing: it is called again if the connection broke. most
-// bounds the time of all calls together; 0: answerMax, as for any answer.
+// Read calls do with a connection, for queries that change nothing: it is called again if the
+// connection broke. most bounds the time of all calls together; 0: answerMax, as for any answer.
 func (c *Session) Read(ctx context.Context, most time.Duration, do func(context.Context, *pgxpool.Conn) error) error {
 	if most == 0 {
 		most = c.store.opts.answerMax
@@ -68,7 +68,8 @@ func (c *Session) use(ctx context.Context, do func(context.Context, *pgxpool.Con
 	return do(ctx, conn)
 }
 
-// Ask runs a prepared statement, with binary parameters and results, on a connection of the session.
+// Ask runs a prepared statement, with binary parameters and results, on a connection of the
+// session.
 func (c *Session) Ask(ctx context.Context, conn *pgxpool.Conn, s wire.Statement, params ...[]byte) *pgconn.ResultReader {
 	return s.Run(ctx, conn.Conn().PgConn(), c.store.opts.Pooled, params...)
 }
@@ -81,12 +82,14 @@ func (c *Session) In(in Incarnation) error {
 	return nil
 }
 
-// Commit commits entries with a statement that does something of its own in the same transaction. The statement calls
-// weir.commit, whose parameters follow params, and weir.still with the last three. It returns one row, whose first column
-// is true if it committed. That is one round trip, and one wait for the disk.
+// Commit commits entries with a statement that does something of its own in the same transaction.
+// The statement calls weir.commit, whose parameters follow params, and weir.still with the last
+// three. It returns one row, whose first column is true if it committed. That is one round trip,
+// and one wait for the disk.
 //
-// in is the incarnation in which the caller read what the change depends on: the error is eventlog.ErrRewound if the
-// store, or the log on it, is in another incarnation. If one entry cannot be stored, or deletes partitions, all are refused. Held keys are allowed, whatever
+// in is the incarnation in which the caller read what the change depends on: the error is
+// eventlog.ErrRewound if the store, or the log on it, is in another incarnation. If one entry
+// cannot be stored, or deletes partitions, all are refused. Held keys are allowed, whatever
 // Check.Holdable says: the caller itself moves the committed changes of held keys into the log.
 func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
 	if err := cmp.Or(c.store.layout.Usable(), c.In(in)); err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/store/postgres"
 )
 
-// A URL names two servers, as operators write it for a failover. The primary restarts. No connection stays at the standby, which lags.
+// A URL names two servers, as operators write it for a failover. The primary restarts. No
+// connection stays at the standby, which lags.
 func TestKeysAreNeverReadFromAStandby(t *testing.T) {
 	primary := pgtest.Start(t)
 	address := primary.URL()

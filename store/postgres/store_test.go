@@ -35,7 +35,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// backup copies a database, and returns a function that puts the copy in its place. As with every way to do that, connections break.
+// backup copies a database, and returns a function that puts the copy in its place. As with every
+// way to do that, connections break.
 func backup(t *testing.T, address string) (restore func()) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -62,8 +63,8 @@ func backup(t *testing.T, address string) (restore func()) {
 	}
 }
 
-// The whole contract once more: with segments sealed, emptied and dropped under it all the time, and without anything that lives in
-// a session, as behind a pooler.
+// The whole contract once more: with segments sealed, emptied and dropped under it all the time,
+// and without anything that lives in a session, as behind a pooler.
 func TestStoreOnMovingGround(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Place: func(t *testing.T) string {

@@ -20,7 +20,8 @@ const (
 	sweepAgain = 10 * time.Second
 )
 
-// Trim implements eventlog.Store. It raises First immediately; disk space is freed once no batch of a segment is needed.
+// Trim implements eventlog.Store. It raises First immediately; disk space is freed once no batch of
+// a segment is needed.
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
 	sql, args := `SELECT moved FROM weir.trim($4, $5) AS moved WHERE weir.still($1, $2, $3) AND weir.still_after($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
 	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
@@ -65,7 +66,8 @@ func (w *sweeper) wrote(bytes, full int64) {
 	}
 }
 
-// sweep seals, drops and empties segments whenever that is due, until ctx ends. An idle process sends no query.
+// sweep seals, drops and empties segments whenever that is due, until ctx ends. An idle process
+// sends no query.
 func (s *Store) sweep(ctx context.Context) {
 	s.sweeper.wake() // an earlier process may have left work
 	var again <-chan time.Time
@@ -146,10 +148,11 @@ func (s *Store) fill(ctx context.Context) ([]segment, error) {
 	})
 }
 
-// choose returns the segment to empty, if any. If topics with long and with short retention share segments, a segment
-// could not be dropped while it has a record with long retention. Sealed segments may hold 7/4 of the needed bytes, plus 1/16 of a segment; beyond that
-// the segment with the lowest needed share is emptied, if that is below 3/5. So moving copies less than 3/5 of what it frees, and moved
-// batches, which are together in segments of survivors, are seldom moved again.
+// choose returns the segment to empty, if any. If topics with long and with short retention share
+// segments, a segment could not be dropped while it has a record with long retention. Sealed
+// segments may hold 7/4 of the needed bytes, plus 1/16 of a segment; beyond that the segment with
+// the lowest needed share is emptied, if that is below 3/5. So moving copies less than 3/5 of what
+// it frees, and moved batches, which are together in segments of survivors, are seldom moved again.
 func choose(segments []segment, full int64) (victim int, found bool) {
 	var payload, wanted int64
 	least := 0.6
@@ -166,7 +169,8 @@ func choose(segments []segment, full int64) (victim int, found bool) {
 	return victim, found && payload > wanted*7/4+full/16
 }
 
-// empty moves the needed batches out of a segment. It returns false if another process does so already.
+// empty moves the needed batches out of a segment. It returns false if another process does so
+// already.
 func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
 	if _, err = s.readPool.Exec(ctx, `SELECT weir.settle($1)`, victim); err != nil {
 		return false, fmt.Errorf("empty segment %d: %w", victim, err)
@@ -187,7 +191,8 @@ func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
 	return moved, nil
 }
 
-// move moves one run. It may take longer than the statement_timeout of the pool: a run may be as large as a segment.
+// move moves one run. It may take longer than the statement_timeout of the pool: a run may be as
+// large as a segment.
 func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 	tx, err := s.readPool.Begin(ctx)
 	if err != nil {
@@ -203,8 +208,9 @@ func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 	return more, tx.Commit(ctx)
 }
 
-// roll seals the segment that is being written, if it is full, and opens the next. If a lock is not free, roll
-// leaves that to the next sweep: a segment may grow beyond its size, but commits must not wait.
+// roll seals the segment that is being written, if it is full, and opens the next. If a lock is not
+// free, roll leaves that to the next sweep: a segment may grow beyond its size, but commits must
+// not wait.
 func (s *Store) roll(ctx context.Context, survivors bool) error {
 	full := s.opts.SegmentBytes
 	if survivors {

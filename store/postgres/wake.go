@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// notifyPause is the least time between two notifications. NOTIFY takes one lock for the whole server, so
-	// notifications are few, and never part of a commit.
+	// notifyPause is the least time between two notifications. NOTIFY takes one lock for the whole
+	// server, so notifications are few, and never part of a commit.
 	notifyPause = 10 * time.Millisecond
 	// audienceFor is how long the result of audience is used.
 	audienceFor = time.Second
-	// heartbeat is how often a listening store renews its row in weir.listener, which also tests the connection.
-	// listensFor is how long a row is valid.
+	// heartbeat is how often a listening store renews its row in weir.listener, which also tests
+	// the connection. listensFor is how long a row is valid.
 	heartbeat  = time.Minute
 	listensFor = 3 * time.Minute
 	// backoffMax is the longest wait before connecting again.
@@ -49,8 +49,8 @@ func (n *news) tell() {
 	}
 }
 
-// Wake implements eventlog.Waker with LISTEN, on a connection of its own. Through a pooler there is no LISTEN: the
-// channel is nil.
+// Wake implements eventlog.Waker with LISTEN, on a connection of its own. Through a pooler there is
+// no LISTEN: the channel is nil.
 func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	if s.opts.Pooled {
 		return nil, nil
@@ -129,15 +129,17 @@ func (s *Store) enroll(conn *pgx.Conn) error {
 	return err
 }
 
-// unenroll deletes the store's row in weir.listener. If that fails, a few notifications are sent without a listener.
+// unenroll deletes the store's row in weir.listener. If that fails, a few notifications are sent
+// without a listener.
 func (s *Store) unenroll(conn *pgx.Conn) {
 	ctx, cancel := s.step()
 	defer cancel()
 	_, _ = conn.Exec(ctx, `DELETE FROM weir.listener WHERE nonce = $1`, s.nonce)
 }
 
-// Hear returns a channel that receives after a session has run NOTIFY on the channel of that name, and when the answer of
-// Listening changes. It is a hint: a receive may be needless, and through a pooler nothing is received. Call it before Wake.
+// Hear returns a channel that receives after a session has run NOTIFY on the channel of that name,
+// and when the answer of Listening changes. It is a hint: a receive may be needless, and through a
+// pooler nothing is received. Call it before Wake.
 func (s *Store) Hear(channel string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +149,8 @@ func (s *Store) Hear(channel string) <-chan struct{} {
 	return s.channels[channel]
 }
 
-// wakeHearers wakes those that wait for notifications, because the answer of Listening has changed: they may have to poll now.
+// wakeHearers wakes those that wait for notifications, because the answer of Listening has changed:
+// they may have to poll now.
 func (s *Store) wakeHearers() {
 	for _, hearer := range s.notified() {
 		wake(hearer)
@@ -160,16 +163,19 @@ func (s *Store) notified() map[string]chan struct{} {
 	return maps.Clone(s.channels)
 }
 
-// Listening reports whether this process receives notifications now. While the server's notification queue is half full it does not, because nobody notifies.
+// Listening reports whether this process receives notifications now. While the server's
+// notification queue is half full it does not, because nobody notifies.
 func (s *Store) Listening() bool { return s.news.listening.Load() > 0 && s.news.used() < usageMax }
 
 // Pooled reports whether a transaction pooler is in front of the server.
 func (s *Store) Pooled() bool { return s.opts.Pooled }
 
-// NotificationQueueUsage returns which share of the server's notification queue is used, from 0 to 1, as of some seconds ago.
+// NotificationQueueUsage returns which share of the server's notification queue is used, from 0 to
+// 1, as of some seconds ago.
 func (s *Store) NotificationQueueUsage() float64 { return s.news.used() }
 
-// watchUsage reads the usage of the server's notification queue, until ctx ends. It logs when weir stops to notify, and when it notifies again.
+// watchUsage reads the usage of the server's notification queue, until ctx ends. It logs when weir
+// stops to notify, and when it notifies again.
 func (s *Store) watchUsage(ctx context.Context) {
 	ticks := time.NewTicker(usageEvery)
 	defer ticks.Stop()
@@ -218,7 +224,8 @@ func wake(woken chan<- struct{}) {
 // notify notifies other processes of the commits of this process, until ctx ends.
 func (s *Store) notify(ctx context.Context) {
 	s.persist(ctx, func() error {
-		// Wait for the first commit before connecting: a store that only reads needs no connection here.
+		// Wait for the first commit before connecting: a store that only reads needs no connection
+		// here.
 		select {
 		case <-ctx.Done():
 			return nil
@@ -281,8 +288,9 @@ func (s *Store) sendNotification(conn *pgx.Conn) error {
 	return err
 }
 
-// persist runs work again whenever it ends, at longer and longer intervals, until ctx ends. It logs only panics: a
-// failure here costs only latency, and the polls report a server that does not answer.
+// persist runs work again whenever it ends, at longer and longer intervals, until ctx ends. It logs
+// only panics: a failure here costs only latency, and the polls report a server that does not
+// answer.
 func (s *Store) persist(ctx context.Context, work func() error) {
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {

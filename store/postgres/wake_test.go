@@ -33,7 +33,8 @@ func await(t *testing.T, woken <-chan struct{}) {
 	}
 }
 
-// publishUntilWoken publishes until a wake arrives: a process learns within a second that somebody listens.
+// publishUntilWoken publishes until a wake arrives: a process learns within a second that somebody
+// listens.
 func publishUntilWoken(t *testing.T, s *postgres.Store, woken <-chan struct{}) {
 	t.Helper()
 	for late := time.Now().Add(30 * time.Second); time.Now().Before(late); {

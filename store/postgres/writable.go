@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// probePause is the wait after a refusal before the server is probed, unless a commit succeeds earlier.
+	// probePause is the wait after a refusal before the server is probed, unless a commit succeeds
+	// earlier.
 	probePause = 5 * time.Second
 	// walPause is the same wait after the WAL had no space. The refusal then ends without a probe.
 	walPause = time.Minute
@@ -26,8 +27,9 @@ type refusal struct {
 	wal bool // there was no space for the WAL, which ends the server's processes: a probe must not cause that again
 }
 
-// Writable implements eventlog.Writable. PostgreSQL does not report how full its disk is: so Writable costs nothing until
-// a commit is refused, and then one probe in each probePause, until records are accepted.
+// Writable implements eventlog.Writable. PostgreSQL does not report how full its disk is: so
+// Writable costs nothing until a commit is refused, and then one probe in each probePause, until
+// records are accepted.
 func (s *Store) Writable(ctx context.Context) (error, error) {
 	last := s.refused.Load()
 	switch {
@@ -54,8 +56,8 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 // refuses reports whether the server refuses records: its disk is full, or it is read only.
 func refuses(err error) bool { return errors.Is(err, eventlog.ErrNoSpace) || code(err) == "25006" }
 
-// remember notes the result of a commit of records. A server whose WAL has no space reports that, too, before it shuts
-// down.
+// remember notes the result of a commit of records. A server whose WAL has no space reports that,
+// too, before it shuts down.
 func (s *Store) remember(err error) {
 	var reported *pgconn.PgError
 	switch {
@@ -70,7 +72,8 @@ func (s *Store) remember(err error) {
 	}
 }
 
-// probe extends a table in the tablespace of the segments, and rolls back. weir.batch has no rows of its own.
+// probe extends a table in the tablespace of the segments, and rolls back. weir.batch has no rows
+// of its own.
 func (s *Store) probe(ctx context.Context) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -91,8 +94,8 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// commitSmall commits the entries that need little space, of a flush that the server has no space for. The other
-// entries are refused.
+// commitSmall commits the entries that need little space, of a flush that the server has no space
+// for. The other entries are refused.
 func (s *Store) commitSmall(ctx context.Context, entries []eventlog.Entry, full error) ([]eventlog.Outcome, error) {
 	outcomes := make([]eventlog.Outcome, len(entries))
 	var small []eventlog.Entry

@@ -33,9 +33,10 @@ type place struct {
 	replica bool          // this process only reads: it sends no request that writes
 }
 
-// graceMin bounds by how much a process may be slow: a quarter of it. S3 takes a request up to 15 minutes
-// after its signature (docs.aws.amazon.com, "Authenticating Requests"), so one may arrive after grace. It
-// does no harm: a commit lies where nobody looks, and names of other objects are used once.
+// graceMin bounds by how much a process may be slow: a quarter of it. S3 takes a request up to 15
+// minutes after its signature (docs.aws.amazon.com, "Authenticating Requests"), so one may arrive
+// after grace. It does no harm: a commit lies where nobody looks, and names of other objects are
+// used once.
 const graceMin = 10 * time.Minute
 
 func parse(address string) (place, error) {

@@ -39,13 +39,16 @@ var (
 )
 
 type (
-	// bucket is what the store needs of S3. An error that matches none of those above leaves open whether a put happened.
+	// bucket is what the store needs of S3. An error that matches none of those above leaves open
+	// whether a put happened.
 	bucket interface {
 		// put writes an object unless there is one with this key. It is tried once.
 		put(ctx context.Context, key string, body []byte) (answer, error)
-		// get reads size bytes from an offset on, fewer if the object ends before; all if size is negative.
+		// get reads size bytes from an offset on, fewer if the object ends before; all if size is
+		// negative.
 		get(ctx context.Context, key string, from, size int64) ([]byte, answer, error)
-		// list returns, in byte order, at most limit objects whose keys begin with a prefix and are greater than after.
+		// list returns, in byte order, at most limit objects whose keys begin with a prefix and are
+		// greater than after.
 		list(ctx context.Context, prefix, after string, limit int) ([]item, answer, error)
 		remove(ctx context.Context, key string) error
 		stats() Stats
@@ -66,7 +69,8 @@ type (
 	}
 )
 
-// onlyRead is a bucket of a replica. Nothing calls what it refuses; if something does by mistake, nothing is written all the same.
+// onlyRead is a bucket of a replica. Nothing calls what it refuses; if something does by mistake,
+// nothing is written all the same.
 type onlyRead struct{ bucket }
 
 func (onlyRead) put(_ context.Context, key string, _ []byte) (answer, error) {
@@ -124,7 +128,8 @@ func dial(ctx context.Context, at place, clock *clock, logger *slog.Logger) (*re
 			o.BaseEndpoint = aws.String(at.endpoint)
 		}
 		o.UsePathStyle = at.pathStyle
-		// Objects have checksums of their own, and requests are signed with the hash of their body. Not every server knows the SDK's default, a checksum after the body.
+		// Objects have checksums of their own, and requests are signed with the hash of their body.
+		// Not every server knows the SDK's default, a checksum after the body.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.HTTPClient = &http.Client{Transport: progress{transport, requestMax}, CheckRedirect: onlyRepeats}
@@ -132,7 +137,8 @@ func dial(ctx context.Context, at place, clock *clock, logger *slog.Logger) (*re
 	return r, nil
 }
 
-// onlyRepeats follows the redirects that repeat a request as it was, as the SDK's own client does. All others are answers, with a reason that the SDK reads.
+// onlyRepeats follows the redirects that repeat a request as it was, as the SDK's own client does.
+// All others are answers, with a reason that the SDK reads.
 func onlyRepeats(r *http.Request, via []*http.Request) error {
 	const most = 3
 	status := r.Response.StatusCode

@@ -10,25 +10,33 @@ import (
 )
 
 const (
-	// dateLag is by how much the server's clock may be ahead of the second that an answer's Date names, beyond that second: fasthttp, on which versitygw is built, reads its clock for
-	// Date, sleeps for a second, and reads it again (updateServerDate in its header.go).
+	// dateLag is by how much the server's clock may be ahead of the second that an answer's Date
+	// names, beyond that second: fasthttp, on which versitygw is built, reads its clock for Date,
+	// sleeps for a second, and reads it again (updateServerDate in its header.go).
 	dateLag = 1100 * time.Millisecond
-	// exactLag is dateLag for servers that read their clock for each answer. It is for those that are many machines, whose clocks differ a little.
+	// exactLag is dateLag for servers that read their clock for each answer. It is for those that
+	// are many machines, whose clocks differ a little.
 	exactLag = 50 * time.Millisecond
-	// drift: two clocks move apart by at most one part in drift. Linux slews a clock by 500 ppm at most (adjtimex).
+	// drift: two clocks move apart by at most one part in drift. Linux slews a clock by 500 ppm at
+	// most (adjtimex).
 	drift = 2000
-	// tickKnown is how exactly a process wants to know when the server's second begins, beyond the time that an answer takes.
+	// tickKnown is how exactly a process wants to know when the server's second begins, beyond the
+	// time that an answer takes.
 	tickKnown = 20 * time.Millisecond
-	// ticksMost bounds the requests that a process makes for that when it opens the store. Each halves what is unknown, which is a second at first.
+	// ticksMost bounds the requests that a process makes for that when it opens the store. Each
+	// halves what is unknown, which is a second at first.
 	ticksMost = 8
-	// clockOld is the age of an answer at which a process that makes no other requests asks for the time again.
+	// clockOld is the age of an answer at which a process that makes no other requests asks for the
+	// time again.
 	clockOld = time.Minute
-	// clockSlip is by how much the machine's wall clock and its monotonic clock move apart when it sleeps, at least: then the last answer is of no use.
+	// clockSlip is by how much the machine's wall clock and its monotonic clock move apart when it
+	// sleeps, at least: then the last answer is of no use.
 	clockSlip = 100 * time.Millisecond
 )
 
-// exact are the servers, by their header Server, whose Date is the time of the answer: "The date and time Amazon S3 responded" (Amazon S3 API, common response headers); MinIO
-// uses Go's net/http, which calls time.Now for each answer.
+// exact are the servers, by their header Server, whose Date is the time of the answer: "The date
+// and time Amazon S3 responded" (Amazon S3 API, common response headers); MinIO uses Go's net/http,
+// which calls time.Now for each answer.
 var exact = map[string]bool{"AmazonS3": true, "MinIO": true}
 
 // lagOf returns by how much a server's Date may be late.
@@ -39,17 +47,19 @@ func lagOf(header http.Header) time.Duration {
 	return dateLag
 }
 
-// clock knows bounds of the server's time, by the Date header of its answers (Cristian's algorithm):
+// clock knows bounds of the server's time, by the Date header of its answers (Cristian's
+// algorithm):
 //
 //	our clock      asked ────────────── came
 //	                        answer
 //	server's clock     Date ────────── Date + 1s + lag
 //
-// So the server is ahead of us by at least Date-came, and by at most Date+1s+lag-asked. Bounds of several answers are intersected, and widened by the drift since. An
-// answer shortly after the server's second began raises the lower bound as far as it can be raised.
+// So the server is ahead of us by at least Date-came, and by at most Date+1s+lag-asked. Bounds of
+// several answers are intersected, and widened by the drift since. An answer shortly after the
+// server's second began raises the lower bound as far as it can be raised.
 //
-// Nothing may come before its time, whichever processes a message passes: what must not be too early is judged by the lower bound, and what is to be in the future
-// begins at the upper one.
+// Nothing may come before its time, whichever processes a message passes: what must not be too
+// early is judged by the lower bound, and what is to be in the future begins at the upper one.
 type clock struct {
 	mu       sync.Mutex // guards all below
 	known    bool
@@ -59,7 +69,8 @@ type clock struct {
 	trip     time.Duration // how long it took
 }
 
-// machine is when this process started, for readings that jumps of the machine's clock do not change.
+// machine is when this process started, for readings that jumps of the machine's clock do not
+// change.
 var machine = time.Now()
 
 func steady(t time.Time) time.Time { return machine.Round(0).Add(t.Sub(machine)) }
@@ -105,7 +116,8 @@ func (c *clock) old() bool {
 	return passed > clockOld || (wall-passed).Abs() > clockSlip
 }
 
-// untilTick returns how long to wait with a request that halves what is unknown about when the server's second begins; false: it is known well enough.
+// untilTick returns how long to wait with a request that halves what is unknown about when the
+// server's second begins; false: it is known well enough.
 func (c *clock) untilTick() (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

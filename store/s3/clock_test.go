@@ -58,7 +58,8 @@ func anyServer(rng *rand.Rand) dated {
 	}
 }
 
-// Whatever the server's clock shows, however fast it runs, and however long answers take: its time is within the bounds, also long after an answer.
+// Whatever the server's clock shows, however fast it runs, and however long answers take: its time
+// is within the bounds, also long after an answer.
 func TestTheServersTimeIsWithinTheBounds(t *testing.T) {
 	rng := seed.Random(t)
 	for range 50 {
@@ -133,8 +134,8 @@ func TestOnlyKnownServersHaveAnExactDate(t *testing.T) {
 	}
 }
 
-// Processes that know the server's time more or less exactly put and read keys. None is told a time that the server's clock has not reached, or an age that a key has not
-// reached.
+// Processes that know the server's time more or less exactly put and read keys. None is told a time
+// that the server's clock has not reached, or an age that a key has not reached.
 func TestNoProcessIsAheadOfTheServersClock(t *testing.T) {
 	rng := seed.Random(t)
 	for range 5 {
@@ -179,7 +180,8 @@ func TestNoProcessIsAheadOfTheServersClock(t *testing.T) {
 	}
 }
 
-// A process that is alone makes no requests for its reads. It asks for the time when the last answer is old.
+// A process that is alone makes no requests for its reads. It asks for the time when the last
+// answer is old.
 func TestAProcessThatIsAloneAsksForTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, alone := newFake(), quick

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/store/storerow"
 )
 
-// Objects are written as docs/s3-format.md says: a frame with a head that has a checksum, then bytes of batches, each with a checksum of its own in the head.
+// Objects are written as docs/s3-format.md says: a frame with a head that has a checksum, then
+// bytes of batches, each with a checksum of its own in the head.
 //
 //	| magic 8 | length of the head 4 | CRC-32C of the head 4 | head | batches |
 const (
@@ -24,7 +25,8 @@ const (
 	magicSnapshotOld = "weirS3S1"
 	magicSegment     = "weirS3G1"
 	frameSize        = 16
-	// headMax bounds the head of an object that is read: a snapshot of everything that fits in memory.
+	// headMax bounds the head of an object that is read: a snapshot of everything that fits in
+	// memory.
 	headMax = 1 << 31
 )
 
@@ -36,7 +38,8 @@ var (
 
 type hash [sha256.Size]byte
 
-// seal puts a head into its frame. The hash names the object, and with it everything that its head has checksums of.
+// seal puts a head into its frame. The hash names the object, and with it everything that its head
+// has checksums of.
 func seal(magic string, head []byte) (framed []byte, of hash) {
 	framed = append(make([]byte, 0, frameSize+len(head)), magic...)
 	framed = binary.BigEndian.AppendUint32(framed, uint32(len(head)))
@@ -78,7 +81,8 @@ func unseal(magic string, object []byte) ([]byte, hash, error) {
 	return head, sha256.Sum256(head), nil
 }
 
-// writer and reader are the primitive values of a head: variable-length integers as in encoding/binary, and strings after their length.
+// writer and reader are the primitive values of a head: variable-length integers as in
+// encoding/binary, and strings after their length.
 type writer struct{ b []byte }
 
 func (w *writer) uint(v uint64)   { w.b = binary.AppendUvarint(w.b, v) }
@@ -197,7 +201,8 @@ type (
 		effects
 	}
 
-	// effects are what a commit changes, in the order in which they are applied. Nothing is left to decide: checks were made by the writer.
+	// effects are what a commit changes, in the order in which they are applied. Nothing is left to
+	// decide: checks were made by the writer.
 	effects struct {
 		life     string // not empty: a new incarnation begins
 		opens    []eventlog.Partition
@@ -233,7 +238,8 @@ type (
 		first     eventlog.Offset
 	}
 
-	// replace puts the next count batches (of those that belong to replacements) in the place of [from, to).
+	// replace puts the next count batches (of those that belong to replacements) in the place of
+	// [from, to).
 	replace struct {
 		partition eventlog.Partition
 		from, to  eventlog.Offset
@@ -249,8 +255,8 @@ type (
 	}
 )
 
-// Kinds of a put. All values of processes that knew only of the first two may be secrets; they take the
-// third for the first.
+// Kinds of a put. All values of processes that knew only of the first two may be secrets; they take
+// the third for the first.
 const (
 	putSecret  = 0
 	putDeleted = 1

@@ -20,13 +20,14 @@ const (
 
 // collect deletes what nobody needs any more. All times are the server's.
 //
-// Let B be the newest snapshot that counts and is older than grace, but for the newest of all. Deleted
-// are snapshots before B; commits before B (not B's own: the newest commit
-// is always there), the marks of void commits before B, and segments from before B whose batches
-// neither B nor the present state names. A process that trusts an answer synced within a quarter of
-// grace, so it knows more than B; see trusts.
+// Let B be the newest snapshot that counts and is older than grace, but for the newest of all.
+// Deleted are snapshots before B; commits before B (not B's own: the newest commit is always
+// there), the marks of void commits before B, and segments from before B whose batches neither B
+// nor the present state names. A process that trusts an answer synced within a quarter of grace, so
+// it knows more than B; see trusts.
 //
-// A segment that nothing names may belong to a compaction in progress. So a commit says first that it is dropped; after that commit no state takes it.
+// A segment that nothing names may belong to a compaction in progress. So a commit says first that
+// it is dropped; after that commit no state takes it.
 func (s *Store) collect(ctx context.Context) error {
 	if err := s.fresh(ctx); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Commit implements eventlog.Store. It costs one put; more if other processes commit at the same time.
+// Commit implements eventlog.Store. It costs one put; more if other processes commit at the same
+// time.
 func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	size := 0
 	for _, entry := range flush {
@@ -58,7 +59,8 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 	return nil
 }
 
-// change makes one commit of what decide says. It calls decide again whenever another process committed before; decide's last call is what counts.
+// change makes one commit of what decide says. It calls decide again whenever another process
+// committed before; decide's last call is what counts.
 func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
 	if s.replica {
 		return eventlog.ErrReadOnly
@@ -123,8 +125,9 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 				return nil
 			}
 		}
-		// Another process was faster; or nothing is to be changed, which must be judged by what is there now. Certainly nothing has happened, so a caller who has given up is not
-		// kept waiting: a process that stops must not compete for the next number.
+		// Another process was faster; or nothing is to be changed, which must be judged by what is
+		// there now. Certainly nothing has happened, so a caller who has given up is not kept
+		// waiting: a process that stops must not compete for the next number.
 		if err := alive(ctx); err != nil {
 			return err
 		}
@@ -159,13 +162,14 @@ func (s *Store) compose(e effects) *commit {
 	return &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, time: max(s.st.time, latest), effects: e}
 }
 
-// create writes a commit, and reports whether it is the one with its number. After an answer that leaves this open it reads the commit back: the hash of its head, which
-// has the writer and a nonce, says whose it is. If there is none, the commit is put again, with
-// another nonce. So one that was there, and was lost when a copy of the
-// bucket was put back, never comes back: another process may have read it, and would take its own
-// commit on top of it for a part of the log.
+// create writes a commit, and reports whether it is the one with its number. After an answer that
+// leaves this open it reads the commit back: the hash of its head, which has the writer and a
+// nonce, says whose it is. If there is none, the commit is put again, with another nonce. So one
+// that was there, and was lost when a copy of the bucket was put back, never comes back: another
+// process may have read it, and would take its own commit on top of it for a part of the log.
 //
-// If the put took so long that the commit of this number may have been there, and been deleted because a snapshot covers it, the newest snapshot decides.
+// If the put took so long that the commit of this number may have been there, and been deleted
+// because a snapshot covers it, the newest snapshot decides.
 //
 // It ends with caller as long as certainly nothing was done, and else with ctx.
 func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte) (done tip, won bool, err error) {
@@ -190,7 +194,8 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 		if errors.Is(err, errRefused) && !sent {
 			return done, false, failed(fmt.Errorf("nothing was written: %w", err))
 		}
-		// Not errExists: net/http may have sent the request twice, and this is the answer to the second time.
+		// Not errExists: net/http may have sent the request twice, and this is the answer to the
+		// second time.
 		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused)
 		sent = sent || !clear
 		last = err

@@ -20,11 +20,14 @@ const (
 	compactMin = 64
 	// segmentMax bounds the batches of a segment, and what a compaction holds in memory.
 	segmentMax = 32 << 20
-	// gatherMax is how large an object may be to be gathered. A segment has at most segmentMax, so gathering larger ones saves few gets.
+	// gatherMax is how large an object may be to be gathered. A segment has at most segmentMax, so
+	// gathering larger ones saves few gets.
 	gatherMax = 8 << 20
-	// compactGets is how many gets a compaction makes in parallel: few, because commits wait for the same server.
+	// compactGets is how many gets a compaction makes in parallel: few, because commits wait for
+	// the same server.
 	compactGets = 2
-	// moverWaits: a compaction waits so many lingers for a commit of records that can take its moves along. Then it makes its own commit.
+	// moverWaits: a compaction waits so many lingers for a commit of records that can take its
+	// moves along. Then it makes its own commit.
 	moverWaits = 10
 	// moverMost bounds that wait.
 	moverMost = 30 * time.Second
@@ -162,7 +165,8 @@ type pick struct {
 	to  int64  // its place in the segment
 }
 
-// compact gathers the batches of the oldest commits in one segment, if there are at least so many commits with batches. It reports whether it moved any.
+// compact gathers the batches of the oldest commits in one segment, if there are at least so many
+// commits with batches. It reports whether it moved any.
 func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	picks := s.pick(least)
 	if len(picks) == 0 {
@@ -209,8 +213,9 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	return moved, errors.Join(err, s.moveBack(ctx, key, kept))
 }
 
-// moveBack commits that batches lie where they were, if their segment is gone: the bucket was rewound after the segment was written, and no commit was lost, so nobody
-// noticed. A rewind to a copy without the segment that comes later loses the commit that names it, and is noticed.
+// moveBack commits that batches lie where they were, if their segment is gone: the bucket was
+// rewound after the segment was written, and no commit was lost, so nobody noticed. A rewind to a
+// copy without the segment that comes later loses the commit that names it, and is noticed.
 func (s *Store) moveBack(ctx context.Context, key string, picks []pick) error {
 	if _, _, err := s.bucket.get(ctx, key, 0, 1); !errors.Is(err, errMissing) {
 		return err
@@ -238,7 +243,8 @@ type mover struct {
 	done  chan bool // receives whether any was moved; has room for one
 }
 
-// move commits that batches lie in a segment now, and reports whether any of them does. A commit of batches takes the moves along, because a commit of their own would delay publishers by one put.
+// move commits that batches lie in a segment now, and reports whether any of them does. A commit of
+// batches takes the moves along, because a commit of their own would delay publishers by one put.
 func (s *Store) move(ctx context.Context, key string, picks []pick) (bool, error) {
 	m := &mover{key, picks, make(chan bool, 1)}
 	s.mu.Lock()
@@ -303,9 +309,9 @@ func (s *Store) endSegment(key string) {
 	delete(s.pending, key)
 }
 
-// pick chooses the batches of the oldest commit objects that are not large, in the order of partitions
-// and offsets. If there are fewer than least such objects, it chooses only those of objects that may
-// hold secrets. These are chosen if they are large, too, in several rounds.
+// pick chooses the batches of the oldest commit objects that are not large, in the order of
+// partitions and offsets. If there are fewer than least such objects, it chooses only those of
+// objects that may hold secrets. These are chosen if they are large, too, in several rounds.
 func (s *Store) pick(least int) []pick {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// compacting calls during while a compaction waits for a commit that tells what it moved, and returns how many commits were written from then on.
+// compacting calls during while a compaction waits for a commit that tells what it moved, and
+// returns how many commits were written from then on.
 func compacting(t *testing.T, s *Store, f *fake, during func()) (commits int) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -122,7 +123,8 @@ func TestLargeObjectsAreNotGathered(t *testing.T) {
 	}
 }
 
-// A bucket is put back while a compaction waits for a commit: the copy lacks the segment, so nothing may be moved there.
+// A bucket is put back while a compaction waits for a commit: the copy lacks the segment, so
+// nothing may be moved there.
 func TestARewindEndsACompaction(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost bool // this process knows a commit that the copy lacks
@@ -238,7 +240,8 @@ func TestACompactionOfASuspendedProcess(t *testing.T) {
 	})
 }
 
-// Where a put may be made only once a minute, and nobody publishes, a compaction still comes to its end within a round of upkeep, and so does the snapshot after it.
+// Where a put may be made only once a minute, and nobody publishes, a compaction still comes to its
+// end within a round of upkeep, and so does the snapshot after it.
 func TestACompactionDoesNotWaitTooLongForACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -264,7 +267,8 @@ func TestACompactionDoesNotWaitTooLongForACommit(t *testing.T) {
 	})
 }
 
-// Large objects stay for as long as their records. What upkeep allocates does not grow with their batches.
+// Large objects stay for as long as their records. What upkeep allocates does not grow with their
+// batches.
 func TestLargeObjectsCostUpkeepNoMemory(t *testing.T) {
 	p, s := &partition{}, &Store{st: newState("store")}
 	s.st.partitions[1] = p

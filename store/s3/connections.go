@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// connections closes the connections of a transport. CloseIdleConnections is not enough: a connection that was dialled for a request that took another one, or whose
-// request was given up, becomes idle later.
+// connections closes the connections of a transport. CloseIdleConnections is not enough: a
+// connection that was dialled for a request that took another one, or whose request was given up,
+// becomes idle later.
 type connections struct {
 	transport *http.Transport
 

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 )
 
-// Examine reports what the store in a bucket is, and whether it can be read. It changes nothing, so it does not try whether the server honours If-None-Match: Open does.
+// Examine reports what the store in a bucket is, and whether it can be read. It changes nothing, so
+// it does not try whether the server honours If-None-Match: Open does.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	at, err := parse(address)
 	if err != nil {
@@ -27,7 +28,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	return examine(ctx, at, b, clock)
 }
 
-// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A bucket without a log has none.
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A
+// bucket without a log has none.
 func Keys(ctx context.Context, address, prefix string, limit int) (list []eventlog.KeyValue, err error) {
 	at, err := parse(address)
 	if err != nil {

@@ -127,7 +127,8 @@ func TestALostAnswerOfALostRace(t *testing.T) {
 	expect(t, s, "a", "other", "b")
 }
 
-// A caller who gives up, such as a process that stops, waits for what was sent, and for nothing else.
+// A caller who gives up, such as a process that stops, waits for what was sent, and for nothing
+// else.
 func TestACallerWhoGivesUpWaitsOnlyForWhatWasSent(t *testing.T) {
 	for name, answer := range map[string]func(other *Store, do func() error) error{
 		"another process is faster": func(other *Store, do func() error) error { mustPublish(t, other, "other"); return do() },
@@ -156,7 +157,8 @@ func TestACallerWhoGivesUpWaitsOnlyForWhatWasSent(t *testing.T) {
 	}
 }
 
-// A server that refuses changes nothing, and one that stays busy is unavailable; neither is unknown.
+// A server that refuses changes nothing, and one that stays busy is unavailable; neither is
+// unknown.
 func TestARefusalIsCertain(t *testing.T) {
 	f := newFake()
 	s := opened(t, f)
@@ -232,7 +234,8 @@ func (f *fake) keys(prefix string) (keys []string) {
 	return keys
 }
 
-// A process that only reads, and was suspended while commits and objects with batches were deleted, starts anew.
+// A process that only reads, and was suspended while commits and objects with batches were deleted,
+// starts anew.
 func TestASuspendedReaderStartsAnew(t *testing.T) {
 	f := newFake()
 	s := opened(t, f)

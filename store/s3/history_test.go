@@ -18,8 +18,9 @@ import (
 // triesMax bounds how often a call is repeated that was answered with ErrUnavailable.
 const triesMax = 50
 
-// several are processes on one bucket, each behind a proxy with faults: two that write, and a replica. Each call goes to one of them, and is repeated while it is answered
-// that certainly nothing happened. So all calls succeed, and together they are one store.
+// several are processes on one bucket, each behind a proxy with faults: two that write, and a
+// replica. Each call goes to one of them, and is repeated while it is answered that certainly
+// nothing happened. So all calls succeed, and together they are one store.
 type several struct {
 	random  *rand.Rand
 	writers []*Store
@@ -27,7 +28,8 @@ type several struct {
 	gather  sync.WaitGroup // compactions, which go on beside the calls
 }
 
-// tried repeats a call. An outcome may be unknown only after 30 s without the server, which no fault here takes.
+// tried repeats a call. An outcome may be unknown only after 30 s without the server, which no
+// fault here takes.
 func (s *several) tried(call func() error) (err error) {
 	for range triesMax {
 		if err = call(); !errors.Is(err, eventlog.ErrUnavailable) {
@@ -100,7 +102,8 @@ func (s *several) Close() error {
 	return err
 }
 
-// A random history goes as in memory, though one request in eight is lost, late, refused, repeated or cut, and processes come and go.
+// A random history goes as in memory, though one request in eight is lost, late, refused, repeated
+// or cut, and processes come and go.
 func TestARandomHistoryThroughFaultsGoesAsInMemory(t *testing.T) {
 	const rarity = 8
 	for _, n := range seed.Histories(t, 3) {

@@ -103,7 +103,8 @@ func (d *deaf) get(context.Context, string, int64, int64) ([]byte, answer, error
 	return nil, answer{}, errLost
 }
 
-// The server's clock is a day ahead for a moment. Keys that are put afterwards are as old as they are.
+// The server's clock is a day ahead for a moment. Keys that are put afterwards are as old as they
+// are.
 func TestAgesAfterTheServersClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -141,8 +142,8 @@ func TestAgesAfterTheServersClockWasAhead(t *testing.T) {
 	})
 }
 
-// The server's clock was ahead when a process asked last. It is suspended while commits are deleted,
-// and is not told that its commit is done.
+// The server's clock was ahead when a process asked last. It is suspended while commits are
+// deleted, and is not told that its commit is done.
 func TestAWriterIsPowerlessThatWasSuspendedWhenTheServersClockWasAhead(t *testing.T) {
 	f := newFake()
 	zombie := opened(t, f)

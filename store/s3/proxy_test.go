@@ -291,7 +291,8 @@ func TestWhatIsDeletedOnAServer(t *testing.T) {
 	expect(t, openAt(t, address), texts...)
 }
 
-// O7: a reader never gets wrong bytes or a shorter log, wherever a byte is wrong or missing on the way.
+// O7: a reader never gets wrong bytes or a shorter log, wherever a byte is wrong or missing on the
+// way.
 func TestDamageOnTheWayIsLoud(t *testing.T) {
 	random := seed.Random(t)
 	address := s3test.URL(t)

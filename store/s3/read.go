@@ -22,7 +22,8 @@ const (
 	pieceMax = 16 << 20 // bytes of one get, except for one larger batch
 )
 
-// Read implements eventlog.Store. It costs a get of the next commit, and one for each piece of an object.
+// Read implements eventlog.Store. It costs a get of the next commit, and one for each piece of an
+// object.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	for attempt := 0; ; attempt++ {
 		slices, lost, err := s.read(ctx, spans, maxBytes, attempt > 0)
@@ -32,7 +33,8 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		if !lost || attempt > 0 {
 			return slices, nil
 		}
-		// An object is gone: if this process was suspended for long, what it knew is too old. What is missing after another look is damage.
+		// An object is gone: if this process was suspended for long, what it knew is too old. What
+		// is missing after another look is damage.
 	}
 }
 
@@ -128,7 +130,8 @@ type content struct {
 	err   error  // errMissing or errDamaged
 }
 
-// contents reads what lies at places, with so many gets in parallel. Neighbours are read in one piece. The error is one that says nothing about the objects.
+// contents reads what lies at places, with so many gets in parallel. Neighbours are read in one
+// piece. The error is one that says nothing about the objects.
 func (s *Store) contents(ctx context.Context, places []source, gets int) (map[source]content, error) {
 	places = slices.Clone(places)
 	slices.SortFunc(places, func(a, b source) int {
@@ -200,7 +203,8 @@ func (s *Store) piece(ctx context.Context, piece []source) ([]content, error) {
 	return all, nil
 }
 
-// Moved implements eventlog.Store. It asks the server for other processes' commits at most every poll.
+// Moved implements eventlog.Store. It asks the server for other processes' commits at most every
+// poll.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := alive(ctx); err != nil {
 		return nil, since, fmt.Errorf("moved: %w", err)
@@ -235,7 +239,8 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	return moved, eventlog.Mark{Incarnation: s.told, Place: strconv.FormatInt(s.st.number, 10)}, nil
 }
 
-// current calls do with a state that has all commits that were there when it was called. do may not change or keep it.
+// current calls do with a state that has all commits that were there when it was called. do may not
+// change or keep it.
 func (s *Store) current(ctx context.Context, do func(*state) error) error {
 	if err := alive(ctx); err != nil {
 		return err

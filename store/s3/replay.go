@@ -16,8 +16,9 @@ import (
 // aheadMax is how many commits are read in parallel while many follow.
 const aheadMax = 16
 
-// fresh returns when this process knows all commits that were there when it was called, or, if it is
-// alone, a while ago: verify. Callers share requests: one that began after a call serves the call.
+// fresh returns when this process knows all commits that were there when it was called, or, if it
+// is alone, a while ago: verify. Callers share requests: one that began after a call serves the
+// call.
 func (s *Store) fresh(ctx context.Context) error {
 	if s.alone {
 		s.mu.Lock()
@@ -43,7 +44,8 @@ func (s *Store) fresh(ctx context.Context) error {
 	return nil
 }
 
-// look asks for the next commit. It waits for its turn only if there is something to do, so that reads do not wait for a commit in progress.
+// look asks for the next commit. It waits for its turn only if there is something to do, so that
+// reads do not wait for a commit in progress.
 func (s *Store) look(ctx context.Context) error {
 	s.mu.Lock()
 	st, next, due := s.st, s.st.number+1, s.verifyDue()
@@ -74,8 +76,9 @@ func (s *Store) look(ctx context.Context) error {
 	return s.advance(ctx)
 }
 
-// trusts reports whether the presence or absence of the next commit in an answer means what it says. Commits that a snapshot covers are deleted when the snapshot is
-// grace old; so what has been synced within a quarter of that is safe, by the server's clock. The caller holds mu.
+// trusts reports whether the presence or absence of the next commit in an answer means what it
+// says. Commits that a snapshot covers are deleted when the snapshot is grace old; so what has been
+// synced within a quarter of that is safe, by the server's clock. The caller holds mu.
 func (s *Store) trusts(a answer) bool { return a.date.Sub(s.synced).Abs() <= s.grace/4 }
 
 func (s *Store) noteSync(date, asked time.Time) {
@@ -230,7 +233,8 @@ func (s *Store) fetchHead(ctx context.Context, number, guess int64) (f fetched) 
 // verifyDue reports whether the newest known commit should be read again. The caller holds mu.
 func (s *Store) verifyDue() bool { return s.behind || time.Since(s.verified) >= s.verify }
 
-// anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket was rewound. The newest commit is never deleted. The caller has the turn.
+// anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket
+// was rewound. The newest commit is never deleted. The caller has the turn.
 func (s *Store) anchor(ctx context.Context) error {
 	s.mu.Lock()
 	due, behind, at := s.verifyDue(), s.behind, s.st.end
@@ -263,7 +267,8 @@ func (s *Store) anchor(ctx context.Context) error {
 	return err
 }
 
-// holds reports whether a commit is there as this process knows it, or whether there is none with its number.
+// holds reports whether a commit is there as this process knows it, or whether there is none with
+// its number.
 func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer, err error) {
 	if at.number == 0 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
@@ -283,7 +288,8 @@ func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer
 	return f.err == nil && f.hash == at.hash, false, f.answer, f.err
 }
 
-// rebase makes sure that what this process knows is not older than the newest snapshot, if it has not asked for long. The caller has the turn.
+// rebase makes sure that what this process knows is not older than the newest snapshot, if it has
+// not asked for long. The caller has the turn.
 func (s *Store) rebase(ctx context.Context) error {
 	newest, a, err := s.newestSnapshot(ctx)
 	if err != nil {
@@ -306,8 +312,9 @@ func (s *Store) reload(ctx context.Context) error {
 	return s.advance(ctx)
 }
 
-// startAnew reads the state of a bucket that was rewound, and begins an incarnation with a commit, so that all processes learn of it. A replica begins one that only it
-// knows. The caller has the turn.
+// startAnew reads the state of a bucket that was rewound, and begins an incarnation with a commit,
+// so that all processes learn of it. A replica begins one that only it knows. The caller has the
+// turn.
 func (s *Store) startAnew(ctx context.Context) error {
 	s.logger.Error("the bucket was rewound: the newest commits that this process knows are no longer there", "store", s.name(), "commit", s.st.number)
 	id, err := s.format(ctx, false)

@@ -40,7 +40,8 @@ func following(t *testing.T, f *fake) *Store {
 	return s
 }
 
-// A replica with the rights to read follows a writer that gathers batches in segments, writes snapshots, and deletes what is no longer needed. It sends no other request.
+// A replica with the rights to read follows a writer that gathers batches in segments, writes
+// snapshots, and deletes what is no longer needed. It sends no other request.
 func TestAReplicaNeedsNoRightToWrite(t *testing.T) {
 	server := s3test.Start(t)
 	address := server.URL()
@@ -106,7 +107,8 @@ func TestAReplicaNeedsNoRightToWrite(t *testing.T) {
 	}
 }
 
-// In a random history a replica has, whenever it looks, all that was acknowledged before: also right after objects that it knew were deleted.
+// In a random history a replica has, whenever it looks, all that was acknowledged before: also
+// right after objects that it knew were deleted.
 func TestAReplicaHasAllThatWasAcknowledged(t *testing.T) {
 	for _, n := range seed.Histories(t, 5) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -160,7 +162,8 @@ func TestAReplicaHasAllThatWasAcknowledged(t *testing.T) {
 	}
 }
 
-// What a replica reads while it is too slow for grace may be deleted under it. It says so, and does not take the log for shorter.
+// What a replica reads while it is too slow for grace may be deleted under it. It says so, and does
+// not take the log for shorter.
 func TestAReplicaThatIsTooSlowSaysSo(t *testing.T) {
 	f := newFake()
 	writer := opened(t, f)
@@ -186,7 +189,8 @@ func TestAReplicaThatIsTooSlowSaysSo(t *testing.T) {
 	expect(t, replica, "a", "b", "c")
 }
 
-// The objects that a replica wants are deleted between two of its requests: it looks again, and finds the records where they are now.
+// The objects that a replica wants are deleted between two of its requests: it looks again, and
+// finds the records where they are now.
 func TestAReplicaFindsWhatWasMovedUnderIt(t *testing.T) {
 	f := newFake()
 	writer := opened(t, f)
@@ -220,7 +224,8 @@ func TestAReplicaFindsWhatWasMovedUnderIt(t *testing.T) {
 	}
 }
 
-// A bucket that was rewound is another incarnation for a replica, which cannot write that down; and it is still the same one when it looks again.
+// A bucket that was rewound is another incarnation for a replica, which cannot write that down; and
+// it is still the same one when it looks again.
 func TestAReplicaNoticesThatTheBucketWasRewound(t *testing.T) {
 	f := newFake()
 	writer := opened(t, f)

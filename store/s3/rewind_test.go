@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A bucket is put back to an earlier copy under two processes that look for that only once an hour. Nothing that they acknowledge afterwards is lost.
+// A bucket is put back to an earlier copy under two processes that look for that only once an hour.
+// Nothing that they acknowledge afterwards is lost.
 func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 	f := newFake()
 	seldom := quick
@@ -105,7 +106,8 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 	}
 }
 
-// A bucket is put back while a process reads several commits at once: one of them is from before, the next was made on top of it afterwards.
+// A bucket is put back while a process reads several commits at once: one of them is from before,
+// the next was made on top of it afterwards.
 func TestARewindDuringARoundOfReadsIsNoticed(t *testing.T) {
 	f := newFake()
 	writer, err := f.open(t.Context(), quick)

@@ -1,8 +1,10 @@
-// Package s3 keeps the log in a bucket of S3, or of a server with its protocol that knows If-None-Match. See eventlog.Store for the contract, docs/s3.md for its use,
-// docs/s3-format.md for the objects.
+// Package s3 keeps the log in a bucket of S3, or of a server with its protocol that knows
+// If-None-Match. See eventlog.Store for the contract, docs/s3.md for its use, docs/s3-format.md for
+// the objects.
 //
-// The log is a chain of commit objects. The put with If-None-Match: * that creates commit n wins; there is no other sequencer. A process holds in memory what all commits
-// add up to (state). docs/decisions/s3-is-a-chain-of-commits.md says why that is safe.
+// The log is a chain of commit objects. The put with If-None-Match: * that creates commit n wins;
+// there is no other sequencer. A process holds in memory what all commits add up to (state).
+// docs/decisions/s3-is-a-chain-of-commits.md says why that is safe.
 package s3
 
 import (
@@ -111,8 +113,9 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) give() { <-t }
 
-// Open opens the store at a URL (s3://bucket/prefix; docs/s3.md has the options), and begins one if there is none. With the option read_only=true it is a replica: no
-// request of it writes, and a store must be there.
+// Open opens the store at a URL (s3://bucket/prefix; docs/s3.md has the options), and begins one if
+// there is none. With the option read_only=true it is a replica: no request of it writes, and a
+// store must be there.
 func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	at, err := parse(address)
 	if err != nil {
@@ -176,7 +179,8 @@ func (s *Store) begin(ctx context.Context, existing bool) error {
 	return err
 }
 
-// format reads the store's id, or begins a store; a replica begins none, and nobody does if it must exist already.
+// format reads the store's id, or begins a store; a replica begins none, and nobody does if it must
+// exist already.
 func (s *Store) format(ctx context.Context, existing bool) (string, error) {
 	for range 5 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
@@ -214,7 +218,8 @@ func (s *Store) format(ctx context.Context, existing bool) (string, error) {
 	return "", errors.New("the object format was written, and cannot be read: the server does not keep what it acknowledges")
 }
 
-// probe checks that of several puts of one key with If-None-Match exactly one succeeds. Without that, processes would overwrite each other's commits.
+// probe checks that of several puts of one key with If-None-Match exactly one succeeds. Without
+// that, processes would overwrite each other's commits.
 func probe(ctx context.Context, b bucket) error {
 	const rounds, puts, tries = 2, 4, 8
 	proven, unclear := 0, error(nil)
@@ -280,7 +285,8 @@ func (s *Store) FlushBytes() int { return s.flush }
 // HeartbeatEvery implements eventlog.Costly.
 func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }
 
-// Stats is how many requests a store has made, by kind. Repeats that the AWS SDK makes by itself are not counted.
+// Stats is how many requests a store has made, by kind. Repeats that the AWS SDK makes by itself
+// are not counted.
 type Stats struct{ Puts, Gets, Lists, Deletes int64 }
 
 // Stats returns how many requests were made since Open.
@@ -310,7 +316,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// rewound reports whether an incarnation that Moved returned (told) is over, or the state is being read anew. The caller holds mu.
+// rewound reports whether an incarnation that Moved returned (told) is over, or the state is being
+// read anew. The caller holds mu.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return s.behind || told != eventlog.Incarnation{} && told != s.incarnation()
 }
@@ -324,8 +331,8 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// failed gives an error one of the kinds that the log knows, if it has none: ErrUnavailable. So call it
-// only if certainly nothing happened.
+// failed gives an error one of the kinds that the log knows, if it has none: ErrUnavailable. So
+// call it only if certainly nothing happened.
 func failed(err error) error {
 	if err == nil {
 		return nil

@@ -25,7 +25,8 @@ type end struct {
 	voids []tip
 }
 
-// state is what the commits up to a number add up to. It is the whole keyed state, and where each batch lies.
+// state is what the commits up to a number add up to. It is the whole keyed state, and where each
+// batch lies.
 type state struct {
 	store  string
 	life   string // part of the incarnation
@@ -63,8 +64,8 @@ func (h held) end() eventlog.Offset { return h.base + eventlog.Offset(h.records)
 type object struct {
 	key   string
 	names int
-	// secrets: it is a commit that may hold secret values of keys beside its batches. So its batches are
-	// soon gathered in a segment, however large it is.
+	// secrets: it is a commit that may hold secret values of keys beside its batches. So its
+	// batches are soon gathered in a segment, however large it is.
 	secrets bool
 }
 
@@ -98,7 +99,8 @@ func (p *partition) bounds(id eventlog.Partition) eventlog.Bounds {
 	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.bytes}
 }
 
-// span returns which batches hold the offsets of a replacement. It reports false if they hold others, too, or were trimmed.
+// span returns which batches hold the offsets of a replacement. It reports false if they hold
+// others, too, or were trimmed.
 func (p *partition) span(from, to eventlog.Offset) (first, end int, whole bool) {
 	first = p.index(from)
 	end = first
@@ -111,7 +113,8 @@ func (p *partition) span(from, to eventlog.Offset) (first, end int, whole bool) 
 	return first, end, p.held[first].base == from && p.held[end-1].end() == to
 }
 
-// judge evaluates a flush: what it changes, with the bytes of its batches, and the answer to each entry. It changes nothing.
+// judge evaluates a flush: what it changes, with the bytes of its batches, and the answer to each
+// entry. It changes nothing.
 func (st *state) judge(flush []eventlog.Entry) (effects, [][]byte, []eventlog.Outcome) {
 	j := judgement{st: st, next: map[eventlog.Partition]eventlog.Offset{}}
 	outcomes := make([]eventlog.Outcome, len(flush))
@@ -231,16 +234,18 @@ func (st *state) follows(c *commit) error {
 	return nil
 }
 
-// skip passes over a commit that is void. A process that does not know yet that the bucket was rewound makes such a commit: on top of one that is no longer there.
-// Nobody was told that it is done.
+// skip passes over a commit that is void. A process that does not know yet that the bucket was
+// rewound makes such a commit: on top of one that is no longer there. Nobody was told that it is
+// done.
 func (st *state) skip(void tip) {
 	st.number++
 	st.voids = append(slices.Clone(st.voids), void) // compose's callers keep the old list
 }
 
 // apply makes a commit's changes. The state must be the one that the commit was made on. now is the
-// latest that the server's clock can show. No value was put later, although a commit may say so: if that
-// clock was ahead once, all commits since are as late, because none is earlier than the one before.
+// latest that the server's clock can show. No value was put later, although a commit may say so: if
+// that clock was ahead once, all commits since are as late, because none is earlier than the one
+// before.
 func (st *state) apply(c *commit, of hash, headSize int64, now eventlog.Timestamp) {
 	st.number, st.end, st.time = c.number, end{tip: tip{c.number, of, headSize}}, c.time
 	if c.life != "" {
@@ -345,8 +350,9 @@ func (st *state) find(id eventlog.Partition, base eventlog.Offset) *held {
 	return nil
 }
 
-// check returns an error unless the changes of a commit fit this state, so that a commit that was made by a program with a bug, or damaged in a way that its
-// checksum does not show, is never applied.
+// check returns an error unless the changes of a commit fit this state, so that a commit that was
+// made by a program with a bug, or damaged in a way that its checksum does not show, is never
+// applied.
 func (st *state) check(c *commit) error {
 	next := map[eventlog.Partition]eventlog.Offset{}
 	for _, id := range c.opens {

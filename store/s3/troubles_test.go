@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/internal/s3test"
 )
 
-// What S3 refuses is certainly not done, and our error says what to do about it: when the store is opened, and later.
+// What S3 refuses is certainly not done, and our error says what to do about it: when the store is
+// opened, and later.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		refusal
@@ -68,7 +69,8 @@ func TestARealServersRefusals(t *testing.T) {
 	}
 }
 
-// For a minute the server asks to slow down. Publishers are told after answerMax that certainly nothing happened; then all goes on.
+// For a minute the server asks to slow down. Publishers are told after answerMax that certainly
+// nothing happened; then all goes on.
 func TestAServerThatIsBusyForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -105,8 +107,8 @@ func TestAServerThatIsBusyForAMinute(t *testing.T) {
 	})
 }
 
-// A lifecycle rule deletes old objects. Nobody is told that the log is shorter: readers get an error for what is gone, which names the object, and nothing starts without
-// commits that it needs.
+// A lifecycle rule deletes old objects. Nobody is told that the log is shorter: readers get an
+// error for what is gone, which names the object, and nothing starts without commits that it needs.
 func TestALifecycleRuleIsNoticed(t *testing.T) {
 	for name, expired := range map[string]func(f *fake) []string{
 		"segments":        func(f *fake) []string { return f.keys("segment/") },

@@ -254,7 +254,8 @@ func TestASnapshotOfALostTimelineIsNotLoaded(t *testing.T) {
 	}
 }
 
-// A process that finds out that its commit is void marks it before it goes on: it may be killed then.
+// A process that finds out that its commit is void marks it before it goes on: it may be killed
+// then.
 func TestAProcessMarksItsVoidCommits(t *testing.T) {
 	f := newFake()
 	s := opened(t, f)

@@ -11,14 +11,17 @@ import (
 )
 
 const (
-	// startPatience is how long a start waits until a shard is open. It is more than drivers take to give up connecting (10 s), so that other errors than a loss, such as
-	// wrong credentials, end the start.
+	// startPatience is how long a start waits until a shard is open. It is more than drivers take
+	// to give up connecting (10 s), so that other errors than a loss, such as wrong credentials,
+	// end the start.
 	startPatience = 12 * time.Second
-	// reopenMin and reopenMax bound the pause before a shard that was away at the start is tried again. The pause doubles.
+	// reopenMin and reopenMax bound the pause before a shard that was away at the start is tried
+	// again. The pause doubles.
 	reopenMin, reopenMax = 250 * time.Millisecond, 5 * time.Second
 )
 
-// away is the store of a shard that did not answer when the set was opened. It is opened in the background, and its methods answer ErrUnavailable until then.
+// away is the store of a shard that did not answer when the set was opened. It is opened in the
+// background, and its methods answer ErrUnavailable until then.
 //
 //	away ── it is opened, and is this shard ──► open
 //
@@ -78,7 +81,8 @@ func (a *away) run(ctx context.Context) {
 	}
 }
 
-// attempt opens the store once. What is not this shard is closed again: another store may be there the next time.
+// attempt opens the store once. What is not this shard is closed again: another store may be there
+// the next time.
 func (a *away) attempt(ctx context.Context) (err error) {
 	if a.found == nil {
 		if a.found, err = a.begin(ctx); err != nil {

@@ -129,7 +129,8 @@ func awayFiles(t *testing.T, path string) (back func()) {
 	return func() { move(path+".away", path) }
 }
 
-// A process starts while one of three shards is away. The others work, callers of that one are told to try again, and it is used when it comes back.
+// A process starts while one of three shards is away. The others work, callers of that one are told
+// to try again, and it is used when it comes back.
 func TestAProcessStartsWhileAShardIsAway(t *testing.T) {
 	for name, shard1 := range map[string]func(t *testing.T) (address string, away func() (back func())){
 		"SQLite": func(t *testing.T) (string, func() func()) {
@@ -224,7 +225,8 @@ func TestAProcessStartsWhileAShardIsAway(t *testing.T) {
 	}
 }
 
-// Without shard 0, without a shard of a set that is new or grows, and after an error that is no loss, a process does not start.
+// Without shard 0, without a shard of a set that is new or grows, and after an error that is no
+// loss, a process does not start.
 func TestAProcessDoesNotStartWithoutSomeShards(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return "sqlite:" + filepath.Join(dir, name) }
@@ -274,7 +276,8 @@ func TestAProcessDoesNotStartWithoutSomeShards(t *testing.T) {
 	refused("the schema of a newer weir", false, "run the newer weir", file("a.db"), server)
 }
 
-// In the place of a shard that the set has, nothing is created: a backup that is restored there finds the place empty.
+// In the place of a shard that the set has, nothing is created: a backup that is restored there
+// finds the place empty.
 func TestNothingIsCreatedInThePlaceOfAShard(t *testing.T) {
 	file := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	s, err := store.Open(t.Context(), "shard:"+file+",sqlite:"+filepath.Join(t.TempDir(), "b.db"), quiet, keys.Rules()...)
@@ -336,7 +339,8 @@ func TestAStartDoesNotWaitForAShardThatHangs(t *testing.T) {
 	})
 }
 
-// A set that is closed, or whose start is given up, while a shard hangs does not wait for it, and leaves nothing open.
+// A set that is closed, or whose start is given up, while a shard hangs does not wait for it, and
+// leaves nothing open.
 func TestAShardThatIsBeingOpenedIsClosedWithTheSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stores := []*memory.Store{memory.New(), memory.New(), memory.New()}
@@ -380,7 +384,8 @@ func (c *closes) Close() error {
 	return nil
 }
 
-// An epoch that begins while a shard is away does not make readers of that shard read again what they have read; one that finds the shard rewound does.
+// An epoch that begins while a shard is away does not make readers of that shard read again what
+// they have read; one that finds the shard rewound does.
 func TestEpochsOfAShardThatWasAway(t *testing.T) {
 	for _, rewound := range []bool{false, true} {
 		t.Run(fmt.Sprint("rewound ", rewound), func(t *testing.T) {
@@ -479,7 +484,8 @@ func TestEpochsOfAShardThatWasAway(t *testing.T) {
 			if epoch != log.LeaderEpoch() || (epoch > meanwhile) != rewound {
 				t.Errorf("epochs %d, %d while the shard was away, and %d", read, meanwhile, epoch)
 			}
-			// What is written now counts for the epoch that began on this shard last, and the next start knows that, too.
+			// What is written now counts for the epoch that began on this shard last, and the next
+			// start knows that, too.
 			for range 2 {
 				if at := log.EpochAt(p, ends); rewound && at != epoch || !rewound && at >= meanwhile {
 					t.Errorf("a record after the shard was back is of epoch %d", at)
@@ -492,7 +498,8 @@ func TestEpochsOfAShardThatWasAway(t *testing.T) {
 	}
 }
 
-// A store that is not the shard stays lost, whatever it is, and nothing is written to it. The shard is used when it is there again.
+// A store that is not the shard stays lost, whatever it is, and nothing is written to it. The shard
+// is used when it is there again.
 func TestAnotherStoreInThePlaceOfAShardThatWasAwayStaysLost(t *testing.T) {
 	filled := memory.New()
 	stopped(t, kept{filled}, func(log *eventlog.Log) { create(t, log, "own", 1) })

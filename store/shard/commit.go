@@ -13,8 +13,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Commit implements eventlog.Store. Each shard gets its entries as one flush, all shards at the same time: one trip. An entry that creates or
-// deletes partitions of several shards costs a trip before that.
+// Commit implements eventlog.Store. Each shard gets its entries as one flush, all shards at the
+// same time: one trip. An entry that creates or deletes partitions of several shards costs a trip
+// before that.
 func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("commit: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
@@ -206,7 +207,8 @@ func (p *part) cut(entry eventlog.Entry) {
 	}
 }
 
-// prepare creates and deletes partitions on other shards. Nobody knows the new ones yet, and doing either again does no harm: an error says that the entry did not happen.
+// prepare creates and deletes partitions on other shards. Nobody knows the new ones yet, and doing
+// either again does no harm: an error says that the entry did not happen.
 func (s *Set) prepare(ctx context.Context, p part) error {
 	if slices.ContainsFunc(p.epoch, func(put eventlog.Put) bool { return put.Key == eventlog.ClosedKey }) {
 		for _, m := range s.members {
@@ -246,8 +248,8 @@ func (s *Set) prepare(ctx context.Context, p part) error {
 	return nil
 }
 
-// holds returns ErrStale unless the keys are at their versions now: what is deleted does not come back, so an
-// entry that will be refused had better be refused before.
+// holds returns ErrStale unless the keys are at their versions now: what is deleted does not come
+// back, so an entry that will be refused had better be refused before.
 func (m *member) holds(ctx context.Context, checks []eventlog.Check) error {
 	return m.call(ctx, readPatience, func(ctx context.Context) error {
 		for _, c := range checks {
@@ -291,7 +293,8 @@ func (m *member) missing() error {
 	return nil
 }
 
-// commitOn commits a shard's entries. The error is that of the shard, which is in the outcomes of its entries, too.
+// commitOn commits a shard's entries. The error is that of the shard, which is in the outcomes of
+// its entries, too.
 func (s *Set) commitOn(ctx context.Context, m *member, parts []part, indexes []int, outcomes []eventlog.Outcome) error {
 	own := make([]eventlog.Entry, len(indexes))
 	for i, at := range indexes {
@@ -326,8 +329,9 @@ func (s *Set) commitOn(ctx context.Context, m *member, parts []part, indexes []i
 	return err
 }
 
-// commit is Commit of the shard, for at most commitPatience. PostgreSQL and MySQL wait longer for the answer to a commit that was sent, whatever becomes of ctx:
-// that goes on then, and its outcome is unknown.
+// commit is Commit of the shard, for at most commitPatience. PostgreSQL and MySQL wait longer for
+// the answer to a commit that was sent, whatever becomes of ctx: that goes on then, and its outcome
+// is unknown.
 func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes []eventlog.Outcome, err error) {
 	type answer struct {
 		outcomes []eventlog.Outcome
@@ -395,7 +399,8 @@ func (s *Set) finish(ctx context.Context, p part) error {
 		})
 		switch {
 		case err == nil, errors.Is(err, eventlog.ErrStale), errors.Is(err, eventlog.ErrRewound):
-			// Done, or another process has changed the epoch of the shard, or the shard was rewound: either ends the commits of earlier incarnations there.
+			// Done, or another process has changed the epoch of the shard, or the shard was
+			// rewound: either ends the commits of earlier incarnations there.
 		case closes:
 			return fmt.Errorf("%w: the store was closed or opened on shard 0, and not on %v: %w", eventlog.ErrUnsure, m, plain(err))
 		default:

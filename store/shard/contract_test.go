@@ -47,7 +47,8 @@ func TestTheContractHoldsOnEveryShard(t *testing.T) {
 	}
 }
 
-// kept is a store that stays open after the test closed it: what memory holds ends with it otherwise.
+// kept is a store that stays open after the test closed it: what memory holds ends with it
+// otherwise.
 type kept struct{ eventlog.Store }
 
 func (kept) Close() error { return nil }
@@ -63,7 +64,8 @@ func TestTheContractHoldsOnFiles(t *testing.T) {
 	}
 }
 
-// openFiles opens a set of two SQLite files, for what lives on one of them. A place is the number of that one, and a directory.
+// openFiles opens a set of two SQLite files, for what lives on one of them. A place is the number
+// of that one, and a directory.
 func openFiles(ctx context.Context, place string) (eventlog.Store, error) {
 	number, dir, _ := strings.Cut(place, ",")
 	at, err := strconv.Atoi(number)
@@ -117,7 +119,8 @@ func homed(s *Set, at int) string {
 	}
 }
 
-// single is a set for tests that know nothing of shards: all their partitions and keys, except those of the store's incarnation, live on one shard.
+// single is a set for tests that know nothing of shards: all their partitions and keys, except
+// those of the store's incarnation, live on one shard.
 type single struct {
 	*Set
 	at     int

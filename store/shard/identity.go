@@ -15,22 +15,27 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// ErrList: a list of shards is not that of the set: another order, a shard is missing, or one belongs to another set. Nothing was changed.
+// ErrList: a list of shards is not that of the set: another order, a shard is missing, or one
+// belongs to another set. Nothing was changed.
 var ErrList = errors.New("the list of shards is not that of the set")
 
-// Each shard has the key eventlog.ShardKey: which set it belongs to, and which of its shards it is. On shard 0 the key also says how many shards there are.
-// A set is made in an order that a crash may end anywhere:
+// Each shard has the key eventlog.ShardKey: which set it belongs to, and which of its shards it is.
+// On shard 0 the key also says how many shards there are. A set is made in an order that a crash
+// may end anywhere:
 //
 //  1. shard 0 gets its key, with 1 shard;
 //  2. each new shard gets its key;
 //  3. shard 0 is told how many there are.
 //
-// Steps 2 and 3 also add shards later. A shard whose key was put, and that shard 0 does not count yet, is empty.
+// Steps 2 and 3 also add shards later. A shard whose key was put, and that shard 0 does not count
+// yet, is empty.
 
-// identify checks that the members are the shards of one set, in order, and makes or completes the set if it is new or has new shards. It returns how many
-// shards share the keys with a rule ByFirst.
+// identify checks that the members are the shards of one set, in order, and makes or completes the
+// set if it is new or has new shards. It returns how many shards share the keys with a rule
+// ByFirst.
 //
-// A member whose shard does not answer is away then, if the set has it already. have is what was found.
+// A member whose shard does not answer is away then, if the set has it already. have is what was
+// found.
 func identify(ctx context.Context, members []*member) (have []found, homes int, err error) {
 	for range enterMax {
 		have, homes, err = tryIdentify(ctx, members)
@@ -51,7 +56,8 @@ type found struct {
 // has reports whether what shard 0 has says that the set has so many shards already.
 func (f found) has(shards int) bool { return f.version > 0 && f.Shards >= shards }
 
-// identities reads what the members have. Those that do not answer are away if the set has them already; otherwise that is an error.
+// identities reads what the members have. Those that do not answer are away if the set has them
+// already; otherwise that is an error.
 func identities(ctx context.Context, members []*member) ([]found, error) {
 	have := make([]found, len(members))
 	errs := make([]error, len(members))
@@ -102,7 +108,8 @@ func tryIdentify(ctx context.Context, members []*member) ([]found, int, error) {
 	return have, homes, err
 }
 
-// complete makes the set, or completes it, if it is new or has new shards. Then every shard has answered.
+// complete makes the set, or completes it, if it is new or has new shards. Then every shard has
+// answered.
 func complete(ctx context.Context, members []*member, have []found) (int, error) {
 	home := have[0]
 	if home.has(len(members)) {
@@ -206,7 +213,8 @@ func (m *member) identity(ctx context.Context) (found, error) {
 	return identity(ctx, m.store, m.number)
 }
 
-// identity reads ShardKey of a store in the place of a shard, and refuses a store that is closed by itself.
+// identity reads ShardKey of a store in the place of a shard, and refuses a store that is closed by
+// itself.
 func identity(ctx context.Context, store eventlog.Store, number int) (found, error) {
 	if number > 0 {
 		if closed, version, err := eventlog.FindClosed(ctx, store); err != nil || version > 0 {
@@ -243,7 +251,8 @@ func (m *member) used(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// alone refuses a store with partitions whose numbers name other shards: nobody would find them there.
+// alone refuses a store with partitions whose numbers name other shards: nobody would find them
+// there.
 func (m *member) alone(ctx context.Context) error {
 	partitions, _, err := m.store.Moved(ctx, eventlog.Mark{})
 	if err != nil {
@@ -275,7 +284,8 @@ func (m *member) mark(ctx context.Context, before eventlog.Version, mark eventlo
 	return before + 1, nil
 }
 
-// stillWhole refuses to go on with fewer shards than the set has: another process was started with more.
+// stillWhole refuses to go on with fewer shards than the set has: another process was started with
+// more.
 func (s *Set) stillWhole(ctx context.Context) error {
 	at, err := s.home().identity(ctx)
 	if err != nil {

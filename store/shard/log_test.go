@@ -181,7 +181,8 @@ func TestTopicsAreSpreadAndAddedShardsTakeNewPartitions(t *testing.T) {
 	}
 }
 
-// The same key goes to the same partition and keeps its order, also when a shard is lost for a while and the publisher repeats.
+// The same key goes to the same partition and keeps its order, also when a shard is lost for a
+// while and the publisher repeats.
 func TestAKeyKeepsItsPartitionAndItsOrder(t *testing.T) {
 	lost := newFrail(memory.New())
 	set := openSet(t, memory.New(), lost, memory.New())
@@ -244,7 +245,8 @@ func produced(t *testing.T, p eventlog.Partition, id int64, sequence int32) even
 	return eventlog.Entry{Batches: []eventlog.Batch{{Partition: p, Records: 1, MaxTime: 1, Bytes: raw, Producer: &h}}}
 }
 
-// A process that dies between the steps of creating or deleting a topic leaves nothing that can be seen, and what it leaves is deleted.
+// A process that dies between the steps of creating or deleting a topic leaves nothing that can be
+// seen, and what it leaves is deleted.
 func TestATopicIsThereOrNotWhereverTheProcessDies(t *testing.T) {
 	for _, deletes := range []bool{false, true} {
 		for n := range 6 {
@@ -305,7 +307,8 @@ func TestATopicIsThereOrNotWhereverTheProcessDies(t *testing.T) {
 	}
 }
 
-// If shard 0 is restored from a backup, it lacks the topics created since. Their records on other shards stay.
+// If shard 0 is restored from a backup, it lacks the topics created since. Their records on other
+// shards stay.
 func TestRecordsOfATopicThatABackupLacksStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, other := memory.New(), memory.New()
@@ -332,7 +335,8 @@ func TestRecordsOfATopicThatABackupLacksStay(t *testing.T) {
 	})
 }
 
-// While a shard is lost, what is on the others goes on, in processes that are running; nothing is started again.
+// While a shard is lost, what is on the others goes on, in processes that are running; nothing is
+// started again.
 func TestOneShardDownThroughTheLog(t *testing.T) {
 	lost := newFrail(memory.New())
 	log := run(t, openSet(t, memory.New(), lost))

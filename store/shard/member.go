@@ -19,8 +19,10 @@ import (
 //	answers ── a call fails with ErrUnavailable or ErrUnsure ──► lost   logged once
 //	lost ── Moved succeeds ──► answers                                  logged once
 //
-// While it is lost, calls still try it, unless its last failure was slow: then only Moved does, without anybody waiting for it, and other calls fail
-// immediately. So it is, too, as long as the log has not entered its incarnation, if it did not answer when the log entered the others' (away.go).
+// While it is lost, calls still try it, unless its last failure was slow: then only Moved does,
+// without anybody waiting for it, and other calls fail immediately. So it is, too, as long as the
+// log has not entered its incarnation, if it did not answer when the log entered the others'
+// (away.go).
 type member struct {
 	number int
 	name   string
@@ -37,13 +39,14 @@ type member struct {
 	skip    bool       // it is lost, and the last failure was slow
 	entered eventlog.Mark
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
-	// unentered: the log entered an incarnation of the set without having heard of this shard, or not in the
-	// incarnation that the log takes it to be in. What it holds is unknown then, and a store checks the
-	// incarnation that its Moved returned last: so no other call is made before the log has heard of it.
+	// unentered: the log entered an incarnation of the set without having heard of this shard, or
+	// not in the incarnation that the log takes it to be in. What it holds is unknown then, and a
+	// store checks the incarnation that its Moved returned last: so no other call is made before
+	// the log has heard of it.
 	unentered bool
 
-	// heard: it answered when the log entered the incarnation. intact: it is in the incarnation in which the
-	// newest epoch began, as far as is known, so it has lost nothing since.
+	// heard: it answered when the log entered the incarnation. intact: it is in the incarnation in
+	// which the newest epoch began, as far as is known, so it has lost nothing since.
 	heard, intact atomic.Bool
 
 	flight *flight // the call of Moved that is in progress, or whose answer nobody has taken; used by Set.Moved only
@@ -102,9 +105,10 @@ func (m *member) hangs() bool {
 	return m.skip
 }
 
-// leaveOut notes that the log enters an incarnation of the set without an answer of this shard, which is
-// taken to be in its incarnation began. before is the table by which what is known was heard: what it does
-// not place here, such as the incomplete copy of a partition that moves, counts for nothing.
+// leaveOut notes that the log enters an incarnation of the set without an answer of this shard,
+// which is taken to be in its incarnation began. before is the table by which what is known was
+// heard: what it does not place here, such as the incomplete copy of a partition that moves, counts
+// for nothing.
 func (m *member) leaveOut(began string, before *table) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +118,8 @@ func (m *member) leaveOut(began string, before *table) {
 	})
 }
 
-// plain keeps only the text of an error: a call that was not made matches neither ErrUnsure nor what failed before.
+// plain keeps only the text of an error: a call that was not made matches neither ErrUnsure nor
+// what failed before.
 func plain(err error) error { return errors.New(err.Error()) }
 
 // isLoss reports whether an error says that a shard did not answer.

@@ -11,19 +11,22 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// The incarnation of a set is that of all its shards: if one was rewound, the set was. The epoch is the version of EpochKey on shard 0, which decides it.
-// The other shards have copies of EpochKey, so that each refuses commits of an earlier epoch by itself (commit.go). A shard that was lost when an epoch
-// began gets its copy when it answers again.
+// The incarnation of a set is that of all its shards: if one was rewound, the set was. The epoch is
+// the version of EpochKey on shard 0, which decides it. The other shards have copies of EpochKey,
+// so that each refuses commits of an earlier epoch by itself (commit.go). A shard that was lost
+// when an epoch began gets its copy when it answers again.
 //
-// With the epoch the set reads where partitions are that were moved (placement.go): whoever changes that begins an epoch. A shard may have partitions that are on others,
-// incomplete copies or what is left after a move: Moved leaves them out.
+// With the epoch the set reads where partitions are that were moved (placement.go): whoever changes
+// that begins an epoch. A shard may have partitions that are on others, incomplete copies or what
+// is left after a move: Moved leaves them out.
 //
 // A mark's place is a mark of each shard.
 
 // enterMax bounds how often enter begins again because epochs begin meanwhile.
 const enterMax = 8
 
-// Moved implements eventlog.Store: one trip to each shard, all at the same time. A shard that does not answer within a second is left out until it does.
+// Moved implements eventlog.Store: one trip to each shard, all at the same time. A shard that does
+// not answer within a second is left out until it does.
 func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if ctx.Err() != nil {
 		return nil, since, fmt.Errorf("moved: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
@@ -101,7 +104,8 @@ func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds
 	return moved, s.mark(since.Incarnation, marks), nil
 }
 
-// meet checks that a shard that answers is in the incarnation that the log took it to be in. If this process hears of the shard for the first time, meet enters its incarnation.
+// meet checks that a shard that answers is in the incarnation that the log took it to be in. If
+// this process hears of the shard for the first time, meet enters its incarnation.
 func (m *member) meet(f *flight, store string) error {
 	in, first := m.in().Incarnation.Store, false
 	if m.in() == (eventlog.Mark{}) {
@@ -116,7 +120,8 @@ func (m *member) meet(f *flight, store string) error {
 	return nil
 }
 
-// ask calls Moved of a shard, without waiting for the answer, unless such a call is in progress already.
+// ask calls Moved of a shard, without waiting for the answer, unless such a call is in progress
+// already.
 func (s *Set) ask(ctx context.Context, m *member, since eventlog.Mark) *flight {
 	if f := m.flight; f != nil && (!f.ended() || f.since == since) {
 		return f
@@ -136,7 +141,8 @@ func (s *Set) askNow(ctx context.Context, m *member, since eventlog.Mark) ([]eve
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	if since == (eventlog.Mark{}) && m.commits.Load() > 0 {
-		// The store of the shard would take a commit that was given up for one of the incarnation that it enters now.
+		// The store of the shard would take a commit that was given up for one of the incarnation
+		// that it enters now.
 		return nil, since, fmt.Errorf("%w: a commit that was given up may still be in progress", eventlog.ErrUnavailable)
 	}
 	began := time.Now()
@@ -177,9 +183,9 @@ func (s *Set) await(ctx context.Context, flights []*flight) {
 	}
 }
 
-// enter finds out which incarnation every shard is in, and makes all of them enter the newest epoch.
-// A lost shard is taken to be in the incarnation in which that epoch began, with what was known of it
-// before: nothing, if it was never heard.
+// enter finds out which incarnation every shard is in, and makes all of them enter the newest
+// epoch. A lost shard is taken to be in the incarnation in which that epoch began, with what was
+// known of it before: nothing, if it was never heard.
 func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, error) {
 	s.routing.Lock()
 	defer s.routing.Unlock()
@@ -276,7 +282,8 @@ func (s *Set) stores(of eventlog.Incarnation) (stores []string, err error) {
 	return stores, nil
 }
 
-// recorded returns the incarnation of a shard in which the newest epoch began; false: that is unknown.
+// recorded returns the incarnation of a shard in which the newest epoch began; false: that is
+// unknown.
 func recorded(epoch eventlog.KeyValue, shard int) (store string, is bool) {
 	var stores []string
 	if all, err := eventlog.EpochStore(epoch); err != nil || json.Unmarshal([]byte(all), &stores) != nil || shard >= len(stores) {
@@ -285,7 +292,8 @@ func recorded(epoch eventlog.KeyValue, shard int) (store string, is bool) {
 	return stores[shard], true
 }
 
-// catchUp gives a shard the epoch that shard 0 is in. ErrRewound or ErrStale: another epoch began meanwhile, or the shard was rewound.
+// catchUp gives a shard the epoch that shard 0 is in. ErrRewound or ErrStale: another epoch began
+// meanwhile, or the shard was rewound.
 func (s *Set) catchUp(ctx context.Context, m *member, epoch eventlog.Version) error {
 	kv, err := eventlog.Get(ctx, s.home().store, eventlog.EpochKey)
 	if err != nil {

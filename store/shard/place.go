@@ -9,8 +9,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// place says on which shard a key lives. It depends on the key's text and on what was fixed when the set was made, never on how many shards there
-// are now: a key does not move when shards are added. A key of a partition is where the partition is.
+// place says on which shard a key lives. It depends on the key's text and on what was fixed when
+// the set was made, never on how many shards there are now: a key does not move when shards are
+// added. A key of a partition is where the partition is.
 type place struct {
 	rules  []eventlog.KeyRule
 	homes  int // keys with a rule ByFirst are on the shards [0, homes)

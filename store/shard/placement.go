@@ -11,15 +11,18 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A partition is on the shard that its number names, unless it was moved. It keeps this number for everybody but its shard: a store never gets a number twice, so each
-// shard that it moves to knows it by a new one (Placement.ID). Shard 0 keeps a key for each partition that was moved or moves; every process
-// has all of them in memory, its table. A process reads the table when it enters an epoch, and whoever changes where a partition is begins an epoch. Each shard refuses
-// the commits of earlier epochs by itself, so no process commits by an old table.
+// A partition is on the shard that its number names, unless it was moved. It keeps this number for
+// everybody but its shard: a store never gets a number twice, so each shard that it moves to knows
+// it by a new one (Placement.ID). Shard 0 keeps a key for each partition that was moved or moves;
+// every process has all of them in memory, its table. A process reads the table when it enters an
+// epoch, and whoever changes where a partition is begins an epoch. Each shard refuses the commits
+// of earlier epochs by itself, so no process commits by an old table.
 //
 //	shard/placed/<partition>   on shard 0: an eventlog.Placement
 //	shard/guard/<partition>    on a shard from or to which the partition moves: whoever raises its version last is the one that moves it (store/storecopy)
 //
-// What moves partitions is store/storecopy. Why it is so: docs/decisions/a-partition-moves-with-its-number.md.
+// What moves partitions is store/storecopy. Why it is so:
+// docs/decisions/a-partition-moves-with-its-number.md.
 const (
 	ownPrefix    = "shard/" // of keys that are about the set itself: nobody else sees them
 	placedPrefix = ownPrefix + "placed/"
@@ -111,7 +114,8 @@ func (s *Set) ShardWith(p eventlog.Partition) int { return s.table.Load().with(p
 // Refusal implements eventlog.Sharded.
 func (s *Set) Refusal(p eventlog.Partition) error { return s.table.Load().refusal(p) }
 
-// owned returns the bounds of partitions that are on the shard: it may also have what is left of partitions that were moved away, and incomplete copies.
+// owned returns the bounds of partitions that are on the shard: it may also have what is left of
+// partitions that were moved away, and incomplete copies.
 func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bounds) {
 	for _, b := range bounds {
 		p, moved := t.back[located{m.number, b.Partition}]
@@ -126,7 +130,8 @@ func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bound
 	return own
 }
 
-// asOf returns the error of a read that found its shards by the table before. By a newer table it may have had to ask others: ErrRewound makes the caller read again.
+// asOf returns the error of a read that found its shards by the table before. By a newer table it
+// may have had to ask others: ErrRewound makes the caller read again.
 func (s *Set) asOf(before *table, err error) error {
 	if err == nil && s.table.Load() != before {
 		return eventlog.ErrRewound
@@ -137,7 +142,8 @@ func (s *Set) asOf(before *table, err error) error {
 // ShardName names a shard for people.
 func (s *Set) ShardName(shard int) string { return s.members[shard].String() }
 
-// Placements returns the placement of every partition that was moved or moves, as shard 0 has it now.
+// Placements returns the placement of every partition that was moved or moves, as shard 0 has it
+// now.
 func (s *Set) Placements(ctx context.Context) (eventlog.Placements, error) {
 	var err error
 	for range placeTries {
@@ -155,14 +161,18 @@ func (s *Set) Placements(ctx context.Context) (eventlog.Placements, error) {
 	return nil, fmt.Errorf("read where partitions are: %w", err)
 }
 
-// placeTries bounds how often Place and Placements begin anew because an answer was lost or an epoch began.
+// placeTries bounds how often Place and Placements begin anew because an answer was lost or an
+// epoch began.
 const placeTries = 16
 
-// Place changes the placements of partitions, all in one entry. It returns the new ones, as they are in changes: changes[i].To with its version. A change is left out if
-// somebody else has changed the placement of its partition: its version is 0 then, and the other changes are made.
+// Place changes the placements of partitions, all in one entry. It returns the new ones, as they
+// are in changes: changes[i].To with its version. A change is left out if somebody else has changed
+// the placement of its partition: its version is 0 then, and the other changes are made.
 //
-// If a change says where a partition is, or whether changes of it are refused, Place begins a leader epoch, one for all changes. When Place returns without an error, no process
-// commits to the partitions by the earlier placements any more. It needs every shard. No log may use this Set value.
+// If a change says where a partition is, or whether changes of it are refused, Place begins a
+// leader epoch, one for all changes. When Place returns without an error, no process commits to the
+// partitions by the earlier placements any more. It needs every shard. No log may use this Set
+// value.
 func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error) {
 	next := make([]eventlog.Placement, len(changes))
 	for i, c := range changes {
@@ -194,7 +204,8 @@ func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog
 	return nil, fmt.Errorf("change where partitions are: %w: epochs began, or answers were lost, %d times meanwhile: %w", eventlog.ErrUnavailable, placeTries, last)
 }
 
-// placing returns the entry of those changes that are not made yet, and which are made or can be made: the placements of the others are zero.
+// placing returns the entry of those changes that are not made yet, and which are made or can be
+// made: the placements of the others are zero.
 func (s *Set) placing(ctx context.Context, changes []eventlog.Placing, next []eventlog.Placement, mark eventlog.Mark, bounds []eventlog.Bounds) (entry eventlog.Entry, made []eventlog.Placement, err error) {
 	now, err := readTable(ctx, s.home().store)
 	if err != nil {

@@ -50,7 +50,8 @@ func placeOn(t *testing.T, s *Set, p eventlog.Partition, to int) {
 	}
 }
 
-// A commit that found its shard before the partition was moved never happens there, even if its process reads where the partition is, and enters the new epoch, in between.
+// A commit that found its shard before the partition was moved never happens there, even if its
+// process reads where the partition is, and enters the new epoch, in between.
 func TestACommitByAnEarlierTableIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open := func(wrap func(int, eventlog.Store) eventlog.Store) *Set {
@@ -112,7 +113,8 @@ func TestACommitByAnEarlierTableIsRefused(t *testing.T) {
 	}
 }
 
-// A partition that was moved keeps its number, for its bounds, records and keys; what other shards have of it is not seen.
+// A partition that was moved keeps its number, for its bounds, records and keys; what other shards
+// have of it is not seen.
 func TestAMovedPartitionIsSeenOnce(t *testing.T) {
 	stores := []*memory.Store{memory.New(), memory.New()}
 	s := openMemory(t, stores...)
@@ -159,7 +161,8 @@ func TestAMovedPartitionIsSeenOnce(t *testing.T) {
 	}
 }
 
-// While one shard does not answer, nothing is moved: a process might go on there by the earlier table.
+// While one shard does not answer, nothing is moved: a process might go on there by the earlier
+// table.
 func TestAPlacementNeedsEveryShard(t *testing.T) {
 	last := &frail{Store: memory.New()}
 	s := openSet(t, Shard{"0", memory.New()}, Shard{"1", memory.New()}, Shard{"2", last})
@@ -207,7 +210,8 @@ func (e *epochs) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 	return e.Store.Commit(ctx, flush)
 }
 
-// Several placements change with one epoch. One that somebody else has changed is left out, and does not hold up the others.
+// Several placements change with one epoch. One that somebody else has changed is left out, and
+// does not hold up the others.
 func TestPlacementsChangeTogether(t *testing.T) {
 	told := &epochs{Store: memory.New()}
 	s := openSet(t, Shard{"0", memory.New()}, Shard{"1", told})

@@ -90,7 +90,8 @@ func TestAServerThatIsGoneForAWhileStopsOnlyWhatIsOnIt(t *testing.T) {
 	}
 }
 
-// The contract's parts that need several processes hold on servers, too: two processes on two databases, which both notice an epoch.
+// The contract's parts that need several processes hold on servers, too: two processes on two
+// databases, which both notice an epoch.
 func TestTwoProcessesOnServers(t *testing.T) {
 	address := "shard:" + pgtest.URL(t) + "," + pgtest.URL(t)
 	var logs []*eventlog.Log

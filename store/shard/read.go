@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Read implements eventlog.Store: one trip to each shard that has a span, all at the same time. Each shard may be asked for maxBytes; what exceeds
-// that in all is dropped.
+// Read implements eventlog.Store: one trip to each shard that has a span, all at the same time.
+// Each shard may be asked for maxBytes; what exceeds that in all is dropped.
 func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	where := s.where()
 	answer := make([]eventlog.Slice, len(spans))
@@ -114,7 +114,8 @@ func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []even
 	return nil
 }
 
-// Seek implements eventlog.Store: one call to each shard that has one of the partitions, all at the same time.
+// Seek implements eventlog.Store: one call to each shard that has one of the partitions, all at the
+// same time.
 func (s *Set) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	where := s.where()
 	found := make([]eventlog.Found, len(goals))
@@ -171,7 +172,8 @@ func (s *Set) seekIn(ctx context.Context, where place, m *member, goals []eventl
 	return nil
 }
 
-// Get implements eventlog.Store: one trip to each shard that has one of the keys, all at the same time.
+// Get implements eventlog.Store: one trip to each shard that has one of the keys, all at the same
+// time.
 func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
 	where := s.where()
 	of := make([][]string, len(s.members)) // keys
@@ -219,7 +221,8 @@ func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.
 	return found, s.asOf(where.table, nil)
 }
 
-// List implements eventlog.Store. It asks only one shard if all keys with the prefix are there, and all shards otherwise.
+// List implements eventlog.Store. It asks only one shard if all keys with the prefix are there, and
+// all shards otherwise.
 func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
 	where := s.where()
 	at, closed, err := where.of(prefix)
@@ -245,7 +248,8 @@ func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]even
 	return all[:min(len(all), max(limit, 0))], s.asOf(where.table, nil)
 }
 
-// list lists the keys of one shard, without those that it hides, and without those of partitions that are on other shards.
+// list lists the keys of one shard, without those that it hides, and without those of partitions
+// that are on other shards.
 func (m *member) list(ctx context.Context, where place, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
 	for {
 		var page []eventlog.KeyValue
@@ -273,7 +277,8 @@ func (m *member) list(ctx context.Context, where place, prefix, after string, li
 	}
 }
 
-// hides reports whether a key is not part of what the set holds: ShardKey, where partitions are, and the copies of EpochKey that shards have for their own checks.
+// hides reports whether a key is not part of what the set holds: ShardKey, where partitions are,
+// and the copies of EpochKey that shards have for their own checks.
 func (m *member) hides(key string) bool {
 	return key == eventlog.ShardKey || key == eventlog.EpochKey && m.number > 0 || strings.HasPrefix(key, ownPrefix)
 }

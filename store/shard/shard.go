@@ -1,8 +1,10 @@
 // Package shard is a store that is made of several stores of any kind, its shards.
 //
-// A partition's number has its shard in the high bits, and a key says by its own text where it lives (place.go), so every process finds both without
-// asking anybody. An entry is committed by one shard; one that would need two is refused (commit.go). A shard that does not answer does not
-// fail the calls about others (member.go), and need not answer when a process starts (away.go). Each shard knows which one of which set it is (identity.go). Why it is so:
+// A partition's number has its shard in the high bits, and a key says by its own text where it
+// lives (place.go), so every process finds both without asking anybody. An entry is committed by
+// one shard; one that would need two is refused (commit.go). A shard that does not answer does not
+// fail the calls about others (member.go), and need not answer when a process starts (away.go).
+// Each shard knows which one of which set it is (identity.go). Why it is so:
 // docs/decisions/an-entry-lives-on-one-shard.md; for operators: docs/shards.md.
 package shard
 
@@ -22,7 +24,8 @@ import (
 )
 
 const (
-	// commitPatience bounds how long a commit waits for one shard. The entries of other shards wait as long.
+	// commitPatience bounds how long a commit waits for one shard. The entries of other shards wait
+	// as long.
 	commitPatience = 10 * time.Second
 	// commitGrace is how long a shard may take to give up a commit.
 	commitGrace = 250 * time.Millisecond
@@ -30,7 +33,8 @@ const (
 	readPatience = 10 * time.Second
 	// movedPatience is how long Moved waits for a shard while others have answered.
 	movedPatience = time.Second
-	// slowFailure is how long a failed call must have taken for the shard to be left alone until it answers Moved.
+	// slowFailure is how long a failed call must have taken for the shard to be left alone until it
+	// answers Moved.
 	slowFailure = 250 * time.Millisecond
 )
 
@@ -44,8 +48,9 @@ type Shard struct {
 type Options struct {
 	// Rules say where keys live. They must be those of every process that ever opens the set.
 	Rules []eventlog.KeyRule
-	// Open opens the store of a shard, by its number in the list. made: the set has this shard already, so if nothing is there, Open fails and creates nothing. Open may be
-	// called again after it failed. Its context does not end before the set is closed.
+	// Open opens the store of a shard, by its number in the list. made: the set has this shard
+	// already, so if nothing is there, Open fails and creates nothing. Open may be called again
+	// after it failed. Its context does not end before the set is closed.
 	Open func(ctx context.Context, number int, made bool) (eventlog.Store, error)
 	// Logger gets what no caller is told. Default slog.Default().
 	Logger *slog.Logger
@@ -72,10 +77,12 @@ var (
 	_ eventlog.Sharded = (*Set)(nil)
 )
 
-// Open opens shards as one store, in their order; they belong to the set then, and Close closes them. If Open fails, those that were given stay open. Shards that are new are added
-// to the set if they are empty and come last; of a new set, the first may hold data.
+// Open opens shards as one store, in their order; they belong to the set then, and Close closes
+// them. If Open fails, those that were given stay open. Shards that are new are added to the set if
+// they are empty and come last; of a new set, the first may hold data.
 //
-// Shard 0 must answer, and every shard if the set is new or gets more. Of a set that exists, another shard may be away: it counts as lost until it is opened in the background.
+// Shard 0 must answer, and every shard if the set is new or gets more. Of a set that exists,
+// another shard may be away: it counts as lost until it is opened in the background.
 func Open(ctx context.Context, shards []Shard, opts Options) (*Set, error) {
 	if len(shards) == 0 || len(shards) > eventlog.ShardsMax {
 		return nil, fmt.Errorf("open %d shards: 1 to %d are allowed", len(shards), eventlog.ShardsMax)
@@ -112,7 +119,8 @@ func (s *Set) where() place {
 	return p
 }
 
-// begin opens the shards that are not open, shard 0 first, and checks that they are those of the set.
+// begin opens the shards that are not open, shard 0 first, and checks that they are those of the
+// set.
 func (s *Set) begin(ctx context.Context) (homes int, err error) {
 	home := s.home()
 	if home.store == nil {
@@ -147,7 +155,8 @@ func (s *Set) begin(ctx context.Context) (homes int, err error) {
 	return homes, nil
 }
 
-// openOthers opens the shards but the first concurrently. made: the set has them all, so those that do not answer are away.
+// openOthers opens the shards but the first concurrently. made: the set has them all, so those that
+// do not answer are away.
 func (s *Set) openOthers(ctx context.Context, made bool) error {
 	var all errgroup.Group
 	for _, m := range s.members[1:] {
@@ -376,7 +385,8 @@ func (s *Set) HeartbeatEvery() (longest time.Duration) {
 	return longest
 }
 
-// FlushBytes implements eventlog.Costly: as for the shard that takes the least at once, of those that are open.
+// FlushBytes implements eventlog.Costly: as for the shard that takes the least at once, of those
+// that are open.
 func (s *Set) FlushBytes() (least int) {
 	for _, m := range s.members {
 		if m.away != nil && m.away.Unwrap() == nil {

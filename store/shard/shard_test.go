@@ -400,7 +400,8 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	}
 }
 
-// A shard that hangs holds up a flush once. After that it is asked only by calls that nobody waits for, until it answers.
+// A shard that hangs holds up a flush once. After that it is asked only by calls that nobody waits
+// for, until it answers.
 func TestAShardThatHangsHoldsOthersUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := &frail{Store: memory.New()}
@@ -474,7 +475,8 @@ func TestARestoredShardIsAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// A shard that was lost when an epoch began gets it when it answers again; until then a process of the earlier epoch could commit there.
+// A shard that was lost when an epoch began gets it when it answers again; until then a process of
+// the earlier epoch could commit there.
 func TestALostShardGetsTheEpochWhenItAnswers(t *testing.T) {
 	lost := &frail{Store: memory.New()}
 	s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lost})
@@ -619,7 +621,8 @@ func TestAStoreInUseBecomesShardZero(t *testing.T) {
 	}
 }
 
-// A copy of a set has partitions with the numbers of several shards: as shard 0 of a new set, it would lose them.
+// A copy of a set has partitions with the numbers of several shards: as shard 0 of a new set, it
+// would lose them.
 func TestACopyOfASetDoesNotBecomeShardZero(t *testing.T) {
 	copied, added := memory.New(), memory.New()
 	do(t, copied, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}, {Partition: eventlog.Partition(2).On(1)}}})
@@ -634,7 +637,8 @@ func TestACopyOfASetDoesNotBecomeShardZero(t *testing.T) {
 	}
 }
 
-// Two processes with lists of another length do not both go on: the one with the shorter list stops.
+// Two processes with lists of another length do not both go on: the one with the shorter list
+// stops.
 func TestAProcessWithAShorterListStops(t *testing.T) {
 	a, b := memory.New(), memory.New()
 	shard := func(s eventlog.Store) Shard { return Shard{"x", kept{s}} }

@@ -49,7 +49,8 @@ func (f files) open(t *testing.T, logger *slog.Logger) (*shard.Set, *frail) {
 	return set, second
 }
 
-// restore puts a copy of a shard's file in its place, which is another incarnation. What is not in the file yet, but in its WAL, is lost.
+// restore puts a copy of a shard's file in its place, which is another incarnation. What is not in
+// the file yet, but in its WAL, is lost.
 func (f files) restore(t *testing.T, shard int) {
 	t.Helper()
 	bytes, err := os.ReadFile(f.path(shard))
@@ -80,8 +81,8 @@ func knows(t *testing.T, log *eventlog.Log, p eventlog.Partition, next eventlog.
 	}
 }
 
-// A process that cannot reach one shard begins a leader epoch, because another shard was restored. What others appended to the shard meanwhile is not lost, and their consumers
-// are not sent back.
+// A process that cannot reach one shard begins a leader epoch, because another shard was restored.
+// What others appended to the shard meanwhile is not lost, and their consumers are not sent back.
 func TestAnEpochBeginsOnlyWhereSomethingMayBeLost(t *testing.T) {
 	for _, reached := range []bool{false, true} {
 		t.Run(fmt.Sprint("the shard is reached ", reached), func(t *testing.T) {
@@ -139,7 +140,8 @@ func TestAnEpochBeginsOnlyWhereSomethingMayBeLost(t *testing.T) {
 	}
 }
 
-// A process has heard of the incomplete copy of a partition that moves, and cannot reach the new shard any more when the partition is placed there.
+// A process has heard of the incomplete copy of a partition that moves, and cannot reach the new
+// shard any more when the partition is placed there.
 func TestAHalfCopyIsNotTakenForALoss(t *testing.T) {
 	of := files{t.TempDir()}
 	var p eventlog.Partition
@@ -226,8 +228,9 @@ func TestAHalfCopyIsNotTakenForALoss(t *testing.T) {
 	}
 }
 
-// A topic is deleted while one process cannot reach a shard. Another process, which reaches the shard and has not heard of that, appends to a partition there: what is acknowledged is in
-// the topic, or the topic is gone and the record is refused, as on one store.
+// A topic is deleted while one process cannot reach a shard. Another process, which reaches the
+// shard and has not heard of that, appends to a partition there: what is acknowledged is in the
+// topic, or the topic is gone and the record is refused, as on one store.
 func TestADeletedTopicTakesNoRecords(t *testing.T) {
 	for _, noticed := range []bool{true, false} {
 		t.Run(fmt.Sprint("the loss was noticed before ", noticed), func(t *testing.T) {

@@ -35,7 +35,8 @@ func rename(s *eventlog.Slice, p eventlog.Partition) {
 	}
 }
 
-// view is a shard of which one partition is seen, under the number by which everybody knows it, and all keys.
+// view is a shard of which one partition is seen, under the number by which everybody knows it, and
+// all keys.
 type view struct {
 	shard eventlog.Store
 	p, on eventlog.Partition // the number for everybody, and on the shard

@@ -18,17 +18,19 @@ import (
 // busyMax is how long a change waits while another process writes.
 const busyMax = 10 * time.Second
 
-// conn is one connection, used by one goroutine at a time. It uses the driver without database/sql: that avoids a copy of
-// every blob, and a pool that does not know which connection writes.
+// conn is one connection, used by one goroutine at a time. It uses the driver without database/sql:
+// that avoids a copy of every blob, and a pool that does not know which connection writes.
 //
-// No statement gets a context that could cancel it halfway. Callers wait, and can give up, only for a conn.
+// No statement gets a context that could cancel it halfway. Callers wait, and can give up, only for
+// a conn.
 type conn struct {
 	driver   driver.Conn
 	prepared map[string]driver.Stmt
 	args     []driver.NamedValue // reused from call to call
 }
 
-// connect opens the file at an absolute path. The parameters are those of SQLite's URIs, such as mode=ro.
+// connect opens the file at an absolute path. The parameters are those of SQLite's URIs, such as
+// mode=ro.
 func connect(path, parameters string) (*conn, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: parameters}
 	c, err := new(sqlite.Driver).Open(name.String())
@@ -48,8 +50,8 @@ func (c *conn) exec(statement string, args ...any) error {
 	return err
 }
 
-// query calls each with every row of a statement. The row is reused; a blob in it is not. errStop from each ends the
-// query.
+// query calls each with every row of a statement. The row is reused; a blob in it is not. errStop
+// from each ends the query.
 func (c *conn) query(statement string, each func(row []driver.Value) error, args ...any) (err error) {
 	stmt, err := c.prepare(statement)
 	if err != nil {
@@ -105,8 +107,8 @@ func (c *conn) integer(statement string) (int64, error) {
 	return values[0], nil
 }
 
-// retryBusy calls do until no other process holds the lock that it needs. SQLite's own busy handler waits up to a tenth
-// of a second at a time; between two busy processes that is too long.
+// retryBusy calls do until no other process holds the lock that it needs. SQLite's own busy handler
+// waits up to a tenth of a second at a time; between two busy processes that is too long.
 func retryBusy(ctx context.Context, do func() error) error {
 	const shortest, longest = 200 * time.Microsecond, 5 * time.Millisecond
 	deadline := time.Now().Add(busyMax)
@@ -123,7 +125,8 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 }
 
-// rollback ends a transaction, if one is open. If SQLite has ended it already, the error is of no use.
+// rollback ends a transaction, if one is open. If SQLite has ended it already, the error is of no
+// use.
 func (c *conn) rollback() { _ = c.exec("ROLLBACK") }
 
 // text runs a statement that returns one text.

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A batch whose bytes are gone is an error of its own partition, with the place in it; the others are read.
+// A batch whose bytes are gone is an error of its own partition, with the place in it; the others
+// are read.
 func TestAMissingBodyWithholdsNoOtherPartition(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 1}, eventlog.Batch{Partition: 2},
@@ -31,7 +32,8 @@ func TestAMissingBodyWithholdsNoOtherPartition(t *testing.T) {
 	}
 }
 
-// Where batches are not there, not even their heads, the error says where the next one begins: readers go on there.
+// Where batches are not there, not even their heads, the error says where the next one begins:
+// readers go on there.
 func TestMissingBatchesSayWhereTheNextOneBegins(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 1})

@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 )
 
-// spaceMin is how many bytes of a disk must stay free of records. On a completely full disk nothing could be trimmed:
-// deleting, too, writes to the WAL first. On a small disk 1/spacePart of the disk must stay free instead.
+// spaceMin is how many bytes of a disk must stay free of records. On a completely full disk nothing
+// could be trimmed: deleting, too, writes to the WAL first. On a small disk 1/spacePart of the disk
+// must stay free instead.
 const (
 	spaceMin  = 256 << 20
 	spacePart = 20
@@ -25,8 +26,9 @@ type disk struct {
 // spare is how many bytes of the disk must stay free of records.
 func (d disk) spare() int64 { return min(spaceMin, d.total/spacePart) }
 
-// spaceRefusal returns why there is no space for records. Free pages in the file count as space, although the disk does not
-// report them. If the free space of the disk is unknown, records are accepted.
+// spaceRefusal returns why there is no space for records. Free pages in the file count as space,
+// although the disk does not report them. If the free space of the disk is unknown, records are
+// accepted.
 func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path()))
 	if failed != nil || disk.free >= s.needs(disk) {
@@ -39,8 +41,8 @@ func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 	return fmt.Errorf("%w (%s are free, but kept for deletions)", s.noSpace(nil), human(disk.free)), nil
 }
 
-// spaceRefusalWithWAL is spaceRefusal, but first, if the file could not grow by the whole WAL, it restarts the WAL; if
-// that fails, it refuses. The caller holds the writer.
+// spaceRefusalWithWAL is spaceRefusal, but first, if the file could not grow by the whole WAL, it
+// restarts the WAL; if that fails, it refuses. The caller holds the writer.
 func (s *Store) spaceRefusalWithWAL(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path()))
 	if failed == nil && disk.free < s.needs(disk)+s.keeper.length.Load() && s.keeper.length.Load() > 0 && !s.restartWAL() {
@@ -51,8 +53,8 @@ func (s *Store) spaceRefusalWithWAL(w *conn) (refusal, err error) {
 	return s.spaceRefusal(w)
 }
 
-// within returns how many bytes are free in the file. If the file must still grow for the WAL, it checkpoints first:
-// until then nothing is free.
+// within returns how many bytes are free in the file. If the file must still grow for the WAL, it
+// checkpoints first: until then nothing is free.
 func (s *Store) within(c *conn) (int64, error) {
 	pages, err := c.integer("PRAGMA freelist_count")
 	if err != nil || pages == 0 {
@@ -77,6 +79,6 @@ func (s *Store) within(c *conn) (int64, error) {
 	return 0, nil
 }
 
-// walStep is the length of the WAL, in bytes, at which it is checkpointed on this disk: on a small disk a longer WAL
-// would take the space that the file needs for the same pages.
+// walStep is the length of the WAL, in bytes, at which it is checkpointed on this disk: on a small
+// disk a longer WAL would take the space that the file needs for the same pages.
 func (d disk) walStep() int64 { return min(walStep, max(1<<20, d.total/walPart)) }

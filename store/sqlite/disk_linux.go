@@ -26,7 +26,8 @@ func statDisk(dir string) (disk, error) {
 	return d.of(int64(uint32(stat.Type))), nil
 }
 
-// of returns d with the name of a kind of file system, and whether that is on a network or in memory.
+// of returns d with the name of a kind of file system, and whether that is on a network or in
+// memory.
 func (d disk) of(kind int64) disk {
 	if d.system, d.network = networks[kind]; d.network {
 		return d

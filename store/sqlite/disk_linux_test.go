@@ -2,7 +2,8 @@ package sqlite
 
 import "testing"
 
-// The numbers are those of statfs(2); a Linux without such file systems has nothing to mount them from.
+// The numbers are those of statfs(2); a Linux without such file systems has nothing to mount them
+// from.
 func TestKindsOfFileSystemsAreKnown(t *testing.T) {
 	for kind, want := range map[int64]disk{
 		0x6969: {system: "nfs", network: true}, 0xff534d42: {system: "cifs", network: true}, 0xfe534d42: {system: "smb2", network: true},

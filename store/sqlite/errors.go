@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// explain classifies an error before COMMIT, or of a read: the change certainly did not happen. It adds what to do.
+// explain classifies an error before COMMIT, or of a read: the change certainly did not happen. It
+// adds what to do.
 func (s *Store) explain(err error) error {
 	if c := code(err); (c == codes.SQLITE_IOERR || c == codes.SQLITE_CANTOPEN) && s.full() {
 		return s.noSpace(err) // SQLite reports a full disk as SQLITE_FULL only for some of its files
@@ -32,8 +33,8 @@ func (s *Store) explain(err error) error {
 	return err
 }
 
-// explainCommit classifies an error of COMMIT itself. A few are certain refusals. After any other, such as a failed
-// fsync, the change may be on disk after a crash.
+// explainCommit classifies an error of COMMIT itself. A few are certain refusals. After any other,
+// such as a failed fsync, the change may be on disk after a crash.
 func (s *Store) explainCommit(err error) error {
 	switch code(err) {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_FULL, codes.SQLITE_READONLY:

@@ -19,8 +19,8 @@ import (
 // spaceLow is how many bytes of the disk should be free.
 const spaceLow = 2 << 30
 
-// Examine reports what the store in a file is, and whether it keeps what it acknowledges. It changes nothing, and may run
-// while the store is in use.
+// Examine reports what the store in a file is, and whether it keeps what it acknowledges. It
+// changes nothing, and may run while the store is in use.
 func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	_, file, err := resolve(path)
 	if err != nil {
@@ -55,8 +55,8 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	return append(findings, examineDisk(disk, err)...), nil
 }
 
-// examining opens a file to read it. wal is nil without a WAL: then nobody has the file open, and immutable reads it without
-// creating other files.
+// examining opens a file to read it. wal is nil without a WAL: then nobody has the file open, and
+// immutable reads it without creating other files.
 func examining(file string) (c *conn, wal fs.FileInfo, err error) {
 	parameters := "mode=ro"
 	if wal, err = os.Stat(file + "-wal"); errors.Is(err, fs.ErrNotExist) {
@@ -73,8 +73,8 @@ func examining(file string) (c *conn, wal fs.FileInfo, err error) {
 	return c, wal, nil
 }
 
-// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A file without weir's tables
-// has none.
+// Keys lists at most limit keys that begin with prefix, for an examination. It changes nothing. A
+// file without weir's tables has none.
 func Keys(_ context.Context, path, prefix string, limit int) (list []eventlog.KeyValue, err error) {
 	_, file, err := resolve(path)
 	if err != nil {
@@ -146,10 +146,10 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 	return append(findings, c.examineLog()), nil
 }
 
-// journalMode reads the mode from the header of the file, which says which mode a connection finds. PRAGMA journal_mode
-// does not report it if the file is read as immutable. It asks SQLite for the header: if this process had the file open,
-// opening and closing it here would drop the locks of SQLite. See "File format version numbers" in
-// https://sqlite.org/fileformat2.html.
+// journalMode reads the mode from the header of the file, which says which mode a connection finds.
+// PRAGMA journal_mode does not report it if the file is read as immutable. It asks SQLite for the
+// header: if this process had the file open, opening and closing it here would drop the locks of
+// SQLite. See "File format version numbers" in https://sqlite.org/fileformat2.html.
 func (c *conn) journalMode() (string, error) {
 	version, err := c.text("SELECT hex(substr(data, 19, 2)) FROM sqlite_dbpage WHERE pgno = 1")
 	if err == nil && version != "0202" && version != "" { // an empty file will get it
@@ -158,8 +158,8 @@ func (c *conn) journalMode() (string, error) {
 	return "wal", err
 }
 
-// examineDurability reads the settings that decide whether a commit is on disk. synchronous belongs to a connection: c
-// has the settings of the store.
+// examineDurability reads the settings that decide whether a commit is on disk. synchronous belongs
+// to a connection: c has the settings of the store.
 func (c *conn) examineDurability() ([]doctor.Finding, error) {
 	mode, err := c.journalMode()
 	if err != nil {
@@ -184,7 +184,8 @@ func (c *conn) examineDurability() ([]doctor.Finding, error) {
 	return []doctor.Finding{journal, synchronous}, nil
 }
 
-// examineLog checks the end of each partition. PRAGMA integrity_check, which reads the whole file, checks the rest.
+// examineLog checks the end of each partition. PRAGMA integrity_check, which reads the whole file,
+// checks the rest.
 func (c *conn) examineLog() doctor.Finding {
 	torn, err := c.integers(sqlTorn)
 	finding := doctor.Finding{Name: "log", Value: "every partition ends with its newest batch"}

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// The system refuses to write on in the WAL while COMMIT does, as a failing disk would: nobody can tell how far it got.
+// The system refuses to write on in the WAL while COMMIT does, as a failing disk would: nobody can
+// tell how far it got.
 func TestAFailingDiskAtCommitIsUnsure(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 1})

@@ -29,7 +29,8 @@ func refused(t *testing.T, s *Store) (eventlog.Offset, error) {
 	return 0, nil
 }
 
-// holds checks that so many records are there, each with its key's version, and that the next gets the next offset.
+// holds checks that so many records are there, each with its key's version, and that the next gets
+// the next offset.
 func holds(t *testing.T, s *Store, records eventlog.Offset) {
 	t.Helper()
 	slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 30}}, 1<<30)

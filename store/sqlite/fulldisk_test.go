@@ -107,7 +107,8 @@ func TestADiskFilledByRecordsCanBeEmptiedByTrimming(t *testing.T) {
 	})
 }
 
-// Another program takes the last byte: reading and deleting go on, and publishing when there is space again.
+// Another program takes the last byte: reading and deleting go on, and publishing when there is
+// space again.
 func TestADiskFilledByAnotherProgramRefusesRecordsAlone(t *testing.T) {
 	smalldisk.Run(t, smallDisk, func(t *testing.T, dir string) {
 		s := mustOpenSmall(t, dir)
@@ -152,7 +153,8 @@ func TestADiskFilledByAnotherProgramRefusesRecordsAlone(t *testing.T) {
 	})
 }
 
-// A store that was closed, or killed, opens on a disk without a free byte, and can be read and trimmed.
+// A store that was closed, or killed, opens on a disk without a free byte, and can be read and
+// trimmed.
 func TestAStoreOpensOnAFullDisk(t *testing.T) {
 	smalldisk.Run(t, smallDisk, func(t *testing.T, dir string) {
 		s := mustOpenSmall(t, dir)

@@ -10,10 +10,11 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A backup is restored in two ways. Another file replaces ours: our connections continue with the old file, which has no
-// name any more. Or SQLite itself copies a backup into our file (.restore, sqlite3_backup): that increments the schema
-// version, as VACUUM does. Overwriting the bytes of the file under our connections mixes old pages with new ones; that is
-// damage, and is not detected here.
+// A backup is restored in two ways. Another file replaces ours: our connections continue with the
+// old file, which has no name any more. Or SQLite itself copies a backup into our file (.restore,
+// sqlite3_backup): that increments the schema version, as VACUUM does. Overwriting the bytes of the
+// file under our connections mixes old pages with new ones; that is damage, and is not detected
+// here.
 
 // identity is what distinguishes incarnations.
 type identity struct {
@@ -39,8 +40,8 @@ func (s *Store) opened() error {
 	return nil
 }
 
-// replaced reports whether the path that Open was given leads to another file than our connections have open. It fails
-// while there is no file.
+// replaced reports whether the path that Open was given leads to another file than our connections
+// have open. It fails while there is no file.
 func (s *Store) replaced() (bool, error) {
 	now, err := os.Stat(s.name)
 	if err != nil {
@@ -70,7 +71,8 @@ func (s *Store) incarnation(c *conn) (eventlog.Incarnation, error) {
 	return in, nil
 }
 
-// unchanged returns ErrUpgraded if a newer weir has upgraded the tables, and ErrRewound if the store is not in the incarnation that Moved returned last. Call it in a transaction.
+// unchanged returns ErrUpgraded if a newer weir has upgraded the tables, and ErrRewound if the
+// store is not in the incarnation that Moved returned last. Call it in a transaction.
 func (s *Store) unchanged(c *conn) error {
 	if err := s.layout.Usable(); err != nil {
 		return err
@@ -95,8 +97,9 @@ func (s *Store) unchanged(c *conn) error {
 	return err
 }
 
-// reopen connects to the file that replaced ours, and closes the old connections: SQLite sees that their file was moved,
-// and does not touch the WAL of the new file (pagerDatabaseIsUnmoved in pager.c).
+// reopen connects to the file that replaced ours, and closes the old connections: SQLite sees that
+// their file was moved, and does not touch the WAL of the new file (pagerDatabaseIsUnmoved in
+// pager.c).
 func (s *Store) reopen(ctx context.Context) error {
 	s.reopening.Lock()
 	defer s.reopening.Unlock()
@@ -125,8 +128,8 @@ func (s *Store) reopen(ctx context.Context) error {
 	if err := next.open(ctx); err != nil {
 		return errors.Join(err, next.keeper.stop(), next.writer.shut(), next.readers.shut(), next.watch.pool.shut())
 	}
-	// Nothing below fails. The keeper may be waiting for the writer, so it stops first; then wait for the callers that
-	// hold a connection.
+	// Nothing below fails. The keeper may be waiting for the writer, so it stops first; then wait
+	// for the callers that hold a connection.
 	s.keeper.pause()
 	var errs []error
 	s.writer.drain(func(c *conn) { errs = append(errs, c.close()) })

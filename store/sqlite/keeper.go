@@ -9,24 +9,28 @@ import (
 )
 
 const (
-	// walStep is the length of the WAL, in bytes, at which it is checkpointed: copied into the file. A longer WAL costs
-	// disk space and a slower start after a crash; a shorter WAL costs more fsyncs of the file.
+	// walStep is the length of the WAL, in bytes, at which it is checkpointed: copied into the
+	// file. A longer WAL costs disk space and a slower start after a crash; a shorter WAL costs
+	// more fsyncs of the file.
 	walStep = 32 << 20
-	// walRest: a checkpoint tries to leave at most 1/walRest of a step to be copied while commits wait.
+	// walRest: a checkpoint tries to leave at most 1/walRest of a step to be copied while commits
+	// wait.
 	walRest = 16
-	// walPasses is how often a checkpoint tries to get down to walRest before commits wait for it anyway.
+	// walPasses is how often a checkpoint tries to get down to walRest before commits wait for it
+	// anyway.
 	walPasses = 4
-	// walMost is how many steps long the WAL is when a commit itself checkpoints it: the keeper, or the disk, is slower
-	// than the producers.
+	// walMost is how many steps long the WAL is when a commit itself checkpoints it: the keeper, or
+	// the disk, is slower than the producers.
 	walMost = 3
 	// walTimeout is how long commits wait for reads in progress.
 	walTimeout = 100 * time.Millisecond
-	// workAgain is the wait before failed work of the keeper is retried, even without a call of wake: on a full disk, only
-	// its deletions free space.
+	// workAgain is the wait before failed work of the keeper is retried, even without a call of
+	// wake: on a full disk, only its deletions free space.
 	workAgain = 5 * time.Second
 )
 
-// keeper works in the background: it checkpoints the WAL, so that no commit has to, and deletes trimmed batches.
+// keeper works in the background: it checkpoints the WAL, so that no commit has to, and deletes
+// trimmed batches.
 type keeper struct {
 	store  *Store
 	pass   sync.Mutex // guards conn during a checkpoint; restart holds the writer, too
@@ -147,8 +151,9 @@ func (k *keeper) work(ctx context.Context) error {
 
 // checkpoint copies the WAL into the file and restarts it.
 //
-// The WAL restarts only when all of it is copied and nobody reads from it; under constant commits that moment never comes
-// by itself. So most is copied while commits run, and the remainder while commits wait.
+// The WAL restarts only when all of it is copied and nobody reads from it; under constant commits
+// that moment never comes by itself. So most is copied while commits run, and the remainder while
+// commits wait.
 func (k *keeper) checkpoint(ctx context.Context) error {
 	for range walPasses {
 		left, err := k.passive()
@@ -202,8 +207,9 @@ func (k *keeper) restart() error {
 	return nil
 }
 
-// wal runs a checkpoint of a mode and returns how many pages the WAL has, and how many of them are copied. NOOP only
-// counts. If other connections keep pages from being copied, these count as not copied.
+// wal runs a checkpoint of a mode and returns how many pages the WAL has, and how many of them are
+// copied. NOOP only counts. If other connections keep pages from being copied, these count as not
+// copied.
 func (c *conn) wal(mode string) (length, moved int64, err error) {
 	row, err := c.integers("PRAGMA wal_checkpoint(" + mode + ")")
 	if err != nil {

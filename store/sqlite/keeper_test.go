@@ -53,8 +53,9 @@ func size(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// Commits large and small follow one another without a pause, and readers are always at work. The keeper never is, as on a machine that has no time for it:
-// then the commits bound the WAL themselves.
+// Commits large and small follow one another without a pause, and readers are always at work. The
+// keeper never is, as on a machine that has no time for it: then the commits bound the WAL
+// themselves.
 func TestWALStaysBoundedUnderLoad(t *testing.T) {
 	for name, idle := range map[string]bool{"with its keeper": false, "without its keeper": true} {
 		t.Run(name, func(t *testing.T) { walStaysBounded(t, idle) })
@@ -62,7 +63,8 @@ func TestWALStaysBoundedUnderLoad(t *testing.T) {
 }
 
 func walStaysBounded(t *testing.T, idle bool) {
-	// However slow this machine is, a read is waited for: that one which takes longer makes the WAL grow is TestCommitsGoOnBesideALongRead's.
+	// However slow this machine is, a read is waited for: that one which takes longer makes the WAL
+	// grow is TestCommitsGoOnBesideALongRead's.
 	s := openWith(t, Options{walTimeout: time.Minute})
 	if idle {
 		s.keeper.cancel()

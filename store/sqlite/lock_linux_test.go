@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// POSIX locks are a process's: it loses all that it has on a file when it closes any descriptor of it. Without SQLite's
-// lock another process, such as a sqlite3 shell that ends, takes the WAL for one that nobody uses, and deletes it.
+// POSIX locks are a process's: it loses all that it has on a file when it closes any descriptor of
+// it. Without SQLite's lock another process, such as a sqlite3 shell that ends, takes the WAL for
+// one that nobody uses, and deletes it.
 func TestNothingInAProcessDropsTheLockOfItsFile(t *testing.T) {
 	for name, do := range map[string]func(t *testing.T, file, link, other string) error{
 		"a doctor":                 func(t *testing.T, file, link, other string) error { return examine(t, file) },
@@ -59,7 +60,8 @@ func examine(t *testing.T, path string) error {
 	return err
 }
 
-// locked reports whether this process has SQLite's shared lock on a file. The range is SHARED_FIRST of os.h.
+// locked reports whether this process has SQLite's shared lock on a file. The range is SHARED_FIRST
+// of os.h.
 func locked(t *testing.T, path string) bool {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-log/weir/store/storerow"
 )
 
-// Read implements eventlog.Store. A span costs three lookups, however long the log is. The check of the incarnation costs
-// one more, and a stat of the file.
+// Read implements eventlog.Store. A span costs three lookups, however long the log is. The check of
+// the incarnation costs one more, and a stat of the file.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	slices := make([]eventlog.Slice, len(spans))
 	err := s.view(ctx, func(r *conn) error {
@@ -62,8 +62,8 @@ func (c *conn) slice(span eventlog.Span, budget *eventlog.Budget) (eventlog.Slic
 
 var errDamaged = errors.New("the file is damaged")
 
-// damage turns an error about the batches of one span into an error of that span's slice, so that other partitions can be
-// read.
+// damage turns an error about the batches of one span into an error of that span's slice, so that
+// other partitions can be read.
 func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
 	if missing, is := errors.AsType[*eventlog.DamagedError](err); is {
 		return missing
@@ -79,7 +79,8 @@ func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
 	return d
 }
 
-// heads returns which batches a span gets, without their bytes: so no bytes are read for a batch that does not fit.
+// heads returns which batches a span gets, without their bytes: so no bytes are read for a batch
+// that does not fit.
 func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.Budget) (heads []eventlog.Placed, err error) {
 	budget.Begin(span.MaxBytes)
 	found := false
@@ -99,7 +100,8 @@ func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.
 	return heads, err
 }
 
-// missing returns the error that no batch holds the first offset of a span, with the offset of the next batch.
+// missing returns the error that no batch holds the first offset of a span, with the offset of the
+// next batch.
 func (c *conn) missing(span eventlog.Span, next eventlog.Offset) error {
 	row, err := c.integers(sqlNextBatch, int64(span.Partition), int64(span.From))
 	if err != nil {
@@ -127,8 +129,8 @@ func (c *conn) fill(run []eventlog.Placed) error {
 	return err
 }
 
-// Seek implements eventlog.Store by binary search over the offsets: for each goal some forty lookups, none of which reads
-// the bytes of a batch.
+// Seek implements eventlog.Store by binary search over the offsets: for each goal some forty
+// lookups, none of which reads the bytes of a batch.
 func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) (found []eventlog.Found, err error) {
 	err = s.view(ctx, func(r *conn) error {
 		if err := s.unchanged(r); err != nil {

@@ -12,7 +12,8 @@ func (s *Store) Upgrade(what string, from, to int, do func() error) error {
 	return storerow.Upgrade(s.log, !s.noUpgrade, what, from, to, do)
 }
 
-// Query calls each with each row of a statement of another package that changes nothing. Columns are int64, []byte, string or nil. A row is valid until each returns.
+// Query calls each with each row of a statement of another package that changes nothing. Columns
+// are int64, []byte, string or nil. A row is valid until each returns.
 func (s *Store) Query(ctx context.Context, each func(row []any) error, statement string, args ...any) error {
 	return s.view(ctx, func(r *conn) error {
 		return r.query(statement, func(row []driver.Value) error {
@@ -25,7 +26,8 @@ func (s *Store) Query(ctx context.Context, each func(row []any) error, statement
 	})
 }
 
-// Exec runs statements of another package, all in one transaction; args are those of each of them. If it returns nil, the changes are on disk.
+// Exec runs statements of another package, all in one transaction; args are those of each of them.
+// If it returns nil, the changes are on disk.
 func (s *Store) Exec(ctx context.Context, statements []string, args ...any) error {
 	return s.change(ctx, func(w *conn) error {
 		for _, statement := range statements {

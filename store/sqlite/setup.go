@@ -17,23 +17,25 @@ const (
 	// applicationID identifies our files: "weir" in ASCII.
 	applicationID = 0x77656972
 
-	// libraryMin is the first SQLite without the WAL-reset bug, which could corrupt a file while two connections
-	// checkpointed and wrote concurrently.
+	// libraryMin is the first SQLite without the WAL-reset bug, which could corrupt a file while
+	// two connections checkpointed and wrote concurrently.
 	libraryMin = "3.51.3"
 
 	// synchronousFull is the value of PRAGMA synchronous for FULL.
 	synchronousFull = 2
 
-	// utf8Encoding is the value of PRAGMA encoding in which CAST turns a text into the bytes that it has elsewhere.
+	// utf8Encoding is the value of PRAGMA encoding in which CAST turns a text into the bytes that
+	// it has elsewhere.
 	utf8Encoding = "UTF-8"
 
 	// pageSize of a new file. See docs/decisions/sqlite-file-layout.md.
 	pageSize = 16 << 10
 )
 
-// Settings of every connection. FULL: a commit is on disk before it is acknowledged; NORMAL would lose the last commits
-// in a power failure. fullfsync matters only on macOS, where fsync does not flush the cache of the drive. cache_size, in KiB,
-// bounds memory. Only the checkpointer, and readers during recovery, wait for a lock within SQLite.
+// Settings of every connection. FULL: a commit is on disk before it is acknowledged; NORMAL would
+// lose the last commits in a power failure. fullfsync matters only on macOS, where fsync does not
+// flush the cache of the drive. cache_size, in KiB, bounds memory. Only the checkpointer, and
+// readers during recovery, wait for a lock within SQLite.
 var (
 	settings = []string{
 		"PRAGMA synchronous = FULL",
@@ -74,7 +76,8 @@ func openReader(path string) (*conn, error) {
 	return c, nil
 }
 
-// ready checks that the file is ours before it changes anything, and migrates it. It may be repeated.
+// ready checks that the file is ours before it changes anything, and migrates it. It may be
+// repeated.
 func (c *conn) ready(s *Store) error {
 	if err := c.checkLibrary(); err != nil {
 		return err
@@ -156,8 +159,9 @@ func (c *conn) recognize() error {
 	return err
 }
 
-// schema returns how many migrations were run on a file, 0 for an empty file. It refuses a file that is not ours. It makes
-// several queries, so call it in a transaction: another process may be migrating.
+// schema returns how many migrations were run on a file, 0 for an empty file. It refuses a file
+// that is not ours. It makes several queries, so call it in a transaction: another process may be
+// migrating.
 func (c *conn) schema() (int64, error) {
 	id, err := c.integer("PRAGMA application_id")
 	if err != nil {
@@ -185,7 +189,8 @@ func (c *conn) schema() (int64, error) {
 	return version, nil
 }
 
-// migrate runs the scripts that were not run on the file yet, in one transaction. If two processes migrate, the second finds nothing to do.
+// migrate runs the scripts that were not run on the file yet, in one transaction. If two processes
+// migrate, the second finds nothing to do.
 func (c *conn) migrate(s *Store) error {
 	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -215,7 +220,8 @@ func (c *conn) migrate(s *Store) error {
 	})
 }
 
-// upgraded returns eventlog.ErrUpgraded if a newer weir has upgraded the tables. Call it in a transaction.
+// upgraded returns eventlog.ErrUpgraded if a newer weir has upgraded the tables. Call it in a
+// transaction.
 func (s *Store) upgraded(c *conn) error {
 	version, err := c.integer("PRAGMA user_version")
 	if err != nil {

@@ -109,7 +109,8 @@ func TestOnlyTheOwnerMayReadTheFiles(t *testing.T) {
 	}
 }
 
-// A file whose directory entry is not on disk is gone after a loss of power, and all acknowledged records with it.
+// A file whose directory entry is not on disk is gone after a loss of power, and all acknowledged
+// records with it.
 func TestANewFileAndItsDirectoriesAreSyncedIntoThoseAbove(t *testing.T) {
 	top := t.TempDir()
 	var synced []string

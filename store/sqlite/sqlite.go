@@ -1,7 +1,7 @@
 // Package sqlite keeps the log in one SQLite file: the store that needs no server.
 //
-// One connection writes, with one transaction and one fsync for a flush; a few others read. Another process may open the
-// same file: then the two write in turn.
+// One connection writes, with one transaction and one fsync for a flush; a few others read. Another
+// process may open the same file: then the two write in turn.
 package sqlite
 
 import (
@@ -53,7 +53,8 @@ var _ eventlog.Store = (*Store)(nil)
 type Options struct {
 	// Logger logs what fails while no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
-	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir made.
+	// NoUpgrade: Open fails with eventlog.ErrUpgradeDue where it would upgrade what an older weir
+	// made.
 	NoUpgrade bool
 
 	// Tests set these.
@@ -63,11 +64,13 @@ type Options struct {
 	syncDir    func(dir string) error
 }
 
-// Open opens the store in the file at path. It creates the file and its directories if they do not exist, and migrates
-// the tables of an older weir. It refuses a file of another program, and a file of a newer weir.
+// Open opens the store in the file at path. It creates the file and its directories if they do not
+// exist, and migrates the tables of an older weir. It refuses a file of another program, and a file
+// of a newer weir.
 //
-// A path may lead through symbolic links. All that belongs to the store is beside its file, not beside a link. If the
-// path leads to another file later, the store is rewound: it continues with that file.
+// A path may lead through symbolic links. All that belongs to the store is beside its file, not
+// beside a link. If the path leads to another file later, the store is rewound: it continues with
+// that file.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	name, file, err := resolve(path)
 	if err != nil {
@@ -136,8 +139,9 @@ func (s *Store) open(ctx context.Context) error {
 // path is where the file is, without symbolic links.
 func (s *Store) path() string { return *s.file.Load() }
 
-// resolve returns a path as an absolute one, and where it leads without symbolic links. SQLite puts its WAL beside the
-// file, not beside a link to it (unixFullPathname in os_unix.c). The file may not exist yet; a link must lead somewhere.
+// resolve returns a path as an absolute one, and where it leads without symbolic links. SQLite puts
+// its WAL beside the file, not beside a link to it (unixFullPathname in os_unix.c). The file may
+// not exist yet; a link must lead somewhere.
 func resolve(path string) (name, file string, err error) {
 	if name, err = filepath.Abs(path); err != nil {
 		return "", "", err
@@ -156,11 +160,11 @@ func resolve(path string) (name, file string, err error) {
 // creating is held while this process may have a descriptor of a file that SQLite does not know.
 var creating sync.Mutex
 
-// create creates an empty file that only its owner may read, unless there is a file. It does not open an existing file:
-// closing it would drop the locks that SQLite holds on it in this process.
+// create creates an empty file that only its owner may read, unless there is a file. It does not
+// open an existing file: closing it would drop the locks that SQLite holds on it in this process.
 //
-// sync is syncDir, except in tests. It is called for each directory that has a new entry: without it a loss of power
-// could lose the name of the file.
+// sync is syncDir, except in tests. It is called for each directory that has a new entry: without
+// it a loss of power could lose the name of the file.
 func create(path string, sync func(dir string) error) error {
 	dir := filepath.Dir(path)
 	if err := makeDirs(dir, sync); err != nil {
@@ -222,8 +226,9 @@ func (s *Store) shut() error {
 	return nil
 }
 
-// change runs do in a transaction and commits it. If it returns nil, the changes are on disk. On a full disk it uses
-// the reserve: so it is for changes that are small, or free space. do may run twice.
+// change runs do in a transaction and commits it. If it returns nil, the changes are on disk. On a
+// full disk it uses the reserve: so it is for changes that are small, or free space. do may run
+// twice.
 func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
 	return s.exclusively(ctx, func(w *conn) error { return s.attemptWithReserve(ctx, w, do) })
 }

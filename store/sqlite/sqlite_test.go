@@ -54,7 +54,8 @@ func backup(t *testing.T, path string) string {
 	return copied
 }
 
-// SQLite's own way to put a backup back writes it into the file as one transaction, under the connections of others.
+// SQLite's own way to put a backup back writes it into the file as one transaction, under the
+// connections of others.
 func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s, err := Open(t.Context(), path, Options{})
@@ -185,8 +186,8 @@ func TestReadsWhileTheFileIsReplaced(t *testing.T) {
 	readers.Wait()
 }
 
-// Whoever puts a backup back in two steps leaves a moment in which there is no file. What is committed then would be committed to a file
-// without a name.
+// Whoever puts a backup back in two steps leaves a moment in which there is no file. What is
+// committed then would be committed to a file without a name.
 func TestNothingIsCommittedToAFileWithoutAName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s, err := Open(t.Context(), path, Options{})

@@ -10,12 +10,14 @@ import (
 )
 
 const (
-	// sweepBytes and sweepBatches bound what one transaction deletes, and so how long producers wait for it.
+	// sweepBytes and sweepBatches bound what one transaction deletes, and so how long producers
+	// wait for it.
 	sweepBytes   = 8 << 20
 	sweepBatches = 2000
 )
 
-// Trim implements eventlog.Store. It changes the bounds and records what to delete; the keeper deletes it in small steps.
+// Trim implements eventlog.Store. It changes the bounds and records what to delete; the keeper
+// deletes it in small steps.
 func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
 	err := s.change(ctx, func(w *conn) error {
 		if err := s.unchanged(w); err != nil {
@@ -85,7 +87,8 @@ func (s *Store) sweep(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// trashed returns the base offset of the last batch to delete in this step, -1 for none, and whether more are left.
+// trashed returns the base offset of the last batch to delete in this step, -1 for none, and
+// whether more are left.
 func (c *conn) trashed(id, below int64) (last int64, rest bool, err error) {
 	last = -1
 	var bytes, batches int64

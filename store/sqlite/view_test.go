@@ -6,8 +6,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A read takes several statements. All of them see one state of the file, whatever others commit in between: else what was just trimmed would look
-// damaged, and batches could come without the bounds that go with them.
+// A read takes several statements. All of them see one state of the file, whatever others commit in
+// between: else what was just trimmed would look damaged, and batches could come without the bounds
+// that go with them.
 func TestAReadSeesOneState(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 1})

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// watch knows which partitions changed, and when, by a clock of its own: a tick is a poll of the file that found a
-// change. Polling costs nothing while PRAGMA data_version does not change, and commits write nothing for it.
+// watch knows which partitions changed, and when, by a clock of its own: a tick is a poll of the
+// file that found a change. Polling costs nothing while PRAGMA data_version does not change, and
+// commits write nothing for it.
 type watch struct {
 	pool    *pool // has one conn; its holder owns the other fields
 	version int64 // PRAGMA data_version at the last poll

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// refusalFor is how long Writable repeats a refusal that statfs does not explain, such as that of a quota.
+// refusalFor is how long Writable repeats a refusal that statfs does not explain, such as that of a
+// quota.
 const refusalFor = 10 * time.Second
 
 // refusal is why a commit was refused, and when.
@@ -22,7 +23,8 @@ type refusal struct {
 	at  time.Time
 }
 
-// Writable implements eventlog.Writable: one call of statfs, and on a full disk a query for the free pages of the file.
+// Writable implements eventlog.Writable: one call of statfs, and on a full disk a query for the
+// free pages of the file.
 func (s *Store) Writable(ctx context.Context) (error, error) {
 	c, err := s.watch.pool.take(ctx)
 	if err != nil {

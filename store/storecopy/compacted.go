@@ -10,14 +10,18 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// recopyBytes bounds the batches of the source that one recopy holds in memory; one batch may be larger. Compaction only joins batches, so each of its batches ends where one of
-// the copy ends, and one recopy needs no more than one of them.
+// recopyBytes bounds the batches of the source that one recopy holds in memory; one batch may be
+// larger. Compaction only joins batches, so each of its batches ends where one of the copy ends,
+// and one recopy needs no more than one of them.
 const recopyBytes = 16 << 20
 
-// recopy brings a part of a partition to what compaction in the source made of it after it was copied: from the last offset at or below at where batches begin in both stores to the
-// next where batches end in both. It returns the target's end. If the source changes meanwhile, recopy may do nothing: the caller reads the source again.
+// recopy brings a part of a partition to what compaction in the source made of it after it was
+// copied: from the last offset at or below at where batches begin in both stores to the next where
+// batches end in both. It returns the target's end. If the source changes meanwhile, recopy may do
+// nothing: the caller reads the source again.
 //
-// A batch of which the source has trimmed the first records cannot be replaced in the target: see keeps and tailOf.
+// A batch of which the source has trimmed the first records cannot be replaced in the target: see
+// keeps and tailOf.
 func (c *Copy) recopy(ctx context.Context, p eventlog.Partition, at, end eventlog.Offset) (eventlog.Offset, error) {
 	start := at
 	for {
@@ -93,8 +97,10 @@ func (c *Copy) recopy(ctx context.Context, p eventlog.Partition, at, end eventlo
 	return end, nil
 }
 
-// keeps compares a batch that the source compacted, and of which it trimmed the first records, with what the target has of these offsets: the batches as they were copied. It returns
-// the end of those that were compared. They may have more records than the source: the copy is compacted by itself once it is in use.
+// keeps compares a batch that the source compacted, and of which it trimmed the first records, with
+// what the target has of these offsets: the batches as they were copied. It returns the end of
+// those that were compared. They may have more records than the source: the copy is compacted by
+// itself once it is in use.
 func keeps(p eventlog.Partition, a eventlog.Placed, first eventlog.Offset, target []eventlog.Placed) (end eventlog.Offset, err error) {
 	var want []batch.Record
 	for rec, err := range a.Decode() {
@@ -129,7 +135,8 @@ func keeps(p eventlog.Partition, a eventlog.Placed, first eventlog.Offset, targe
 	return end, nil
 }
 
-// tailOf returns the records of a batch from an offset on, as a batch that begins there: the target has the offsets below it, and the source joined both.
+// tailOf returns the records of a batch from an offset on, as a batch that begins there: the target
+// has the offsets below it, and the source joined both.
 func tailOf(b eventlog.Placed, from eventlog.Offset) (eventlog.Batch, error) {
 	h, err := batch.CheckStored(b.Bytes)
 	if err != nil {

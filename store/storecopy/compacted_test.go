@@ -16,7 +16,8 @@ import (
 
 const part = eventlog.Partition(1)
 
-// sealed is a batch of the offsets [from, to), as compaction leaves it: it has records at the offsets that are listed, each with a key and a value of valueBytes.
+// sealed is a batch of the offsets [from, to), as compaction leaves it: it has records at the
+// offsets that are listed, each with a key and a value of valueBytes.
 func sealed(t *testing.T, from, to eventlog.Offset, valueBytes int, offsets ...eventlog.Offset) eventlog.Batch {
 	t.Helper()
 	b := batch.Compacted{Base: int64(from), Last: int64(to) - 1, EmptyTime: 1}
@@ -139,7 +140,8 @@ func TestACopyWithoutARecordOfAHalfTrimmedBatchIsDifferent(t *testing.T) {
 	}
 }
 
-// hooked is a store that calls before ahead of each read of one batch, as when compacted batches are copied again.
+// hooked is a store that calls before ahead of each read of one batch, as when compacted batches
+// are copied again.
 type hooked struct {
 	eventlog.Store
 	before func()
@@ -152,7 +154,8 @@ func (h hooked) Read(ctx context.Context, spans []eventlog.Span, most int) ([]ev
 	return h.Store.Read(ctx, spans, most)
 }
 
-// While Compare copies again what was compacted in the source, the source goes on to trim, compact and delete.
+// While Compare copies again what was compacted in the source, the source goes on to trim, compact
+// and delete.
 func TestCompareIsNotMisledByASourceThatChangesMeanwhile(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, from *memory.Store){
 		"trimmed": func(t *testing.T, from *memory.Store) {
@@ -190,7 +193,8 @@ func TestCompareIsNotMisledByASourceThatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// A source whose batches end at other offsets than those of the copy was not compacted: how much of it is held in memory is bounded.
+// A source whose batches end at other offsets than those of the copy was not compacted: how much of
+// it is held in memory is bounded.
 func TestWhatIsCopiedAgainIsBounded(t *testing.T) {
 	const large = 6 << 20
 	from, to := source(t), memory.New()

@@ -12,8 +12,10 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Compare reads the records of both stores up to the end of the target, except those that it has compared already. It returns a *DifferentError if bytes or
-// offsets differ. Each record is compared once: after that only compaction changes it, and the copy is compacted by itself once it is in use.
+// Compare reads the records of both stores up to the end of the target, except those that it has
+// compared already. It returns a *DifferentError if bytes or offsets differ. Each record is
+// compared once: after that only compaction changes it, and the copy is compacted by itself once it
+// is in use.
 func (c *Copy) Compare(ctx context.Context) error {
 	err := c.again(ctx, func() error {
 		all, _, err := c.pairs(ctx)
@@ -121,7 +123,8 @@ func (c *Copy) compareSlice(ctx context.Context, span eventlog.Span, from, to ev
 	return nil
 }
 
-// damaged says why a batch of the target is damaged, for an error; "" if it is not damaged, or is a placeholder.
+// damaged says why a batch of the target is damaged, for an error; "" if it is not damaged, or is a
+// placeholder.
 func damaged(raw []byte) string {
 	if len(raw) == len(placeholder) {
 		return ""
@@ -132,7 +135,8 @@ func damaged(raw []byte) string {
 	return ""
 }
 
-// equal returns a *DifferentError unless both stores have the same partitions, with the same bounds, and the same keys. The source must be closed.
+// equal returns a *DifferentError unless both stores have the same partitions, with the same
+// bounds, and the same keys. The source must be closed.
 func (c *Copy) equal(ctx context.Context) error {
 	all, gone, err := c.pairs(ctx)
 	if err != nil {

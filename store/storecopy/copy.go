@@ -1,12 +1,17 @@
-// Package storecopy copies a store to another one, of any kind, while the first is in use; then it closes the first, so that the second takes its place.
+// Package storecopy copies a store to another one, of any kind, while the first is in use; then it
+// closes the first, so that the second takes its place.
 //
-// Partitions keep their numbers, records their offsets and bytes, keys their versions: topics, groups, queues, streams and API keys are what they were. Two
-// things are not copied: how long ago a key was put, and what a store keeps beside batches and keys, such as the inbox of SQL sessions.
+// Partitions keep their numbers, records their offsets and bytes, keys their versions: topics,
+// groups, queues, streams and API keys are what they were. Two things are not copied: how long ago
+// a key was put, and what a store keeps beside batches and keys, such as the inbox of SQL sessions.
 //
-// The copy is closed (eventlog.ClosedKey) until it is complete. Each commit to it checks the version of that key: of two processes that copy to one
-// store, only the one that began last goes on. An interrupted copy continues where it ended, because what the target holds says how far it came.
+// The copy is closed (eventlog.ClosedKey) until it is complete. Each commit to it checks the
+// version of that key: of two processes that copy to one store, only the one that began last goes
+// on. An interrupted copy continues where it ended, because what the target holds says how far it
+// came.
 //
-// A Move copies one partition of a store made of shards from one shard to another in the same way, and then lets the other take its place.
+// A Move copies one partition of a store made of shards from one shard to another in the same way,
+// and then lets the other take its place.
 package storecopy
 
 import (
@@ -20,15 +25,18 @@ import (
 
 // Errors that a caller can act on.
 var (
-	// ErrNotEmpty: the target holds something else than an incomplete copy of this source. Nothing was changed.
+	// ErrNotEmpty: the target holds something else than an incomplete copy of this source. Nothing
+	// was changed.
 	ErrNotEmpty = errors.New("the target is not an empty store, and not an incomplete copy of this source")
 	// ErrSame: source and target are one store. Nothing was changed.
 	ErrSame = errors.New("source and target are the same store")
-	// ErrSharded: the target is made of shards. A partition's number names its shard, so a copy onto several would have other numbers than its source, and
-	// every entry of a copy checks a key of shard 0. Nothing was changed.
+	// ErrSharded: the target is made of shards. A partition's number names its shard, so a copy
+	// onto several would have other numbers than its source, and every entry of a copy checks a key
+	// of shard 0. Nothing was changed.
 	ErrSharded = errors.New("a set of shards cannot be the target of a copy. Go two steps: copy to the store that is to be shard 0, with --switch, and start weir with --store shard:THAT_STORE,NEW_STORE,…; " +
 		"then move partitions to the new shards with `weir shard move` (docs/moving.md says more: \"To a set of shards\")")
-	// ErrOneShard: the source is one shard of a set, and has only a part of the set's partitions and keys. Nothing was changed.
+	// ErrOneShard: the source is one shard of a set, and has only a part of the set's partitions
+	// and keys. Nothing was changed.
 	ErrOneShard = errors.New("the source is one shard of a set of shards, and lacks what is on the others: copy the whole set")
 	// ErrTaken: another process copies to the target now.
 	ErrTaken = errors.New("another process copies to this target now")
@@ -45,7 +53,8 @@ func differs(format string, values ...any) error {
 	return &DifferentError{fmt.Sprintf(format, values...)}
 }
 
-// copyPrefix begins the names of keys that say which copies a store is the source or the target of. They are not copied.
+// copyPrefix begins the names of keys that say which copies a store is the source or the target of.
+// They are not copied.
 const copyPrefix = "copy/"
 
 // Copy is a copy of a store to another one. Its methods may not be called concurrently.
@@ -80,8 +89,8 @@ type Progress struct {
 	Compared int64 `json:"compared_bytes"` // that are the same in both stores
 }
 
-// Begin begins a copy, or continues one that was interrupted. The names of the stores are for people, so they must have no passwords. report is called after
-// each step; nil: nobody asks.
+// Begin begins a copy, or continues one that was interrupted. The names of the stores are for
+// people, so they must have no passwords. report is called after each step; nil: nobody asks.
 func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string, report func(Progress)) (*Copy, error) {
 	if report == nil {
 		report = func(Progress) {}
@@ -127,7 +136,8 @@ func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string
 	return c, nil
 }
 
-// wholeSource refuses a shard that was opened by itself: a set does not show that its shards have this key.
+// wholeSource refuses a shard that was opened by itself: a set does not show that its shards have
+// this key.
 func wholeSource(ctx context.Context, from eventlog.Store) error {
 	kv, err := key(ctx, from, eventlog.ShardKey)
 	if err != nil || kv.Version == 0 {
@@ -140,7 +150,8 @@ func wholeSource(ctx context.Context, from eventlog.Store) error {
 	return fmt.Errorf("%w. It is shard %d of the set %s", ErrOneShard, mark.Number, mark.Set)
 }
 
-// start finds the target empty, and notes in the source that it is copied. It returns the id of the copy.
+// start finds the target empty, and notes in the source that it is copied. It returns the id of the
+// copy.
 func (c *Copy) start(ctx context.Context) (string, error) {
 	bounds, _, err := c.to.Moved(ctx, eventlog.Mark{})
 	if err != nil {
@@ -169,7 +180,8 @@ func (c *Copy) start(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// take closes the target, if that is not done, and stops every other process that copies to it. The target of a move stays open.
+// take closes the target, if that is not done, and stops every other process that copies to it. The
+// target of a move stays open.
 func (c *Copy) take(ctx context.Context, at eventlog.Version) error {
 	if _, _, err := c.to.Moved(ctx, eventlog.Mark{}); err != nil {
 		return fmt.Errorf("read the target: %w", err)
@@ -202,9 +214,10 @@ func (c *Copy) take(ctx context.Context, at eventlog.Version) error {
 	return nil
 }
 
-// Switch completes the copy. It closes the source, copies and compares what is new, and opens the target. From the moment the source is closed until Switch returns, nothing is
-// written to either. If it fails, the source stays closed: call Switch again, or Abandon. But if last fails, which is called before the target is opened, the source is
-// open again.
+// Switch completes the copy. It closes the source, copies and compares what is new, and opens the
+// target. From the moment the source is closed until Switch returns, nothing is written to either.
+// If it fails, the source stays closed: call Switch again, or Abandon. But if last fails, which is
+// called before the target is opened, the source is open again.
 func (c *Copy) Switch(ctx context.Context, last func() error) error {
 	closed, version, err := eventlog.FindClosed(ctx, c.from)
 	if err != nil {
@@ -248,7 +261,8 @@ func (c *Copy) Switch(ctx context.Context, last func() error) error {
 	return nil
 }
 
-// Abandon ends a copy that is not complete. The source is opened again if it was closed; the target stays closed for good.
+// Abandon ends a copy that is not complete. The source is opened again if it was closed; the target
+// stays closed for good.
 func (c *Copy) Abandon(ctx context.Context) error {
 	next := c.version.Next()
 	value := eventlog.Closed{By: "abandoned", Why: fmt.Sprintf("it is a copy of %s that was abandoned: delete it", c.fromName)}

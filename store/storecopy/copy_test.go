@@ -126,8 +126,9 @@ func copyAll(t *testing.T, from, to string) {
 	}
 }
 
-// A copy has the topics, the offsets, also of a partition that was trimmed in the middle of a batch, the keys and the sequence numbers of its source; and its leader epoch is
-// higher, so that clients who used the source look where its records end.
+// A copy has the topics, the offsets, also of a partition that was trimmed in the middle of a
+// batch, the keys and the sequence numbers of its source; and its leader epoch is higher, so that
+// clients who used the source look where its records end.
 func TestACopyIsWhatItsSourceWas(t *testing.T) {
 	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +205,8 @@ func TestACopyIsWhatItsSourceWas(t *testing.T) {
 	}
 }
 
-// Writers go on while a store is copied, and until the switch: what was acknowledged is in the copy, at the offset that was told. After the switch nothing is acknowledged.
+// Writers go on while a store is copied, and until the switch: what was acknowledged is in the
+// copy, at the offset that was told. After the switch nothing is acknowledged.
 func TestNothingAcknowledgedIsLostByASwitchUnderLoad(t *testing.T) {
 	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
@@ -431,7 +433,8 @@ func TestATargetMadeOfShardsIsRefused(t *testing.T) {
 	}
 }
 
-// A shard that was away when the source was opened is not taken for one without partitions: the pass fails, and what was copied before stays.
+// A shard that was away when the source was opened is not taken for one without partitions: the
+// pass fails, and what was copied before stays.
 func TestACopyOfASetNeedsEveryShard(t *testing.T) {
 	stores := []*memory.Store{memory.New(), memory.New()}
 	open := func(second eventlog.Store) *shard.Set {
@@ -540,7 +543,8 @@ func (f flipped) Read(ctx context.Context, spans []eventlog.Span, most int) ([]e
 	return got, err
 }
 
-// What is damaged in the source is not copied, and what is damaged in the copy is found: the error names partition and offset.
+// What is damaged in the source is not copied, and what is damaged in the copy is found: the error
+// names partition and offset.
 func TestDamageIsNamed(t *testing.T) {
 	from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
 	log, _ := run(t, from)
@@ -570,7 +574,8 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-// While a compacted topic is copied, the source compacts what was copied: batches become fewer, and cover the target's end. The copy has every key's newest record at its offset.
+// While a compacted topic is copied, the source compacts what was copied: batches become fewer, and
+// cover the target's end. The copy has every key's newest record at its offset.
 func TestACopyFollowsCompaction(t *testing.T) {
 	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {

@@ -17,11 +17,13 @@ import (
 type Set interface {
 	eventlog.Store
 	eventlog.Sharded
-	// View returns a shard on which a partition has a number of its own; nothing else of its partitions is seen. ShardName names the shard for people.
+	// View returns a shard on which a partition has a number of its own; nothing else of its
+	// partitions is seen. ShardName names the shard for people.
 	View(shard int, p, on eventlog.Partition) eventlog.Store
 	ShardName(shard int) string
-	// Placements returns where partitions are. Place changes that for several, with at most one leader epoch: a change that somebody else made impossible is left out, and its
-	// Version is 0. When Place returns without an error, no process commits by the earlier placements.
+	// Placements returns where partitions are. Place changes that for several, with at most one
+	// leader epoch: a change that somebody else made impossible is left out, and its Version is 0.
+	// When Place returns without an error, no process commits by the earlier placements.
 	Placements(ctx context.Context) (eventlog.Placements, error)
 	Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog.Placement, error)
 	// KeyRules are the set's rules of where keys live.
@@ -32,9 +34,11 @@ type Set interface {
 
 // Errors that a caller of a move can act on.
 var (
-	// ErrThere: the partition is on the shard already, and nothing is left of it elsewhere. Nothing was changed.
+	// ErrThere: the partition is on the shard already, and nothing is left of it elsewhere. Nothing
+	// was changed.
 	ErrThere = errors.New("the partition is on that shard")
-	// ErrMovesElsewhere: a move of the partition to another shard is not complete. Nothing was changed.
+	// ErrMovesElsewhere: a move of the partition to another shard is not complete. Nothing was
+	// changed.
 	ErrMovesElsewhere = errors.New("the partition moves to another shard")
 	// ErrNotMoving: there is no move that could be abandoned. Nothing was changed.
 	ErrNotMoving = errors.New("the partition does not move")
@@ -42,9 +46,11 @@ var (
 	ErrTooOften = errors.New("the partition was moved too often")
 	// ErrMoveTaken: another process has begun to move the partition, or has abandoned the move.
 	ErrMoveTaken = errors.New("another process moves this partition now")
-	// ErrMoved: the move is complete, except that the old shard may still have the partition. It cannot be abandoned.
+	// ErrMoved: the move is complete, except that the old shard may still have the partition. It
+	// cannot be abandoned.
 	ErrMoved = errors.New("the partition is moved")
-	// ErrLate: the copy of the closed partition was not complete in time. The partition is open where it was.
+	// ErrLate: the copy of the closed partition was not complete in time. The partition is open
+	// where it was.
 	ErrLate = errors.New("the rest of the partition could not be copied in the time that it may be closed")
 )
 
@@ -59,14 +65,19 @@ func (e *PartitionError) Unwrap() error { return e.Err }
 
 // MoveOptions are the settings of Moves.
 type MoveOptions struct {
-	// Report is called after each step, with what was copied and compared of all partitions since BeginMoves. nil: nobody asks.
+	// Report is called after each step, with what was copied and compared of all partitions since
+	// BeginMoves. nil: nobody asks.
 	Report func(Progress)
-	// Refused says which of some partitions must not move, and why. It is called while they are closed, so it also knows what happened since BeginMoves: whoever needs to have them
-	// where they are has said so before, or finds them closed. They are open again then. nil: all may move.
+	// Refused says which of some partitions must not move, and why. It is called while they are
+	// closed, so it also knows what happened since BeginMoves: whoever needs to have them where
+	// they are has said so before, or finds them closed. They are open again then. nil: all may
+	// move.
 	Refused func(context.Context, []eventlog.Partition) (map[eventlog.Partition]error, error)
-	// ClosedGoal is how long the partitions of a group are closed, if the last pass of each takes as long as the one before. Default 2 s.
+	// ClosedGoal is how long the partitions of a group are closed, if the last pass of each takes
+	// as long as the one before. Default 2 s.
 	ClosedGoal time.Duration
-	// ClosedMost bounds how long partitions are closed while their last records are copied and compared. Default 10 s.
+	// ClosedMost bounds how long partitions are closed while their last records are copied and
+	// compared. Default 10 s.
 	ClosedMost time.Duration
 }
 
@@ -77,18 +88,24 @@ type Moved struct {
 	Err       error         // nil: it is moved, or the move is abandoned
 }
 
-// Moves moves partitions to a shard while they are in use. Its methods may not be called concurrently.
+// Moves moves partitions to a shard while they are in use. Its methods may not be called
+// concurrently.
 //
 //	BeginMoves ─► Run: copy all ─► for each group: copy what is new ─► close ─► copy the rest, compare ─► place on the new shard ─► forget what is on the old one
 //
-// A partition keeps its number, and all that is on its shard with it: records with their offsets and bytes, and the state of idempotent producers. Compaction begins
-// anew on the new shard, as in a copy of a store.
+// A partition keeps its number, and all that is on its shard with it: records with their offsets
+// and bytes, and the state of idempotent producers. Compaction begins anew on the new shard, as in
+// a copy of a store.
 //
-// The partitions of a group are closed with one leader epoch, and placed with another. A group has those of which little is left to copy, and no more than can be copied in ClosedGoal.
-// With the epoch that places them, those whose copy failed or is not complete after ClosedMost are opened again, where they were.
+// The partitions of a group are closed with one leader epoch, and placed with another. A group has
+// those of which little is left to copy, and no more than can be copied in ClosedGoal. With the
+// epoch that places them, those whose copy failed or is not complete after ClosedMost are opened
+// again, where they were.
 //
-// If the process ends at any step, the same moves can be begun again, or be abandoned until the partitions are placed. Of two processes that move a partition, only the one
-// that began last goes on: it has raised the placement and the guards on both shards, which every commit of a move checks.
+// If the process ends at any step, the same moves can be begun again, or be abandoned until the
+// partitions are placed. Of two processes that move a partition, only the one that began last goes
+// on: it has raised the placement and the guards on both shards, which every commit of a move
+// checks.
 type Moves struct {
 	set  Set
 	id   string
@@ -115,18 +132,22 @@ type move struct {
 }
 
 const (
-	// closedGoal and closedMost are the defaults of MoveOptions. lateMost is how often a partition may exceed ClosedMost.
+	// closedGoal and closedMost are the defaults of MoveOptions. lateMost is how often a partition
+	// may exceed ClosedMost.
 	closedGoal, closedMost, lateMost = 2 * time.Second, 10 * time.Second, 3
 	// groupMost bounds the partitions of a group, and of one change of placements.
 	groupMost = 256
-	// passesMost bounds the passes over a partition before it is closed. One that copies less than smallBytes and smallKeys is the last.
+	// passesMost bounds the passes over a partition before it is closed. One that copies less than
+	// smallBytes and smallKeys is the last.
 	passesMost, smallBytes, smallKeys = 8, 4 << 20, 1000
-	// placePatience bounds how long placing a group takes, and how long a move that failed tries to open its partitions again.
+	// placePatience bounds how long placing a group takes, and how long a move that failed tries to
+	// open its partitions again.
 	placePatience = 10 * time.Second
 )
 
-// BeginMoves begins to move partitions to a shard, or continues moves that were interrupted. Those that are there already stay as they are; if all are: ErrThere. A
-// *PartitionError says that one of them cannot move. Nothing was changed then.
+// BeginMoves begins to move partitions to a shard, or continues moves that were interrupted. Those
+// that are there already stay as they are; if all are: ErrThere. A *PartitionError says that one of
+// them cannot move. Nothing was changed then.
 func BeginMoves(ctx context.Context, set Set, partitions []eventlog.Partition, to int, opts MoveOptions) (*Moves, error) {
 	if to < 0 || to >= set.Shards() {
 		return nil, &eventlog.InvalidError{What: "shard", Value: fmt.Sprint(to), Why: fmt.Sprintf("the set has the shards 0 to %d", set.Shards()-1)}
@@ -162,7 +183,8 @@ func BeginMoves(ctx context.Context, set Set, partitions []eventlog.Partition, t
 	return m, m.take(ctx)
 }
 
-// planned returns the placement with which the move of a partition that is placed at at begins or goes on.
+// planned returns the placement with which the move of a partition that is placed at at begins or
+// goes on.
 func planned(p eventlog.Partition, at eventlog.Placement, to int, held bool) (eventlog.Placement, error) {
 	switch {
 	case at.Move == eventlog.MoveLeft && at.Shard != to:
@@ -183,8 +205,9 @@ func planned(p eventlog.Partition, at eventlog.Placement, to int, held bool) (ev
 	return at, nil
 }
 
-// AbandonMoves ends the moves of partitions that are not placed on their new shards: they are open where they were. If none of them moves: ErrNotMoving. deleted says of which
-// partitions the topic was deleted (nil: of none): what a move has left of them is deleted, however far it had come.
+// AbandonMoves ends the moves of partitions that are not placed on their new shards: they are open
+// where they were. If none of them moves: ErrNotMoving. deleted says of which partitions the topic
+// was deleted (nil: of none): what a move has left of them is deleted, however far it had come.
 func AbandonMoves(ctx context.Context, set Set, partitions []eventlog.Partition, deleted func(eventlog.Partition) bool) ([]Moved, error) {
 	placed, err := set.Placements(ctx)
 	if err != nil {
@@ -241,7 +264,8 @@ func (m *Moves) results() (all []Moved) {
 	return all
 }
 
-// take makes this process the one that moves the partitions. Those that are closed are open again: they would be closed as long as all are copied and compared.
+// take makes this process the one that moves the partitions. Those that are closed are open again:
+// they would be closed as long as all are copied and compared.
 func (m *Moves) take(ctx context.Context) error {
 	all := live(m.all)
 	for _, one := range all {
@@ -267,7 +291,8 @@ func (m *Moves) take(ctx context.Context) error {
 			one.err = fmt.Errorf("%s: %w", one.copy.toName, one.err)
 		}
 	}
-	// Somebody else may have moved a partition to its end before its guards were raised. Whoever takes it over from now on raises them before its first commit.
+	// Somebody else may have moved a partition to its end before its guards were raised. Whoever
+	// takes it over from now on raises them before its first commit.
 	now, err := m.set.Placements(ctx)
 	if err != nil {
 		return err
@@ -307,7 +332,8 @@ func (p Progress) plus(now, before Progress) Progress {
 	return Progress{p.Records + now.Records - before.Records, p.Bytes + now.Bytes - before.Bytes, p.Keys + now.Keys - before.Keys, p.Compared + now.Compared - before.Compared}
 }
 
-// place changes the placements of some partitions together. One that another process moves now gets ErrMoveTaken.
+// place changes the placements of some partitions together. One that another process moves now gets
+// ErrMoveTaken.
 func (m *Moves) place(ctx context.Context, some []*move, to func(*move) eventlog.Placement) error {
 	if len(some) == 0 {
 		return nil
@@ -366,7 +392,8 @@ func raise(ctx context.Context, store eventlog.Store, guard string) (eventlog.Ve
 	return next, err
 }
 
-// Run makes the moves, and says what became of each partition, in the order in which they were given to BeginMoves.
+// Run makes the moves, and says what became of each partition, in the order in which they were
+// given to BeginMoves.
 func (m *Moves) Run(ctx context.Context) []Moved {
 	m.forget(ctx, m.those(eventlog.MoveLeft))
 	for _, one := range m.those(eventlog.MoveCopying) {
@@ -411,8 +438,8 @@ func (one *move) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// fitting returns the partitions that are closed together next: those that can be copied in ClosedGoal, at least one. A partition of which much is left, or that was late, is
-// closed alone.
+// fitting returns the partitions that are closed together next: those that can be copied in
+// ClosedGoal, at least one. A partition of which much is left, or that was late, is closed alone.
 func (m *Moves) fitting(all []*move) (group []*move) {
 	var sum time.Duration
 	for _, one := range all {
@@ -428,8 +455,10 @@ func (m *Moves) fitting(all []*move) (group []*move) {
 	return group
 }
 
-// switchOver closes the partitions of a group, copies and compares what is new, and places them on their new shard. Then it deletes what the old ones have. Until they are
-// placed, changes are refused with ErrUnavailable. A partition whose copy fails is open again, where it was. If this fails too, or the process ends, begin its move again, or abandon it.
+// switchOver closes the partitions of a group, copies and compares what is new, and places them on
+// their new shard. Then it deletes what the old ones have. Until they are placed, changes are
+// refused with ErrUnavailable. A partition whose copy fails is open again, where it was. If this
+// fails too, or the process ends, begin its move again, or abandon it.
 func (m *Moves) switchOver(ctx context.Context, group []*move) {
 	if len(group) == 0 {
 		return
@@ -537,8 +566,9 @@ func (one *move) rest(ctx context.Context) error {
 	})
 }
 
-// compactAnew makes compaction begin anew: the copy may have batches as they were before compaction. The key gets a version that it never had, so that who keeps copies of
-// batches reads them again.
+// compactAnew makes compaction begin anew: the copy may have batches as they were before
+// compaction. The key gets a version that it never had, so that who keeps copies of batches reads
+// them again.
 func (one *move) compactAnew(ctx context.Context) error {
 	name := eventlog.ReplacedKey(one.p)
 	from, err := key(ctx, one.copy.from, name)
@@ -555,7 +585,8 @@ func (one *move) compactAnew(ctx context.Context) error {
 	})
 }
 
-// reopen opens partitions that may be closed, where they were, after a failure. Those that were placed nevertheless go on.
+// reopen opens partitions that may be closed, where they were, after a failure. Those that were
+// placed nevertheless go on.
 func (m *Moves) reopen(ctx context.Context, group []*move, failure error) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), placePatience)
 	defer cancel()
@@ -625,7 +656,8 @@ func (m *Moves) end(ctx context.Context, some []*move) error {
 	return nil
 }
 
-// abandon deletes the copies of partitions that are open where they were. What fails is added to the error of the partition.
+// abandon deletes the copies of partitions that are open where they were. What fails is added to
+// the error of the partition.
 func (m *Moves) abandon(ctx context.Context, some []*move) {
 	if len(some) == 0 {
 		return
@@ -634,7 +666,8 @@ func (m *Moves) abandon(ctx context.Context, some []*move) {
 	var gone []*move
 	for _, one := range some {
 		why := err
-		// The copy may be in use if this process does not know how its last change of the placement ended.
+		// The copy may be in use if this process does not know how its last change of the placement
+		// ended.
 		if at := now.Of(one.p); why == nil && (at.Version != one.at.Version || at.Move != eventlog.MoveCopying) {
 			why = ErrMoveTaken
 		}

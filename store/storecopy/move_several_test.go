@@ -71,7 +71,8 @@ func on0(t *testing.T, log *eventlog.Log, partitions int) (some []eventlog.Parti
 	return some
 }
 
-// publishable waits until a partition takes a record: every process has to notice first that it is open again.
+// publishable waits until a partition takes a record: every process has to notice first that it is
+// open again.
 func publishable(t *testing.T, log *eventlog.Log, p eventlog.Partition, value string) {
 	t.Helper()
 	for {
@@ -85,7 +86,8 @@ func publishable(t *testing.T, log *eventlog.Log, p eventlog.Partition, value st
 	}
 }
 
-// However many partitions move together, two leader epochs begin; if they cannot be closed together, two for each group.
+// However many partitions move together, two leader epochs begin; if they cannot be closed
+// together, two for each group.
 func TestPartitionsThatMoveTogetherBeginTwoEpochs(t *testing.T) {
 	for name, kinds := range map[string][]string{"sqlite": {"sqlite", "sqlite"}, "postgres": {"postgres", "postgres"}} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +126,8 @@ func TestPartitionsThatMoveTogetherBeginTwoEpochs(t *testing.T) {
 	}
 }
 
-// failing is a set of a process that makes moves: once a partition is closed, reads of it on its old shard fail, or do not end.
+// failing is a set of a process that makes moves: once a partition is closed, reads of it on its
+// old shard fail, or do not end.
 type failing struct {
 	*shard.Set
 	p      eventlog.Partition
@@ -253,7 +256,8 @@ func TestAPartitionThatWasTakenOverDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// Several moves of a process that died are completed by the next one, or abandoned. No partition stays closed, and no record is lost.
+// Several moves of a process that died are completed by the next one, or abandoned. No partition
+// stays closed, and no record is lost.
 func TestMovesThatDiedAreCompletedOrAbandoned(t *testing.T) {
 	r := seed.Random(t)
 	for _, abandon := range []bool{false, true} {

@@ -76,7 +76,8 @@ func placement(t *testing.T, s *shard.Set, p eventlog.Partition) eventlog.Placem
 	return all.Of(p)
 }
 
-// onlyOn fails unless one shard has the partition with its keys, and no shard has anything else of a move.
+// onlyOn fails unless one shard has the partition with its keys, and no shard has anything else of
+// a move.
 func onlyOn(t *testing.T, url string, p eventlog.Partition, want int) {
 	t.Helper()
 	s := set(t, url)
@@ -124,8 +125,9 @@ func sequenced(t *testing.T, p eventlog.Partition, id int64, sequence int32) eve
 	return eventlog.Entry{Batches: []eventlog.Batch{{Partition: p, Records: 1, MaxTime: 1, Bytes: raw, Producer: &h}}}
 }
 
-// Idempotent producers in two processes append, and readers in both follow, while the partition goes to another shard, to a third, and back. Each record is there once, in
-// the order of its producer, and no reader is sent back or misses one.
+// Idempotent producers in two processes append, and readers in both follow, while the partition
+// goes to another shard, to a third, and back. Each record is there once, in the order of its
+// producer, and no reader is sent back or misses one.
 func TestAPartitionMovesWhileItIsInUse(t *testing.T) {
 	for name, kinds := range map[string][]string{"sqlite": {"sqlite", "sqlite", "sqlite"}, "postgres": {"postgres", "postgres", "sqlite"}, "mysql": {"mysql", "sqlite", "mysql"}} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +249,8 @@ func TestAPartitionMovesWhileItIsInUse(t *testing.T) {
 // errDied is what a process gets that has died: it does nothing more.
 var errDied = errors.New("the process has died")
 
-// mortal is a set whose process dies in a step of a move: a commit to a shard, or a change of the placement.
+// mortal is a set whose process dies in a step of a move: a commit to a shard, or a change of the
+// placement.
 type mortal struct {
 	*shard.Set
 	steps, at int  // the step in which it dies
@@ -300,8 +303,9 @@ func (s mortalShard) Trim(ctx context.Context, p eventlog.Partition, before even
 	return s.of.step(func() error { return s.Store.Trim(ctx, p, before) })
 }
 
-// A move whose process died in any step is completed by the next one, or abandoned. Nothing is lost or there twice, a producer goes on with its next number, and a repeat of its
-// last batch is found out.
+// A move whose process died in any step is completed by the next one, or abandoned. Nothing is lost
+// or there twice, a producer goes on with its next number, and a repeat of its last batch is found
+// out.
 func TestAMoveThatDiedIsCompletedOrAbandoned(t *testing.T) {
 	for _, abandon := range []bool{false, true} {
 		for _, done := range []bool{false, true} {
@@ -408,8 +412,9 @@ func (s turning) Place(ctx context.Context, changes []eventlog.Placing) ([]event
 	return made, err
 }
 
-// A process is suspended after it has found the partition's shard, and commits when the partition is closed, or is on another shard and not yet forgotten. Whatever it is
-// told, a record that it was acknowledged is there.
+// A process is suspended after it has found the partition's shard, and commits when the partition
+// is closed, or is on another shard and not yet forgotten. Whatever it is told, a record that it
+// was acknowledged is there.
 func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 	for _, when := range []eventlog.MoveState{eventlog.MoveClosed, eventlog.MoveLeft} {
 		t.Run(string(when), func(t *testing.T) {
@@ -460,7 +465,9 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 					return
 				}
 				close(slow[0].again)
-				// The process has committed, or was refused, before the move goes on. A refused record waits in its queue, and gets an answer once the process has read the table.
+				// The process has committed, or was refused, before the move goes on. A refused
+				// record waits in its queue, and gets an answer once the process has read the
+				// table.
 				if err := <-answered; err == nil && when == eventlog.MoveClosed {
 					t.Error("a closed partition has taken a record")
 				} else {
@@ -488,7 +495,8 @@ func TestACommitFromBeforeTheFenceIsRefused(t *testing.T) {
 	}
 }
 
-// Of two processes that move a partition, the one that began first does nothing more: it deletes nothing on a shard to which the partition has come back.
+// Of two processes that move a partition, the one that began first does nothing more: it deletes
+// nothing on a shard to which the partition has come back.
 func TestAMoveThatWasTakenOverDoesNothingMore(t *testing.T) {
 	url := shards(t, "sqlite", "sqlite")
 	log, _ := run(t, url)
@@ -602,7 +610,8 @@ func TestATopicIsDeletedWhileItsPartitionMoves(t *testing.T) {
 	onlyOn(t, url, p, -1)
 }
 
-// A topic is deleted after a move of its partition died. What the move left can still be deleted, whatever it had done.
+// A topic is deleted after a move of its partition died. What the move left can still be deleted,
+// whatever it had done.
 func TestWhatAMoveOfADeletedTopicLeftIsDeleted(t *testing.T) {
 	found := map[eventlog.MoveState]bool{}
 	for at := 1; ; at++ {
@@ -649,7 +658,8 @@ func TestWhatAMoveOfADeletedTopicLeftIsDeleted(t *testing.T) {
 	}
 }
 
-// A compacted partition keeps its holes; who keeps copies of its batches reads them again, and compaction begins anew.
+// A compacted partition keeps its holes; who keeps copies of its batches reads them again, and
+// compaction begins anew.
 func TestACompactedPartitionMoves(t *testing.T) {
 	dir := t.TempDir()
 	url := "shard:sqlite:" + filepath.Join(dir, "a.db") + ",sqlite:" + filepath.Join(dir, "b.db")

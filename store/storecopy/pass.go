@@ -18,16 +18,20 @@ const (
 	readBytes = 4 << 20
 	// spansMost bounds the partitions that are read at once.
 	spansMost = 256
-	// keysMost bounds the keys that are read or committed at once, putBytes the bytes of their values.
+	// keysMost bounds the keys that are read or committed at once, putBytes the bytes of their
+	// values.
 	keysMost, putBytes = 1000, 1 << 20
-	// tries bounds how often a pass begins anew because an answer was lost or a store entered another incarnation.
+	// tries bounds how often a pass begins anew because an answer was lost or a store entered
+	// another incarnation.
 	tries = 8
 )
 
-// placeholder is the content of batches that only take offsets. Nobody reads them: they are trimmed or replaced.
+// placeholder is the content of batches that only take offsets. Nobody reads them: they are trimmed
+// or replaced.
 var placeholder = []byte{0}
 
-// Pass copies to the target what it lacks of the source's content, as of about the time of the call. It returns what it copied.
+// Pass copies to the target what it lacks of the source's content, as of about the time of the
+// call. It returns what it copied.
 func (c *Copy) Pass(ctx context.Context) (Progress, error) {
 	before := c.done
 	err := c.again(ctx, func() error {
@@ -43,7 +47,8 @@ func (c *Copy) Pass(ctx context.Context) (Progress, error) {
 	return copied, nil
 }
 
-// again calls do, and repeats it after ErrRewound or ErrUnsure: tries calls in all. Any other error ends it.
+// again calls do, and repeats it after ErrRewound or ErrUnsure: tries calls in all. Any other error
+// ends it.
 func (c *Copy) again(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -51,7 +56,8 @@ func (c *Copy) again(ctx context.Context, do func() error) error {
 			return err
 		}
 		if errors.Is(err, eventlog.ErrUnsure) {
-			// The lost commit may still happen. It checks the version of the target's marker: with another version it is refused.
+			// The lost commit may still happen. It checks the version of the target's marker: with
+			// another version it is refused.
 			if err := c.take(ctx, c.version); err != nil {
 				return err
 			}
@@ -172,7 +178,8 @@ func (c *Copy) copySome(ctx context.Context, some []pair) error {
 	return nil
 }
 
-// append appends to the target what was read of some partitions, and updates in of how far the target has come.
+// append appends to the target what was read of some partitions, and updates in of how far the
+// target has come.
 func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) error {
 	var e eventlog.Entry
 	var want []eventlog.Offset // the base offsets of e's batches
@@ -191,7 +198,8 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 		fill := func(end eventlog.Offset) {
 			for now[i] < end {
 				n := min(end-now[i], math.MaxInt32)
-				// Offsets that the source has trimmed are filled with placeholders, which are trimmed once the partition is copied.
+				// Offsets that the source has trimmed are filled with placeholders, which are
+				// trimmed once the partition is copied.
 				e.Batches, want = append(e.Batches, eventlog.Batch{Partition: p.Partition, Records: int32(n), MaxTime: eventlog.NoTimestamp, Bytes: placeholder}), append(want, now[i])
 				now[i] += n
 			}
@@ -255,7 +263,8 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 	return nil
 }
 
-// notCopied reports whether a key is about the store itself: its epochs, copies of it, how far its partitions are compacted.
+// notCopied reports whether a key is about the store itself: its epochs, copies of it, how far its
+// partitions are compacted.
 func notCopied(key string) bool {
 	return key == eventlog.EpochKey || key == eventlog.ClosedKey || strings.HasPrefix(key, copyPrefix) || strings.HasPrefix(key, eventlog.CompactPrefix)
 }
@@ -295,7 +304,8 @@ func (c *Copy) copyKeys(ctx context.Context) error {
 	return flush()
 }
 
-// compareKeys calls visit for each key that is not the same in both stores, in their order. The version is 0 where the key does not exist.
+// compareKeys calls visit for each key that is not the same in both stores, in their order. The
+// version is 0 where the key does not exist.
 func (c *Copy) compareKeys(ctx context.Context, visit func(from, to eventlog.KeyValue) error) error {
 	for _, prefix := range c.scope.prefixes {
 		if err := c.compareUnder(ctx, prefix, visit); err != nil {

@@ -39,8 +39,8 @@ func Newer(what string, version, known int) error {
 }
 
 // Upgrade calls do, which brings tables from one version to another, and logs that before and
-// after. Not allowed: eventlog.ErrUpgradeDue, and nothing is changed. From version 0 tables are made, and not
-// upgraded: that is always allowed, and not logged.
+// after. Not allowed: eventlog.ErrUpgradeDue, and nothing is changed. From version 0 tables are
+// made, and not upgraded: that is always allowed, and not logged.
 func Upgrade(logger *slog.Logger, allowed bool, what string, from, to int, do func() error) error {
 	if from == 0 {
 		return do()

@@ -1,5 +1,5 @@
-// Package storerow is what stores have in common that keep a row for each batch: the arithmetic of a partition's bounds, searching, trimming
-// and replacing. The rows are found through an Index.
+// Package storerow is what stores have in common that keep a row for each batch: the arithmetic of
+// a partition's bounds, searching, trimming and replacing. The rows are found through an Index.
 package storerow
 
 import (
@@ -63,15 +63,16 @@ const None eventlog.Offset = -1
 
 // Index finds batches of partitions.
 type Index interface {
-	// Holding returns, for each place, the batch that holds it: the last one that begins at or below it. No batch is an
-	// error.
+	// Holding returns, for each place, the batch that holds it: the last one that begins at or
+	// below it. No batch is an error.
 	Holding(places []Place) ([]Batch, error)
-	// NotOlder returns, for each place, where the first batch at or above it begins whose MaxTime is not older than the
-	// place's time; None: there is no such batch.
+	// NotOlder returns, for each place, where the first batch at or above it begins whose MaxTime
+	// is not older than the place's time; None: there is no such batch.
 	NotOlder(places []Place) ([]eventlog.Offset, error)
 	// Span returns what the batches that begin in [from, to) have together.
 	Span(id eventlog.Partition, from, to eventlog.Offset) (Span, error)
-	// Down calls yield with the batches that begin at or above an offset, newest first, until it returns false.
+	// Down calls yield with the batches that begin at or above an offset, newest first, until it
+	// returns false.
 	Down(id eventlog.Partition, from eventlog.Offset, yield func(base eventlog.Offset, size int64) bool) error
 }
 
@@ -84,8 +85,9 @@ func holding(in Index, id eventlog.Partition, at eventlog.Offset) (b Batch, err 
 	return found[0], nil
 }
 
-// Seek is eventlog.Store's Seek, by binary search: some forty calls of Holding for all goals by time, and as many for each
-// goal by bytes. A partition that is not among partitions does not exist.
+// Seek is eventlog.Store's Seek, by binary search: some forty calls of Holding for all goals by
+// time, and as many for each goal by bytes. A partition that is not among partitions does not
+// exist.
 func Seek(in Index, partitions map[eventlog.Partition]*Partition, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	found := make([]eventlog.Found, len(goals))
 	var times []*search
@@ -110,8 +112,8 @@ func Seek(in Index, partitions map[eventlog.Partition]*Partition, goals []eventl
 	return found, seekTimes(in, times)
 }
 
-// search looks for the lowest offset in [low, high) whose batch is right, or high. Every batch after a right batch must be
-// right, too.
+// search looks for the lowest offset in [low, high) whose batch is right, or high. Every batch
+// after a right batch must be right, too.
 type search struct {
 	id        eventlog.Partition
 	low, high eventlog.Offset
@@ -122,7 +124,8 @@ type search struct {
 	into *eventlog.Offset   // where seekTimes puts the answer
 }
 
-// run makes searches in step with each other, with a call of Holding for each step. Then low is the answer of each.
+// run makes searches in step with each other, with a call of Holding for each step. Then low is the
+// answer of each.
 func run(in Index, searches []*search) error {
 	for {
 		var open []*search
@@ -169,8 +172,8 @@ func seekTimes(in Index, searches []*search) error {
 	if err != nil {
 		return err
 	}
-	// Newest is the maximum of all batches so far: perhaps only a batch below the search, or one that was replaced, is new
-	// enough. So compare the batches' own times.
+	// Newest is the maximum of all batches so far: perhaps only a batch below the search, or one
+	// that was replaced, is new enough. So compare the batches' own times.
 	var later []*search
 	places = places[:0:0]
 	for i, s := range open {
@@ -207,7 +210,8 @@ func seekBytes(in Index, id eventlog.Partition, p *Partition, goal int64) (event
 	return max(p.First, b.Base), err
 }
 
-// seekReplaced is seekBytes for a partition in which batches were replaced: it adds the sizes up, newest first.
+// seekReplaced is seekBytes for a partition in which batches were replaced: it adds the sizes up,
+// newest first.
 func seekReplaced(in Index, id eventlog.Partition, p *Partition, goal int64) (at eventlog.Offset, err error) {
 	at = p.First
 	first, err := holding(in, id, p.First)
@@ -272,7 +276,8 @@ func CheckReplaces(flush []eventlog.Entry) error {
 	return nil
 }
 
-// Refuses returns why the partition's batches cannot be replaced; p is nil if there is no partition.
+// Refuses returns why the partition's batches cannot be replaced; p is nil if there is no
+// partition.
 func (p *Partition) Refuses(in Index, r eventlog.Replace) (refusal, err error) {
 	switch {
 	case p == nil:
@@ -287,12 +292,14 @@ func (p *Partition) Refuses(in Index, r eventlog.Replace) (refusal, err error) {
 	return refusal, err
 }
 
-// Replace returns the rows of the new batches of r, which take the place of old. Other batches keep their FirstByte, so Removed has the difference.
+// Replace returns the rows of the new batches of r, which take the place of old. Other batches keep
+// their FirstByte, so Removed has the difference.
 func (p *Partition) Replace(r eventlog.Replace, old Span) []Batch {
 	rows := make([]Batch, len(r.Batches))
 	at := r.From
 	for i, b := range r.Batches {
-		// Newest must not decrease along the partition: it stays that of the old batches, and may be too high.
+		// Newest must not decrease along the partition: it stays that of the old batches, and may
+		// be too high.
 		rows[i] = Batch{at, b.Records, b.MaxTime, old.Newest, old.FirstByte, len(b.Bytes)}
 		p.Removed -= int64(len(b.Bytes))
 		at += eventlog.Offset(b.Records)

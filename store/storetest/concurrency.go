@@ -21,7 +21,8 @@ var concurrencyTests = map[string]func(*testing.T, Harness){
 	"TrimAndReadsRunBesideCommits":              testTrimDuringCommits,
 }
 
-// Readers follow all partitions, through the committers' store and through another one, while committers commit.
+// Readers follow all partitions, through the committers' store and through another one, while
+// committers commit.
 func testReadersDuringCommits(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	random := chance(t)
@@ -105,7 +106,8 @@ func (c *committer) flush(ctx context.Context, ids []eventlog.Partition) error {
 	return nil
 }
 
-// persist commits, and repeats that while the store answers ErrUnavailable: certainly nothing happened, and trying again may work.
+// persist commits, and repeats that while the store answers ErrUnavailable: certainly nothing
+// happened, and trying again may work.
 func persist(ctx context.Context, store eventlog.Store, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	for {
 		outcomes, err := store.Commit(ctx, flush)
@@ -115,8 +117,9 @@ func persist(ctx context.Context, store eventlog.Store, flush []eventlog.Entry) 
 	}
 }
 
-// follow reads all partitions from the beginning on, until ctx ends, and notes what it sees. It never asks again below what
-// it passed, so the ledger finds at the end whether something appeared there.
+// follow reads all partitions from the beginning on, until ctx ends, and notes what it sees. It
+// never asks again below what it passed, so the ledger finds at the end whether something appeared
+// there.
 func follow(ctx context.Context, store eventlog.Store, ids []eventlog.Partition, book *ledger) error {
 	at := map[eventlog.Partition]eventlog.Offset{}
 	for ctx.Err() == nil {

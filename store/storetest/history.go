@@ -18,10 +18,12 @@ var historyTests = map[string]func(*testing.T, Harness){
 	"ARandomHistoryGoesAsInMemory": testHistory,
 }
 
-// History runs one history of random operations on a store and on the model. A store can run it under faults; WEIR_SEED chooses the history.
+// History runs one history of random operations on a store and on the model. A store can run it
+// under faults; WEIR_SEED chooses the history.
 func History(t *testing.T, h Harness) { testHistory(t, h) }
 
-// One history of random operations runs on the store and on the model, in lock step, with equal answers.
+// One history of random operations runs on the store and on the model, in lock step, with equal
+// answers.
 func testHistory(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	p := &pair{rig: r, random: chance(t), model: memory.New(), versions: map[string]eventlog.Version{}}
@@ -104,8 +106,8 @@ func (p *pair) commit() string {
 	return what
 }
 
-// entry makes an entry that uses no key in named, and adds its keys to named. It creates partitions only with mayOpen: a store
-// need not show a new partition to other entries of the flush.
+// entry makes an entry that uses no key in named, and adds its keys to named. It creates partitions
+// only with mayOpen: a store need not show a new partition to other entries of the flush.
 func (p *pair) entry(named map[string]bool, mayOpen bool) eventlog.Entry {
 	var entry eventlog.Entry
 	for range p.random.IntN(4) {
@@ -167,7 +169,8 @@ func (p *pair) read() string {
 	}
 	fewer := false
 	for i := range want {
-		// A store may hold more bytes than the model, for a while, and may give fewer batches in one read.
+		// A store may hold more bytes than the model, for a while, and may give fewer batches in
+		// one read.
 		if got[i].Bounds.Bytes < want[i].Bounds.Bytes {
 			p.Errorf("%s: %d bytes in partition %d, want at least %d", what, got[i].Bounds.Bytes, spans[i].Partition, want[i].Bounds.Bytes)
 		}

@@ -85,7 +85,8 @@ func (r *rig) readError(spans ...eventlog.Span) error {
 	return err
 }
 
-// again repeats a call until it succeeds or returns ErrRewound, at most ten times: a backup may have broken connections.
+// again repeats a call until it succeeds or returns ErrRewound, at most ten times: a backup may
+// have broken connections.
 func again(call func() error) (err error) {
 	for range 10 {
 		if err = call(); err == nil || errors.Is(err, eventlog.ErrRewound) {
@@ -154,7 +155,8 @@ func testSameIncarnation(t *testing.T, h Harness) {
 	}
 }
 
-// Once a commit of EpochKey was answered, no commit of an earlier incarnation happens any more, also one that was in progress.
+// Once a commit of EpochKey was answered, no commit of an earlier incarnation happens any more,
+// also one that was in progress.
 func testEpochEndsCommits(t *testing.T, h Harness) {
 	if h.OneProcess {
 		t.Skip("the incarnation that a store was told is that of its one value")

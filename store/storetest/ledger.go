@@ -13,8 +13,8 @@ import (
 
 // ledger writes down what committers were answered and what readers saw, and finds contradictions.
 //
-// Every batch carries a label that no other batch has, and the rest of its bytes follow from the label. So whoever
-// reads a batch can tell who sent it and that every byte is as it was sent.
+// Every batch carries a label that no other batch has, and the rest of its bytes follow from the
+// label. So whoever reads a batch can tell who sent it and that every byte is as it was sent.
 type ledger struct {
 	mu    sync.Mutex // guards all below
 	at    map[place]string
@@ -61,14 +61,16 @@ func labelOf(b eventlog.Batch) (string, error) {
 	return string(label), nil
 }
 
-// known returns the highest Next that anyone has seen. What is sent from now on must not be placed below it.
+// known returns the highest Next that anyone has seen. What is sent from now on must not be placed
+// below it.
 func (l *ledger) known(id eventlog.Partition) eventlog.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.high[id]
 }
 
-// acked notes that a batch was acknowledged at a base offset. after is what known returned before it was sent.
+// acked notes that a batch was acknowledged at a base offset. after is what known returned before
+// it was sent.
 func (l *ledger) acked(b eventlog.Batch, base, after eventlog.Offset) {
 	if base < after {
 		l.complain("partition %d: a batch sent when %d was known was placed at %d", b.Partition, after, base)
@@ -112,7 +114,8 @@ func (l *ledger) settle(r *rig, ids ...eventlog.Partition) {
 	r.Helper()
 	var held map[place]bool
 	var half []string
-	// What a killed process sent last may be committed while we look: an entry is half done only if it stays so.
+	// What a killed process sent last may be committed while we look: an entry is half done only if
+	// it stays so.
 	for range 20 {
 		held = l.look(r, ids)
 		if half = l.halfDone(r); len(half) == 0 {
@@ -151,8 +154,9 @@ func (l *ledger) look(r *rig, ids []eventlog.Partition) map[place]bool {
 	return held
 }
 
-// halfDone finds entries of which a part is there: some batches without the others, or without the key. A label is the
-// entry's name, the batch's number and their count: "w3/17 1 of 2". An entry puts the key sent/NAME with its last base offset.
+// halfDone finds entries of which a part is there: some batches without the others, or without the
+// key. A label is the entry's name, the batch's number and their count: "w3/17 1 of 2". An entry
+// puts the key sent/NAME with its last base offset.
 func (l *ledger) halfDone(r *rig) []string {
 	r.Helper()
 	type entry struct {

@@ -29,7 +29,8 @@ type job struct {
 	Partitions []eventlog.Partition
 }
 
-// Work belongs at the start of TestMain. In a worker process it does the job and ends the process; in any other it returns.
+// Work belongs at the start of TestMain. In a worker process it does the job and ends the process;
+// in any other it returns.
 func Work(open Opener) {
 	proctest.Work(func(text string) error { return work(open, text) })
 }
@@ -124,7 +125,8 @@ func testProcesses(t *testing.T, h Harness) {
 	}
 }
 
-// A worker is killed at a random moment, again and again, on one store. In the first two rounds this process has the store open, too.
+// A worker is killed at a random moment, again and again, on one store. In the first two rounds
+// this process has the store open, too.
 func testKill(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	random := chance(t)

@@ -72,7 +72,8 @@ func testReadMaxBytes(t *testing.T, h Harness) {
 	}
 }
 
-// Only the first batch of all may be larger than what is asked for, even if a partition is named many times.
+// Only the first batch of all may be larger than what is asked for, even if a partition is named
+// many times.
 func testReadBudget(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1, 2, 3, 4)

@@ -213,8 +213,9 @@ func testReplaceSeekTrim(t *testing.T, h Harness) {
 	}
 }
 
-// One reader after the other reads the partition while its batches are replaced: each read is without gaps, and no batch is from a
-// later round than the batch before it in the same read was, because replacements go forward.
+// One reader after the other reads the partition while its batches are replaced: each read is
+// without gaps, and no batch is from a later round than the batch before it in the same read was,
+// because replacements go forward.
 func testReplaceConcurrently(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1)
@@ -308,7 +309,8 @@ func testReplaceRace(t *testing.T, h Harness) {
 	}
 }
 
-// replace replaces random batches of a partition, or offsets at random, on the store and on the model.
+// replace replaces random batches of a partition, or offsets at random, on the store and on the
+// model.
 func (p *pair) replace() string {
 	id := p.partition()
 	read, _ := p.model.Read(p.ctx, []eventlog.Span{{Partition: id, MaxBytes: 1}}, 1)

@@ -23,13 +23,16 @@ import (
 
 // Harness is what the tests need to know about a store.
 type Harness struct {
-	// Place makes an empty place for one store, and returns its address. The place is removed after the test.
+	// Place makes an empty place for one store, and returns its address. The place is removed after
+	// the test.
 	Place func(t *testing.T) string
 	// Open opens the store at a place. Two stores opened at one place hold the same data.
 	Open Opener
-	// Backup copies what the store at a place holds, and returns a function that puts it back under the stores that are open there.
+	// Backup copies what the store at a place holds, and returns a function that puts it back under
+	// the stores that are open there.
 	Backup func(t *testing.T, place string) (restore func())
-	// OneProcess leaves out the tests with several processes, for a store that lives and ends with its process.
+	// OneProcess leaves out the tests with several processes, for a store that lives and ends with
+	// its process.
 	OneProcess bool
 }
 

@@ -1,10 +1,13 @@
-// Package acl says what a client may do: rules that allow or forbid operations on resources, with the meaning that they have in Apache Kafka.
+// Package acl says what a client may do: rules that allow or forbid operations on resources, with
+// the meaning that they have in Apache Kafka.
 //
-// An API key carries rules of its own (apikey.Identity.Rules). Those of users are in the store (ACLs). A door asks for one operation on one resource at a time, and
-// does not know where the rules come from.
+// An API key carries rules of its own (apikey.Identity.Rules). Those of users are in the store
+// (ACLs). A door asks for one operation on one resource at a time, and does not know where the
+// rules come from.
 //
-// acl.go judges, rights.go is what a door asks about one client, binding.go says whom a stored rule is about and which rules a filter finds, stored.go creates and
-// deletes stored rules, follow.go is what a server knows of them.
+// acl.go judges, rights.go is what a door asks about one client, binding.go says whom a stored rule
+// is about and which rules a filter finds, stored.go creates and deletes stored rules, follow.go is
+// what a server knows of them.
 package acl
 
 import "strings"
@@ -91,8 +94,10 @@ func (r Rule) covers(kind Kind, name string) bool {
 // Rules are all rules about one client. The zero value allows nothing.
 type Rules []Rule
 
-// May reports whether the rules allow an operation on a resource: a rule allows it, and none forbids it. As in Kafka, whoever may read, write, delete or alter
-// a resource may also describe it, and whoever may alter its settings may also describe these (StandardAuthorizerData, IMPLIES_DESCRIBE).
+// May reports whether the rules allow an operation on a resource: a rule allows it, and none
+// forbids it. As in Kafka, whoever may read, write, delete or alter a resource may also describe
+// it, and whoever may alter its settings may also describe these (StandardAuthorizerData,
+// IMPLIES_DESCRIBE).
 func (rules Rules) May(op Operation, kind Kind, name string) bool {
 	allowed := false
 	for _, r := range rules {
@@ -107,7 +112,8 @@ func (rules Rules) May(op Operation, kind Kind, name string) bool {
 	return allowed
 }
 
-// MayAny reports whether the rules allow an operation on some resource of a kind, whether or not it exists.
+// MayAny reports whether the rules allow an operation on some resource of a kind, whether or not it
+// exists.
 func (rules Rules) MayAny(op Operation, kind Kind) bool {
 	for _, r := range rules {
 		if r.Kind == kind && !r.Deny && implies(r.Operation, op) && !rules.forbids(op, r) {

@@ -67,7 +67,8 @@ func (b Binding) Check() error {
 	return nil
 }
 
-// PrincipalOf returns the principal of the user with a name, or an error if no rule can be about it.
+// PrincipalOf returns the principal of the user with a name, or an error if no rule can be about
+// it.
 func PrincipalOf(name string) (string, error) {
 	principal := userPrefix + name
 	if principal == Everybody {
@@ -115,7 +116,8 @@ func readable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// Pattern says how the name of a filter is compared. The numbers are those of Kafka's PatternType (KIP-290).
+// Pattern says how the name of a filter is compared. The numbers are those of Kafka's PatternType
+// (KIP-290).
 type Pattern int8
 
 // The patterns of a filter.
@@ -178,7 +180,8 @@ const (
 	operationMax Operation = 15 // two-phase commit
 )
 
-// Finds reports whether a rule is among those that the filter describes, as in Kafka (ResourcePatternFilter.matches, AccessControlEntryFilter.matches).
+// Finds reports whether a rule is among those that the filter describes, as in Kafka
+// (ResourcePatternFilter.matches, AccessControlEntryFilter.matches).
 func (f Filter) Finds(b Binding) bool {
 	switch {
 	case f.Kind != Any && f.Kind != b.Kind,

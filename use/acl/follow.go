@@ -30,7 +30,8 @@ func (s *Set) Of(principal, host string) Rules {
 	return rules
 }
 
-// Current returns the rules, at most freshFor old. eventlog.ErrUnavailable: the store is unavailable, and the rules were last read more than recent.StaleMax ago.
+// Current returns the rules, at most freshFor old. eventlog.ErrUnavailable: the store is
+// unavailable, and the rules were last read more than recent.StaleMax ago.
 func (a *ACLs) Current(ctx context.Context) (*Set, error) {
 	last, err := a.last.Get(ctx, freshFor)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Rights are what one client may do: everything, or what rules allow. They do not change; Now returns those that hold later. nil allows nothing.
+// Rights are what one client may do: everything, or what rules allow. They do not change; Now
+// returns those that hold later. nil allows nothing.
 type Rights struct {
 	everything bool
 	rules      Rules
@@ -21,8 +22,9 @@ var Unlimited = &Rights{everything: true}
 // RightsBy returns the rights of a client that carries its rules, as an API key does.
 func RightsBy(rules Rules) *Rights { return &Rights{rules: rules} }
 
-// RightsOf returns the rights of a user whose client connects from an address (host:port). A super user may do everything; everybody else may do what the stored rules
-// allow, and nothing until Now has read them.
+// RightsOf returns the rights of a user whose client connects from an address (host:port). A super
+// user may do everything; everybody else may do what the stored rules allow, and nothing until Now
+// has read them.
 func RightsOf(principal, address string, super bool) *Rights {
 	if super {
 		return Unlimited
@@ -30,7 +32,8 @@ func RightsOf(principal, address string, super bool) *Rights {
 	return &Rights{principal: principal, host: HostAt(address)}
 }
 
-// Now returns the rights by the stored rules, which are at most freshFor old; these rights if they have not changed. For an error see ACLs.Current.
+// Now returns the rights by the stored rules, which are at most freshFor old; these rights if they
+// have not changed. For an error see ACLs.Current.
 func (r *Rights) Now(ctx context.Context, acls *ACLs) (*Rights, error) {
 	if r.principal == "" || acls == nil {
 		return r, nil
@@ -50,12 +53,14 @@ func (r *Rights) May(op Operation, kind Kind, name string) bool {
 	return r != nil && (r.everything || r.rules.May(op, kind, name))
 }
 
-// MayAny reports whether the client may do something to some resource of a kind, whether or not it exists.
+// MayAny reports whether the client may do something to some resource of a kind, whether or not it
+// exists.
 func (r *Rights) MayAny(op Operation, kind Kind) bool {
 	return r != nil && (r.everything || r.rules.MayAny(op, kind))
 }
 
-// MayCreate reports whether the client may create a topic: this one, or any (AuthHelper in KafkaApis.handleCreateTopicsRequest).
+// MayCreate reports whether the client may create a topic: this one, or any (AuthHelper in
+// KafkaApis.handleCreateTopicsRequest).
 func (r *Rights) MayCreate(topic string) bool {
 	return r.May(Create, Cluster, ClusterName) || r.May(Create, Topic, topic)
 }

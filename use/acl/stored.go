@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/internal/recent"
 )
 
-// A rule is stored under a key that begins with what it does, so that a rule that cannot be read is known to allow or to forbid. The rest is a hash of the rule.
+// A rule is stored under a key that begins with what it does, so that a rule that cannot be read is
+// known to allow or to forbid. The rest is a hash of the rule.
 const (
 	statePrefix = "acl/"
 	allowPrefix = statePrefix + "allow/"
@@ -83,7 +84,8 @@ func (s *stored) find(f Filter) []Binding {
 	return found
 }
 
-// Create stores rules durably, and returns an error, or nil, for each. A rule that exists stays. It costs two store calls. Servers know of new rules within freshFor.
+// Create stores rules durably, and returns an error, or nil, for each. A rule that exists stays. It
+// costs two store calls. Servers know of new rules within freshFor.
 //
 // eventlog.ErrUnsure: the rule may have been stored.
 func (a *ACLs) Create(ctx context.Context, rules []Binding) []error {
@@ -150,7 +152,8 @@ type Deleted struct {
 	Err   error     // of the filter: nothing was looked for
 }
 
-// Delete deletes the rules that filters find, and returns what became of them, by filter. A rule that several filters find is reported for each. It costs two store calls.
+// Delete deletes the rules that filters find, and returns what became of them, by filter. A rule
+// that several filters find is reported for each. It costs two store calls.
 //
 // eventlog.ErrUnsure: the rule may have been deleted.
 func (a *ACLs) Delete(ctx context.Context, filters []Filter) []Deleted {
@@ -265,7 +268,8 @@ func (a *ACLs) read(ctx context.Context) (*stored, error) {
 	return all, nil
 }
 
-// listMax is how many rules are read: rulesMax, and those by which callers of Create that did not know of each other have exceeded it.
+// listMax is how many rules are read: rulesMax, and those by which callers of Create that did not
+// know of each other have exceeded it.
 const listMax = 4 * rulesMax
 
 // encode returns a rule's key and value.
@@ -281,7 +285,8 @@ func encode(b Binding) (key string, raw []byte) {
 	return fmt.Sprintf("%s%x", prefix, sha256.Sum256(raw)), raw
 }
 
-// decode refuses fields that it does not know, and rules that Check refuses: a field of a newer weir may limit the rule.
+// decode refuses fields that it does not know, and rules that Check refuses: a field of a newer
+// weir may limit the rule.
 func decode(key string, raw []byte) (Binding, error) {
 	var v value
 	d := json.NewDecoder(bytes.NewReader(raw))

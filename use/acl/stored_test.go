@@ -40,7 +40,8 @@ func TestNumberOfACLsIsBounded(t *testing.T) {
 	}
 }
 
-// A rule that cannot be read and may forbid something forbids everything; one that allows is ignored.
+// A rule that cannot be read and may forbid something forbids everything; one that allows is
+// ignored.
 func TestDamagedDenyForbidsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

@@ -476,7 +476,8 @@ func TestWhichQueuesAKeyReaches(t *testing.T) {
 	}
 }
 
-// What a key says of groups is what `weir key list` shows, whatever a later version does without it.
+// What a key says of groups is what `weir key list` shows, whatever a later version does without
+// it.
 func TestGroupsAreKeptWithTheKey(t *testing.T) {
 	keys := New(memory.New(), slog.New(slog.DiscardHandler))
 	create(t, keys, Spec{Name: "a", Access: []Access{Read}, Topics: []string{"b.", "a.", "b."}})
@@ -487,7 +488,8 @@ func TestGroupsAreKeptWithTheKey(t *testing.T) {
 	}
 }
 
-// Keys made before groups were limited could not look at groups, or delete them, when they were for some topics. They still cannot.
+// Keys made before groups were limited could not look at groups, or delete them, when they were for
+// some topics. They still cannot.
 func TestKeyThatNamesNoGroups(t *testing.T) {
 	for topics, want := range map[string]bool{``: true, `,"topics":["orders."]`: false} {
 		store, secret := memory.New(), "weir_aaaaaaaa_"+strings.Repeat("a", randomLength)

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// freshFor is how old the keys that this process has read may be. Within it, new, revoked and rotated keys reach every server.
+	// freshFor is how old the keys that this process has read may be. Within it, new, revoked and
+	// rotated keys reach every server.
 	freshFor = 2 * time.Second
 	// freshForUnknown is the same for a key that is not among them: it may have been made just now.
 	freshForUnknown = 250 * time.Millisecond
@@ -19,10 +20,12 @@ const (
 	Prefix = "weir_"
 )
 
-// Check returns the identity of a secret. ErrUnknown, ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged: the secret is not valid.
-// eventlog.ErrUnavailable: not known, because the store is unavailable and the keys were last read more than recent.StaleMax ago.
+// Check returns the identity of a secret. ErrUnknown, ErrRevoked, ErrExpired, ErrNotYet or
+// ErrDamaged: the secret is not valid. eventlog.ErrUnavailable: not known, because the store is
+// unavailable and the keys were last read more than recent.StaleMax ago.
 //
-// Idle keys cost nothing; keys in use cost one store call every freshFor, for which one caller waits.
+// Idle keys cost nothing; keys in use cost one store call every freshFor, for which one caller
+// waits.
 func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	id, ok := IDOf(secret)
 	if !ok {
@@ -46,8 +49,8 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	return Identity{h.Key}, h.state()
 }
 
-// Still returns nil while the key of an identity that Check returned is valid, and for Everybody while there are no keys. Otherwise it
-// returns an error of Check.
+// Still returns nil while the key of an identity that Check returned is valid, and for Everybody
+// while there are no keys. Otherwise it returns an error of Check.
 func (k *Keys) Still(ctx context.Context, id Identity) error {
 	s, err := k.last.Get(ctx, freshFor)
 	switch {
@@ -66,8 +69,8 @@ func (k *Keys) Still(ctx context.Context, id Identity) error {
 	return h.state()
 }
 
-// Any reports whether the store has keys, including revoked and expired ones: revoking the last key must not allow access without a
-// key.
+// Any reports whether the store has keys, including revoked and expired ones: revoking the last key
+// must not allow access without a key.
 func (k *Keys) Any(ctx context.Context) (bool, error) {
 	s, err := k.last.Get(ctx, freshFor)
 	return err == nil && len(s.Value) > 0, err

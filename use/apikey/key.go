@@ -48,10 +48,12 @@ type Spec struct {
 	From    time.Time // valid from then on; zero: immediately
 	Expires time.Time // valid before then; zero: for ever
 
-	// The key is for topics whose names begin with one of Topics, and for consumer groups whose names begin with one of Groups; AllTopics and
-	// AllGroups mean all. Without Groups and AllGroups, Topics are also the prefixes of groups. The key is for work queues whose names begin with
-	// one of Queues; AllQueues means all. Without Queues and AllQueues, Topics are also the prefixes of queues, and with AllTopics and AllGroups
-	// the key is for all queues. A key may be for queues only: it reaches their topics through the queues.
+	// The key is for topics whose names begin with one of Topics, and for consumer groups whose
+	// names begin with one of Groups; AllTopics and AllGroups mean all. Without Groups and
+	// AllGroups, Topics are also the prefixes of groups. The key is for work queues whose names
+	// begin with one of Queues; AllQueues means all. Without Queues and AllQueues, Topics are also
+	// the prefixes of queues, and with AllTopics and AllGroups the key is for all queues. A key may
+	// be for queues only: it reaches their topics through the queues.
 	Topics, Groups, Queues          []string
 	AllTopics, AllGroups, AllQueues bool
 }
@@ -144,8 +146,8 @@ func onlyWrites(access []Access) bool {
 	return !slices.Contains(access, Read) && !slices.Contains(access, Admin)
 }
 
-// state is nil while the key is valid. Age is the time since its creation by the store's clock: other machines' clocks do not
-// matter.
+// state is nil while the key is valid. Age is the time since its creation by the store's clock:
+// other machines' clocks do not matter.
 func (k Key) state(age time.Duration) error {
 	at := k.Created.Add(age)
 	switch {
@@ -171,8 +173,8 @@ func (id Identity) ID() string { return id.key.ID }
 // Name returns the key's name, for people; it is empty for Everybody.
 func (id Identity) Name() string { return id.key.Name }
 
-// May reports whether this access to the topic is allowed; topic "" stands for what belongs to no single topic or group, which needs
-// a key for all topics and all groups.
+// May reports whether this access to the topic is allowed; topic "" stands for what belongs to no
+// single topic or group, which needs a key for all topics and all groups.
 func (id Identity) May(a Access, topic string) bool {
 	if topic == "" {
 		return id.Has(a) && id.key.AllTopics && id.key.AllGroups
@@ -180,20 +182,24 @@ func (id Identity) May(a Access, topic string) bool {
 	return id.Has(a) && (id.key.AllTopics || begins(topic, id.key.Topics))
 }
 
-// MayGroup reports whether this access to the consumer group is allowed. May decides about the topics that the group reads.
+// MayGroup reports whether this access to the consumer group is allowed. May decides about the
+// topics that the group reads.
 func (id Identity) MayGroup(a Access, group string) bool {
 	return id.Has(a) && (id.key.AllGroups || begins(group, id.key.Groups))
 }
 
-// MayQueue reports whether this access to the work queue, and to its messages in whatever topic, is allowed.
+// MayQueue reports whether this access to the work queue, and to its messages in whatever topic, is
+// allowed.
 func (id Identity) MayQueue(a Access, queue string) bool {
 	return id.Has(a) && (id.key.AllQueues || begins(queue, id.key.Queues))
 }
 
-// GroupPrefixes returns the prefixes of the consumer groups that the key is for; "" for all. No prefix begins with another prefix.
+// GroupPrefixes returns the prefixes of the consumer groups that the key is for; "" for all. No
+// prefix begins with another prefix.
 func (id Identity) GroupPrefixes() []string { return prefixes(id.key.AllGroups, id.key.Groups) }
 
-// QueuePrefixes returns the prefixes of the work queues that the key is for; "" for all. No prefix begins with another prefix.
+// QueuePrefixes returns the prefixes of the work queues that the key is for; "" for all. No prefix
+// begins with another prefix.
 func (id Identity) QueuePrefixes() []string { return prefixes(id.key.AllQueues, id.key.Queues) }
 
 func prefixes(all bool, some []string) []string {

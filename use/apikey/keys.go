@@ -22,7 +22,8 @@ import (
 const (
 	statePrefix = "apikey/"
 	keysMax     = 1000
-	// keptFor is how long a key that is revoked, or has expired, is kept and listed before Create may delete it.
+	// keptFor is how long a key that is revoked, or has expired, is kept and listed before Create
+	// may delete it.
 	keptFor = 30 * 24 * time.Hour
 
 	idLength     = 8  // letters and digits, 5 bits each
@@ -67,8 +68,9 @@ func (h held) state() error {
 	return h.Key.state(h.age)
 }
 
-// Create makes a key, durably, and returns its secret, weir_<id>_<52 letters and digits>, which nobody can find out later. Servers know
-// the key within freshFor. ErrTooMany if there are too many; *eventlog.InvalidError if the key is not allowed.
+// Create makes a key, durably, and returns its secret, weir_<id>_<52 letters and digits>, which
+// nobody can find out later. Servers know the key within freshFor. ErrTooMany if there are too
+// many; *eventlog.InvalidError if the key is not allowed.
 func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	if err := s.check(now); err != nil {
@@ -113,7 +115,8 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	return key, secret, nil
 }
 
-// forgettable reports whether a key was revoked or expired longer ago than keptFor: then Create deletes it.
+// forgettable reports whether a key was revoked or expired longer ago than keptFor: then Create
+// deletes it.
 func (h held) forgettable() bool {
 	switch {
 	case !h.Revoked.IsZero():
@@ -124,7 +127,8 @@ func (h held) forgettable() bool {
 	return false
 }
 
-// Listed is a key, and nil or why it is not valid now: ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged.
+// Listed is a key, and nil or why it is not valid now: ErrRevoked, ErrExpired, ErrNotYet or
+// ErrDamaged.
 type Listed struct {
 	Key
 	Err error
@@ -146,8 +150,8 @@ func (k *Keys) List(ctx context.Context) ([]Listed, error) {
 	return list, nil
 }
 
-// Revoke makes a key invalid, durably; running servers know it within freshFor. Revoking it again is harmless. ErrUnknown if there
-// is no such key.
+// Revoke makes a key invalid, durably; running servers know it within freshFor. Revoking it again
+// is harmless. ErrUnknown if there is no such key.
 func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
 	const attempts = 3 // other calls may revoke the same key meanwhile
 	var err error
@@ -187,7 +191,8 @@ func (k *Keys) revoke(ctx context.Context, id string) (Key, error) {
 	return h.Key, nil
 }
 
-// commit writes a flush, and returns the error of its first entry. The next Check of this process reads the store again.
+// commit writes a flush, and returns the error of its first entry. The next Check of this process
+// reads the store again.
 func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 	outcomes, err := k.store.Commit(ctx, flush)
 	k.last.Expire()
@@ -226,8 +231,8 @@ func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slic
 
 // decode refuses fields that it does not know: a field of a newer weir may limit the key.
 //
-// A key without topics and queues was created by a version that did not store "all": it is for all topics, and without groups for
-// all groups.
+// A key without topics and queues was created by a version that did not store "all": it is for all
+// topics, and without groups for all groups.
 func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()

@@ -13,13 +13,15 @@ var granted = map[Access]map[acl.Kind][]acl.Operation{
 	Admin: {acl.Topic: {acl.All}, acl.Group: {acl.All}},
 }
 
-// grantedAll is what an access allows beyond that, to keys for all topics and all groups: what belongs to no single topic or group.
+// grantedAll is what an access allows beyond that, to keys for all topics and all groups: what
+// belongs to no single topic or group.
 var grantedAll = map[Access][]acl.Operation{
 	Read:  {acl.Describe, acl.DescribeConfigs},
 	Admin: {acl.All},
 }
 
-// Rules returns what the key allows, as rules: the same rights, for doors that ask for one operation at a time. Queues and streams have no rules.
+// Rules returns what the key allows, as rules: the same rights, for doors that ask for one
+// operation at a time. Queues and streams have no rules.
 func (id Identity) Rules() acl.Rules { return id.key.Rules() }
 
 // Rules returns what the key allows while it is valid, as Identity.Rules does.

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// Whoever asks for a single operation gets the answer that May and MayGroup give to those who ask for an access.
+// Whoever asks for a single operation gets the answer that May and MayGroup give to those who ask
+// for an access.
 func TestRulesSayWhatTheKeySays(t *testing.T) {
 	keys := New(memory.New(), slog.New(slog.DiscardHandler))
 	topicNeeds := map[acl.Operation]Access{acl.Read: Read, acl.DescribeConfigs: Read, acl.Write: Write, acl.Create: Admin, acl.Delete: Admin, acl.Alter: Admin, acl.AlterConfigs: Admin}

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/use/broker"
 )
 
-// Brokers that are advertised at one address are found on each store without opening it. Of a broker whose key is older than
-// its lease nothing is told.
+// Brokers that are advertised at one address are found on each store without opening it. Of a
+// broker whose key is older than its lease nothing is told.
 func TestBrokersAtOneAddressAreFoundFromOutside(t *testing.T) {
 	for _, kind := range everystore.Durable() {
 		t.Run(kind, func(t *testing.T) {

@@ -1,15 +1,20 @@
-// Package broker lets the processes that serve Kafka clients on one store know each other, so that clients are spread over them.
+// Package broker lets the processes that serve Kafka clients on one store know each other, so that
+// clients are spread over them.
 //
-// Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery, or less often if the store's commits cost money. Whether a process lives is judged by the age of its key, by
-// the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other. If that clock is set back, keys do not age,
-// and each process judges by how long it has found a key unchanged.
+// Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery,
+// or less often if the store's commits cost money. Whether a process lives is judged by the age of
+// its key, by the store's clock: a process with a wrong clock, or one that was suspended, is judged
+// as any other. If that clock is set back, keys do not age, and each process judges by how long it
+// has found a key unchanged.
 //
-// Several processes may be advertised at one address: a process that was killed and its successor, which finds the key of the first; or two
-// that live, behind a load balancer. Clients must be told of one broker at an address, so an address belongs to the process that joined last. The
-// others name that one to their clients, and coordinate no groups.
+// Several processes may be advertised at one address: a process that was killed and its successor,
+// which finds the key of the first; or two that live, behind a load balancer. Clients must be told
+// of one broker at an address, so an address belongs to the process that joined last. The others
+// name that one to their clients, and coordinate no groups.
 //
-// Correctness does not depend on it. Every process can append to every partition and coordinate every group, and the store decides every conflict.
-// A process whose view is wrong sends clients to a broker that is gone; these clients ask again.
+// Correctness does not depend on it. Every process can append to every partition and coordinate
+// every group, and the store decides every conflict. A process whose view is wrong sends clients to
+// a broker that is gone; these clients ask again.
 package broker
 
 import (
@@ -37,7 +42,8 @@ import (
 const (
 	keyPrefix = "broker/"
 
-	// heartbeatEvery is the time between two puts of a broker's key, readEvery the time between two reads of all brokers' keys.
+	// heartbeatEvery is the time between two puts of a broker's key, readEvery the time between two
+	// reads of all brokers' keys.
 	heartbeatEvery = time.Second
 	readEvery      = time.Second
 	// leaseBeats: a broker counts as dead when its key is as old as so many of its heartbeats.
@@ -48,7 +54,8 @@ const (
 	leaveTimeout = 2 * time.Second
 )
 
-// HandOver is how long a broker that has left goes on serving, so that the other brokers notice before it closes its connections.
+// HandOver is how long a broker that has left goes on serving, so that the other brokers notice
+// before it closes its connections.
 const HandOver = readEvery + 500*time.Millisecond
 
 // ErrIDInUse: another process on the store has the broker id.
@@ -106,8 +113,10 @@ func New(log *eventlog.Log, cfg Config) *Registry {
 	return r
 }
 
-// Join makes this process a broker on the log's store; the log must run. It waits for the lease of a broker that had the same Config.ID at another address and died; if that
-// broker lives, the error is ErrIDInUse. A broker at an address of this one is replaced at once: most likely it is this process before a crash.
+// Join makes this process a broker on the log's store; the log must run. It waits for the lease of
+// a broker that had the same Config.ID at another address and died; if that broker lives, the error
+// is ErrIDInUse. A broker at an address of this one is replaced at once: most likely it is this
+// process before a crash.
 func (r *Registry) Join(ctx context.Context) error {
 	for began := time.Now(); ; {
 		me, err := r.register(ctx)
@@ -125,8 +134,8 @@ func (r *Registry) Join(ctx context.Context) error {
 	}
 }
 
-// register puts a key for this process: under Config.ID; or under the id of a broker at an address of this one, because clients then see no change; or
-// under the lowest free one.
+// register puts a key for this process: under Config.ID; or under the id of a broker at an address
+// of this one, because clients then see no change; or under the lowest free one.
 func (r *Registry) register(ctx context.Context) (Broker, error) {
 	for {
 		known, err := r.list(ctx)
@@ -203,7 +212,8 @@ func (r *Registry) list(ctx context.Context) (map[int32]found, error) {
 	return all, err
 }
 
-// idAmong returns the id that b takes: that of a broker which it replaces, or the lowest that is free.
+// idAmong returns the id that b takes: that of a broker which it replaces, or the lowest that is
+// free.
 func (b Broker) idAmong(known map[int32]found) int32 {
 	id := int32(1)
 	for known[id].alive {
@@ -248,7 +258,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 }
 
-// renew puts the broker's key again. If another process has taken its id, because this one was away for longer than its lease, it registers anew.
+// renew puts the broker's key again. If another process has taken its id, because this one was away
+// for longer than its lease, it registers anew.
 func (r *Registry) renew(ctx context.Context, me Broker) (Broker, error) {
 	ctx, cancel := context.WithTimeout(ctx, me.lease())
 	defer cancel()
@@ -313,8 +324,9 @@ func viewOf(me Broker, known map[int32]found) *View {
 
 func byID(a, b Broker) int { return cmp.Compare(a.ID, b.ID) }
 
-// beside returns the brokers at an address of this one that live for certain: they joined later, or their keys were put again since this process first read them. What a
-// killed process left is none of them.
+// beside returns the brokers at an address of this one that live for certain: they joined later, or
+// their keys were put again since this process first read them. What a killed process left is none
+// of them.
 func (r *Registry) beside(me Broker, known map[int32]found) (all []Broker) {
 	seen := make(map[string]eventlog.Version, len(known))
 	for _, b := range known {
@@ -358,7 +370,8 @@ func (b Broker) String() string {
 	return fmt.Sprintf("%d on %s at %s", b.ID, b.Host, strings.Join(addresses, ","))
 }
 
-// Healthy returns nil if Kafka clients find this process, or in words why they are sent to another one at its address.
+// Healthy returns nil if Kafka clients find this process, or in words why they are sent to another
+// one at its address.
 func (r *Registry) Healthy() error {
 	v := r.View()
 	if v.named() || len(v.beside) == 0 {
@@ -368,7 +381,8 @@ func (r *Registry) Healthy() error {
 	return fmt.Errorf("%w: at %s, on %s. Give each an --advertise address of its own", ErrAddressTaken, v.self.shared(other), other.Host)
 }
 
-// sees reports whether clients of b's listeners can use the addresses of other: it has the same listeners, and where these are on loopback, it runs on the same machine.
+// sees reports whether clients of b's listeners can use the addresses of other: it has the same
+// listeners, and where these are on loopback, it runs on the same machine.
 func (b Broker) sees(other Broker) bool {
 	if len(b.Addresses) != len(other.Addresses) {
 		return false
@@ -387,7 +401,8 @@ func (b Broker) sees(other Broker) bool {
 	return true
 }
 
-// shared returns an address at which clients may reach b or other; "" if there is none. A loopback address is another one on each machine.
+// shared returns an address at which clients may reach b or other; "" if there is none. A loopback
+// address is another one on each machine.
 func (b Broker) shared(other Broker) string {
 	for _, name := range slices.Sorted(maps.Keys(b.Addresses)) {
 		address := b.Addresses[name]
@@ -406,7 +421,8 @@ func (b Broker) shared(other Broker) string {
 // shares reports whether clients that are sent to an address of b may reach other.
 func (b Broker) shares(other Broker) bool { return b.shared(other) != "" }
 
-// replaces reports whether an address of other belongs to b, because b joined later. Of two of weir's earlier versions, which do not say when they joined, neither does.
+// replaces reports whether an address of other belongs to b, because b joined later. Of two of
+// weir's earlier versions, which do not say when they joined, neither does.
 func (b Broker) replaces(other Broker) bool {
 	return b.Joined > 0 && b.shares(other) && cmp.Or(cmp.Compare(b.Joined, other.Joined), cmp.Compare(b.Life, other.Life)) > 0
 }
@@ -430,8 +446,9 @@ const (
 	KeysMost = 2 * idMax
 )
 
-// AtOneAddress tells, from the keys of a store, which brokers are advertised at one address, each pair in words. Both keys
-// are younger than their leases: the brokers live, or one of them ended a moment ago without deleting its key.
+// AtOneAddress tells, from the keys of a store, which brokers are advertised at one address, each
+// pair in words. Both keys are younger than their leases: the brokers live, or one of them ended a
+// moment ago without deleting its key.
 func AtOneAddress(keys []eventlog.KeyValue) (pairs []string) {
 	var alive []Broker
 	for _, kv := range keys {
@@ -450,8 +467,9 @@ func AtOneAddress(keys []eventlog.KeyValue) (pairs []string) {
 	return pairs
 }
 
-// Leave deletes this broker's key. If other brokers live, it also removes this one from its own view, so that clients are sent to the others; if none lives,
-// others is false. Run must have ended.
+// Leave deletes this broker's key. If other brokers live, it also removes this one from its own
+// view, so that clients are sent to the others; if none lives, others is false. Run must have
+// ended.
 func (r *Registry) Leave(ctx context.Context) (others bool) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
@@ -481,7 +499,8 @@ func (r *Registry) Leave(ctx context.Context) (others bool) {
 	return true
 }
 
-// View returns the brokers as this process knows them: at most readEvery old while the store answers.
+// View returns the brokers as this process knows them: at most readEvery old while the store
+// answers.
 func (r *Registry) View() *View { return r.view.Load() }
 
 // View is the brokers that live, at one time. It does not change.
@@ -520,7 +539,8 @@ func (v *View) Is(b Broker) bool { return b.Life == v.self.Life }
 // named reports whether clients are told of this process.
 func (v *View) named() bool { return slices.ContainsFunc(v.brokers, v.Is) }
 
-// AtOurAddress reports whether clients that are sent to a broker may reach this process, although it is another one.
+// AtOurAddress reports whether clients that are sent to a broker may reach this process, although
+// it is another one.
 func (v *View) AtOurAddress(b Broker) bool { return !v.Is(b) && v.self.shares(b) }
 
 // Has reports whether a broker lives.
@@ -531,7 +551,8 @@ func (v *View) Has(id int32) bool {
 // Leader returns the broker that clients use for a partition.
 func (v *View) Leader(p eventlog.Partition) int32 { return choose(v.brokers, partitionKey(p)).ID }
 
-// Nearest returns the broker from which clients in a rack read a partition: the leader, or another one if it is in the rack and the leader is not (KIP-392). false: none is.
+// Nearest returns the broker from which clients in a rack read a partition: the leader, or another
+// one if it is in the rack and the leader is not (KIP-392). false: none is.
 func (v *View) Nearest(p eventlog.Partition, rack string) (id int32, ok bool) {
 	var near []Broker
 	for _, b := range v.brokers {
@@ -568,7 +589,8 @@ func (v *View) Coordinator(group string) Broker {
 	return choose(v.brokers, append([]byte("g"), group...))
 }
 
-// choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the same, and when a broker joins or leaves, only its own share moves.
+// choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the
+// same, and when a broker joins or leaves, only its own share moves.
 func choose(brokers []Broker, what []byte) (chosen Broker) {
 	highest, first := uint64(0), true
 	for _, b := range brokers {
@@ -582,7 +604,8 @@ func choose(brokers []Broker, what []byte) (chosen Broker) {
 	return chosen
 }
 
-// mix spreads the bits of a hash: FNV alone leaves similar inputs with similar high bits. It is the finalizer of MurmurHash3.
+// mix spreads the bits of a hash: FNV alone leaves similar inputs with similar high bits. It is the
+// finalizer of MurmurHash3.
 func mix(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

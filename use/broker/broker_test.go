@@ -140,7 +140,8 @@ func TestAnIDBelongsToOneBroker(t *testing.T) {
 	})
 }
 
-// A process that was killed and is started again at its address is the only broker there at once, whatever its id, and clients of other brokers hear of no second one.
+// A process that was killed and is started again at its address is the only broker there at once,
+// whatever its id, and clients of other brokers hear of no second one.
 func TestAPastSelfIsReplacedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct{ before, now, want int32 }{
 		"ids are drawn":                  {0, 0, 1},
@@ -177,7 +178,8 @@ func TestAPastSelfIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// Of two processes that live and are advertised at one address, all clients are sent to the one that started last. Both say so in words; the other one is not healthy until it is alone.
+// Of two processes that live and are advertised at one address, all clients are sent to the one
+// that started last. Both say so in words; the other one is not healthy until it is alone.
 func TestAnAddressBelongsToTheProcessThatStartedLast(t *testing.T) {
 	for _, id := range []int32{0, 1} {
 		t.Run(fmt.Sprint("id ", id), func(t *testing.T) {
@@ -270,7 +272,8 @@ func (b *lockedBuilder) String() string {
 	return b.text.String()
 }
 
-// A broker that was suspended for longer than its lease lost its id to another; it takes a new one, and the other's stays.
+// A broker that was suspended for longer than its lease lost its id to another; it takes a new one,
+// and the other's stays.
 func TestASuspendedBrokerComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -293,7 +296,8 @@ func TestASuspendedBrokerComesBack(t *testing.T) {
 	})
 }
 
-// Clients of one listener are told only of brokers that they can reach: brokers with the same listeners, at addresses that are not 0.0.0.0, and on loopback only those of the same machine.
+// Clients of one listener are told only of brokers that they can reach: brokers with the same
+// listeners, at addresses that are not 0.0.0.0, and on loopback only those of the same machine.
 func TestWhoIsNamedCanBeReached(t *testing.T) {
 	at := func(host string, addresses map[string]string) broker.Config {
 		return broker.Config{Host: host, Addresses: addresses, Logger: quiet}
@@ -328,8 +332,9 @@ func TestWhoIsNamedCanBeReached(t *testing.T) {
 	}
 }
 
-// Partitions and groups are spread over the brokers; when one goes, only what it had moves, and all brokers agree.
-// Readers of a rack are sent to the leader if it is in their rack, otherwise to one and the same broker of their rack, which the partition's replicas name.
+// Partitions and groups are spread over the brokers; when one goes, only what it had moves, and all
+// brokers agree. Readers of a rack are sent to the leader if it is in their rack, otherwise to one
+// and the same broker of their rack, which the partition's replicas name.
 func TestReadersFindABrokerInTheirRack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -426,7 +431,8 @@ func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 	return s.Store.Commit(ctx, flush)
 }
 
-// A store whose commits cost money says how often a broker puts its key. Brokers judge each other by that, also one that puts its own more often.
+// A store whose commits cost money says how often a broker puts its key. Brokers judge each other
+// by that, also one that puts its own more often.
 func TestAStoreSaysHowOftenABrokerPutsItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &costly{Store: memory.New(), every: 5 * time.Second}

@@ -39,7 +39,8 @@ type (
 	}
 )
 
-// Partitions returns the partitions in the assignment of a member of type consumer, by topic; of a broken assignment, those that can be read.
+// Partitions returns the partitions in the assignment of a member of type consumer, by topic; of a
+// broken assignment, those that can be read.
 func (m Member) Partitions() map[string][]int32 { return assigned(m.Assignment) }
 
 // Filter says which groups to list. The zero value lists none.
@@ -47,8 +48,8 @@ type Filter struct {
 	Prefixes []string // the prefixes of their names, none of which begins with another; "": all groups
 	States   []string // Kafka's names of states, in upper or lower case; none means all
 
-	// Room is called before groups are read, with the estimated bytes that they take in the list; a negative number gives bytes back. Its
-	// error ends the listing. nil: no limit.
+	// Room is called before groups are read, with the estimated bytes that they take in the list; a
+	// negative number gives bytes back. Its error ends the listing. nil: no limit.
 	Room func(bytes int) error
 	held bool // also what peers have
 }
@@ -56,12 +57,14 @@ type Filter struct {
 // AllPrefixes selects all groups.
 var AllPrefixes = []string{""}
 
-// List returns the groups in these states, sorted by name, as Select does. No states mean all; names may be in upper or lower case.
+// List returns the groups in these states, sorted by name, as Select does. No states mean all;
+// names may be in upper or lower case.
 func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, error) {
 	return c.Select(ctx, Filter{Prefixes: AllPrefixes, States: states})
 }
 
-// Select returns groups, sorted by name. For each prefix it takes one trip per thousand groups, owners and peers each; with Room one per 64.
+// Select returns groups, sorted by name. For each prefix it takes one trip per thousand groups,
+// owners and peers each; with Room one per 64.
 func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
 	seen, err := c.survey(ctx, f)
 	if err != nil {
@@ -92,8 +95,8 @@ func (f Filter) names(group string) bool {
 	return slices.ContainsFunc(f.Prefixes, func(prefix string) bool { return strings.HasPrefix(group, prefix) })
 }
 
-// listAll visits the keys of one kind that belong to the filter's groups. An escaped prefix is a prefix of the escaped name: each byte is
-// escaped by itself.
+// listAll visits the keys of one kind that belong to the filter's groups. An escaped prefix is a
+// prefix of the escaped name: each byte is escaped by itself.
 func (c *Coordinator) listAll(ctx context.Context, kind string, f Filter, visit func(eventlog.KeyValue) error) error {
 	for _, prefix := range f.Prefixes {
 		err := listWithin(ctx, c.log, kind+url.PathEscape(prefix), listedCost, f.Room, func(kv eventlog.KeyValue) (keeps int, err error) {
@@ -208,7 +211,8 @@ func (c *Coordinator) all() []*group {
 	return slices.Collect(maps.Values(c.groups))
 }
 
-// Describe returns a group in full, or ErrNotFound. Metadata and assignments of members are shown once the group is stable, as in Kafka.
+// Describe returns a group in full, or ErrNotFound. Metadata and assignments of members are shown
+// once the group is stable, as in Kafka.
 func (c *Coordinator) Describe(ctx context.Context, name string) (Described, error) {
 	g, err := c.lock(ctx, name, nothing)
 	if err != nil {
@@ -230,8 +234,8 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (Described, err
 	return d, nil
 }
 
-// Delete removes a group without members, and all its offsets, in one entry. Members that have been silent for longer than their session, by the
-// store's clock, do not count.
+// Delete removes a group without members, and all its offsets, in one entry. Members that have been
+// silent for longer than their session, by the store's clock, do not count.
 func (c *Coordinator) Delete(ctx context.Context, name string) error {
 	if err := c.mayChange(name); err != nil {
 		return err
@@ -260,7 +264,8 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 			return fmt.Errorf("delete group %q: %w", name, err)
 		}
 	}
-	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and is seen below, or will be refused.
+	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and
+	// is seen below, or will be refused.
 	if err := g.save(ctx); err != nil {
 		return err
 	}
@@ -271,7 +276,8 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 	return g.erase(ctx, offsets)
 }
 
-// erase removes a group without members, these offsets, and the heartbeat keys of dead peers from the store.
+// erase removes a group without members, these offsets, and the heartbeat keys of dead peers from
+// the store.
 func (g *group) erase(ctx context.Context, offsets []Committed) error {
 	beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Whatever a client sends, it gets an error that says what was wrong, and the group goes on as it was.
+// Whatever a client sends, it gets an error that says what was wrong, and the group goes on as it
+// was.
 func TestBadJoinsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(j *group.Join)
@@ -174,7 +175,8 @@ func TestGroupInUseIsNotEvicted(t *testing.T) {
 	})
 }
 
-// An assignment that cannot be kept is an error for those who wait for it, and the group may try another.
+// An assignment that cannot be kept is an error for those who wait for it, and the group may try
+// another.
 func TestHugeAssignmentIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})

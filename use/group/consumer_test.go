@@ -7,7 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// What clients send is read without trust in its counts, and well-formed bytes are read as Kafka means them.
+// What clients send is read without trust in its counts, and well-formed bytes are read as Kafka
+// means them.
 func FuzzConsumerProtocol(f *testing.F) {
 	subscription := kmsg.ConsumerMemberMetadata{Version: 3, Topics: []string{"a", "b"}, UserData: []byte("x")}
 	assignment := kmsg.ConsumerMemberAssignment{Topics: []kmsg.ConsumerMemberAssignmentTopic{{Topic: "a", Partitions: []int32{0, 7}}}}

@@ -14,8 +14,9 @@ import (
 
 // Config sets a Coordinator up. The zero value of every field means its default.
 type Config struct {
-	// InitialDelay is how long the first members of an empty group wait for more members; each new member extends it. Negative: no delay.
-	// Default 500 ms: long enough for a fleet that starts together, short enough for a person who waits at a console. It is Kafka's
+	// InitialDelay is how long the first members of an empty group wait for more members; each new
+	// member extends it. Negative: no delay. Default 500 ms: long enough for a fleet that starts
+	// together, short enough for a person who waits at a console. It is Kafka's
 	// group.initial.rebalance.delay.ms (KIP-134), whose default is 3 s.
 	InitialDelay time.Duration
 	Beside       Beside // where SQL sessions commit offsets; nil: they commit none
@@ -37,7 +38,8 @@ type limits struct {
 }
 
 const (
-	// sessionMin and sessionMax bound the session timeout that a member may ask for, as Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms do.
+	// sessionMin and sessionMax bound the session timeout that a member may ask for, as Kafka's
+	// group.min.session.timeout.ms and group.max.session.timeout.ms do.
 	sessionMin, sessionMax = 6 * time.Second, 30 * time.Minute
 	// protocolBytes bounds one member's protocols.
 	protocolBytes = 1 << 20
@@ -59,8 +61,8 @@ func (c Config) withDefaults() Config {
 
 // Coordinator coordinates consumer groups. Methods may be called concurrently.
 //
-// Only the goroutine that holds a group's lock uses the group: the goroutine of a request, or of the group's timer. Groups
-// without members cost neither a goroutine nor a running timer.
+// Only the goroutine that holds a group's lock uses the group: the goroutine of a request, or of
+// the group's timer. Groups without members cost neither a goroutine nor a running timer.
 type Coordinator struct {
 	log    *eventlog.Log
 	cfg    Config
@@ -80,7 +82,8 @@ type Coordinator struct {
 	silent  eventlog.Silence // of the keys of groups with members
 }
 
-// New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
+// New makes a coordinator of all groups in the log's store. It reads a group when the group is
+// first asked for.
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
 	return &Coordinator{
@@ -89,16 +92,17 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	}
 }
 
-// Run removes expired groups and offsets until ctx ends, unless the log is read-only. Then all members get ErrMoved and look for another coordinator:
-// members that wait for an answer get it immediately, the others at their next request.
+// Run removes expired groups and offsets until ctx ends, unless the log is read-only. Then all
+// members get ErrMoved and look for another coordinator: members that wait for an answer get it
+// immediately, the others at their next request.
 func (c *Coordinator) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.followStore(ctx) })
 	found := false // the previous sweep reached the store
 	for {
-		// The first sweep after this process started, or after a sweep that failed, removes nothing: live members have until the next sweep to send a
-		// heartbeat.
+		// The first sweep after this process started, or after a sweep that failed, removes
+		// nothing: live members have until the next sweep to send a heartbeat.
 		err := error(nil)
 		if !c.log.ReadOnly() {
 			err = c.sweep(ctx, found)
@@ -116,8 +120,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
-// followStore drops all groups from memory when the store may have been rewound: their generations may no longer exist. The next
-// request reads them from the store.
+// followStore drops all groups from memory when the store may have been rewound: their generations
+// may no longer exist. The next request reads them from the store.
 func (c *Coordinator) followStore(ctx context.Context) {
 	for changed := c.log.IncarnationChanged(); ; {
 		select {
@@ -160,7 +164,8 @@ func (c *Coordinator) close() {
 	c.ticks.Wait()
 }
 
-// mayChange returns ErrReadOnly if this process may not change groups. Every method that could change one asks first.
+// mayChange returns ErrReadOnly if this process may not change groups. Every method that could
+// change one asks first.
 func (c *Coordinator) mayChange(name string) error {
 	if c.log.ReadOnly() {
 		return fmt.Errorf("group %q: %w", name, ErrReadOnly)
@@ -242,8 +247,9 @@ func (c *Coordinator) forget(g *group) {
 	c.account(g, nil)
 }
 
-// release ends a use of the group. A group without users is dropped from memory if it was only read. It may be evicted if the store
-// has the same state, or if it has nothing but unused member ids.
+// release ends a use of the group. A group without users is dropped from memory if it was only
+// read. It may be evicted if the store has the same state, or if it has nothing but unused member
+// ids.
 func (c *Coordinator) release(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,9 +11,11 @@ import (
 var (
 	// ErrInvalidGroup: the group's name is empty where it may not be, or longer than nameMax.
 	ErrInvalidGroup = errors.New("invalid group name")
-	// ErrInvalidSession: the session timeout is outside its bounds, or a peer's heartbeat interval is more than a third of it.
+	// ErrInvalidSession: the session timeout is outside its bounds, or a peer's heartbeat interval
+	// is more than a third of it.
 	ErrInvalidSession = errors.New("invalid session timeout")
-	// ErrInconsistentProtocol: the member offers no protocol that all other members offer, or the members are of another kind.
+	// ErrInconsistentProtocol: the member offers no protocol that all other members offer, or the
+	// members are of another kind.
 	ErrInconsistentProtocol = errors.New("no protocol in common with the group")
 	// ErrMemberIDRequired: join again with the member id that came with this error (KIP-394).
 	ErrMemberIDRequired = errors.New("member id required")
@@ -38,23 +40,25 @@ var (
 	// ErrSubscribed: the group's members read this topic.
 	ErrSubscribed = errors.New("group is subscribed to the topic")
 
-	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition is another peer's now. Nothing was
-	// committed.
+	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition
+	// is another peer's now. Nothing was committed.
 	ErrFenced = errors.New("fenced: the partition is no longer assigned to this member")
 
-	// ErrReadOnly: this process only reads the store, so it has no members and commits nothing. Offsets that others commit can be read.
+	// ErrReadOnly: this process only reads the store, so it has no members and commits nothing.
+	// Offsets that others commit can be read.
 	ErrReadOnly = fmt.Errorf("no groups can be joined or changed here: %w", eventlog.ErrReadOnly)
 
 	// ErrLoading: the group could not be read from the store yet. Try again.
 	ErrLoading = errors.New("group is not loaded")
 	// ErrUnavailable: the store did not take the change. Try again.
 	ErrUnavailable = errors.New("coordinator not available")
-	// ErrMoved: another process coordinates the group, or this one stops. Find the coordinator, and try again. Nothing happened, unless
-	// the error is eventlog.ErrUnsure as well.
+	// ErrMoved: another process coordinates the group, or this one stops. Find the coordinator, and
+	// try again. Nothing happened, unless the error is eventlog.ErrUnsure as well.
 	ErrMoved = errors.New("not the coordinator")
 )
 
-// AddError is an error of a function that adds changes to a commit (Peer.CommitWith): nothing was committed.
+// AddError is an error of a function that adds changes to a commit (Peer.CommitWith): nothing was
+// committed.
 type AddError struct{ Err error }
 
 func (e *AddError) Error() string { return e.Err.Error() }

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep reads every group and every committed offset. With mayForget set it deletes expired ones, and
-// the heartbeats of peers without a group: one store call per thousand of each, and more for groups
-// of peers and groups with something to delete. An error of one group does not stop it.
+// sweep reads every group and every committed offset. With mayForget set it deletes expired ones,
+// and the heartbeats of peers without a group: one store call per thousand of each, and more for
+// groups of peers and groups with something to delete. An error of one group does not stop it.
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses := make(map[string]*use)
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
@@ -66,7 +66,8 @@ func (c *Coordinator) forgetStrays(ctx context.Context, has func(group string) b
 	return err
 }
 
-// orElse returns an error of the store, which ends the sweep. It logs any other error, and the sweep goes on.
+// orElse returns an error of the store, which ends the sweep. It logs any other error, and the
+// sweep goes on.
 func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable) {
 		return err
@@ -75,7 +76,8 @@ func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
 	return nil
 }
 
-// inspect returns how a group is used: from memory if this process owns it, otherwise from its stored state.
+// inspect returns how a group is used: from memory if this process owns it, otherwise from its
+// stored state.
 func (c *Coordinator) inspect(ctx context.Context, kv eventlog.KeyValue) (string, *use, error) {
 	name, err := nameOfStateKey(kv.Key)
 	if err != nil {
@@ -96,10 +98,12 @@ func (c *Coordinator) inspect(ctx context.Context, kv eventlog.KeyValue) (string
 	return name, seen.use(), nil
 }
 
-// use is how a group is used, and which of its offsets may be deleted by Kafka's rules (KIP-211): offsets whose topic is gone; in a group without
-// members, offsets committed longer ago than the retention, if the last member left longer ago as well; in a group of consumers, offsets
-// committed that long ago in topics that no member reads any more. A group is deleted when it has neither members nor offsets. Expired members
-// left at their last heartbeat, by the store's clock. Reading a group does not change these times.
+// use is how a group is used, and which of its offsets may be deleted by Kafka's rules (KIP-211):
+// offsets whose topic is gone; in a group without members, offsets committed longer ago than the
+// retention, if the last member left longer ago as well; in a group of consumers, offsets committed
+// that long ago in topics that no member reads any more. A group is deleted when it has neither
+// members nor offsets. Expired members left at their last heartbeat, by the store's clock. Reading
+// a group does not change these times.
 type use struct {
 	c        *Coordinator
 	owned    bool
@@ -120,7 +124,8 @@ func (g *group) use() *use {
 		consumer: g.protocolType == consumerProtocol, hadPeers: g.protocolType == "" && g.generation > 0, reads: g.reads()}
 }
 
-// used is use, with the group's offsets: one trip per thousand, and the trips to read the topics if one is not known.
+// used is use, with the group's offsets: one trip per thousand, and the trips to read the topics if
+// one is not known.
 func (g *group) used(ctx context.Context) (*use, error) {
 	u := g.use()
 	var offsets []stored
@@ -136,8 +141,9 @@ func (g *group) used(ctx context.Context) (*use, error) {
 	return u, nil
 }
 
-// knowTopics reads the topics again if offsets name one that this process does not know: the process may have been suspended when the topic was created. The
-// offsets were read before, so a topic that is not known after this is gone.
+// knowTopics reads the topics again if offsets name one that this process does not know: the
+// process may have been suspended when the topic was created. The offsets were read before, so a
+// topic that is not known after this is gone.
 func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
 	if !slices.ContainsFunc(offsets, func(o stored) bool { return !c.hasTopic(o.Topic) }) {
 		return nil
@@ -165,9 +171,10 @@ func (u *use) count(o stored) {
 	}
 }
 
-// doubt is how old an offset must be before it is deleted because its topic is not known. A topic made a moment ago, through another broker, may not be
-// known here yet. On shards, the one that has the topics may have been restored to before a topic was made, and may be
-// restored again, while the offset is on a shard that has lost nothing.
+// doubt is how old an offset must be before it is deleted because its topic is not known. A topic
+// made a moment ago, through another broker, may not be known here yet. On shards, the one that has
+// the topics may have been restored to before a topic was made, and may be restored again, while
+// the offset is on a shard that has lost nothing.
 func (c *Coordinator) doubt() time.Duration {
 	if c.log.Sharded() {
 		return c.cfg.limits.OffsetRetention
@@ -185,7 +192,8 @@ func (u *use) over() bool {
 	case u.peers:
 		return len(u.expired) > 0
 	case u.state == Empty && u.hadPeers && u.left == 0 && len(u.expired) == 0:
-		// A peer that was suspended may commit with its generation, which must not come again meanwhile.
+		// A peer that was suspended may commit with its generation, which must not come again
+		// meanwhile.
 		return time.Since(u.since) > u.c.cfg.limits.OffsetRetention
 	case u.state == Empty:
 		return u.left == 0 || len(u.expired) > 0
@@ -210,7 +218,8 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 		}
 		return err
 	}
-	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and is seen below, or will be refused.
+	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and
+	// is seen below, or will be refused.
 	if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
 		return nil // somebody uses it
 	} else if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Peers cannot give signs of life while the store is away, however long that is. A sweep that comes before they can must not take them for gone.
+// Peers cannot give signs of life while the store is away, however long that is. A sweep that comes
+// before they can must not take them for gone.
 func TestOffsetsOfPeersOutliveAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const every = 10 * time.Minute
@@ -32,7 +33,8 @@ func TestOffsetsOfPeersOutliveAnOutage(t *testing.T) {
 	})
 }
 
-// A store that comes for a moment only, again and again, lets sweeps through and no peers: nobody is to blame for that silence.
+// A store that comes for a moment only, again and again, lets sweeps through and no peers: nobody
+// is to blame for that silence.
 func TestOffsetsOfPeersOutliveAnOutageWithSweeps(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const every = 10 * time.Minute
@@ -58,7 +60,8 @@ func TestOffsetsOfPeersOutliveAnOutageWithSweeps(t *testing.T) {
 	})
 }
 
-// Who was away with the process, or with the store, comes back in its own time: what a sweep finds just then is not forgotten yet.
+// Who was away with the process, or with the store, comes back in its own time: what a sweep finds
+// just then is not forgotten yet.
 func TestNothingExpiresBeforeItsUsersCouldComeBack(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const every = 10 * time.Minute
@@ -85,7 +88,8 @@ func TestNothingExpiresBeforeItsUsersCouldComeBack(t *testing.T) {
 	})
 }
 
-// A process that was stopped for long does not know the topics that came meanwhile. What is committed in them is not left over from deleted ones.
+// A process that was stopped for long does not know the topics that came meanwhile. What is
+// committed in them is not left over from deleted ones.
 func TestOffsetsInATopicThatThisProcessHasNotHeardOfStay(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()

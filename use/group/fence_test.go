@@ -177,7 +177,8 @@ func TestStoreAwayDoesNotBreakTheGroup(t *testing.T) {
 	})
 }
 
-// An outage is over with the first commit that the store takes: from then on silent members have one session, however rarely the store is polled.
+// An outage is over with the first commit that the store takes: from then on silent members have
+// one session, however rarely the store is polled.
 func TestASilentMemberIsNotSparedForeverAfterAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := &faulty{Store: memory.New()}
@@ -217,7 +218,8 @@ func TestAssignmentWaitsForTheStore(t *testing.T) {
 	})
 }
 
-// The answer to a commit was lost. Nobody may say that it did not happen, and whatever did is what is read.
+// The answer to a commit was lost. Nobody may say that it did not happen, and whatever did is what
+// is read.
 func TestUnknownOutcomeIsReadFromTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := &faulty{Store: memory.New()}
@@ -242,7 +244,8 @@ func TestUnknownOutcomeIsReadFromTheStore(t *testing.T) {
 	})
 }
 
-// A commit that was under way while a peer gave its partition back, and got it again, is not one of what it has now.
+// A commit that was under way while a peer gave its partition back, and got it again, is not one of
+// what it has now.
 func TestACommitOfWhatWasGivenBackIsFenced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
@@ -261,8 +264,9 @@ func TestACommitOfWhatWasGivenBackIsFenced(t *testing.T) {
 	})
 }
 
-// A commit of a group without members whose answer was lost does not undo what was committed since, whoever took that: a process that knows of the
-// lost one, one that has made room for other groups since, or another one.
+// A commit of a group without members whose answer was lost does not undo what was committed since,
+// whoever took that: a process that knows of the lost one, one that has made room for other groups
+// since, or another one.
 func TestALostCommitOfAGroupWithoutMembersUndoesNothing(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, a, b *broker) *broker{
 		"through the same process": func(t *testing.T, a, b *broker) *broker { return a },

@@ -27,15 +27,16 @@ const (
 	Dead                State = "Dead"
 )
 
-// newMemberJoinTimeout bounds how long a member that never got an answer may wait in a join: it does not know
-// its member id, so it cannot send heartbeats. As in Kafka.
+// newMemberJoinTimeout bounds how long a member that never got an answer may wait in a join: it
+// does not know its member id, so it cannot send heartbeats. As in Kafka.
 const newMemberJoinTimeout = 5 * time.Minute
 
-// tickMin is the delay of a group's timer when work is overdue, so that work that stays overdue does not keep the processor busy.
+// tickMin is the delay of a group's timer when work is overdue, so that work that stays overdue
+// does not keep the processor busy.
 const tickMin = time.Millisecond
 
-// group is one group in memory: as this process coordinates it, or as it was last read from the store. Its fields may be used
-// by whoever holds its lock (slot), except those guarded by c.mu.
+// group is one group in memory: as this process coordinates it, or as it was last read from the
+// store. Its fields may be used by whoever holds its lock (slot), except those guarded by c.mu.
 type group struct {
 	c     *Coordinator
 	name  string
@@ -121,8 +122,8 @@ func (g *group) unlock() {
 	g.c.release(g)
 }
 
-// reset drops what memory holds of the group, except the member ids that were given out here. Waiting requests get ErrMoved; their
-// clients then look for the coordinator.
+// reset drops what memory holds of the group, except the member ids that were given out here.
+// Waiting requests get ErrMoved; their clients then look for the coordinator.
 func (g *group) reset() {
 	for _, m := range g.members {
 		g.answerJoin(m, Joined{Member: m.id}, ErrMoved)
@@ -234,7 +235,8 @@ func (g *group) wakeBy(t time.Time) {
 	g.timer.Reset(in)
 }
 
-// touch restarts a member's session, because it sent something, or because it could not send anything until now.
+// touch restarts a member's session, because it sent something, or because it could not send
+// anything until now.
 func (g *group) touch(m *member) { g.touchFor(m, m.session) }
 
 func (g *group) touchFor(m *member, d time.Duration) {
@@ -247,8 +249,8 @@ func (g *group) touchFor(m *member, d time.Duration) {
 	g.wakeBy(g.renewBy)
 }
 
-// waits reports whether the member waits for our answer: then its session does not expire. The session of a fresh member does, since
-// its client may have disconnected unnoticed.
+// waits reports whether the member waits for our answer: then its session does not expire. The
+// session of a fresh member does, since its client may have disconnected unnoticed.
 func (m *member) waits() bool { return !m.fresh && (m.joining != nil || m.syncing != nil) }
 
 func (g *group) add(m *member) {
@@ -277,7 +279,8 @@ func (g *group) remove(m *member) {
 	}
 }
 
-// find looks up a member and checks its instance id. The order of the checks decides which error a client sees; it is Kafka's.
+// find looks up a member and checks its instance id. The order of the checks decides which error a
+// client sees; it is Kafka's.
 func (g *group) find(id, instance string) (*member, error) {
 	if g.peers {
 		return nil, ErrUnknownMember // peers do not use a coordinator

@@ -110,7 +110,8 @@ func subscription(topics ...string) []byte {
 	return append(b, 0xff, 0xff, 0xff, 0xff)
 }
 
-// patience is how long a player waits for an answer: longer than any timeout of the group, so that a group that never answers fails its test.
+// patience is how long a player waits for an answer: longer than any timeout of the group, so that
+// a group that never answers fails its test.
 const patience = 10 * time.Minute
 
 // enter joins, with the detour for a member id, and waits for the generation.
@@ -166,7 +167,8 @@ func (p *player) commit(ctx context.Context, offsets ...group.Committed) error {
 	return err
 }
 
-// settle plays the players, as real clients do, until they share one generation and each has its assignment.
+// settle plays the players, as real clients do, until they share one generation and each has its
+// assignment.
 func settle(t *testing.T, players ...*player) {
 	t.Helper()
 	var mu sync.Mutex // guards settled
@@ -298,7 +300,8 @@ func TestMemberIDIsGivenBeforeJoining(t *testing.T) {
 	})
 }
 
-// Whoever was told its member id is about to join: a round that does not wait for it would be followed by another.
+// Whoever was told its member id is about to join: a round that does not wait for it would be
+// followed by another.
 func TestRebalanceWaitsForMembersToBe(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
@@ -318,7 +321,8 @@ func TestRebalanceWaitsForMembersToBe(t *testing.T) {
 	})
 }
 
-// A client whose connection breaks while it waits is not in the next generation, unless it comes back for it.
+// A client whose connection breaks while it waits is not in the next generation, unless it comes
+// back for it.
 func TestClientThatGoesAwayInTheJoinIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})

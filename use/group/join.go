@@ -14,15 +14,18 @@ const (
 	clientIDMax = 255 // bytes of a client's id that go into its member id
 	reasonMax   = 255 // bytes of a client's reason that go into the log
 
-	// pendingMax is how long a member id that was given out can be used for a first join. Clients join with it immediately.
+	// pendingMax is how long a member id that was given out can be used for a first join. Clients
+	// join with it immediately.
 	pendingMax = time.Minute
 
-	// protocolsMax is how many protocols a member may offer. Each join compares them with those of all members; Kafka's clients offer one to three.
+	// protocolsMax is how many protocols a member may offer. Each join compares them with those of
+	// all members; Kafka's clients offer one to three.
 	protocolsMax = 100
 )
 
 type (
-	// Join is a member's request to be in the next generation. The group keeps its byte slices: the caller must not change them.
+	// Join is a member's request to be in the next generation. The group keeps its byte slices: the
+	// caller must not change them.
 	Join struct {
 		Group        string
 		Member       string // empty for one that has no member id yet
@@ -63,8 +66,8 @@ type (
 	}
 )
 
-// Join waits until the group's next generation begins, and returns the member's role in it. With ErrMemberIDRequired,
-// Joined.Member is the id to join with.
+// Join waits until the group's next generation begins, and returns the member's role in it. With
+// ErrMemberIDRequired, Joined.Member is the id to join with.
 func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	if err := c.mayChange(r.Group); err != nil {
 		return Joined{Member: r.Member}, err
@@ -132,7 +135,8 @@ func (r Join) reason() string {
 
 type joinWait = chan answer[Joined]
 
-// join handles a new or a known member's join. It returns an answer, or a channel that will deliver it.
+// join handles a new or a known member's join. It returns an answer, or a channel that will deliver
+// it.
 func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	refuse := func(err error) (joinWait, Joined, error) {
 		return nil, Joined{Member: r.Member}, fmt.Errorf("join group %q as %q: %w", g.name, r.Member, err)
@@ -178,8 +182,8 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	return g.rejoin(ctx, r, old)
 }
 
-// hasRoom reports whether the limits allow the join. In the join phase only members that wait in a join count: so a group that
-// is over its limit can go on, without the members that come back last.
+// hasRoom reports whether the limits allow the join. In the join phase only members that wait in a
+// join count: so a group that is over its limit can go on, without the members that come back last.
 func (g *group) hasRoom(r Join, m *member) bool {
 	count := len(g.members)
 	switch {
@@ -218,8 +222,8 @@ func (g *group) supports(r Join) bool {
 	return r.ProtocolType == g.protocolType && slices.Contains(slices.Collect(maps.Values(common)), true)
 }
 
-// giveID gives a new dynamic member its id before it joins: otherwise each of its retries would leave a member behind that
-// no client uses (KIP-394).
+// giveID gives a new dynamic member its id before it joins: otherwise each of its retries would
+// leave a member behind that no client uses (KIP-394).
 func (g *group) giveID(r Join) (joinWait, Joined, error) {
 	if err := g.reserve("join", r.ClientHost, usage{bytes: memberOverhead}); err != nil {
 		return nil, Joined{}, err
@@ -257,14 +261,16 @@ func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined
 		g.touch(m)
 		return nil, g.joined(m), nil
 	}
-	// The leader asks for a rebalance by joining again, for example because a topic has new partitions.
+	// The leader asks for a rebalance by joining again, for example because a topic has new
+	// partitions.
 	wait := g.wait(m, r)
 	g.changed(ctx, "member "+m.id+" rejoins: "+r.reason())
 	return wait, Joined{}, nil
 }
 
-// joinBack lets a static member that restarted replace its old member under a new member id: the process that was
-// the old member is fenced (KIP-345). A stable group does not rebalance, unless its protocol changes.
+// joinBack lets a static member that restarted replace its old member under a new member id: the
+// process that was the old member is fenced (KIP-345). A stable group does not rebalance, unless
+// its protocol changes.
 func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Joined, error) {
 	g.answerJoin(old, Joined{Member: old.id}, ErrFencedInstance)
 	g.answerSync(old, Synced{}, ErrFencedInstance)
@@ -290,8 +296,8 @@ func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Jo
 	if r.SkipsAssigning {
 		j.SkipAssignment = j.Leader == m.id
 	} else {
-		// If the client knew that it leads, it would assign again although nothing changed. So the answer names the leader's old id,
-		// and the client follows.
+		// If the client knew that it leads, it would assign again although nothing changed. So the
+		// answer names the leader's old id, and the client follows.
 		j.Leader, j.Members = leader, nil
 	}
 	return nil, j, nil
@@ -316,7 +322,8 @@ func (g *group) wait(m *member, r Join) joinWait {
 	return m.joining
 }
 
-// affords checks that the group's members, with one of them replaced, stay within GroupBytes, and the members of all groups within their limits.
+// affords checks that the group's members, with one of them replaced, stay within GroupBytes, and
+// the members of all groups within their limits.
 func (g *group) affords(r Join, instead *member) error {
 	total := r.bytes()
 	for _, m := range g.members {
@@ -388,7 +395,8 @@ func (g *group) joining() int {
 	return n
 }
 
-// completeJoin ends the join phase: dynamic members that did not join are removed, the others are the next generation.
+// completeJoin ends the join phase: dynamic members that did not join are removed, the others are
+// the next generation.
 func (g *group) completeJoin(ctx context.Context) {
 	g.initial, g.joinBy = false, time.Time{}
 	var leader *member
@@ -420,8 +428,8 @@ func (g *group) completeJoin(ctx context.Context) {
 	}
 }
 
-// becomeEmpty stores that the last member is gone. If that fails, the members that the store still has
-// expire when the group has been silent for a session. A group without members has no owner.
+// becomeEmpty stores that the last member is gone. If that fails, the members that the store still
+// has expire when the group has been silent for a session. A group without members has no owner.
 func (g *group) becomeEmpty(ctx context.Context) {
 	g.generation++
 	g.state, g.protocol, g.leader, g.since = Empty, "", "", time.Now()
@@ -437,8 +445,8 @@ func (g *group) becomeEmpty(ctx context.Context) {
 	g.owned = false
 }
 
-// choose lets each member vote for the first of its protocols that all offer, and counts. A tie goes to the name that
-// sorts first, so that all brokers would choose the same.
+// choose lets each member vote for the first of its protocols that all offer, and counts. A tie
+// goes to the name that sorts first, so that all brokers would choose the same.
 func (g *group) choose() string {
 	offers := make(map[string]map[*member]bool) // a member may name a protocol twice
 	for _, m := range g.members {
@@ -478,7 +486,8 @@ func (g *group) joined(m *member) Joined {
 	return j
 }
 
-// abandonJoin handles a client that disconnected while it waited. It may come back with its member id until its session ends.
+// abandonJoin handles a client that disconnected while it waited. It may come back with its member
+// id until its session ends.
 func (g *group) abandonJoin(wait joinWait) {
 	g.c.stay(g)
 	defer g.unlock()

@@ -20,7 +20,8 @@ type Lag struct {
 	Records int64           // how many records the partition holds that the group has not committed
 }
 
-// Lags returns the lag of each of a group's committed offsets, except for topics that were deleted, with one store call at most.
+// Lags returns the lag of each of a group's committed offsets, except for topics that were deleted,
+// with one store call at most.
 func (c *Coordinator) Lags(ctx context.Context, group string, committed []Committed) ([]Lag, error) {
 	var lags []Lag
 	for _, o := range committed {
@@ -33,8 +34,8 @@ func (c *Coordinator) Lags(ctx context.Context, group string, committed []Commit
 	return lags, nil
 }
 
-// Begun adds to a group's committed offsets those partitions that its members have and in which it has committed nothing, at
-// offset 0: it is behind by all there is.
+// Begun adds to a group's committed offsets those partitions that its members have and in which it
+// has committed nothing, at offset 0: it is behind by all there is.
 func (c *Coordinator) Begun(ctx context.Context, members []Member, committed []Committed) ([]Committed, error) {
 	seen := make(map[TopicPartition]bool, len(committed))
 	for _, o := range committed {
@@ -96,7 +97,8 @@ type Stat struct {
 	Members int
 }
 
-// Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one for the ends of the partitions.
+// Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one
+// for the ends of the partitions.
 func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes, held: true})
 	if err != nil {

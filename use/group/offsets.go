@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// commitTimeout bounds the wait for the store when offsets are committed; Kafka's offsets.commit.timeout.ms.
+// commitTimeout bounds the wait for the store when offsets are committed; Kafka's
+// offsets.commit.timeout.ms.
 const commitTimeout = 5 * time.Second
 
 type (
@@ -42,8 +43,9 @@ type (
 	}
 )
 
-// Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are left out, and have an error in the first
-// result. If a partition is given more than once, its last offset counts. Commits of many members share flushes.
+// Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are
+// left out, and have an error in the first result. If a partition is given more than once, its last
+// offset counts. Commits of many members share flushes.
 func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	if err := c.mayChange(r.Group); err != nil {
 		return nil, err
@@ -82,9 +84,10 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	return errs, err
 }
 
-// ready makes sure that this commit comes after all earlier ones. A group with members must be owned by this process. A group without members must be in
-// the store without expired members, and this process must have incremented its version last: then an earlier commit of unknown outcome, of any process, is
-// refused if it is still in flight.
+// ready makes sure that this commit comes after all earlier ones. A group with members must be
+// owned by this process. A group without members must be in the store without expired members, and
+// this process must have incremented its version last: then an earlier commit of unknown outcome,
+// of any process, is refused if it is still in flight.
 func (g *group) ready(ctx context.Context) error {
 	switch {
 	case g.state != Empty:
@@ -98,8 +101,9 @@ func (g *group) ready(ctx context.Context) error {
 	return nil
 }
 
-// mayCommit decides who may commit: a member at the current generation, unless it must get its new assignment first;
-// anyone without a generation while the group has no members, such as a consumer that assigns partitions to itself, or a tool.
+// mayCommit decides who may commit: a member at the current generation, unless it must get its new
+// assignment first; anyone without a generation while the group has no members, such as a consumer
+// that assigns partitions to itself, or a tool.
 func (g *group) mayCommit(r Commit) error {
 	switch {
 	case r.Generation < 0 && g.state == Empty:
@@ -125,7 +129,8 @@ func (g *group) mayCommit(r Commit) error {
 	return nil
 }
 
-// DeleteOffsets deletes offsets of a group, except of topics that its members read: those have an error in the first result.
+// DeleteOffsets deletes offsets of a group, except of topics that its members read: those have an
+// error in the first result.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	if err := c.mayChange(name); err != nil {
 		return nil, err
@@ -168,10 +173,12 @@ type change struct {
 	version eventlog.Version // that it checks
 }
 
-// change locks the group, lets decide read it, and commits what decide returns; it tries again if another process wrote first. The group is
-// not locked during the commit, so that many commits are in flight at the same time.
+// change locks the group, lets decide read it, and commits what decide returns; it tries again if
+// another process wrote first. The group is not locked during the commit, so that many commits are
+// in flight at the same time.
 func (c *Coordinator) change(ctx context.Context, name string, trusted trust, decide func(context.Context, *group) (change, error)) error {
-	// A client that disconnects does not end the wait: an unknown outcome would cost the group a reload.
+	// A client that disconnects does not end the wait: an unknown outcome would cost the group a
+	// reload.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	return retryMoved(ctx, func() error { return c.changeOnce(ctx, name, trusted, decide) })
@@ -195,8 +202,8 @@ func (c *Coordinator) changeOnce(ctx context.Context, name string, trusted trust
 	return g.land(ch, err)
 }
 
-// submit submits a change. The caller holds the group's lock, so that changes enter the log in the order in which they were decided:
-// of several commits in flight the last submitted wins.
+// submit submits a change. The caller holds the group's lock, so that changes enter the log in the
+// order in which they were decided: of several commits in flight the last submitted wins.
 func (g *group) submit(ctx context.Context, ch *change) {
 	ch.life, ch.version = g.life, g.version
 	e := OffsetEntry(eventlog.KeyValue{Version: g.version}, g.name, ch.offsets)
@@ -208,8 +215,9 @@ func (g *group) submit(ctx context.Context, ch *change) {
 	ch.ticket = g.c.log.Submit(ctx, e)
 }
 
-// OffsetEntry returns the entry that commits offsets of a group, for callers without a Coordinator or a Peer. State is what Log.Get
-// found under StateKey: ErrStale means that the group has changed since. A group that does not exist is created.
+// OffsetEntry returns the entry that commits offsets of a group, for callers without a Coordinator
+// or a Peer. State is what Log.Get found under StateKey: ErrStale means that the group has changed
+// since. A group that does not exist is created.
 func OffsetEntry(state eventlog.KeyValue, group string, offsets []Committed) eventlog.Entry {
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: StateKey(group), Version: state.Version}}}
 	version := state.Version
@@ -244,15 +252,16 @@ func (o Committed) encode() []byte {
 	return value
 }
 
-// Fetch returns what a group has committed for some partitions, in their order; the offset is -1 where nothing is committed. Given
-// nil, it returns all committed offsets of topics that still exist, by name and partition. It reads the store, since peers commit there as well: one
-// trip, and one per thousand offsets of the group.
+// Fetch returns what a group has committed for some partitions, in their order; the offset is -1
+// where nothing is committed. Given nil, it returns all committed offsets of topics that still
+// exist, by name and partition. It reads the store, since peers commit there as well: one trip, and
+// one per thousand offsets of the group.
 func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicPartition) ([]Committed, error) {
 	return c.FetchWithin(ctx, name, which, nil)
 }
 
-// FetchWithin is Fetch, but calls room before it reads, with the estimated bytes of memory that it needs; a negative number gives bytes back.
-// An error of room ends the fetch. A nil room: no limit.
+// FetchWithin is Fetch, but calls room before it reads, with the estimated bytes of memory that it
+// needs; a negative number gives bytes back. An error of room ends the fetch. A nil room: no limit.
 func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []TopicPartition, room func(bytes int) error) ([]Committed, error) {
 	if err := c.serves(name); err != nil {
 		return nil, err
@@ -298,8 +307,8 @@ func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []Topi
 // listedPage is how many keys one trip reads if memory is counted.
 const listedPage = 64
 
-// listWithin visits all keys under a prefix. Before each trip it asks for memory for a page of the largest values, and afterwards gives back what
-// the visits do not keep.
+// listWithin visits all keys under a prefix. Before each trip it asks for memory for a page of the
+// largest values, and afterwards gives back what the visits do not keep.
 func listWithin(ctx context.Context, log *eventlog.Log, prefix string, largest int, room func(bytes int) error, visit func(eventlog.KeyValue) (keeps int, err error)) error {
 	if room == nil {
 		return log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
@@ -356,8 +365,9 @@ func (c *Coordinator) hasTopic(id eventlog.TopicID) bool {
 	return !errors.Is(err, eventlog.ErrUnknownTopic)
 }
 
-// reads returns a function that reports whether the members read a topic. Consumers whose subscription cannot be read may read
-// any topic. For members that are not consumers it is not known: false.
+// reads returns a function that reports whether the members read a topic. Consumers whose
+// subscription cannot be read may read any topic. For members that are not consumers it is not
+// known: false.
 func (g *group) reads() func(topic string) bool {
 	topics := make(map[string]bool)
 	for _, m := range g.members {

@@ -120,7 +120,8 @@ func TestWhoMayCommit(t *testing.T) {
 	})
 }
 
-// A round that never got its assignment must not reach the store by way of a commit: after a restart it would pass for a whole one.
+// A round that never got its assignment must not reach the store by way of a commit: after a
+// restart it would pass for a whole one.
 func TestNobodyCommitsBeforeTheFirstAssignment(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -151,7 +152,8 @@ func TestLongMetadataIsRefusedAlone(t *testing.T) {
 	})
 }
 
-// A request may mention a partition more than once. One change may not put a key twice, so the last mention counts.
+// A request may mention a partition more than once. One change may not put a key twice, so the last
+// mention counts.
 func TestOfAPartitionCommittedTwiceTheLastMentionCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
@@ -166,7 +168,8 @@ func TestOfAPartitionCommittedTwiceTheLastMentionCounts(t *testing.T) {
 	})
 }
 
-// The last commit that a client sent is the one that stays, also when many are on their way at once.
+// The last commit that a client sent is the one that stays, also when many are on their way at
+// once.
 func TestCommitsOnTheirWayKeepTheirOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -186,7 +189,8 @@ func TestCommitsOnTheirWayKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A commit that is on its way when its group is deleted came first, or not at all: nothing of it stays behind.
+// A commit that is on its way when its group is deleted came first, or not at all: nothing of it
+// stays behind.
 func TestCommitOnItsWayDoesNotOutliveTheGroup(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -269,8 +273,8 @@ func (s *countingStore) List(ctx context.Context, prefix, after string, limit in
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
-// A group without members costs nothing, and one with members a sign of its owner every third of the session, however many members there are
-// and however often they are heard.
+// A group without members costs nothing, and one with members a sign of its owner every third of
+// the session, however many members there are and however often they are heard.
 func TestIdleGroupsCostNextToNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		counted := &countingStore{Store: memory.New()}
@@ -327,7 +331,8 @@ func TestDeletedGroupLeavesNothing(t *testing.T) {
 	})
 }
 
-// Topic ids tell a topic from its namesake (KIP-516): old offsets must not make a consumer of the new one skip.
+// Topic ids tell a topic from its namesake (KIP-516): old offsets must not make a consumer of the
+// new one skip.
 func TestOffsetsDoNotOutliveTheirTopic(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -405,7 +410,8 @@ func TestOffsetsOfAnAbandonedTopicExpire(t *testing.T) {
 	})
 }
 
-// Members that nobody plays any more, because they died while no broker ran, do not keep offsets for ever.
+// Members that nobody plays any more, because they died while no broker ran, do not keep offsets
+// for ever.
 func TestGroupsOfTheDeadExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()

@@ -13,17 +13,20 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// The coordinator of a group is the process that wrote its state last. Reading a group changes nothing.
+// The coordinator of a group is the process that wrote its state last. Reading a group changes
+// nothing.
 //
 //	not owned ── request of a valid member ──► owned                                   own: increments the version, starts sessions
 //	owned ── another process changed the version, or the last member left ──► not owned  refresh, renew: drop what memory holds
 //
-// The owner writes a heartbeat key (group/owner/…) three times in the shortest session timeout and checks the state's version: so it learns
-// that another process took over. When the key is older than the longest session, by the store's clock, all members have expired.
+// The owner writes a heartbeat key (group/owner/…) three times in the shortest session timeout and
+// checks the state's version: so it learns that another process took over. When the key is older
+// than the longest session, by the store's clock, all members have expired.
 
 const (
 	ownerPrefix = "group/owner/"
-	// renewalTimeout bounds the wait for the store when the owner writes its heartbeat. Requests are served meanwhile.
+	// renewalTimeout bounds the wait for the store when the owner writes its heartbeat. Requests
+	// are served meanwhile.
 	renewalTimeout = 5 * time.Second
 	// retriesMax bounds the retries of a request while other processes change the group.
 	retriesMax = 20
@@ -44,7 +47,8 @@ var ownerInfo = func() []byte {
 	return value
 }()
 
-// A trust reports whether the group in memory may be used as it is, without reading it from the store again.
+// A trust reports whether the group in memory may be used as it is, without reading it from the
+// store again.
 type trust func(*group) bool
 
 var (
@@ -52,12 +56,13 @@ var (
 	nothing trust = func(*group) bool { return false }
 	// owned: this process owns the group, until a write finds that another process took it over.
 	owned trust = func(g *group) bool { return g.owned }
-	// knownEmpty: the group was empty in the store when it was last read. The write that follows checks that it still has the same version.
+	// knownEmpty: the group was empty in the store when it was last read. The write that follows
+	// checks that it still has the same version.
 	knownEmpty trust = func(g *group) bool { return g.version > 0 && g.seenEmpty() }
 )
 
-// lock locks a group until unlock, and loads it from the store unless what is known is trusted: one store call, two for a group with members. It writes
-// nothing.
+// lock locks a group until unlock, and loads it from the store unless what is known is trusted: one
+// store call, two for a group with members. It writes nothing.
 func (c *Coordinator) lock(ctx context.Context, name string, trusted trust) (*group, error) {
 	g, err := c.hold(ctx, name)
 	if err != nil {
@@ -75,7 +80,8 @@ func (c *Coordinator) lock(ctx context.Context, name string, trusted trust) (*gr
 // seenEmpty reports whether the group was empty in the store when it was last read.
 func (g *group) seenEmpty() bool { return !g.owned && !g.expired && !g.peers && g.state == Empty }
 
-// retryMoved repeats try while another process changes the group first; a try that fails for this reason has changed nothing.
+// retryMoved repeats try while another process changes the group first; a try that fails for this
+// reason has changed nothing.
 func retryMoved(ctx context.Context, try func() error) error {
 	for n := 1; ; n++ {
 		err := try()
@@ -85,7 +91,8 @@ func retryMoved(ctx context.Context, try func() error) error {
 	}
 }
 
-// refresh reloads the group from the store, unless its version shows that this process still owns it.
+// refresh reloads the group from the store, unless its version shows that this process still owns
+// it.
 func (g *group) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -101,9 +108,9 @@ func (g *group) refresh(ctx context.Context) error {
 	return g.restore(ctx, kv)
 }
 
-// own makes this process the group's coordinator, from the state that refresh loaded. If the group has members, own increments the group's version,
-// which fences the previous owner (one store call). An empty group is claimed by its first assignment. On error the group is not
-// owned.
+// own makes this process the group's coordinator, from the state that refresh loaded. If the group
+// has members, own increments the group's version, which fences the previous owner (one store
+// call). An empty group is claimed by its first assignment. On error the group is not owned.
 func (g *group) own(ctx context.Context) error {
 	switch {
 	case g.owned:
@@ -127,8 +134,8 @@ func (g *group) own(ctx context.Context) error {
 	return nil
 }
 
-// renew submits the owner's heartbeat if it is due, otherwise it returns nil. Until the group's members are stored there is no heartbeat key, and
-// only the version is checked.
+// renew submits the owner's heartbeat if it is due, otherwise it returns nil. Until the group's
+// members are stored there is no heartbeat key, and only the version is checked.
 func (g *group) renew(ctx context.Context, now time.Time) *eventlog.Ticket {
 	if !due(g.renewBy, now) {
 		return nil
@@ -151,8 +158,9 @@ func (g *group) heartbeat() eventlog.Put {
 	return eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion, Value: ownerInfo}
 }
 
-// heartbeatDone handles the outcome of a heartbeat. If the store refused it, another process owns the group now. The outcome does not count if the group
-// was reset since (life), or has another version than when the heartbeat was sent.
+// heartbeatDone handles the outcome of a heartbeat. If the store refused it, another process owns
+// the group now. The outcome does not count if the group was reset since (life), or has another
+// version than when the heartbeat was sent.
 func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
 		_ = g.refused(err) // waiting requests fail; the next request reloads the group
@@ -167,7 +175,8 @@ func (g *group) shortestSession() time.Duration {
 	return shortest
 }
 
-// restore sets the group from its stored state. For a group with members it also reads the heartbeats: one store call.
+// restore sets the group from its stored state. For a group with members it also reads the
+// heartbeats: one store call.
 func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	g.reset()
 	if kv.Version == 0 {
@@ -223,7 +232,8 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 	return nil
 }
 
-// restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members have expired.
+// restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members
+// have expired.
 func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
 	beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
 	if err != nil {
@@ -281,8 +291,8 @@ func (c *Coordinator) forgetSilent() {
 	c.silent.Forget(time.Now().Add(-2 * c.cfg.limits.ExpireEvery))
 }
 
-// longestSession returns the longest session timeout of the members; after that much silence all have expired. An unknown one counts
-// as peerSessionMax.
+// longestSession returns the longest session timeout of the members; after that much silence all
+// have expired. An unknown one counts as peerSessionMax.
 func (s storedState) longestSession() time.Duration {
 	var longest time.Duration
 	for _, m := range s.Members {
@@ -305,7 +315,8 @@ func allExpired(log *eventlog.Log, silent time.Duration, s storedState) bool {
 	return silent > longest && graceElapsed(log, longest, longest)
 }
 
-// isDead reports whether a peer's session has expired, and not only because the store was unavailable.
+// isDead reports whether a peer's session has expired, and not only because the store was
+// unavailable.
 func (c *Coordinator) isDead(s heartbeat) bool {
 	return s.dead() && graceElapsed(c.log, s.session(), s.session()/2)
 }
@@ -315,8 +326,9 @@ func graceElapsed(log *eventlog.Log, session, atStart time.Duration) bool {
 	return graceLeft(log, session, atStart) <= 0
 }
 
-// graceLeft returns how much longer silent members are not expired, because their heartbeats may have been lost: after an outage of the store, or after this
-// process was suspended, they get the time of one more session; after the start of this process they get the time atStart.
+// graceLeft returns how much longer silent members are not expired, because their heartbeats may
+// have been lost: after an outage of the store, or after this process was suspended, they get the
+// time of one more session; after the start of this process they get the time atStart.
 func graceLeft(log *eventlog.Log, session, atStart time.Duration) time.Duration {
 	since, broken := log.Steady(session / 2)
 	if broken {

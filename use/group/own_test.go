@@ -68,7 +68,8 @@ func lookAt(t *testing.T, b *broker, o group.Committed) {
 	wantErr(t, errs[0], group.ErrSubscribed)
 }
 
-// Two processes have one store. One has a member, which commits nothing for days. The other only looks, and cleans up.
+// Two processes have one store. One has a member, which commits nothing for days. The other only
+// looks, and cleans up.
 func TestLookingAtAGroupChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -123,8 +124,9 @@ var realStores = map[string]func(t *testing.T) eventlog.Store{
 	},
 }
 
-// The store was away for longer than the session, and nobody could say that it lives. Whoever asks first when it is back must not take
-// them for dead: neither peers nor the members of a coordinator.
+// The store was away for longer than the session, and nobody could say that it lives. Whoever asks
+// first when it is back must not take them for dead: neither peers nor the members of a
+// coordinator.
 func TestNobodyIsTakenForDeadBecauseTheStoreWasAway(t *testing.T) {
 	ask := map[string]func(*testing.T, *broker) error{
 		"describe": func(t *testing.T, b *broker) error { _, err := b.Describe(t.Context(), "g"); return err },
@@ -186,7 +188,8 @@ func TestNobodyIsTakenForDeadBecauseTheStoreWasAway(t *testing.T) {
 	}
 }
 
-// While a broker is suspended, or its store is away, it hears no heartbeat. Its members get another session then, and those who are gone are found out after it.
+// While a broker is suspended, or its store is away, it hears no heartbeat. Its members get another
+// session then, and those who are gone are found out after it.
 func TestNobodyIsTakenForDeadBecauseTheirBrokerWasSuspended(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := &faulty{Store: memory.New()}
@@ -204,7 +207,8 @@ func TestNobodyIsTakenForDeadBecauseTheirBrokerWasSuspended(t *testing.T) {
 	})
 }
 
-// heldStore answers reads, and lets commits wait while it is held, as SQLite does while another process that is stopped has the write lock.
+// heldStore answers reads, and lets commits wait while it is held, as SQLite does while another
+// process that is stopped has the write lock.
 type heldStore struct {
 	eventlog.Store
 	free atomic.Pointer[chan struct{}] // closed at the end of the wait; nil: nobody waits
@@ -257,7 +261,8 @@ func wanted(err, want error) error {
 	return fmt.Errorf("got %v, want %w", err, want)
 }
 
-// A process that was overtaken learns of it within a third of the session, and tells its members, also those that wait.
+// A process that was overtaken learns of it within a third of the session, and tells its members,
+// also those that wait.
 func TestAnOwnerFindsOutThatItWasOvertaken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -276,7 +281,8 @@ func TestAnOwnerFindsOutThatItWasOvertaken(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantErr(t, p.beat(t.Context()), group.ErrUnknownMember)
 
-		// One waits in a join for a member that does not come, and another process takes the group over.
+		// One waits in a join for a member that does not come, and another process takes the group
+		// over.
 		q, late := newPlayer(a, "g", "q"), newPlayer(a, "g", "late")
 		settle(t, q)
 		told := make(chan error, 1)
@@ -293,8 +299,8 @@ func TestAnOwnerFindsOutThatItWasOvertaken(t *testing.T) {
 	})
 }
 
-// A process died, and its members with it. The group is free when it has been silent for its session by the store's clock, and not before; whatever was
-// asked meanwhile.
+// A process died, and its members with it. The group is free when it has been silent for its
+// session by the store's clock, and not before; whatever was asked meanwhile.
 func TestAGroupIsFreeWhenItWasSilentForItsSession(t *testing.T) {
 	free := map[string]func(*testing.T, *broker, group.Committed) error{
 		"delete": func(t *testing.T, b *broker, _ group.Committed) error { return b.Delete(t.Context(), "g") },
@@ -345,7 +351,8 @@ func TestAGroupIsFreeWhenItWasSilentForItsSession(t *testing.T) {
 	}
 }
 
-// Members came and went since the offsets were last reset: that is no reason to refuse it, in one process or in several.
+// Members came and went since the offsets were last reset: that is no reason to refuse it, in one
+// process or in several.
 func TestOffsetsAreResetWhateverMembersDidMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T) { resets(t, memory.New(), time.Hour) })
 	for name, open := range realStores {
@@ -379,7 +386,8 @@ func resets(t *testing.T, store eventlog.Store, poll time.Duration) {
 	wantNothingKept(t, store)
 }
 
-// A group whose members died loses its offsets when the retention is over. Neither looking nor a restart moves that.
+// A group whose members died loses its offsets when the retention is over. Neither looking nor a
+// restart moves that.
 func TestLookingNeitherShortensNorLengthensAGroupsLife(t *testing.T) {
 	for _, name := range []string{"nobody looks", "somebody looks"} {
 		t.Run(name, func(t *testing.T) {
@@ -420,7 +428,8 @@ func TestLookingNeitherShortensNorLengthensAGroupsLife(t *testing.T) {
 	}
 }
 
-// A store that lost its end comes by the number of changes again that a coordinator remembers. What that one knows is not the group.
+// A store that lost its end comes by the number of changes again that a coordinator remembers. What
+// that one knows is not the group.
 func TestAGroupIsNotTakenForTheOneThatTheStoreLost(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -443,7 +452,8 @@ func TestAGroupIsNotTakenForTheOneThatTheStoreLost(t *testing.T) {
 	})
 }
 
-// Members of a generation that the store lost are told at their next heartbeat, and not once it is time to renew the ownership.
+// Members of a generation that the store lost are told at their next heartbeat, and not once it is
+// time to renew the ownership.
 func TestMembersOfAGroupThatTheStoreLostAreToldAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
@@ -462,7 +472,8 @@ func TestMembersOfAGroupThatTheStoreLostAreToldAtOnce(t *testing.T) {
 	})
 }
 
-// A consumer of a group that the store lost is told soon as well, and not at the next time that it would look by itself.
+// A consumer of a group that the store lost is told soon as well, and not at the next time that it
+// would look by itself.
 func TestPeersOfAGroupThatTheStoreLostLookAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()

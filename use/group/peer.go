@@ -78,11 +78,13 @@ func (c PeerConfig) check() error {
 	return nil
 }
 
-// Peer is a member of a group whose members coordinate through the store, without a broker or a listener. Any number of peers, in
-// any number of processes, share the partitions of their topics. Methods may be called concurrently.
+// Peer is a member of a group whose members coordinate through the store, without a broker or a
+// listener. Any number of peers, in any number of processes, share the partitions of their topics.
+// Methods may be called concurrently.
 //
-// A peer that its group evicted, because it sent no heartbeat within its session timeout, is fenced for good: Run returns ErrFenced,
-// Assignment is empty, and this Peer can commit nothing more. Call JoinPeer for a new one.
+// A peer that its group evicted, because it sent no heartbeat within its session timeout, is fenced
+// for good: Run returns ErrFenced, Assignment is empty, and this Peer can commit nothing more. Call
+// JoinPeer for a new one.
 type Peer struct {
 	log     *eventlog.Log
 	among   *register // the peers of this process
@@ -140,14 +142,16 @@ type Assigned struct {
 // errLeft is the end of a peer that left.
 var errLeft = fmt.Errorf("%w: this member left the group", ErrFenced)
 
-// JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free partitions; Run must then keep it
-// alive. It costs five store calls, two more if the group has committed nothing in a topic, one for each topic that does not exist
-// yet, and more if others join at the same time. The peer gets the partitions of expired members only after half of their
-// session and a heartbeat, because it cannot know whether the store was unavailable to those members.
+// JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free
+// partitions; Run must then keep it alive. It costs five store calls, two more if the group has
+// committed nothing in a topic, one for each topic that does not exist yet, and more if others join
+// at the same time. The peer gets the partitions of expired members only after half of their
+// session and a heartbeat, because it cannot know whether the store was unavailable to those
+// members.
 //
-// ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group. ErrFull, ErrTooLarge,
-// ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and eventlog.ErrUnsure mean that the
-// store did not answer.
+// ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group.
+// ErrFull, ErrTooLarge, ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and
+// eventlog.ErrUnsure mean that the store did not answer.
 func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, error) {
 	cfg = cfg.withDefaults()
 	cfg.Logger = cmp.Or(cfg.Logger, c.logger)
@@ -199,7 +203,8 @@ func (p *Peer) enter(ctx context.Context) error {
 	}
 }
 
-// lookAround notes which partitions exist already: those that are added later are read from their beginning.
+// lookAround notes which partitions exist already: those that are added later are read from their
+// beginning.
 func (p *Peer) lookAround(ctx context.Context) error {
 	for _, name := range p.cfg.Topics {
 		switch topic, err := p.log.Topic(ctx, name); {
@@ -212,8 +217,8 @@ func (p *Peer) lookAround(ctx context.Context) error {
 	return nil
 }
 
-// withdraw leaves the group, also when ctx has ended. If that fails, the other peers evict this peer when its session
-// ends.
+// withdraw leaves the group, also when ctx has ended. If that fails, the other peers evict this
+// peer when its session ends.
 func (p *Peer) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -223,11 +228,12 @@ func (p *Peer) withdraw(ctx context.Context) {
 	p.finish(errLeft)
 }
 
-// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns nil, so
-// before that, finish and commit the records that you have begun to handle. It returns ErrFenced when the group has evicted the peer.
+// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then
+// it leaves the group and returns nil, so before that, finish and commit the records that you have
+// begun to handle. It returns ErrFenced when the group has evicted the peer.
 //
-// It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads the other peers' heartbeats and the
-// state: by default fewer than two store calls a second.
+// It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads
+// the other peers' heartbeats and the state: by default fewer than two store calls a second.
 func (p *Peer) Run(ctx context.Context) error {
 	defer p.among.add(p)()
 	doubt := time.AfterFunc(p.cfg.Session, p.notify) // fires a session timeout after the last heartbeat: Assignment is empty then
@@ -258,8 +264,8 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 }
 
-// step sends a heartbeat if one is due, and polls the group. Errors are logged at most once per heartbeat. The next step tries again;
-// meanwhile the peer keeps its partitions.
+// step sends a heartbeat if one is due, and polls the group. Errors are logged at most once per
+// heartbeat. The next step tries again; meanwhile the peer keeps its partitions.
 func (p *Peer) step(ctx context.Context, due bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Heartbeat)
 	defer cancel()
@@ -275,8 +281,8 @@ func (p *Peer) step(ctx context.Context, due bool) {
 	}
 }
 
-// look reads the group, writes a new assignment if one is needed, and reads the positions of new partitions. With checkMembers it also reads the others'
-// heartbeats.
+// look reads the group, writes a new assignment if one is needed, and reads the positions of new
+// partitions. With checkMembers it also reads the others' heartbeats.
 func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 	if err := p.take(ctx); err != nil {
 		return err
@@ -291,15 +297,17 @@ func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 // ID is the peer's name in the group. It is unique for ever.
 func (p *Peer) ID() string { return p.id }
 
-// Generation returns the group's generation as this peer last read it. Each change of the group's members or assignment increments it.
+// Generation returns the group's generation as this peer last read it. Each change of the group's
+// members or assignment increments it.
 func (p *Peer) Generation() int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.group.generation
 }
 
-// Assignment returns what the peer may work on now. It is empty when no heartbeat has succeeded for a session timeout, since other
-// peers may have taken over. If they have not when the store is back, the assignment is as before, with the positions committed last.
+// Assignment returns what the peer may work on now. It is empty when no heartbeat has succeeded for
+// a session timeout, since other peers may have taken over. If they have not when the store is
+// back, the assignment is as before, with the positions committed last.
 func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,7 +320,8 @@ func (p *Peer) Assignment() Assignment {
 	return a
 }
 
-// Revoking returns Assignment().Revoking, without the cost of listing the partitions that the peer keeps.
+// Revoking returns Assignment().Revoking, without the cost of listing the partitions that the peer
+// keeps.
 func (p *Peer) Revoking() []Assigned {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +332,8 @@ func (p *Peer) Revoking() []Assigned {
 	return p.assigned(me.revoking)
 }
 
-// trusted reports whether the peer is a member, and had a heartbeat within its session. p.mu is held.
+// trusted reports whether the peer is a member, and had a heartbeat within its session. p.mu is
+// held.
 func (p *Peer) trusted() bool { return p.end == nil && time.Since(p.lastHeartbeat) < p.cfg.Session }
 
 // assigned lists the partitions in tps whose position is known, by topic and partition.
@@ -343,16 +353,19 @@ func (p *Peer) assigned(tps []TopicPartition) []Assigned {
 	return out
 }
 
-// Changed returns a channel that receives a value after Assignment has changed. The channel holds one value, and is for one receiver.
+// Changed returns a channel that receives a value after Assignment has changed. The channel holds
+// one value, and is for one receiver.
 func (p *Peer) Changed() <-chan struct{} { return p.changed }
 
 // release is a call of Release.
 type release struct{ tps []TopicPartition }
 
-// Release gives partitions back immediately, for other peers. Partitions that are not this peer's are ignored. A peer may give back
-// partitions that nobody waits for; it may get them again, with another Since.
+// Release gives partitions back immediately, for other peers. Partitions that are not this peer's
+// are ignored. A peer may give back partitions that nobody waits for; it may get them again, with
+// another Since.
 //
-// Calls that wait for the turn share one change of the group, since each change costs every peer time in proportion to the group's partitions.
+// Calls that wait for the turn share one change of the group, since each change costs every peer
+// time in proportion to the group's partitions.
 func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
 	mine := &release{tps}
 	p.mu.Lock()

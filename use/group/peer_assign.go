@@ -17,13 +17,15 @@ type topicSize struct {
 
 // assignPartitions assigns partitions to members. The same arguments always give the same result.
 //
-// It is balanced: no chain of handovers could move a partition from a member to one that has at least two fewer. It is sticky:
-// members keep what they have unless that makes it less balanced. And it is cooperative: a member keeps a partition that another member
-// should have, marked as revoking, until it releases the partition; only free partitions are given out. Partitions of deleted topics are
-// dropped. After more than searchMax steps no search begins; the next call continues, after the handovers so far.
+// It is balanced: no chain of handovers could move a partition from a member to one that has at
+// least two fewer. It is sticky: members keep what they have unless that makes it less balanced.
+// And it is cooperative: a member keeps a partition that another member should have, marked as
+// revoking, until it releases the partition; only free partitions are given out. Partitions of
+// deleted topics are dropped. After more than searchMax steps no search begins; the next call
+// continues, after the handovers so far.
 //
-// If every partition has a holder, the result depends only on who holds what, and keeps every holder. So a second call changes
-// nothing.
+// If every partition has a holder, the result depends only on who holds what, and keeps every
+// holder. So a second call changes nothing.
 func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
 	b := newBalance(members, topics)
 	b.giveOut()
@@ -32,7 +34,8 @@ func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
 	return b.result()
 }
 
-// balance is the working state of assignPartitions. Members and topics are identified by their index.
+// balance is the working state of assignPartitions. Members and topics are identified by their
+// index.
 type balance struct {
 	members  []peerMember
 	topics   []topicSize
@@ -50,9 +53,9 @@ type balance struct {
 	steps int    // taken by all searches so far
 }
 
-// searchMax bounds the steps of all searches of one call of assignPartitions, since the caller holds the peer's lock meanwhile. A step
-// takes a few nanoseconds.
-// A move takes at least one step per member, and at most five million steps: with 2,000 members that read 1,000 topics each.
+// searchMax bounds the steps of all searches of one call of assignPartitions, since the caller
+// holds the peer's lock meanwhile. A step takes a few nanoseconds. A move takes at least one step
+// per member, and at most five million steps: with 2,000 members that read 1,000 topics each.
 const searchMax = 50_000_000
 
 func newBalance(members []peerMember, topics []topicSize) *balance {
@@ -75,7 +78,8 @@ func newBalance(members []peerMember, topics []topicSize) *balance {
 				b.readers[t] = append(b.readers[t], m)
 			}
 		}
-		// own and revoking are sorted together, so that the result depends on who has which partitions, and not on the assignment before.
+		// own and revoking are sorted together, so that the result depends on who has which
+		// partitions, and not on the assignment before.
 		for _, tp := range slices.SortedFunc(slices.Values(slices.Concat(member.own, member.revoking)), byPlace) {
 			t, there := b.index[tp.Topic]
 			if _, taken := b.holder[tp]; there && !taken {
@@ -97,7 +101,8 @@ func (b *balance) give(tp TopicPartition, topic, member int) {
 	b.count[member]++
 }
 
-// giveOut gives each free partition to the reader with the fewest partitions; topics with the fewest readers first.
+// giveOut gives each free partition to the reader with the fewest partitions; topics with the
+// fewest readers first.
 func (b *balance) giveOut() {
 	order := make([]int, len(b.topics))
 	for t := range order {
@@ -135,7 +140,8 @@ func (p *poorest) Swap(i, j int) { p.members[i], p.members[j] = p.members[j], p.
 func (p *poorest) Push(any)      { panic("nobody comes") }
 func (p *poorest) Pop() any      { panic("nobody goes") }
 
-// improve moves one partition from a rich member towards a poor one, through other members if need be, and reports whether it did.
+// improve moves one partition from a rich member towards a poor one, through other members if need
+// be, and reports whether it did.
 func (b *balance) improve() bool {
 	// All members but two are still in order from the last call.
 	slices.SortFunc(b.rich, func(x, y int) int { return cmp.Or(cmp.Compare(b.count[y], b.count[x]), cmp.Compare(x, y)) })
@@ -151,11 +157,13 @@ func (b *balance) improve() bool {
 	return false
 }
 
-// step is how a search reached a member: by a partition of topic, which the member at index from of the queue has.
+// step is how a search reached a member: by a partition of topic, which the member at index from of
+// the queue has.
 type step struct{ member, from, topic int }
 
-// shift searches for the poorest member that a chain of moves from this member can give a partition, and makes the moves. Members that were seen
-// without success stay marked: moves among the other members change nothing for them.
+// shift searches for the poorest member that a chain of moves from this member can give a
+// partition, and makes the moves. Members that were seen without success stay marked: moves among
+// the other members change nothing for them.
 func (b *balance) shift(from int) bool {
 	least := b.count[b.rich[len(b.rich)-1]]
 	b.seen[from] = true

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// crowd is members and topics that change at random, and hand over what they are asked for at random.
+// crowd is members and topics that change at random, and hand over what they are asked for at
+// random.
 type crowd struct {
 	r       *rand.Rand
 	members []peerMember
@@ -43,14 +44,15 @@ func topicOf(name string, id byte, partitions int) topicSize {
 	return topicSize{name: name, id: eventlog.TopicID{id}, partitions: partitions}
 }
 
-// Whatever happens, nobody gets what another has, members give back only what others should have, and once all is handed over, all is
-// shared out, in balance, and stays so.
+// Whatever happens, nobody gets what another has, members give back only what others should have,
+// and once all is handed over, all is shared out, in balance, and stays so.
 func TestArrangementsAreSafeBalancedAndStay(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range uint64(60) {
 		t.Run(fmt.Sprint(seed, round), func(t *testing.T) { arrangeAtRandom(t, seed, round) })
 	}
-	// Which partition a member was to give up once depended on which ones it had been asked for: two answers took turns for ever.
+	// Which partition a member was to give up once depended on which ones it had been asked for:
+	// two answers took turns for ever.
 	t.Run("14969619096253598056 45", func(t *testing.T) { arrangeAtRandom(t, 14969619096253598056, 45) })
 }
 
@@ -174,7 +176,8 @@ func (c *crowd) wantBalance(t *testing.T) {
 	}
 }
 
-// Members keep what they have: a newcomer takes no more than its share, and what one leaves goes to the others without a shuffle.
+// Members keep what they have: a newcomer takes no more than its share, and what one leaves goes to
+// the others without a shuffle.
 func TestArrangementsAreSticky(t *testing.T) {
 	c := &crowd{topics: []topicSize{topicOf("a", 1, 7), topicOf("b", 2, 6)}, r: rand.New(rand.NewPCG(1, 2))}
 	for _, c0 := range []struct{ members, moved int }{{1, 0}, {2, 6}, {3, 4}, {4, 3}, {5, 2}} {
@@ -218,7 +221,8 @@ func TestTheLargestGroupIsArranged(t *testing.T) {
 	}
 }
 
-// Half of the largest group that there may be has everything. Each round takes so many steps and no more, and the rounds come to an end.
+// Half of the largest group that there may be has everything. Each round takes so many steps and no
+// more, and the rounds come to an end.
 func TestTheLargestGroupIsBalancedInBoundedRounds(t *testing.T) {
 	c := &crowd{r: rand.New(rand.NewPCG(1, 2))}
 	var names []string

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Peers that have read nothing write nothing for each partition. What they leave is one key, with the
-// generation, which must not come again while a suspended peer may still commit with it.
+// Peers that have read nothing write nothing for each partition. What they leave is one key, with
+// the generation, which must not come again while a suspended peer may still commit with it.
 func TestPeersThatReadNothingLeaveNoOffsets(t *testing.T) {
 	for _, latest := range []bool{false, true} {
 		inBubble(t, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestPeersThatReadNothingLeaveNoOffsets(t *testing.T) {
 	}
 }
 
-// A group that begins at the end remembers where that was in each partition that held records; in others it begins with
-// their first record.
+// A group that begins at the end remembers where that was in each partition that held records; in
+// others it begins with their first record.
 func TestTheEndsOfAllPartitionsAreRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// BenchmarkTenPeersJoin has ten peers share 2,000 partitions, one peer coming after the other. Each partition is given back by a goroutine of its own, as the
-// Go library does.
+// BenchmarkTenPeersJoin has ten peers share 2,000 partitions, one peer coming after the other. Each
+// partition is given back by a goroutine of its own, as the Go library does.
 func BenchmarkTenPeersJoin(b *testing.B) {
 	const peers, partitions = 10, 2000
 	log, err := eventlog.Open(b.Context(), memory.New(), eventlog.Config{})
@@ -50,7 +50,8 @@ func joinAndShare(b *testing.B, log *eventlog.Log, cfg group.PeerConfig, peers, 
 	}
 }
 
-// giveBack gives back what a peer is asked for until ctx ends, and tells once that the peer has no more than its share.
+// giveBack gives back what a peer is asked for until ctx ends, and tells once that the peer has no
+// more than its share.
 func giveBack(ctx context.Context, p *group.Peer, share int, balanced chan<- struct{}) {
 	var releases sync.WaitGroup
 	defer releases.Wait()

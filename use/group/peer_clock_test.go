@@ -68,7 +68,8 @@ func TestAGroupWithoutLivingMembersIsNotHeldWhileTheClockIsBehind(t *testing.T) 
 	}
 }
 
-// The store's clock is set back, and a process dies. The others see that its peers' keys stay as they are; those of the living do not.
+// The store's clock is set back, and a process dies. The others see that its peers' keys stay as
+// they are; those of the living do not.
 func TestTheSilentAreTakenOverWhileTheClockIsBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := behind{memory.New()}

@@ -24,7 +24,8 @@ func (s *tardyStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]even
 	return out, err
 }
 
-// A heartbeat is stored within the session, and its answer comes after it. Whoever was told that the assignment is empty is told that it is not any more.
+// A heartbeat is stored within the session, and its answer comes after it. Whoever was told that
+// the assignment is empty is told that it is not any more.
 func TestAnAssignmentThatComesBackWithALateAnswerIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := &tardyStore{Store: memory.New()}

@@ -10,20 +10,24 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetMetadataMax bounds the metadata of a committed offset, in bytes. It is the default of Kafka's offset.metadata.max.bytes.
+// offsetMetadataMax bounds the metadata of a committed offset, in bytes. It is the default of
+// Kafka's offset.metadata.max.bytes.
 const offsetMetadataMax = 4096
 
 // unsureMax bounds the attempts at a commit whose outcomes stay unknown.
 const unsureMax = 3
 
-// Commit commits offsets, all in one entry or none: one store call, and two more if the group changed since. Commits of one
-// partition must come one after the other; commits of different partitions may be in flight at the same time, and share flushes.
+// Commit commits offsets, all in one entry or none: one store call, and two more if the group
+// changed since. Commits of one partition must come one after the other; commits of different
+// partitions may be in flight at the same time, and share flushes.
 //
-// ErrFenced: a partition is not this peer's any more, or Since shows that it was released and assigned again; nothing was committed.
-// ErrUnavailable: certainly nothing was committed. eventlog.ErrUnsure: perhaps they were committed; committing the same or more again is harmless.
+// ErrFenced: a partition is not this peer's any more, or Since shows that it was released and
+// assigned again; nothing was committed. ErrUnavailable: certainly nothing was committed.
+// eventlog.ErrUnsure: perhaps they were committed; committing the same or more again is harmless.
 //
-// Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: a repeated commit, in this
-// call or a later one, finds it in the store and appends nothing twice. That costs one more trip.
+// Batches are appended in the same entry. Then the first offset needs Metadata that was never used
+// before: a repeated commit, in this call or a later one, finds it in the store and appends nothing
+// twice. That costs one more trip.
 func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...eventlog.Batch) error {
 	if len(offsets) == 0 && len(batches) == 0 {
 		return nil
@@ -37,8 +41,9 @@ func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...event
 	})
 }
 
-// CommitWith is Commit with other changes in the same entry, which add adds. It calls add for each attempt, once no earlier attempt can still be
-// applied. An error of add is returned in an *AddError; then nothing was committed, now or by an earlier call.
+// CommitWith is Commit with other changes in the same entry, which add adds. It calls add for each
+// attempt, once no earlier attempt can still be applied. An error of add is returned in an
+// *AddError; then nothing was committed, now or by an earlier call.
 func (p *Peer) CommitWith(ctx context.Context, offsets []Committed, add func(context.Context, *eventlog.Entry) error) error {
 	if add != nil && (len(offsets) == 0 || offsets[0].Metadata == "") {
 		panic(fmt.Sprintf("commit other changes with the offsets %+v, without metadata to recognize them by", offsets))
@@ -77,7 +82,8 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 			return err
 		}
 		if add != nil {
-			// A commit in flight checks an old version of the group. So if its offset is not in the store now, it never will be.
+			// A commit in flight checks an old version of the group. So if its offset is not in the
+			// store now, it never will be.
 			kept, err := p.kept(ctx, offsets[0])
 			if err != nil {
 				return err
@@ -104,8 +110,8 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 				return err
 			}
 		case errors.Is(err, eventlog.ErrUnsure):
-			// Increment the group's version: if the commit is still in flight it is refused. Then the outcome can be read, and it is safe to
-			// commit again.
+			// Increment the group's version: if the commit is still in flight it is refused. Then
+			// the outcome can be read, and it is safe to commit again.
 			p.commitUnsure(version)
 			if unsure++; unsure == unsureMax {
 				return err
@@ -152,7 +158,8 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 	return grants, named, nil
 }
 
-// mayCommit checks that the peer still has what it had when the commit began, and returns the version that the store must still be at.
+// mayCommit checks that the peer still has what it had when the commit began, and returns the
+// version that the store must still be at.
 func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +210,8 @@ func (p *Peer) commitUnsure(version eventlog.Version) {
 	p.unsure = max(p.unsure, version) // the newest of several commits may be reported first; the others' versions are in the past
 }
 
-// fence increments the group's version, so that commits of unknown outcome have either happened, or never will.
+// fence increments the group's version, so that commits of unknown outcome have either happened, or
+// never will.
 func (p *Peer) fence(ctx context.Context) error {
 	if err := p.take(ctx); err != nil {
 		return err
@@ -222,9 +230,11 @@ func (p *Peer) hasUnsureCommit() bool {
 	return p.unsure != 0 && p.unsure == p.group.version
 }
 
-// fill reads the positions of new partitions: one trip, and one per thousand offsets of the group; two more if nothing is committed
-// yet. Until then Assignment does not show these partitions. No other peer can commit in them any more: the previous holder released them, or its
-// commits are refused. ErrStale: other peers changed the group meanwhile, or committed start offsets in the same topic; the caller may try again.
+// fill reads the positions of new partitions: one trip, and one per thousand offsets of the group;
+// two more if nothing is committed yet. Until then Assignment does not show these partitions. No
+// other peer can commit in them any more: the previous holder released them, or its commits are
+// refused. ErrStale: other peers changed the group meanwhile, or committed start offsets in the
+// same topic; the caller may try again.
 func (p *Peer) fill(ctx context.Context) error {
 	// Release the partitions that Assignment has not shown yet and that another peer waits for.
 	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {
@@ -294,15 +304,15 @@ func (p *Peer) fill(ctx context.Context) error {
 	return nil
 }
 
-// remembers reports whether the log knows where a leader epoch ended, or has not heard of the epoch yet. For an epoch that the log forgot, EpochEnd returns
-// an end that is too low, by any amount.
+// remembers reports whether the log knows where a leader epoch ended, or has not heard of the epoch
+// yet. For an epoch that the log forgot, EpochEnd returns an end that is too low, by any amount.
 func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
 	found, _, known := p.log.EpochEnd(of, epoch, 0)
 	return epoch >= 0 && (!known || found == epoch)
 }
 
-// doubted lists the partitions for which Beside must be asked for the group's offset: the given ones and, for a topic in which no key has an offset,
-// all partitions of that topic.
+// doubted lists the partitions for which Beside must be asked for the group's offset: the given
+// ones and, for a topic in which no key has an offset, all partitions of that topic.
 func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []TopicPartition) []TopicPartition {
 	if p.beside == nil {
 		return nil
@@ -338,9 +348,9 @@ type start struct {
 	end  bool
 }
 
-// addStarts adds the start of a partition in which the group has no position. If the group has a position elsewhere in the
-// topic, the partition is read from its first offset: a group that begins at the end has committed, in one entry, the ends of
-// all partitions that held records.
+// addStarts adds the start of a partition in which the group has no position. If the group has a
+// position elsewhere in the topic, the partition is read from its first offset: a group that begins
+// at the end has committed, in one entry, the ends of all partitions that held records.
 func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition, begun bool) []start {
 	if begun {
 		return append(starts, start{tp, topic.Name, topic.Partitions[tp.Partition], false})
@@ -355,12 +365,14 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 	return starts
 }
 
-// begin finds the offsets at which the group begins. In a topic that is being deleted the offset is −1.
+// begin finds the offsets at which the group begins. In a topic that is being deleted the offset is
+// −1.
 //
-// It commits nothing for a group that begins at the beginning: until the group's first commit each peer finds the same
-// place. A group that begins at the end must remember where that was, or records before its first commit would be skipped
-// if the peer dies. It commits the ends of the partitions that hold records; the others are read from their first offset, as
-// those that are added later.
+// It commits nothing for a group that begins at the beginning: until the group's first commit each
+// peer finds the same place. A group that begins at the end must remember where that was, or
+// records before its first commit would be skipped if the peer dies. It commits the ends of the
+// partitions that hold records; the others are read from their first offset, as those that are
+// added later.
 func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64, epoch int32) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
@@ -414,8 +426,8 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 	return begins, nil
 }
 
-// remember reports whether begin commits where the group begins in a partition. others: it commits an offset of the same
-// topic anyway, or may commit one in a later partition of it.
+// remember reports whether begin commits where the group begins in a partition. others: it commits
+// an offset of the same topic anyway, or may commit one in a later partition of it.
 func (p *Peer) remember(s start, b eventlog.Bounds, others bool) bool {
 	return p.cfg.FromLatest && (s.end && b.First < b.Next || !others)
 }

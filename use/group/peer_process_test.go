@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// peerAlone handles events until it is killed, and says so: "<partition> <offset>" before each commit.
+// peerAlone handles events until it is killed, and says so: "<partition> <offset>" before each
+// commit.
 func peerAlone(place string) error {
 	ctx := context.Background()
 	store, err := openPlace(ctx, place)
@@ -48,12 +49,14 @@ func openPlace(ctx context.Context, place string) (eventlog.Store, error) {
 	return sqlite.Open(ctx, place, sqlite.Options{})
 }
 
-// peerOf is a peer whose session is as short as the test can wait for, and long where the test needs it to live on a busy machine.
+// peerOf is a peer whose session is as short as the test can wait for, and long where the test
+// needs it to live on a busy machine.
 func peerOf(session time.Duration) group.PeerConfig {
 	return group.PeerConfig{Group: "g", Topics: []string{"orders"}, Session: session, Heartbeat: 300 * time.Millisecond, Look: 100 * time.Millisecond, Logger: quiet}
 }
 
-// handleAll is an application: a peer that tells of each event, one at a time, commits it, and gives back what is asked for.
+// handleAll is an application: a peer that tells of each event, one at a time, commits it, and
+// gives back what is asked for.
 func handleAll(ctx context.Context, log *eventlog.Log, cfg group.PeerConfig, tell func(group.Assigned)) error {
 	p, err := group.New(log, group.Config{}).JoinPeer(ctx, cfg)
 	if err != nil {
@@ -95,7 +98,8 @@ func realPlaces(t *testing.T) map[string]string {
 	return map[string]string{"sqlite": filepath.Join(t.TempDir(), "weir.db"), "postgres": pgtest.URL(t)}
 }
 
-// A process is killed in the middle of its work, and another takes its partitions over. Nothing is lost, and what was committed is not handled again.
+// A process is killed in the middle of its work, and another takes its partitions over. Nothing is
+// lost, and what was committed is not handled again.
 func TestAPeerThatIsKilledIsTakenOver(t *testing.T) {
 	for name, place := range realPlaces(t) {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +185,8 @@ func countLast(seen map[position]int, last eventlog.Offset) (n int) {
 	return n
 }
 
-// judge checks that every event was handled, once, but for the one of each partition that the dead may have been at.
+// judge checks that every event was handled, once, but for the one of each partition that the dead
+// may have been at.
 func judge(t *testing.T, partitions, events int, dead, alive map[position]int) {
 	t.Helper()
 	for p := range int32(partitions) {
@@ -204,7 +209,8 @@ func judge(t *testing.T, partitions, events int, dead, alive map[position]int) {
 	}
 }
 
-// A peer that stood still for longer than its session comes back, and believes that it has what it had. The store knows better.
+// A peer that stood still for longer than its session comes back, and believes that it has what it
+// had. The store knows better.
 func TestAZombieIsFencedOnEveryStore(t *testing.T) {
 	stores := map[string]func(t *testing.T) eventlog.Store{"memory": func(*testing.T) eventlog.Store { return memory.New() }}
 	for name, place := range realPlaces(t) {

@@ -15,7 +15,8 @@ import (
 // peerTries bounds the attempts at one change: a change of another peer makes an attempt stale.
 const peerTries = 100
 
-// heartbeat writes this peer's heartbeat key. If the key is gone, the group has evicted this peer (ErrFenced).
+// heartbeat writes this peer's heartbeat key. If the key is gone, the group has evicted this peer
+// (ErrFenced).
 func (p *Peer) heartbeat(ctx context.Context) error {
 	key, sent := memberKey(p.cfg.Group, p.id), time.Now()
 	_, err := p.log.SubmitUpkeep(ctx, eventlog.Entry{
@@ -35,7 +36,8 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 			p.finish(ErrFenced)
 			return ErrFenced
 		}
-		// Only this peer writes the key: this heartbeat, or an earlier one whose outcome was unknown, was stored.
+		// Only this peer writes the key: this heartbeat, or an earlier one whose outcome was
+		// unknown, was stored.
 		p.heartbeatVersion, sent, err = kv.Version-1, asked.Add(-kv.Age), nil
 	}
 	if err != nil {
@@ -62,8 +64,8 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// reconcile reads the group's state, and writes a new assignment if members or topics changed. With checkMembers set it also reads
-// all heartbeats: one more store call.
+// reconcile reads the group's state, and writes a new assignment if members or topics changed. With
+// checkMembers set it also reads all heartbeats: one more store call.
 func (p *Peer) reconcile(ctx context.Context, checkMembers bool) error {
 	for range peerTries {
 		r, err := p.read(ctx)
@@ -106,11 +108,13 @@ func (p *Peer) read(ctx context.Context) (membership, error) {
 	return r, err
 }
 
-// plan returns the group's next state, and the checks and puts on heartbeat keys that must be committed with it.
+// plan returns the group's next state, and the checks and puts on heartbeat keys that must be
+// committed with it.
 func (p *Peer) plan(ctx context.Context, r membership, checkMembers bool) (next membership, heartbeats eventlog.Entry, err error) {
 	next = r
 	if checkMembers {
-		// The heartbeats are read after the state: a member without a heartbeat key was evicted or has left.
+		// The heartbeats are read after the state: a member without a heartbeat key was evicted or
+		// has left.
 		asked := time.Now()
 		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group, p.silent.Of)
 		if err != nil {
@@ -140,16 +144,18 @@ func (p *Peer) plan(ctx context.Context, r membership, checkMembers bool) (next 
 	return next, heartbeats, nil
 }
 
-// assignStable runs assignPartitions twice: after the first run every subscribed partition has a holder, so that a third run would
-// change nothing.
+// assignStable runs assignPartitions twice: after the first run every subscribed partition has a
+// holder, so that a third run would change nothing.
 func assignStable(members []peerMember, topics []topicSize) []peerMember {
 	return assignPartitions(assignPartitions(members, topics), topics)
 }
 
-// liveMembers returns the members with a recent heartbeat, and new peers. For each evicted peer it adds a put that deletes its
-// heartbeat key, and a check that the peer has not sent another heartbeat.
+// liveMembers returns the members with a recent heartbeat, and new peers. For each evicted peer it
+// adds a put that deletes its heartbeat key, and a check that the peer has not sent another
+// heartbeat.
 func (p *Peer) liveMembers(members []peerMember, beats []heartbeat) (alive []peerMember, heartbeats eventlog.Entry) {
-	// A full group evicts without the grace period: otherwise short-lived joiners could fill it for good.
+	// A full group evicts without the grace period: otherwise short-lived joiners could fill it for
+	// good.
 	full := len(beats) > peersMax
 	dead := func(s heartbeat) bool { return s.dead() && s.id != p.id && (full || p.graceElapsed(s)) }
 	last := make(map[string]heartbeat)
@@ -185,14 +191,15 @@ func (p *Peer) liveMembers(members []peerMember, beats []heartbeat) (alive []pee
 	return alive, heartbeats
 }
 
-// graceElapsed reports whether a live peer would have sent a heartbeat by now. After this peer's own heartbeats failed, or just
-// after its start, the store may have been down for everybody. A live peer sends three per session.
+// graceElapsed reports whether a live peer would have sent a heartbeat by now. After this peer's
+// own heartbeats failed, or just after its start, the store may have been down for everybody. A
+// live peer sends three per session.
 func (p *Peer) graceElapsed(s heartbeat) bool {
 	return time.Since(p.graceFrom) >= max(p.grace, s.session()/2)
 }
 
-// topics returns the existing topics that members subscribe to. If the state assigns a partition that this process does not know, it
-// refreshes the catalog first.
+// topics returns the existing topics that members subscribe to. If the state assigns a partition
+// that this process does not know, it refreshes the catalog first.
 func (p *Peer) topics(ctx context.Context, r membership) ([]topicSize, error) {
 	topics := p.known(r)
 	if r.version == p.refreshed || r.covers(topics) {
@@ -245,7 +252,8 @@ func (r membership) same(o membership) bool {
 	})
 }
 
-// write commits next as a new generation if the group is still at the version that next was made from.
+// write commits next as a new generation if the group is still at the version that next was made
+// from.
 func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) (membership, error) {
 	before := next.version
 	next.generation++
@@ -274,8 +282,8 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	return next, err
 }
 
-// adopt makes r this peer's view of the group. Lost partitions leave the assignment immediately; new ones are added when fill has read
-// their positions.
+// adopt makes r this peer's view of the group. Lost partitions leave the assignment immediately;
+// new ones are added when fill has read their positions.
 func (p *Peer) adopt(r membership) {
 	me, member := r.find(p.id)
 	if !member {
@@ -303,8 +311,9 @@ func (p *Peer) membership() membership {
 	return p.group
 }
 
-// change applies edit, reassigns and commits: one store call if the known state is current; otherwise it reads and retries. edit returns
-// false if there is nothing to do. ErrFenced: this peer is no longer a member.
+// change applies edit, reassigns and commits: one store call if the known state is current;
+// otherwise it reads and retries. edit returns false if there is nothing to do. ErrFenced: this
+// peer is no longer a member.
 func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember, bool), puts ...eventlog.Put) error {
 	r := p.membership()
 	for range peerTries {
@@ -386,7 +395,8 @@ func (p *Peer) release(ctx context.Context, tps []TopicPartition) error {
 	return err
 }
 
-// hide removes partitions from the assignment. A partition that is assigned again gets a new Assigned value.
+// hide removes partitions from the assignment. A partition that is assigned again gets a new
+// Assigned value.
 func (p *Peer) hide(tps []TopicPartition) (before []*Assigned) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	store "github.com/weir-log/weir/store/memory"
 )
 
-// Each change of a group costs time in proportion to its partitions. A thousand partitions given back one by one must not take a thousand changes.
+// Each change of a group costs time in proportion to its partitions. A thousand partitions given
+// back one by one must not take a thousand changes.
 func TestPartitionsGivenBackAtOnceAreOneChangeOfTheGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 1000

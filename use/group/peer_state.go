@@ -20,8 +20,9 @@ import (
 //	group/state/<group>          the members, and the partitions of each; a peer that finds it outdated writes a new state
 //	group/member/<group>/<peer>  one peer's heartbeat, put again every Heartbeat; its age, by the store's clock, is how long the peer has been silent
 //
-// The state gives a partition to a member, and takes it away in two cases only: the member gives it back, or the group evicts the
-// member. So a member may act on a state that it read a while ago, as long as its commits check that the state's version is the one it knows.
+// The state gives a partition to a member, and takes it away in two cases only: the member gives it
+// back, or the group evicts the member. So a member may act on a state that it read a while ago, as
+// long as its commits check that the state's version is the one it knows.
 const (
 	// peerProtocol is the protocol type of a group of peers, in the store.
 	peerProtocol = "weir"
@@ -52,7 +53,8 @@ type membership struct {
 	version    eventlog.Version
 	generation int32
 	members    []peerMember // by id
-	// expiredOwner is the last heartbeat of the coordinator whose members have expired, in a group that is not one of peers yet.
+	// expiredOwner is the last heartbeat of the coordinator whose members have expired, in a group
+	// that is not one of peers yet.
 	expiredOwner *eventlog.KeyValue
 }
 
@@ -79,9 +81,9 @@ func (s peerMember) has(tp TopicPartition) bool {
 	return own || revoking
 }
 
-// readMembership reads a group's state: one store call, and one more if its members are not peers. The membership is empty if the group
-// does not exist, has no members, or has only expired members of another kind. If members of another kind are alive, the error is
-// ErrInconsistentProtocol.
+// readMembership reads a group's state: one store call, and one more if its members are not peers.
+// The membership is empty if the group does not exist, has no members, or has only expired members
+// of another kind. If members of another kind are alive, the error is ErrInconsistentProtocol.
 func readMembership(ctx context.Context, log *eventlog.Log, group string, of silentFor) (membership, error) {
 	kv, err := log.Get(ctx, StateKey(group))
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// peerStorm is a group of peers that come, go, die, stop for a while and lose the store, each in a process of its own.
+// peerStorm is a group of peers that come, go, die, stop for a while and lose the store, each in a
+// process of its own.
 type peerStorm struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -29,7 +30,8 @@ type peerStorm struct {
 	handled int
 }
 
-// peerProcess is a process with one peer at a time: it joins again when it was taken for dead, as an application does.
+// peerProcess is a process with one peer at a time: it joins again when it was taken for dead, as
+// an application does.
 type peerProcess struct {
 	s     *peerStorm
 	name  string
@@ -122,7 +124,8 @@ func (p *peerProcess) work(ctx context.Context, peer *group.Peer, over chan erro
 	}
 }
 
-// handle is the next event of a partition, if the peer still has it: the event must not be one that was committed, and its commit must not be an older one.
+// handle is the next event of a partition, if the peer still has it: the event must not be one that
+// was committed, and its commit must not be an older one.
 func (p *peerProcess) handle(peer *group.Peer, tp group.TopicPartition) {
 	s := p.s
 	s.mu.Lock()

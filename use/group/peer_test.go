@@ -258,7 +258,8 @@ func numbers(n int) string {
 	return b.String()
 }
 
-// EventSQL's own test: 50 instances start the same consumer at once, and 50 events are handled once each, in order.
+// EventSQL's own test: 50 instances start the same consumer at once, and 50 events are handled once
+// each, in order.
 func TestFiftyPeersHandleFiftyEventsOnceEachInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
@@ -365,7 +366,8 @@ func TestTopicsThatComeGrowAndGo(t *testing.T) {
 	})
 }
 
-// wantShares checks that the peers share out so many partitions, each once, none much more than another.
+// wantShares checks that the peers share out so many partitions, each once, none much more than
+// another.
 func wantShares(t *testing.T, partitions int, ps ...*running) {
 	t.Helper()
 	least, most, seen := partitions, 0, map[group.TopicPartition]bool{}
@@ -439,7 +441,8 @@ func TestPeersOutliveTheStoresAbsence(t *testing.T) {
 	})
 }
 
-// After the store's absence all are silent, and a newcomer is perhaps the first to be heard. It waits for the others.
+// After the store's absence all are silent, and a newcomer is perhaps the first to be heard. It
+// waits for the others.
 func TestANewcomerAfterTheStoresAbsenceTakesNobodyForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := &faulty{Store: memory.New()}
@@ -544,8 +547,8 @@ func (s *lateStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]event
 	return s.Store.Commit(ctx, flush)
 }
 
-// A commit whose answer got lost is tried again until it is known to have happened. When the first try arrives after all, it must not undo
-// what was committed since.
+// A commit whose answer got lost is tried again until it is known to have happened. When the first
+// try arrives after all, it must not undo what was committed since.
 func TestACommitThatComesLateUndoesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := &lateStore{Store: memory.New()}
@@ -712,7 +715,8 @@ func TestOfTwoWhoAssignAtOnceOneWins(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		store.mu.Lock()
 		defer store.mu.Unlock()
-		// Nearly always one is refused; at times the other has looked by then and has nothing to write.
+		// Nearly always one is refused; at times the other has looked by then and has nothing to
+		// write.
 		if store.stale > 1 || p.Generation() != before+1 || q.Generation() != before+1 {
 			t.Errorf("%d were refused, and generation %d became %d and %d", store.stale, before, p.Generation(), q.Generation())
 		}
@@ -770,7 +774,8 @@ func TestAJoinThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// A peer may give back what nobody asked for. What it gets again is another grant, at what was committed.
+// A peer may give back what nobody asked for. What it gets again is another grant, at what was
+// committed.
 func TestWhatIsGivenBackAndGotAgainIsAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})

@@ -2,8 +2,8 @@ package group
 
 import "sync"
 
-// register lets a coordinator's peers wake each other, so that a handover between them need not wait for the next poll. It is a
-// hint: every peer polls as well.
+// register lets a coordinator's peers wake each other, so that a handover between them need not
+// wait for the next poll. It is a hint: every peer polls as well.
 type register struct {
 	mu      sync.Mutex                // guards running
 	running map[string]map[*Peer]bool // by group

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/use/keys"
 )
 
-// While the shard that has the topics is as it was before a topic was made, groups on other shards keep their
-// offsets in that topic: the shard may be restored again.
+// While the shard that has the topics is as it was before a topic was made, groups on other shards
+// keep their offsets in that topic: the shard may be restored again.
 func TestAShardKeepsOffsetsOfATopicThatAnotherRestoredShardLacks(t *testing.T) {
 	for _, long := range []time.Duration{time.Minute, time.Hour} {
 		t.Run(long.String(), func(t *testing.T) {

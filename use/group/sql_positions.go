@@ -7,19 +7,21 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Beside is a second place in which a group's offsets are committed: the transactions of SQL sessions, which cannot put a key. It
-// decides which of the two counts:
+// Beside is a second place in which a group's offsets are committed: the transactions of SQL
+// sessions, which cannot put a key. It decides which of the two counts:
 //
-//   - A key without a mark overrides what SQL committed: a client of another protocol put it, or a reset of the group.
-//   - A key with a mark continues from what was committed before. Of the key's offset and SQL's, the higher one counts. So a commit of such
-//     a key takes back nothing that SQL has committed meanwhile, however old its view is.
+//   - A key without a mark overrides what SQL committed: a client of another protocol put it, or a
+//     reset of the group.
+//   - A key with a mark continues from what was committed before. Of the key's offset and SQL's,
+//     the higher one counts. So a commit of such a key takes back nothing that SQL has committed
+//     meanwhile, however old its view is.
 type Beside interface {
 	// Positions returns the group's committed offsets in some partitions.
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
-	// Carried returns nil once the keys have all offsets that the group has committed with SQL. The error matches eventlog.ErrUnavailable if
-	// that takes longer than a few seconds.
+	// Carried returns nil once the keys have all offsets that the group has committed with SQL. The
+	// error matches eventlog.ErrUnavailable if that takes longer than a few seconds.
 	Carried(ctx context.Context, group string) error
 	// Forget deletes what SQL committed for a group, except what open transactions have locked.
 	// The keys have it: see Carried.
@@ -32,7 +34,8 @@ type Position struct {
 	Base   int64           // what the next position is based on; only Beside interprets it
 }
 
-// placed replaces the keys' offsets by the offsets that Beside says count, and returns their bases: one store call.
+// placed replaces the keys' offsets by the offsets that Beside says count, and returns their bases:
+// one store call.
 func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog.Offset, of []TopicPartition) (map[TopicPartition]int64, error) {
 	if p.beside == nil || len(of) == 0 {
 		return nil, nil
@@ -51,7 +54,8 @@ func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog
 	return bases, nil
 }
 
-// mark adds the mark to offsets that continue from the committed one: one store call if a base is not known.
+// mark adds the mark to offsets that continue from the committed one: one store call if a base is
+// not known.
 func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed) error {
 	if p.beside == nil {
 		return nil

@@ -20,17 +20,20 @@ const (
 	statePrefix  = "group/state/"
 	offsetPrefix = "group/offset/"
 
-	// nameMax bounds a group's name in bytes. Escaped, it must still fit into an index of every store.
+	// nameMax bounds a group's name in bytes. Escaped, it must still fit into an index of every
+	// store.
 	nameMax = 512
 	// stateMax bounds a group's state in the store.
 	stateMax = 8 << 20
 	// loadTimeout bounds the wait for the store when a group is read.
 	loadTimeout = 10 * time.Second
-	// saveTimeout bounds the wait for the store when a group's state changes. The group is locked meanwhile.
+	// saveTimeout bounds the wait for the store when a group's state changes. The group is locked
+	// meanwhile.
 	saveTimeout = 5 * time.Second
 )
 
-// KeyRules say where the keys of groups live on a store made of shards: those of one group on one shard.
+// KeyRules say where the keys of groups live on a store made of shards: those of one group on one
+// shard.
 func KeyRules() (rules []eventlog.KeyRule) {
 	for _, prefix := range []string{statePrefix, offsetPrefix, ownerPrefix, memberPrefix} {
 		rules = append(rules, eventlog.KeyRule{Prefix: prefix, By: eventlog.ByFirst})
@@ -72,14 +75,16 @@ func parseOffset(kv eventlog.KeyValue) (group string, o stored, err error) {
 	return group, o, nil
 }
 
-// storedState is the value of a group's state key: the last generation that got its assignment, or none.
+// storedState is the value of a group's state key: the last generation that got its assignment, or
+// none.
 type storedState struct {
 	Generation   int32          `json:"generation"`
 	ProtocolType string         `json:"protocol_type,omitempty"`
 	Protocol     string         `json:"protocol,omitempty"`
 	Leader       string         `json:"leader,omitempty"`
 	Members      []storedMember `json:"members,omitempty"`
-	// EmptyMS is how long the group had been without members when this was written: the key's age starts again.
+	// EmptyMS is how long the group had been without members when this was written: the key's age
+	// starts again.
 	EmptyMS int64 `json:"empty_ms,omitempty"`
 }
 
@@ -108,9 +113,10 @@ type storedOffset struct {
 	Metadata    string          `json:"metadata,omitempty"`
 }
 
-// save writes the group's state in one store call, while the group is locked. With members it writes the owner's heartbeat too. An
-// expired group is stored as empty, unless its members sent a heartbeat meanwhile. After ErrUnavailable nothing has changed; after
-// ErrMoved the group is no longer owned, and memory holds nothing of it.
+// save writes the group's state in one store call, while the group is locked. With members it
+// writes the owner's heartbeat too. An expired group is stored as empty, unless its members sent a
+// heartbeat meanwhile. After ErrUnavailable nothing has changed; after ErrMoved the group is no
+// longer owned, and memory holds nothing of it.
 func (g *group) save(ctx context.Context) error {
 	if g.state == PreparingRebalance || g.peers {
 		panic(fmt.Sprintf("group %q: state %s is to be stored, of peers: %v, generation %d", g.name, g.state, g.peers, g.generation))
@@ -142,7 +148,8 @@ func (g *group) save(ctx context.Context) error {
 	return nil
 }
 
-// forgetGhosts adds to an entry the deletion of dead peers' heartbeat keys. The entry is refused if one of them sent another heartbeat meanwhile.
+// forgetGhosts adds to an entry the deletion of dead peers' heartbeat keys. The entry is refused if
+// one of them sent another heartbeat meanwhile.
 func (g *group) forgetGhosts(e *eventlog.Entry) {
 	for _, s := range g.deadPeers {
 		key := memberKey(g.name, s.id)
@@ -151,8 +158,8 @@ func (g *group) forgetGhosts(e *eventlog.Entry) {
 	}
 }
 
-// write commits an entry if the group's state is still as it is known here. The time that the store takes extends the members'
-// sessions, since their heartbeats wait for the lock meanwhile.
+// write commits an entry if the group's state is still as it is known here. The time that the store
+// takes extends the members' sessions, since their heartbeats wait for the lock meanwhile.
 func (g *group) write(ctx context.Context, e eventlog.Entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
@@ -170,7 +177,8 @@ func (g *group) write(ctx context.Context, e eventlog.Entry) error {
 	return nil
 }
 
-// refused handles the error of an entry: if the group in the store may have changed, it drops what memory holds of it.
+// refused handles the error of an entry: if the group in the store may have changed, it drops what
+// memory holds of it.
 func (g *group) refused(err error) error {
 	switch {
 	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):

@@ -14,7 +14,8 @@ func newStatic(b *broker, name, instance string) *player {
 	return p
 }
 
-// A static member that restarts within its session gets its partitions back, and nobody else notices (KIP-345).
+// A static member that restarts within its session gets its partitions back, and nobody else
+// notices (KIP-345).
 func TestStaticMemberComesBackWithoutARebalance(t *testing.T) {
 	for _, role := range []string{"leader", "follower"} {
 		t.Run(role, func(t *testing.T) {
@@ -53,7 +54,8 @@ func TestStaticMemberComesBackWithoutARebalance(t *testing.T) {
 	}
 }
 
-// Before version 9 of the join, a leader that comes back cannot be told to skip the assignment: it is not told that it leads.
+// Before version 9 of the join, a leader that comes back cannot be told to skip the assignment: it
+// is not told that it leads.
 func TestOldStaticLeaderComesBackAsFollower(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})

@@ -54,8 +54,8 @@ func anyNames(t *testing.T, store eventlog.Store) {
 	}
 }
 
-// patiently repeats a call, which may be repeated, while the group asks for that: the store may take longer than a request waits for it. The end of
-// the test is the deadline.
+// patiently repeats a call, which may be repeated, while the group asks for that: the store may
+// take longer than a request waits for it. The end of the test is the deadline.
 func patiently(t *testing.T, call func() error) error {
 	for {
 		err := call()

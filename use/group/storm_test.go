@@ -17,7 +17,8 @@ import (
 
 const shares = 12 // what the members of the storm share out, as a leader would partitions
 
-// storm is a group whose members come, go and die, on a broker that restarts and a store that fails now and then.
+// storm is a group whose members come, go and die, on a broker that restarts and a store that fails
+// now and then.
 type storm struct {
 	t     *testing.T
 	store *faulty
@@ -30,7 +31,8 @@ type storm struct {
 	owner  map[*stormer]map[int32]string // what each live member believes it has
 }
 
-// stormer is a member. Its life is a real client's: join, sync, then heartbeats and commits, until told to join again.
+// stormer is a member. Its life is a real client's: join, sync, then heartbeats and commits, until
+// told to join again.
 type stormer struct {
 	*player
 	s     *storm
@@ -174,8 +176,8 @@ func (s *storm) generation() int32 {
 	return s.newest
 }
 
-// G4, G5, G8: a generation has one assignment, commits never go back to an older generation, and once the storm is over
-// all is shared out again soon, with few rebalances, and stays so.
+// G4, G5, G8: a generation has one assignment, commits never go back to an older generation, and
+// once the storm is over all is shared out again soon, with few rebalances, and stays so.
 func TestGroupSurvivesAStorm(t *testing.T) {
 	for range 3 {
 		seed := rand.Uint64()
@@ -228,8 +230,8 @@ func weather(t *testing.T, r *rand.Rand) {
 			s.store.fail(nil, nil)
 		}
 	}
-	// One session for the dead, one rebalance, and a heartbeat; what is left may rebalance once more as members
-	// come out of their waits at different times.
+	// One session for the dead, one rebalance, and a heartbeat; what is left may rebalance once
+	// more as members come out of their waits at different times.
 	time.Sleep(6*time.Second + 2*10*time.Second + time.Second)
 	if !s.whole() {
 		t.Error("the storm is over, and the group did not come together")

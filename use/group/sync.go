@@ -31,7 +31,8 @@ type (
 		Generation              int32
 	}
 
-	// Leaver is a member that leaves. Without a member id, an operator removes the static member Instance.
+	// Leaver is a member that leaves. Without a member id, an operator removes the static member
+	// Instance.
 	Leaver struct {
 		Member, Instance, Reason string
 	}
@@ -57,7 +58,8 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 		return err
 	})
 	if errors.Is(err, ErrLoading) {
-		// As Kafka answers: the rebalance that the member was in is lost, and the member joins again.
+		// As Kafka answers: the rebalance that the member was in is lost, and the member joins
+		// again.
 		return Synced{}, fmt.Errorf("sync with group %q: %w (%w)", r.Group, ErrRebalancing, err)
 	}
 	if wait == nil {
@@ -105,8 +107,9 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 	return wait, Synced{}, nil
 }
 
-// assign stores the leader's assignment and hands it out. Nobody learns of a generation's assignment before the store has it,
-// so two generations of the same number cannot have different assignments.
+// assign stores the leader's assignment and hands it out. Nobody learns of a generation's
+// assignment before the store has it, so two generations of the same number cannot have different
+// assignments.
 func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
 	for _, m := range g.members {
 		m.assignment = nil // the assignment of the generation before
@@ -120,7 +123,8 @@ func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
 		err = g.save(ctx)
 	}
 	if err != nil {
-		// The generation stays as it is, so that the members can ask again, unless the group was reset.
+		// The generation stays as it is, so that the members can ask again, unless the group was
+		// reset.
 		for _, m := range g.members {
 			m.assignment, m.synced = nil, false
 			if m.syncing != nil {
@@ -162,8 +166,8 @@ func (g *group) abandonSync(wait chan answer[Synced]) {
 	}
 }
 
-// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. While the group cannot be read, every heartbeat
-// is accepted, as in Kafka.
+// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. While the group cannot
+// be read, every heartbeat is accepted, as in Kafka.
 func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)

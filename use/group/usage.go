@@ -3,13 +3,15 @@ package group
 import "fmt"
 
 const (
-	// memberOverhead is about how many bytes a member, or a member id given out, takes besides its protocols.
+	// memberOverhead is about how many bytes a member, or a member id given out, takes besides its
+	// protocols.
 	memberOverhead = 512
 	// protocolOverhead is about how many bytes a protocol takes besides its name and metadata.
 	protocolOverhead = 64
-	// hostShare limits a client host to half of what the other hosts leave: half of the bytes of limits.MembersBytes, for its members, the member
-	// ids that it asked for and the assignments that its leaders sent, and half of the groups of limits.GroupsMax, for those with members of it.
-	// So there is always space for one more host, however much a few hosts take.
+	// hostShare limits a client host to half of what the other hosts leave: half of the bytes of
+	// limits.MembersBytes, for its members, the member ids that it asked for and the assignments
+	// that its leaders sent, and half of the groups of limits.GroupsMax, for those with members of
+	// it. So there is always space for one more host, however much a few hosts take.
 	hostShare = 2
 )
 
@@ -72,7 +74,8 @@ func (c *Coordinator) count(host string, u usage) {
 	}
 }
 
-// reserveMember reserves memory for a member that is about to join, less what its given-out id or the member that it replaces takes already.
+// reserveMember reserves memory for a member that is about to join, less what its given-out id or
+// the member that it replaces takes already.
 func (g *group) reserveMember(r Join, instead *member) error {
 	need := memory(r.bytes(), r.Protocols)
 	if instead != nil && instead.clientHost == r.ClientHost {
@@ -84,7 +87,8 @@ func (g *group) reserveMember(r Join, instead *member) error {
 	return g.reserve("join", r.ClientHost, usage{1, need})
 }
 
-// reserveAssignments reserves memory for a generation's assignments, which the leader brings. Members have none now.
+// reserveAssignments reserves memory for a generation's assignments, which the leader brings.
+// Members have none now.
 func (g *group) reserveAssignments(leader *member, assignments map[string][]byte) error {
 	need := 0
 	for id := range g.members {
@@ -93,8 +97,9 @@ func (g *group) reserveAssignments(leader *member, assignments map[string][]byte
 	return g.reserve("sync with", leader.clientHost, usage{bytes: need})
 }
 
-// reserve counts what a host is about to add to the group, or refuses it. The next recount replaces the count. After a refusal, which is
-// COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
+// reserve counts what a host is about to add to the group, or refuses it. The next recount replaces
+// the count. After a refusal, which is COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try
+// again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
 // (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler).
 func (g *group) reserve(verb, clientHost string, need usage) error {
 	g.recount()
@@ -130,8 +135,9 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 	return nil
 }
 
-// makeSpace evicts groups until there is space for so many bytes of members: the least recently used first. It skips groups that take no
-// bytes, and evicts none if all would not be enough. c.mu is held.
+// makeSpace evicts groups until there is space for so many bytes of members: the least recently
+// used first. It skips groups that take no bytes, and evicts none if all would not be enough. c.mu
+// is held.
 func (c *Coordinator) makeSpace(bytes int) bool {
 	over := c.bytes + bytes - c.cfg.limits.MembersBytes
 	var evicted []*group

@@ -158,7 +158,8 @@ func TestAnAssignmentIsCountedAtItsLeadersHost(t *testing.T) {
 		if follow.joined.Leader == follow.joined.Member {
 			lead, follow = follow, lead
 		}
-		// Whoever leads joins again, and so begins a generation, with a larger assignment for the other member.
+		// Whoever leads joins again, and so begins a generation, with a larger assignment for the
+		// other member.
 		var wg sync.WaitGroup
 		wg.Go(func() { check(t, lead.enter(t.Context())) })
 		time.Sleep(time.Second)

@@ -12,8 +12,9 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// Await waits until the projection has handled all events that a stream had at the time of the call, and those before them in the stream's
-// partition. While another run takes over, it waits for both runs. For a stream that never existed it returns immediately. *InvalidError if the
+// Await waits until the projection has handled all events that a stream had at the time of the
+// call, and those before them in the stream's partition. While another run takes over, it waits for
+// both runs. For a stream that never existed it returns immediately. *InvalidError if the
 // projection does not read the category.
 func (ps *Projections) Await(ctx context.Context, name, category, stream string) error {
 	p, err := ps.streams.Projection(ctx, name)
@@ -65,7 +66,8 @@ func (ps *Projections) Await(ctx context.Context, name, category, stream string)
 	}
 }
 
-// lateRun checks the runs that readers may use. If one has not handled a partition up to an offset, it returns an error that names the run; nil: all have.
+// lateRun checks the runs that readers may use. If one has not handled a partition up to an offset,
+// it returns an error that names the run; nil: all have.
 func (ps *Projections) lateRun(ctx context.Context, p stream.Projection, category string, place Place, end eventlog.Offset) (late, err error) {
 	readers := 0
 	for _, run := range p.Runs() {

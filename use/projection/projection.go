@@ -1,5 +1,6 @@
-// Package projection describes and controls projections: read models that handlers make from the events of streams. Each run of a projection is a
-// consumer group, so how far it has come is what its group has committed. The handlers run in the Go library; every door can tell how a projection
+// Package projection describes and controls projections: read models that handlers make from the
+// events of streams. Each run of a projection is a consumer group, so how far it has come is what
+// its group has committed. The handlers run in the Go library; every door can tell how a projection
 // is doing, pause it and have it rebuilt.
 package projection
 
@@ -52,7 +53,8 @@ type Info struct {
 	Paused bool
 }
 
-// Names lists the names of all projections, by the byte order of their escaped names (url.PathEscape).
+// Names lists the names of all projections, by the byte order of their escaped names
+// (url.PathEscape).
 func (ps *Projections) Names(ctx context.Context) (names []string, err error) {
 	list, err := ps.streams.Projections(ctx)
 	for _, p := range list {
@@ -61,7 +63,8 @@ func (ps *Projections) Names(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Describe describes a projection. It costs a few store calls, and one more for each partition that has events still to be handled.
+// Describe describes a projection. It costs a few store calls, and one more for each partition that
+// has events still to be handled.
 func (ps *Projections) Describe(ctx context.Context, name string) (Info, error) {
 	p, err := ps.streams.Projection(ctx, name)
 	if err != nil {
@@ -211,14 +214,15 @@ func (ps *Projections) HandledTo(ctx context.Context, name string, places []Plac
 	return at, err
 }
 
-// Rebuild begins a new run of a projection beside the run that readers use. The new run takes over when it has caught up. If there is a next
-// run already, that run goes on, and no other begins.
+// Rebuild begins a new run of a projection beside the run that readers use. The new run takes over
+// when it has caught up. If there is a next run already, that run goes on, and no other begins.
 func (ps *Projections) Rebuild(ctx context.Context, name string) error {
 	_, err := ps.streams.RebuildProjection(ctx, name)
 	return err
 }
 
-// Pause stops a projection, in all processes within a second, until Resume. It does not wait for running calls of the handler.
+// Pause stops a projection, in all processes within a second, until Resume. It does not wait for
+// running calls of the handler.
 func (ps *Projections) Pause(ctx context.Context, name string) error {
 	_, err := ps.streams.PauseProjection(ctx, name)
 	return err
@@ -230,8 +234,9 @@ func (ps *Projections) Resume(ctx context.Context, name string) error {
 	return err
 }
 
-// Delete deletes a projection and its consumer groups. The read models stay. group.ErrNotEmpty if a process works on it; then nothing changes. If
-// a group cannot be deleted after the projection, this is logged. The group expires later; no later run uses its name.
+// Delete deletes a projection and its consumer groups. The read models stay. group.ErrNotEmpty if a
+// process works on it; then nothing changes. If a group cannot be deleted after the projection,
+// this is logged. The group expires later; no later run uses its name.
 func (ps *Projections) Delete(ctx context.Context, name string) error {
 	var groups []string
 	err := ps.streams.DeleteProjection(ctx, name, func(p stream.Projection) error {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// gate is a store that counts commits, holds them up while it is shut, and loses answers when told to.
+// gate is a store that counts commits, holds them up while it is shut, and loses answers when told
+// to.
 type gate struct {
 	eventlog.Store
 	commits atomic.Int64

@@ -23,8 +23,9 @@ const (
 	forgetMax    = 100         // how many keys are read, and deleted, at a time: a note has 150 kB at most
 )
 
-// Run forgets idempotency keys that are older than Config.IdempotencyAge, by the store's clock, until ctx ends. Any number of
-// processes may run it: in each interval only one of them looks for old keys. With a log that is read-only it does nothing.
+// Run forgets idempotency keys that are older than Config.IdempotencyAge, by the store's clock,
+// until ctx ends. Any number of processes may run it: in each interval only one of them looks for
+// old keys. With a log that is read-only it does nothing.
 func (p *Publisher) Run(ctx context.Context) error {
 	if p.log.ReadOnly() {
 		<-ctx.Done()
@@ -49,7 +50,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// claim reports whether this process should look for old keys now: no process has begun to look in the last three quarters of every.
+// claim reports whether this process should look for old keys now: no process has begun to look in
+// the last three quarters of every.
 func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error) {
 	kv, err := p.log.Get(ctx, swept)
 	if err != nil || kv.Version > 0 && kv.Age < every*3/4 {
@@ -102,7 +104,8 @@ func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 	return e, true
 }
 
-// forgotten waits for the outcomes. ErrStale is no error here: another process deleted or replaced the key first.
+// forgotten waits for the outcomes. ErrStale is no error here: another process deleted or replaced
+// the key first.
 func forgotten(ctx context.Context, under []*eventlog.Ticket) (err error) {
 	for _, t := range under {
 		if _, e := t.Wait(ctx); e != nil && !errors.Is(e, eventlog.ErrStale) {

@@ -50,8 +50,8 @@ func numbered(i int) []publish.Event {
 	}
 }
 
-// A process that publishes under keys is killed. Who repeats all of it, and more, gets the answers that the dead one got, and
-// every event is there once.
+// A process that publishes under keys is killed. Who repeats all of it, and more, gets the answers
+// that the dead one got, and every event is there once.
 func TestKeysSurviveKill(t *testing.T) {
 	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {

@@ -20,30 +20,37 @@ import (
 var (
 	// ErrKeyReused: other events were published under this idempotency key.
 	ErrKeyReused = errors.New("idempotency key was used for other events")
-	// ErrInProgress: other calls are busy with this idempotency key. Nothing was published; trying again may work.
+	// ErrInProgress: other calls are busy with this idempotency key. Nothing was published; trying
+	// again may work.
 	ErrInProgress = errors.New("idempotency key is in use right now")
 )
 
-// keyMax bounds an idempotency key, in bytes. Escaped, and with a topic's id before it, it fits into a key of the store.
+// keyMax bounds an idempotency key, in bytes. Escaped, and with a topic's id before it, it fits
+// into a key of the store.
 const keyMax = 512
 
-// onceTries bounds how often a call tries to publish: it tries again if its key existed then, but was deleted before the call read it.
+// onceTries bounds how often a call tries to publish: it tries again if its key existed then, but
+// was deleted before the call read it.
 const onceTries = 4
 
 // onceMax bounds the events of one PublishOnce: the partition of each is stored under the key.
 const onceMax = 10_000
 
-// PublishOnce is Publish under an idempotency key. A repetition with the same events within Config.IdempotencyAge, from any process,
-// publishes nothing and returns the first call's result with repeated true. With other events the error is ErrKeyReused. Of two
-// concurrent calls one is the first, and the other is the repetition. A key has 1 to 512 bytes, and one call at most 10,000 events.
+// PublishOnce is Publish under an idempotency key. A repetition with the same events within
+// Config.IdempotencyAge, from any process, publishes nothing and returns the first call's result
+// with repeated true. With other events the error is ErrKeyReused. Of two concurrent calls one is
+// the first, and the other is the repetition. A key has 1 to 512 bytes, and one call at most 10,000
+// events.
 //
-// After eventlog.ErrUnsure call it again with the same key and events: that returns what happened, or publishes.
+// After eventlog.ErrUnsure call it again with the same key and events: that returns what happened,
+// or publishes.
 func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	return p.publishOnce(ctx, scope{key: key}, events)
 }
 
-// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to that topic. After the topic was deleted, a
-// repetition fails with eventlog.ErrUnknownTopic; in a new topic of the same name it counts as a first call.
+// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to that topic.
+// After the topic was deleted, a repetition fails with eventlog.ErrUnknownTopic; in a new topic of
+// the same name it counts as a first call.
 func (p *Publisher) PublishOnceIn(ctx context.Context, topic, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	return p.publishOnce(ctx, scope{key: key, topic: topic}, events)
 }
@@ -77,7 +84,8 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 		if err == nil || errors.Is(err, eventlog.ErrUnsure) {
 			return placed, false, err
 		}
-		// Refused: the key exists, or something has changed since the events were published under it.
+		// Refused: the key exists, or something has changed since the events were published under
+		// it.
 		before, found, recallErr := p.recall(ctx, o, events)
 		switch {
 		case found:
@@ -87,7 +95,8 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 		case errors.Is(recallErr, eventlog.ErrUnknownTopic):
 			return nil, false, recallErr
 		case recallErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
-			// Events that are refused for good now may have been published before: only the key shows that.
+			// Events that are refused for good now may have been published before: only the key
+			// shows that.
 			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and it could not be read what was published under the key before: %w", in.key, err, recallErr)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, false, err
@@ -119,7 +128,8 @@ func (p *Publisher) once(ctx context.Context, in scope, digest string) (o once, 
 // bound reports whether the key belongs to a topic.
 func (o once) bound() bool { return o.topic.Version != 0 }
 
-// publishFirst publishes the events and puts the key, if the key does not exist; otherwise the error is eventlog.ErrStale.
+// publishFirst publishes the events and puts the key, if the key does not exist; otherwise the
+// error is eventlog.ErrStale.
 func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([]Placed, error) {
 	pl, err := p.plan(ctx, events)
 	if err != nil {
@@ -146,8 +156,8 @@ func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([
 	return pl.placed(bases(out, first)), nil
 }
 
-// puts notes what was published and where. The store adds the offsets. The version is the time, so that a key that
-// was deleted and put again is not taken for the old one.
+// puts notes what was published and where. The store adds the offsets. The version is the time, so
+// that a key that was deleted and put again is not taken for the old one.
 func (o once) puts(pl *plan, first []int) []eventlog.Put {
 	version := eventlog.Version(time.Now().UnixMicro())
 	puts := make([]eventlog.Put, len(pl.batches))
@@ -170,7 +180,8 @@ func (o once) part(i int) string {
 	return o.key + "/" + strconv.Itoa(i)
 }
 
-// recall finds where the events of an earlier call with the key went; not found when there was none.
+// recall finds where the events of an earlier call with the key went; not found when there was
+// none.
 func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed []Placed, found bool, err error) {
 	kv, err := p.log.Get(ctx, o.key)
 	if err != nil || kv.Version == 0 {
@@ -214,7 +225,8 @@ func (p *Publisher) there(ctx context.Context, o once) (bool, error) {
 	return false, cmp.Or(err, p.log.RefreshTopics(ctx))
 }
 
-// recallParts reads the first offset in each partition but the first. found is false if the key was forgotten meanwhile.
+// recallParts reads the first offset in each partition but the first. found is false if the key was
+// forgotten meanwhile.
 func (p *Publisher) recallParts(ctx context.Context, o once, version eventlog.Version, at []eventlog.Offset) (found bool, err error) {
 	left := len(at) - 1
 	err = p.log.ListAll(ctx, o.key+"/", func(kv eventlog.KeyValue) error {
@@ -233,8 +245,8 @@ func (p *Publisher) recallParts(ctx context.Context, o once, version eventlog.Ve
 	return left == 0, err
 }
 
-// digest is a hash of the events: all that a caller gives, and nothing that weir chooses. Trace context does not count, since a
-// repetition has another span.
+// digest is a hash of the events: all that a caller gives, and nothing that weir chooses. Trace
+// context does not count, since a repetition has another span.
 func digest(events []Event) string {
 	d := digester{sha256.New()}
 	for i := range events {
@@ -265,7 +277,8 @@ func digest(events []Event) string {
 
 type digester struct{ hash.Hash }
 
-// number writes a fixed length, and field writes its length first, so that no two lists of events make the same bytes.
+// number writes a fixed length, and field writes its length first, so that no two lists of events
+// make the same bytes.
 func (d digester) number(n int64) { d.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 
 func (d digester) field(b []byte) {

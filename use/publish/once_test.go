@@ -18,7 +18,8 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// spread is events over topics and partitions, some without a key, whose partition is not the same each time.
+// spread is events over topics and partitions, some without a key, whose partition is not the same
+// each time.
 func spread() []publish.Event {
 	var events []publish.Event
 	for i := range 200 {
@@ -385,7 +386,8 @@ func TestAKeyThatComesAndGoesIsToldAsInProgress(t *testing.T) {
 	}
 }
 
-// looked is a store that calls the function before it reads idempotency keys, and fails where that does.
+// looked is a store that calls the function before it reads idempotency keys, and fails where that
+// does.
 type looked struct {
 	eventlog.Store
 	before func(what string) error // the note of a key, or its other parts
@@ -400,7 +402,8 @@ func (l *looked) List(ctx context.Context, prefix, after string, limit int) ([]e
 	return l.Store.List(ctx, prefix, after, limit)
 }
 
-// Events that are refused now may have been published before. While that cannot be read, nobody is told that they never were.
+// Events that are refused now may have been published before. While that cannot be read, nobody is
+// told that they never were.
 func TestWhatCannotBeLookedUpIsNotRefusedForGood(t *testing.T) {
 	store := &looked{Store: memory.New(), before: func(string) error { return nil }}
 	log := run(t, store, eventlog.Config{})

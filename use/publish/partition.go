@@ -9,9 +9,10 @@ import (
 // Partitioner chooses one of a topic's n partitions, 0 to n-1, for an event whose Partition is nil.
 type Partitioner func(e *Event, n int) int32
 
-// Default chooses as Apache Kafka's own producer does. Events with the same key, which may be empty, go to the same partition:
-// Hash(key), with its sign bit cleared, modulo n. Events without a key may go to any; they stay with one for a while, so that batches
-// are large, and then move on to another.
+// Default chooses as Apache Kafka's own producer does. Events with the same key, which may be
+// empty, go to the same partition: Hash(key), with its sign bit cleared, modulo n. Events without a
+// key may go to any; they stay with one for a while, so that batches are large, and then move on to
+// another.
 func Default(e *Event, n int) int32 {
 	if e.Key == nil {
 		return anywhere(n)
@@ -22,20 +23,23 @@ func Default(e *Event, n int) int32 {
 // stay is how many events without a key go to one partition before they move on.
 const stay = 64
 
-// keyless counts events without a key. It begins at a random number, so that processes that start together choose different partitions.
+// keyless counts events without a key. It begins at a random number, so that processes that start
+// together choose different partitions.
 var keyless atomic.Uint64
 
 func init() { keyless.Store(rand.Uint64()) }
 
-// anywhere chooses by the number of events so far. The multiplication makes the order irregular: in a fixed round, a topic whose events
-// always come at the same point of the round would always get the same partition.
+// anywhere chooses by the number of events so far. The multiplication makes the order irregular: in
+// a fixed round, a topic whose events always come at the same point of the round would always get
+// the same partition.
 func anywhere(n int) int32 {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	spell := (keyless.Add(1) / stay) * golden
 	return int32((spell >> 32) % uint64(n))
 }
 
-// Hash is murmur2 of a key, bit by bit as in Apache Kafka's clients (org.apache.kafka.common.utils.Utils).
+// Hash is murmur2 of a key, bit by bit as in Apache Kafka's clients
+// (org.apache.kafka.common.utils.Utils).
 func Hash(key []byte) int32 {
 	const (
 		seed = 0x9747b28c

@@ -66,7 +66,8 @@ func TestEventsWithoutAKeyStayForAWhileAndUseAllPartitions(t *testing.T) {
 	}
 }
 
-// A topic whose events always have the same turn among those of others is not stuck with one partition.
+// A topic whose events always have the same turn among those of others is not stuck with one
+// partition.
 func TestEventsWithoutAKeyAreNotInStepWithOtherTopics(t *testing.T) {
 	for _, every := range []int{64, 64 * 8, 63, 65} {
 		const n = 8

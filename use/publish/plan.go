@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// bytesMax bounds the events of one call: they are sent to the store as a whole, and stay in memory until they are stored.
+// bytesMax bounds the events of one call: they are sent to the store as a whole, and stay in memory
+// until they are stored.
 const bytesMax = 16 << 20
 
 // plan is the events of one call, by partition.
@@ -60,7 +61,8 @@ func (l *partitionBatch) add(t target) {
 	l.size += t.size
 }
 
-// loose returns the only partition's events, if they can share a batch with events of other callers.
+// loose returns the only partition's events, if they can share a batch with events of other
+// callers.
 func (pl *plan) loose() (*partitionBatch, bool) {
 	l := pl.batches[0]
 	if len(pl.batches) > 1 || l.size > l.topic.FilledBytes() {
@@ -87,7 +89,8 @@ func (pl *plan) entry() (e eventlog.Entry, first []int, err error) {
 	return e, first, nil
 }
 
-// within returns where each event is in the entry's batches, given the index of each partition's first batch.
+// within returns where each event is in the entry's batches, given the index of each partition's
+// first batch.
 func (pl *plan) within(batches []eventlog.Batch, first []int) []Within {
 	next := make([]Within, len(first)) // of each partition
 	for i, b := range first {
@@ -103,7 +106,8 @@ func (pl *plan) within(batches []eventlog.Batch, first []int) []Within {
 	return in
 }
 
-// bases picks the base offset of each partition's first batch. The batches of a partition are neighbours in the entry.
+// bases picks the base offset of each partition's first batch. The batches of a partition are
+// neighbours in the entry.
 func bases(out eventlog.Outcome, first []int) []eventlog.Offset {
 	at := make([]eventlog.Offset, len(first))
 	for i, b := range first {

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Event is one record to publish to a topic. Its bytes must not be changed after it was passed to a Publisher.
+// Event is one record to publish to a topic. Its bytes must not be changed after it was passed to a
+// Publisher.
 type Event struct {
 	Topic     string
 	TopicID   eventlog.TopicID // the id of the topic that is meant; zero: any topic that has the name
@@ -44,7 +45,8 @@ type Publisher struct {
 	cfg Config
 }
 
-// New returns a Publisher for a log. It publishes while the log runs; its own Run only forgets old idempotency keys.
+// New returns a Publisher for a log. It publishes while the log runs; its own Run only forgets old
+// idempotency keys.
 func New(log *eventlog.Log, cfg Config) *Publisher {
 	if cfg.IdempotencyAge <= 0 {
 		cfg.IdempotencyAge = 24 * time.Hour
@@ -56,15 +58,18 @@ func New(log *eventlog.Log, cfg Config) *Publisher {
 	return &Publisher{log: log, cfg: cfg}
 }
 
-// Publish makes all events durable, or none, and returns where each is stored, in their order. Events of one call for the same
-// partition get consecutive offsets. The single events of many callers share batches and flushes.
+// Publish makes all events durable, or none, and returns where each is stored, in their order.
+// Events of one call for the same partition get consecutive offsets. The single events of many
+// callers share batches and flushes.
 //
-// These errors refuse the events for good: eventlog.ErrUnknownTopic, eventlog.ErrTooLarge (the batch of one event, before
-// compression, exceeds the topic's max.message.bytes, or all events of the call exceed 16 MiB), *eventlog.InvalidError.
-// eventlog.ErrUnavailable and eventlog.ErrClosed: certainly not published, and trying again may work. eventlog.ErrUnsure: they may
-// have been published.
+// These errors refuse the events for good: eventlog.ErrUnknownTopic, eventlog.ErrTooLarge (the
+// batch of one event, before compression, exceeds the topic's max.message.bytes, or all events of
+// the call exceed 16 MiB), *eventlog.InvalidError. eventlog.ErrUnavailable and eventlog.ErrClosed:
+// certainly not published, and trying again may work. eventlog.ErrUnsure: they may have been
+// published.
 //
-// If ctx has a span, each record gets it in its headers, unless its event has a traceparent or a tracestate already.
+// If ctx has a span, each record gets it in its headers, unless its event has a traceparent or a
+// tracestate already.
 func (p *Publisher) Publish(ctx context.Context, events ...Event) (placed []Placed, err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()
@@ -75,8 +80,8 @@ func (p *Publisher) Publish(ctx context.Context, events ...Event) (placed []Plac
 	return placed, err
 }
 
-// stale reports whether events were refused because another process deleted their topic, or created it again. If so, it has read the
-// catalog again.
+// stale reports whether events were refused because another process deleted their topic, or created
+// it again. If so, it has read the catalog again.
 func (p *Publisher) stale(ctx context.Context, err error) bool {
 	return errors.Is(err, eventlog.ErrNoPartition) && p.log.RefreshTopics(ctx) == nil
 }
@@ -107,7 +112,8 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
-// Choose returns the topic and the partition that Publish would choose for the event now, or the error with which it would refuse the event for good. It publishes nothing.
+// Choose returns the topic and the partition that Publish would choose for the event now, or the
+// error with which it would refuse the event for good. It publishes nothing.
 func (p *Publisher) Choose(ctx context.Context, e *Event) (topic eventlog.Topic, partition int32, err error) {
 	t, err := p.target(ctx, e)
 	return t.topic, t.number, err
@@ -116,8 +122,9 @@ func (p *Publisher) Choose(ctx context.Context, e *Event) (topic eventlog.Topic,
 // Within is the index of an event's batch among several, and the index of its record in that batch.
 type Within struct{ Batch, Record int }
 
-// PublishWith is Publish, but the caller's commit appends the batches, together with the caller's own changes, all or none; in says where each event
-// is in the batches. commit is called again if a topic was deleted and created again meanwhile.
+// PublishWith is Publish, but the caller's commit appends the batches, together with the caller's
+// own changes, all or none; in says where each event is in the batches. commit is called again if a
+// topic was deleted and created again meanwhile.
 func (p *Publisher) PublishWith(ctx context.Context, commit func(ctx context.Context, batches []eventlog.Batch, in []Within) error, events ...Event) (err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()
@@ -140,7 +147,8 @@ func (p *Publisher) publishWith(ctx context.Context, commit func(context.Context
 	return commit(ctx, e.Batches, pl.within(e.Batches, first))
 }
 
-// publishOne is publish for a single event, the most frequent case: it costs no more than eventlog.Log.Publish.
+// publishOne is publish for a single event, the most frequent case: it costs no more than
+// eventlog.Log.Publish.
 func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) {
 	t, err := p.target(ctx, e)
 	if err != nil {
@@ -153,8 +161,8 @@ func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) 
 	return []Placed{{Partition: t.number, Offset: base}}, nil
 }
 
-// epoch reports whether the event's time is the first millisecond of 1970. A record that is passed to Log.Publish cannot have that time, because
-// its timestamp 0 means now.
+// epoch reports whether the event's time is the first millisecond of 1970. A record that is passed
+// to Log.Publish cannot have that time, because its timestamp 0 means now.
 func (e *Event) epoch() bool { return !e.Time.IsZero() && e.Time.UnixMilli() == 0 }
 
 // spanOf describes events for their span, if there will be one. The topic is that of the first.

@@ -74,7 +74,8 @@ func TestAnEventWithoutATimeGetsThePresent(t *testing.T) {
 	})
 }
 
-// What is refused is refused as a whole: nothing of the call is published, and the error says what is wrong.
+// What is refused is refused as a whole: nothing of the call is published, and the error says what
+// is wrong.
 func TestARefusedEventRefusesItsWholeCall(t *testing.T) {
 	log := run(t, memory.New(), eventlog.Config{})
 	orders := topic(t, log, "orders", 3, "max.message.bytes", "1000")

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/internal/everystore"
 )
 
-// onStores runs a test on every store. Each has one store to itself, which reopen opens once more, as another process would.
+// onStores runs a test on every store. Each has one store to itself, which reopen opens once more,
+// as another process would.
 func onStores(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) eventlog.Store)) {
 	t.Helper()
 	everystore.Run(t, test)

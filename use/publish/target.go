@@ -73,7 +73,8 @@ func (p *Publisher) choose(e *Event, topic eventlog.Topic) (int32, error) {
 	return number, nil
 }
 
-// ask shows a copy of the event to a partitioner, which may keep it: so the event itself need not be on the heap.
+// ask shows a copy of the event to a partitioner, which may keep it: so the event itself need not
+// be on the heap.
 func ask(partitioner Partitioner, e Event, n int) int32 { return partitioner(&e, n) }
 
 // record returns the event's record.

@@ -16,10 +16,11 @@ import (
 // AnswersMax bounds the receipts of one call.
 const AnswersMax = 100_000
 
-// Ack acknowledges messages: they are not delivered again. It returns one error for each receipt, in their order; nil: done.
-// ErrBadReceipt and ErrStaleReceipt: refused, nothing changed; eventlog.ErrUnavailable: certainly not done; eventlog.ErrUnsure:
-// perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done; a receipt that is twice in one call has one answer. If the
-// second result is an error, the whole call was refused.
+// Ack acknowledges messages: they are not delivered again. It returns one error for each receipt,
+// in their order; nil: done. ErrBadReceipt and ErrStaleReceipt: refused, nothing changed;
+// eventlog.ErrUnavailable: certainly not done; eventlog.ErrUnsure: perhaps done, repeat the ack. A
+// repeated ack of one claim is a *StaleReceiptError with Done; a receipt that is twice in one call
+// has one answer. If the second result is an error, the whole call was refused.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, (*edit).end, q.keepDone)
 }
@@ -33,9 +34,9 @@ func (e *edit) end(g grant, _ preparation) error {
 	return err
 }
 
-// Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack. A lease that
-// has ended is extended unless another worker got the message, or other messages have all the places that
-// Settings.Concurrency allows.
+// Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack. A
+// lease that has ended is extended unless another worker got the message, or other messages have
+// all the places that Settings.Concurrency allows.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...string) ([]error, error) {
 	if lease < leaseMin || lease > leaseMax {
 		return nil, &eventlog.InvalidError{What: "lease", Value: lease.String(), Why: fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax)}
@@ -67,8 +68,9 @@ type answered struct {
 	preparation
 }
 
-// answer applies one change to each receipt's message; a receipt that is repeated gets the answer of the first. prepare may read what a
-// message's change needs. Messages of one partition share operations.
+// answer applies one change to each receipt's message; a receipt that is repeated gets the answer
+// of the first. prepare may read what a message's change needs. Messages of one partition share
+// operations.
 func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit, grant, preparation) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
 		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes at most %d", AnswersMax)}
@@ -122,8 +124,8 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 	return errs, nil
 }
 
-// answerSome answers the first receipts of a partition in one operation: opsMax at most, and until their records have opBytesMax. It returns how
-// many these are, and the error of their operation.
+// answerSome answers the first receipts of a partition in one operation: opsMax at most, and until
+// their records have opBytesMax. It returns how many these are, and the error of their operation.
 func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*edit, grant, preparation) error,
 	prepare func(context.Context, grant) (preparation, error)) (n int, err error) {
 	var some []answered
@@ -191,7 +193,8 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 	return n, err
 }
 
-// ownRecord copies a record's bytes: the page that it was read from may be far larger, and would be held as long as the record.
+// ownRecord copies a record's bytes: the page that it was read from may be far larger, and would be
+// held as long as the record.
 func ownRecord(r batch.Record) batch.Record {
 	r.Key, r.Value, r.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
 	for i := range r.Headers {

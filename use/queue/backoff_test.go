@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// With each failed attempt the longest pause doubles, up to a bound. Each pause is random, from 0 to that: messages that fail together come back apart.
+// With each failed attempt the longest pause doubles, up to a bound. Each pause is random, from 0
+// to that: messages that fail together come back apart.
 func TestPausesDoubleUpToABoundAndAreRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := queue.Settings{Attempts: -1, Backoff: time.Second, BackoffMax: 6 * time.Second}

@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// BenchmarkOneMessagePerCall is ten writers and fifteen workers, 1 KiB and one message in each call: "Kafka is fast, I'll use Postgres".
+// BenchmarkOneMessagePerCall is ten writers and fifteen workers, 1 KiB and one message in each
+// call: "Kafka is fast, I'll use Postgres".
 func BenchmarkOneMessagePerCall(b *testing.B) {
 	b.Run("memory", func(b *testing.B) { oneMessagePerCall(b, memory.New()) })
 	b.Run("sqlite", func(b *testing.B) {

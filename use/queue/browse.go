@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// States of messages. Browse lists messages in the first five states; done messages only of a queue with KeepDone.
+// States of messages. Browse lists messages in the first five states; done messages only of a queue
+// with KeepDone.
 const (
 	Ready   = "ready"   // it may be claimed now
 	Claimed = "claimed" // with a lease that has not ended
@@ -47,11 +48,13 @@ type Peeked struct {
 	Time       time.Time // when it was enqueued; zero: unknown
 }
 
-// browsedMax bounds the records that one page reads: most of those in the wheel may be for other queues.
+// browsedMax bounds the records that one page reads: most of those in the wheel may be for other
+// queues.
 const browsedMax = 10_000
 
-// Browse returns a page of messages in a state, without claiming them. In each partition the oldest message comes first. A page has at most about 4 MiB.
-// Browse costs a trip for each partition that has messages, and reads up to 10,000 records.
+// Browse returns a page of messages in a state, without claiming them. In each partition the oldest
+// message comes first. A page has at most about 4 MiB. Browse costs a trip for each partition that
+// has messages, and reads up to 10,000 records.
 //
 // Between two pages messages change their states: some may come twice or not at all.
 func (q *Queue) Browse(ctx context.Context, b Browse) (page Page, err error) {
@@ -164,7 +167,8 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	return places, err
 }
 
-// doneTopic returns the topic of finished messages; without partitions if the queue has never kept one.
+// doneTopic returns the topic of finished messages; without partitions if the queue has never kept
+// one.
 func (q *Queue) doneTopic(ctx context.Context) (eventlog.Topic, error) {
 	t, err := q.log.Topic(ctx, q.name+doneSuffix)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -195,8 +199,8 @@ type pageWriter struct {
 	size  int // of the messages, in bytes
 }
 
-// add adds messages of a place, from an offset on. If the page is full before their end, it sets the page's Next, and returns
-// errPageFull.
+// add adds messages of a place, from an offset on. If the page is full before their end, it sets
+// the page's Next, and returns errPageFull.
 func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *part, bounds eventlog.Bounds, from eventlog.Offset) error {
 	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
 	var only []eventlog.Offset

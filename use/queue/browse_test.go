@@ -41,7 +41,8 @@ func near(got, want time.Time) bool { return got.Sub(want).Abs() <= 2*time.Milli
 // statesSettings are those of a queue for putInStates.
 var statesSettings = queue.Settings{KeepDone: true, Delays: []time.Duration{50 * time.Second, time.Hour}, Lease: 10 * time.Hour}
 
-// putInStates puts 45 messages into the states that checkStates wants, between two times, and delayed ones into another queue.
+// putInStates puts 45 messages into the states that checkStates wants, between two times, and
+// delayed ones into another queue.
 func putInStates(t *testing.T, q, others *queue.Queue) (began, ended time.Time) {
 	t.Helper()
 	began = time.Now()
@@ -58,7 +59,8 @@ func putInStates(t *testing.T, q, others *queue.Queue) (began, ended time.Time) 
 	return began, time.Now()
 }
 
-// checkStates lists the messages in each state in pages of several sizes: each is listed once, with what is known of it.
+// checkStates lists the messages in each state in pages of several sizes: each is listed once, with
+// what is known of it.
 func checkStates(t *testing.T, q *queue.Queue, began, ended time.Time) {
 	t.Helper()
 	during := func(at time.Time, after time.Duration) bool {
@@ -171,7 +173,8 @@ func TestAFinishedMessageSaysWhen(t *testing.T) {
 	})
 }
 
-// handledAreKept handles one of two messages of a queue with KeepDone: the topic of finished messages has it alone, with what is known of it.
+// handledAreKept handles one of two messages of a queue with KeepDone: the topic of finished
+// messages has it alone, with what is known of it.
 func handledAreKept(t *testing.T, qs *queue.Queues, q *queue.Queue) {
 	t.Helper()
 	history := create(t, qs, queue.Spec{Name: "history", Topic: "mail.done"})

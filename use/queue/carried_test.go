@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// carrying is SQL whose one ack is carried into the queue's state right before somebody asks for acks.
+// carrying is SQL whose one ack is carried into the queue's state right before somebody asks for
+// acks.
 type carrying struct{ carry func() }
 
 func (c *carrying) Acked(context.Context, string, eventlog.Partition) ([]eventlog.Offset, error) {
@@ -25,8 +26,8 @@ func (c *carrying) Unacked(_ context.Context, _ string, _ eventlog.Partition, of
 	return offsets, nil
 }
 
-// A transaction that acknowledges commits after the lease; the message is claimed again, and then the mover carries the ack: before the claimer asks
-// which messages transactions acknowledged.
+// A transaction that acknowledges commits after the lease; the message is claimed again, and then
+// the mover carries the ack: before the claimer asks which messages transactions acknowledged.
 func TestAMessageWhoseAckIsCarriedDuringAClaimIsNotHandedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sql := &carrying{carry: func() {}}

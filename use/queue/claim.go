@@ -28,21 +28,25 @@ type Claim struct {
 	Lease  time.Duration // how long the worker has them; default: the queue's lease; 100 ms to 12 h
 	Wait   time.Duration // how long to wait for the first one; default: not at all; at most WaitMax
 	Worker string        // the worker's name, for people; at most 256 bytes
-	// ID makes the claim repeatable after a lost answer: a claim with the same ID and Worker gets the same messages while their leases
-	// last. At most 128 bytes; draw it at random for each claim. "": a repetition is another claim.
+	// ID makes the claim repeatable after a lost answer: a claim with the same ID and Worker gets
+	// the same messages while their leases last. At most 128 bytes; draw it at random for each
+	// claim. "": a repetition is another claim.
 	ID string
 
 	// Stop, when closed, ends the wait as Wait does. A claim in flight is finished.
 	Stop <-chan struct{}
-	// Room is called before messages are claimed and read, and returns how many bytes the caller has memory for. The first message comes whatever its size;
-	// messages that do not fit are given back. Claim calls leave if it returns no messages; otherwise the caller must call it. nil: 16 MiB.
+	// Room is called before messages are claimed and read, and returns how many bytes the caller
+	// has memory for. The first message comes whatever its size; messages that do not fit are given
+	// back. Claim calls leave if it returns no messages; otherwise the caller must call it. nil: 16
+	// MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
 	sweep int                // how many messages to ask a partition for, at least, after a try that got only messages that must not be handed out; otherwise 0
 	own   map[MessageID]bool // with an ID: what this call claimed; all else under the ID was claimed by an earlier call
 }
 
-// goesOnFor bounds how long a claim without Wait tries again while none of the messages that it gets may be handed out: they are too old, purged, or had their last attempt.
+// goesOnFor bounds how long a claim without Wait tries again while none of the messages that it
+// gets may be handed out: they are too old, purged, or had their last attempt.
 const goesOnFor = 5 * time.Second
 
 // claimBytes bounds the size of a claim's messages unless Claim.Room says otherwise.
@@ -93,9 +97,10 @@ func (q *Queue) checkClaim(c Claim) (Claim, error) {
 	return c, nil
 }
 
-// Claim gives the worker the oldest free messages, durably: nobody else gets them until their leases end. If none is free it waits,
-// at most Claim.Wait or until ctx ends, and then returns none. After eventlog.ErrUnsure messages may have been claimed; they are
-// free again when their leases end.
+// Claim gives the worker the oldest free messages, durably: nobody else gets them until their
+// leases end. If none is free it waits, at most Claim.Wait or until ctx ends, and then returns
+// none. After eventlog.ErrUnsure messages may have been claimed; they are free again when their
+// leases end.
 func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 	c, err := q.checkClaim(c)
 	if err != nil {
@@ -183,8 +188,9 @@ func (c Claim) earlier(p *part, nonce uint32, now Time) []grant {
 	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool { return c.own[MessageID{g.partition, g.offset}] })
 }
 
-// again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later: an earlier try that still runs, although its caller has gone, sees that and does
-// not give these messages back.
+// again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later:
+// an earlier try that still runs, although its caller has gone, sees that and does not give these
+// messages back.
 func (c Claim) again(p *part, nonce uint32, now Time, most int) []grant {
 	got := c.earlier(p, nonce, now)
 	got = got[:min(len(got), most)]
@@ -208,8 +214,8 @@ func (c Claim) owns(granted []grant) {
 	}
 }
 
-// repeated claims the messages that an earlier claim with the same ID got: one store call per thousand partitions or 4 MiB of
-// states, and a commit for each partition that has some.
+// repeated claims the messages that an earlier claim with the same ID got: one store call per
+// thousand partitions or 4 MiB of states, and a commit for each partition that has some.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
 	earliest, _, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -294,8 +300,9 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	return messages, nil
 }
 
-// claimOnce asks the shards, one after the other, until there are enough messages. If there are none it returns when to try again. ended counts the
-// messages that it claimed but must not hand out.
+// claimOnce asks the shards, one after the other, until there are enough messages. If there are
+// none it returns when to try again. ended counts the messages that it claimed but must not hand
+// out.
 func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, ended int, again time.Duration, err error) {
 	again = time.Minute
 	if q.def.Load().settings.Paused {
@@ -407,8 +414,9 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 	return max(bytes, 1), leave, err
 }
 
-// claimFrom claims from one partition, and reads the messages until they take room bytes; then room is below 0. ended counts the claimed messages
-// that must not be handed out, such as old, purged or acked ones.
+// claimFrom claims from one partition, and reads the messages until they take room bytes; then room
+// is below 0. ended counts the claimed messages that must not be handed out, such as old, purged or
+// acked ones.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended int, err error) {
 	var granted, spent []grant
 	var allowed int // how many of granted may be handed out
@@ -505,7 +513,8 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	return messages, ended + len(over), err
 }
 
-// message reads a claimed message. end is set if it must not be handed out: it is gone, unreadable, purged, another queue's, too old, or has no attempts left.
+// message reads a claimed message. end is set if it must not be handed out: it is gone, unreadable,
+// purged, another queue's, too old, or has no attempts left.
 func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, end *ending, err error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
@@ -538,8 +547,8 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	return m, nil, nil
 }
 
-// wasPurged reports whether a purge was to discard a message but did not find it: it was delayed, and left the wheel while the purge ran. So it is past the end
-// that the purge found.
+// wasPurged reports whether a purge was to discard a message but did not find it: it was delayed,
+// and left the wheel while the purge ran. So it is past the end that the purge found.
 func (q *Queue) wasPurged(rec batch.Record) bool {
 	to, moved := header(rec, headerTo)
 	name, id, _ := strings.Cut(to, "/")
@@ -581,7 +590,8 @@ func idOf(g grant, rec batch.Record) MessageID {
 	return MessageID{g.partition, g.offset}
 }
 
-// priorAttempts returns how many attempts a message had before it was delayed for a retry: 0 to attemptsMax, whatever its header says.
+// priorAttempts returns how many attempts a message had before it was delayed for a retry: 0 to
+// attemptsMax, whatever its header says.
 func priorAttempts(rec batch.Record) int {
 	text, _ := header(rec, HeaderPriorAttempts)
 	n, err := strconv.Atoi(text)
@@ -594,10 +604,12 @@ func priorAttempts(rec batch.Record) int {
 // enqueued is when a message was first enqueued; zero: unknown.
 func enqueued(rec batch.Record) time.Time { return headerTime(rec, HeaderEnqueued) }
 
-// available is when a message could first be claimed, after its delay if it had one; zero if nobody knows.
+// available is when a message could first be claimed, after its delay if it had one; zero if nobody
+// knows.
 func available(rec batch.Record) time.Time { return headerTime(rec, headerAvailable) }
 
-// headerTime is the time in a header that is added when a message moves; without it, the record's time.
+// headerTime is the time in a header that is added when a message moves; without it, the record's
+// time.
 func headerTime(rec batch.Record, name string) time.Time {
 	if text, moved := header(rec, name); moved {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
@@ -622,8 +634,9 @@ func number(t eventlog.Topic, p eventlog.Partition) int32 {
 	return -1
 }
 
-// GiveBack returns messages that their worker never got: they may be claimed immediately, and the attempt does not count. It is not a worker's
-// answer, so it reports no error: if it fails, they come back when their leases end.
+// GiveBack returns messages that their worker never got: they may be claimed immediately, and the
+// attempt does not count. It is not a worker's answer, so it reports no error: if it fails, they
+// come back when their leases end.
 func (q *Queue) GiveBack(messages []Message) {
 	byPartition := make(map[eventlog.Partition][]grant)
 	for _, m := range messages {
@@ -637,7 +650,8 @@ func (q *Queue) GiveBack(messages []Message) {
 	}
 }
 
-// overBefore reports whether leases ended before their claim was stored, as can happen while the store is unavailable: other workers may have the messages now.
+// overBefore reports whether leases ended before their claim was stored, as can happen while the
+// store is unavailable: other workers may have the messages now.
 func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
 	if len(granted) == 0 {
 		return false, nil
@@ -646,7 +660,8 @@ func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
 	return slices.ContainsFunc(granted, func(g grant) bool { return g.until <= now }), err
 }
 
-// giveBack undoes claims whose messages no worker got: the next worker gets them, as the same attempt.
+// giveBack undoes claims whose messages no worker got: the next worker gets them, as the same
+// attempt.
 func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	if len(granted) == 0 {
 		return
@@ -690,8 +705,9 @@ func (s *shard) get(ctx context.Context) (*state, error) {
 // keySeed makes hashes unpredictable, so nobody can choose keys that collide.
 var keySeed = maphash.MakeSeed()
 
-// keys tells which messages of a partition, from its floor on, have the same key, for queues that keep order by key. Keys are compared by hash; two with
-// the same hash wait for each other, which does no harm. keys are never changed, only replaced.
+// keys tells which messages of a partition, from its floor on, have the same key, for queues that
+// keep order by key. Keys are compared by hash; two with the same hash wait for each other, which
+// does no harm. keys are never changed, only replaced.
 type keys struct {
 	from    eventlog.Offset
 	before  []eventlog.Offset // for each message, beginning with from: the previous message with the same key; -1: there is none, or the message has no key
@@ -729,7 +745,8 @@ type order struct {
 	open []bool // for each message that first was called for: whether it, or an earlier one with its key, is not done
 }
 
-// order returns the order of a partition's messages, and the offset where the known keys end: messages from there on cannot be claimed yet.
+// order returns the order of a partition's messages, and the offset where the known keys end:
+// messages from there on cannot be claimed yet.
 func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Offset) {
 	if k == nil || isClosed(k.changed) || k.from > p.floor {
 		return &order{keys: &keys{}}, p.next
@@ -737,8 +754,9 @@ func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Off
 	return &order{keys: k, open: make([]bool, len(k.before))}, min(end, k.end())
 }
 
-// first reports whether a message is the first of its key that is not done. It is asked for each message, done or not, one after the other
-// from the floor on. Without an order each message that is not done is the first.
+// first reports whether a message is the first of its key that is not done. It is asked for each
+// message, done or not, one after the other from the floor on. Without an order each message that
+// is not done is the first.
 func (o *order) first(at eventlog.Offset, done bool) bool {
 	if o == nil {
 		return !done

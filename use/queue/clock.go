@@ -10,21 +10,24 @@ import (
 	"github.com/weir-log/weir/internal/longlock"
 )
 
-// clockKey is read to get the store's time, by every process. Its value does not matter. SQL asks the same clock with weir.queue_time.
+// clockKey is read to get the store's time, by every process. Its value does not matter. SQL asks
+// the same clock with weir.queue_time.
 const clockKey = "queue/clock"
 
 const (
 	// clockFresh is how long a reading of the store's clock is used.
 	clockFresh = 10 * time.Second
-	// clockSlip is how far the machine's wall clock and monotonic clock may drift apart before the store's clock is read again: while
-	// a machine sleeps, its monotonic clock stands still.
+	// clockSlip is how far the machine's wall clock and monotonic clock may drift apart before the
+	// store's clock is read again: while a machine sleeps, its monotonic clock stands still.
 	clockSlip = 500 * time.Millisecond
 )
 
-// clock gives the store's time. A reading is one store call; between readings the machine's own clock counts.
+// clock gives the store's time. A reading is one store call; between readings the machine's own
+// clock counts.
 //
-// The store read its clock at some time during the call, and may know only bounds of it. So its time lies between two bounds: a lease has ended when the earlier bound
-// is past the lease's end, and a new lease is counted from the later bound.
+// The store read its clock at some time during the call, and may know only bounds of it. So its
+// time lies between two bounds: a lease has ended when the earlier bound is past the lease's end,
+// and a new lease is counted from the later bound.
 type clock struct {
 	log *eventlog.Log
 
@@ -36,7 +39,8 @@ type clock struct {
 	reading bool           // the fields above are set
 }
 
-// now returns the earlier and the later bound of the store's time. It costs one store call every clockFresh.
+// now returns the earlier and the later bound of the store's time. It costs one store call every
+// clockFresh.
 func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// The store's clock is an hour ahead of the process's, or behind: a message's time to live is counted by the store's.
+// The store's clock is an hour ahead of the process's, or behind: a message's time to live is
+// counted by the store's.
 func TestTheTTLCountsByTheStoresClock(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -35,7 +36,8 @@ func TestTheTTLCountsByTheStoresClock(t *testing.T) {
 	}
 }
 
-// A time is one of the store's clock, whatever the clock of the process was that used a queue first.
+// A time is one of the store's clock, whatever the clock of the process was that used a queue
+// first.
 func TestATimeIsOneOfTheStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &jumping{Store: newStore(t)}
@@ -57,7 +59,8 @@ func TestATimeIsOneOfTheStoresClock(t *testing.T) {
 	})
 }
 
-// Letters are listed; the store loses its end; another message dies, and its letter has the offset of the first. It is not taken for that one.
+// Letters are listed; the store loses its end; another message dies, and its letter has the offset
+// of the first. It is not taken for that one.
 func TestALetterFromBeforeTheStoreLostItsEndIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -94,7 +97,8 @@ func TestALetterFromBeforeTheStoreLostItsEndIsNotTaken(t *testing.T) {
 	})
 }
 
-// The clocks of the processes are an hour ahead of the store's, or behind: a lease lasts as long as was asked for, and its end is told by the store's clock.
+// The clocks of the processes are an hour ahead of the store's, or behind: a lease lasts as long as
+// was asked for, and its end is told by the store's clock.
 func TestALeaseEndsByTheStoresClock(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -142,8 +146,9 @@ func (s inexact) List(ctx context.Context, prefix, after string, limit int) ([]e
 	return kvs, err
 }
 
-// A message passes processes that know the store's clock more or less exactly: one delays it, another gives it out, and fails. It comes neither before its time, nor before its
-// pause or another worker's lease ended, nor later than what is unknown.
+// A message passes processes that know the store's clock more or less exactly: one delays it,
+// another gives it out, and fails. It comes neither before its time, nor before its pause or
+// another worker's lease ended, nor later than what is unknown.
 func TestNothingComesEarlyInProcessesThatDoNotKnowTheTimeExactly(t *testing.T) {
 	for _, bounds := range [][4]time.Duration{{0, 0, 0, 0}, {0, time.Second, 0, 0}, {time.Second, 0, 0, time.Second}, {0, time.Second, 900 * time.Millisecond, 100 * time.Millisecond}, {500 * time.Millisecond, 600 * time.Millisecond, 0, time.Second}} {
 		t.Run(fmt.Sprint(bounds), func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A worker passes on the headers of the message that it has, or a mirror copies the record: that is a new message all the same.
+// A worker passes on the headers of the message that it has, or a mirror copies the record: that is
+// a new message all the same.
 var copiers = map[string]func(t *testing.T, p process, q *queue.Queue, headers []batch.RecordHeader){
 	"enqueued": func(t *testing.T, _ process, q *queue.Queue, headers []batch.RecordHeader) {
 		t.Helper()
@@ -135,7 +136,8 @@ func TestHeadersOfAScheduleAndTheCallersAreKept(t *testing.T) {
 	})
 }
 
-// Two queues read one topic. What comes back for one is not for the other, though what is enqueued through one is for both.
+// Two queues read one topic. What comes back for one is not for the other, though what is enqueued
+// through one is for both.
 func TestWhatComesBackForOneQueueIsNotForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := begin(t, newStore(t), time.Second)

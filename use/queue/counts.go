@@ -15,8 +15,10 @@ type Count struct {
 	Stats
 }
 
-// Counts counts each queue's messages, and the delayed messages of all queues. It costs one store call per thousand queues, one
-// per thousand partitions or 4 MiB of states, and one for each partition whose oldest message is not cached. What other processes have just written may be missing.
+// Counts counts each queue's messages, and the delayed messages of all queues. It costs one store
+// call per thousand queues, one per thousand partitions or 4 MiB of states, and one for each
+// partition whose oldest message is not cached. What other processes have just written may be
+// missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
 	now, latest, err := qs.clock.now(ctx)
 	if err != nil {

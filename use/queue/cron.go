@@ -16,7 +16,8 @@ import (
 const (
 	cronMax = 200
 	zoneMax = 100
-	// cronYears is how far ahead a tick is looked for: from one 29 February to the next it may be eight years.
+	// cronYears is how far ahead a tick is looked for: from one 29 February to the next it may be
+	// eight years.
 	cronYears = 10
 	allHours  = 1<<24 - 1 // in the parser's form: one bit for each hour
 )
@@ -24,30 +25,35 @@ const (
 // cronNames stand for expressions of five fields. The parser knows them.
 var cronNames = []string{"@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"}
 
-// cron is an expression in a time zone. A tick is a time on the zone's clock that the expression allows. Where that clock is set forward or back:
+// cron is an expression in a time zone. A tick is a time on the zone's clock that the expression
+// allows. Where that clock is set forward or back:
 //
 //	02:00 → 03:00   a tick at 02:30, which the clock skips, comes at 03:30: as long after the tick before as on any other day
 //	03:00 → 02:00   a tick at 02:30, which the clock shows twice, comes the first time; both times where every hour is allowed
 //
-// So ticks of fixed hours come once a day and hourly ones stay an hour apart, as cron(8) of Vixie cron and cronie says; but these run skipped ticks immediately.
+// So ticks of fixed hours come once a day and hourly ones stay an hour apart, as cron(8) of Vixie
+// cron and cronie says; but these run skipped ticks immediately.
 type cron struct {
 	expression *parser.SpecSchedule
 	zone       *time.Location
 	everyHour  bool
 }
 
-// cronPart is what a field may have between its commas, hyphens and slashes. The parser knows more (L, W, #, H), for which crontab(5) has no rule.
+// cronPart is what a field may have between its commas, hyphens and slashes. The parser knows more
+// (L, W, #, H), for which crontab(5) has no rule.
 var cronPart = regexp.MustCompile(`^(\*|\?|[0-9]+|[A-Za-z]{3,})$`)
 
-// anyDay marks a field in the parser's form: days must match both fields. The parser calls it starBit.
+// anyDay marks a field in the parser's form: days must match both fields. The parser calls it
+// starBit.
 const anyDay = 1 << 63
 
-// parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of cronNames. A zone in the expression, and @every, are
-// refused.
+// parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of
+// cronNames. A zone in the expression, and @every, are refused.
 //
-// A day must match the day of the month or the day of the week. If one of these fields begins with *, it must match both: so do Vixie cron and cronie,
-// which look at the first character only (DOM_STAR and DOW_STAR in entry.c and cron.c). So "*/2" with MON is every second day that is a Monday, and "1,*"
-// with MON is every day.
+// A day must match the day of the month or the day of the week. If one of these fields begins with
+// *, it must match both: so do Vixie cron and cronie, which look at the first character only
+// (DOM_STAR and DOW_STAR in entry.c and cron.c). So "*/2" with MON is every second day that is a
+// Monday, and "1,*" with MON is every day.
 func parseCron(expression, zone string) (c cron, err error) {
 	bad := func(why string, a ...any) (cron, error) {
 		return cron{}, &eventlog.InvalidError{What: "cron expression", Value: shorten(expression, 64), Why: fmt.Sprintf(why, a...)}
@@ -95,8 +101,9 @@ func markDays(parsed uint64, text string) uint64 {
 	return parsed &^ anyDay
 }
 
-// next is the first tick after a moment; 0: there is none. It goes from one change of the zone's clock to the next. Between two changes
-// the clock runs evenly, so the parser searches in UTC, where no clock is ever set: in a zone that skips a midnight the parser would find wrong ticks.
+// next is the first tick after a moment; 0: there is none. It goes from one change of the zone's
+// clock to the next. Between two changes the clock runs evenly, so the parser searches in UTC,
+// where no clock is ever set: in a zone that skips a midnight the parser would find wrong ticks.
 func (c cron) next(after Time) Time {
 	last := after + Time(cronYears*366*24*time.Hour/time.Millisecond)
 	for after < last {
@@ -130,7 +137,8 @@ func (c cron) next(after Time) Time {
 	return 0
 }
 
-// onClock returns the first time after another that the expression allows; 0: there is none. Both are on a clock that is never set.
+// onClock returns the first time after another that the expression allows; 0: there is none. Both
+// are on a clock that is never set.
 func (c cron) onClock(after Time) Time {
 	t := c.expression.Next(time.UnixMilli(int64(after)).UTC())
 	if t.IsZero() {

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 )
 
-// Clocks that are set forward at midnight (the first four), at another hour, by half an hour (Lord Howe), and never.
+// Clocks that are set forward at midnight (the first four), at another hour, by half an hour (Lord
+// Howe), and never.
 var cronZones = []string{"Africa/Cairo", "Asia/Beirut", "America/Havana", "America/Santiago", "Europe/Berlin", "Australia/Lord_Howe", "America/Nuuk", "Asia/Kolkata", "UTC"}
 
 func TestTicksAroundAMidnightThatTheZoneLeavesOut(t *testing.T) {
@@ -88,8 +89,8 @@ func (f fields) allow(t time.Time) bool {
 	return days && has(f.minute, t.Minute()) && has(f.hour, t.Hour()) && has(f.month, int(t.Month()))
 }
 
-// walk finds the ticks in [from, to) by looking at the zone's clock every minute. It starts three hours
-// earlier, for where a clock is set back before from, from is in an hour that it shows again.
+// walk finds the ticks in [from, to) by looking at the zone's clock every minute. It starts three
+// hours earlier, for where a clock is set back before from, from is in an hour that it shows again.
 func (f fields) walk(zone *time.Location, from, to time.Time) (ticks []Time) {
 	shown := func(t time.Time) int64 { // in minutes
 		_, offset := t.In(zone).Zone()
@@ -156,8 +157,9 @@ func texts(all []Time) (out []string) {
 	return out
 }
 
-// crontab(5): "If both fields are restricted (i.e., do not contain the "*" character), the command will be run when either field matches the current
-// time." Vixie cron and cronie take a field that begins with * for one that is not restricted (entry.c: if (ch == '*') e->flags |= DOM_STAR).
+// crontab(5): "If both fields are restricted (i.e., do not contain the "*" character), the command
+// will be run when either field matches the current time." Vixie cron and cronie take a field that
+// begins with * for one that is not restricted (entry.c: if (ch == '*') e->flags |= DOM_STAR).
 func TestDaysAreThoseOfCrontab(t *testing.T) {
 	odd := func(d time.Time) bool { return d.Day()%2 == 1 }
 	monday := func(d time.Time) bool { return d.Weekday() == time.Monday }

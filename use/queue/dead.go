@@ -32,14 +32,16 @@ type DeadLetter struct {
 	rewound   <-chan struct{} // closed if the store is found rewound after the letter was read: then another letter may have this one's offset
 }
 
-// deadPage bounds the dead letters of one page, and deadBytes their size together; the first comes however large it is.
+// deadPage bounds the dead letters of one page, and deadBytes their size together; the first comes
+// however large it is.
 const (
 	deadPage  = 1000
 	deadBytes = 4 << 20
 )
 
-// DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest first, from the one after the id on; the zero id
-// begins with the first. It returns limit of them at most, never more than 1000 or about 4 MiB.
+// DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest
+// first, from the one after the id on; the zero id begins with the first. It returns limit of them
+// at most, never more than 1000 or about 4 MiB.
 func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]DeadLetter, error) {
 	topic, err := q.deadTopic(ctx)
 	if err != nil {
@@ -90,8 +92,9 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 	return letters, nil
 }
 
-// Letters finds dead letters by the ids that DeadLetters gave them. It leaves out those that were redriven or discarded, and those
-// of other queues. It returns about 4 MiB at most, in the order of ids: to go on, call it with the ids after the last letter.
+// Letters finds dead letters by the ids that DeadLetters gave them. It leaves out those that were
+// redriven or discarded, and those of other queues. It returns about 4 MiB at most, in the order of
+// ids: to go on, call it with the ids after the last letter.
 func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
 	if len(ids) > deadPage {
 		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes at most %d", deadPage)}
@@ -139,9 +142,10 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 	return letters, nil
 }
 
-// deadParts calls visit for the partitions that have dead letters, in their order, with which of these were redriven or discarded, as
-// the store has it now: one store call per thousand partitions or 4 MiB of states. ErrUnknownQueue if another process has purged the
-// queue: that moves the states to keys of the queue's new id.
+// deadParts calls visit for the partitions that have dead letters, in their order, with which of
+// these were redriven or discarded, as the store has it now: one store call per thousand partitions
+// or 4 MiB of states. ErrUnknownQueue if another process has purged the queue: that moves the
+// states to keys of the queue's new id.
 func (q *Queue) deadParts(ctx context.Context, partitions []eventlog.Partition, visit func(eventlog.Partition, *part) error) error {
 	partitions = slices.DeleteFunc(slices.Clone(partitions), func(p eventlog.Partition) bool {
 		b, known := q.log.Known(p)
@@ -175,7 +179,8 @@ func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound
 	return l
 }
 
-// deadTopic returns the topic of the dead letters: a topic without partitions if it was deleted. The next dead letter creates it again.
+// deadTopic returns the topic of the dead letters: a topic without partitions if it was deleted.
+// The next dead letter creates it again.
 func (q *Queue) deadTopic(ctx context.Context) (eventlog.Topic, error) {
 	t, err := q.log.Topic(ctx, q.name+deadSuffix)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -195,8 +200,9 @@ func (q *Queue) deadShard(p eventlog.Partition) *shard {
 	return s
 }
 
-// Redrive moves dead letters back into the queue, each in one change, as new messages that have all their attempts. It returns how
-// many it moved; letters that were already moved or discarded do not count.
+// Redrive moves dead letters back into the queue, each in one change, as new messages that have all
+// their attempts. It returns how many it moved; letters that were already moved or discarded do not
+// count.
 func (q *Queue) Redrive(ctx context.Context, letters ...DeadLetter) (moved int, err error) {
 	return q.takeLetters(ctx, letters, true)
 }
@@ -219,11 +225,13 @@ type Sweep struct {
 	Until     MessageID     // the last one to take; zero: the newest one now. A message that fails again meanwhile is left for the next sweep
 	For       time.Duration // stop after so long; 0: when all are taken
 
-	// Turn waits until a page of letters may be in memory, about 4 MiB or one letter; the sweep calls done when the page is taken. nil: no limit.
+	// Turn waits until a page of letters may be in memory, about 4 MiB or one letter; the sweep
+	// calls done when the page is taken. nil: no limit.
 	Turn func(context.Context) (done func(), err error)
 }
 
-// Swept is the result of a sweep. Until is zero if all were taken; otherwise another sweep with this Until continues.
+// Swept is the result of a sweep. Until is zero if all were taken; otherwise another sweep with
+// this Until continues.
 type Swept struct {
 	Taken int
 	Until MessageID
@@ -323,7 +331,8 @@ func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last Mess
 	return last, nil
 }
 
-// takeLetters ends dead letters; back: they become messages again. It refuses letters that were read before the store was found rewound.
+// takeLetters ends dead letters; back: they become messages again. It refuses letters that were
+// read before the store was found rewound.
 func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool) (taken int, err error) {
 	topics := make(map[int]eventlog.Topic) // by priority
 	for _, l := range letters {
@@ -379,7 +388,8 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	return taken, nil
 }
 
-// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt. Other queues that read the topic skip it.
+// again returns the message that a dead letter becomes: it keeps its id and its time, and starts
+// with its first attempt. Other queues that read the topic skip it.
 func (q *Queue) again(l DeadLetter, now Time) batch.Record {
 	r := batch.Record{Timestamp: int64(now), Key: l.Key, Value: l.Value}
 	for _, h := range l.rec.Headers {

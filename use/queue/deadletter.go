@@ -19,7 +19,8 @@ const (
 	reasonAttempts = "attempts"
 	reasonExpired  = "expired"
 	reasonRejected = "rejected"
-	// reasonUnreadable: the message's batch cannot be decoded. The dead letter has no value, and its error says where the batch is.
+	// reasonUnreadable: the message's batch cannot be decoded. The dead letter has no value, and
+	// its error says where the batch is.
 	reasonUnreadable = "unreadable"
 )
 
@@ -37,13 +38,15 @@ const (
 const (
 	deadSuffix = ".dlt"
 	doneSuffix = ".done"
-	// errorMax bounds the text of an error that is kept, and headersMax what a queue's headers add to a message.
+	// errorMax bounds the text of an error that is kept, and headersMax what a queue's headers add
+	// to a message.
 	errorMax   = 4 << 10
 	headersMax = 64 << 10
 )
 
-// Nack gives back messages that could not be handled. They are delivered again after the queue's pause for that number of failed
-// attempts; after the last attempt they become dead letters. Errors are those of Ack.
+// Nack gives back messages that could not be handled. They are delivered again after the queue's
+// pause for that number of failed attempts; after the last attempt they become dead letters. Errors
+// are those of Ack.
 func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, error) {
 	if n.Delay < 0 || n.Delay > delayMax {
 		return nil, &eventlog.InvalidError{What: "delay", Value: n.Delay.String(), Why: fmt.Sprintf("0 to %v are allowed", delayMax)}
@@ -103,8 +106,9 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 	})
 }
 
-// holdMax is the longest wait of a message in its own partition. For longer waits it moves to the wheel, so that the partition's
-// floor can rise. A queue with order by key does not move it: later messages of the key must wait as well.
+// holdMax is the longest wait of a message in its own partition. For longer waits it moves to the
+// wheel, so that the partition's floor can rise. A queue with order by key does not move it: later
+// messages of the key must wait as well.
 const holdMax = time.Minute
 
 // putOffRecord makes the record with which a message moves to the wheel.
@@ -152,11 +156,13 @@ type Nack struct {
 	SetDelay bool          // Delay replaces the queue's own pause
 	Delay    time.Duration // until the next attempt
 	Reject   bool          // no further attempt: it becomes a dead letter now
-	// Uncounted: the attempt does not count, since its worker was stopped. The message can be claimed again immediately; Delay and Reject do not matter.
+	// Uncounted: the attempt does not count, since its worker was stopped. The message can be
+	// claimed again immediately; Delay and Reject do not matter.
 	Uncounted bool
 }
 
-// preparation is the record to append with a message's change or, for a message that waits in its partition, the end of the wait.
+// preparation is the record to append with a message's change or, for a message that waits in its
+// partition, the end of the wait.
 type preparation struct {
 	until     Time // the end of its wait in its partition; 0: it does not wait there
 	topic     eventlog.Topic
@@ -186,7 +192,8 @@ func (p preparation) bytes() int64 {
 	return int64(batch.SealedSize(&p.record))
 }
 
-// runOf returns the attempt of a grant, with its worker and the error of the attempt before if this process knows them.
+// runOf returns the attempt of a grant, with its worker and the error of the attempt before if this
+// process knows them.
 func (q *Queue) runOf(g grant) run {
 	attempt := run{attempt: g.attempt}
 	if known := q.shard(g.partition).known(); known != nil {
@@ -215,7 +222,8 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 	return preparation{names: key}, err
 }
 
-// copyTo makes a copy of a message for another topic of the queue, after its last attempt. There is none if the log no longer has the message, or if it is another queue's.
+// copyTo makes a copy of a message for another topic of the queue, after its last attempt. There is
+// none if the log no longer has the message, or if it is another queue's.
 func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, headers []batch.RecordHeader) (preparation, error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
@@ -256,7 +264,8 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	}, nil
 }
 
-// bury makes a message a dead letter, if its claim is still the last one. The caller has checked that it may leave its partition (unacked).
+// bury makes a message a dead letter, if its claim is still the last one. The caller has checked
+// that it may leave its partition (unacked).
 func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
 	if err == nil {
@@ -281,8 +290,8 @@ const noAnswer = "the lease of its last attempt ended without an answer"
 // buriesMax bounds how many messages of a partition one process makes dead letters at a time.
 const buriesMax = 64
 
-// buryAll makes dead letters of messages whose last lease ended. For each partition one such call runs at a time; a later claim finds the
-// remaining messages.
+// buryAll makes dead letters of messages whose last lease ended. For each partition one such call
+// runs at a time; a later claim finds the remaining messages.
 func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 	if len(spent) == 0 {
 		return

@@ -25,7 +25,8 @@ const (
 	// sharedShard is the last part of the key of the one state that a queue with limits has.
 	sharedShard = "all"
 
-	// nameMax bounds a queue's name plus the longest suffix of its topics, in bytes: it is Kafka's limit for a topic's name.
+	// nameMax bounds a queue's name plus the longest suffix of its topics, in bytes: it is Kafka's
+	// limit for a topic's name.
 	nameMax = 249
 )
 
@@ -43,35 +44,43 @@ type Spec struct {
 type Settings struct {
 	// Lease is how long a claim lasts unless the worker asks for another time. Default 30 s.
 	Lease time.Duration
-	// Attempts is how often a message is delivered before it becomes a dead letter. Default 10; negative: no limit.
+	// Attempts is how often a message is delivered before it becomes a dead letter. Default 10;
+	// negative: no limit.
 	Attempts int
-	// Backoff is the longest pause after the first failed attempt; it doubles with each attempt, up to BackoffMax. The actual pause is random,
-	// between 0 and the longest. Defaults: 1 s; 5 min, or Backoff if that is longer.
+	// Backoff is the longest pause after the first failed attempt; it doubles with each attempt, up
+	// to BackoffMax. The actual pause is random, between 0 and the longest. Defaults: 1 s; 5 min,
+	// or Backoff if that is longer.
 	Backoff, BackoffMax time.Duration
-	// Delays, if set, replace Backoff: the exact pauses after each failed attempt. The last one also applies to all later attempts.
+	// Delays, if set, replace Backoff: the exact pauses after each failed attempt. The last one
+	// also applies to all later attempts.
 	Delays []time.Duration
-	// TTL is how old a message may be when it is delivered. Its age counts from when it was enqueued or, if it had a delay, from the delay's
-	// end; retries do not change that. An older message becomes a dead letter, or is dropped if DropExpired is set.
-	// Default: no limit.
+	// TTL is how old a message may be when it is delivered. Its age counts from when it was
+	// enqueued or, if it had a delay, from the delay's end; retries do not change that. An older
+	// message becomes a dead letter, or is dropped if DropExpired is set. Default: no limit.
 	TTL         time.Duration
 	DropExpired bool
-	// KeyOrder delivers messages of one key one at a time, in the order of their partition. Messages without a key have no order, and there is none between priorities.
-	// The topics of the queue's messages get no more partitions meanwhile.
+	// KeyOrder delivers messages of one key one at a time, in the order of their partition.
+	// Messages without a key have no order, and there is none between priorities. The topics of the
+	// queue's messages get no more partitions meanwhile.
 	KeyOrder bool
 	// KeepDone appends each handled message to the topic `<queue>.done`.
 	KeepDone bool
-	// Window is how many messages of a partition may be claimed or waiting for another attempt at a time. Default 2000, as in KIP-932.
+	// Window is how many messages of a partition may be claimed or waiting for another attempt at a
+	// time. Default 2000, as in KIP-932.
 	Window int
 	// Paused: no message can be claimed. Acks and enqueuing still work.
 	Paused bool
-	// Unique lets messages have a unique key: while a message is unfinished, no other message with its key is enqueued.
+	// Unique lets messages have a unique key: while a message is unfinished, no other message with
+	// its key is enqueued.
 	Unique bool
-	// Concurrency bounds the messages claimed at the same time, and Rate the claims per second, over all processes. With either limit all
-	// partitions share one state, so claims are serialised. 0: no limit.
+	// Concurrency bounds the messages claimed at the same time, and Rate the claims per second,
+	// over all processes. With either limit all partitions share one state, so claims are
+	// serialised. 0: no limit.
 	Concurrency int
 	Rate        float64
-	// Priorities is the number of levels. Higher levels are delivered first; one claim in eight starts with a lower level, each in turn, so
-	// that no level starves. Each level above 0 is a topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, but not shrink.
+	// Priorities is the number of levels. Higher levels are delivered first; one claim in eight
+	// starts with a lower level, each in turn, so that no level starves. Each level above 0 is a
+	// topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, but not shrink.
 	Priorities int
 }
 
@@ -168,7 +177,8 @@ type definition struct {
 	version   eventlog.Version
 }
 
-// purgedMax is how many of the ids from before purges are remembered: wasPurged recognises only messages for these.
+// purgedMax is how many of the ids from before purges are remembered: wasPurged recognises only
+// messages for these.
 const purgedMax = 16
 
 // reads reports whether a topic is one of the queue's.
@@ -259,7 +269,8 @@ func (d definition) value() []byte {
 	return value
 }
 
-// Using returns the name of a queue whose messages, dead letters or handled messages are in a topic; "": there is none.
+// Using returns the name of a queue whose messages, dead letters or handled messages are in a
+// topic; "": there is none.
 func Using(ctx context.Context, log *eventlog.Log, topic eventlog.Topic) (name string, err error) {
 	err = log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
 		d, err := parseDefinition(kv)
@@ -346,8 +357,9 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 	return parseDefinition(kv)
 }
 
-// TopicsOf returns the topics that a queue of this name may create or use: for its messages unless Spec.Topic names another topic, for
-// its priorities, for its dead letters and for its handled messages.
+// TopicsOf returns the topics that a queue of this name may create or use: for its messages unless
+// Spec.Topic names another topic, for its priorities, for its dead letters and for its handled
+// messages.
 func TopicsOf(name string) []string {
 	topics := []string{name, name + deadSuffix, name + doneSuffix}
 	for n := 1; n < prioritiesMax; n++ {
@@ -356,7 +368,8 @@ func TopicsOf(name string) []string {
 	return topics
 }
 
-// TopicsOfSettings returns the topics that a queue with these settings uses besides the topics of its messages and of its dead letters.
+// TopicsOfSettings returns the topics that a queue with these settings uses besides the topics of
+// its messages and of its dead letters.
 func TopicsOfSettings(name string, s Settings) (topics []string) {
 	if s.KeepDone {
 		topics = append(topics, name+doneSuffix)
@@ -367,8 +380,9 @@ func TopicsOfSettings(name string, s Settings) (topics []string) {
 	return topics
 }
 
-// Create creates a queue, durably, and the topics of its messages and of its dead letters if they do not exist. ErrQueueExists if
-// the name is taken; *eventlog.InvalidError if something is not allowed. A queue starts with the oldest message in its topic.
+// Create creates a queue, durably, and the topics of its messages and of its dead letters if they
+// do not exist. ErrQueueExists if the name is taken; *eventlog.InvalidError if something is not
+// allowed. A queue starts with the oldest message in its topic.
 func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := checkName(spec.Name); err != nil {
 		return Info{}, err
@@ -436,13 +450,16 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	return qs.define(ctx, d.name, e)
 }
 
-// sameEpoch returns a check that refuses an entry if a leader epoch begins after this call. An entry needs it if it has offsets that are read after the call: in a store that was
-// rewound these may be past the partitions' ends. It also needs it if it names topics for which CheckTogether was called: with an epoch, their partitions may be on other shards.
+// sameEpoch returns a check that refuses an entry if a leader epoch begins after this call. An
+// entry needs it if it has offsets that are read after the call: in a store that was rewound these
+// may be past the partitions' ends. It also needs it if it names topics for which CheckTogether was
+// called: with an epoch, their partitions may be on other shards.
 func (qs *Queues) sameEpoch() eventlog.Check {
 	return eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(qs.log.LeaderEpoch()) + 1}
 }
 
-// passLetters makes a new queue skip the dead letters that an earlier queue of its name left: some may have been redriven or discarded.
+// passLetters makes a new queue skip the dead letters that an earlier queue of its name left: some
+// may have been redriven or discarded.
 func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlog.Topic, e *eventlog.Entry) error {
 	ends, err := qs.log.Bounds(ctx, letters.Partitions...)
 	if err != nil {
@@ -460,8 +477,9 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 	return nil
 }
 
-// Alter edits a queue's settings with change, durably. change may be called more than once. In each process the settings take effect
-// with its next claim or ack, or earlier if it hears of the change first. It hears of a change as fast as of a new event.
+// Alter edits a queue's settings with change, durably. change may be called more than once. In each
+// process the settings take effect with its next claim or ack, or earlier if it hears of the change
+// first. It hears of a change as fast as of a new event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -524,7 +542,8 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 	return Info{}, fmt.Errorf("alter queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// partitionsOf lists all partitions that a queue has in the store now, and returns checks that no partition is added.
+// partitionsOf lists all partitions that a queue has in the store now, and returns checks that no
+// partition is added.
 func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlog.Partition, same []eventlog.Check, err error) {
 	if err := qs.log.RefreshTopics(ctx); err != nil {
 		return nil, nil, err
@@ -543,8 +562,9 @@ func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlo
 	return all, same, nil
 }
 
-// reshard adds to an entry the change from one state per partition to a shared one, or back. It checks every state, also missing
-// ones, and that no partition was added: if a message is claimed or answered meanwhile, the entry is refused.
+// reshard adds to an entry the change from one state per partition to a shared one, or back. It
+// checks every state, also missing ones, and that no partition was added: if a message is claimed
+// or answered meanwhile, the entry is refused.
 func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) error {
 	partitions, same, err := qs.partitionsOf(ctx, d)
 	if err != nil {
@@ -603,7 +623,8 @@ func (qs *Queues) setPaused(ctx context.Context, name string, paused bool) error
 	return err
 }
 
-// Delete deletes a queue, its schedules and the state of its messages. The topics stay: they may have other readers.
+// Delete deletes a queue, its schedules and the state of its messages. The topics stay: they may
+// have other readers.
 func (qs *Queues) Delete(ctx context.Context, name string) error {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -634,8 +655,8 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 	return fmt.Errorf("delete queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// Purge discards all messages of the queue: waiting, claimed and delayed ones. Its dead letters stay, and so do the records of its
-// topic. Older receipts are stale.
+// Purge discards all messages of the queue: waiting, claimed and delayed ones. Its dead letters
+// stay, and so do the records of its topic. Older receipts are stale.
 func (qs *Queues) Purge(ctx context.Context, name string) error {
 	for range changesMax {
 		old, e, err := qs.purge(ctx, name)
@@ -654,11 +675,11 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 	return fmt.Errorf("purge queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Delayed
-// messages in the wheel name the old id, so the wheel drops them.
+// purge makes the entry that gives the queue a new id, and with it states that start at the end of
+// each partition. Delayed messages in the wheel name the old id, so the wheel drops them.
 //
-// Messages may come after the ends are read, and be claimed and acknowledged before the entry is committed. So the new
-// states name the old id: see addEarlier.
+// Messages may come after the ends are read, and be claimed and acknowledged before the entry is
+// committed. So the new states name the old id: see addEarlier.
 func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
 	same := qs.sameEpoch()
 	d, err := qs.read(ctx, name)
@@ -695,7 +716,8 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
 		}
 	}
-	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters is checked, also missing ones.
+	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters
+	// is checked, also missing ones.
 	letters, err := qs.topic(ctx, d.ownerOfLetters(), name+deadSuffix, 1, 1<<20+headersMax)
 	if err != nil {
 		return old, e, err
@@ -720,7 +742,8 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 // List returns all queues, by name.
 func (qs *Queues) List(ctx context.Context) ([]Info, error) { return qs.Select(ctx, []string{""}) }
 
-// Select returns the queues whose names begin with one of the prefixes. No prefix may begin with another prefix.
+// Select returns the queues whose names begin with one of the prefixes. No prefix may begin with
+// another prefix.
 func (qs *Queues) Select(ctx context.Context, prefixes []string) ([]Info, error) {
 	var infos []Info
 	for _, prefix := range prefixes {

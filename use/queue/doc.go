@@ -1,13 +1,16 @@
-// Package queue is the work queue: messages are claimed, acknowledged, retried and given up one by one.
+// Package queue is the work queue: messages are claimed, acknowledged, retried and given up one by
+// one.
 //
-// A queue is like a consumer group that acknowledges each message by itself. Its messages are the records of a topic, so one topic can feed
-// queues and consumer groups alike, and they do not affect each other. Where a consumer group keeps one offset for a
-// partition, a queue keeps a floor, and above it runs of messages that share a fate:
+// A queue is like a consumer group that acknowledges each message by itself. Its messages are the
+// records of a topic, so one topic can feed queues and consumer groups alike, and they do not
+// affect each other. Where a consumer group keeps one offset for a partition, a queue keeps a
+// floor, and above it runs of messages that share a fate:
 //
 //	partition   0 ........ floor ............................. next ........ end
 //	            | all done | claimed | waiting | done | claimed | not claimed yet
 //
-// A queue consists of these keys in the store. Their values are text that people can read, mostly JSON:
+// A queue consists of these keys in the store. Their values are text that people can read, mostly
+// JSON:
 //
 //	queue/def/<name>             what the queue is: its id, topic and settings
 //	queue/state/<id>/<partition> what became of the messages of one partition (state)
@@ -18,11 +21,14 @@
 //	queue/scheduled/<id>/<name>  the schedule's message, with the same <id>
 //	queue/gone/<id>              marks the id of a purged or deleted queue, whose keys must be deleted
 //
-// The version of a state's key decides conflicts. Any process may claim and acknowledge in any partition: each change checks that the
-// state is still as that process knows it. If not, the process reads it again and repeats the change. The operations of many callers on
-// one partition that come while a flush is in flight become one change (shard). No row is rewritten for each message.
+// The version of a state's key decides conflicts. Any process may claim and acknowledge in any
+// partition: each change checks that the state is still as that process knows it. If not, the
+// process reads it again and repeats the change. The operations of many callers on one partition
+// that come while a flush is in flight become one change (shard). No row is rewritten for each
+// message.
 //
-// A claim is durable before the worker has it. It lasts until the worker acknowledges the message or gives it back, or until its lease ends by
-// the store's clock. A receipt is for one claim: once the message is claimed again, the older receipt
-// changes nothing, and its use returns ErrStaleReceipt.
+// A claim is durable before the worker has it. It lasts until the worker acknowledges the message
+// or gives it back, or until its lease ends by the store's clock. A receipt is for one claim: once
+// the message is claimed again, the older receipt changes nothing, and its use returns
+// ErrStaleReceipt.
 package queue

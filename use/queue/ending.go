@@ -13,11 +13,12 @@ type ending struct {
 	why, text string // of its dead letter; "": it gets none
 }
 
-// errStays: a transaction that is still open may acknowledge the message. It stays claimed, and a later claim finds it.
+// errStays: a transaction that is still open may acknowledge the message. It stays claimed, and a
+// later claim finds it.
 var errStays = errors.New("the message may not leave the queue yet")
 
-// endAll ends messages that were claimed just now, if their claims are still the last ones. It makes one commit for each partition, or one for each
-// opBytesMax of its dead letters.
+// endAll ends messages that were claimed just now, if their claims are still the last ones. It
+// makes one commit for each partition, or one for each opBytesMax of its dead letters.
 func (q *Queue) endAll(ctx context.Context, over []ending) error {
 	ends := make(map[grant]ending)
 	byPartition := make(map[eventlog.Partition][]answered)

@@ -16,20 +16,22 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// NewMessage is a message to enqueue. Its bytes must not be changed after it was passed to a function.
+// NewMessage is a message to enqueue. Its bytes must not be changed after it was passed to a
+// function.
 type NewMessage struct {
 	Key     []byte // nil: none. Messages of one key are in one partition, in order
 	Value   []byte
 	Headers []batch.RecordHeader // those named weir.queue.… are left out, except a schedule's: they belong to another message
 	Time    time.Time            // zero: now, by the store's clock
-	// Delay is how long the message waits before it can be claimed; At is when it can be claimed. Both count by the store's clock. Only one may be set, at
-	// most 100 years ahead.
+	// Delay is how long the message waits before it can be claimed; At is when it can be claimed.
+	// Both count by the store's clock. Only one may be set, at most 100 years ahead.
 	Delay time.Duration
 	At    time.Time
 	// Priority is the message's level, 0 the lowest; a queue has Settings.Priorities of them.
 	Priority int
-	// Unique is the message's unique key, for a queue with Settings.Unique; "": none. While a message with the key is unfinished, no
-	// other message with the key is enqueued. At most 512 bytes.
+	// Unique is the message's unique key, for a queue with Settings.Unique; "": none. While a
+	// message with the key is unfinished, no other message with the key is enqueued. At most 512
+	// bytes.
 	Unique string
 }
 
@@ -48,8 +50,9 @@ type Enqueued struct {
 	Repeated bool // an unfinished message has this unique key; ID is that message's
 }
 
-// Enqueue makes messages durable, all of them or none, and says where each is, in their order. Single messages of many callers share batches and
-// flushes. Errors are those of publish.Publisher.Publish.
+// Enqueue makes messages durable, all of them or none, and says where each is, in their order.
+// Single messages of many callers share batches and flushes. Errors are those of
+// publish.Publisher.Publish.
 func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued, error) {
 	events, err := q.events(ctx, messages)
 	if err != nil {
@@ -82,11 +85,12 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 	return out, nil
 }
 
-// EnqueueWith is Enqueue with the caller's commit, which may do something else in the same transaction. commit may be called more
-// than once; the last call counts. If all messages are repetitions the entry is empty. eventlog.ErrStale from commit means that the
-// entry was refused.
+// EnqueueWith is Enqueue with the caller's commit, which may do something else in the same
+// transaction. commit may be called more than once; the last call counts. If all messages are
+// repetitions the entry is empty. eventlog.ErrStale from commit means that the entry was refused.
 //
-// topic is one of the topics of the queue that the caller means. If q does not have it, another queue has the name now: ErrUnknownQueue.
+// topic is one of the topics of the queue that the caller means. If q does not have it, another
+// queue has the name now: ErrUnknownQueue.
 func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error), messages ...NewMessage) error {
 	if !q.def.Load().reads(topic) {
 		return fmt.Errorf("%w: %q was deleted, and another queue has its name", ErrUnknownQueue, q.name)
@@ -99,8 +103,8 @@ func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit 
 	return err
 }
 
-// events returns the events for messages. If the known settings refuse a message, events reads the queue's settings and tries again: another process may
-// have changed them.
+// events returns the events for messages. If the known settings refuse a message, events reads the
+// queue's settings and tries again: another process may have changed them.
 func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Event, error) {
 	_, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -204,15 +208,16 @@ func priorityOf(rec batch.Record) int {
 	return max(n, 0)
 }
 
-// uniqueKey returns the store's key for a unique key: its hash, since it may be longer than a key in the store.
+// uniqueKey returns the store's key for a unique key: its hash, since it may be longer than a key
+// in the store.
 func (q *Queue) uniqueKey(unique string) string {
 	sum := sha256.Sum256([]byte(unique))
 	return uniquePrefix + q.id + "/" + hex.EncodeToString(sum[:16])
 }
 
-// enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one change that checks the queue's
-// definition. A key whose message is deleted or done is free, too: retention deleted the message, or it was done while the
-// queue had no unique keys.
+// enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one
+// change that checks the queue's definition. A key whose message is deleted or done is free, too:
+// retention deleted the message, or it was done while the queue had no unique keys.
 func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) ([]Enqueued, error) {
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
@@ -268,7 +273,8 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// publishBound appends messages and puts their unique keys in one entry. held are the keys in the store; if a fresh message has one, its holder is over.
+// publishBound appends messages and puts their unique keys in one entry. held are the keys in the
+// store; if a fresh message has one, its holder is over.
 func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, held map[string]heldKey, out []Enqueued,
 	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
 	var e eventlog.Entry

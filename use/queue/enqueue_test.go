@@ -61,7 +61,8 @@ func (s *far) count(change func()) {
 	change()
 }
 
-// The unique keys of a call are read several at a time, and what is known of the messages that have them once for each partition.
+// The unique keys of a call are read several at a time, and what is known of the messages that have
+// them once for each partition.
 func TestTheUniqueKeysOfACallAreReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const messages, partitions = 1000, 4
@@ -110,7 +111,8 @@ func TestTheUniqueKeysOfACallAreReadTogether(t *testing.T) {
 	})
 }
 
-// However a call's messages wait, those of one partition share batches. Each message has its own id, and each unique key is its own message's.
+// However a call's messages wait, those of one partition share batches. Each message has its own
+// id, and each unique key is its own message's.
 func TestTheMessagesOfACallShareBatches(t *testing.T) {
 	for name, of := range map[string]func(i int) queue.NewMessage{
 		"delayed":            func(int) queue.NewMessage { return queue.NewMessage{Delay: time.Hour} },

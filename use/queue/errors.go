@@ -12,9 +12,11 @@ var (
 	ErrQueueExists = errors.New("queue exists")
 	// ErrUnknownSchedule: the queue has no schedule of this name.
 	ErrUnknownSchedule = errors.New("unknown schedule")
-	// ErrStaleReceipt: the receipt's claim is over, or the receipt is of another queue. Nothing changed. The error is a *StaleReceiptError.
+	// ErrStaleReceipt: the receipt's claim is over, or the receipt is of another queue. Nothing
+	// changed. The error is a *StaleReceiptError.
 	ErrStaleReceipt = errors.New("stale receipt")
-	// ErrBadReceipt: the text is not a receipt, or it names a partition that the queue does not have.
+	// ErrBadReceipt: the text is not a receipt, or it names a partition that the queue does not
+	// have.
 	ErrBadReceipt = errors.New("bad receipt")
 )
 

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A claim goes on where all that it got had to end: with a wait it does not wait, and without one it does not come back with nothing.
+// A claim goes on where all that it got had to end: with a wait it does not wait, and without one
+// it does not come back with nothing.
 func TestAMessageThatIsTooOldHoldsUpNoOther(t *testing.T) {
 	for n := range 4 {
 		drop, wait := n%2 == 1, time.Duration(n/2)*5*time.Minute
@@ -35,7 +36,8 @@ func TestAMessageThatIsTooOldHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The time to live of a delayed message is counted from when its delay was over, also where nobody moved it into its queue then.
+// The time to live of a delayed message is counted from when its delay was over, also where nobody
+// moved it into its queue then.
 func TestADelayedMessageThatComesLateMayBeTooOld(t *testing.T) {
 	for late, want := range map[time.Duration]string{20 * time.Minute: "delayed ", 40 * time.Minute: ""} {
 		synctest.Test(t, func(t *testing.T) {

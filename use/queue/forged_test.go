@@ -11,7 +11,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// forge publishes a record with headers of a queue to its topic, as anybody may who may publish there.
+// forge publishes a record with headers of a queue to its topic, as anybody may who may publish
+// there.
 func forge(t *testing.T, p process, topic string, headers ...batch.RecordHeader) {
 	t.Helper()
 	to, err := p.log.Topic(t.Context(), topic)
@@ -25,7 +26,8 @@ func forge(t *testing.T, p process, topic string, headers ...batch.RecordHeader)
 	}
 }
 
-// The forger knows all of a message but the token in its header: the key in the store, and the message's id.
+// The forger knows all of a message but the token in its header: the key in the store, and the
+// message's id.
 func TestAForgedHeaderFreesNoOtherMessagesUniqueKey(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Minute} {
 		for _, give := range []string{"ack", "reject", "delay"} {
@@ -165,7 +167,8 @@ func TestAUniqueKeyWithoutATokenIsFreedByItsOwnMessage(t *testing.T) {
 	})
 }
 
-// Who knows where the message is cannot free such a key by a record that says it was enqueued there.
+// Who knows where the message is cannot free such a key by a record that says it was enqueued
+// there.
 func TestAForgedIDFreesNoUniqueKeyWithoutAToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -215,8 +218,8 @@ func TestAForgedNumberOfTriesIsWithinBounds(t *testing.T) {
 	})
 }
 
-// A forged priority counts when its message comes back from the dead letters, and is one of the queue's: each message
-// comes back, once.
+// A forged priority counts when its message comes back from the dead letters, and is one of the
+// queue's: each message comes back, once.
 func TestAForgedPriorityIsOneOfTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := begin(t, newStore(t), 20*time.Second)

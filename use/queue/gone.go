@@ -10,8 +10,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys get deleted. There may be a million
-// unique keys, too many for the entry that deletes the queue. Nobody reads the other keys any more.
+// gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys
+// get deleted. There may be a million unique keys, too many for the entry that deletes the queue.
+// Nobody reads the other keys any more.
 const gonePrefix = "queue/gone/"
 
 // forgetMost bounds the keys that one entry deletes.
@@ -31,8 +32,8 @@ func goes(id string, n note) eventlog.Put {
 	return eventlog.Put{Key: gonePrefix + id, Version: eventlog.Version(0).Next(), Value: value}
 }
 
-// forgetGone deletes, in the background, the keys of a purged or deleted id. If this process ends first, another one does it
-// (forgetAllGone).
+// forgetGone deletes, in the background, the keys of a purged or deleted id. If this process ends
+// first, another one does it (forgetAllGone).
 func (qs *Queues) forgetGone(id string) {
 	qs.start(func(ctx context.Context) { qs.tryForget(ctx, id) })
 }
@@ -69,11 +70,12 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 	}
 }
 
-// forget deletes an id's keys, forgetMost per entry, and last its note, the key under gonePrefix. No key is added meanwhile: whoever puts one checks the
-// definition of the queue, which has another id or does not exist.
+// forget deletes an id's keys, forgetMost per entry, and last its note, the key under gonePrefix.
+// No key is added meanwhile: whoever puts one checks the definition of the queue, which has another
+// id or does not exist.
 //
-// Each entry checks the note. If it is missing, either the store was rewound to before the purge or the deletion, so that the queue has its keys again, or
-// another process has deleted them all.
+// Each entry checks the note. If it is missing, either the store was rewound to before the purge or
+// the deletion, so that the queue has its keys again, or another process has deleted them all.
 func (qs *Queues) forget(ctx context.Context, id string) error {
 	kv, err := qs.log.Get(ctx, gonePrefix+id)
 	if err != nil || kv.Version == 0 {
@@ -106,12 +108,14 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 	return err
 }
 
-// addEarlier adds to states that a purge wrote what the states of the earlier id have above the floors: what was claimed,
-// acknowledged or given back while the purge was on its way. Nobody changes those any more, because every change checks
-// the queue's definition, and they are there until settle has made a change of every state that needs them. A claim of the
-// earlier id stays until its lease ends; its receipt is of no use. It costs what each costs, or nothing.
+// addEarlier adds to states that a purge wrote what the states of the earlier id have above the
+// floors: what was claimed, acknowledged or given back while the purge was on its way. Nobody
+// changes those any more, because every change checks the queue's definition, and they are there
+// until settle has made a change of every state that needs them. A claim of the earlier id stays
+// until its lease ends; its receipt is of no use. It costs what each costs, or nothing.
 //
-// What a purge before that one left need not be added: the ends of the partitions were read after it.
+// What a purge before that one left need not be added: the ends of the partitions were read after
+// it.
 func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*state) error {
 	earlier := make([]string, len(keys))
 	needed := false
@@ -134,7 +138,8 @@ func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*state
 	})
 }
 
-// settle changes the states of a purged queue that need those of the id in a note, which are about to be deleted.
+// settle changes the states of a purged queue that need those of the id in a note, which are about
+// to be deleted.
 func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 	var n note
 	if err := json.Unmarshal(of.Value, &n); err != nil {
@@ -182,7 +187,8 @@ func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 	}
 }
 
-// reached adds up how far claims have come in each partition. It grows with every message that is added.
+// reached adds up how far claims have come in each partition. It grows with every message that is
+// added.
 func (s *state) reached() (sum eventlog.Offset) {
 	for i := range s.parts {
 		sum += s.parts[i].next

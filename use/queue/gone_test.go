@@ -118,7 +118,8 @@ func TestWhatAPurgeAndADeletionForgetIsManySmallEntries(t *testing.T) {
 	}
 }
 
-// The store loses the purge or the deletion while it is being finished: the queue is there as before, and so is what it keeps.
+// The store loses the purge or the deletion while it is being finished: the queue is there as
+// before, and so is what it keeps.
 func TestNothingIsForgottenOfAQueueThatTheStoreHasBack(t *testing.T) {
 	once(t)
 	for name, end := range map[string]func(*queue.Queues, context.Context, string) error{"purge": (*queue.Queues).Purge, "delete": (*queue.Queues).Delete} {
@@ -338,7 +339,8 @@ func TestADelayedMessageThatComesDueDuringAPurgeIsPurged(t *testing.T) {
 	})
 }
 
-// The topic of the dead letters was deleted: who looks finds none, and does not make it again. The next dead letter does.
+// The topic of the dead letters was deleted: who looks finds none, and does not make it again. The
+// next dead letter does.
 func TestToLookAtDeadLettersMakesNoTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := begin(t, newStore(t), time.Second)

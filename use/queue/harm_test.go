@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A claim that passes over a long backlog of a key that is taken leaves it as it is, and makes nothing of its length.
+// A claim that passes over a long backlog of a key that is taken leaves it as it is, and makes
+// nothing of its length.
 func TestAClaimLeavesTheBacklogOfATakenKeyAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const backlog = 10_000
@@ -64,8 +65,8 @@ func (s *entries) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 	return s.Store.Commit(ctx, flush)
 }
 
-// What a call makes of its messages goes in entries of bounded size, in batches that their topic takes: dead letters, what waits in the wheel, and
-// what was handled and is kept.
+// What a call makes of its messages goes in entries of bounded size, in batches that their topic
+// takes: dead letters, what waits in the wheel, and what was handled and is kept.
 func TestAnswersForLargeMessagesAreManySmallEntries(t *testing.T) {
 	const messages, each = 24, 600 << 10
 	for name, answer := range map[string]func(*queue.Queue, []string) ([]error, error){
@@ -145,7 +146,8 @@ func TestTheCountsOfAWideQueueCostAFewCalls(t *testing.T) {
 	})
 }
 
-// Of many claims that wait, as many look as there are messages, and twice that: not all of them, for each message.
+// Of many claims that wait, as many look as there are messages, and twice that: not all of them,
+// for each message.
 func TestAMessageWakesAFewOfTheClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const claims = 200

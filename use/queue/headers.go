@@ -6,16 +6,19 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// What a queue must remember about a message is in headers of its record, all named weir.queue.…. A client that may publish to the queue's topic can
-// write such headers, too, or copy such headers of another record. So they count only if a queue wrote them:
+// What a queue must remember about a message is in headers of its record, all named weir.queue.…. A
+// client that may publish to the queue's topic can write such headers, too, or copy such headers of
+// another record. So they count only if a queue wrote them:
 //
 //   - An enqueue drops them (isQueues).
-//   - A queue marks the batches that it writes (batch.MarkOwn), which no client can do. In other batches, headers about a message's past (tellsPast)
-//     are dropped when they are read, except in the wheel, to whose topic nobody may publish.
+//   - A queue marks the batches that it writes (batch.MarkOwn), which no client can do. In other
+//     batches, headers about a message's past (tellsPast) are dropped when they are read, except in
+//     the wheel, to whose topic nobody may publish.
 //   - A unique key in the store says where its message is (holder.place).
 const headerPrefix = "weir.queue."
 
-// isQueues reports whether a header is a queue's own, so that no caller can give it to a message. The headers of a schedule may be passed on.
+// isQueues reports whether a header is a queue's own, so that no caller can give it to a message.
+// The headers of a schedule may be passed on.
 func isQueues(h batch.RecordHeader) bool {
 	return strings.HasPrefix(h.Key, headerPrefix) && h.Key != HeaderSchedule && h.Key != HeaderTick
 }
@@ -29,7 +32,8 @@ func tellsPast(h batch.RecordHeader) bool {
 	return false
 }
 
-// headerTo names the queue of a record that is in the wheel, or that came back from the wheel or from the dead letters.
+// headerTo names the queue of a record that is in the wheel, or that came back from the wheel or
+// from the dead letters.
 func (q *Queue) headerTo() batch.RecordHeader {
 	return batch.RecordHeader{Key: headerTo, Value: []byte(q.name + "/" + q.id)}
 }
@@ -40,8 +44,9 @@ func (q *Queue) isTo(rec batch.Record) bool {
 	return to == string(q.headerTo().Value)
 }
 
-// isOthers reports whether a record came back into the topic, for a retry or by a redrive, for another queue that reads the topic. An enqueued
-// message is for all queues that read the topic, also if it was delayed.
+// isOthers reports whether a record came back into the topic, for a retry or by a redrive, for
+// another queue that reads the topic. An enqueued message is for all queues that read the topic,
+// also if it was delayed.
 func (q *Queue) isOthers(rec batch.Record) bool {
 	_, back := header(rec, HeaderPriorAttempts)
 	return back && !q.isTo(rec)

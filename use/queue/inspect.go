@@ -20,8 +20,8 @@ type Stats struct {
 	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
 }
 
-// Stats counts the queue's messages: a few store calls and one more for each thousand partitions or 4 MiB of states, and one for each
-// partition whose oldest message is not cached.
+// Stats counts the queue's messages: a few store calls and one more for each thousand partitions or
+// 4 MiB of states, and one for each partition whose oldest message is not cached.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err := q.update(ctx); err != nil {
 		return s, err
@@ -120,8 +120,9 @@ type Condition struct {
 // searchMax bounds how many records Find reads in each partition where a message may be.
 const searchMax = 100_000
 
-// Find returns the state of a message. One that left its first partition is searched for among delayed messages, messages that
-// came back from the wheel and dead letters, searchMax records of each partition; done means that it is in none of them.
+// Find returns the state of a message. One that left its first partition is searched for among
+// delayed messages, messages that came back from the wheel and dead letters, searchMax records of
+// each partition; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	c := Condition{ID: id, State: Unknown}
 	partitions, err := q.partitions(ctx)
@@ -210,8 +211,9 @@ func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 	return c, nil
 }
 
-// wasMine reports whether an id may be that of a delayed message of this queue. If the wheel still has the record, its header says for which queue
-// it is. If not, it may have been for any queue: true.
+// wasMine reports whether an id may be that of a delayed message of this queue. If the wheel still
+// has the record, its header says for which queue it is. If not, it may have been for any queue:
+// true.
 func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 	bounds, _ := q.log.Known(id.Partition)
 	if !q.owner.wheel.has(id.Partition) || id.Offset >= bounds.Next {
@@ -231,8 +233,8 @@ func (r run) describe(c Condition, now Time) Condition {
 	return c
 }
 
-// findMoved looks for a message in the wheel, among messages that came back from there, and among the dead letters. It skips messages that are
-// done.
+// findMoved looks for a message in the wheel, among messages that came back from there, and among
+// the dead letters. It skips messages that are done.
 func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -321,8 +323,9 @@ type scanned struct {
 // errFound ends a scan.
 var errFound = errors.New("found")
 
-// scan searches the newest searchMax records of each partition, without those that are done, for the message of this id; is says
-// which of its records count. It reads the states of the partitions that have records: one store call per thousand, or per 4 MiB.
+// scan searches the newest searchMax records of each partition, without those that are done, for
+// the message of this id; is says which of its records count. It reads the states of the partitions
+// that have records: one store call per thousand, or per 4 MiB.
 func (q *Queue) scan(ctx context.Context, all []scanned, id MessageID, is func(batch.Record, MessageID) bool) (rec batch.Record, at MessageID, r run, found bool, err error) {
 	var keys []string
 	all = slices.DeleteFunc(slices.Clone(all), func(in scanned) bool {

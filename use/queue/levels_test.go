@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// An operator deletes the topic of one priority. What is in it is gone; all else goes on, and nothing else is lost.
+// An operator deletes the topic of one priority. What is in it is gone; all else goes on, and
+// nothing else is lost.
 func TestAQueueGoesOnWithoutTheTopicOfOnePriority(t *testing.T) {
 	for name, deleted := range map[string]int{"mail": 0, "mail.p1": 1, "mail.p2": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -54,10 +54,12 @@ type fate struct {
 	free    int64 // when it may be claimed, again
 }
 
-// slack is how far the clocks of the test and of the store may be apart: both are the machine's, rounded.
+// slack is how far the clocks of the test and of the store may be apart: both are the machine's,
+// rounded.
 const slack = 20
 
-// next returns what may have become of a message when a worker was told something; none: it cannot have been.
+// next returns what may have become of a message when a worker was told something; none: it cannot
+// have been.
 func (f fate) next(a asked, told answer) []fate {
 	mine := f.phase == "claimed" && f.receipt == a.receipt && a.receipt != ""
 	var after fate
@@ -91,9 +93,9 @@ func (f fate) next(a asked, told answer) []fate {
 	return nil
 }
 
-// lost returns what may have become of a message until a worker got an answer: claims whose answer was lost may have got it,
-// one after the other. They are no operations of the history, where the search for an order takes time exponential in
-// their number.
+// lost returns what may have become of a message until a worker got an answer: claims whose answer
+// was lost may have got it, one after the other. They are no operations of the history, where the
+// search for an order takes time exponential in their number.
 func (f fate) lost(a asked) []fate {
 	fates := []fate{f}
 	for n := 1; n <= len(a.lost) && (f.phase == "free" || f.phase == "claimed") && f.free <= a.now+slack; n++ {
@@ -311,8 +313,8 @@ func (h *host) begin(ctx context.Context, under eventlog.Store) error {
 	return nil
 }
 
-// Two processes share a queue, lose answers of the store, stop and start again. Message by message, the answers that workers got are those of
-// a queue that does one thing at a time (Q11).
+// Two processes share a queue, lose answers of the store, stop and start again. Message by message,
+// the answers that workers got are those of a queue that does one thing at a time (Q11).
 //
 // WEIR_SEEDS says how many histories to run; WEIR_SEED one of them.
 func TestWhatWorkersAreToldIsLinearizable(t *testing.T) {
@@ -445,7 +447,8 @@ func TestTheModelTellsAQueueFromOthers(t *testing.T) {
 	}
 }
 
-// complete adds what the workers do not know: messages that were enqueued though nobody was told, and which lost claims may have got a message.
+// complete adds what the workers do not know: messages that were enqueued though nobody was told,
+// and which lost claims may have got a message.
 func complete(history, lost []porcupine.Operation, known []queue.MessageID) []porcupine.Operation {
 	there := make(map[queue.MessageID]bool)
 	for _, id := range known {

@@ -33,8 +33,9 @@ func (s *losing) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 	return out, err
 }
 
-// Each answer of the store is lost in turn while a worker rejects, and an operator redrives and discards. Whoever does not know what happened asks again, as
-// the documents say: of each message there is one, and none is lost.
+// Each answer of the store is lost in turn while a worker rejects, and an operator redrives and
+// discards. Whoever does not know what happened asks again, as the documents say: of each message
+// there is one, and none is lost.
 func TestWhatIsRepeatedAfterALostAnswerHappensOnce(t *testing.T) {
 	stores := map[string]func(t *testing.T) eventlog.Store{"store": func(t *testing.T) eventlog.Store { return newStore(t) }}
 	if storeUnderTest == "memory" {

@@ -113,7 +113,8 @@ func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlo
 	return q.owner.fill(ctx, shards)
 }
 
-// fill reads the states of shards, and after a purge what addEarlier reads. It changes only those that still know none.
+// fill reads the states of shards, and after a purge what addEarlier reads. It changes only those
+// that still know none.
 func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 	keys := make([]string, len(shards))
 	for i, s := range shards {

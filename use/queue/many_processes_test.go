@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Fifty processes wait for the messages of eight partitions. Each of them gets as many as it asks for, and no message goes to two.
+// Fifty processes wait for the messages of eight partitions. Each of them gets as many as it asks
+// for, and no message goes to two.
 func TestFiftyProcessesOnEightPartitionsGetWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, each = 50, 4

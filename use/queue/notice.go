@@ -12,10 +12,11 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Each process caches the definitions of the queues that it uses. A change of messages' states checks the definition. A claim that waits, and most enqueues,
-// change no state and do not check it. So each change of a definition appends a notice to an internal topic: a record whose key is the queue's name.
-// Each process that has opened a queue waits for notices, as the log follows its topics through partition 0. This costs no store call while no
-// queue is changed.
+// Each process caches the definitions of the queues that it uses. A change of messages' states
+// checks the definition. A claim that waits, and most enqueues, change no state and do not check
+// it. So each change of a definition appends a notice to an internal topic: a record whose key is
+// the queue's name. Each process that has opened a queue waits for notices, as the log follows its
+// topics through partition 0. This costs no store call while no queue is changed.
 const (
 	noticeTopic = "__weir_queues"
 	noticeBytes = 64 << 10 // of notices in one read
@@ -55,7 +56,8 @@ func (qs *Queues) notices(ctx context.Context) (eventlog.Topic, error) {
 	return t, err
 }
 
-// followDefinitions lets this process hear of queues that other processes change, once it has opened a queue.
+// followDefinitions lets this process hear of queues that other processes change, once it has
+// opened a queue.
 func (qs *Queues) followDefinitions(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -78,7 +80,8 @@ func (qs *Queues) followDefinitions(ctx context.Context) {
 	}
 }
 
-// hearNotices marks all opened queues to be read again, then reads new notices until the store is found rewound. heard: it began to read notices.
+// hearNotices marks all opened queues to be read again, then reads new notices until the store is
+// found rewound. heard: it began to read notices.
 func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 	changed := qs.log.IncarnationChanged()
 	topic, err := qs.notices(ctx)
@@ -129,8 +132,8 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 	}
 }
 
-// dropDeleted forgets the opened queues of these names that were purged or deleted: one store call for a thousand names, none if none
-// is opened. Who uses such a queue keeps it until the call ends.
+// dropDeleted forgets the opened queues of these names that were purged or deleted: one store call
+// for a thousand names, none if none is opened. Who uses such a queue keeps it until the call ends.
 func (qs *Queues) dropDeleted(ctx context.Context, names []string) error {
 	opened := make(map[string]*Queue) // by key
 	qs.mu.Lock()
@@ -173,14 +176,16 @@ func (q *Queue) hear() {
 	q.wakeClaims()
 }
 
-// outdates returns a channel that is closed when this process hears that the definition was changed.
+// outdates returns a channel that is closed when this process hears that the definition was
+// changed.
 func (q *Queue) outdates() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.outdated
 }
 
-// update reads the definition again if this process has heard that it was changed. Errors are those of redefine.
+// update reads the definition again if this process has heard that it was changed. Errors are those
+// of redefine.
 func (q *Queue) update(ctx context.Context) error {
 	if !isClosed(q.outdates()) {
 		return nil
@@ -188,8 +193,9 @@ func (q *Queue) update(ctx context.Context) error {
 	return q.redefine(ctx)
 }
 
-// redefine reads the definition again: one store call, or more if it is changed meanwhile. ErrUnknownQueue if it was deleted or purged, even if a queue has
-// its name now. Until the new definition is read the old one counts as outdated.
+// redefine reads the definition again: one store call, or more if it is changed meanwhile.
+// ErrUnknownQueue if it was deleted or purged, even if a queue has its name now. Until the new
+// definition is read the old one counts as outdated.
 func (q *Queue) redefine(ctx context.Context) error {
 	for {
 		heard := q.news()
@@ -217,7 +223,8 @@ func (q *Queue) news() int {
 	return q.heard
 }
 
-// take keeps a definition that was read, unless a newer one is known. false: the definition was changed since news returned heard.
+// take keeps a definition that was read, unless a newer one is known. false: the definition was
+// changed since news returned heard.
 func (q *Queue) take(d *definition, heard int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

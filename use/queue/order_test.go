@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// With a limit all partitions share one state, and with priorities there are more of them. Each has keys of its own.
+// With a limit all partitions share one state, and with priorities there are more of them. Each has
+// keys of its own.
 func TestOrderByKeyHoldsInSeveralPartitions(t *testing.T) {
 	for name, settings := range map[string]queue.Settings{
 		"limited":                 {Concurrency: 1000},
@@ -24,7 +25,8 @@ func TestOrderByKeyHoldsInSeveralPartitions(t *testing.T) {
 				q := create(t, start(t, newStore(t)), queue.Spec{Name: "mail", Partitions: 4, Settings: settings})
 				const total = 200
 				for i := range total {
-					// Each key has one priority: order is within a level. The pattern differs from partition to partition.
+					// Each key has one priority: order is within a level. The pattern differs from
+					// partition to partition.
 					n := (i*i + i/3) % 13
 					m := queue.NewMessage{Key: fmt.Appendf(nil, "k%d", n), Value: fmt.Appendf(nil, "%03d", i), Priority: n % max(settings.Priorities, 1)}
 					if _, err := q.Enqueue(t.Context(), m); err != nil {
@@ -66,7 +68,8 @@ func TestOrderByKeyHoldsInSeveralPartitions(t *testing.T) {
 	}
 }
 
-// The keys of messages that the store lost are not those of the messages that have their offsets now.
+// The keys of messages that the store lost are not those of the messages that have their offsets
+// now.
 func TestOrderByKeyIsNotThatOfMessagesTheStoreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A claim that the store took only after its lease had ended is nobody's: the next one has the message, as the first attempt.
+// A claim that the store took only after its lease had ended is nobody's: the next one has the
+// message, as the first attempt.
 func TestAClaimThatWaitedOutAnOutageHandsOutNoLeaseThatIsOver(t *testing.T) {
 	for name, c := range map[string]queue.Claim{"no wait": {}, "wait": {Wait: 5 * time.Minute}, "repeatable": {Worker: "w", ID: "1", Wait: 5 * time.Minute}} {
 		t.Run(name, func(t *testing.T) {

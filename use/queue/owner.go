@@ -10,28 +10,33 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A topic says which queues need it (eventlog.Owner). A queue is noted when it is created or altered, before it uses the topic. ownTopics mends what is missing: a queue may be
-// older than that note, a process of an older version drops the note when it changes the topic, and a process may end between the deletion of a queue and disown.
+// A topic says which queues need it (eventlog.Owner). A queue is noted when it is created or
+// altered, before it uses the topic. ownTopics mends what is missing: a queue may be older than
+// that note, a process of an older version drops the note when it changes the topic, and a process
+// may end between the deletion of a queue and disown.
 
-// owner is how a topic says that a queue needs it. A queue that keeps the order of keys relies on that all messages of a key are in one partition.
+// owner is how a topic says that a queue needs it. A queue that keeps the order of keys relies on
+// that all messages of a key are in one partition.
 func (d definition) owner() eventlog.Owner {
 	return eventlog.Owner{Key: defKey(d.name), Name: fmt.Sprintf("queue %q", d.name), Fixed: d.settings.KeyOrder}
 }
 
-// ownerOfLetters is owner for the topics of the queue's dead letters and handled messages, which have no order.
+// ownerOfLetters is owner for the topics of the queue's dead letters and handled messages, which
+// have no order.
 func (d definition) ownerOfLetters() eventlog.Owner {
 	o := d.owner()
 	o.Fixed = false
 	return o
 }
 
-// same checks that the queue's definition is still the one that was read, or that there is still none.
+// same checks that the queue's definition is still the one that was read, or that there is still
+// none.
 func (d definition) same() eventlog.Check {
 	return eventlog.Check{Key: defKey(d.name), Version: d.version}
 }
 
-// unchanged returns the checks that no topic was changed since it was found. The entry with which a queue begins to use topics needs them: see
-// eventlog.Log.OwnTopic.
+// unchanged returns the checks that no topic was changed since it was found. The entry with which a
+// queue begins to use topics needs them: see eventlog.Log.OwnTopic.
 func unchanged(topics ...eventlog.Topic) (checks []eventlog.Check) {
 	for _, t := range topics {
 		if t.Version != 0 {
@@ -108,7 +113,8 @@ func (qs *Queues) anyOwned() bool {
 	return slices.ContainsFunc(qs.log.Topics(), func(t eventlog.Topic) bool { return len(t.Owners) > 0 })
 }
 
-// needs reports whether a topic has the queue's messages, dead letters or handled messages, and what the topic has to say of the queue.
+// needs reports whether a topic has the queue's messages, dead letters or handled messages, and
+// what the topic has to say of the queue.
 func (d definition) needs(t eventlog.Topic) (by eventlog.Owner, needs bool) {
 	switch {
 	case d.name == "":
@@ -119,7 +125,8 @@ func (d definition) needs(t eventlog.Topic) (by eventlog.Owner, needs bool) {
 	return d.ownerOfLetters(), t.Name == d.name+deadSuffix || t.Name == d.name+doneSuffix
 }
 
-// own makes the topics of a queue's messages say that the queue needs them, and returns them. It leaves out topics that were deleted.
+// own makes the topics of a queue's messages say that the queue needs them, and returns them. It
+// leaves out topics that were deleted.
 func (qs *Queues) own(ctx context.Context, d definition) (owned []eventlog.Topic, err error) {
 	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 		t, err := qs.topicByID(ctx, id)

@@ -210,8 +210,8 @@ func TestACompactionThatBeganBeforeTheQueueRemovesNoMessage(t *testing.T) {
 	})
 }
 
-// A key's messages are in the partition that its number of partitions gives. With another number a second message of the key is in another
-// partition, and would be claimed beside the first.
+// A key's messages are in the partition that its number of partitions gives. With another number a
+// second message of the key is in another partition, and would be claimed beside the first.
 func TestATopicGetsNoMorePartitionsWhileAQueueKeepsTheOrderOfKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)

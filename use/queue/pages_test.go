@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// Batches that are small in the log and large in memory are not all decoded because one of them is wanted.
+// Batches that are small in the log and large in memory are not all decoded because one of them is
+// wanted.
 func TestAPageEndsWhereItsRecordsTakeMuchMemory(t *testing.T) {
 	const headers, batches, each = 150_000, 10, 150_000 * 40
 	log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{})

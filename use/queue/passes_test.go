@@ -6,7 +6,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// One key has stood still for 100,000 messages: claims pass over them, and acks do not, so that many acks share a change.
+// One key has stood still for 100,000 messages: claims pass over them, and acks do not, so that
+// many acks share a change.
 func TestAcksShareAChangeHoweverFarAKeyIsBehind(t *testing.T) {
 	q := &Queue{}
 	q.def.Store(&definition{settings: Settings{KeyOrder: true}})

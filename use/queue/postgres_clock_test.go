@@ -8,9 +8,11 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Pauses and leases by the store's clock, on PostgreSQL. The helpers are in postgres_test.go and postgres_settings_test.go.
+// Pauses and leases by the store's clock, on PostgreSQL. The helpers are in postgres_test.go and
+// postgres_settings_test.go.
 
-// With each failed attempt the longest pause doubles, up to a bound, and each pause is random. For each attempt other processes begin, when all pauses are over.
+// With each failed attempt the longest pause doubles, up to a bound, and each pause is random. For
+// each attempt other processes begin, when all pauses are over.
 func TestOnPostgresPausesDoubleUpToABoundAndAreRandom(t *testing.T) {
 	url := database(t)
 	const messages = 200
@@ -49,7 +51,8 @@ func TestOnPostgresPausesDoubleUpToABoundAndAreRandom(t *testing.T) {
 	}
 }
 
-// The store's clock is an hour ahead of that of the processes, or behind: a lease ends by the store's, in all of them.
+// The store's clock is an hour ahead of that of the processes, or behind: a lease ends by the
+// store's, in all of them.
 func TestOnPostgresALeaseEndsByTheStoresClock(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {

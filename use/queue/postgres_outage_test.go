@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// crashing is a store on a server that crashes around the next commit which changes the state of a queue's messages.
+// crashing is a store on a server that crashes around the next commit which changes the state of a
+// queue's messages.
 type crashing struct {
 	eventlog.Store
 	next  atomic.Bool
@@ -40,8 +41,9 @@ func (s *crashing) Commit(ctx context.Context, flush []eventlog.Entry) (out []ev
 	return nil, err
 }
 
-// PostgreSQL crashes around the commit of a claim, and comes back. The claim is repeated with its id, and another process claims, too: each message is given
-// out once, as the first attempt, and none is left claimed by nobody.
+// PostgreSQL crashes around the commit of a claim, and comes back. The claim is repeated with its
+// id, and another process claims, too: each message is given out once, as the first attempt, and
+// none is left claimed by nobody.
 func TestOnPostgresAClaimDuringACrashIsNeitherLostNorGivenOutTwice(t *testing.T) {
 	if storeUnderTest != "memory" {
 		t.Skip("it names its store itself, in one run of the tests")

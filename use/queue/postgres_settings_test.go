@@ -18,7 +18,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// What a queue's settings promise, and those beside the queue, on PostgreSQL. The helpers are in postgres_test.go.
+// What a queue's settings promise, and those beside the queue, on PostgreSQL. The helpers are in
+// postgres_test.go.
 
 func TestOnPostgresAMessageThatIsTooOldBecomesADeadLetterOrIsDropped(t *testing.T) {
 	for name, drop := range map[string]bool{"dead letter": false, "dropped": true} {
@@ -228,8 +229,8 @@ func TestOnPostgresQueuesAndAGroupOfOneTopicDoNotNoticeEachOther(t *testing.T) {
 	same(t, "a queue that was created last", attempts(take(t, late, 3)), "[0:1 1:1 2:1]")
 }
 
-// The handler of one queue enqueues to another one, and acknowledges, in one transaction. Its first attempt rolls back. Under load its lease may end,
-// so that there are more attempts; one commits.
+// The handler of one queue enqueues to another one, and acknowledges, in one transaction. Its first
+// attempt rolls back. Under load its lease may end, so that there are more attempts; one commits.
 func TestOnPostgresEnqueueAndAckInOneTransactionAreDoneIfItCommits(t *testing.T) {
 	url := database(t)
 	w := openWeir(t, url)
@@ -343,7 +344,8 @@ func serveAhead(t *testing.T, url string, by time.Duration) (a, b process) {
 	return one(), one()
 }
 
-// A schedule is set in one of two processes. All end, and others begin: shortly before the next tick, and then long after two more.
+// A schedule is set in one of two processes. All end, and others begin: shortly before the next
+// tick, and then long after two more.
 func TestOnPostgresATickHasOneMessageAndOfMissedOnesTheLatest(t *testing.T) {
 	url := database(t)
 	at := time.Date(2040, 5, 1, 11, 59, 59, 0, time.UTC)

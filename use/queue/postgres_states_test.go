@@ -45,7 +45,8 @@ func TestOnPostgresAFinishedMessageSaysWhen(t *testing.T) {
 	}
 }
 
-// The counts say how long the oldest message has waited that may be claimed; those of one queue are those among all queues.
+// The counts say how long the oldest message has waited that may be claimed; those of one queue are
+// those among all queues.
 func TestOnPostgresTheCountsSayHowLongTheOldestMessageWaits(t *testing.T) {
 	url := database(t)
 	p, q := servePartitions(t, url, queue.Settings{})

@@ -15,8 +15,9 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// The tests of the files postgres_*_test.go run in real time, on PostgreSQL: one for each promise of docs/queue.md. They wait for messages,
-// and never for a time to pass. A slow machine does not make them fail: a lease lasts an hour, or it is meant to end. While nobody else claims, a message
+// The tests of the files postgres_*_test.go run in real time, on PostgreSQL: one for each promise
+// of docs/queue.md. They wait for messages, and never for a time to pass. A slow machine does not
+// make them fail: a lease lasts an hour, or it is meant to end. While nobody else claims, a message
 // whose lease has ended can still be acknowledged and extended.
 
 const (
@@ -24,7 +25,8 @@ const (
 	limit = 30 * time.Second
 	// soon is a lease that is meant to end.
 	soon = 100 * time.Millisecond
-	// early is how much earlier a test may see a message than by the store's clock: both clocks are rounded.
+	// early is how much earlier a test may see a message than by the store's clock: both clocks are
+	// rounded.
 	early = slack * time.Millisecond
 )
 
@@ -57,8 +59,8 @@ func serve(t *testing.T, url string) process {
 	return p
 }
 
-// serveMail begins a process that creates the queue "mail". It has one partition, so that the order of its messages is known, and a lease that does
-// not end in a test.
+// serveMail begins a process that creates the queue "mail". It has one partition, so that the order
+// of its messages is known, and a lease that does not end in a test.
 func serveMail(t *testing.T, url string, settings queue.Settings) (process, *queue.Queue) {
 	t.Helper()
 	p := serve(t, url)
@@ -240,7 +242,8 @@ func headersOf(headers []batch.RecordHeader) map[string]string {
 	return all
 }
 
-// work lets four workers of each process handle messages until there were total. Each must come once. handle runs while they are claimed.
+// work lets four workers of each process handle messages until there were total. Each must come
+// once. handle runs while they are claimed.
 func work(t *testing.T, total int, handle func([]queue.Message), processes ...*queue.Queue) {
 	t.Helper()
 	var (

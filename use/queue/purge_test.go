@@ -37,8 +37,9 @@ func (s *hurried) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 	return s.Store.Commit(ctx, flush)
 }
 
-// Messages that come while a queue is purged stay. What other processes do with them before the purge is committed
-// counts: who has a message keeps it, and what was acknowledged, rejected or put off does not come back at once.
+// Messages that come while a queue is purged stay. What other processes do with them before the
+// purge is committed counts: who has a message keeps it, and what was acknowledged, rejected or put
+// off does not come back at once.
 func TestAPurgeForgetsNothingOfTheMessagesThatStay(t *testing.T) {
 	for name, settings := range map[string]queue.Settings{
 		"a state for each partition": {Lease: time.Minute},

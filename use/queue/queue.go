@@ -33,7 +33,8 @@ const (
 	refreshEvery = time.Second
 )
 
-// Queues are the queues of a log. Methods may be called concurrently. Claims and answers (acks, nacks, extensions) need Run to be running.
+// Queues are the queues of a log. Methods may be called concurrently. Claims and answers (acks,
+// nacks, extensions) need Run to be running.
 type Queues struct {
 	log       *eventlog.Log
 	publisher *publish.Publisher
@@ -74,8 +75,9 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	return qs
 }
 
-// Run serves claims and answers until ctx ends, then waits for the changes in flight. Claims and answers that come before Run wait for it.
-// Call it once. With a log that is read-only, queues can be looked at, and nothing is done for them.
+// Run serves claims and answers until ctx ends, then waits for the changes in flight. Claims and
+// answers that come before Run wait for it. Call it once. With a log that is read-only, queues can
+// be looked at, and nothing is done for them.
 func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Lock()
 	qs.ctx = ctx
@@ -113,7 +115,8 @@ func (qs *Queues) running(ctx context.Context) error {
 	}
 }
 
-// followStore waits until the store may have been rewound. Then it drops all cached states, and marks all definitions to be read again.
+// followStore waits until the store may have been rewound. Then it drops all cached states, and
+// marks all definitions to be read again.
 func (qs *Queues) followStore(ctx context.Context) {
 	for changed := qs.log.IncarnationChanged(); ; {
 		select {
@@ -140,7 +143,8 @@ func (qs *Queues) followStore(ctx context.Context) {
 	}
 }
 
-// start runs work in a goroutine that Run waits for, with the context of Run; false when Run is not running.
+// start runs work in a goroutine that Run waits for, with the context of Run; false when Run is not
+// running.
 func (qs *Queues) start(work func(context.Context)) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -157,7 +161,8 @@ func (qs *Queues) newWriterID() string {
 	return qs.process + "-" + strconv.FormatInt(qs.written.Add(1), 10)
 }
 
-// Open finds a queue. It costs one store call if this process has not opened the queue yet, or if it heard that the queue was changed.
+// Open finds a queue. It costs one store call if this process has not opened the queue yet, or if
+// it heard that the queue was changed.
 func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	qs.mu.Lock()
 	q := qs.opened[name]
@@ -186,8 +191,8 @@ func (qs *Queues) news() int {
 	return qs.heard
 }
 
-// openAs is Open, but reads the store again if the known queue has another id: another process may have purged it, or deleted and
-// created it again.
+// openAs is Open, but reads the store again if the known queue has another id: another process may
+// have purged it, or deleted and created it again.
 func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
 	q, err := qs.Open(ctx, name)
 	if err == nil && q.id != id {
@@ -197,7 +202,8 @@ func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
 	return q, err
 }
 
-// With opens a queue and calls do with it. If do returns ErrUnknownQueue, it opens the queue again and calls do once more: another process may have purged it.
+// With opens a queue and calls do with it. If do returns ErrUnknownQueue, it opens the queue again
+// and calls do once more: another process may have purged it.
 func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) error {
 	for tries := 1; ; tries++ {
 		q, err := qs.Open(ctx, name)
@@ -211,7 +217,8 @@ func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) 
 	}
 }
 
-// adopt returns the queue of a definition that was read. nil: since news returned heard, some queue was changed, maybe this one.
+// adopt returns the queue of a definition that was read. nil: since news returned heard, some queue
+// was changed, maybe this one.
 func (qs *Queues) adopt(d definition, heard int) *Queue {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -262,7 +269,8 @@ type Queue struct {
 // Info describes the queue as this process knows it.
 func (q *Queue) Info() Info { return q.def.Load().info() }
 
-// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted or purged, even if a queue has its name now.
+// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted or
+// purged, even if a queue has its name now.
 func (q *Queue) Now(ctx context.Context) (Info, error) {
 	if err := q.redefine(ctx); err != nil {
 		return Info{}, err
@@ -283,7 +291,8 @@ func (q *Queue) shard(p eventlog.Partition) *shard {
 	return q.shardOf(q.def.Load().keyOf(p))
 }
 
-// decides reports whether a key is used under the queue's present settings. The keys of dead letters always are.
+// decides reports whether a key is used under the queue's present settings. The keys of dead
+// letters always are.
 func (q *Queue) decides(key string) bool {
 	rest, of := strings.CutPrefix(key, statesOf(q.id))
 	return !of || (rest == sharedShard) == q.def.Load().settings.limited()
@@ -314,7 +323,8 @@ func (q *Queue) shardOf(key string) *shard {
 // wakeClaims wakes the claim that has waited longest: there may be a message for it.
 func (q *Queue) wakeClaims() { q.waiting.wake(1) }
 
-// wait counts a waiting claim until done is called. While there is one, watch runs and waits for new messages.
+// wait counts a waiting claim until done is called. While there is one, watch runs and waits for
+// new messages.
 func (q *Queue) wait() (done func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -338,7 +348,8 @@ func (q *Queue) wait() (done func()) {
 	}
 }
 
-// watch wakes a claim when new messages come. It costs no store call while the queue's definition is unchanged.
+// watch wakes a claim when new messages come. It costs no store call while the queue's definition
+// is unchanged.
 func (q *Queue) watch(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		changed := q.outdates()
@@ -371,8 +382,8 @@ func (q *Queue) watch(ctx context.Context) {
 	}
 }
 
-// refreshStates reads the states of all the queue's partitions, at most once in refreshEvery, and reports whether it did: one store
-// call per thousand partitions, or per 4 MiB of states.
+// refreshStates reads the states of all the queue's partitions, at most once in refreshEvery, and
+// reports whether it did: one store call per thousand partitions, or per 4 MiB of states.
 func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	q.mu.Lock()
 	due := time.Since(q.lastRefresh) >= refreshEvery
@@ -396,8 +407,9 @@ func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	})
 }
 
-// order yields the queue's partitions, and their topics, in the order in which a claim asks them: from the highest priority down. One claim in
-// turnOfLower begins with a lower level, each time with the next one. Claims that begin with the same level begin with its partitions in turn.
+// order yields the queue's partitions, and their topics, in the order in which a claim asks them:
+// from the highest priority down. One claim in turnOfLower begins with a lower level, each time
+// with the next one. Claims that begin with the same level begin with its partitions in turn.
 func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventlog.Partition] {
 	turn := q.turn.Add(1)
 	levels = slices.Clone(levels)
@@ -427,7 +439,8 @@ func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventl
 // One claim in turnOfLower begins with a lower priority than the highest.
 const turnOfLower = 8
 
-// levels returns the queue's topics, by priority, without those that were deleted; ErrUnknownTopic if all were.
+// levels returns the queue's topics, by priority, without those that were deleted; ErrUnknownTopic
+// if all were.
 func (q *Queue) levels(ctx context.Context) (topics []eventlog.Topic, err error) {
 	var gone error
 	for priority := range 1 + len(q.def.Load().levels) {
@@ -462,8 +475,9 @@ func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, err
 	return t, nil
 }
 
-// topicBack returns the topic for a message that comes back from the wheel or from the dead letters: the topic for its priority. If that was deleted, it
-// returns the topic for the next lower priority that has one or, if none has, the topic for the lowest priority that is left.
+// topicBack returns the topic for a message that comes back from the wheel or from the dead
+// letters: the topic for its priority. If that was deleted, it returns the topic for the next lower
+// priority that has one or, if none has, the topic for the lowest priority that is left.
 func (q *Queue) topicBack(ctx context.Context, priority int) (eventlog.Topic, error) {
 	for priority = min(priority, len(q.def.Load().levels)); priority >= 0; priority-- {
 		if t, err := q.topicFor(ctx, priority); !errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -477,7 +491,8 @@ func (q *Queue) topicBack(ctx context.Context, priority int) (eventlog.Topic, er
 	return left[0], nil
 }
 
-// topicByID finds a topic; if this process does not know it, it reads the catalog again: another process may just have created it.
+// topicByID finds a topic; if this process does not know it, it reads the catalog again: another
+// process may just have created it.
 func (qs *Queues) topicByID(ctx context.Context, id eventlog.TopicID) (eventlog.Topic, error) {
 	t, err := qs.log.TopicByID(id)
 	if !errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -513,7 +528,8 @@ func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, boo
 	return eventlog.Topic{}, false
 }
 
-// pause waits before the next try: 20 ms, doubled with each failure up to 1 s; at random it is 0.5 to 1.5 times as long.
+// pause waits before the next try: 20 ms, doubled with each failure up to 1 s; at random it is 0.5
+// to 1.5 times as long.
 func pause(ctx context.Context, failures int) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	d := min(first<<min(failures-1, 10), longest)

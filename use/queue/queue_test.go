@@ -457,7 +457,8 @@ func TestLargeDeadLettersAreFoundAPageAtATime(t *testing.T) {
 	})
 }
 
-// The leases of five messages end while many claims of two processes wait: five of these get a message each, and the others wait on.
+// The leases of five messages end while many claims of two processes wait: five of these get a
+// message each, and the others wait on.
 func TestAnEndedLeaseIsRedeliveredOnceHoweverManyPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)

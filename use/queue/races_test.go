@@ -17,7 +17,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// between is a store that lets something happen once in the middle of an operation: after a prefix was listed.
+// between is a store that lets something happen once in the middle of an operation: after a prefix
+// was listed.
 type between struct {
 	eventlog.Store
 	mu     sync.Mutex
@@ -76,7 +77,8 @@ func (s *ahead) holdCommits() (release func()) {
 	return func() { s.ofCommit.Store(nil); close(held) }
 }
 
-// late is a store that commits an entry for a queue's state late: its answer is lost, and it happens just before the next one.
+// late is a store that commits an entry for a queue's state late: its answer is lost, and it
+// happens just before the next one.
 type late struct {
 	eventlog.Store
 	mu     sync.Mutex
@@ -124,7 +126,8 @@ func (s *late) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
-// afterCommit is a store that lets something happen once, after the next commit that appends to a partition of its, and before its answer.
+// afterCommit is a store that lets something happen once, after the next commit that appends to a
+// partition of its, and before its answer.
 type afterCommit struct {
 	eventlog.Store
 	mu   sync.Mutex
@@ -492,7 +495,8 @@ func TestAnAnswerReachesAPartitionThatThisProcessHasNotHeardOf(t *testing.T) {
 	})
 }
 
-// A client goes away in the middle of a claim, and repeats it through another process. What the repetition got is not given back by the first one.
+// A client goes away in the middle of a claim, and repeats it through another process. What the
+// repetition got is not given back by the first one.
 func TestWhatARepeatedClaimGotIsNotGivenBackByTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -536,7 +540,8 @@ func TestWhatARepeatedClaimGotIsNotGivenBackByTheFirst(t *testing.T) {
 	})
 }
 
-// A claim that waits is cut off, and repeated before there is a message. The server serves the first one, which nobody hears.
+// A claim that waits is cut off, and repeated before there is a message. The server serves the
+// first one, which nobody hears.
 func TestARepeatedClaimThatWaitsGetsWhatTheFirstGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -565,7 +570,8 @@ func TestARepeatedClaimThatWaitsGetsWhatTheFirstGot(t *testing.T) {
 	})
 }
 
-// lostAnswer is a store that loses the answer of one commit of a queue's state, after something else has happened.
+// lostAnswer is a store that loses the answer of one commit of a queue's state, after something
+// else has happened.
 type lostAnswer struct {
 	eventlog.Store
 	then atomic.Pointer[func()]
@@ -586,8 +592,9 @@ func (s *lostAnswer) Commit(ctx context.Context, flush []eventlog.Entry) ([]even
 	return out, nil
 }
 
-// The answer to a claim is lost, and another process changes the queue before it can be found out what became of it. The claim has what it got: it does
-// not take other messages, while those stay away until their leases end.
+// The answer to a claim is lost, and another process changes the queue before it can be found out
+// what became of it. The claim has what it got: it does not take other messages, while those stay
+// away until their leases end.
 func TestAClaimWhoseAnswerWasLostHasWhatItGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := newStore(t)
@@ -613,7 +620,8 @@ func TestAClaimWhoseAnswerWasLostHasWhatItGot(t *testing.T) {
 	})
 }
 
-// An answer joins a change whose state was read before the message was claimed, in another process. So says nothing about the receipt.
+// An answer joins a change whose state was read before the message was claimed, in another process.
+// So says nothing about the receipt.
 func TestAReceiptGivenOutMeanwhileIsNotStale(t *testing.T) {
 	committed := func() error { return nil }
 	for name, answer := range map[string]func(context.Context, *queue.Queue, string) ([]error, error){

@@ -12,8 +12,8 @@ import (
 // receiptMax bounds the text of a receipt.
 const receiptMax = 128
 
-// receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce is random for each claim, so that
-// a receipt cannot be guessed.
+// receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce
+// is random for each claim, so that a receipt cannot be guessed.
 func (q *Queue) receipt(g grant) string {
 	return fmt.Sprintf("%s.%d.%d.%d.%08x", q.id, g.partition, g.offset, g.attempt, g.nonce)
 }
@@ -39,8 +39,9 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
 }
 
-// partitionCheck returns a check that refuses receipts with unknown partitions. Another process may have added partitions or topics: the
-// check reads them again first, two store calls, once for all receipts.
+// partitionCheck returns a check that refuses receipts with unknown partitions. Another process may
+// have added partitions or topics: the check reads them again first, two store calls, once for all
+// receipts.
 func (q *Queue) partitionCheck() func(context.Context, grant) error {
 	asked := false
 	return func(ctx context.Context, g grant) error {
@@ -66,7 +67,8 @@ func (q *Queue) partitionCheck() func(context.Context, grant) error {
 	}
 }
 
-// MessageID identifies a message all its life: the partition, unique in the store, and the offset where it was first enqueued.
+// MessageID identifies a message all its life: the partition, unique in the store, and the offset
+// where it was first enqueued.
 type MessageID struct {
 	Partition eventlog.Partition
 	Offset    eventlog.Offset

@@ -16,11 +16,12 @@ import (
 const (
 	// readBytes is about how much is read at a time. A batch that is larger comes as a whole.
 	readBytes = 1 << 20
-	// pagesMax and pageBytesMax bound the cached pages: workers read neighbouring offsets, so that one read serves many of them. The
-	// newest page is cached however large it is.
+	// pagesMax and pageBytesMax bound the cached pages: workers read neighbouring offsets, so that
+	// one read serves many of them. The newest page is cached however large it is.
 	pagesMax     = 256
 	pageBytesMax = 64 << 20
-	// A page ends after the batch that makes it larger than decodedBytes: decompressed, the batches of one read may be a hundred times larger.
+	// A page ends after the batch that makes it larger than decodedBytes: decompressed, the batches
+	// of one read may be a hundred times larger.
 	decodedBytes = 16 << 20
 )
 
@@ -30,8 +31,8 @@ var (
 	errUnreadable = errors.New("the message cannot be read")
 )
 
-// records reads messages from the log. A batch holds many records. They are decoded once and cached, for all
-// claims that come after.
+// records reads messages from the log. A batch holds many records. They are decoded once and
+// cached, for all claims that come after.
 type records struct {
 	log      *eventlog.Log
 	start    func(func(context.Context)) bool // runs a trip in the background; nil: each reader reads for itself
@@ -53,8 +54,9 @@ type page struct {
 	bytes      int
 }
 
-// trip is one read of a partition, for all readers of the partition that come meanwhile. It goes on as long as a reader waits, and tripLingers longer:
-// otherwise, if a batch takes longer to decode than a claim waits, each claim would begin the decoding again, and none would finish it.
+// trip is one read of a partition, for all readers of the partition that come meanwhile. It goes on
+// as long as a reader waits, and tripLingers longer: otherwise, if a batch takes longer to decode
+// than a claim waits, each claim would begin the decoding again, and none would finish it.
 type trip struct {
 	offset eventlog.Offset
 	users  int // guarded by records.mu, like left
@@ -71,7 +73,8 @@ type trip struct {
 // tripLingers is how long a trip without readers goes on, for a reader that asks again.
 const tripLingers = 5 * time.Second
 
-// newRecords returns a reader of messages. start runs a function in a goroutine, and reports whether it does; nil: each reader reads for itself.
+// newRecords returns a reader of messages. start runs a function in a goroutine, and reports
+// whether it does; nil: each reader reads for itself.
 func newRecords(log *eventlog.Log, start func(func(context.Context)) bool) *records {
 	return &records{log: log, start: start, decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
 }
@@ -79,8 +82,9 @@ func newRecords(log *eventlog.Log, start func(func(context.Context)) bool) *reco
 // gone reports whether a record does not exist any more, or cannot be read by anybody.
 func gone(err error) bool { return errors.Is(err, errNoRecord) || errors.Is(err, errUnreadable) }
 
-// read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log no longer has it, or it is a
-// control record. errNoneYet: it is past the partition's end. errUnreadable: its batch cannot be decoded.
+// read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log
+// no longer has it, or it is a control record. errNoneYet: it is past the partition's end.
+// errUnreadable: its batch cannot be decoded.
 func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (batch.Record, error) {
 	for {
 		if rec, found, err := r.find(p, o); found {
@@ -230,7 +234,8 @@ func (pg page) find(o eventlog.Offset) (batch.Record, error) {
 	return pg.records[i], nil
 }
 
-// fetch reads and decodes batches, from the one that holds an offset up to the first one that cannot be decoded.
+// fetch reads and decodes batches, from the one that holds an offset up to the first one that
+// cannot be decoded.
 func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (page, error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: o, MaxBytes: readBytes}}})
 	if err != nil {
@@ -276,8 +281,8 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 // checkBytes is how much is decoded between two checks whether the request has ended.
 const checkBytes = 1 << 20
 
-// decode decodes the records of a batch, none if it is a control batch, and returns the offset after the batch. It waits for its turn, and ends when
-// ctx ends, also in the middle of the batch.
+// decode decodes the records of a batch, none if it is a control batch, and returns the offset
+// after the batch. It waits for its turn, and ends when ctx ends, also in the middle of the batch.
 func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batch.Record, next eventlog.Offset, err error) {
 	select {
 	case r.decoding <- struct{}{}:

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A topic that a queue created has no retention by time: that would delete messages that nobody has handled yet. Instead a message
-// that all its queues have handled is deleted at the age of Kafka's default retention, so that other readers of the topic can read it
-// until then.
+// A topic that a queue created has no retention by time: that would delete messages that nobody has
+// handled yet. Instead a message that all its queues have handled is deleted at the age of Kafka's
+// default retention, so that other readers of the topic can read it until then.
 const (
 	retentionMs = "retention.ms"
 	forEver     = "-1"
@@ -19,7 +19,8 @@ const (
 	retainEvery = time.Hour
 )
 
-// retain removes old messages that were handled, until ctx ends. Several processes may do so concurrently.
+// retain removes old messages that were handled, until ctx ends. Several processes may do so
+// concurrently.
 func (qs *Queues) retain(ctx context.Context) {
 	for {
 		select {
@@ -95,7 +96,8 @@ type readBy struct {
 	partition eventlog.Partition
 }
 
-// removeFrom trims the partitions of a topic: it removes messages that are older than a moment, and that all queues that read the topic have handled.
+// removeFrom trims the partitions of a topic: it removes messages that are older than a moment, and
+// that all queues that read the topic have handled.
 func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before Time) error {
 	topic, err := qs.log.TopicByID(id)
 	if err != nil || topic.Config[retentionMs] != forEver {
@@ -128,7 +130,8 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 		if to <= bounds.First {
 			continue
 		}
-		// A record without a time is of unknown age: if it is the last one to remove, nothing is removed yet.
+		// A record without a time is of unknown age: if it is the last one to remove, nothing is
+		// removed yet.
 		if rec, err := qs.records.read(ctx, p, to-1); err == nil && rec.Timestamp < 0 {
 			continue
 		} else if err != nil && !gone(err) {

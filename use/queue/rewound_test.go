@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A store lost its end, as a standby that lagged does. A message whose acknowledgement is lost comes again, and not only once somebody enqueues another.
+// A store lost its end, as a standby that lagged does. A message whose acknowledgement is lost
+// comes again, and not only once somebody enqueues another.
 func TestAMessageWhoseAckTheStoreLostComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -63,7 +64,8 @@ func TestAMessageIsNotTakenForOneThatTheStoreLost(t *testing.T) {
 	})
 }
 
-// A delayed message is due, and its move waits for the store, which loses it. The next message at its offset is not taken for moved.
+// A delayed message is due, and its move waits for the store, which loses it. The next message at
+// its offset is not taken for moved.
 func TestADelayedMessageIsNotTakenForOneThatTheStoreLost(t *testing.T) {
 	once(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +160,8 @@ func loseOnce(store *ahead, prefix string, restore func(bool)) {
 	store.ofList.Store(&listed)
 }
 
-// The store loses its end while a queue is purged. What is enqueued then, below the lost end, was not purged.
+// The store loses its end while a queue is purged. What is enqueued then, below the lost end, was
+// not purged.
 func TestAPurgeDoesNotReachPastTheEndOfAStoreThatLostIt(t *testing.T) {
 	once(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -182,7 +185,8 @@ func TestAPurgeDoesNotReachPastTheEndOfAStoreThatLostIt(t *testing.T) {
 	})
 }
 
-// The store loses dead letters of an earlier queue while another of its name is created. Those that come then are of the new one.
+// The store loses dead letters of an earlier queue while another of its name is created. Those that
+// come then are of the new one.
 func TestANewQueueDoesNotPassDeadLettersPastTheEndOfAStoreThatLostIt(t *testing.T) {
 	once(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -14,20 +14,25 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Schedule enqueues a message again and again: once at each tick of a cron expression, however many processes run.
+// Schedule enqueues a message again and again: once at each tick of a cron expression, however many
+// processes run.
 type Schedule struct {
 	Name string // 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'
-	// Cron says when: minute, hour, day of the month, month and day of the week, as in "30 8 * * MON-FRI"; or @hourly, @daily, @weekly, @monthly, @yearly.
+	// Cron says when: minute, hour, day of the month, month and day of the week, as in "30 8 * *
+	// MON-FRI"; or @hourly, @daily, @weekly, @monthly, @yearly.
 	Cron string
 	// Zone is the IANA time zone in which Cron is read, as "Europe/Berlin". Default UTC.
 	Zone string
-	// Message is what is enqueued. It has neither Time, Delay nor At, and at most 64 KiB. HeaderSchedule and HeaderTick are added to it.
+	// Message is what is enqueued. It has neither Time, Delay nor At, and at most 64 KiB.
+	// HeaderSchedule and HeaderTick are added to it.
 	Message NewMessage
 	// Paused: nothing is enqueued. Ticks that pass meanwhile are skipped.
 	Paused bool
-	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule does not read it.
+	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule
+	// does not read it.
 	Next time.Time
-	// Err, in a list, says why the schedule cannot be read: then other fields may be empty. Set the schedule again, or delete it. SetSchedule does not read Err.
+	// Err, in a list, says why the schedule cannot be read: then other fields may be empty. Set the
+	// schedule again, or delete it. SetSchedule does not read Err.
 	Err error
 }
 
@@ -39,7 +44,8 @@ const (
 
 const (
 	schedulePrefix = "queue/schedule/"
-	// messagePrefix begins the keys of the schedules' messages. These have keys of their own because every process lists all schedules each minute.
+	// messagePrefix begins the keys of the schedules' messages. These have keys of their own
+	// because every process lists all schedules each minute.
 	messagePrefix = "queue/scheduled/"
 	// schedulesMax bounds the schedules of a queue, and scheduleBytes the message of a schedule.
 	schedulesMax    = 100
@@ -47,13 +53,15 @@ const (
 	scheduleNameMax = 100
 )
 
-// schedulesOf begins the keys of a queue's schedules. id is definition.schedules, not the queue's id: a purge changes that.
+// schedulesOf begins the keys of a queue's schedules. id is definition.schedules, not the queue's
+// id: a purge changes that.
 func schedulesOf(id string) string { return schedulePrefix + id + "/" }
 
 // messagesOf begins the keys of the messages of a queue's schedules.
 func messagesOf(id string) string { return messagePrefix + id + "/" }
 
-// messageKey is the key of a schedule's message. Whenever the message changes, the version of the schedule's own key changes, too.
+// messageKey is the key of a schedule's message. Whenever the message changes, the version of the
+// schedule's own key changes, too.
 func messageKey(key string) string { return messagePrefix + strings.TrimPrefix(key, schedulePrefix) }
 
 // schedule is a Schedule as the store has it.
@@ -144,8 +152,9 @@ func parseMessage(kv eventlog.KeyValue) (m NewMessage, err error) {
 // errBroken: the value in the store is no schedule, or its message is missing.
 var errBroken = errors.New("the schedule cannot be read; set it again, or delete it")
 
-// readSchedule reads a schedule and its message: two trips. The version (now) is 0 if there is no schedule, and is set with errBroken, too. Whoever changes
-// the schedule checks that version, so that schedule and message belong together.
+// readSchedule reads a schedule and its message: two trips. The version (now) is 0 if there is no
+// schedule, and is set with errBroken, too. Whoever changes the schedule checks that version, so
+// that schedule and message belong together.
 func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err error) {
 	for range changesMax {
 		kv, err := qs.log.Get(ctx, key)
@@ -166,9 +175,10 @@ func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err
 	return s, fmt.Errorf("%w: key %s does not exist", errBroken, messageKey(key))
 }
 
-// SetSchedule creates a schedule of the queue, durably, or replaces the one that has its name, and returns it with its next tick. Every process may call
-// it when it starts. *eventlog.InvalidError if something in it is not allowed. The first tick is after now; but if Cron and Zone stay as they are, a tick
-// that is due is not lost. It costs about six trips, and four if nothing changes.
+// SetSchedule creates a schedule of the queue, durably, or replaces the one that has its name, and
+// returns it with its next tick. Every process may call it when it starts. *eventlog.InvalidError
+// if something in it is not allowed. The first tick is after now; but if Cron and Zone stay as they
+// are, a tick that is due is not lost. It costs about six trips, and four if nothing changes.
 func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (Schedule, error) {
 	fail := func(err error) (Schedule, error) {
 		return Schedule{}, fmt.Errorf("set schedule %q of queue %q: %w", shorten(s.Name, 64), q.name, err)
@@ -202,7 +212,8 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	if err := q.checkScheduled(ctx, s.Message); err != nil {
 		return s, err
 	}
-	// The clock's later bound: by the earlier bound, a tick that another process has enqueued already may not be due yet.
+	// The clock's later bound: by the earlier bound, a tick that another process has enqueued
+	// already may not be due yet.
 	_, now, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return s, err
@@ -222,7 +233,8 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never matches: no such day exists"}
 	}
 	if old.now == 0 {
-		// Each new schedule changes the definition, so that two processes cannot both create the last one that is allowed.
+		// Each new schedule changes the definition, so that two processes cannot both create the
+		// last one that is allowed.
 		if err := q.mayAddSchedule(ctx, d); err != nil {
 			return s, err
 		}
@@ -282,7 +294,8 @@ func (q *Queue) checkScheduled(ctx context.Context, m NewMessage) error {
 	return q.checkSize(ctx, ticked("", m, 0))
 }
 
-// Schedules lists the queue's schedules, by name: three trips, and two more for each whose message is missing. A schedule that cannot be read has an Err.
+// Schedules lists the queue's schedules, by name: three trips, and two more for each whose message
+// is missing. A schedule that cannot be read has an Err.
 func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	if err := q.redefine(ctx); err != nil {
 		return nil, err
@@ -331,7 +344,8 @@ func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	return has, nil
 }
 
-// Schedule returns a schedule of the queue: three trips. ErrUnknownSchedule when there is none of that name.
+// Schedule returns a schedule of the queue: three trips. ErrUnknownSchedule when there is none of
+// that name.
 func (q *Queue) Schedule(ctx context.Context, name string) (Schedule, error) {
 	found, err := q.findSchedule(ctx, name)
 	if err != nil {
@@ -358,7 +372,8 @@ func (q *Queue) findSchedule(ctx context.Context, name string) (found schedule, 
 	return found, err
 }
 
-// DeleteSchedule ends a schedule: four trips. What it enqueued stays. ErrUnknownSchedule when there is none of that name.
+// DeleteSchedule ends a schedule: four trips. What it enqueued stays. ErrUnknownSchedule when there
+// is none of that name.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 	fail := func(err error) error {
 		return fmt.Errorf("delete schedule %q of queue %q: %w", shorten(name, 64), q.name, err)

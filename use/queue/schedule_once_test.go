@@ -33,7 +33,8 @@ func (s *slowClock) List(ctx context.Context, prefix, after string, limit int) (
 	return kvs, err
 }
 
-// The process that sets the schedule asks for the time at 58 s and hears it at 63 s. The other one enqueues the tick at 60 s.
+// The process that sets the schedule asks for the time at 58 s and hears it at 63 s. The other one
+// enqueues the tick at 60 s.
 func TestATickComesOnceWhereAProcessWhoseClockLagsSetsTheSchedule(t *testing.T) {
 	const also = "*/1 * * * *" // the same ticks
 	for what, set := range map[string]func(*testing.T, *queue.Queue, *queue.Queue){
@@ -82,7 +83,8 @@ func TestATickComesOnceWhereAProcessWhoseClockLagsSetsTheSchedule(t *testing.T) 
 	}
 }
 
-// held is a store whose commits of a schedule's tick wait until another process has committed the same one.
+// held is a store whose commits of a schedule's tick wait until another process has committed the
+// same one.
 type held struct {
 	eventlog.Store
 	until <-chan struct{} // nil: they do not wait

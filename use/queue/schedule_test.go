@@ -49,7 +49,8 @@ func ticks(t *testing.T, q *queue.Queue) (all []string) {
 	}
 }
 
-// minutes are the ticks of everyMinute in [from, to], in minutes after the beginning of a synctest bubble.
+// minutes are the ticks of everyMinute in [from, to], in minutes after the beginning of a synctest
+// bubble.
 func minutes(from, to int) (all []string) {
 	for n := from; n <= to; n++ {
 		all = append(all, time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC).Format(time.RFC3339))
@@ -110,7 +111,8 @@ func TestOfTicksThatWereMissedTheLatestHasAMessage(t *testing.T) {
 	})
 }
 
-// vague loses the answer of the commits that move a schedule on: with commits it happened, else not. away: it is not reached.
+// vague loses the answer of the commits that move a schedule on: with commits it happened, else
+// not. away: it is not reached.
 type vague struct {
 	eventlog.Store
 	commits, away atomic.Bool
@@ -399,7 +401,8 @@ func (s distant) List(ctx context.Context, prefix, after string, limit int) ([]e
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
-// The schedules of one queue delay those of others little: they are fired side by side, and queues take turns.
+// The schedules of one queue delay those of others little: they are fired side by side, and queues
+// take turns.
 func TestManySchedulesOfAQueueDelayThoseOfOthersLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		qs := start(t, distant{Store: newStore(t), trip: 200 * time.Millisecond})
@@ -431,7 +434,8 @@ func TestManySchedulesOfAQueueDelayThoseOfOthersLittle(t *testing.T) {
 	})
 }
 
-// The schedules of many queues delay that of a queue whose tick comes while they are behind by about one of each.
+// The schedules of many queues delay that of a queue whose tick comes while they are behind by
+// about one of each.
 func TestSchedulesOfManyQueuesDelayThatOfAnotherByOneOfEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := time.Now().Truncate(time.Minute).Add(2 * time.Minute)

@@ -18,10 +18,12 @@ import (
 )
 
 const (
-	// schedulesEvery is about how often a process lists all schedules, to hear of those that other processes set: a trip per thousand.
+	// schedulesEvery is about how often a process lists all schedules, to hear of those that other
+	// processes set: a trip per thousand.
 	schedulesEvery = time.Minute
-	// tickGrace: a process that did not take the last tick waits this long, or up to twice that, before it tries to take the next one. Without this each
-	// tick would cost every process a refused change.
+	// tickGrace: a process that did not take the last tick waits this long, or up to twice that,
+	// before it tries to take the next one. Without this each tick would cost every process a
+	// refused change.
 	tickGrace = 500 * time.Millisecond
 	// firesMax is how many schedules are fired concurrently. Their entries share flushes.
 	firesMax = 16
@@ -32,8 +34,10 @@ const (
 // errOvertaken: another process changed the schedule, or enqueued its message.
 var errOvertaken = errors.New("the schedule was changed by another process")
 
-// scheduler enqueues the messages of schedules. It runs in every process, and needs no other process: the message and the move to the next tick are one
-// entry, which checks the version of the schedule's key. So a tick has one message, whichever process is first, and whenever a process dies.
+// scheduler enqueues the messages of schedules. It runs in every process, and needs no other
+// process: the message and the move to the next tick are one entry, which checks the version of the
+// schedule's key. So a tick has one message, whichever process is first, and whenever a process
+// dies.
 type scheduler struct {
 	owner  *Queues
 	listed time.Time     // when ticks was read; zero: it must be read
@@ -63,7 +67,8 @@ func (s *scheduler) ask() {
 	}
 }
 
-// run enqueues what is due until ctx ends. If there is no schedule it costs a trip each schedulesEvery.
+// run enqueues what is due until ctx ends. If there is no schedule it costs a trip each
+// schedulesEvery.
 func (s *scheduler) run(ctx context.Context) {
 	changed := s.owner.log.IncarnationChanged()
 	for failures := 0; ctx.Err() == nil; {
@@ -127,8 +132,9 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the one that was due first; queues whose last turn is
-// longest ago come first. Thus a queue's schedules, however many, delay each other, but delay another queue's schedule by one only.
+// due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the
+// one that was due first; queues whose last turn is longest ago come first. Thus a queue's
+// schedules, however many, delay each other, but delay another queue's schedule by one only.
 func (s *scheduler) due(now Time) []string {
 	byQueue := make(map[string][]string)
 	for key, t := range s.ticks {
@@ -201,9 +207,11 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 	ticks[sc.key] = t
 }
 
-// fire enqueues a schedule's message, if no other process has: three trips, and more if other processes change the schedule. A message that cannot be
-// enqueued does not delay other messages: it is not tried until the schedules are listed again. After an unknown outcome the key is read again: either the first
-// try took the tick, or the next try changes the version that the first one checks.
+// fire enqueues a schedule's message, if no other process has: three trips, and more if other
+// processes change the schedule. A message that cannot be enqueued does not delay other messages:
+// it is not tried until the schedules are listed again. After an unknown outcome the key is read
+// again: either the first try took the tick, or the next try changes the version that the first one
+// checks.
 func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 	for range changesMax {
 		sc, err := s.owner.readSchedule(ctx, key)
@@ -255,8 +263,10 @@ func (s *scheduler) refuse(key string, err error) {
 	delete(s.ticks, key)
 }
 
-// enqueue puts the message of the latest tick into its queue and moves the schedule on to the next tick after now, in one entry. Of ticks that were missed,
-// only the latest gets a message. If the message has a unique key, and the message before is not done, the schedule moves on without a message.
+// enqueue puts the message of the latest tick into its queue and moves the schedule on to the next
+// tick after now, in one entry. Of ticks that were missed, only the latest gets a message. If the
+// message has a unique key, and the message before is not done, the schedule moves on without a
+// message.
 func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
 	c, err := parseCron(sc.Cron, sc.Zone)
 	if err != nil {

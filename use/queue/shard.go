@@ -12,23 +12,26 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// A change is built while all writers of the process wait: opsMax bounds its operations, opBytesMax the bytes of the records that it appends, and
-// workMax the runs and messages that its operations pass over. One operation is always allowed.
+// A change is built while all writers of the process wait: opsMax bounds its operations, opBytesMax
+// the bytes of the records that it appends, and workMax the runs and messages that its operations
+// pass over. One operation is always allowed.
 const (
 	opsMax     = 4096
 	opBytesMax = 4 << 20
 	workMax    = 1 << 20 // some 10 ms
 )
 
-// staleMax is how often a change is built again without a pause, after other processes changed the queue. After that it pauses each time.
+// staleMax is how often a change is built again without a pause, after other processes changed the
+// queue. After that it pauses each time.
 const staleMax = 16
 
-// holdingMax bounds how many operations of one process hold, at a time, the records that acks and nacks append: about opBytesMax and one message each.
+// holdingMax bounds how many operations of one process hold, at a time, the records that acks and
+// nacks append: about opBytesMax and one message each.
 const holdingMax = 16
 
 type op struct {
-	// apply changes the state and adds records and puts to the change. It may run again on a newer state, so it must overwrite its
-	// earlier results.
+	// apply changes the state and adds records and puts to the change. It may run again on a newer
+	// state, so it must overwrite its earlier results.
 	apply    func(s *state, c *change) (changed bool, err error)
 	bytes    int64 // of records that it appends
 	messages int64 // that it changes
@@ -52,8 +55,8 @@ type change struct {
 	maybeDone bool                       // op.maybeDone of the operation that is being applied
 }
 
-// unsureIfResent turns ErrStaleReceipt into ErrUnsure if the operation was sent before: the earlier attempt may itself have used the
-// receipt.
+// unsureIfResent turns ErrStaleReceipt into ErrUnsure if the operation was sent before: the earlier
+// attempt may itself have used the receipt.
 func (c *change) unsureIfResent(err error) error {
 	if c.maybeDone && errors.Is(err, ErrStaleReceipt) && !errors.Is(err, eventlog.ErrUnsure) {
 		return fmt.Errorf("%w: the operation was sent twice, and the first attempt may have succeeded (%w)", eventlog.ErrUnsure, err)
@@ -69,8 +72,8 @@ type loose struct {
 	bytes     int
 }
 
-// append adds a record to the entry, and returns the index of its batch and its index there. A batch has max.message.bytes at most,
-// but always one record, however large.
+// append adds a record to the entry, and returns the index of its batch and its index there. A
+// batch has max.message.bytes at most, but always one record, however large.
 func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) (nth, record int) {
 	if c.last == nil {
 		c.last = make(map[eventlog.Partition]int)
@@ -87,8 +90,8 @@ func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) 
 	return nth, len(l.records) - 1
 }
 
-// put adds puts of unique keys, each key once: an entry must not have two puts of one key. Two messages share a unique key if somebody
-// copied a record with its headers.
+// put adds puts of unique keys, each key once: an entry must not have two puts of one key. Two
+// messages share a unique key if somebody copied a record with its headers.
 func (c *change) put(puts []eventlog.Put) {
 	for _, p := range puts {
 		if c.keys == nil {
@@ -113,8 +116,9 @@ func (c *change) seal() error {
 	return nil
 }
 
-// shard caches the state in one key: of a partition, of all partitions of a queue with limits, or of a wheel slot. Callers queue operations; when the log
-// gathers its next flush, all queued operations become one change. At most one change is in flight.
+// shard caches the state in one key: of a partition, of all partitions of a queue with limits, or
+// of a wheel slot. Callers queue operations; when the log gathers its next flush, all queued
+// operations become one change. At most one change is in flight.
 type shard struct {
 	owner *Queues
 	q     *Queue // its definition is checked with every change; nil for a slot of the wheel
@@ -130,8 +134,8 @@ type shard struct {
 	stateAt  time.Time // when state was last read or written
 }
 
-// do queues an operation and waits until it is durable. If ctx ends before it is taken, it is withdrawn (eventlog.ErrUnavailable);
-// after that its outcome is unknown (eventlog.ErrUnsure).
+// do queues an operation and waits until it is durable. If ctx ends before it is taken, it is
+// withdrawn (eventlog.ErrUnavailable); after that its outcome is unknown (eventlog.ErrUnsure).
 func (s *shard) do(ctx context.Context, o *op) error {
 	if err := s.owner.running(ctx); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
@@ -273,11 +277,13 @@ func (s *shard) work(ctx context.Context) {
 	}
 }
 
-// resolveLost finds out from the newly read state whether a lost change was committed. If the state is unchanged, the change may still
-// be in flight: the same state is put under a new version, so the store refuses the change. If another process changed the state,
-// nobody can tell, and op.maybeDone is set. On error call it again.
+// resolveLost finds out from the newly read state whether a lost change was committed. If the state
+// is unchanged, the change may still be in flight: the same state is put under a new version, so
+// the store refuses the change. If another process changed the state, nobody can tell, and
+// op.maybeDone is set. On error call it again.
 //
-// Do not apply the operations again before it succeeds: their results belong to the change that may have been committed.
+// Do not apply the operations again before it succeeds: their results belong to the change that may
+// have been committed.
 func (s *shard) resolveLost(ctx context.Context, lost *lostChange, taken []*op) (happened bool, err error) {
 	known := s.known()
 	switch {
@@ -311,7 +317,8 @@ func (s *shard) known() *state {
 // size estimates the encoded size of the state, in bytes.
 func (s *shard) size() int64 { return 256 + 96*s.known().count() }
 
-// passes estimates how many runs an operation passes over, and how many messages a claim passes over, besides those that it changes. The caller holds s.mu.
+// passes estimates how many runs an operation passes over, and how many messages a claim passes
+// over, besides those that it changes. The caller holds s.mu.
 func (s *shard) passes() (runs, messages int64) {
 	if s.q != nil && s.q.def.Load().settings.KeyOrder {
 		for i := range s.state.parts {
@@ -367,7 +374,8 @@ func isRefusal(err error) bool {
 	return !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed) && !errors.Is(err, eventlog.ErrUnsure)
 }
 
-// apply makes one entry of the operations. A nil state: none of them changes anything. An error: their records cannot be sealed as batches.
+// apply makes one entry of the operations. A nil state: none of them changes anything. An error:
+// their records cannot be sealed as batches.
 func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *state, error) {
 	next := s.known().clone()
 	c := &change{}
@@ -444,7 +452,8 @@ func (s *shard) parse(kv eventlog.KeyValue) (*state, error) {
 	return parsed, nil
 }
 
-// refresh replaces the cached state with kv, unless a change is in flight: that change will notice by itself.
+// refresh replaces the cached state with kv, unless a change is in flight: that change will notice
+// by itself.
 func (s *shard) refresh(kv eventlog.KeyValue) error {
 	s.mu.Lock()
 	idle := !s.working && (s.state == nil || s.version != kv.Version)
@@ -486,8 +495,9 @@ func (s *shard) forget() {
 	s.mu.Unlock()
 }
 
-// answer completes operations. The change's error replaces the operations' own errors: only a commit proves that the state they were
-// applied to is current. An operation whose earlier attempt may have succeeded gets ErrUnsure, never a definite failure.
+// answer completes operations. The change's error replaces the operations' own errors: only a
+// commit proves that the state they were applied to is current. An operation whose earlier attempt
+// may have succeeded gets ErrUnsure, never a definite failure.
 func (s *shard) answer(ops []*op, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,21 +12,26 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Beside knows the acks that workers made in SQL transactions, and that have not reached the queue's state yet: see Handled. A transaction can only
-// acknowledge the claim that is in the queue's state. So once the state has another claim, the worker of the claim before can only have acknowledged the
-// message in a transaction that is committed or open already.
+// Beside knows the acks that workers made in SQL transactions, and that have not reached the
+// queue's state yet: see Handled. A transaction can only acknowledge the claim that is in the
+// queue's state. So once the state has another claim, the worker of the claim before can only have
+// acknowledged the message in a transaction that is committed or open already.
 type Beside interface {
-	// Acked lists the messages of a partition that committed transactions acknowledged, for the queue with an id.
+	// Acked lists the messages of a partition that committed transactions acknowledged, for the
+	// queue with an id.
 	Acked(ctx context.Context, id string, p eventlog.Partition) ([]eventlog.Offset, error)
-	// Unacked returns those of the messages that no transaction acknowledged, not even one that is open.
+	// Unacked returns those of the messages that no transaction acknowledged, not even one that is
+	// open.
 	Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
 }
 
-// Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack.
-// ErrStaleReceipt: the message is done already, was purged, or was never claimed. In the last case Handled does not end it.
+// Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or
+// not. Errors are those of Ack. ErrStaleReceipt: the message is done already, was purged, or was
+// never claimed. In the last case Handled does not end it.
 //
-// unchanged returns an error if the store is not in the incarnation in which the ack was found: the offset may be another message's then. No check of a
-// claim would show that, since the message need not be claimed. unchanged is called each time that the queue's state is changed.
+// unchanged returns an error if the store is not in the incarnation in which the ack was found: the
+// offset may be another message's then. No check of a claim would show that, since the message need
+// not be claimed. unchanged is called each time that the queue's state is changed.
 func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
 		if err := unchanged(); err != nil {
@@ -43,8 +48,8 @@ func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ..
 	}, q.keepDone)
 }
 
-// Acked reports whether the message of a receipt was acknowledged in a committed SQL transaction that has not reached the queue's
-// state yet.
+// Acked reports whether the message of a receipt was acknowledged in a committed SQL transaction
+// that has not reached the queue's state yet.
 func (q *Queue) Acked(ctx context.Context, receipt string) (bool, error) {
 	g, err := q.parse(receipt)
 	if errors.Is(err, ErrStaleReceipt) || q.owner.beside == nil {
@@ -98,8 +103,9 @@ func IDOfReceipt(receipt string) string {
 	return id
 }
 
-// withoutAcked drops claims of messages that transactions acknowledged. Only messages that were claimed before can be acknowledged. The new claims are in
-// the state already, so the workers of earlier claims cannot acknowledge the messages later.
+// withoutAcked drops claims of messages that transactions acknowledged. Only messages that were
+// claimed before can be acknowledged. The new claims are in the state already, so the workers of
+// earlier claims cannot acknowledge the messages later.
 func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted []grant) ([]grant, error) {
 	if q.owner.beside == nil || !slices.ContainsFunc(granted, grant.again) {
 		return granted, nil
@@ -116,7 +122,8 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	if !slices.ContainsFunc(granted, grant.again) {
 		return granted, nil
 	}
-	// If an ack reached the queue's state after these claims but before the call of Acked above, only the state shows it.
+	// If an ack reached the queue's state after these claims but before the call of Acked above,
+	// only the state shows it.
 	now, err := q.shard(p).fresh(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are done: %w", err)
@@ -137,7 +144,8 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 // again reports whether a worker may have had the message before.
 func (g grant) again() bool { return !g.first }
 
-// unacked returns the claims whose messages may leave their partition: those that no transaction acknowledged, not even an open one.
+// unacked returns the claims whose messages may leave their partition: those that no transaction
+// acknowledged, not even an open one.
 func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []grant) ([]grant, error) {
 	if q.owner.beside == nil || len(claims) == 0 {
 		return claims, nil
@@ -153,8 +161,8 @@ func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []gran
 	return slices.DeleteFunc(claims, func(g grant) bool { return !slices.Contains(free, g.offset) }), nil
 }
 
-// mayLeave is unacked for one claim. A claim that is known to be the first costs no store call: nobody else could have
-// acknowledged the message.
+// mayLeave is unacked for one claim. A claim that is known to be the first costs no store call:
+// nobody else could have acknowledged the message.
 func (q *Queue) mayLeave(ctx context.Context, g grant) (bool, error) {
 	if !g.again() {
 		return true, nil
@@ -163,7 +171,8 @@ func (q *Queue) mayLeave(ctx context.Context, g grant) (bool, error) {
 	return len(free) > 0, err
 }
 
-// takeOver claims messages whose leases ended, as the same attempts, for takenFor: their workers cannot acknowledge them any more.
+// takeOver claims messages whose leases ended, as the same attempts, for takenFor: their workers
+// cannot acknowledge them any more.
 func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []grant) (taken []grant, err error) {
 	earliest, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -191,8 +200,8 @@ func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []gran
 	return q.unacked(ctx, p, taken)
 }
 
-// takenFor is how long takeOver holds messages while they become dead letters. Messages that an open transaction acknowledged are checked again after
-// this time.
+// takenFor is how long takeOver holds messages while they become dead letters. Messages that an
+// open transaction acknowledged are checked again after this time.
 const takenFor = 10 * time.Second
 
 // takenMost bounds how many messages are taken over in one operation.

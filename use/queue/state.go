@@ -77,7 +77,8 @@ type grant struct {
 	attempt   int32
 	nonce     uint32
 	until     Time
-	// first: no worker had the message before. Only a claim itself knows that; a receipt does not tell it.
+	// first: no worker had the message before. Only a claim itself knows that; a receipt does not
+	// tell it.
 	first bool
 }
 
@@ -97,15 +98,18 @@ func (p *part) unresolved() (n int64) {
 	return n
 }
 
-// givenBack is the end of the wait of a message that some worker had, whose attempt does not count, and that may be claimed immediately.
+// givenBack is the end of the wait of a message that some worker had, whose attempt does not count,
+// and that may be claimed immediately.
 const givenBack Time = 1
 
-// untouched reports whether no worker ever had the messages: they were only skipped. An attempt of 0 does not tell that: an attempt that does not count (Nack.Uncounted,
-// GiveBack) leaves that, too, but with the end of a wait.
+// untouched reports whether no worker ever had the messages: they were only skipped. An attempt of
+// 0 does not tell that: an attempt that does not count (Nack.Uncounted, GiveBack) leaves that, too,
+// but with the end of a wait.
 func (r run) untouched() bool { return r.fate == waiting && r.attempt == 0 && r.until == 0 }
 
-// started reports whether the messages are claimed, or wait after at least one attempt that counted. The other unfinished messages below next have no
-// attempt: they were skipped because an older message with the same key was not done, or given back.
+// started reports whether the messages are claimed, or wait after at least one attempt that
+// counted. The other unfinished messages below next have no attempt: they were skipped because an
+// older message with the same key was not done, or given back.
 func (r run) started() bool { return r.fate == claimed || r.fate == waiting && r.attempt > 0 }
 
 // started counts the messages that are started.
@@ -118,7 +122,8 @@ func (p *part) started() (n int64) {
 	return n
 }
 
-// search returns the index of the run that holds an offset: 0 below floor, len(p.runs) from next on.
+// search returns the index of the run that holds an offset: 0 below floor, len(p.runs) from next
+// on.
 func (p *part) search(o eventlog.Offset) int {
 	return sort.Search(len(p.runs), func(i int) bool { return o < p.runs[i].end() })
 }
@@ -131,8 +136,9 @@ func (p *part) at(o eventlog.Offset) (run, bool) {
 	return p.runs[p.search(o)], true
 }
 
-// set changes the fates of messages at or above floor. The changes are in order and do not overlap; those past next begin at next, without gaps. However
-// many changes there are, set passes over the runs once.
+// set changes the fates of messages at or above floor. The changes are in order and do not overlap;
+// those past next begin at next, without gaps. However many changes there are, set passes over the
+// runs once.
 func (p *part) set(changes ...run) {
 	if len(changes) == 0 {
 		return
@@ -192,7 +198,8 @@ func (p *part) reach(end eventlog.Offset) {
 	}
 }
 
-// trimmed raises the floor to first, the log's start: messages below it were deleted, whatever their fate was.
+// trimmed raises the floor to first, the log's start: messages below it were deleted, whatever
+// their fate was.
 func (p *part) trimmed(first eventlog.Offset) {
 	if first <= p.floor {
 		return
@@ -213,7 +220,8 @@ type edit struct {
 	changes map[eventlog.Offset]run
 }
 
-// claimsBeside counts the claims of all partitions, but that of a message, whose leases have not ended.
+// claimsBeside counts the claims of all partitions, but that of a message, whose leases have not
+// ended.
 func (e *edit) claimsBeside(o eventlog.Offset, now Time) (n int) {
 	live := func(r run) bool { return r.fate == claimed && r.until > now }
 	for i := range e.all.parts {
@@ -273,10 +281,12 @@ type claim struct {
 	order       *order // nil: none
 }
 
-// claim gives a worker the oldest free messages: first those that came back, then new ones below c.end. The messages in
-// spent had their last attempt, and its lease ended: they must become dead letters.
+// claim gives a worker the oldest free messages: first those that came back, then new ones below
+// c.end. The messages in spent had their last attempt, and its lease ended: they must become dead
+// letters.
 //
-// It passes over the runs twice at most. If there is an order, it also passes over the messages once.
+// It passes over the runs twice at most. If there is an order, it also passes over the messages
+// once.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	var changes []run
 	give := func(o eventlog.Offset, attempt int32, reason string, first bool) {
@@ -366,7 +376,8 @@ func (p *part) resolve(g grant, to run) {
 	p.set(to)
 }
 
-// nextFree returns the earliest time after now at which a lease or a wait ends, so that a message may become free. 0: there is none.
+// nextFree returns the earliest time after now at which a lease or a wait ends, so that a message
+// may become free. 0: there is none.
 func (p *part) nextFree(now Time) (t Time) {
 	for _, r := range p.runs {
 		if r.fate != done && r.until > now && (t == 0 || r.until < t) {
@@ -398,12 +409,14 @@ type state struct {
 	writer string // the process that wrote it, and a number that is new with each write: it shows whether a lost change was committed
 	after  string // a purge wrote it: what the state of this earlier id has from the floors on counts, too (addEarlier). The next change drops it
 	parts  []part // by partition
-	// For a queue with a rate: tokens is how many claims it could give out at tokensAt. It grows by the rate, up to one second's claims, or to 1 if that is more.
+	// For a queue with a rate: tokens is how many claims it could give out at tokensAt. It grows by
+	// the rate, up to one second's claims, or to 1 if that is more.
 	tokens   float64
 	tokensAt Time
 }
 
-// clockBack, in milliseconds, is more than two processes' readings of the store's clock can differ. A larger step back means that the clock was set back.
+// clockBack, in milliseconds, is more than two processes' readings of the store's clock can differ.
+// A larger step back means that the clock was set back.
 const clockBack = Time(5000)
 
 // allowance returns how many claims the queue's limits allow now, but not more than most.

@@ -15,7 +15,8 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// check says what is wrong with the runs of a part, beside messages that are remembered one by one; below floor all are done.
+// check says what is wrong with the runs of a part, beside messages that are remembered one by one;
+// below floor all are done.
 func (p *part) check(messages []run) error {
 	at := p.floor
 	for i, r := range p.runs {
@@ -39,7 +40,8 @@ func (p *part) check(messages []run) error {
 	return nil
 }
 
-// What runs say of each message is what is known of it one by one, whatever is claimed, answered and trimmed.
+// What runs say of each message is what is known of it one by one, whatever is claimed, answered
+// and trimmed.
 func TestRunsAreTheirMessages(t *testing.T) {
 	rng := seed.Random(t)
 	for range 200 {

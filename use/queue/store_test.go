@@ -11,8 +11,9 @@ import (
 	"github.com/weir-log/weir/store/sqlite"
 )
 
-// storeUnderTest is the kind of store that newStore returns: TestMain runs the tests on each. PostgreSQL has no place
-// here, because its answers do not come in fake time: its tests are in postgres_test.go.
+// storeUnderTest is the kind of store that newStore returns: TestMain runs the tests on each.
+// PostgreSQL has no place here, because its answers do not come in fake time: its tests are in
+// postgres_test.go.
 var storeUnderTest = "memory"
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,8 @@ func newStore(t testing.TB) eventlog.Store {
 	return store
 }
 
-// once skips a test that takes long, and is the same whatever the store is, when it is its turn again.
+// once skips a test that takes long, and is the same whatever the store is, when it is its turn
+// again.
 func once(t *testing.T) {
 	if storeUnderTest != "memory" {
 		t.Skip("it ran already, and is the same on every store")

@@ -31,13 +31,15 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) (made []eventlo
 	return made, nil
 }
 
-// topic finds a topic, or creates it with messageBytes as its max.message.bytes. It says who needs it.
+// topic finds a topic, or creates it with messageBytes as its max.message.bytes. It says who needs
+// it.
 func (qs *Queues) topic(ctx context.Context, by eventlog.Owner, name string, partitions, messageBytes int) (eventlog.Topic, error) {
 	t, _, err := qs.makeTopic(ctx, topicSpec(by, name, partitions, messageBytes))
 	return t, err
 }
 
-// topicSpec describes a topic of a queue: it has no retention by time, which could delete messages that nobody has handled.
+// topicSpec describes a topic of a queue: it has no retention by time, which could delete messages
+// that nobody has handled.
 func topicSpec(by eventlog.Owner, name string, partitions, messageBytes int) eventlog.TopicSpec {
 	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}, Owner: by,
 		Beside: func(eventlog.TopicID) string { return defPrefix }} // queues move messages to and from topics that all of them share
@@ -47,7 +49,8 @@ func topicSpec(by eventlog.Owner, name string, partitions, messageBytes int) eve
 	return spec
 }
 
-// makeTopic finds a topic, or creates it; made: it was created. The topic says that the queue needs it. It refuses a topic with a Writer, which alone may append to it: a queue appends retries.
+// makeTopic finds a topic, or creates it; made: it was created. The topic says that the queue needs
+// it. It refuses a topic with a Writer, which alone may append to it: a queue appends retries.
 func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, spec.Name)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {

@@ -93,7 +93,8 @@ func TestMessagesThatCannotBeReadBecomeDeadLettersAndHoldUpNobody(t *testing.T) 
 	})
 }
 
-// A process that has not heard of a message's record yet may find it claimed and given back by another one.
+// A process that has not heard of a message's record yet may find it claimed and given back by
+// another one.
 func TestAMessageThatThisProcessHasNotHeardOfIsNotTakenForOneThatIsGone(t *testing.T) {
 	for _, before := range []int{0, 1, 2} { // records between what this process knows and the message
 		synctest.Test(t, func(t *testing.T) {
@@ -517,7 +518,8 @@ func TestADamagedBatchHoldsUpNeitherItsPartitionNorTheWheel(t *testing.T) {
 	})
 }
 
-// A door may be open a moment before Run begins: a claim waits for it, and is not told that the process stops.
+// A door may be open a moment before Run begins: a claim waits for it, and is not told that the
+// process stops.
 func TestAClaimBeforeRunBeginsWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, err := eventlog.Open(t.Context(), newStore(t), eventlog.Config{Poll: 20 * time.Second})
@@ -554,7 +556,8 @@ func TestAClaimBeforeRunBeginsWaitsForIt(t *testing.T) {
 	})
 }
 
-// A message that waits for its retries outside of its partition moves: its age does not begin again.
+// A message that waits for its retries outside of its partition moves: its age does not begin
+// again.
 func TestRetriesDoNotMakeAMessageYounger(t *testing.T) {
 	for _, first := range []time.Duration{0, 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 //	4XJ…token 7+2-1017         the message is where it was enqueued, in the queue or in the wheel: in partition 7, as record 2 of the batch at offset 1017
 //	4XJ…token 7-1019 3+0-90    it was moved since, into the wheel or out of it
 //
-// The message has the same token in a header. Anybody who may read the topic can copy that header, so only the message at that place has the key.
+// The message has the same token in a header. Anybody who may read the topic can copy that header,
+// so only the message at that place has the key.
 type holder struct {
 	token string // "": of a message that was enqueued before there were tokens
 	id    MessageID
@@ -59,7 +60,8 @@ func parseHolder(kv eventlog.KeyValue) (h holder, err error) {
 	return h, nil
 }
 
-// placeValue is the value for a holder that moves, up to the batch's offset, which the store appends.
+// placeValue is the value for a holder that moves, up to the batch's offset, which the store
+// appends.
 func (h holder) placeValue(p eventlog.Partition, record int) []byte {
 	return fmt.Appendf(nil, "%s %d+%d-", h, p, record)
 }
@@ -79,7 +81,8 @@ func parsePlace(text string) (place MessageID, err error) {
 	return place, err
 }
 
-// uniqueNamed returns the unique key that a message's header names, and the token there. "": it names none of this queue.
+// uniqueNamed returns the unique key that a message's header names, and the token there. "": it
+// names none of this queue.
 func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
 	key, token, _ = strings.Cut(headerText(rec, headerUnique), " ")
 	if !strings.HasPrefix(key, uniquePrefix+q.id+"/") || len(key) != len(q.uniqueKey("")) {
@@ -88,7 +91,8 @@ func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
 	return key, token
 }
 
-// uniqueIn returns who holds a unique key. same: the holder has this token. A free key has no holder.
+// uniqueIn returns who holds a unique key. same: the holder has this token. A free key has no
+// holder.
 func uniqueIn(kv eventlog.KeyValue, token string) (held holder, same bool, err error) {
 	if kv.Version == 0 {
 		return held, false, nil
@@ -97,13 +101,15 @@ func uniqueIn(kv eventlog.KeyValue, token string) (held holder, same bool, err e
 	return held, held.token == token, err
 }
 
-// isAt reports whether a message with the holder's token is the holder, by its place. If an older version moved the holder, its
-// place is not known: then the token is enough or, if it has none, the id.
+// isAt reports whether a message with the holder's token is the holder, by its place. If an older
+// version moved the holder, its place is not known: then the token is enough or, if it has none,
+// the id.
 func (h holder) isAt(place, id MessageID) bool {
 	return h.place == place || h.lost && (h.token != "" || h.id == id)
 }
 
-// named is the unique key that the header of a message names. Whether the message holds it, only the store knows (uniques).
+// named is the unique key that the header of a message names. Whether the message holds it, only
+// the store knows (uniques).
 type named struct {
 	key, token string
 	place, id  MessageID
@@ -119,7 +125,8 @@ func (q *Queue) names(rec batch.Record, g grant, ends bool) *named {
 	return &named{key: key, token: token, place: MessageID{g.partition, g.offset}, id: idOf(g, rec), ends: ends}
 }
 
-// unique returns the unique key that a finished message may free. It reads the message only if the queue has unique keys.
+// unique returns the unique key that a finished message may free. It reads the message only if the
+// queue has unique keys.
 func (q *Queue) unique(ctx context.Context, g grant) (*named, error) {
 	if !q.def.Load().settings.Unique {
 		return nil, nil
@@ -131,8 +138,8 @@ func (q *Queue) unique(ctx context.Context, g grant) (*named, error) {
 	return q.names(rec, g, true), err
 }
 
-// uniques finds out which messages hold the unique keys that they name, and adds to their preparations what becomes of these: one
-// store call per thousand keys.
+// uniques finds out which messages hold the unique keys that they name, and adds to their
+// preparations what becomes of these: one store call per thousand keys.
 func (q *Queue) uniques(ctx context.Context, all ...*preparation) error {
 	of := make(map[string][]*preparation)
 	for _, p := range all {
@@ -164,8 +171,8 @@ type heldKey struct {
 	over    bool // the message is certainly no longer in the queue, so the key is free
 }
 
-// held reads unique keys, and finds out for those that are in the store whether their messages are over. It costs one store call per
-// thousand keys, and the store calls of areOver.
+// held reads unique keys, and finds out for those that are in the store whether their messages are
+// over. It costs one store call per thousand keys, and the store calls of areOver.
 func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, error) {
 	var found []eventlog.KeyValue
 	err := q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
@@ -198,8 +205,9 @@ func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, er
 	return held, nil
 }
 
-// areOver reports which messages are certainly no longer in the queue. If an older version of weir moved a message, its place is not known: false. It costs one
-// store call for all partitions, and one per thousand partitions or 4 MiB of states.
+// areOver reports which messages are certainly no longer in the queue. If an older version of weir
+// moved a message, its place is not known: false. It costs one store call for all partitions, and
+// one per thousand partitions or 4 MiB of states.
 func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 	topics, err := q.levels(ctx)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// A key knows where the wheel delivered its message. So the next message with the key finds out that this one is over, also where nobody freed the key.
+// A key knows where the wheel delivered its message. So the next message with the key finds out
+// that this one is over, also where nobody freed the key.
 func TestTheUniqueKeyOfADelayedMessageIsFreeOnceTheMessageIsOver(t *testing.T) {
 	for name, over := range map[string]func(*testing.T, process, *queue.Queue){
 		"retention deletes it before it is claimed": func(t *testing.T, p process, q *queue.Queue) { trimAll(t, p, "mail") },
@@ -134,8 +135,9 @@ func ackAll(t *testing.T, p process) {
 	}
 }
 
-// A delayed message can be damaged in each slot that it passes, on its way there for the first time or for a retry. The wheel gives it up when it reads it,
-// and then its key is free. Its slot is trimmed like any other.
+// A delayed message can be damaged in each slot that it passes, on its way there for the first time
+// or for a retry. The wheel gives it up when it reads it, and then its key is free. Its slot is
+// trimmed like any other.
 func TestTheUniqueKeyOfADamagedDelayedMessageIsFreeOnceItIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		delay time.Duration

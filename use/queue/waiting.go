@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// claimLine holds a queue's waiting claims, the oldest first. When there may be a message, only the oldest claim is woken. If it finds messages, it wakes
-// two other claims, since there may be more messages. So a message does not wake thousands of claims for nothing.
+// claimLine holds a queue's waiting claims, the oldest first. When there may be a message, only the
+// oldest claim is woken. If it finds messages, it wakes two other claims, since there may be more
+// messages. So a message does not wake thousands of claims for nothing.
 type claimLine struct {
 	mu    sync.Mutex  // guards what follows
 	line  list.List   // of *waiter
@@ -15,20 +16,23 @@ type claimLine struct {
 	at    time.Time   // when alarm goes off
 }
 
-// waiter is a claim that waits. It is in the line unless it was woken and has not begun to look for messages since.
+// waiter is a claim that waits. It is in the line unless it was woken and has not begun to look for
+// messages since.
 type waiter struct {
 	bell  chan struct{} // has a value once the claim is woken
 	place *list.Element // in the line; nil: none
 }
 
-// join puts a claim at the end of the line. A claim joins before it looks for messages, so that it is woken for messages that come after that.
+// join puts a claim at the end of the line. A claim joins before it looks for messages, so that it
+// is woken for messages that come after that.
 func (l *claimLine) join(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.place = l.line.PushBack(w)
 }
 
-// leave takes a claim out of the line. If it was woken and has not looked for messages since, another claim is woken instead.
+// leave takes a claim out of the line. If it was woken and has not looked for messages since,
+// another claim is woken instead.
 func (l *claimLine) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

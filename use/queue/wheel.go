@@ -17,19 +17,21 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Delayed messages wait in a hierarchical timing wheel: each slot is a partition that stands for a span of time. When the span
-// begins, its messages move to slots of shorter spans, and from a slot of 1 s to their queue. So a delayed message needs no key in the store, and
-// is copied a few times at most.
+// Delayed messages wait in a hierarchical timing wheel: each slot is a partition that stands for a
+// span of time. When the span begins, its messages move to slots of shorter spans, and from a slot
+// of 1 s to their queue. So a delayed message needs no key in the store, and is copied a few times
+// at most.
 //
-// A wrong clock loses no message: a slot is read when messages come, and again when its next span begins or has passed. Messages
-// due before the next span move immediately.
+// A wrong clock loses no message: a slot is read when messages come, and again when its next span
+// begins or has passed. Messages due before the next span move immediately.
 //
 //	level 0   64 slots of 1 s            level 3   64 slots of 3 days
 //	level 1   64 slots of 64 s           level 4   64 slots of 194 days
 //	level 2   64 slots of 68 min
 //
-// Each slot has a state like a queue's partition, changed in the entry that moves messages: a message leaves a slot once, whichever
-// process moves it. One process is the leader, to save work; correctness does not need it.
+// Each slot has a state like a queue's partition, changed in the entry that moves messages: a
+// message leaves a slot once, whichever process moves it. One process is the leader, to save work;
+// correctness does not need it.
 const (
 	wheelTopic  = "__weir_later"
 	wheelLevels = 5
@@ -41,13 +43,14 @@ const (
 )
 
 const (
-	// leaderHeartbeat is how often the leader puts its key again; leaderTimeout is the age of the key at which another process takes
-	// over.
+	// leaderHeartbeat is how often the leader puts its key again; leaderTimeout is the age of the
+	// key at which another process takes over.
 	leaderHeartbeat = 2 * time.Second
 	leaderTimeout   = 7 * time.Second
 	// openBefore is how long before its span a slot is read.
 	openBefore = Time(2000)
-	// stayBytes bounds what one pass reads of a slot's messages that stay there: due messages are moved only after all slots were read.
+	// stayBytes bounds what one pass reads of a slot's messages that stay there: due messages are
+	// moved only after all slots were read.
 	stayBytes = 4 << 20
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
@@ -66,13 +69,15 @@ const (
 	headerDue = "weir.queue.due" // Time, in decimal digits
 )
 
-// headerAvailable holds when a message that was delayed, or waits for a retry, could first be claimed: the queue's TTL counts from then.
+// headerAvailable holds when a message that was delayed, or waits for a retry, could first be
+// claimed: the queue's TTL counts from then.
 const headerAvailable = "weir.queue.available"
 
 // HeaderPriorAttempts holds how many attempts a message has had when it is delayed for a retry.
 const HeaderPriorAttempts = "weir.queue.tried"
 
-// slotOf returns the slot for a message due at due, as seen at now: its span begins before the message is due.
+// slotOf returns the slot for a message due at due, as seen at now: its span begins before the
+// message is due.
 func slotOf(now, due Time) int32 {
 	due = max(due, now)
 	span := wheelSpan
@@ -100,7 +105,8 @@ type wheel struct {
 	wake    chan struct{}    // has a value after this process looked up the wheel's topic, to add a message to it
 }
 
-// slot is a partition of the wheel. Its messages below next are done, or in wheel.due, or due at opens or later.
+// slot is a partition of the wheel. Its messages below next are done, or in wheel.due, or due at
+// opens or later.
 type slot struct {
 	*shard
 	partition eventlog.Partition
@@ -211,7 +217,8 @@ func (w *wheel) run(ctx context.Context) {
 	}
 }
 
-// ends returns a span at the end of each slot, for sleep to wait on; none if the wheel's topic does not exist.
+// ends returns a span at the end of each slot, for sleep to wait on; none if the wheel's topic does
+// not exist.
 func (w *wheel) ends() (spans []eventlog.Span) {
 	topic, _ := w.known()
 	for _, p := range topic.Partitions {
@@ -221,7 +228,8 @@ func (w *wheel) ends() (spans []eventlog.Span) {
 	return spans
 }
 
-// sleep waits until wait has passed, a message is appended past one of the spans, or the store is found rewound: then its slots may end before the spans.
+// sleep waits until wait has passed, a message is appended past one of the spans, or the store is
+// found rewound: then its slots may end before the spans.
 func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
 	if len(spans) == 0 {
 		select {
@@ -295,8 +303,8 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Duration(w.next(topic, now)-now)*time.Millisecond, passMin), nil
 }
 
-// next returns when the next pass is due: the earliest message in due, or the opening of the next slot that has messages, at most a
-// minute from now.
+// next returns when the next pass is due: the earliest message in due, or the opening of the next
+// slot that has messages, at most a minute from now.
 func (w *wheel) next(topic eventlog.Topic, now Time) Time {
 	next := now + Time(time.Minute.Milliseconds())
 	if len(w.due) > 0 {
@@ -340,8 +348,9 @@ func (w *wheel) empty(topic eventlog.Topic) bool {
 	return true
 }
 
-// isLeader reports whether this process is the leader. It renews the leader's key every leaderHeartbeat, and takes over a key older
-// than leaderTimeout, or seen unchanged for so long: at most two store calls.
+// isLeader reports whether this process is the leader. It renews the leader's key every
+// leaderHeartbeat, and takes over a key older than leaderTimeout, or seen unchanged for so long: at
+// most two store calls.
 func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 	if !w.ledAt.IsZero() && time.Since(w.ledAt) < leaderHeartbeat {
 		return true, nil
@@ -413,8 +422,9 @@ func (w *wheel) fill(ctx context.Context, topic eventlog.Topic) error {
 	return w.owner.fill(ctx, unknown)
 }
 
-// readSlot reads a slot's new messages, and all of them when its span begins. Those due before its next span wait in due if they
-// are due within 2 s or still belong in this slot; the others move to another slot.
+// readSlot reads a slot's new messages, and all of them when its span begins. Those due before its
+// next span wait in due if they are due within 2 s or still belong in this slot; the others move to
+// another slot.
 func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) (err error) {
 	p := topic.Partitions[i]
 	bounds, _ := w.owner.log.Known(p)
@@ -599,8 +609,9 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	return w.owner.log.TrimFound(ctx, w.rewound, s.partition, floor)
 }
 
-// findUnique finds the unique keys that the messages that move hold: one store call per thousand. The key's value must get the new place.
-// That put needs no check: only this message can free its key, and it leaves its slot once.
+// findUnique finds the unique keys that the messages that move hold: one store call per thousand.
+// The key's value must get the new place. That put needs no check: only this message can free its
+// key, and it leaves its slot once.
 func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages []dueMessage, to []preparation, queues map[string]*Queue) error {
 	of := make(map[string][]int) // by unique key: the messages that name it
 	for i := range to {
@@ -628,7 +639,8 @@ func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages [
 	})
 }
 
-// target returns the partition and the record that a message moves to. For a deleted queue it returns none: the message is dropped.
+// target returns the partition and the record that a message moves to. For a deleted queue it
+// returns none: the message is dropped.
 func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m dueMessage, now Time, queues map[string]*Queue) (none preparation, err error) {
 	if m.gone {
 		return none, nil
@@ -676,7 +688,8 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		return none, err
 	}
 	queues[name] = q
-	// The timestamp is the time of this move: the topic's retention counts from it, not from when the message was enqueued.
+	// The timestamp is the time of this move: the topic's retention counts from it, not from when
+	// the message was enqueued.
 	rec := batch.Record{Timestamp: int64(now), Key: m.rec.Key, Value: m.rec.Value, Headers: headers}
 	if m.due > now { // on to a slot of a shorter span
 		rec.Headers = append(rec.Headers, q.delayHeaders(m.due)...)

@@ -63,7 +63,8 @@ func delayed(t *testing.T, q *queue.Queue, value string, delay time.Duration) {
 	}
 }
 
-// putInSlot makes a delayed message durable in a slot, whatever the time: its process was stopped after it chose the slot.
+// putInSlot makes a delayed message durable in a slot, whatever the time: its process was stopped
+// after it chose the slot.
 func putInSlot(t *testing.T, log *eventlog.Log, q *queue.Queue, slot int, value string, due time.Time) {
 	t.Helper()
 	topic, err := log.Topic(t.Context(), "__weir_later")
@@ -87,7 +88,8 @@ func slotAt(level int, at time.Time) (slot int, span time.Duration, end time.Tim
 	return level*64 + int(n%64), span, time.UnixMilli((n + 1) * span.Milliseconds())
 }
 
-// comesWithin is how late a message may be after the clock jumped or the store was away: the wheel sleeps for up to a minute.
+// comesWithin is how late a message may be after the clock jumped or the store was away: the wheel
+// sleeps for up to a minute.
 const comesWithin = 75 * time.Second
 
 // The store's clock is set forward, or the machine slept: what came due meanwhile comes at once.
@@ -111,8 +113,9 @@ func TestADelayedMessageWhoseTimeIsJumpedOverComesAtOnce(t *testing.T) {
 	}
 }
 
-// A process is stopped between the choice of a slot and the commit, until the span of that slot has passed. The leader finds the message, or the
-// next leader does, also behind a message of the slot's next turn.
+// A process is stopped between the choice of a slot and the commit, until the span of that slot has
+// passed. The leader finds the message, or the next leader does, also behind a message of the
+// slot's next turn.
 func TestADelayedMessageThatReachesItsSlotAfterTheSpanComesAtOnce(t *testing.T) {
 	for level := range 4 {
 		for _, restart := range []bool{false, true} {
@@ -167,7 +170,8 @@ func writer(t *testing.T, store eventlog.Store) *eventlog.Log {
 	return log
 }
 
-// Whatever happens to the clock, the store and the processes: each delayed message comes, once, and not before its time.
+// Whatever happens to the clock, the store and the processes: each delayed message comes, once, and
+// not before its time.
 func TestEachDelayedMessageComesWhateverTheClockDoes(t *testing.T) {
 	for range 4 {
 		seed := rand.Uint64()
@@ -243,7 +247,8 @@ func oneWheel(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// A process reads each delayed message when it comes and when its slot opens, not each time that it becomes the leader.
+// A process reads each delayed message when it comes and when its slot opens, not each time that it
+// becomes the leader.
 func TestFarOffDelayedMessagesCostNoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &jumping{Store: newStore(t)}
@@ -264,7 +269,8 @@ func TestFarOffDelayedMessagesCostNoReads(t *testing.T) {
 	})
 }
 
-// The store's clock is set back, and the process that moved the messages is gone: another one goes on, whatever the age of the leader's key.
+// The store's clock is set back, and the process that moved the messages is gone: another one goes
+// on, whatever the age of the leader's key.
 func TestAnotherProcessMovesDelayedMessagesWhileTheClockIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &jumping{Store: newStore(t)}

@@ -29,7 +29,8 @@ func (s *largest) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlo
 	return s.Store.Commit(ctx, flush)
 }
 
-// Messages that are due at one moment move in changes of bounded size, wherever their bytes are: all others wait for such a change.
+// Messages that are due at one moment move in changes of bounded size, wherever their bytes are:
+// all others wait for such a change.
 func TestWhatIsDueAtOnceMovesInSmallChanges(t *testing.T) {
 	const messages, each = 40, 200 << 10
 	for name, m := range map[string]queue.NewMessage{

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 )
 
-// A message is moved when the span of its slot begins. So it must reach its moment in few moves, and never be in a slot
-// whose span begins after that.
+// A message is moved when the span of its slot begins. So it must reach its moment in few moves,
+// and never be in a slot whose span begins after that.
 func TestAMessageReachesItsMomentInAFewMoves(t *testing.T) {
 	rng := seed.Random(t)
 	for range 100_000 {

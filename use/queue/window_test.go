@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Messages that were skipped because of their key count once they are claimed, whichever messages are claimed with them.
+// Messages that were skipped because of their key count once they are claimed, whichever messages
+// are claimed with them.
 func TestWithOrderByKeyNoMoreThanAWindowIsClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const window = 10

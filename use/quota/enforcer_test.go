@@ -25,7 +25,8 @@ func enforce(t *testing.T, e quota.Entity, k quota.Kind, limit float64) *quota.E
 
 var client = quota.Client{User: "alice", ID: "c"}
 
-// Kafka's order ("Quota Configuration"): the quotas are removed one after the other, the most specific one first.
+// Kafka's order ("Quota Configuration"): the quotas are removed one after the other, the most
+// specific one first.
 func TestMostSpecificQuotaCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas := quotasOf(memory.New())
@@ -73,7 +74,8 @@ func TestMostSpecificQuotaCounts(t *testing.T) {
 	})
 }
 
-// A quota is shared by all whom one name of its entity, or each name that its default stands for, is about.
+// A quota is shared by all whom one name of its entity, or each name that its default stands for,
+// is about.
 func TestWhoSharesAQuota(t *testing.T) {
 	for _, c := range []struct {
 		entity quota.Entity
@@ -97,7 +99,8 @@ func TestWhoSharesAQuota(t *testing.T) {
 	}
 }
 
-// The pause is Kafka's (QuotaUtils.throttleTime): how much was used, divided by the quota, minus the time over which it is measured.
+// The pause is Kafka's (QuotaUtils.throttleTime): how much was used, divided by the quota, minus
+// the time over which it is measured.
 func TestPauseIsKafkas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enforcer := enforce(t, alice, quota.ProducerByteRate, 1000)
@@ -150,8 +153,9 @@ func TestPauseForRequestsAndConnectionsIsOneWindowAtMost(t *testing.T) {
 	})
 }
 
-// Whatever the size of its requests, a client that pauses as it is told gets less than twice its quota: a large request may use the quota of ten seconds in which the
-// client used nothing. A client that uses no more than is left gets all of it.
+// Whatever the size of its requests, a client that pauses as it is told gets less than twice its
+// quota: a large request may use the quota of ten seconds in which the client used nothing. A
+// client that uses no more than is left gets all of it.
 func TestClientThatPausesGetsItsQuota(t *testing.T) {
 	const limit = 1000
 	for _, c := range []struct {
@@ -195,7 +199,8 @@ func TestClientThatPausesGetsItsQuota(t *testing.T) {
 	}
 }
 
-// KIP-599: partitions are paid for one by one, however many a request has. Eleven seconds' quota may be used at once, and the last request may exceed it.
+// KIP-599: partitions are paid for one by one, however many a request has. Eleven seconds' quota
+// may be used at once, and the last request may exceed it.
 func TestPartitionsArePaidFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enforcer := enforce(t, alice, quota.ControllerMutationRate, 0.5)
@@ -223,7 +228,8 @@ func TestPartitionsArePaidFor(t *testing.T) {
 	})
 }
 
-// What is not counted is not used: otherwise a client that asks again and again would never get anything.
+// What is not counted is not used: otherwise a client that asks again and again would never get
+// anything.
 func TestWhatExceedsTheQuotaIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enforcer := enforce(t, alice, quota.ConsumerByteRate, 100)

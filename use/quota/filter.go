@@ -1,6 +1,7 @@
 package quota
 
-// Match says which parts of entities a filter finds. The numbers are those of Kafka's DescribeClientQuotasRequest (KIP-546).
+// Match says which parts of entities a filter finds. The numbers are those of Kafka's
+// DescribeClientQuotasRequest (KIP-546).
 type Match int8
 
 // The matches.
@@ -11,7 +12,8 @@ const (
 	unfiltered Match = -1
 )
 
-// Component is a condition for one part of an entity. The zero value finds the empty name; use Whatever for no condition.
+// Component is a condition for one part of an entity. The zero value finds the empty name; use
+// Whatever for no condition.
 type Component struct {
 	Match Match
 	Name  string // of Exact

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// freshFor is how old the quotas may be by which a server measures its clients, while it serves any.
+// freshFor is how old the quotas may be by which a server measures its clients, while it serves
+// any.
 const freshFor = 2 * time.Second
 
 // Client is who uses something.
@@ -37,9 +38,11 @@ func (q *Quotas) readSet(ctx context.Context) (*set, error) {
 	return s, nil
 }
 
-// limit returns the most specific limit for a client, and who shares it: clients with the same sharer are measured together. ok is false if nothing limits the client.
+// limit returns the most specific limit for a client, and who shares it: clients with the same
+// sharer are measured together. ok is false if nothing limits the client.
 //
-// The order is Kafka's (documentation, "Quota Configuration"; ClientQuotaManager.DefaultQuotaCallback), for each kind on its own:
+// The order is Kafka's (documentation, "Quota Configuration";
+// ClientQuotaManager.DefaultQuotaCallback), for each kind on its own:
 //
 //	user and client id          measured for      each user and client id
 //	user, default client id                       each user and client id

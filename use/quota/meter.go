@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A rate is measured over the current window and the ten before it, as in Kafka (quota.window.num=11, quota.window.size.seconds=1):
+// A rate is measured over the current window and the ten before it, as in Kafka
+// (quota.window.num=11, quota.window.size.seconds=1):
 //
 //	|  1  |  2  |  …  | 10  | now
 //	|<----------------------->|     what is used in this time, divided by it
@@ -17,9 +18,11 @@ const (
 )
 
 const (
-	// PauseMax bounds the pause after too many bytes. Kafka has no bound for it (QuotaUtils.throttleTime).
+	// PauseMax bounds the pause after too many bytes. Kafka has no bound for it
+	// (QuotaUtils.throttleTime).
 	PauseMax = time.Hour
-	// metersMax bounds the clients that are measured. Beyond it, clients that are not measured yet share one meter for each kind.
+	// metersMax bounds the clients that are measured. Beyond it, clients that are not measured yet
+	// share one meter for each kind.
 	metersMax = 100_000
 )
 
@@ -30,8 +33,9 @@ type meter struct {
 	bucket bucket // of ControllerMutationRate, which has no windows
 }
 
-// bucket holds tokens: the partitions that may be created or deleted. It fills with the rate of the quota. Windows would forget a request for many partitions after eleven
-// seconds; a bucket is empty until they are paid for (KIP-599, TokenBucket).
+// bucket holds tokens: the partitions that may be created or deleted. It fills with the rate of the
+// quota. Windows would forget a request for many partitions after eleven seconds; a bucket is empty
+// until they are paid for (KIP-599, TokenBucket).
 type bucket struct {
 	tokens float64       // less than 0: so many were used too early
 	at     time.Duration // when there were so many tokens, since meters.began
@@ -77,8 +81,9 @@ func (m *meter) sum(window int64) (sum float64) {
 	return sum
 }
 
-// pause returns for how long nothing may be used so that the rate gets down to the limit. If O is the rate and T the limit over the time W, then it is the X
-// for which O·W / (W+X) = T, as in Kafka (QuotaUtils.throttleTime). As O·W is the sum, X = sum/T − W.
+// pause returns for how long nothing may be used so that the rate gets down to the limit. If O is
+// the rate and T the limit over the time W, then it is the X for which O·W / (W+X) = T, as in Kafka
+// (QuotaUtils.throttleTime). As O·W is the sum, X = sum/T − W.
 func pause(k Kind, sum, limit float64, measured time.Duration) time.Duration {
 	most := PauseMax
 	if k == RequestPercentage || k == ConnectionCreationRate {
@@ -112,8 +117,9 @@ type metered struct {
 	sharer Client
 }
 
-// count counts an amount, and returns for how long the clients that share the meter must pause. If unlessOver, an amount that exceeds the limit is not counted,
-// unless nothing else is: otherwise an amount that is larger than the limit of all windows could never be used.
+// count counts an amount, and returns for how long the clients that share the meter must pause. If
+// unlessOver, an amount that exceeds the limit is not counted, unless nothing else is: otherwise an
+// amount that is larger than the limit of all windows could never be used.
 func (m *meters) count(k Kind, sharer Client, limit, amount float64, unlessOver bool) (wait time.Duration, counted bool) {
 	window, measured := m.now()
 	m.mu.Lock()
@@ -142,8 +148,8 @@ func (m *meters) now() (window int64, measured time.Duration) {
 	return int64(since / windowSize), (windows-1)*windowSize + since%windowSize
 }
 
-// take takes tokens of a sharer, unless there are none and strict; then it returns how long there will be none. If not strict, it returns the same after it took
-// tokens that there were not.
+// take takes tokens of a sharer, unless there are none and strict; then it returns how long there
+// will be none. If not strict, it returns the same after it took tokens that there were not.
 func (m *meters) take(k Kind, sharer Client, limit, amount float64, strict bool) (wait time.Duration, taken bool) {
 	now := max(time.Since(m.began), 0)
 	m.mu.Lock()

@@ -1,10 +1,13 @@
-// Package quota bounds how much a Kafka client may use of a process: bytes that it sends and receives, time of its requests, partitions that
-// it creates and deletes, and new connections (KIP-13, KIP-124, KIP-219, KIP-546, KIP-599, KIP-612).
+// Package quota bounds how much a Kafka client may use of a process: bytes that it sends and
+// receives, time of its requests, partitions that it creates and deletes, and new connections
+// (KIP-13, KIP-124, KIP-219, KIP-546, KIP-599, KIP-612).
 //
-// A quota is stored under the key `quota/<hash of its entity>`. Every process on the store enforces it on its own, as every broker of Kafka does.
+// A quota is stored under the key `quota/<hash of its entity>`. Every process on the store enforces
+// it on its own, as every broker of Kafka does.
 //
-// quota.go defines quotas and whom they are about, stored.go lists and changes them, filter.go finds them, limits.go says which quota applies to a client, meter.go
-// measures what clients use, enforcer.go puts these together for a server.
+// quota.go defines quotas and whom they are about, stored.go lists and changes them, filter.go
+// finds them, limits.go says which quota applies to a client, meter.go measures what clients use,
+// enforcer.go puts these together for a server.
 package quota
 
 import (
@@ -25,7 +28,8 @@ import (
 // Kind is what a quota bounds, by Kafka's name.
 type Kind string
 
-// The kinds, as in Kafka (QuotaConfig). Those of an IP address and those of users and client ids are different ones.
+// The kinds, as in Kafka (QuotaConfig). Those of an IP address and those of users and client ids
+// are different ones.
 const (
 	ProducerByteRate       Kind = "producer_byte_rate"       // bytes a second of produce requests
 	ConsumerByteRate       Kind = "consumer_byte_rate"       // bytes a second of answers to fetches
@@ -151,7 +155,8 @@ func (e Entity) kinds() []Kind {
 	return []Kind{ProducerByteRate, ConsumerByteRate, RequestPercentage, ControllerMutationRate}
 }
 
-// CheckLimit returns an error if the entity cannot have a limit: the conditions are Kafka's (ClientQuotaControlManager.validateQuotaKeyValue).
+// CheckLimit returns an error if the entity cannot have a limit: the conditions are Kafka's
+// (ClientQuotaControlManager.validateQuotaKeyValue).
 func (e Entity) CheckLimit(k Kind, limit float64) error {
 	text := strconv.FormatFloat(limit, 'g', -1, 64)
 	whole := math.Abs(math.Mod(limit, 1)) <= 1e-6
@@ -168,7 +173,8 @@ func (e Entity) CheckLimit(k Kind, limit float64) error {
 	return nil
 }
 
-// limitMax is the largest limit of a kind: Kafka has byte rates as a long, connection rates as an int, the others as a double (QuotaConfig).
+// limitMax is the largest limit of a kind: Kafka has byte rates as a long, connection rates as an
+// int, the others as a double (QuotaConfig).
 func limitMax(k Kind) float64 {
 	switch k {
 	case ConnectionCreationRate:

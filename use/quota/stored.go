@@ -64,10 +64,11 @@ type Change struct {
 	Unset  []Kind // a limit that is not there is no error, as in Kafka
 }
 
-// Change makes changes to different entities, durably, each as a whole or not at all, and returns an error, or nil, for each. It costs two store calls. Servers know
-// of a change within freshFor.
+// Change makes changes to different entities, durably, each as a whole or not at all, and returns
+// an error, or nil, for each. It costs two store calls. Servers know of a change within freshFor.
 //
-// eventlog.ErrUnsure: the change may have been made. eventlog.ErrStale: another caller changed the same entity meanwhile, and nothing was done.
+// eventlog.ErrUnsure: the change may have been made. eventlog.ErrStale: another caller changed the
+// same entity meanwhile, and nothing was done.
 func (q *Quotas) Change(ctx context.Context, changes []Change) []error {
 	errs, flush, of := q.prepare(ctx, changes)
 	if len(flush) == 0 {
@@ -84,7 +85,8 @@ func (q *Quotas) Change(ctx context.Context, changes []Change) []error {
 	return errs
 }
 
-// Try returns what Change would return for each change, as far as it can be known without making it.
+// Try returns what Change would return for each change, as far as it can be known without making
+// it.
 func (q *Quotas) Try(ctx context.Context, changes []Change) []error {
 	errs, _, _ := q.prepare(ctx, changes)
 	return errs
@@ -97,7 +99,8 @@ func explain(c Change, err error) error {
 	return fmt.Errorf("change the quotas of %s: %w", c.Entity.short(), err)
 }
 
-// prepare returns an error for each change that cannot be made, and the entries that make the others; of has the change of each entry.
+// prepare returns an error for each change that cannot be made, and the entries that make the
+// others; of has the change of each entry.
 func (q *Quotas) prepare(ctx context.Context, changes []Change) (errs []error, flush []eventlog.Entry, of []int) {
 	errs = make([]error, len(changes))
 	all, err := q.read(ctx)
@@ -200,7 +203,8 @@ type held struct {
 	version eventlog.Version
 }
 
-// listMax is how many quotas are read: entitiesMax, and those by which callers of Change that did not know of each other have exceeded it.
+// listMax is how many quotas are read: entitiesMax, and those by which callers of Change that did
+// not know of each other have exceeded it.
 const listMax = 4 * entitiesMax
 
 // read reads all quotas from the store: one store call.

@@ -12,31 +12,33 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Aggregate makes decisions by the state that a stream's events add up to. Its functions must have no side effects: they may be called
-// more than once. Do not change an Aggregate that is in use; its methods may be called concurrently.
+// Aggregate makes decisions by the state that a stream's events add up to. Its functions must have
+// no side effects: they may be called more than once. Do not change an Aggregate that is in use;
+// its methods may be called concurrently.
 type Aggregate[S any] struct {
 	Category *Category
 	// Begin returns the state before the first event. Default: the zero value.
 	Begin func() S
 	// Apply returns the state after an event.
 	Apply func(S, Event) (S, error)
-	// Upcast turns an event of a type that is no longer written into events of today's types; it returns other events as they are. Default:
-	// no event is changed.
+	// Upcast turns an event of a type that is no longer written into events of today's types; it
+	// returns other events as they are. Default: no event is changed.
 	Upcast func(Event) []Event
-	// Encode and Decode are for snapshots: with both, a snapshot is saved after every SnapshotEvery events, and only the events
-	// after it are read. A snapshot that Decode refuses is not used, so that the form of a state can change. Default: no snapshots.
+	// Encode and Decode are for snapshots: with both, a snapshot is saved after every SnapshotEvery
+	// events, and only the events after it are read. A snapshot that Decode refuses is not used, so
+	// that the form of a state can change. Default: no snapshots.
 	Encode func(S) ([]byte, error)
 	Decode func([]byte) (S, error)
 	// SnapshotEvery: default 100.
 	SnapshotEvery int64
-	// Attempts is how often Do decides, at most, while others append to the stream, and how often a stream is read while events of it are deleted.
-	// Default 10, also for a number below 1.
+	// Attempts is how often Do decides, at most, while others append to the stream, and how often a
+	// stream is read while events of it are deleted. Default 10, also for a number below 1.
 	Attempts int
 }
 
-// Load reads a stream's state, and the stream's version in that state. A stream that does not exist has the state before the first
-// event, and the version at which it would begin. It costs one store call, one more with snapshots, and one for each MiB of events
-// that it reads.
+// Load reads a stream's state, and the stream's version in that state. A stream that does not exist
+// has the state before the first event, and the version at which it would begin. It costs one store
+// call, one more with snapshots, and one for each MiB of events that it reads.
 func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, version int64, err error) {
 	state, version, err = a.loadAgain(ctx, stream)
 	if err != nil {
@@ -120,11 +122,13 @@ type Done[S any] struct {
 	Appended int   // how many events there were
 }
 
-// Do loads a stream's state, asks decide which events follow from it, and appends them, if nothing else was appended meanwhile;
-// otherwise it loads and decides again. If decide returns an error, nothing is appended; no events are no error.
+// Do loads a stream's state, asks decide which events follow from it, and appends them, if nothing
+// else was appended meanwhile; otherwise it loads and decides again. If decide returns an error,
+// nothing is appended; no events are no error.
 //
-// After a lost answer of the store it appends the same events again, until the outcome is known; eventlog.ErrUnsure comes only when ctx ends. A
-// *ConflictError comes when other appends were first Attempts times.
+// After a lost answer of the store it appends the same events again, until the outcome is known;
+// eventlog.ErrUnsure comes only when ctx ends. A *ConflictError comes when other appends were first
+// Attempts times.
 func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
 	done, err := a.do(ctx, stream, decide)
 	if err != nil {
@@ -163,8 +167,9 @@ func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state 
 	return Done[S]{}, conflict
 }
 
-// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict proves that nothing was appended: after any other error
-// the outcome of the earlier try is unknown (eventlog.ErrUnsure).
+// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict
+// proves that nothing was appended: after any other error the outcome of the earlier try is unknown
+// (eventlog.ErrUnsure).
 func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, events []NewEvent) (Appended, error) {
 	unsure := false
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -205,7 +210,8 @@ func (e NewEvent) at(stream string, version int64) Event {
 	return Event{Stream: stream, Version: version, ID: e.ID, Type: e.Type, Data: e.Data, Subject: e.Subject, Tags: e.Tags, Metadata: e.Metadata, Time: time.UnixMilli(e.Time.UnixMilli())}
 }
 
-// saveSometimes saves a snapshot if the version has passed a multiple of SnapshotEvery. If saving fails, later loads only take longer.
+// saveSometimes saves a snapshot if the version has passed a multiple of SnapshotEvery. If saving
+// fails, later loads only take longer.
 func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before, after int64, state S) {
 	every := cmp.Or(a.SnapshotEvery, 100)
 	if a.Encode == nil || a.Decode == nil || before/every == after/every {
@@ -220,7 +226,8 @@ func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before,
 	}
 }
 
-// Decide calls decide with the state that the given events add up to, and returns its events. It uses no store: it is for tests of decisions.
+// Decide calls decide with the state that the given events add up to, and returns its events. It
+// uses no store: it is for tests of decisions.
 //
 //	given these events, when this is decided, then those events follow
 func (a *Aggregate[S]) Decide(given []NewEvent, decide func(state S) ([]NewEvent, error)) ([]NewEvent, error) {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// Events are forgotten between the read of the head and that of the events: an aggregate reads again.
+// Events are forgotten between the read of the head and that of the events: an aggregate reads
+// again.
 func TestAnAggregateReadsAgainWhatWasForgottenMeanwhile(t *testing.T) {
 	for what, act := range map[string]func(a *stream.Aggregate[int]) (int, error){
 		"Load": func(a *stream.Aggregate[int]) (int, error) {

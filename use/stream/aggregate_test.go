@@ -16,7 +16,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// account counts what was paid in. Events of the type "paid" have an amount; "paidTwice" is an old type.
+// account counts what was paid in. Events of the type "paid" have an amount; "paidTwice" is an old
+// type.
 func account(c *stream.Category) *stream.Aggregate[int] {
 	return &stream.Aggregate[int]{
 		Category: c,

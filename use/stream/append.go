@@ -17,8 +17,9 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Expected is the version at which a stream must be for an append: 0 or more, or one of the constants. A stream at version n has
-// had n events, so n is also the version that the first new event gets.
+// Expected is the version at which a stream must be for an append: 0 or more, or one of the
+// constants. A stream at version n has had n events, so n is also the version that the first new
+// event gets.
 type Expected int64
 
 const (
@@ -59,20 +60,24 @@ type Appended struct {
 	Duplicate bool  // events with these ids were there already
 }
 
-// Append appends events durably if the stream is as expected: all of them, with consecutive versions, or none. A *ConflictError says at which version the
-// stream was.
+// Append appends events durably if the stream is as expected: all of them, with consecutive
+// versions, or none. A *ConflictError says at which version the stream was.
 //
-// After eventlog.ErrUnsure the events may have been appended. Append them again with the same ids: events that are there already are recognised by
-// their ids, and Appended.Duplicate is set. This needs an id on every event. ErrIDReused: the events there have other content.
+// After eventlog.ErrUnsure the events may have been appended. Append them again with the same ids:
+// events that are there already are recognised by their ids, and Appended.Duplicate is set. This
+// needs an id on every event. ErrIDReused: the events there have other content.
 //
-// With a version as expected, events are recognised for ever, unless they were deleted since. With Any, NoStream and Exists the whole list of ids is recognised,
-// for 24 hours: the same events one by one, or with another event, are new events. A list is recognised after a deletion, too: it is a Duplicate,
-// although the stream does not exist.
+// With a version as expected, events are recognised for ever, unless they were deleted since. With
+// Any, NoStream and Exists the whole list of ids is recognised, for 24 hours: the same events one
+// by one, or with another event, are new events. A list is recognised after a deletion, too: it is
+// a Duplicate, although the stream does not exist.
 //
-// These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
-// for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
+// These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge
+// (max.message.bytes of the category, for all events of the call), ErrUnknownCategory.
+// eventlog.ErrUnavailable: certainly not appended; trying again may work.
 //
-// While a transaction that has appended to the stream with SQL is open, Append waits. If ctx ends first, the error is eventlog.ErrHeld: nothing was appended.
+// While a transaction that has appended to the stream with SQL is open, Append waits. If ctx ends
+// first, the error is eventlog.ErrHeld: nothing was appended.
 func (c *Category) Append(ctx context.Context, stream string, expected Expected, events ...NewEvent) (Appended, error) {
 	return c.append(ctx, Boundary{}, stream, expected, events)
 }
@@ -183,7 +188,8 @@ func (c *Category) newOp(stream string, expected Expected, events []NewEvent) (*
 	return o, nil
 }
 
-// EntryBytes estimates how many bytes of memory an append of events takes besides the events: their records, and the batch and the keys of its entry.
+// EntryBytes estimates how many bytes of memory an append of events takes besides the events: their
+// records, and the batch and the keys of its entry.
 func EntryBytes(stream string, events []NewEvent) (n int64) {
 	const each = 256 // of a key: a put or a check, with its category's id, without its name and its value
 	name := int64(len(url.PathEscape(stream)))
@@ -205,16 +211,19 @@ func EntryBytes(stream string, events []NewEvent) (n int64) {
 	return n
 }
 
-// partitionOf returns the partition that a stream gets with its first event: that of its name as a record's key.
+// partitionOf returns the partition that a stream gets with its first event: that of its name as a
+// record's key.
 func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
 	return topic.Partitions[publish.Default(&publish.Event{Key: []byte(stream)}, len(topic.Partitions))]
 }
 
-// repeatedMost bounds the bytes of events that are read in one call to be compared with an append's; the first event is read alone.
+// repeatedMost bounds the bytes of events that are read in one call to be compared with an
+// append's; the first event is read alone.
 const repeatedMost = 4 << 20
 
-// repeated reports whether the stream has the events of an append from version first on; false: it has other events there, or none. The first event is read
-// alone, since it is mostly enough to see that the events are different.
+// repeated reports whether the stream has the events of an append from version first on; false: it
+// has other events there, or none. The first event is read alone, since it is mostly enough to see
+// that the events are different.
 func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
 	if first > math.MaxInt64-int64(len(o.events)) {
 		return Appended{}, false, nil // no stream is so long
@@ -247,7 +256,8 @@ func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, 
 	return Appended{First: first, Version: to, Duplicate: true}, true, nil
 }
 
-// found reports whether an append was carried out before. It is for an append that conflicts, or whose id key exists.
+// found reports whether an append was carried out before. It is for an append that conflicts, or
+// whose id key exists.
 func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
 	if !o.repeatable {
 		return Appended{}, false, nil

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Archive closes a stream that is as expected and exists: it can be read, and appends are refused with ErrArchived until Unarchive. A
-// *ConflictError says that it is not as expected. Archiving an archived stream changes nothing. Its events may be forgotten, and it may be
-// deleted.
+// Archive closes a stream that is as expected and exists: it can be read, and appends are refused
+// with ErrArchived until Unarchive. A *ConflictError says that it is not as expected. Archiving an
+// archived stream changes nothing. Its events may be forgotten, and it may be deleted.
 func (c *Category) Archive(ctx context.Context, stream string, expected Expected) error {
 	if expected == NoStream {
 		return &eventlog.InvalidError{What: "expected version", Value: expected.String(), Why: "a stream that does not exist cannot be archived"}

@@ -6,15 +6,17 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Call has the events that one call appended with SQL, in a committed transaction. The transaction has held the stream and checked the expected version.
+// Call has the events that one call appended with SQL, in a committed transaction. The transaction
+// has held the stream and checked the expected version.
 type Call struct {
 	First  int64            // the version of the first event
 	Head   eventlog.Version // the version of the head's key after the call
 	Events []NewEvent
 }
 
-// Carry returns the entry that appends the first calls to a stream, as Category.Append would, and how many these are: what fits into one batch, at least one. topic is the
-// category's. head is the stream's head as the store has it now. next is the stream's version after the entry.
+// Carry returns the entry that appends the first calls to a stream, as Category.Append would, and
+// how many these are: what fits into one batch, at least one. topic is the category's. head is the
+// stream's head as the store has it now. next is the stream's version after the entry.
 func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyValue, calls []Call) (e eventlog.Entry, carried int, next int64, err error) {
 	c := &Category{owner: s, topic: topic}
 	h, err := carriedHead(head)
@@ -44,7 +46,8 @@ func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyVa
 	return e, len(accepted), after.Next, nil
 }
 
-// carriedHead is the head in a key; a key that does not exist has the head of a stream that never was.
+// carriedHead is the head in a key; a key that does not exist has the head of a stream that never
+// was.
 func carriedHead(kv eventlog.KeyValue) (head, error) {
 	if kv.Version == 0 {
 		return head{}, nil

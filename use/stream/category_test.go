@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// unmarked calls before the first commit of a category's mark; that fails if before returns an error.
+// unmarked calls before the first commit of a category's mark; that fails if before returns an
+// error.
 type unmarked struct {
 	eventlog.Store
 	once   sync.Once

@@ -11,7 +11,8 @@ import (
 // countedMax bounds the categories that are counted. If there are more, counting begins again.
 const countedMax = 10_000
 
-// Counts are how many appends to streams of a category this process has answered since it began, by their outcome.
+// Counts are how many appends to streams of a category this process has answered since it began, by
+// their outcome.
 type Counts struct {
 	Category   string
 	Appended   int64
@@ -58,7 +59,8 @@ func countAll(parts []Part, done []Appended, err error) {
 	}
 }
 
-// Counts returns what this process has counted, by category: of those that exist, and that it has appended to.
+// Counts returns what this process has counted, by category: of those that exist, and that it has
+// appended to.
 func (s *Streams) Counts() (list []Counts) {
 	known := make(map[eventlog.TopicID]bool)
 	for _, t := range s.log.Topics() {

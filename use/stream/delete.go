@@ -14,12 +14,13 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Delete deletes a stream that is as expected: it exists no longer, and its events and snapshots cannot be read. A record with a
-// null value, in the stream's partition, shows this to readers of the category. The category's topic keeps the events as long as its
-// retention says.
+// Delete deletes a stream that is as expected: it exists no longer, and its events and snapshots
+// cannot be read. A record with a null value, in the stream's partition, shows this to readers of
+// the category. The category's topic keeps the events as long as its retention says.
 //
-// A deleted stream may be begun again, with NoStream or the version that it was at: its versions go on, so none is used twice. A
-// stream that does not exist counts as deleted already (Appended.Duplicate).
+// A deleted stream may be begun again, with NoStream or the version that it was at: its versions go
+// on, so none is used twice. A stream that does not exist counts as deleted already
+// (Appended.Duplicate).
 func (c *Category) Delete(ctx context.Context, stream string, expected Expected) (Appended, error) {
 	o := &op{stream: stream, expected: expected, deletes: true, done: make(chan struct{})}
 	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(TypeDeleted)}}}}
@@ -27,8 +28,9 @@ func (c *Category) Delete(ctx context.Context, stream string, expected Expected)
 	return c.remove(ctx, "delete", o)
 }
 
-// Forget removes a stream's events below a version, and its snapshots of earlier versions. The other events keep their versions.
-// The category's topic keeps the events as long as its retention says.
+// Forget removes a stream's events below a version, and its snapshots of earlier versions. The
+// other events keep their versions. The category's topic keeps the events as long as its retention
+// says.
 func (c *Category) Forget(ctx context.Context, stream string, before int64) error {
 	if before < 0 {
 		return &eventlog.InvalidError{What: "version", Value: fmt.Sprint(before), Why: "it is negative"}
@@ -52,16 +54,17 @@ func (c *Category) remove(ctx context.Context, verb string, o *op) (Appended, er
 	return done, nil
 }
 
-// sweepEvery is how often a process looks for keys that are no longer needed, sweepKeys how many keys one entry removes, and sweepSnapshots how
-// many snapshots, each of which may be large.
+// sweepEvery is how often a process looks for keys that are no longer needed, sweepKeys how many
+// keys one entry removes, and sweepSnapshots how many snapshots, each of which may be large.
 const (
 	sweepEvery     = time.Minute
 	sweepKeys      = 500
 	sweepSnapshots = 16
 )
 
-// Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than limits.IDAge.
-// Any number of processes may run it: each removes only what is still there.
+// Run removes what is no longer needed until ctx ends: events past their Retention, events and
+// snapshots of deleted streams, and ids older than limits.IDAge. Any number of processes may run
+// it: each removes only what is still there.
 func (s *Streams) Run(ctx context.Context) error {
 	if s.log.ReadOnly() {
 		<-ctx.Done()
@@ -137,7 +140,8 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 	return nil
 }
 
-// forgetDeleted drops what this process knows of categories that were deleted. What is in use stays until the next call.
+// forgetDeleted drops what this process knows of categories that were deleted. What is in use stays
+// until the next call.
 func (s *Streams) forgetDeleted() {
 	known := make(map[string]bool)
 	for _, t := range s.log.Topics() {
@@ -154,9 +158,9 @@ func (s *Streams) forgetDeleted() {
 	maps.DeleteFunc(s.counts, func(id eventlog.TopicID, _ *Counts) bool { return !known[id.String()] })
 }
 
-// deleted reports whether an unknown category was deleted: its partitions are deleted with its name. If they are there,
-// the store has lost the name only: shard 0 was restored to a backup that lacks the category. Then it stays, like its
-// records, because a later backup may have the name.
+// deleted reports whether an unknown category was deleted: its partitions are deleted with its
+// name. If they are there, the store has lost the name only: shard 0 was restored to a backup that
+// lacks the category. Then it stays, like its records, because a later backup may have the name.
 func (s *Streams) deleted(ctx context.Context, id string) (bool, error) {
 	kvs, err := s.log.List(ctx, headPrefix+id+"/", "", 1)
 	if err != nil || len(kvs) == 0 { // a category without a stream has no events
@@ -204,7 +208,8 @@ func categoryIn(key string) string {
 	return id
 }
 
-// forget removes keys, and others with them, if the keys are as they were read and the checks hold; false if not: another process was first.
+// forget removes keys, and others with them, if the keys are as they were read and the checks hold;
+// false if not: another process was first.
 func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others []string, checks ...eventlog.Check) (done bool, err error) {
 	if len(keys) == 0 {
 		return true, nil
@@ -224,8 +229,9 @@ func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others [
 	return err == nil, err
 }
 
-// sweepStream removes a stream's events below the first one that can be read, its unusable snapshots, and then the note, its key under gonePrefix. Each removal
-// checks the note: a store that was rewound may have lost the deletion, and then the events are there again.
+// sweepStream removes a stream's events below the first one that can be read, its unusable
+// snapshots, and then the note, its key under gonePrefix. Each removal checks the note: a store
+// that was rewound may have lost the deletion, and then the events are there again.
 func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error {
 	place := strings.TrimPrefix(note.Key, gonePrefix) + "/"
 	h, err := headIn(note)

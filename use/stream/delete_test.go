@@ -147,7 +147,8 @@ func TestSnapshotsAreOfOneVersion(t *testing.T) {
 	})
 }
 
-// After a sweep nothing is left of deleted streams, of forgotten events and of old ids but the heads.
+// After a sweep nothing is left of deleted streams, of forgotten events and of old ids but the
+// heads.
 func TestASweepLeavesWhatCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })

@@ -30,7 +30,8 @@ const (
 	CorrelationID = "correlation-id"
 )
 
-// TypeDeleted is the type of the record that a deletion appends. It is no event of the stream, and has no version.
+// TypeDeleted is the type of the record that a deletion appends. It is no event of the stream, and
+// has no version.
 const TypeDeleted = "weir.deleted"
 
 const (
@@ -41,15 +42,19 @@ const (
 
 // NewEvent is an event to append. Its bytes must not be changed after it was passed to a function.
 type NewEvent struct {
-	// ID makes the append repeatable: the same events appended again, at the same expected version, are found to be there. At
-	// most 128 bytes. "": a random one; then the append cannot be repeated.
+	// ID makes the append repeatable: the same events appended again, at the same expected version,
+	// are found to be there. At most 128 bytes. "": a random one; then the append cannot be
+	// repeated.
 	ID   string
 	Type string // what happened; 1 to 255 bytes
 	Data []byte
-	// Subject is whom the event is about, so that Data can be forgotten: it is encrypted with a key of the subject's, which ForgetSubject destroys. Readers of the
-	// category's topic get Data encrypted. At most 255 bytes. Subject itself is not encrypted: use an id that reveals nothing. "": nobody, and Data is not encrypted.
+	// Subject is whom the event is about, so that Data can be forgotten: it is encrypted with a key
+	// of the subject's, which ForgetSubject destroys. Readers of the category's topic get Data
+	// encrypted. At most 255 bytes. Subject itself is not encrypted: use an id that reveals
+	// nothing. "": nobody, and Data is not encrypted.
 	Subject string
-	// Tags are for decisions that rest on events of several streams (Category.AppendWithin): at most 16, each of at most 255 bytes.
+	// Tags are for decisions that rest on events of several streams (Category.AppendWithin): at
+	// most 16, each of at most 255 bytes.
 	Tags     []string
 	Metadata []batch.RecordHeader // names beginning with "weir." are refused
 	Time     time.Time            // default: now. The category's records have it, too, unless its message.timestamp.type is LogAppendTime
@@ -161,7 +166,8 @@ func eventOf(r batch.Record, version int64) Event {
 	return e
 }
 
-// sameAs reports whether an event is the one that was to be appended. A time that was not set matches any time.
+// sameAs reports whether an event is the one that was to be appended. A time that was not set
+// matches any time.
 func (e Event) sameAs(n NewEvent) bool {
 	return e.Type == n.Type && e.Subject == n.Subject && slices.Equal(e.Tags, n.Tags) && (e.Erased || string(e.Data) == string(n.Data)) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
 		slices.EqualFunc(e.Metadata, n.Metadata, func(a, b batch.RecordHeader) bool {

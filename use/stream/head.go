@@ -42,8 +42,8 @@ func (h head) encode() []byte {
 	return raw
 }
 
-// readHead reads a stream's head from the store; its version is 0 if there is none. It refuses names that cannot be stream
-// names, and a category that was deleted (ErrUnknownCategory).
+// readHead reads a stream's head from the store; its version is 0 if there is none. It refuses
+// names that cannot be stream names, and a category that was deleted (ErrUnknownCategory).
 func (c *Category) readHead(ctx context.Context, stream string) (head, error) {
 	key, err := c.headKey(stream)
 	if err != nil {
@@ -89,7 +89,8 @@ type State struct {
 	Retention *Retention
 }
 
-// State reads where a stream ends and begins: one store call. A stream that never was is at version 0.
+// State reads where a stream ends and begins: one store call. A stream that never was is at version
+// 0.
 func (c *Category) State(ctx context.Context, stream string) (State, error) {
 	h, err := c.readHead(ctx, stream)
 	if err != nil {
@@ -98,8 +99,9 @@ func (c *Category) State(ctx context.Context, stream string) (State, error) {
 	return h.state(), nil
 }
 
-// Place returns in which of the category's partitions a stream's events are, counted from 0. It returns false for a stream that never
-// was. A partition that another process has just added is known here afterwards.
+// Place returns in which of the category's partitions a stream's events are, counted from 0. It
+// returns false for a stream that never was. A partition that another process has just added is
+// known here afterwards.
 func (c *Category) Place(ctx context.Context, stream string) (partition int32, is bool, err error) {
 	h, err := c.readHead(ctx, stream)
 	if err == nil && h.version > 0 {
@@ -111,7 +113,8 @@ func (c *Category) Place(ctx context.Context, stream string) (partition int32, i
 	return partition, h.version > 0, nil
 }
 
-// numberOf returns the number of a partition in the category. It reads the topics again if this process does not know the partition.
+// numberOf returns the number of a partition in the category. It reads the topics again if this
+// process does not know the partition.
 func (c *Category) numberOf(ctx context.Context, id eventlog.Partition) (int32, error) {
 	for refreshed := false; ; refreshed = true {
 		topic, err := c.knownTopic()
@@ -136,8 +139,9 @@ type Named struct {
 	State
 }
 
-// List lists at most limit streams whose names begin with prefix, in the byte order of their escaped names (url.PathEscape), that
-// come after the name after: one store call. Deleted streams are listed, too: their versions go on.
+// List lists at most limit streams whose names begin with prefix, in the byte order of their
+// escaped names (url.PathEscape), that come after the name after: one store call. Deleted streams
+// are listed, too: their versions go on.
 func (c *Category) List(ctx context.Context, prefix, after string, limit int) ([]Named, error) {
 	if limit < 1 || limit > eventsMax {
 		return nil, &eventlog.InvalidError{What: "number of streams", Value: fmt.Sprint(limit), Why: fmt.Sprintf("one call lists 1 to %d", eventsMax)}

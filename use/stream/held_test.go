@@ -41,7 +41,8 @@ func (h *held) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog
 	return outcomes, nil
 }
 
-// Callers of a held stream wait as long as they like, each for itself, and nothing is appended for a caller that gave up.
+// Callers of a held stream wait as long as they like, each for itself, and nothing is appended for
+// a caller that gave up.
 func TestCallersWaitForAHeldStreamAndGiveUpOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &held{Store: memory.New()}
@@ -102,7 +103,8 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// A caller that gives up while an attempt is in flight waits for its outcome, and what it wanted is not tried again.
+// A caller that gives up while an attempt is in flight waits for its outcome, and what it wanted is
+// not tried again.
 func TestNothingIsAppendedForACallerThatGaveUpDuringAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &held{Store: memory.New()}

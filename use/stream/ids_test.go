@@ -14,7 +14,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// A stream's name may have slashes. What it and an id look like together is not what another stream and other ids look like.
+// A stream's name may have slashes. What it and an id look like together is not what another stream
+// and other ids look like.
 func TestAnAppendIsNotTakenForThatOfAStreamWhoseNameLooksLikeIt(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
 		_, c := orders(t, reopen)
@@ -51,7 +52,8 @@ func TestTheHighestExpectedVersionIsAConflict(t *testing.T) {
 	})
 }
 
-// A sweep found that an id is old. Meanwhile another process removed it, and the same events came once more: they have a new id.
+// A sweep found that an id is old. Meanwhile another process removed it, and the same events came
+// once more: they have a new id.
 func TestASweepDoesNotTakeANewIDForTheOldOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hooked{Store: memory.New(), prefix: "stream/id/"}

@@ -55,8 +55,8 @@ func (m model) allows(e stream.Expected) bool {
 	return int64(e) == m.next
 }
 
-// then returns what may have become of the stream; none: it cannot have answered so. A conflict is legal only if the version was
-// another, and is the one that was told (S1).
+// then returns what may have become of the stream; none: it cannot have answered so. A conflict is
+// legal only if the version was another, and is the one that was told (S1).
 func (m model) then(a asked, t told) []model {
 	guard := m.allows(a.expected)
 	var after model
@@ -140,8 +140,8 @@ func (l *lossy) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return out, err
 }
 
-// Two processes append to streams, delete and read them, and lose answers of the store: what they are told is what streams tell
-// that do one thing at a time (S1 to S4, S6, S7).
+// Two processes append to streams, delete and read them, and lose answers of the store: what they
+// are told is what streams tell that do one thing at a time (S1 to S4, S6, S7).
 //
 // WEIR_SEEDS says how many histories to run on each store; WEIR_SEED one of them.
 func TestWhatWritersAreToldIsLinearizable(t *testing.T) {
@@ -251,7 +251,8 @@ func (w *writer) ask() asked {
 	return a
 }
 
-// act asks, and asks again with the same ids after a lost answer, as an application does; sometimes it gives up.
+// act asks, and asks again with the same ids after a lost answer, as an application does; sometimes
+// it gives up.
 func (w *writer) act(a asked) (heard told) {
 	if a.verb == "read" {
 		var all string

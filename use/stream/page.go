@@ -11,8 +11,9 @@ import (
 type Page struct {
 	State  State
 	Events []Event
-	// More: the range goes on beyond this page. Then Next is the Range.From of the next page, or the Range.To if it is read
-	// backward. A page may have More and no events: then none of the events that were read matched the range.
+	// More: the range goes on beyond this page. Then Next is the Range.From of the next page, or
+	// the Range.To if it is read backward. A page may have More and no events: then none of the
+	// events that were read matched the range.
 	More bool
 	Next int64
 }
@@ -20,8 +21,9 @@ type Page struct {
 // PageLimit bounds a page.
 type PageLimit struct {
 	Events int // 1 to 1000
-	// Room returns how many bytes the events may take in memory. It is called once, before any is read, with the memory that the
-	// largest event of the stream takes. If there is less room than that, a page has one event. nil: 64 MiB.
+	// Room returns how many bytes the events may take in memory. It is called once, before any is
+	// read, with the memory that the largest event of the stream takes. If there is less room than
+	// that, a page has one event. nil: 64 MiB.
 	Room func(ctx context.Context, largest int64) (int64, error)
 }
 
@@ -32,8 +34,10 @@ const (
 	pageLookMost   = 16  // store calls for the events of one page
 )
 
-// Page reads a page of a range: one store call for the stream's state, and one for each MiB of events, about; at most 17. Each MiB of
-// events with subjects costs one more for each subject, some at the same time. A stream that does not exist has no events. ErrChanged if events were deleted meanwhile: read the page again.
+// Page reads a page of a range: one store call for the stream's state, and one for each MiB of
+// events, about; at most 17. Each MiB of events with subjects costs one more for each subject, some
+// at the same time. A stream that does not exist has no events. ErrChanged if events were deleted
+// meanwhile: read the page again.
 func (c *Category) Page(ctx context.Context, stream string, r Range, limit PageLimit) (Page, error) {
 	p, err := c.readPage(ctx, stream, r, limit)
 	if err != nil {

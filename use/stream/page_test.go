@@ -137,7 +137,8 @@ func (l *lists) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	return l.Store.List(ctx, prefix, after, limit)
 }
 
-// Whether events are there already is found out without reading much of a stream whose events are others, and large.
+// Whether events are there already is found out without reading much of a stream whose events are
+// others, and large.
 func TestAConflictReadsLittle(t *testing.T) {
 	store := &lists{Store: memory.New()}
 	_, c := orders(t, func(*testing.T) eventlog.Store { return store })

@@ -27,18 +27,21 @@ type Run struct {
 	Number     int64    `json:"number"`               // 1 for the first, and higher by one for each
 	Version    int      `json:"version,omitempty"`    // of the handler that makes it
 	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
-	// Group is the run's consumer group. Each run gets a new one, so that no run continues at the offsets of an earlier run.
+	// Group is the run's consumer group. Each run gets a new one, so that no run continues at the
+	// offsets of an earlier run.
 	Group string `json:"group"`
 }
 
-// Projection is what all processes know of a projection: which run readers use, and which one is being made beside it.
+// Projection is what all processes know of a projection: which run readers use, and which one is
+// being made beside it.
 type Projection struct {
 	Name    string `json:"-"`
 	Run     Run    `json:"run"`            // readers use the result of this run
 	Next    *Run   `json:"next,omitempty"` // the run that is being made: it takes over once it has caught up; nil: there is none
 	Paused  bool   `json:"paused,omitempty"`
 	Resumed int64  `json:"resumed,omitempty"` // how often it was resumed: partitions that stopped try again
-	// TakingOver is Next's Group once Next is about to take over: readers may then use its result already.
+	// TakingOver is Next's Group once Next is about to take over: readers may then use its result
+	// already.
 	TakingOver string `json:"taking_over,omitempty"`
 
 	version eventlog.Version
@@ -101,8 +104,9 @@ func (s *Streams) Projections(ctx context.Context) (list []Projection, err error
 	return list, nil
 }
 
-// EnsureProjection creates a projection with a version and categories. If it exists with a lower version, a run of this version
-// begins beside the run that readers use. A projection with a higher version stays as it is.
+// EnsureProjection creates a projection with a version and categories. If it exists with a lower
+// version, a run of this version begins beside the run that readers use. A projection with a higher
+// version stays as it is.
 func (s *Streams) EnsureProjection(ctx context.Context, name string, version int, categories []string) (Projection, error) {
 	return s.changeProjection(ctx, name, func(p *Projection) error {
 		newest := p.Run
@@ -131,8 +135,8 @@ func describe(categories []string) string {
 	return strings.Join(categories, ", ")
 }
 
-// RebuildProjection begins a run beside the run that readers use, with the same version of the handler. If a run is being made
-// already, nothing changes.
+// RebuildProjection begins a run beside the run that readers use, with the same version of the
+// handler. If a run is being made already, nothing changes.
 func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next != nil {
@@ -185,7 +189,8 @@ func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Project
 	})
 }
 
-// DeleteProjection deletes what the store has of a projection, unless mayGo returns an error for it. Its consumer groups and its results stay.
+// DeleteProjection deletes what the store has of a projection, unless mayGo returns an error for
+// it. Its consumer groups and its results stay.
 func (s *Streams) DeleteProjection(ctx context.Context, name string, mayGo func(Projection) error) error {
 	_, err := s.changeKnown(ctx, name, func(p *Projection) error {
 		if err := mayGo(*p); err != nil {
@@ -206,8 +211,9 @@ func (s *Streams) changeKnown(ctx context.Context, name string, change func(*Pro
 	})
 }
 
-// changeProjection reads a projection (version 0: there is none), lets change edit it, and puts it back if nobody else changed it
-// meanwhile; otherwise it begins again. A projection without a run is deleted.
+// changeProjection reads a projection (version 0: there is none), lets change edit it, and puts it
+// back if nobody else changed it meanwhile; otherwise it begins again. A projection without a run
+// is deleted.
 func (s *Streams) changeProjection(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
 	p, err := s.tryChange(ctx, name, change)
 	for errors.Is(err, eventlog.ErrStale) && ctx.Err() == nil {

@@ -19,17 +19,20 @@ type Range struct {
 	Backward bool      // the newest first
 }
 
-// How much one store call reads: about pageBytes, and never more than pageMost nor eventsMax events.
+// How much one store call reads: about pageBytes, and never more than pageMost nor eventsMax
+// events.
 const (
 	pageBytes = 1 << 20
 	pageMost  = 64 << 20
 	eventsMax = 1000
 )
 
-// Events reads a part of a stream: one store call for its state, and one for each MiB of events, about. The cost does not grow
-// with the stream, nor with the log. A stream that does not exist has no events.
+// Events reads a part of a stream: one store call for its state, and one for each MiB of events,
+// about. The cost does not grow with the stream, nor with the log. A stream that does not exist has
+// no events.
 //
-// Events that are appended meanwhile are not read. It ends with the first error: ErrChanged if events were deleted meanwhile.
+// Events that are appended meanwhile are not read. It ends with the first error: ErrChanged if
+// events were deleted meanwhile.
 func (c *Category) Events(ctx context.Context, stream string, r Range) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := c.visit(ctx, stream, r, func(e Event) bool { return yield(e, nil) })
@@ -88,7 +91,8 @@ func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range
 	return nil
 }
 
-// look reads at most step events in [from, to), the first or, backward, the last ones, and returns the range of versions that it has read.
+// look reads at most step events in [from, to), the first or, backward, the last ones, and returns
+// the range of versions that it has read.
 func (c *Category) look(ctx context.Context, stream string, h head, from, to, step int64, backward bool) (events []Event, span [2]int64, err error) {
 	span = [2]int64{from, min(from+step, to)}
 	if backward {
@@ -123,7 +127,8 @@ func (r Range) matches(e Event) bool {
 	return (len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && (r.Until.IsZero() || !e.Time.After(r.Until))
 }
 
-// page reads the events in [from, to) that are there: one store call, and one for all their subjects.
+// page reads the events in [from, to) that are there: one store call, and one for all their
+// subjects.
 func (c *Category) page(ctx context.Context, stream string, from, to int64) (events []Event, err error) {
 	prefix := c.key(eventPrefix, stream) + "/"
 	after := ""

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// EventsIn returns the events in records of the category's topic, decrypted as Events does it, and for each event the index of its
-// record. A deletion comes as an event of the type TypeDeleted, with no version and no data. Records that are no events of
-// a stream are left out.
+// EventsIn returns the events in records of the category's topic, decrypted as Events does it, and
+// for each event the index of its record. A deletion comes as an event of the type TypeDeleted,
+// with no version and no data. Records that are no events of a stream are left out.
 func (c *Category) EventsIn(ctx context.Context, records ...batch.Record) (events []Event, of []int, err error) {
 	for i, r := range records {
 		if e, is := streamEvent(r); is {

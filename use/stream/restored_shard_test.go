@@ -15,8 +15,9 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// A backup that shard 0 is restored to may lack a category. What other shards have of it stays: also the keys of
-// subjects, without which its records cannot be read. It is there again when shard 0 is restored to a later backup.
+// A backup that shard 0 is restored to may lack a category. What other shards have of it stays:
+// also the keys of subjects, without which its records cannot be read. It is there again when shard
+// 0 is restored to a later backup.
 func TestAShardKeepsACategoryThatAnotherRestoredShardLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := memory.New()

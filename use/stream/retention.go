@@ -14,14 +14,17 @@ import (
 
 const (
 	retainedPrefix = "stream/retained/"
-	// retainEvery is how often Retention is applied to a category; each time one of the processes does it.
+	// retainEvery is how often Retention is applied to a category; each time one of the processes
+	// does it.
 	retainEvery = 10 * time.Minute
-	// retainErrors is how many streams of a category an error names, at most, if their retention failed.
+	// retainErrors is how many streams of a category an error names, at most, if their retention
+	// failed.
 	retainErrors = 10
 )
 
-// Retention says which events of a stream are kept: those that are within both limits, and those after the newest snapshot. The zero value keeps all. It is
-// applied about every ten minutes; then the other events are removed as by Category.Forget. The records of the category's topic are kept
+// Retention says which events of a stream are kept: those that are within both limits, and those
+// after the newest snapshot. The zero value keeps all. It is applied about every ten minutes; then
+// the other events are removed as by Category.Forget. The records of the category's topic are kept
 // as its own retention.ms says.
 type Retention struct {
 	Events int64         `json:"events,omitempty"` // at most so many; 0: any number
@@ -59,7 +62,8 @@ func markIn(kv eventlog.KeyValue) (m categoryMark, err error) {
 	return m, nil
 }
 
-// Retention returns the retention of the category's streams that have none of their own: one store call.
+// Retention returns the retention of the category's streams that have none of their own: one store
+// call.
 func (c *Category) Retention(ctx context.Context) (Retention, error) {
 	_, m, err := c.readMark(ctx)
 	if err != nil {
@@ -146,8 +150,8 @@ func (s *Streams) retain(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// retain applies retention to a category, unless a process has done so within retainEvery. It reads the heads of all its streams and, if
-// the age is limited, the oldest event of each stream.
+// retain applies retention to a category, unless a process has done so within retainEvery. It reads
+// the heads of all its streams and, if the age is limited, the oldest event of each stream.
 func (c *Category) retain(ctx context.Context, r Retention) error {
 	turn, err := c.owner.log.Get(ctx, retainedPrefix+c.topic.ID.String())
 	if err != nil || turn.Version > 0 && turn.Age < retainEvery {
@@ -197,7 +201,8 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// retainStream forgets the events of a stream that its retention does not keep; now is the time that counts for their age.
+// retainStream forgets the events of a stream that its retention does not keep; now is the time
+// that counts for their age.
 func (c *Category) retainStream(ctx context.Context, stream string, h head, r Retention, now time.Time) error {
 	keep := h.First
 	if r.Events > 0 {

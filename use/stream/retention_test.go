@@ -170,7 +170,8 @@ func retained(t *testing.T, c *stream.Category, name string, want int) {
 	}
 }
 
-// Retention leaves what an aggregate goes on from; where somebody forgets more, its state is an error and not wrong.
+// Retention leaves what an aggregate goes on from; where somebody forgets more, its state is an
+// error and not wrong.
 func TestAnAggregateIsWholeAfterRetention(t *testing.T) {
 	p := begin(t, memory.New())
 	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Retention: stream.Retention{Events: 5}})

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// A sweep read that a stream is deleted, and then the store lost that: the stream exists, and so do its events.
+// A sweep read that a stream is deleted, and then the store lost that: the stream exists, and so do
+// its events.
 func TestASweepRemovesNothingOfAStreamWhoseDeletionTheStoreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hooked{Store: memory.New(), prefix: "stream/event/"}
@@ -40,7 +41,8 @@ func TestASweepRemovesNothingOfAStreamWhoseDeletionTheStoreLost(t *testing.T) {
 	})
 }
 
-// A store lost the end of a stream while it was read, or its events were deleted: that is no damage, and the reader is told.
+// A store lost the end of a stream while it was read, or its events were deleted: that is no
+// damage, and the reader is told.
 func TestAReaderIsToldThatTheStreamChanged(t *testing.T) {
 	store := memory.New()
 	p, c := orders(t, func(*testing.T) eventlog.Store { return store })

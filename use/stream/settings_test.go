@@ -10,7 +10,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// max.message.bytes counts as it is when an append comes, not as it was when the category was looked up.
+// max.message.bytes counts as it is when an append comes, not as it was when the category was
+// looked up.
 func TestAChangedMaxMessageBytesCountsForAnAppend(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
 		p, c := orders(t, reopen)
@@ -36,7 +37,8 @@ func TestAChangedMaxMessageBytesCountsForAnAppend(t *testing.T) {
 	})
 }
 
-// Events whose headers no reader of the category would decode are refused: those that one batch may hold.
+// Events whose headers no reader of the category would decode are refused: those that one batch may
+// hold.
 func TestEventsWithMoreHeadersThanAReaderDecodesAreRefused(t *testing.T) {
 	p := begin(t, memory.New())
 	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Settings: map[string]string{"max.message.bytes": "100000000"}})

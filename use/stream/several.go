@@ -31,15 +31,17 @@ const (
 	severalMax = 16 << 20
 )
 
-// If another append was first, an append to several streams pauses for a random time: up to lostPause at first, up to lostPauseMax later.
+// If another append was first, an append to several streams pauses for a random time: up to
+// lostPause at first, up to lostPauseMax later.
 const (
 	lostPause    = 2 * time.Millisecond
 	lostPauseMax = 250 * time.Millisecond
 )
 
-// AppendAll appends to several streams, each of them once, at the versions that are expected: to all of them, or to none. The
-// streams may be of several categories. It is Append otherwise; a *ConflictError names the first stream that was not as expected.
-// It costs a store call for all streams, one for all tags, and one more. Together the events have at most 10,000 tags, 1,000
+// AppendAll appends to several streams, each of them once, at the versions that are expected: to
+// all of them, or to none. The streams may be of several categories. It is Append otherwise; a
+// *ConflictError names the first stream that was not as expected. It costs a store call for all
+// streams, one for all tags, and one more. Together the events have at most 10,000 tags, 1,000
 // different tags and 1,000 different subjects (*eventlog.InvalidError).
 func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, error) {
 	done, err := s.appendAll(ctx, parts)
@@ -87,7 +89,8 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 	}
 }
 
-// Several is an append to several streams that its caller commits, perhaps with changes of its own. It is for one goroutine.
+// Several is an append to several streams that its caller commits, perhaps with changes of its own.
+// It is for one goroutine.
 type Several struct {
 	parts []Part
 	ops   []*op
@@ -103,9 +106,10 @@ func (s *Streams) Several(parts ...Part) (*Several, error) {
 	return &Several{parts: parts, ops: ops}, nil
 }
 
-// AddTo adds the append to an entry, as the streams are now: a store call for all streams, and one for all tags. If the store refuses the entry as stale, or if
-// AddTo returns eventlog.ErrHeld, call AddTo again with another entry. If the same events were appended before, it adds nothing, and all results are
-// Duplicate. *ConflictError: a stream is not as expected.
+// AddTo adds the append to an entry, as the streams are now: a store call for all streams, and one
+// for all tags. If the store refuses the entry as stale, or if AddTo returns eventlog.ErrHeld, call
+// AddTo again with another entry. If the same events were appended before, it adds nothing, and all
+// results are Duplicate. *ConflictError: a stream is not as expected.
 func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, error) {
 	if a.tried {
 		if done, err := foundAll(ctx, a.parts, a.ops); done != nil || err != nil {

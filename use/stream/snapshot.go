@@ -8,15 +8,17 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Snapshot is the state of a stream at a version, as an application keeps it: what the events below that version add up to.
+// Snapshot is the state of a stream at a version, as an application keeps it: what the events below
+// that version add up to.
 type Snapshot struct {
 	Version int64
 	Data    []byte
 }
 
-// SaveSnapshot keeps a snapshot. A stream may have snapshots at several versions; a second one at a version replaces the first. The
-// stream must exist, and have been at the version (*eventlog.InvalidError). A snapshot has at most max.message.bytes of the
-// category (eventlog.ErrTooLarge).
+// SaveSnapshot keeps a snapshot. A stream may have snapshots at several versions; a second one at a
+// version replaces the first. The stream must exist, and have been at the version
+// (*eventlog.InvalidError). A snapshot has at most max.message.bytes of the category
+// (eventlog.ErrTooLarge).
 func (c *Category) SaveSnapshot(ctx context.Context, stream string, s Snapshot) error {
 	if err := c.saveSnapshot(ctx, stream, s); err != nil {
 		return fmt.Errorf("save a snapshot of stream %q of category %q: %w", shorten(stream), c.Name(), err)
@@ -44,7 +46,8 @@ func refusedSnapshot(version int64, h head) error {
 	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has the versions [%d, %d): a snapshot must have a version above the first", h.First, h.Next)}
 }
 
-// Snapshot loads the newest snapshot whose version is not above most; false: there is none. Two store calls.
+// Snapshot loads the newest snapshot whose version is not above most; false: there is none. Two
+// store calls.
 func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
 	s, is, err := c.snapshot(ctx, stream, most)
 	if err != nil {
@@ -78,8 +81,8 @@ func (c *Category) snapshotOf(ctx context.Context, stream string, h head, most i
 	return Snapshot{Version: version, Data: list[0].Value[1:]}, true, nil
 }
 
-// hasState reports whether a snapshot at a version can be used: it is not from before the stream was deleted, and the events that follow
-// it are still there.
+// hasState reports whether a snapshot at a version can be used: it is not from before the stream
+// was deleted, and the events that follow it are still there.
 func (h head) hasState(version int64) bool {
 	return version > h.Born && version >= h.First
 }

@@ -26,7 +26,8 @@ const (
 	subjectPrefix  = "stream/subject/"
 )
 
-// KeyRules say where the keys of streams live on a store made of shards: a category's on one shard, with its topic's partitions.
+// KeyRules say where the keys of streams live on a store made of shards: a category's on one shard,
+// with its topic's partitions.
 func KeyRules() (rules []eventlog.KeyRule) {
 	for _, prefix := range []string{categoryPrefix, headPrefix, eventPrefix, snapshotPrefix, idPrefix, gonePrefix, subjectPrefix, retainedPrefix, tagPrefix, taggedPrefix} {
 		rules = append(rules, eventlog.KeyRule{Prefix: prefix, By: eventlog.ByFirst})
@@ -62,7 +63,8 @@ type Streams struct {
 	counts    map[eventlog.TopicID]*Counts   // likewise
 }
 
-// New returns the streams of a log. They work while the log runs; their own Run only removes what is no longer needed.
+// New returns the streams of a log. They work while the log runs; their own Run only removes what
+// is no longer needed.
 func New(log *eventlog.Log, cfg Config) *Streams {
 	if cfg.limits.IDAge <= 0 {
 		cfg.limits.IDAge = 24 * time.Hour
@@ -93,9 +95,11 @@ type Spec struct {
 // writerName marks a category's topic: only streams append to it.
 const writerName = "streams"
 
-// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError if
-// the name, the number of partitions or a setting is not allowed. After eventlog.ErrUnsure try again. If a process ended after it created the topic
-// and before it made the topic a category, the next call completes that, with the topic's partitions and settings.
+// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a
+// category. ErrCategoryExists, or *eventlog.InvalidError if the name, the number of partitions or a
+// setting is not allowed. After eventlog.ErrUnsure try again. If a process ended after it created
+// the topic and before it made the topic a category, the next call completes that, with the topic's
+// partitions and settings.
 func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
 	c, err := s.createCategory(ctx, spec)
 	if err != nil {
@@ -183,7 +187,8 @@ func (s *Streams) Categories(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// eachCategory calls visit for every category that this process knows, with the key that makes it one.
+// eachCategory calls visit for every category that this process knows, with the key that makes it
+// one.
 func (s *Streams) eachCategory(ctx context.Context, visit func(*Category, eventlog.KeyValue) error) error {
 	topics := s.topicsByMark()
 	return s.log.ListAll(ctx, categoryPrefix, func(mark eventlog.KeyValue) error {
@@ -241,7 +246,8 @@ func isText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// key returns the key of a stream under a prefix. An escaped name has no slash, so keys that begin with a stream's key and a slash are of that stream.
+// key returns the key of a stream under a prefix. An escaped name has no slash, so keys that begin
+// with a stream's key and a slash are of that stream.
 func (c *Category) key(prefix, stream string) string {
 	return prefix + c.topic.ID.String() + "/" + url.PathEscape(stream)
 }

@@ -251,7 +251,8 @@ func (c *counting) List(ctx context.Context, prefix, after string, limit int) ([
 	return c.Store.List(ctx, prefix, after, limit)
 }
 
-// What a read costs depends on what it reads: not on the stream's length, nor on how many others there are.
+// What a read costs depends on what it reads: not on the stream's length, nor on how many others
+// there are.
 func TestAReadCostsWhatItReads(t *testing.T) {
 	store := &counting{Store: memory.New()}
 	_, c := orders(t, func(*testing.T) eventlog.Store { return store })

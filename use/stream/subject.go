@@ -13,12 +13,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Personal data can be forgotten although a log never changes: the data of events about a subject is encrypted with a key for that subject only,
-// and ForgetSubject destroys the key. The key is in the store, and never in the log:
+// Personal data can be forgotten although a log never changes: the data of events about a subject
+// is encrypted with a key for that subject only, and ForgetSubject destroys the key. The key is in
+// the store, and never in the log:
 //
 //	stream/subject/<topic id>/<subject>   the subject's key; {} once it is destroyed
 //
-// Each append checks the version of the keys that it used. So no process can use a key that another process has destroyed.
+// Each append checks the version of the keys that it used. So no process can use a key that another
+// process has destroyed.
 
 const (
 	subjectMax  = 255   // bytes of a subject's name
@@ -27,7 +29,8 @@ const (
 	sealedMore  = 12 + 16 // bytes that encryption adds: nonce and tag
 )
 
-// subjectKey encrypts the data of events about a subject: AES-256 in GCM, with a random nonce for each event.
+// subjectKey encrypts the data of events about a subject: AES-256 in GCM, with a random nonce for
+// each event.
 type subjectKey struct {
 	ID  string `json:"id,omitempty"`
 	Key []byte `json:"key,omitempty"`
@@ -45,17 +48,21 @@ func (k subjectKey) aead() (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// about returns the additional data that binds a ciphertext to its event: it does not decrypt as that of another event.
+// about returns the additional data that binds a ciphertext to its event: it does not decrypt as
+// that of another event.
 func (c *Category) about(stream, id, kind string) []byte {
 	return fmt.Appendf(nil, "%s/%d/%s/%d/%s/%s", c.topic.ID, len(stream), stream, len(id), id, kind)
 }
 
-// ForgetSubject destroys a subject's key. Once it has returned, nobody can read the data of the events that were appended about the subject, in this category and
-// in its topic: the events are Erased. A subject that has no key is forgotten already. Events that are appended later get a new key.
+// ForgetSubject destroys a subject's key. Once it has returned, nobody can read the data of the
+// events that were appended about the subject, in this category and in its topic: the events are
+// Erased. A subject that has no key is forgotten already. Events that are appended later get a new
+// key.
 //
-// What it cannot reach: earlier backups of the store, and the replaced value of the key, which the store may keep until it reuses the space (on S3 for at most two days and
-// twice the option grace, while a weir runs); metadata
-// and the subject's own name, which are not encrypted; snapshots, which hold what the application put there. After eventlog.ErrUnsure try again.
+// What it cannot reach: earlier backups of the store, and the replaced value of the key, which the
+// store may keep until it reuses the space (on S3 for at most two days and twice the option grace,
+// while a weir runs); metadata and the subject's own name, which are not encrypted; snapshots,
+// which hold what the application put there. After eventlog.ErrUnsure try again.
 func (c *Category) ForgetSubject(ctx context.Context, subject string) error {
 	if err := c.forgetSubject(ctx, subject); err != nil {
 		return fmt.Errorf("forget subject %q of category %q: %w", shorten(subject), c.Name(), err)
@@ -115,8 +122,9 @@ func (s *Streams) readKeys(ctx context.Context, names []string) (map[string]subj
 	})
 }
 
-// keysFor returns subjects' keys for an append, and creates those that are not there: a read for all, and an entry for all that
-// are new. Unless fresh is set, a key may have been destroyed meanwhile: then the append's check fails.
+// keysFor returns subjects' keys for an append, and creates those that are not there: a read for
+// all, and an entry for all that are new. Unless fresh is set, a key may have been destroyed
+// meanwhile: then the append's check fails.
 func (s *Streams) keysFor(ctx context.Context, names []string, fresh bool) (map[string]subjectKey, error) {
 	keys := make(map[string]subjectKey, len(names))
 	if !fresh {
@@ -172,7 +180,8 @@ func (s *Streams) keysFor(ctx context.Context, names []string, fresh bool) (map[
 	}
 }
 
-// notAppended turns eventlog.ErrUnsure from an entry that comes before an append into eventlog.ErrUnavailable: the append itself has not begun.
+// notAppended turns eventlog.ErrUnsure from an entry that comes before an append into
+// eventlog.ErrUnavailable: the append itself has not begun.
 func notAppended(err error) error {
 	if errors.Is(err, eventlog.ErrUnsure) {
 		return fmt.Errorf("%w: the events were not appended (%v)", eventlog.ErrUnavailable, err)
@@ -192,7 +201,8 @@ func (c *Category) subjects(o *op) (names []string) {
 	return names
 }
 
-// protect encrypts an append's events that are about a subject. prepare has left room for it in their records.
+// protect encrypts an append's events that are about a subject. prepare has left room for it in
+// their records.
 func (c *Category) protect(ctx context.Context, o *op, fresh bool) error {
 	keys, err := c.owner.keysFor(ctx, c.subjects(o), fresh)
 	if err != nil {
@@ -226,8 +236,8 @@ func (c *Category) protectWith(keys map[string]subjectKey, o *op) error {
 	return nil
 }
 
-// reveal decrypts events that were read. It reads the keys of all subjects from the store, with one read, and never from memory: a destroyed key must not
-// be used.
+// reveal decrypts events that were read. It reads the keys of all subjects from the store, with one
+// read, and never from memory: a destroyed key must not be used.
 func (c *Category) reveal(ctx context.Context, events []Event) error {
 	var names []string
 	seen := make(map[string]bool)

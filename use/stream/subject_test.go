@@ -96,7 +96,8 @@ func TestWhatIsAboutASubjectIsForgottenInAllProcesses(t *testing.T) {
 	})
 }
 
-// An append that is repeated is known by its ids, whether what it says can still be read or not. Of another subject it is another event.
+// An append that is repeated is known by its ids, whether what it says can still be read or not. Of
+// another subject it is another event.
 func TestARepeatedAppendAboutASubjectIsKnown(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
 		_, c := orders(t, reopen)

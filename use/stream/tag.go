@@ -26,8 +26,8 @@ const (
 	tagMax  = 255 // bytes of a tag
 	tagsMax = 16  // tags of an event, and of a Boundary
 
-	// Of all events of one append, to all its streams. Each tag of an event, each different tag and each different subject is a
-	// key of the entry, and other changes of keys wait meanwhile.
+	// Of all events of one append, to all its streams. Each tag of an event, each different tag and
+	// each different subject is a key of the entry, and other changes of keys wait meanwhile.
 	appendTags      = 10_000
 	appendDifferent = 1000 // different tags; different subjects
 
@@ -36,13 +36,15 @@ const (
 	taggedCalls = 16       // store calls that it makes at the same time
 )
 
-// Boundary is what was known of some tags when their events were read: a decision that rests on these events is appended only if no
-// other event with one of the tags was appended meanwhile (Category.AppendWithin).
+// Boundary is what was known of some tags when their events were read: a decision that rests on
+// these events is appended only if no other event with one of the tags was appended meanwhile
+// (Category.AppendWithin).
 type Boundary struct {
 	versions map[string]eventlog.Version // of the tags' keys
 }
 
-// String returns the boundary as a text of URL-safe characters, which Category.Boundary reads, also in another process.
+// String returns the boundary as a text of URL-safe characters, which Category.Boundary reads, also
+// in another process.
 func (b Boundary) String() string {
 	named := make(map[string]eventlog.Version, len(b.versions))
 	for key, version := range b.versions {
@@ -55,7 +57,8 @@ func (b Boundary) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// Boundary reads the text of a boundary that Tagged returned for this category. *eventlog.InvalidError: it is not such a text.
+// Boundary reads the text of a boundary that Tagged returned for this category.
+// *eventlog.InvalidError: it is not such a text.
 func (c *Category) Boundary(text string) (Boundary, error) {
 	invalid := func(why string) (Boundary, error) {
 		return Boundary{}, &eventlog.InvalidError{What: "boundary", Value: shorten(text), Why: why + "; send it as it came with the events that have the tags"}
@@ -93,7 +96,8 @@ type tagHead struct {
 // tagHeads are the heads of the tags that an entry depends on, by their keys.
 type tagHeads map[string]*tagHead
 
-// write adds to an entry the checks that the tags are as they were read, and the puts of those that change.
+// write adds to an entry the checks that the tags are as they were read, and the puts of those that
+// change.
 func (heads tagHeads) write(e *eventlog.Entry) {
 	for _, key := range slices.Sorted(maps.Keys(heads)) {
 		h := heads[key]
@@ -170,9 +174,11 @@ func checkTogether(parts []Part, ops []*op) error {
 	return nil
 }
 
-// AppendWithin is Append if no event with one of the boundary's tags was appended since it was read (ErrBoundary). The events should have
-// these tags, otherwise other decisions do not notice them. Appends of events with the same tag are serialised, in all streams: of appends
-// at the same time the first one is not delayed, and each of the others takes two more store calls for each append before it.
+// AppendWithin is Append if no event with one of the boundary's tags was appended since it was read
+// (ErrBoundary). The events should have these tags, otherwise other decisions do not notice them.
+// Appends of events with the same tag are serialised, in all streams: of appends at the same time
+// the first one is not delayed, and each of the others takes two more store calls for each append
+// before it.
 func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, expected Expected, events ...NewEvent) (Appended, error) {
 	return c.append(ctx, b, stream, expected, events)
 }
@@ -206,7 +212,8 @@ func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
 	})
 }
 
-// each calls do for every item, some concurrently, and returns the first error. After an error it calls do for no other item.
+// each calls do for every item, some concurrently, and returns the first error. After an error it
+// calls do for no other item.
 func each[T any](items []T, do func(T) error) error {
 	calls, failed := errgroup.WithContext(context.Background()) // failed does not end calls in progress
 	calls.SetLimit(taggedCalls)
@@ -231,7 +238,8 @@ func (o *op) allowedBy(heads tagHeads) bool {
 	return true
 }
 
-// tag writes into an event's record its number among the events of each of its tags, and returns the puts by which it is found there.
+// tag writes into an event's record its number among the events of each of its tags, and returns
+// the puts by which it is found there.
 func (c *Category) tag(heads tagHeads, e *NewEvent, r *batch.Record, stream string, version int64) (puts []eventlog.Put) {
 	at := keyHeader - 1
 	if e.Subject != "" {
@@ -248,7 +256,8 @@ func (c *Category) tag(heads tagHeads, e *NewEvent, r *batch.Record, stream stri
 	return puts
 }
 
-// tagKeysOf returns the keys by which events are found by their tags (taggedKey). It skips what is damaged.
+// tagKeysOf returns the keys by which events are found by their tags (taggedKey). It skips what is
+// damaged.
 func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	for _, kv := range events {
 		topic, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, eventPrefix), "/")
@@ -272,9 +281,10 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	return keys
 }
 
-// lastOf returns the keys of the tags that no event has but those whose keys are given (taggedKey). If events with such a tag are
-// appended later, their numbers begin again: none of the numbers is in use. It costs a store call for each tag that has had other
-// events, some at the same time, and one for all tags.
+// lastOf returns the keys of the tags that no event has but those whose keys are given (taggedKey).
+// If events with such a tag are appended later, their numbers begin again: none of the numbers is
+// in use. It costs a store call for each tag that has had other events, some at the same time, and
+// one for all tags.
 func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.KeyValue, err error) {
 	of := make(map[string][]string) // by the key of a tag
 	for _, key := range tagged {
@@ -314,16 +324,19 @@ func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.
 	return over, err
 }
 
-// Tagged reads the events, in all streams of the category, that have at least one of the tags, and the boundary for a decision that rests on
-// these events. Events with the same tag come in the order in which they were appended; of events that share no tag the one with the earlier
-// time comes first. It costs a store call for all tags, one for each tag and each thousand of its events, and what eventsAt costs. At most 10,000
-// events (*eventlog.InvalidError) and 64 MiB (eventlog.ErrTooLarge) are read.
+// Tagged reads the events, in all streams of the category, that have at least one of the tags, and
+// the boundary for a decision that rests on these events. Events with the same tag come in the
+// order in which they were appended; of events that share no tag the one with the earlier time
+// comes first. It costs a store call for all tags, one for each tag and each thousand of its
+// events, and what eventsAt costs. At most 10,000 events (*eventlog.InvalidError) and 64 MiB
+// (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
 	events, b, _, err := c.TaggedUpTo(ctx, taggedBytes, tags...)
 	return events, b, err
 }
 
-// TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. It also returns how many they take.
+// TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. It also
+// returns how many they take.
 func (c *Category) TaggedUpTo(ctx context.Context, most int64, tags ...string) (events []Event, b Boundary, take int64, err error) {
 	events, b, err = c.tagged(ctx, most, tags)
 	if err != nil {
@@ -373,7 +386,8 @@ func (c *Category) tagged(ctx context.Context, most int64, tags []string) ([]Eve
 	return merge(lists, byPlace), b, nil
 }
 
-// placesOf lists the places of a tag's first count events. A place is the stream and version of an event, as in its key.
+// placesOf lists the places of a tag's first count events. A place is the stream and version of an
+// event, as in its key.
 func (c *Category) placesOf(ctx context.Context, tag string, count int64) (places []string, err error) {
 	end := c.taggedKey(tag, count)
 	prefix := strings.TrimSuffix(end, digits(count))
@@ -393,9 +407,9 @@ func (c *Category) placesOf(ctx context.Context, tag string, count int64) (place
 	return places, err
 }
 
-// eventsAt reads the events at places, up to most bytes: a store call for each thousand streams, events and subjects, and
-// one more for each 4 MiB. If even empty events would take more, it reads none. Events that are not there any more are left
-// out.
+// eventsAt reads the events at places, up to most bytes: a store call for each thousand streams,
+// events and subjects, and one more for each 4 MiB. If even empty events would take more, it reads
+// none. Events that are not there any more are left out.
 func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (map[string]*Event, error) {
 	tooLarge := fmt.Errorf("%w: the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have", eventlog.ErrTooLarge, most)
 	firsts, err := c.firstsAt(ctx, places)
@@ -448,8 +462,8 @@ func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (m
 	return events, nil
 }
 
-// firstsAt returns the version of the first event that can be read in each stream with one of the places, by the stream's
-// escaped name. A stream that does not exist has no events.
+// firstsAt returns the version of the first event that can be read in each stream with one of the
+// places, by the stream's escaped name. A stream that does not exist has no events.
 func (c *Category) firstsAt(ctx context.Context, places []string) (map[string]int64, error) {
 	firsts := make(map[string]int64)
 	var keys []string
@@ -471,7 +485,8 @@ func (c *Category) firstsAt(ctx context.Context, places []string) (map[string]in
 	})
 }
 
-// merge brings the events of several tags into one order, in which the events of each tag keep their order. Places without an event are left out.
+// merge brings the events of several tags into one order, in which the events of each tag keep
+// their order. Places without an event are left out.
 func merge(lists [][]string, byPlace map[string]*Event) (events []Event) {
 	in := make(map[string]int) // how many lists have a place that is not taken yet
 	for _, list := range lists {

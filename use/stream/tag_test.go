@@ -146,7 +146,8 @@ func TestTagsGoWithTheirEvents(t *testing.T) {
 	})
 }
 
-// What is kept of a tag goes with the last event that has it. Later events with the tag, and boundaries, are as if there had been none.
+// What is kept of a tag goes with the last event that has it. Later events with the tag, and
+// boundaries, are as if there had been none.
 func TestATagGoesWithItsLastEvent(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
 		p, c := orders(t, reopen)
@@ -369,7 +370,8 @@ func (s *eventReads) Get(ctx context.Context, keys []string, maxBytes int) ([]ev
 	return s.Store.Get(ctx, keys, maxBytes)
 }
 
-// An append that a boundary refuses tells nothing of where the stream is: others that wait with it are judged by what the store has.
+// An append that a boundary refuses tells nothing of where the stream is: others that wait with it
+// are judged by what the store has.
 func TestARefusalByTagsIsNoLookAtTheStream(t *testing.T) {
 	store := &hooked{Store: memory.New(), prefix: "stream/tag/"}
 	p := begin(t, store)

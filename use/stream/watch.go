@@ -17,7 +17,8 @@ type Watch struct {
 	stream  string
 }
 
-// Watch begins to watch a stream, which need not exist yet. Each later append to it, and its deletion, sends a value to Changed.
+// Watch begins to watch a stream, which need not exist yet. Each later append to it, and its
+// deletion, sends a value to Changed.
 func (c *Category) Watch(stream string) (*Watch, error) {
 	if err := checkName(stream); err != nil {
 		return nil, fmt.Errorf("watch a stream of category %q: %w", c.Name(), err)
@@ -43,7 +44,8 @@ func (c *Category) Watch(stream string) (*Watch, error) {
 	return w, nil
 }
 
-// Changed returns a channel that has a value after the stream has changed, and sometimes when it has not. Changes share one value until it is received.
+// Changed returns a channel that has a value after the stream has changed, and sometimes when it
+// has not. Changes share one value until it is received.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Close ends the watch.
@@ -62,7 +64,8 @@ func (w *Watch) Close() {
 	}
 }
 
-// follower reads what is appended to a category, and tells the watches of its streams. It runs while there are any.
+// follower reads what is appended to a category, and tells the watches of its streams. It runs
+// while there are any.
 type follower struct {
 	category *Category
 	stop     context.CancelFunc
@@ -74,7 +77,8 @@ type follower struct {
 }
 
 const (
-	// followBytes bounds what a follower reads at a time, and followSpan what it reads of one partition.
+	// followBytes bounds what a follower reads at a time, and followSpan what it reads of one
+	// partition.
 	followBytes, followSpan = 1 << 20, 64 << 10
 	// followWait is how long a follower waits before it looks for new partitions.
 	followWait = time.Second

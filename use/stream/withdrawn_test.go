@@ -27,7 +27,8 @@ func (f *full) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.O
 	return f.Store.Commit(ctx, flush)
 }
 
-// What nobody waits for any more is not in memory, and does not happen minutes later. Who shared an entry with somebody who still waited cannot know.
+// What nobody waits for any more is not in memory, and does not happen minutes later. Who shared an
+// entry with somebody who still waited cannot know.
 func TestAnAppendThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &full{Store: memory.New()}

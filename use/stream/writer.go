@@ -16,8 +16,9 @@ import (
 // writersMax is how many streams' heads one process remembers at most.
 const writersMax = 10_000
 
-// writer appends to one stream: operations that wait while an entry is in flight share the next entry. It remembers the stream's head, so
-// that an append costs one store call. Two writers of a stream, in one process or in two, do no harm: each entry checks the head.
+// writer appends to one stream: operations that wait while an entry is in flight share the next
+// entry. It remembers the stream's head, so that an append costs one store call. Two writers of a
+// stream, in one process or in two, do no harm: each entry checks the head.
 type writer struct {
 	c      *Category
 	stream string
@@ -67,7 +68,8 @@ type taken struct {
 	giveUp  context.CancelCauseFunc
 }
 
-// leave notes that an operation's caller waits no longer, and reports whether it was the last caller that waited for the group, o.among.
+// leave notes that an operation's caller waits no longer, and reports whether it was the last
+// caller that waited for the group, o.among.
 func (w *writer) leave(o *op) (last bool) {
 	if o.among == nil {
 		return false
@@ -76,19 +78,23 @@ func (w *writer) leave(o *op) (last bool) {
 	return o.among.awaited == 0
 }
 
-// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if it was the last caller of its group, or a transaction holds the stream.
+// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if it was the
+// last caller of its group, or a transaction holds the stream.
 const giveUpTime = time.Second
 
-// While a transaction holds a stream (eventlog.ErrHeld), its writer tries again after a pause: heldPause at first, heldPauseMax later.
+// While a transaction holds a stream (eventlog.ErrHeld), its writer tries again after a pause:
+// heldPause at first, heldPauseMax later.
 const (
 	heldPause    = 2 * time.Millisecond
 	heldPauseMax = 50 * time.Millisecond
 )
 
-// do queues an operation and waits for its result. If ctx ends while the operation is queued, it is withdrawn (eventlog.ErrUnavailable). If ctx ends later,
-// its group is given up if no other caller waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
+// do queues an operation and waits for its result. If ctx ends while the operation is queued, it is
+// withdrawn (eventlog.ErrUnavailable). If ctx ends later, its group is given up if no other caller
+// waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
 //
-// While a transaction holds the stream, the operation is queued between two attempts. During an attempt, do waits for its outcome even if ctx has ended, at most giveUpTime.
+// While a transaction holds the stream, the operation is queued between two attempts. During an
+// attempt, do waits for its outcome even if ctx has ended, at most giveUpTime.
 func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, fmt.Errorf("%w: the append was not sent (%w)", eventlog.ErrUnavailable, err)
@@ -156,8 +162,10 @@ func heldError(cause error) error {
 	return fmt.Errorf("%w: gave up while a transaction that appends with SQL holds the stream; nothing was appended (%w)", eventlog.ErrHeld, cause)
 }
 
-// work carries out queued operations until there are none. It also ends when the log is closed, because every call fails then. A group is given up when no caller
-// waits for it any more: otherwise it could have an effect that nobody expects, and it would stay in memory while the store is unavailable.
+// work carries out queued operations until there are none. It also ends when the log is closed,
+// because every call fails then. A group is given up when no caller waits for it any more:
+// otherwise it could have an effect that nobody expects, and it would stay in memory while the
+// store is unavailable.
 func (w *writer) work() {
 	for pause := heldPause; ; {
 		w.mu.Lock()
@@ -202,8 +210,9 @@ func failAll(ops []*op, err error) {
 	}
 }
 
-// carryOut commits operations, as many in one entry as fit, and refuses those that conflict. It refuses an operation only if it conflicts with a head that
-// was read or committed after the operation was queued.
+// carryOut commits operations, as many in one entry as fit, and refuses those that conflict. It
+// refuses an operation only if it conflicts with a head that was read or committed after the
+// operation was queued.
 func (w *writer) carryOut(ctx context.Context, ops []*op) {
 	topic, err := w.c.knownTopic()
 	if err != nil {
@@ -259,12 +268,14 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 	}
 }
 
-// mayYetFit reports whether a head that does not allow an operation could allow it after more events: some may be appended with SQL, and not be carried yet.
+// mayYetFit reports whether a head that does not allow an operation could allow it after more
+// events: some may be appended with SQL, and not be carried yet.
 func (o *op) mayYetFit(h head) bool {
 	return int64(o.expected) > h.Next || !h.exists() && (o.expected == Exists || o.alone()) || o.snapshot != nil && o.snapshot.Version > h.Next
 }
 
-// confirm checks that heads are as they were read, and that nothing waits to be carried to them: eventlog.ErrStale or eventlog.ErrHeld if not.
+// confirm checks that heads are as they were read, and that nothing waits to be carried to them:
+// eventlog.ErrStale or eventlog.ErrHeld if not.
 func (s *Streams) confirm(ctx context.Context, heads ...eventlog.Check) error {
 	for i := range heads {
 		heads[i].Holdable = true
@@ -273,7 +284,8 @@ func (s *Streams) confirm(ctx context.Context, heads ...eventlog.Check) error {
 	return notAppended(err)
 }
 
-// requeue puts operations that a held stream refused back at the head of the queue, and answers those whose callers wait no longer.
+// requeue puts operations that a held stream refused back at the head of the queue, and answers
+// those whose callers wait no longer.
 func (w *writer) requeue(ops []*op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,8 +308,9 @@ func (w *writer) setHeld(held bool) {
 	w.mu.Unlock()
 }
 
-// judge divides operations into those that one entry can carry out, one after the other; those that the head does not allow, or whose
-// id key is in the entry already; and the rest, which need another entry.
+// judge divides operations into those that one entry can carry out, one after the other; those that
+// the head does not allow, or whose id key is in the entry already; and the rest, which need
+// another entry.
 func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 	size, decoded := 0, 0
 	ids := make(map[string]bool)
@@ -373,8 +386,9 @@ func (c *Category) conflict(o *op, h head) error {
 	return &ConflictError{Category: c.Name(), Stream: o.stream, Expected: o.expected, Actual: h.Next, Exists: h.exists()}
 }
 
-// commit carries operations out with one entry and answers them. The operations that it returns must be judged again or, if there is an
-// error, answered with the error. committed reports whether the entry was committed, so that w.head is the head after it.
+// commit carries operations out with one entry and answers them. The operations that it returns
+// must be judged again or, if there is an error, answered with the error. committed reports whether
+// the entry was committed, so that w.head is the head after it.
 func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, committed bool, err error) {
 	heads := w.c.tagsOf(make(tagHeads), ops...)
 	if err := w.c.owner.readTags(ctx, heads); err != nil {
@@ -424,7 +438,8 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 	return ops, false, err
 }
 
-// protect encrypts operations' events again, since a subject's key may have been destroyed, and returns them. Operations for which that fails are answered, and not returned.
+// protect encrypts operations' events again, since a subject's key may have been destroyed, and
+// returns them. Operations for which that fails are answered, and not returned.
 func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 	return slices.DeleteFunc(ops, func(o *op) bool {
 		if len(o.keys) == 0 {
@@ -438,7 +453,8 @@ func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 	})
 }
 
-// change adds to an entry what operations change: the stream, whose head is h, and the heads of tags. It returns the head after them, and their results.
+// change adds to an entry what operations change: the stream, whose head is h, and the heads of
+// tags. It returns the head after them, and their results.
 func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, heads tagHeads, ops []*op) (after head, results []Appended, err error) {
 	key := c.key(headPrefix, stream)
 	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version, Holdable: true})

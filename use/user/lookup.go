@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// freshFor is how old a snapshot may be for an open connection. The connection ends at the first request after a change of its user is known.
+	// freshFor is how old a snapshot may be for an open connection. The connection ends at the
+	// first request after a change of its user is known.
 	freshFor = 2 * time.Second
-	// freshForLogin is the same for a login. It does not depend on whether there is such a user, because the time of an answer would tell.
+	// freshForLogin is the same for a login. It does not depend on whether there is such a user,
+	// because the time of an answer would tell.
 	freshForLogin = 250 * time.Millisecond
 )
 
@@ -55,10 +57,13 @@ type Found struct {
 	known bool // otherwise the credential is one that no password has
 }
 
-// Lookup returns a user's credential. For an unknown user it returns one that always has the same salt and fits no password, after the same work: a client cannot tell
-// that there is no such user. eventlog.ErrUnavailable: the store is unavailable, and the users were last read more than recent.StaleMax ago.
+// Lookup returns a user's credential. For an unknown user it returns one that always has the same
+// salt and fits no password, after the same work: a client cannot tell that there is no such user.
+// eventlog.ErrUnavailable: the store is unavailable, and the users were last read more than
+// recent.StaleMax ago.
 //
-// However many logins there are, they cost one store call every freshForLogin, for which one caller waits.
+// However many logins there are, they cost one store call every freshForLogin, for which one caller
+// waits.
 func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, error) {
 	last, err := u.last.Get(ctx, freshForLogin)
 	if err != nil {
@@ -73,7 +78,8 @@ func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, er
 	return Found{c, name, m, known}, nil
 }
 
-// Any reports whether the store has users, or had some: deleting the last user must not allow access without credentials. eventlog.ErrUnavailable: see Lookup.
+// Any reports whether the store has users, or had some: deleting the last user must not allow
+// access without credentials. eventlog.ErrUnavailable: see Lookup.
 func (u *Users) Any(ctx context.Context) (bool, error) {
 	last, err := u.last.Get(ctx, freshFor)
 	if err != nil {
@@ -104,8 +110,9 @@ func (u *Users) Still(ctx context.Context, f Found) error {
 	return nil
 }
 
-// fake makes a credential for a user who does not exist. Its number of iterations, and what its salt looks like, are those of some user who exists: for each name
-// always the same one, until that user changes.
+// fake makes a credential for a user who does not exist. Its number of iterations, and what its
+// salt looks like, are those of some user who exists: for each name always the same one, until that
+// user changes.
 func (s *snapshot) fake(name string, m Mechanism) Credential {
 	like := Credential{Iterations: IterationsDefault}
 	at, _ := slices.BinarySearchFunc(s.ring, point{hash: s.derive("like", m, name), m: m}, func(a, b point) int {

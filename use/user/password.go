@@ -23,8 +23,9 @@ const rememberedFor = time.Minute
 // ErrPassword is returned for a password that is not the user's.
 var ErrPassword = errors.New("the password is not that of the user")
 
-// Passwords checks passwords that clients send as they are, which costs up to IterationsMax hashes each. It remembers the password of each user that was right last, so
-// that a client that sends it with every request costs one HMAC. Methods may be called concurrently.
+// Passwords checks passwords that clients send as they are, which costs up to IterationsMax hashes
+// each. It remembers the password of each user that was right last, so that a client that sends it
+// with every request costs one HMAC. Methods may be called concurrently.
 type Passwords struct {
 	users  *Users
 	secret []byte // of this process
@@ -45,8 +46,9 @@ func NewPasswords(users *Users) *Passwords {
 	return &Passwords{users: users, secret: newSecret(), seen: make(map[string]remembered)}
 }
 
-// Recall returns the credential that this password fits, if that was checked within the last minute and the user has not changed since. It costs an HMAC, and a store call
-// every freshFor. eventlog.ErrUnavailable: see Lookup.
+// Recall returns the credential that this password fits, if that was checked within the last minute
+// and the user has not changed since. It costs an HMAC, and a store call every freshFor.
+// eventlog.ErrUnavailable: see Lookup.
 func (p *Passwords) Recall(ctx context.Context, name, password string) (found Found, ok bool, err error) {
 	mac := p.mac(name, password)
 	p.mu.Lock()
@@ -64,8 +66,9 @@ func (p *Passwords) Recall(ctx context.Context, name, password string) (found Fo
 	return r.found, true, nil
 }
 
-// Check compares a password with the user's credential, and remembers it if it fits. ErrUnknown or ErrPassword: it does not. Both come after the same work, so a client that is
-// told neither cannot tell which users there are. eventlog.ErrUnavailable: see Lookup.
+// Check compares a password with the user's credential, and remembers it if it fits. ErrUnknown or
+// ErrPassword: it does not. Both come after the same work, so a client that is told neither cannot
+// tell which users there are. eventlog.ErrUnavailable: see Lookup.
 func (p *Passwords) Check(ctx context.Context, name, password string) (Found, error) {
 	if err := CheckName(name); err != nil {
 		return Found{}, fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -101,8 +104,8 @@ func (p *Passwords) mac(name, password string) []byte {
 	return h.Sum(nil)
 }
 
-// login returns the credential that a password of the user is compared with. For an unknown user it is the one of some user who exists, which costs the same work, and known is
-// false.
+// login returns the credential that a password of the user is compared with. For an unknown user it
+// is the one of some user who exists, which costs the same work, and known is false.
 func (u *Users) login(ctx context.Context, name string) (Found, error) {
 	last, err := u.last.Get(ctx, freshForLogin) // for an unknown user, too: see freshForLogin
 	if err != nil {

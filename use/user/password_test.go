@@ -59,7 +59,8 @@ func TestPasswordsAreComparedWithTheUsersCredential(t *testing.T) {
 	}
 }
 
-// Whoever measures the time of an answer cannot tell which names exist: an unknown name costs what some user costs.
+// Whoever measures the time of an answer cannot tell which names exist: an unknown name costs what
+// some user costs.
 func TestAnUnknownNameCostsWhatAUserCosts(t *testing.T) {
 	store := memory.New()
 	withUser(t, store, "alice", "long enough", SHA512, 5000)

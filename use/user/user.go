@@ -31,7 +31,8 @@ const (
 // Mechanisms are all mechanisms.
 var Mechanisms = []Mechanism{SHA256, SHA512}
 
-// Bounds of a user. Those of the iterations are Kafka's (ScramMechanism, ScramControlManager.MAX_ITERATIONS).
+// Bounds of a user. Those of the iterations are Kafka's (ScramMechanism,
+// ScramControlManager.MAX_ITERATIONS).
 const (
 	NameMax           = 128 // bytes
 	IterationsMin     = 4096
@@ -90,7 +91,8 @@ func CheckName(name string) error {
 
 // FromPassword makes a credential with a new salt. It takes milliseconds of processor time.
 //
-// The password must be ASCII: RFC 5802 prepares other characters by SASLprep, which Kafka's own clients do not do, so clients would disagree.
+// The password must be ASCII: RFC 5802 prepares other characters by SASLprep, which Kafka's own
+// clients do not do, so clients would disagree.
 func FromPassword(m Mechanism, password string, iterations int) (Credential, error) {
 	switch {
 	case len(password) < passwordMin || len(password) > passwordMax:
@@ -144,8 +146,9 @@ func (c Credential) check(m Mechanism) error {
 
 const saltSource = 17 // bytes of which saltOf makes a salt
 
-// saltOf makes a salt of random bytes. It looks like those of Kafka's tools (ScramFormatter.secureRandomString: 130 bits, base 36), so that a user's salt does
-// not tell which tool made it, nor whether there is such a user.
+// saltOf makes a salt of random bytes. It looks like those of Kafka's tools
+// (ScramFormatter.secureRandomString: 130 bits, base 36), so that a user's salt does not tell which
+// tool made it, nor whether there is such a user.
 func saltOf(random []byte) []byte {
 	n := new(big.Int).SetBytes(random[:saltSource])
 	return []byte(n.Rsh(n, 8*saltSource-130).Text(36))

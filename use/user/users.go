@@ -109,10 +109,13 @@ type Change struct {
 	Create bool        // ErrExists if there is such a user
 }
 
-// Change makes changes to different users, durably, each as a whole or not at all, and returns an error, or nil, for each. A user without credentials is deleted.
-// It costs two store calls. Servers know of a change within freshFor. Then the next request on a connection of a user whose credential changed ends it.
+// Change makes changes to different users, durably, each as a whole or not at all, and returns an
+// error, or nil, for each. A user without credentials is deleted. It costs two store calls. Servers
+// know of a change within freshFor. Then the next request on a connection of a user whose
+// credential changed ends it.
 //
-// eventlog.ErrUnsure: the change may have been made. eventlog.ErrStale: another caller changed the same user meanwhile, and nothing was done.
+// eventlog.ErrUnsure: the change may have been made. eventlog.ErrStale: another caller changed the
+// same user meanwhile, and nothing was done.
 func (u *Users) Change(ctx context.Context, changes []Change) []error {
 	errs := make([]error, len(changes))
 	fail := func(err error) []error {

@@ -1,4 +1,5 @@
-// Package queueload puts the same load on work queues of any make, and measures them: writers enqueue, workers claim, handle and acknowledge.
+// Package queueload puts the same load on work queues of any make, and measures them: writers
+// enqueue, workers claim, handle and acknowledge.
 package queueload
 
 import (
@@ -17,8 +18,8 @@ import (
 type Queue interface {
 	// Enqueue makes messages durable, in one call. Writers call it at the same time.
 	Enqueue(ctx context.Context, values [][]byte) error
-	// Work claims up to batch messages a call with so many workers, passes each message to handle, and acknowledges what it claimed, durably,
-	// until ctx ends, which is no error.
+	// Work claims up to batch messages a call with so many workers, passes each message to handle,
+	// and acknowledges what it claimed, durably, until ctx ends, which is no error.
 	Work(ctx context.Context, workers, batch int, handle func(value []byte)) error
 }
 
@@ -32,8 +33,8 @@ type Load struct {
 	Window           time.Duration // Result.Windows counts what was handled in each; 0: they are not counted
 }
 
-// backlogMax is how many messages writers without a rate are ahead of the workers: enough for each call to find one, and too few to
-// make a long queue.
+// backlogMax is how many messages writers without a rate are ahead of the workers: enough for each
+// call to find one, and too few to make a long queue.
 const backlogMax = 5000
 
 // Result is what was measured. Handled messages were acknowledged.
@@ -46,8 +47,9 @@ type Result struct {
 	Windows       []int64 // messages handled in each Load.Window after the warm-up
 }
 
-// Run puts the load on the queue. It fails if a call failed, or if not every message that was enqueued was handled within a minute of the end.
-// Latency is from the time that a message was due, or of the call that enqueued it, to its handler.
+// Run puts the load on the queue. It fails if a call failed, or if not every message that was
+// enqueued was handled within a minute of the end. Latency is from the time that a message was due,
+// or of the call that enqueued it, to its handler.
 func (l Load) Run(ctx context.Context, q Queue) (Result, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

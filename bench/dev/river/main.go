@@ -1,5 +1,5 @@
-// Command river measures River's queue under the load of bench/queueload, and prints the result as JSON. It is a module of its own, since only
-// the benchmark needs River.
+// Command river measures River's queue under the load of bench/queueload, and prints the result as
+// JSON. It is a module of its own, since only the benchmark needs River.
 package main
 
 import (
@@ -59,7 +59,8 @@ func (w *worker) Work(_ context.Context, j *river.Job[job]) error {
 	return nil
 }
 
-// onRiver is River with its defaults. A message is a job; a batch is one InsertMany, and River fetches as many as it has room for.
+// onRiver is River with its defaults. A message is a job; a batch is one InsertMany, and River
+// fetches as many as it has room for.
 type onRiver struct {
 	pool   *pgxpool.Pool
 	insert *river.Client[pgx.Tx]

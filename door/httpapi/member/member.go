@@ -1,5 +1,6 @@
-// Package member keeps HTTP clients in their consumer groups between their requests. Each client has a group.Peer, which is its member in the group.
-// If a client sends no request for the length of its session, its peer leaves.
+// Package member keeps HTTP clients in their consumer groups between their requests. Each client
+// has a group.Peer, which is its member in the group. If a client sends no request for the length
+// of its session, its peer leaves.
 package member
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Caller is who makes a request. It is a pointer: a client that shows other credentials is another caller, even with the same id.
+// Caller is who makes a request. It is a pointer: a client that shows other credentials is another
+// caller, even with the same id.
 type Caller interface {
 	ID() string
 	String() string
@@ -23,9 +25,11 @@ type Caller interface {
 
 // Config is what members need of the door.
 type Config struct {
-	// Valid checks whether a caller's credentials are still valid. eventlog.ErrUnavailable: that is not known.
+	// Valid checks whether a caller's credentials are still valid. eventlog.ErrUnavailable: that is
+	// not known.
 	Valid func(context.Context, Caller) error
-	// Move counts a member for the caller to, and no longer for the caller from. It returns false if to is at its limit.
+	// Move counts a member for the caller to, and no longer for the caller from. It returns false
+	// if to is at its limit.
 	Move func(from, to Caller) bool
 	// End uncounts a member.
 	End          func(Caller)
@@ -44,8 +48,9 @@ type Members struct {
 	closed bool
 }
 
-// Member is one client. Partitions of which it may still be handling events are busy; a partition that another member waits for is
-// released once it is no longer busy. Methods may be called concurrently.
+// Member is one client. Partitions of which it may still be handling events are busy; a partition
+// that another member waits for is released once it is no longer busy. Methods may be called
+// concurrently.
 type Member struct {
 	Peer    *group.Peer
 	Group   string
@@ -77,8 +82,9 @@ func New(cfg Config) *Members {
 	return &Members{cfg: cfg, byID: make(map[string]*Member)}
 }
 
-// Add runs a member's peer until the client leaves, or is silent for its session, or Close is called. who is whom the member is counted for; Config.End
-// uncounts it. After Close, Add does nothing and returns false.
+// Add runs a member's peer until the client leaves, or is silent for its session, or Close is
+// called. who is whom the member is counted for; Config.End uncounts it. After Close, Add does
+// nothing and returns false.
 func (ms *Members) Add(m *Member, who Caller) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -123,7 +129,8 @@ func (ms *Members) remove(m *Member) {
 	close(m.gone) // after the member was uncounted: a client that waits for this channel may join
 }
 
-// Enter finds a member for one of its client's requests; nil: it left, or was removed. The session does not expire until done is called.
+// Enter finds a member for one of its client's requests; nil: it left, or was removed. The session
+// does not expire until done is called.
 func (ms *Members) Enter(groupName, id string) (m *Member, done func()) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -150,8 +157,9 @@ func (m *Member) requestDone() {
 	}
 }
 
-// Adopt counts a member for the caller that its client is now, so that its former credentials may end: a key that is revoked, a token that expires. If the new caller is
-// at its limit, nothing changes.
+// Adopt counts a member for the caller that its client is now, so that its former credentials may
+// end: a key that is revoked, a token that expires. If the new caller is at its limit, nothing
+// changes.
 func (ms *Members) Adopt(m *Member, who Caller) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -160,7 +168,8 @@ func (ms *Members) Adopt(m *Member, who Caller) {
 	}
 }
 
-// checkCaller makes a member leave if its credentials are no longer valid, so that other members need not wait for its session to end.
+// checkCaller makes a member leave if its credentials are no longer valid, so that other members
+// need not wait for its session to end.
 func (ms *Members) checkCaller(ctx context.Context, m *Member) {
 	ms.mu.Lock()
 	who := m.who
@@ -189,7 +198,8 @@ func (ms *Members) Close() {
 	ms.run.Wait()
 }
 
-// watch runs a peer, and releases partitions that other members wait for and that are not busy, after each change of the assignment.
+// watch runs a peer, and releases partitions that other members wait for and that are not busy,
+// after each change of the assignment.
 func (ms *Members) watch(ctx context.Context, m *Member) {
 	keys := time.NewTicker(ms.cfg.CheckEvery)
 	defer keys.Stop()
@@ -232,7 +242,8 @@ func (m *Member) Changed() <-chan struct{} {
 	return m.changed
 }
 
-// ReleaseIdle releases partitions that other members wait for and that are not busy. If that fails, the member's next request tries again.
+// ReleaseIdle releases partitions that other members wait for and that are not busy. If that fails,
+// the member's next request tries again.
 func (m *Member) ReleaseIdle(ctx context.Context) {
 	m.mu.Lock()
 	var free []group.TopicPartition
@@ -252,7 +263,8 @@ func (m *Member) ReleaseIdle(ctx context.Context) {
 	}
 }
 
-// Handled marks partitions (none given: all) as no longer busy, after the client committed them or asked for more.
+// Handled marks partitions (none given: all) as no longer busy, after the client committed them or
+// asked for more.
 func (m *Member) Handled(tps ...group.TopicPartition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,8 +282,8 @@ type Delivery struct {
 	Events         bool // there are events
 }
 
-// Deliver marks the partitions that have events as busy, and returns which of all the member still owns, as they were assigned then. They are in the order of
-// Assignment.Own.
+// Deliver marks the partitions that have events as busy, and returns which of all the member still
+// owns, as they were assigned then. They are in the order of Assignment.Own.
 func (m *Member) Deliver(all []Delivery) (owned []bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -295,8 +307,8 @@ func before(a, b group.Assigned) bool {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), bytes.Compare(a.TopicPartition.Topic[:], b.TopicPartition.Topic[:]), cmp.Compare(a.Partition, b.Partition)) < 0
 }
 
-// Means reports whether a client that names this partition can mean it. It cannot if the last events that it got under this name are of a former
-// topic, which was deleted since.
+// Means reports whether a client that names this partition can mean it. It cannot if the last
+// events that it got under this name are of a former topic, which was deleted since.
 func (m *Member) Means(a group.Assigned) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

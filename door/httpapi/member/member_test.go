@@ -18,7 +18,8 @@ import (
 
 const session = time.Hour
 
-// joined returns members, and one that joined group g, in a log with the topic "orders". ended counts members that were uncounted.
+// joined returns members, and one that joined group g, in a log with the topic "orders". ended
+// counts members that were uncounted.
 func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Member, ended *atomic.Int32) {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Logger: slog.New(slog.DiscardHandler)})

@@ -1,5 +1,5 @@
-// Package wire writes and reads PostgreSQL's binary formats for the few types that travel in bulk. The driver's codecs could do that, too, but
-// this way the bytes of batches are copied only once.
+// Package wire writes and reads PostgreSQL's binary formats for the few types that travel in bulk.
+// The driver's codecs could do that, too, but this way the bytes of batches are copied only once.
 package wire
 
 import (
@@ -19,7 +19,8 @@ const (
 // Statement is a statement whose parameters and results are binary.
 type Statement struct{ Name, SQL string }
 
-// Run makes one round trip. Through a pooler nothing is prepared: the server makes a plan each time.
+// Run makes one round trip. Through a pooler nothing is prepared: the server makes a plan each
+// time.
 func (s Statement) Run(ctx context.Context, conn *pgconn.PgConn, pooled bool, params ...[]byte) *pgconn.ResultReader {
 	if pooled {
 		return conn.ExecParams(ctx, s.SQL, params, nil, binaryFormat, binaryFormat)
@@ -29,7 +30,8 @@ func (s Statement) Run(ctx context.Context, conn *pgconn.PgConn, pooled bool, pa
 
 var binaryFormat = []int16{1}
 
-// An array is a header of five numbers (dimensions, has nulls, type, length, lower bound), then the elements, each after its length.
+// An array is a header of five numbers (dimensions, has nulls, type, length, lower bound), then the
+// elements, each after its length.
 const arrayHeader = 20
 
 func appendArrayHeader(b []byte, oid uint32, n int) []byte {
@@ -79,7 +81,8 @@ func TextArray(values []string) []byte {
 	return b
 }
 
-// Numbers reads an array of int4 or int8. A null element reads as 0, and a null array as no numbers.
+// Numbers reads an array of int4 or int8. A null element reads as 0, and a null array as no
+// numbers.
 func Numbers(b []byte) []int64 {
 	if len(b) < arrayHeader {
 		return nil
