@@ -500,13 +500,11 @@ type kafkaMetrics struct{ *metric.Set }
 
 func (m kafkaMetrics) Answered(e kafka.Exchange) { m.Set.Answered(e.Key, e.In, e.Out, e.Took) }
 
-// groupsSeen returns a function that reads the groups for the metrics.
+// groupsSeen returns a function that reads the groups for the metrics. With an error it returns the
+// groups without their lag, if the lag alone could not be read.
 func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group, error) {
 	return func(ctx context.Context) ([]metric.Group, error) {
 		stats, lags, err := groups.Stats(ctx)
-		if err != nil {
-			return nil, err
-		}
 		seen := make([]metric.Group, len(stats))
 		index := map[string]int{}
 		for i, s := range stats {
@@ -518,7 +516,7 @@ func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group
 				seen[i].Lag[l.Name] += l.Records
 			}
 		}
-		return seen, nil
+		return seen, err
 	}
 }
 

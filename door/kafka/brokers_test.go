@@ -60,6 +60,26 @@ func (b *broker) awaitBrokers(n int) {
 	}
 }
 
+// A client that has created a topic knows its id, and may use it at a broker that has not heard of
+// the topic yet.
+func TestABrokerKnowsTheIDOfATopicThatAnotherCreated(t *testing.T) {
+	all := startBrokers(t, memory.New(), 2, kafka.Config{})
+	for n := range 100 {
+		topic, err := all[1].log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: fmt.Sprint("t", n), Partitions: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := kmsg.NewPtrOffsetCommitRequest()
+		req.Group, req.Generation, req.Version = "g", -1, 10 // the first version with ids
+		row, at := kmsg.NewOffsetCommitRequestTopic(), kmsg.NewOffsetCommitRequestTopicPartition()
+		row.TopicID, row.Topic = topic.ID, topic.Name
+		row.Partitions = append(row.Partitions, at)
+		req.Topics = append(req.Topics, row)
+		got := ask[*kmsg.OffsetCommitResponse](all[0], req)
+		wantCode(t, topic.Name, got.Topics[0].Partitions[0].ErrorCode, nil)
+	}
+}
+
 // Clients ask each broker for its groups: each lists those that it coordinates, so that none is
 // listed twice.
 func TestABrokerListsTheGroupsThatItCoordinates(t *testing.T) {

@@ -44,6 +44,16 @@ func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error
 type lookups struct {
 	unknown int
 	failed  error // why the topics could not be read again
+	again   bool  // they were read again because of an id
+}
+
+// refresh reads all topics again, once for a request. It reports whether it did.
+func (n *lookups) refresh(ctx context.Context, log *eventlog.Log) bool {
+	if n.again {
+		return false
+	}
+	n.again = true
+	return log.RefreshTopics(ctx) == nil
 }
 
 type lookupsKey struct{}
@@ -107,12 +117,18 @@ func unknownID(id topicID) error {
 }
 
 // topicEither finds a topic by its id if byID is set (newer versions of requests have ids),
-// otherwise by name.
+// otherwise by name. Either way it finds a topic that this process has not heard of yet.
 func (s *Server) topicEither(ctx context.Context, r *request, op acl.Operation, name string, id topicID, byID bool) (eventlog.Topic, error) {
-	if byID {
-		return s.topicByID(r, op, id)
+	if !byID {
+		return s.topicByName(ctx, r, op, name)
 	}
-	return s.topicByName(ctx, r, op, name)
+	if _, err := s.log.TopicByID(id); errors.Is(err, eventlog.ErrUnknownTopic) {
+		// Another broker may have created it a moment ago, and told the client its id.
+		if seen, counts := ctx.Value(lookupsKey{}).(*lookups); counts {
+			seen.refresh(ctx, s.log)
+		}
+	}
+	return s.topicByID(r, op, id)
 }
 
 // partitionOf finds a topic's partition by number.

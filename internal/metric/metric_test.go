@@ -211,6 +211,23 @@ func TestUnreadableGroupsAreLeftOut(t *testing.T) {
 	}
 }
 
+// One client's many offsets make the lag late. The groups and their members are shown all the same.
+func TestALagThatIsLateHidesNoGroup(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	WatchGroups(registry, func(context.Context) ([]Group, error) {
+		return []Group{{"victim", 3, map[string]int64{"orders": 7}}}, context.DeadlineExceeded
+	})
+	text := scrape(t, registry)
+	for _, want := range []string{"weir_groups 1", `weir_group_members{group="victim"} 3`, "weir_group_lag_unknown 1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("want %s in:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "weir_group_lag_records{") {
+		t.Errorf("a lag that was not read whole is shown:\n%s", text)
+	}
+}
+
 // The page for operators names every metric, so that each alert has a place to send people to.
 func TestOperationsPageNamesEveryMetric(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
