@@ -2,6 +2,8 @@ package console_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net"
@@ -80,6 +82,19 @@ func TestAFormOfAStrangerIsSmall(t *testing.T) {
 			text, _ := io.ReadAll(answer.Body)
 			t.Errorf("%s: %d %s", what, answer.StatusCode, text)
 		}
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(make([]byte, 10<<20)); err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	c := s.browser().raw(fmt.Sprintf("POST /console/login HTTP/1.1\r\nContent-Encoding: gzip\r\n"+
+		"Content-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes()))
+	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		t.Fatal(err)
+	} else if answer.StatusCode != http.StatusUnsupportedMediaType {
+		t.Errorf("a form that is compressed: %d", answer.StatusCode)
 	}
 	writer := s.browser()
 	writer.login(secret)

@@ -93,6 +93,9 @@ func (i *Inside) Body(w http.ResponseWriter, r, as *http.Request, most int64) (b
 	if r.ContentLength > most {
 		return nil, nil, kindTooLarge.past(most, "the body has %d bytes; the limit is %d", r.ContentLength, most)
 	}
+	if r.Header.Get("Content-Encoding") != "" { // most would not bound what it becomes
+		return nil, nil, kindMediaType.because("a form must be sent without a Content-Encoding")
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, most)
 	if body, err = i.s.body(c); err == nil && len(body) > bodyFree {
 		_, err = c.claimMemory(2 * int64(len(body)))
