@@ -98,7 +98,8 @@ type Stat struct {
 }
 
 // Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one
-// for the ends of the partitions. If the lag alone cannot be read it returns the groups, and an error.
+// for the ends of the partitions. If the lag alone cannot be read it returns the groups, and an
+// error.
 func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes, held: true})
 	if err != nil {
