@@ -68,16 +68,16 @@ func (b *bucket) recover(context.Context) error { return b.server.Recover() }
 
 // makeNewer changes the name of the format, with which each object begins, in one object.
 func (b *bucket) makeNewer(context.Context) (known, newer string, back func() error, err error) {
-	known, newer = "weirS3F1", "weirS3F9"
+	const this, later = "weirS3F1", "weirS3F9"
 	path := filepath.Join(b.server.Directory(b.url), "log", "format")
 	object, err := os.ReadFile(path)
 	if err != nil {
 		return "", "", nil, err
 	}
-	if !bytes.HasPrefix(object, []byte(known)) {
-		return "", "", nil, fmt.Errorf("the object format begins with %q, want %q", object[:min(len(object), 8)], known)
+	if !bytes.HasPrefix(object, []byte(this)) {
+		return "", "", nil, fmt.Errorf("the object format begins with %q, want %q", object[:min(len(object), 8)], this)
 	}
-	return known, newer, func() error { return os.WriteFile(path, object, 0o644) }, os.WriteFile(path, append([]byte(newer), object[len(newer):]...), 0o644)
+	return "versions up to 1", "version 9", func() error { return os.WriteFile(path, object, 0o644) }, os.WriteFile(path, append([]byte(later), object[len(later):]...), 0o644)
 }
 
 // changeByte changes the last byte of the value in each object that has it.
