@@ -755,32 +755,6 @@ func TestAPanicOfTakeOverIsAnError(t *testing.T) {
 	tookOver(t, w, "orders", 2)
 }
 
-// A category that was deleted and made again while a run works is another: its subjects have other
-// keys.
-func TestAProjectionReadsACategoryThatWasMadeAgain(t *testing.T) {
-	w := newSite(t, "memory").open(t)
-	named := func(c *weir.Category, who string) {
-		t.Helper()
-		if _, err := c.Append(t.Context(), who, weir.NoStream, weir.NewStreamEvent{Type: "Named", Subject: who, Data: []byte("I am " + who)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	named(category(t, w, "customer", 1), "anne")
-	got := make(chan weir.ProjectedEvent, 10)
-	project(t, w, weir.Projection{Name: "customers", Categories: []string{"customer"}, Handler: func(_ context.Context, e weir.ProjectedEvent) error {
-		got <- e
-		return nil
-	}})
-	next(t, got)
-	if err := w.DeleteTopic(t.Context(), "customer"); err != nil {
-		t.Fatal(err)
-	}
-	named(category(t, w, "customer", 1), "bob")
-	if e := next(t, got); string(e.Data) != "I am bob" || e.Erased {
-		t.Errorf("%+v", e)
-	}
-}
-
 func TestAProjectionGoesOnBehindADeadLetter(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	c := category(t, w, "order", 1)

@@ -62,7 +62,7 @@ func startKafka(ctx context.Context, place Place, mode Mode) (Server, error) {
 		return nil, err
 	}
 	classes := filepath.Join(libs, "libs", "*")
-	broker, err := freeAddress()
+	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-`, broker, controller, filepath.Join(place.Dir, "kafka"))
+`, address, controller, filepath.Join(place.Dir, "kafka"))
 	if mode == Durable {
 		config += "log.flush.interval.messages=1\n"
 	}
@@ -98,11 +98,11 @@ share.coordinator.state.topic.min.isr=1
 	if out, err := exec.CommandContext(ctx, "java", "-cp", classes, "kafka.tools.StorageTool", "format", "-t", strings.TrimSpace(string(id)), "-c", file).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("format Kafka's storage: %w: %s", err, out)
 	}
-	p, err := start(ctx, place.Dir, broker, "java", "-Xmx1g", "-cp", classes, "kafka.Kafka", file)
+	p, err := start(ctx, place.Dir, address, "java", "-Xmx1g", "-cp", classes, "kafka.Kafka", file)
 	if err != nil {
 		return nil, err
 	}
-	return newBroker(broker, p.stop, p.cmd.Process.Pid), nil
+	return &broker{address: address, stop: p.stop}, nil
 }
 
 // startWeirServe starts the program weir on a fresh store.
@@ -133,7 +133,7 @@ func startWeirServe(ctx context.Context, place Place, st weirStore) (Server, err
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
-	return newBroker(kafka, func() error { return errors.Join(p.stop(), closeStore()) }, p.cmd.Process.Pid), nil
+	return &broker{address: kafka, stop: func() error { return errors.Join(p.stop(), closeStore()) }}, nil
 }
 
 // weirProgram returns the program that $WEIR names, or one that is built from the sources beside
@@ -165,18 +165,12 @@ func weirProgram(ctx context.Context, dir string) (string, error) {
 type broker struct {
 	address string
 	stop    func() error
-	pid     int
 
 	mu       sync.Mutex // guards producer
 	producer *kgo.Client
 }
 
-func newBroker(address string, stop func() error, pid int) *broker {
-	return &broker{address: address, stop: stop, pid: pid}
-}
-
-func (b *broker) Target() any  { return b }
-func (b *broker) Roots() []int { return []int{b.pid} }
+func (b *broker) Target() any { return b }
 
 func (b *broker) Close() error {
 	b.mu.Lock()

@@ -72,7 +72,6 @@ type natsServer struct {
 }
 
 func (s *natsServer) Target() any  { return s }
-func (s *natsServer) Roots() []int { return []int{s.p.cmd.Process.Pid} }
 func (s *natsServer) Close() error { s.conn.Close(); return s.p.stop() }
 
 func (s *natsServer) Create(ctx context.Context, topic string, partitions int) error {

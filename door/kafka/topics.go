@@ -43,17 +43,16 @@ func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error
 // names costs a few store calls and not 20,000.
 type lookups struct {
 	unknown int
-	failed  error // why the topics could not be read again
-	again   bool  // they were read again because of an id
+	read    bool  // all topics were read again
+	failed  error // why they could not be
 }
 
-// refresh reads all topics again, once for a request. It reports whether it did.
-func (n *lookups) refresh(ctx context.Context, log *eventlog.Log) bool {
-	if n.again {
-		return false
+// refresh reads all topics again, once for a request.
+func (n *lookups) refresh(ctx context.Context, log *eventlog.Log) error {
+	if !n.read {
+		n.read, n.failed = true, log.RefreshTopics(ctx)
 	}
-	n.again = true
-	return log.RefreshTopics(ctx) == nil
+	return n.failed
 }
 
 type lookupsKey struct{}
@@ -72,11 +71,8 @@ func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) erro
 	if n.unknown++; n.unknown == 1 {
 		return nil
 	}
-	if n.unknown == 2 {
-		n.failed = log.RefreshTopics(ctx)
-	}
-	if n.failed != nil || log.KnowsTopic(name) {
-		return n.failed
+	if err := n.refresh(ctx, log); err != nil || log.KnowsTopic(name) {
+		return err
 	}
 	return fmt.Errorf("%w: %q", eventlog.ErrUnknownTopic, name)
 }
@@ -125,7 +121,9 @@ func (s *Server) topicEither(ctx context.Context, r *request, op acl.Operation, 
 	if _, err := s.log.TopicByID(id); errors.Is(err, eventlog.ErrUnknownTopic) {
 		// Another broker may have created it a moment ago, and told the client its id.
 		if seen, counts := ctx.Value(lookupsKey{}).(*lookups); counts {
-			seen.refresh(ctx, s.log)
+			if err := seen.refresh(ctx, s.log); err != nil {
+				return eventlog.Topic{}, err // nobody knows whether there is one
+			}
 		}
 	}
 	return s.topicByID(r, op, id)

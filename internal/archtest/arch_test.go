@@ -20,7 +20,7 @@ import (
 
 const (
 	module   = "github.com/weir-log/weir"
-	linesMax = 850
+	linesMax = 800
 	widthMax = 100
 )
 

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/store/memory"
@@ -51,4 +52,30 @@ func TestAPeerIsToldInWhichEpochItsPositionIs(t *testing.T) {
 	check(t, p.stop())
 	p = joinPeer(t, b, group.PeerConfig{})
 	wantEpoch(p.Assignment(), b.log.LeaderEpoch(), "an epoch that the log does not record")
+}
+
+// A peer may give back what nobody asked for. What it gets again is another grant, at what was
+// committed.
+func TestWhatIsGivenBackAndGotAgainIsAnother(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		orders := b.topic(t, "orders", 2)
+		p := joinPeer(t, b, group.PeerConfig{})
+		before := p.Assignment()
+		check(t, p.Commit(t.Context(), []group.Committed{at(orders[1], 5)}))
+		if got := p.Assignment().Own[1].Position; got != 5 {
+			t.Errorf("the position is %d, and 5 was committed", got)
+		}
+		check(t, p.Release(t.Context(), orders[1].TopicPartition, group.TopicPartition{Partition: 7}))
+		synctest.Wait()
+		after := p.Assignment()
+		if len(after.Own) != 2 || after.Own[0] != before.Own[0] || after.Own[1].Since == before.Own[1].Since || after.Own[1].Position != 5 {
+			t.Errorf("had %+v, and has %+v", before.Own, after.Own)
+		}
+		calm := after.Generation
+		check(t, p.Release(t.Context()))
+		if p.Generation() != calm {
+			t.Error("giving back nothing made a new generation")
+		}
+	})
 }
