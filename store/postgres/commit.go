@@ -24,7 +24,7 @@ const (
 var commitStatement = wire.Statement{Name: "commit", SQL: `
 	SELECT bases, stale, homeless, held
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
-	WHERE weir.still($20, $21, $22) AND weir.still_after($20, $21, $22)`}
+	WHERE weir.still_after($20, $21, $22)`}
 
 // commitForgetStatement commits entries, too, and then deletes the partitions that they forget
 // (Entry.Forgets), except those of refused entries. weir.commit has locked these partitions.
@@ -36,7 +36,7 @@ var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 		FROM unnest($23::int[], $24::bigint[]) AS f(entry, partition)
 		WHERE f.entry <> ALL (c.stale || c.homeless || c.held)
 	) AS forgotten
-	WHERE weir.still($20, $21, $22) AND weir.still_after($20, $21, $22)`}
+	WHERE weir.still_after($20, $21, $22)`}
 
 // Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk.
 // On a full disk a second statement commits the entries that need little space.

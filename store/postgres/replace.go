@@ -12,8 +12,8 @@ import (
 )
 
 var replaceStatement = wire.Statement{Name: "replace", SQL: `
-	SELECT weir.replace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-	WHERE weir.still($17, $18, $19) AND weir.still_after($17, $18, $19)`}
+	SELECT r FROM weir.replace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) AS r
+	WHERE weir.still_after($17, $18, $19)`}
 
 // errNoSegment: there is no segment for replaced batches yet.
 var errNoSegment = errors.New("there is no segment for replaced batches")

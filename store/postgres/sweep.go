@@ -23,7 +23,7 @@ const (
 // Trim implements eventlog.Store. It raises First immediately; disk space is freed once no batch of
 // a segment is needed.
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	sql, args := `SELECT moved FROM weir.trim($4, $5) AS moved WHERE weir.still($1, $2, $3) AND weir.still_after($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
+	sql, args := `SELECT moved FROM weir.trim($4, $5) AS moved WHERE weir.still_after($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
 	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
 		conn, err := s.reader(ctx)
 		if err != nil {

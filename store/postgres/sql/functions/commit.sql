@@ -223,15 +223,17 @@ BEGIN
 
     -- Write the keys.
     IF cardinality(put_nth) > 0 THEN
-        UPDATE weir.state s
-        SET version = w.version,
-            value   = substring(body FROM w.start + 1 FOR w.size)
-                      || CASE WHEN w.base > 0 THEN convert_to(coalesce(bases[w.base], 0)::text, 'UTF8') ELSE '' END,
-            put_at  = clock_timestamp(),
-            writes  = s.writes + 1,
-            turn    = (s.writes + 1) / 64
-        FROM unnest(put_entry, put_nth, put_version, put_start, put_size, put_base) AS w(entry, nth, version, start, size, base)
-        WHERE s.ctid = key_row[w.nth] AND w.size >= 0 AND refused[w.entry] IS NULL;
+        IF cardinality(array_remove(key_row, NULL)) > 0 THEN
+            UPDATE weir.state s
+            SET version = w.version,
+                value   = substring(body FROM w.start + 1 FOR w.size)
+                          || CASE WHEN w.base > 0 THEN convert_to(coalesce(bases[w.base], 0)::text, 'UTF8') ELSE '' END,
+                put_at  = clock_timestamp(),
+                writes  = s.writes + 1,
+                turn    = (s.writes + 1) / 64
+            FROM unnest(put_entry, put_nth, put_version, put_start, put_size, put_base) AS w(entry, nth, version, start, size, base)
+            WHERE s.ctid = key_row[w.nth] AND w.size >= 0 AND refused[w.entry] IS NULL;
+        END IF;
 
         IF -1 = ANY (put_size) THEN
             DELETE FROM weir.state s

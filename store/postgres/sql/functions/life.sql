@@ -8,9 +8,5 @@ LANGUAGE plpgsql STABLE
 :by_index
 AS $$
 BEGIN
-    IF NOT pg_is_in_recovery() THEN
-        server := extract(epoch FROM pg_postmaster_start_time()) * 1000000;
-    END IF;
-    SELECT d.oid::bigint << 32 | 'weir.partition'::regclass::oid::bigint INTO tables FROM pg_database d WHERE d.datname = current_database();
-    epoch := coalesce((SELECT s.version FROM weir.newest_state('incarnation') s), 0);
+    SELECT l.server, l.tables, l.epoch INTO server, tables, epoch FROM weir.newest_life() AS l;
 END $$;

@@ -5,7 +5,7 @@ LANGUAGE plpgsql STABLE
 :by_index
 AS $$
 BEGIN
-    IF server IS NOT NULL AND (server, tables, epoch) IS DISTINCT FROM (SELECT (l.server, l.tables, l.epoch) FROM weir.life() AS l) THEN
+    IF server IS NOT NULL AND (server, tables, epoch) IS DISTINCT FROM (SELECT (l.server, l.tables, l.epoch) FROM weir.newest_life() AS l) THEN
         RAISE 'the store was rewound: it is in another incarnation than this process knows' USING ERRCODE = 'WE093';
     END IF;
     RETURN true;

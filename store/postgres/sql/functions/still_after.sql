@@ -6,12 +6,15 @@ LANGUAGE plpgsql VOLATILE
 :by_index
 AS $$
 DECLARE
-    now_at bigint;
-    mine   boolean;
+    l record;
 BEGIN
-    SELECT s.version, s.xmin = pg_current_xact_id_if_assigned()::xid INTO now_at, mine
-    FROM weir.state s WHERE s.key = 'incarnation' ORDER BY s.turn DESC LIMIT 1;
-    IF server IS NOT NULL AND epoch <> coalesce(now_at, 0) AND mine IS NOT TRUE THEN
+    SELECT * INTO l FROM weir.newest_life();
+    IF server IS NULL OR (server, tables, epoch) IS NOT DISTINCT FROM (l.server, l.tables, l.epoch) THEN
+        RETURN true;
+    ELSIF (server, tables) IS DISTINCT FROM (l.server, l.tables) THEN
+        RAISE 'the store was rewound: it is in another incarnation than this process knows' USING ERRCODE = 'WE093';
+    ELSIF NOT EXISTS (SELECT FROM weir.newest_state('incarnation') i, weir.state s
+                      WHERE s.key = i.key AND s.turn = i.turn AND s.xmin = pg_current_xact_id_if_assigned()::xid) THEN
         RAISE 'the store was rewound: another process began an epoch while this statement waited' USING ERRCODE = 'WE093';
     END IF;
     RETURN true;
