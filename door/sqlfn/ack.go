@@ -25,11 +25,11 @@ var _ queue.Beside = (*Door)(nil)
 
 // Acked lists the messages of a partition that were acknowledged in committed transactions, but not
 // yet in their queue's state: one statement.
-func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acked []eventlog.Offset, err error) {
+func (d *Door) Acked(ctx context.Context, ids []string, p eventlog.Partition) (acked []eventlog.Offset, err error) {
 	err = d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
-			SELECT a."offset" FROM weir.acked a WHERE a.queue = $1 AND a.partition = $2
-			  AND NOT EXISTS (SELECT FROM weir.nacked n WHERE n.queue = $1 AND n.partition = $2 AND n."offset" = a."offset")`, id, int64(p))
+			SELECT a."offset" FROM weir.acked a WHERE a.queue = ANY ($1) AND a.partition = $2
+			  AND NOT EXISTS (SELECT FROM weir.nacked n WHERE n.queue = a.queue AND n.partition = $2 AND n."offset" = a."offset")`, ids, int64(p))
 		if err != nil {
 			return err
 		}
@@ -43,11 +43,19 @@ func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acke
 }
 
 // Unacked returns those of a partition's messages that no transaction acknowledged, not even an
-// open transaction: one statement, which waits up to 10 ms for each message that an open
-// transaction acknowledged.
-func (d *Door) Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) (free []eventlog.Offset, err error) {
+// open transaction: one statement for each id, which waits up to 10 ms for each message that an
+// open transaction acknowledged.
+func (d *Door) Unacked(ctx context.Context, ids []string, p eventlog.Partition, offsets []eventlog.Offset) (free []eventlog.Offset, err error) {
 	err = d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT weir.unacked($1, $2, $3)`, id, int64(p), offsets).Scan(&free)
+		free = offsets
+		for _, id := range ids {
+			var left []eventlog.Offset
+			if err := conn.QueryRow(ctx, `SELECT weir.unacked($1, $2, $3)`, id, int64(p), free).Scan(&left); err != nil {
+				return err
+			}
+			free = left
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read which messages of partition %d no transaction acknowledged: %w", p, err)
@@ -160,14 +168,16 @@ func (m *Mover) apply(ctx context.Context, c call, some []answer) error {
 	for i, a := range some {
 		receipts[i] = a.receipt()
 	}
-	q, err := m.cfg.Queues.OpenID(ctx, c.queue)
-	if isGone(err) {
-		return nil
-	}
-	if err != nil {
+	var errs []error
+	err := m.cfg.Queues.WithID(ctx, c.queue, func(q *queue.Queue) (err error) {
+		errs, err = c.apply(ctx, q, m.inbox.unchanged, receipts)
+		for _, one := range errs {
+			if errors.Is(one, queue.ErrUnknownQueue) { // it was purged or deleted just now
+				err = cmp.Or(err, one)
+			}
+		}
 		return err
-	}
-	errs, err := c.apply(ctx, q, m.inbox.unchanged, receipts)
+	})
 	for _, one := range errs {
 		var stale *queue.StaleReceiptError
 		if one != nil && !isGone(one) && (!errors.As(one, &stale) || c.acks && !stale.Done) {

@@ -94,6 +94,75 @@ func TestViewsShowQueuesAndTheirMessages(t *testing.T) {
 	}
 }
 
+// asOlder writes the states of queues as versions did that wrote an object for each run.
+const asOlder = `UPDATE weir.state s SET value = convert_to((SELECT (v - 'texts' || jsonb_build_object('parts', (
+		SELECT jsonb_agg(p || jsonb_build_object('runs', (
+			SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('n', r.n, 'fate', r.fate, 'attempt', nullif(r.attempt, 0), 'until', nullif(r.until, 0),
+				'nonce', ('x' || r.nonce)::bit(32)::bigint, 'worker', r.worker, 'reason', r.reason)) ORDER BY r.upto), '[]')
+			FROM weir.queue_runs((p ->> 'floor')::bigint, (p -> 'runs')::json, (v -> 'texts')::json) AS r)))
+		FROM jsonb_array_elements(v -> 'parts') AS p)))::text
+	FROM (SELECT convert_from(s.value, 'UTF8')::jsonb AS v) AS x), 'UTF8')
+	WHERE s.key LIKE 'queue/state/%' OR s.key LIKE 'queue/dead/%'`
+
+func TestStatesOfOlderVersionsAreShownAndAcknowledged(t *testing.T) {
+	for name, settings := range map[string]queue.Settings{
+		"a state for each partition": {Lease: time.Hour},
+		"one state":                  {Lease: time.Hour, Concurrency: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := pgtest.URL(t)
+			_, q := startQueuesWith(t, address, true, settings)
+			var claimed []queue.Message
+			for n := range 8 {
+				if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: fmt.Append(nil, n)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n := range 6 {
+				got, err := q.Claim(t.Context(), queue.Claim{Worker: fmt.Sprintf("w%d é", n/2), Wait: 10 * time.Second})
+				if err != nil || len(got) != 1 {
+					t.Fatal(got, err)
+				}
+				claimed = append(claimed, got[0])
+			}
+			if _, err := q.Ack(t.Context(), claimed[1].Receipt); err != nil {
+				t.Fatal(err)
+			}
+			nack(t, q, queue.Nack{Error: "refused", SetDelay: true, Delay: 50 * time.Second}, claimed[2].Receipt)
+			nack(t, q, queue.Nack{Error: "never", Reject: true}, claimed[3].Receipt)
+			const all = `SELECT string_agg(x::text, E'\n') FROM (SELECT * FROM weir.queues) AS x`
+			const each = `SELECT string_agg(x::text, E'\n' ORDER BY "offset") FROM (SELECT * FROM weir.messages) AS x`
+			counts, messages := pgtest.Value(t, address, all), pgtest.Value(t, address, each)
+			pgtest.Exec(t, address, asOlder)
+			if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.state WHERE key LIKE 'queue/state/%' AND convert_from(value, 'UTF8') LIKE '%"fate"%'`); n != "1" {
+				t.Fatalf("%s states are as an older version writes them", n)
+			}
+			if got := pgtest.Value(t, address, all); got != counts {
+				t.Errorf("the queue is %s, want %s", got, counts)
+			}
+			if got := pgtest.Value(t, address, each); got != messages {
+				t.Errorf("the messages are\n%s\nwant\n%s", got, messages)
+			}
+			conn := connect(t, address)
+			for n, m := range claimed {
+				var said string
+				_, err := conn.Exec(t.Context(), `SELECT weir.ack($1)`, m.Receipt)
+				if said = stateOf(err); n == 0 && err != nil || n >= 1 && n <= 3 && said != "WE008" || n > 3 && err != nil {
+					t.Errorf("ack of message %d: %v", n, err)
+				}
+			}
+			await(t, address, `SELECT claimed = 0 FROM weir.queues`) // by the process that reads the older states, and writes new ones
+			_, other := startQueuesWith(t, address, false, settings)
+			for range 2 {
+				if got := claim(t, other); string(got.Value) != "6" && string(got.Value) != "7" {
+					t.Errorf("then %q is claimed", got.Value)
+				}
+			}
+		})
+	}
+}
+
 // Not all values of weir.state are JSON, and whoever may enqueue chooses how many there are: the
 // views parse none but those that they show, whatever the plan.
 func TestViewsOfQueuesParseNothingElse(t *testing.T) {

@@ -92,6 +92,28 @@ func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
 	}
 }
 
+// The views of queues have changed. Views of others that use them stay, and so do rights.
+func TestViewsOfQueuesAreReplacedAndWhatDependsOnThemStays(t *testing.T) {
+	address := pgtest.URL(t)
+	openInbox(t, address).store.Close()
+	const views = `SELECT string_agg(pg_get_viewdef(c.oid) || c.relacl::text, E'\n' ORDER BY c.relname) FROM pg_class c WHERE c.relnamespace = 'weir'::regnamespace AND c.relkind = 'v'`
+	today := pgtest.Value(t, address, views)
+	older, err := os.ReadFile("testdata/queue_views45.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, address, `DROP VIEW weir.messages, weir.queues, weir.queue_parts; DROP FUNCTION weir.queue_runs;`+string(older)+`
+		CREATE VIEW public.mine AS SELECT queue, claimed FROM weir.queues;
+		DELETE FROM weir.rights WHERE what LIKE '%queue_runs%'; SELECT weir.set_rights(); DELETE FROM weir.migration WHERE part = 'sqlfn' AND number >= 46`)
+	openInbox(t, address).store.Close()
+	if got := pgtest.Value(t, address, views); got != today {
+		t.Errorf("the views are\n%s\nwant\n%s", got, today)
+	}
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM public.mine`); got != "0" {
+		t.Errorf("the view of others has %s rows", got)
+	}
+}
+
 // What the role may not do itself is said, with what to do about it.
 func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
 	address := pgtest.URL(t)

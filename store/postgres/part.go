@@ -26,7 +26,8 @@ var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 //
 //	tables/NNN_name.sql   runs once, in the order of numbers
 //	functions/name.sql    is installed anew with each version
-//	views/name.sql        is installed if the view is missing; a file in tables that changes a view drops it
+//	views/name.sql        is installed if the view is missing, or if a file in tables that runs has the line
+//	                      "-- Replaces views/name.sql"; the new view may only have more columns, at the end
 //	after.sql             runs after each installation
 //	start.sql             runs whenever a process opens the part and need not install it; may be missing
 //
@@ -135,6 +136,7 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	if err != nil {
 		return err
 	}
+	views = append(views, replaced(ran, p.list("views"), views)...)
 	if err := inOrder(ctx, conn, append(p.list("functions"), views...)); err != nil {
 		return err
 	}
@@ -173,6 +175,17 @@ func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, erro
 	return slices.DeleteFunc(all, func(f file) bool { return slices.Contains(there, f.name) }), err
 }
 
+// replaced returns the views that files in tables replace, without those that are missing.
+func replaced(ran, all, missing []file) (views []file) {
+	for _, view := range all {
+		says := func(f file) bool { return strings.Contains(f.sql, "-- Replaces views/"+view.name+".sql\n") }
+		if slices.ContainsFunc(ran, says) && !slices.ContainsFunc(missing, func(f file) bool { return f.name == view.name }) {
+			views = append(views, view)
+		}
+	}
+	return views
+}
+
 // inOrder installs functions and views in an order in which each finds what it depends on: a file
 // that fails because something is missing is retried after the others.
 func inOrder(ctx context.Context, conn *pgx.Conn, files []file) error {
@@ -186,7 +199,7 @@ func inOrder(ctx context.Context, conn *pgx.Conn, files []file) error {
 				if err != nil {
 					return err
 				}
-			case "42883", "42P01", "42704": // no such function, table or type, yet
+			case "42883", "42P01", "42704", "42703": // no such function, table, type or column, yet
 				later, why = append(later, f), fmt.Errorf("%s: %w", f.name, err)
 				if err := run(ctx, conn, "ROLLBACK TO file"); err != nil {
 					return err

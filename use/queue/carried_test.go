@@ -17,12 +17,12 @@ import (
 // acks.
 type carrying struct{ carry func() }
 
-func (c *carrying) Acked(context.Context, string, eventlog.Partition) ([]eventlog.Offset, error) {
+func (c *carrying) Acked(context.Context, []string, eventlog.Partition) ([]eventlog.Offset, error) {
 	c.carry()
 	return nil, nil // its row is gone
 }
 
-func (c *carrying) Unacked(_ context.Context, _ string, _ eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error) {
+func (c *carrying) Unacked(_ context.Context, _ []string, _ eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error) {
 	return offsets, nil
 }
 
@@ -55,12 +55,12 @@ type inSQL struct {
 	asked           int
 }
 
-func (s *inSQL) Acked(context.Context, string, eventlog.Partition) ([]eventlog.Offset, error) {
+func (s *inSQL) Acked(context.Context, []string, eventlog.Partition) ([]eventlog.Offset, error) {
 	s.asked++
 	return slices.Collect(maps.Keys(s.committed)), nil
 }
 
-func (s *inSQL) Unacked(_ context.Context, _ string, _ eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error) {
+func (s *inSQL) Unacked(_ context.Context, _ []string, _ eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error) {
 	return slices.DeleteFunc(slices.Clone(offsets), func(o eventlog.Offset) bool { return s.committed[o] || s.open[o] }), nil
 }
 

@@ -38,7 +38,7 @@ type Claim struct {
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
 	sweep int                // how many messages to ask a partition for, at least, after a try that got only messages that must not be handed out; otherwise 0
-	own   map[MessageID]bool // with an ID: what this call claimed; all else under the ID was claimed by an earlier call
+	own   map[MessageID]bool // with an ID: what this call got. true: it claimed that itself; false: an earlier call had
 }
 
 // goesOnFor bounds how long a claim without Wait tries again while none of the messages that it
@@ -181,7 +181,10 @@ func (q *Queue) nonce(c Claim) uint32 {
 
 // earlier lists what earlier tries of a claim with an ID have in a partition.
 func (c Claim) earlier(p *part, nonce uint32, now Time) []grant {
-	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool { return c.own[MessageID{g.partition, g.offset}] })
+	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool {
+		_, mine := c.own[MessageID{g.partition, g.offset}]
+		return mine
+	})
 }
 
 // again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later:
@@ -201,13 +204,33 @@ func (c Claim) again(p *part, nonce uint32, now Time, most int) []grant {
 	return got
 }
 
-// owns notes what a claim with an ID was given.
-func (c Claim) owns(granted []grant) {
+// owns notes what a claim with an ID was given. found: an earlier call had claimed it.
+func (c Claim) owns(granted []grant, found bool) {
 	for _, g := range granted {
 		if c.ID != "" {
-			c.own[MessageID{g.partition, g.offset}] = true
+			c.own[MessageID{g.partition, g.offset}] = !found
 		}
 	}
+}
+
+// inTime drops messages whose leases may have ended while they were read: other workers may have
+// them. Those that this call claimed are given back, without counting the attempt. A message that
+// an earlier call claimed may be in the hands of its worker.
+func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept []Message, err error) {
+	if len(messages) == 0 {
+		return nil, nil
+	}
+	_, latest, err := q.owner.clock.now(ctx)
+	var late []Message
+	for _, m := range messages {
+		if err == nil && Time(m.Until.UnixMilli()) > latest {
+			kept = append(kept, m)
+		} else if g, err := q.parse(m.Receipt); err == nil && (c.ID == "" || c.own[MessageID{g.partition, g.offset}]) {
+			late = append(late, m)
+		}
+	}
+	q.GiveBack(late) // now, not in the background: a claim that came before that would count this one as an attempt
+	return kept, err
 }
 
 // repeated claims the messages that an earlier claim with the same ID got: one store call per
@@ -219,14 +242,14 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	}
 	nonce := q.nonce(c)
 	var in []eventlog.Partition
-	mentioned := fmt.Appendf(nil, `"nonce":%d`, nonce) // as encode writes it; to decode all states costs far more than to search them
+	mentioned := mentions(nonce) // to decode all states costs far more than to search them
 	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	keys := slices.Compact(q.def.Load().keysOfParts(partitions))
 	err = q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
-		if kv.Version == 0 || nonce != 0 && !bytes.Contains(kv.Value, mentioned) {
+		if kv.Version == 0 || nonce != 0 && !bytes.Contains(kv.Value, mentioned[0]) && !bytes.Contains(kv.Value, mentioned[1]) {
 			return nil
 		}
 		s, err := decode(kv.Value)
@@ -270,7 +293,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		}
 		got = append(got, some...)
 	}
-	c.owns(got)
+	c.owns(got, true)
 	if ended, err := q.overBefore(ctx, got); ended || err != nil {
 		return nil, err
 	}
@@ -293,7 +316,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	if err := q.endAll(ctx, over); err != nil {
 		return nil, err
 	}
-	return messages, nil
+	return q.inTime(ctx, c, messages)
 }
 
 // claimOnce asks the shards, one after the other, until there are enough messages. If there are
@@ -333,7 +356,8 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 			known, err = s.get(ctx)
 		}
 		if errors.Is(err, errMoved) {
-			return messages, ended, 0, nil // the queue was changed just now
+			messages, err = q.inTime(ctx, c, messages)
+			return messages, ended, 0, err // the queue was changed just now
 		}
 		if err != nil {
 			if len(messages) > 0 {
@@ -398,7 +422,11 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 			again = 0
 		}
 	}
-	return messages, ended, again, nil
+	read := len(messages)
+	if messages, err = q.inTime(ctx, c, messages); len(messages) < read {
+		again = 0
+	}
+	return messages, ended, again, err
 }
 
 // room returns how many bytes of messages the claim may return, see Room.
@@ -462,7 +490,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	if err := q.change(ctx, p, &op{apply: apply, claims: true, onAbandoned: func() { giveBack(granted) }}); err != nil {
 		return nil, 0, err
 	}
-	c.owns(granted)
+	c.owns(granted, found)
 	q.buryAll(p, spent)
 	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
 		giveBack(granted) // now, not in the background: another claim that came before that would count this one as an attempt

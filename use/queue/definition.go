@@ -181,6 +181,15 @@ type definition struct {
 // messages for these.
 const purgedMax = 16
 
+// earlier returns the id before the last purge; "": the queue was not purged. Messages that came
+// while that purge was on its way are still there, and what was claimed or made then has this id.
+func (d *definition) earlier() string {
+	if len(d.purged) == 0 {
+		return ""
+	}
+	return d.purged[len(d.purged)-1]
+}
+
 // reads reports whether a topic is one of the queue's.
 func (d definition) reads(topic eventlog.TopicID) bool {
 	return d.topicID == topic || slices.Contains(d.levels, topic)

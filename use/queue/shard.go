@@ -315,7 +315,7 @@ func (s *shard) known() *state {
 }
 
 // size estimates the encoded size of the state, in bytes.
-func (s *shard) size() int64 { return 256 + 96*s.known().count() }
+func (s *shard) size() int64 { return 256 + runSize*s.known().count() }
 
 // passes estimates how many runs an operation passes over, and how many messages a claim passes
 // over, besides those that it changes. The caller holds s.mu.

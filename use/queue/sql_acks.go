@@ -18,22 +18,27 @@ import (
 // acknowledged the message in a transaction that is committed or open already.
 type Beside interface {
 	// Acked lists the messages of a partition that committed transactions acknowledged, for the
-	// queue with an id.
-	Acked(ctx context.Context, id string, p eventlog.Partition) ([]eventlog.Offset, error)
+	// queue with one of the ids.
+	Acked(ctx context.Context, ids []string, p eventlog.Partition) ([]eventlog.Offset, error)
 	// Unacked returns those of the messages that no transaction acknowledged, not even one that is
 	// open.
-	Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
+	Unacked(ctx context.Context, ids []string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
 }
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or
-// not. Errors are those of Ack. ErrStaleReceipt: the message is done already, was purged, or was
-// never claimed. In the last case Handled does not end it.
+// not, also those that were claimed before the last purge and stay. Errors are those of Ack.
+// ErrStaleReceipt: the message is done already, was purged, or was never claimed. In the last case
+// Handled does not end it.
 //
 // unchanged returns an error if the store is not in the incarnation in which the ack was found: the
 // offset may be another message's then. No check of a claim would show that, since the message need
 // not be claimed. unchanged is called each time that the queue's state is changed.
 func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ...string) ([]error, error) {
-	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
+	current := make([]string, len(receipts))
+	for i, r := range receipts {
+		current[i] = q.current(r)
+	}
+	return q.answer(ctx, current, func(e *edit, g grant, _ preparation) error {
 		if err := unchanged(); err != nil {
 			return err
 		}
@@ -51,22 +56,55 @@ func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ..
 // Acked reports whether the message of a receipt was acknowledged in a committed SQL transaction
 // that has not reached the queue's state yet.
 func (q *Queue) Acked(ctx context.Context, receipt string) (bool, error) {
-	g, err := q.parse(receipt)
+	g, err := q.parse(q.current(receipt))
 	if errors.Is(err, ErrStaleReceipt) || q.owner.beside == nil {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	acked, err := q.owner.beside.Acked(ctx, q.id, g.partition)
+	acked, err := q.owner.beside.Acked(ctx, q.ids(), g.partition)
 	return slices.Contains(acked, g.offset), err
 }
 
-// OpenID finds a queue by its id: one store call or more if this process has not opened it yet.
-func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
+// ids returns the ids that receipts in SQL transactions may have: the queue's, and that before its
+// last purge. A transaction that began then may be open; what was claimed with an older id is
+// purged.
+func (q *Queue) ids() []string {
+	if earlier := q.def.Load().earlier(); earlier != "" {
+		return []string{q.id, earlier}
+	}
+	return []string{q.id}
+}
+
+// current returns a receipt from before the last purge as the queue's own.
+func (q *Queue) current(receipt string) string {
+	if id := IDOfReceipt(receipt); id != "" && id == q.def.Load().earlier() {
+		return q.id + receipt[len(id):]
+	}
+	return receipt
+}
+
+// WithID is With for the queue that has an id, or had it before its last purge. It costs one store
+// call or more if this process has not opened the queue yet.
+func (qs *Queues) WithID(ctx context.Context, id string, do func(*Queue) error) error {
+	for tries := 1; ; tries++ {
+		q, err := qs.openID(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err = do(q); tries == 2 || !errors.Is(err, ErrUnknownQueue) {
+			return err
+		}
+		qs.dropOpened(q)
+	}
+}
+
+func (qs *Queues) openID(ctx context.Context, id string) (*Queue, error) {
+	had := func(d *definition) bool { return d.id == id || d.earlier() == id }
 	qs.mu.Lock()
 	for _, q := range qs.opened {
-		if q.id == id {
+		if had(q.def.Load()) {
 			qs.mu.Unlock()
 			return q, nil
 		}
@@ -76,7 +114,7 @@ func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 	var found *definition
 	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
 		d, err := parseDefinition(kv)
-		if err == nil && d.id == id {
+		if err == nil && had(&d) {
 			found = &d
 		}
 		return err
@@ -90,8 +128,8 @@ func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 	if q := qs.adopt(*found, heard); q != nil {
 		return q, nil
 	}
-	q, err := qs.openAs(ctx, found.name, id)
-	if err == nil && q.id != id {
+	q, err := qs.openAs(ctx, found.name, found.id)
+	if err == nil && !had(q.def.Load()) {
 		err = fmt.Errorf("%w: id %q", ErrUnknownQueue, id)
 	}
 	return q, err
@@ -110,7 +148,7 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	if q.owner.beside == nil || !slices.ContainsFunc(granted, grant.again) {
 		return granted, nil
 	}
-	acked, err := q.owner.beside.Acked(ctx, q.id, p)
+	acked, err := q.owner.beside.Acked(ctx, q.ids(), p)
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are done: %w", err)
 	}
@@ -154,7 +192,7 @@ func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []gran
 	for i, g := range claims {
 		offsets[i] = g.offset
 	}
-	free, err := q.owner.beside.Unacked(ctx, q.id, p, offsets)
+	free, err := q.owner.beside.Unacked(ctx, q.ids(), p, offsets)
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are not done: %w", err)
 	}

@@ -1,5 +1,5 @@
 -- queues has a row for each work queue: how many messages it has in each state.
-CREATE VIEW weir.queues AS
+CREATE OR REPLACE VIEW weir.queues AS
 SELECT d.queue,
        d.about ->> 'id' AS id,
        d.about ->> 'topic' AS topic,
@@ -24,11 +24,7 @@ LEFT JOIN LATERAL (
                coalesce(sum(m.n) FILTER (WHERE m.held AND m.fate = 'waiting'), 0) AS waiting
         FROM (
             SELECT least(x.n, x.upto - q.first_offset) AS n, x.fate, x.until > extract(epoch FROM statement_timestamp()) * 1000 AS held
-            FROM (
-                SELECT (e.run ->> 'n')::bigint AS n, e.run ->> 'fate' AS fate, coalesce((e.run ->> 'until')::bigint, 0) AS until,
-                       q.floor + (sum((e.run ->> 'n')::bigint) OVER (ORDER BY e.nth))::bigint AS upto
-                FROM json_array_elements(q.runs) WITH ORDINALITY AS e(run, nth)
-            ) AS x
+            FROM weir.queue_runs(q.floor, q.runs, q.texts) AS x
             WHERE x.fate <> 'done' AND x.upto > q.first_offset -- without messages that retention deleted
         ) AS m
     ) AS r
@@ -37,7 +33,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     -- Dead letters that were neither redriven nor discarded.
     SELECT sum(greatest(0, p.next_offset - greatest((s.part ->> 'next')::bigint, p.first_offset)) + coalesce((
-        SELECT sum((e.run ->> 'n')::bigint) FROM json_array_elements(s.part -> 'runs') AS e(run) WHERE e.run ->> 'fate' <> 'done'), 0))::bigint AS dead
+        SELECT sum(x.n) FROM weir.queue_runs(0, s.part -> 'runs', NULL) AS x WHERE x.fate <> 'done'), 0))::bigint AS dead
     FROM weir.partitions p
     LEFT JOIN LATERAL (
         SELECT e.part
