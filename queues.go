@@ -178,7 +178,8 @@ func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, er
 	return stats, err
 }
 
-// FindMessage returns the state of a message. It may have to read a large part of the queue.
+// FindMessage returns the state of a message. It may have to read a large part of the queue. The
+// state is "unclear" if the message is done, or waits among more messages than one search reads.
 func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found Condition, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		found, err = q.Find(ctx, id)

@@ -185,11 +185,12 @@ type compaction struct {
 	now       time.Time // Past: what is due is judged by it
 	read      Timestamp // the store's clock, never earlier than it was when the pass began: what becomes due is counted from it
 	state     cleaned
-	latest    map[[16]byte]Offset // the last offset of each key, by its hash
-	older     map[[16]byte]bool   // keys of a batch that is not rewritten: it may have older records of them
-	kept      Offset              // the end of that batch
-	due       Timestamp           // of the tombstones that are kept, without those of older
-	bytes     int64               // of the batches so far
+	latest    map[[16]byte]Offset     // the last offset of each key, by its hash
+	older     map[[16]byte]bool       // keys of a batch that is not rewritten: it may have older records of them
+	kept      Offset                  // the end of that batch
+	due       Timestamp               // of the tombstones that are kept, without those of older
+	bytes     int64                   // of the batches so far
+	drops     func(batch.Record) bool // not nil: these records go, and no others; see Log.Drop
 }
 
 func (c *compaction) run(ctx context.Context, first, end Offset) error {
@@ -358,6 +359,14 @@ func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, hori
 	for rec, err := range b.Decode() {
 		if err != nil {
 			return nil, 0, false, err
+		}
+		if c.drops != nil {
+			if c.drops(rec) {
+				dropped = true
+			} else {
+				kept = append(kept, rec)
+			}
+			continue
 		}
 		if rec.Key != nil { // a record without a key was appended before the topic was compacted: it stays
 			if c.latest[hashOf(rec.Key)] > Offset(rec.Offset) {

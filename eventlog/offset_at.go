@@ -43,7 +43,7 @@ func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 			spans[i] = Span{Partition: asked[i].Partition, From: b.At}
 		}
 		var again []int
-		err = l.batchesAt(ctx, spans, func(i int, s Slice) error {
+		err = l.BatchesAt(ctx, spans, func(i int, s Slice) error {
 			n, answer := open[i], &found[open[i]]
 			switch {
 			case bases[i].Err != nil:
@@ -99,7 +99,7 @@ func (l *Log) OffsetsOfNewest(ctx context.Context, ps []Partition) ([]Since, err
 			spans = append(spans, Span{Partition: ps[i], From: b.Bounds.Next - 1})
 		}
 	}
-	err = l.batchesAt(ctx, spans, func(i int, s Slice) error {
+	err = l.BatchesAt(ctx, spans, func(i int, s Slice) error {
 		found := open[i].found
 		switch {
 		case s.Err != nil:
@@ -183,20 +183,21 @@ func (s *newestSearch) learn(better Since) {
 }
 
 const (
-	// batchesBytes is how many bytes of batches a store call of batchesAt asks for.
+	// batchesBytes is how many bytes of batches a store call of BatchesAt asks for.
 	batchesBytes = 4 << 20
-	// The batches of one partition have at most batchShare bytes in the first call of batchesAt for
+	// The batches of one partition have at most batchShare bytes in the first call of BatchesAt for
 	// it, and shareGrowth times as many in each further one. Mostly the first batch is wanted, and
 	// those after it are not.
 	batchShare  = 4 << 10
 	shareGrowth = 32
 )
 
-// batchesAt reads from the store, for each span, the batch that holds its offset, and calls visit
-// with the index of the span. A slice's Batches are empty if the offset is outside of the bounds.
-// The store has just returned these offsets: the tail may not know them yet. It makes a store call
-// for each thousand spans, and one more for each 4 MiB, about. An error of visit ends it.
-func (l *Log) batchesAt(ctx context.Context, spans []Span, visit func(i int, s Slice) error) error {
+// BatchesAt reads from the store, for each span, the batch that holds its offset, and calls visit
+// with the index of the span, in any order. A slice's Batches are empty if the offset is outside of
+// the bounds. The store may just have returned these offsets: the tail need not know them yet. It
+// makes a store call for each thousand spans, and one more for each 4 MiB, about; nothing is
+// prefetched. An error of visit ends it.
+func (l *Log) BatchesAt(ctx context.Context, spans []Span, visit func(i int, s Slice) error) error {
 	open := make([]int, len(spans))
 	for i := range open {
 		open[i] = i
@@ -231,7 +232,7 @@ func (l *Log) batchesAt(ctx context.Context, spans []Span, visit func(i int, s S
 	return nil
 }
 
-// batchAt reads from the store the batch that holds an offset, as batchesAt does. At the end of the
+// batchAt reads from the store the batch that holds an offset, as BatchesAt does. At the end of the
 // partition the batch is empty.
 func (l *Log) batchAt(ctx context.Context, p Partition, at Offset) (b Placed, first Offset, err error) {
 	s := Span{Partition: p, From: at, MaxBytes: 1}

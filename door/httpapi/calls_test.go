@@ -94,6 +94,8 @@ func costly() map[string][2]string {
 		"POST /v1/queues/{queue}/dead/discard":                   {"/v1/queues/poor/dead/discard", `{"all":true}`},
 		"POST /v1/queues/{queue}/purge":                          {"/v1/queues/q0/purge", ""},
 		"DELETE /v1/queues/{queue}":                              {"/v1/queues/poor", ""},
+		"GET /v1/queues/{queue} with many partitions":            {"/v1/queues/broad", ""},
+		"GET /v1/queues/{queue}/messages/{message} of many":      {"/v1/queues/broad/messages/0-0", ""},
 		"DELETE /v1/topics/{topic}":                              {"/v1/topics/wide", ""},
 		"POST /v1/streams/{category}/{stream}":                   {"/v1/streams/shop/s", `{"events":[` + strings.Join(events, ",") + `]}`},
 		"POST /v1/append":                                        {"-", `{"streams":[` + strings.Join(parts, ",") + `]}`},
@@ -106,7 +108,7 @@ func costly() map[string][2]string {
 }
 
 // others are requests beside the first one of their routes.
-var others = []string{"POST /v1/append again", "POST /v1/topics/{topic}/batch with one that is refused"}
+var others = []string{"GET /v1/queues/{queue} with many partitions", "GET /v1/queues/{queue}/messages/{message} of many", "POST /v1/append again", "POST /v1/topics/{topic}/batch with one that is refused"}
 
 // last are the routes that take away what requests of others need.
 var last = []string{"POST /v1/queues/{queue}/dead/redrive", "POST /v1/queues/{queue}/dead/discard", "POST /v1/queues/{queue}/purge", "DELETE /v1/queues/{queue}", "DELETE /v1/streams/{category}/{stream}", "DELETE /v1/topics/{topic}"}

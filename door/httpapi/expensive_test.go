@@ -14,7 +14,8 @@ import (
 
 // wealthy fills a door with much of everything that a request can ask for: 50 topics, one of them
 // with 10,000 partitions and one with 3 MB of events, 200 groups, one of them with 1,000 offsets,
-// 10 queues, one of them with 300 dead letters. It returns a member's path.
+// 12 queues, one of them with 300 dead letters, and one with 1,000 partitions. It returns a
+// member's path.
 func (d *door) wealthy() (member string) {
 	d.t.Helper()
 	ctx := d.t.Context()
@@ -45,6 +46,18 @@ func (d *door) wealthy() (member string) {
 		d.queue(fmt.Sprint("q", i), "")
 	}
 	d.queue("poor", `"attempts":1`)
+	if a := d.asJSON("POST", "/v1/queues", `{"name":"broad","partitions":1000}`); a.status >= 300 {
+		d.t.Fatalf("%d %s", a.status, a.body)
+	}
+	for n := range 2 {
+		var each []string
+		for i := range 1000 {
+			each = append(each, fmt.Sprintf(`{"key":"%d-%d","value":"v"}`, n, i))
+		}
+		if a := d.asJSON("POST", "/v1/queues/broad/batch", `{"messages":[`+strings.Join(each, ",")+`]}`); a.status >= 300 {
+			d.t.Fatalf("%d %.300s", a.status, a.body)
+		}
+	}
 	batch := `{"messages":` + many(100, fmt.Sprintf(`{"value":%q}`, strings.Repeat("m", 4000))) + `}`
 	for range 3 {
 		for _, queue := range []string{"poor", "q0"} {

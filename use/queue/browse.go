@@ -22,6 +22,7 @@ const (
 	Delayed = "delayed" // in the wheel
 	Done    = "done"
 	Dead    = "dead"    // it is a dead letter
+	Unclear = "unclear" // it is done, or among messages that a search does not come to (searchBytes)
 	Unknown = "unknown" // the queue has no such message
 )
 

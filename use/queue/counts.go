@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -16,14 +17,14 @@ type Count struct {
 }
 
 // Counts counts each queue's messages, and the delayed messages of all queues. It costs one store
-// call per thousand queues, one per thousand partitions or 4 MiB of states, and one for each
-// partition whose oldest message is not cached. What other processes have just written may be
-// missing.
+// call per thousand queues, one per thousand partitions or 4 MiB of states, and what Stats says of
+// the oldest messages. What other processes have just written may be missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
 	now, latest, err := qs.clock.now(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
+	changed, waiting := qs.log.IncarnationChanged(), qs.delayed.queues() // before the definitions
 	var all []definition
 	err = qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
 		d, err := parseDefinition(kv)
@@ -37,9 +38,14 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	for _, t := range qs.log.Topics() {
 		byName[t.Name] = t
 	}
+	for _, d := range all {
+		delete(waiting, d.name+"/"+d.id)
+	}
+	qs.delayed.forgetQueues(changed, func(_ eventlog.Partition, to string) bool { return waiting[to] && to != "" })
 	counts = make([]Count, len(all))
 	var keys []string
 	var visits []func(*state) error
+	var ready []oldest
 	left := func(to *int64, key string, p eventlog.Partition) {
 		keys, visits = append(keys, key), append(visits, func(st *state) error {
 			bounds := qs.boundsOf(p)
@@ -58,7 +64,8 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 			for _, p := range topic.Partitions {
 				keys, visits = append(keys, d.keyOf(p)), append(visits, func(st *state) error {
 					bounds := qs.boundsOf(p)
-					return qs.age(ctx, &c.Stats, p, st.within(bounds).count(&c.Stats, now, bounds.Next), latest)
+					ready = append(ready, oldest{&c.Stats, p, st.within(bounds).count(&c.Stats, now, bounds.Next)})
+					return nil
 				})
 			}
 		}
@@ -76,7 +83,11 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	for i, d := range all {
 		counts[i].Delayed = countIn(later, d.name+"/"+d.id)
 	}
-	if err := qs.each(ctx, keys, func(i int, st *state) error { return visits[i](st) }); err != nil {
+	err = qs.each(ctx, keys, func(i int, st *state) error { return visits[i](st) })
+	if err == nil {
+		err = qs.age(ctx, ready, latest)
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
 	}
 	return counts, delayed, nil
@@ -112,17 +123,104 @@ func (p *part) left(next eventlog.Offset) int64 {
 	return p.unresolved() + int64(max(next-p.next, 0))
 }
 
-// age raises s.Oldest to the age of the oldest ready message of a partition; −1: there is none.
-func (qs *Queues) age(ctx context.Context, s *Stats, p eventlog.Partition, oldest eventlog.Offset, latest Time) error {
-	if oldest < 0 {
+// oldest is the oldest ready message of a partition.
+type oldest struct {
+	of        *Stats
+	partition eventlog.Partition
+	offset    eventlog.Offset // -1: there is none
+}
+
+// ages remembers when the oldest ready message of a partition was enqueued, so that a queue that
+// nobody works is not read each time that it is counted.
+type ages struct {
+	mu      sync.Mutex      // guards what follows
+	changed <-chan struct{} // closed: the store may have been rewound, and have other messages there
+	of      map[eventlog.Partition]aged
+}
+
+type aged struct {
+	offset eventlog.Offset
+	time   Time // negative: unknown
+}
+
+// agesMax bounds the partitions that ages remembers.
+const agesMax = 100_000
+
+// get returns when a message was enqueued, and what ends with this incarnation of the store.
+func (a *ages) get(log *eventlog.Log, o oldest) (at Time, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.changed == nil || isClosed(a.changed) {
+		a.changed, a.of = log.IncarnationChanged(), make(map[eventlog.Partition]aged)
+	}
+	is, known := a.of[o.partition]
+	return is.time, known && is.offset == o.offset
+}
+
+// keep remembers when a message was enqueued that was read before changed was closed, if it is not.
+func (a *ages) keep(changed <-chan struct{}, o oldest, at Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if isClosed(changed) || a.of == nil {
+		return
+	}
+	if len(a.of) >= agesMax {
+		clear(a.of)
+	}
+	a.of[o.partition] = aged{o.offset, at}
+}
+
+// age raises Stats.Oldest to the ages of messages: a store call for each thousand that are read for
+// the first time, and one more for each 4 MiB that their batches have.
+func (qs *Queues) age(ctx context.Context, all []oldest, latest Time) error {
+	changed := qs.log.IncarnationChanged()
+	count := func(o oldest, at Time) {
+		if at >= 0 {
+			o.of.Oldest = max(o.of.Oldest, time.Duration(latest-at)*time.Millisecond)
+		}
+	}
+	var unknown []oldest
+	var spans []eventlog.Span
+	for _, o := range all {
+		if o.offset < 0 {
+			continue
+		}
+		if at, known := qs.ages.get(qs.log, o); known {
+			count(o, at)
+			continue
+		}
+		unknown = append(unknown, o)
+		spans = append(spans, eventlog.Span{Partition: o.partition, From: o.offset})
+	}
+	return qs.log.BatchesAt(ctx, spans, func(i int, s eventlog.Slice) error {
+		at, err := qs.enqueuedAt(ctx, s, unknown[i].offset)
+		if err != nil {
+			return noneIfGone(err)
+		}
+		qs.ages.keep(changed, unknown[i], at)
+		count(unknown[i], at)
 		return nil
+	})
+}
+
+// enqueuedAt returns the time of a record in the first batch of a slice.
+func (qs *Queues) enqueuedAt(ctx context.Context, s eventlog.Slice, o eventlog.Offset) (Time, error) {
+	if errors.Is(s.Err, eventlog.ErrNoPartition) || s.Err == nil && len(s.Batches) == 0 {
+		return 0, errNoRecord // it was deleted meanwhile
 	}
-	rec, err := qs.records.read(ctx, p, oldest)
-	if gone(err) || errors.Is(err, errNoneYet) {
-		return nil
+	if damaged := (*eventlog.DamagedError)(nil); errors.As(s.Err, &damaged) {
+		return -1, nil
 	}
-	if err == nil && rec.Timestamp >= 0 {
-		s.Oldest = max(s.Oldest, time.Duration(latest-Time(rec.Timestamp))*time.Millisecond)
+	if s.Err != nil {
+		return 0, s.Err
 	}
-	return err
+	records, _, err := qs.records.decode(ctx, s.Batches[0])
+	if ctx.Err() != nil {
+		return 0, gaveUpDecoding(ctx, qs.log)
+	}
+	rec, missing := page{records: records, err: err}.find(o)
+	if missing != nil {
+		return -1, nil
+	}
+	return Time(rec.Timestamp), nil
 }

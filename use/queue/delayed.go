@@ -18,8 +18,9 @@ import (
 // when it is first asked, and later only the new ones. The store has nothing of this: messages that
 // were delayed by any version of weir are in it.
 type delayed struct {
-	owner   *Queues
-	reading chan struct{} // has a value while somebody reads the wheel
+	owner    *Queues
+	reading  chan struct{} // has a value while somebody reads the wheel
+	removing chan struct{} // has a value while somebody removes messages of queues that are gone
 
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have been rewound, and have other records
@@ -57,7 +58,7 @@ var errManyDelayed = errors.New("there are too many delayed messages to keep the
 
 func newDelayed(owner *Queues) *delayed {
 	return &delayed{
-		owner: owner, reading: make(chan struct{}, 1), changed: owner.log.IncarnationChanged(),
+		owner: owner, reading: make(chan struct{}, 1), removing: make(chan struct{}, 1), changed: owner.log.IncarnationChanged(),
 		slots: make(map[eventlog.Partition]*slotted),
 	}
 }
@@ -164,10 +165,10 @@ func (d *delayed) read(ctx context.Context, changed <-chan struct{}, bounds even
 			continue
 		}
 		rec, err := records.read(ctx, p, o)
-		if gone(err) {
+		if errors.Is(err, errNoRecord) {
 			continue
 		}
-		if err != nil {
+		if err != nil && !gone(err) { // one that cannot be read is there until the wheel gives it up
 			return err
 		}
 		if err := d.add(changed, p, o, rec); err != nil {

@@ -70,9 +70,9 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 	}
 }
 
-// forget deletes an id's keys, forgetMost per entry, and last its note, the key under gonePrefix.
-// No key is added meanwhile: whoever puts one checks the definition of the queue, which has another
-// id or does not exist.
+// forget deletes an id's keys, forgetMost per entry, then its delayed messages, and last its note,
+// the key under gonePrefix. None is added meanwhile: whoever puts one checks the definition of the
+// queue, which has another id or does not exist.
 //
 // Each entry checks the note. If it is missing, either the store was rewound to before the purge or
 // the deletion, so that the queue has its keys again, or another process has deleted them all.
@@ -103,6 +103,9 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 				return err
 			}
 		}
+	}
+	if err := qs.delayed.removeGone(ctx); err != nil {
+		return err
 	}
 	_, err = qs.log.Append(ctx, eventlog.Entry{Checks: marked, Puts: []eventlog.Put{{Key: kv.Key}}})
 	return err

@@ -21,7 +21,8 @@ type Stats struct {
 }
 
 // Stats counts the queue's messages: a few store calls and one more for each thousand partitions or
-// 4 MiB of states, and one for each partition whose oldest message is not cached.
+// 4 MiB of states. The oldest ready message of each partition is read once, in a store call for
+// each thousand or 4 MiB of their batches.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err := q.update(ctx); err != nil {
 		return s, err
@@ -38,13 +39,15 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
+	var ready []oldest
 	err = q.owner.each(ctx, q.def.Load().keysOfParts(partitions), func(i int, st *state) error {
-		if ends[i].Err != nil {
-			return ends[i].Err
-		}
 		mine := st.within(ends[i].Bounds)
-		return q.owner.age(ctx, &s, mine.partition, mine.count(&s, now, ends[i].Bounds.Next), latest)
+		ready = append(ready, oldest{&s, mine.partition, mine.count(&s, now, ends[i].Bounds.Next)})
+		return ends[i].Err
 	})
+	if err == nil {
+		err = q.owner.age(ctx, ready, latest)
+	}
 	if err != nil {
 		return s, err
 	}
@@ -108,7 +111,7 @@ func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err e
 // Condition is the state of one message.
 type Condition struct {
 	ID      MessageID
-	State   string    // Ready, Claimed, Waiting, Delayed, Dead, Done or Unknown
+	State   string    // Ready, Claimed, Waiting, Delayed, Dead, Done, Unclear or Unknown
 	Worker  string    // Claimed, Done and Dead: by whom
 	Attempt int       // Claimed and Done: which one; Waiting and Delayed: how many failed
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
@@ -117,12 +120,19 @@ type Condition struct {
 	Letter  MessageID // Dead: the dead letter, as Letters takes it
 }
 
-// searchMax bounds how many records Find reads in each partition where a message may be.
-const searchMax = 100_000
+const (
+	// searchBytes and searchRecords bound what one Find reads and decodes of the partitions where a
+	// message may be. searchLetters bounds its dead letters.
+	searchBytes   = 256 << 20
+	searchRecords = 500_000
+	searchLetters = 100_000
+	// searchDone bounds the copies of finished messages that Find reads in a partition.
+	searchDone = 100_000
+)
 
 // Find returns the state of a message. One that left its first partition is searched for among
-// delayed messages, messages that came back from the wheel and dead letters, searchMax records of
-// each partition; done means that it is in none of them.
+// delayed messages, messages that came back from the wheel and dead letters. Done means that it is
+// in none of them. If there is more than Find reads, and it was not found, it is Unclear.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	c := Condition{ID: id, State: Unknown}
 	partitions, err := q.partitions(ctx)
@@ -155,17 +165,22 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 			return r.describe(c, now), nil
 		}
 	}
-	c, found, err := q.findMoved(ctx, c)
+	s := q.owner.searches
+	s.id = id
+	c, found, err := q.findMoved(ctx, c, &s)
 	if found || err != nil {
 		return c, err
 	}
 	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
-		return q.findDone(ctx, c)
+		c, err = q.findDone(ctx, c)
 	}
-	return c, nil
+	if s.cut && c.Done.IsZero() {
+		c.State = Unclear
+	}
+	return c, err
 }
 
-// findDone looks for the copy of a finished message, among searchMax records from its time on.
+// findDone looks for the copy of a finished message, among searchDone records from its time on.
 func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 	c.State = Done
 	topic, err := q.doneTopic(ctx)
@@ -181,7 +196,7 @@ func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 			return c, err
 		}
 		b := ends[0].Bounds
-		from := max(b.First, b.Next-searchMax)
+		from := max(b.First, b.Next-searchDone)
 		if rec, err := q.records.read(ctx, c.ID.Partition, c.ID.Offset); err == nil && rec.Timestamp != batch.NoTimestamp {
 			after, err := q.log.Seek(ctx, []eventlog.Goal{{Partition: p, At: eventlog.Timestamp(rec.Timestamp)}})
 			if err == nil {
@@ -195,7 +210,7 @@ func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 			return c, err
 		}
 		records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
-		for o := from; o < min(b.Next, from+searchMax); o++ {
+		for o := from; o < min(b.Next, from+searchDone); o++ {
 			rec, err := records.read(ctx, p, o)
 			if gone(err) {
 				continue
@@ -235,12 +250,12 @@ func (r run) describe(c Condition, now Time) Condition {
 
 // findMoved looks for a message in the wheel, among messages that came back from there, and among
 // the dead letters. It skips messages that are done.
-func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
+func (q *Queue) findMoved(ctx context.Context, c Condition, s *search) (_ Condition, found bool, err error) {
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return c, false, err
 	}
-	if c, found, err = q.findDelayed(ctx, c); found || err != nil {
+	if c, found, err = q.findDelayed(ctx, c, s); found || err != nil {
 		return c, found, err
 	}
 	var spans []scanned
@@ -251,16 +266,19 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 	for _, p := range partitions {
 		spans = append(spans, scanned{p, q.def.Load().keyOf(p)})
 	}
-	_, _, r, found, err := q.scan(ctx, spans, c.ID, func(_ batch.Record, at MessageID) bool { return at != c.ID })
+	m, err := q.scan(ctx, spans, s, func(_ batch.Record, at MessageID) bool { return at != c.ID })
 	if err != nil {
 		return c, false, err
 	}
-	if found {
-		return r.describe(c, now), true, nil
+	if m != nil {
+		return m.run.describe(c, now), true, nil
 	}
 	letters, err := q.DeadLetters(ctx, MessageID{}, deadPage)
-	read := 0
-	for ; err == nil && len(letters) > 0 && read < searchMax; read += len(letters) {
+	for read := 0; err == nil && len(letters) > 0; {
+		if read += len(letters); read > searchLetters {
+			s.cut = true
+			break
+		}
 		for _, l := range letters {
 			if l.ID == c.ID {
 				c.State, c.Worker, c.Error, c.Letter = Dead, l.Worker, l.Error, l.Letter
@@ -273,10 +291,10 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 }
 
 // findDelayed looks for a message in the wheel.
-func (q *Queue) findDelayed(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
+func (q *Queue) findDelayed(ctx context.Context, c Condition, s *search) (_ Condition, found bool, err error) {
 	err = q.owner.delayed.catchUp(ctx)
 	if errors.Is(err, errManyDelayed) {
-		return q.searchWheel(ctx, c)
+		return q.searchWheel(ctx, c, s)
 	}
 	if err != nil {
 		return c, false, err
@@ -301,69 +319,15 @@ func (q *Queue) findDelayed(ctx context.Context, c Condition) (_ Condition, foun
 }
 
 // searchWheel looks for a message among the messages of all queues in the wheel.
-func (q *Queue) searchWheel(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
+func (q *Queue) searchWheel(ctx context.Context, c Condition, s *search) (_ Condition, found bool, err error) {
 	var spans []scanned
 	wheel, _ := q.owner.wheel.known()
 	for _, p := range wheel.Partitions {
 		spans = append(spans, scanned{p, wheelStateKey(p)})
 	}
-	rec, _, _, found, err := q.scan(ctx, spans, c.ID, func(rec batch.Record, _ MessageID) bool { return q.isTo(rec) })
-	if found && err == nil {
-		c = describeDelayed(rec, c)
+	m, err := q.scan(ctx, spans, s, func(rec batch.Record, _ MessageID) bool { return q.isTo(rec) })
+	if m == nil || err != nil {
+		return c, false, err
 	}
-	return c, found, err
-}
-
-// scanned is a partition to scan, and the key of its state.
-type scanned struct {
-	partition eventlog.Partition
-	key       string
-}
-
-// errFound ends a scan.
-var errFound = errors.New("found")
-
-// scan searches the newest searchMax records of each partition, without those that are done, for
-// the message of this id; is says which of its records count. It reads the states of the partitions
-// that have records: one store call per thousand, or per 4 MiB.
-func (q *Queue) scan(ctx context.Context, all []scanned, id MessageID, is func(batch.Record, MessageID) bool) (rec batch.Record, at MessageID, r run, found bool, err error) {
-	var keys []string
-	all = slices.DeleteFunc(slices.Clone(all), func(in scanned) bool {
-		b, known := q.log.Known(in.partition)
-		return known && b.First >= b.Next
-	})
-	for _, in := range all {
-		keys = append(keys, in.key)
-	}
-	err = q.owner.each(ctx, keys, func(i int, st *state) error {
-		p := all[i].partition
-		bounds, _ := q.log.Known(p)
-		bounds.Partition = p
-		mine := st.within(bounds)
-		records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
-		for o := max(mine.floor, bounds.Next-searchMax); o < bounds.Next; o++ {
-			was, there := mine.at(o)
-			if there && was.fate == done {
-				continue
-			}
-			has, err := records.read(ctx, p, o)
-			if err != nil {
-				if noneIfGone(err) == nil {
-					continue
-				}
-				return err
-			}
-			if idOf(grant{partition: p, offset: o}, has) == id && !q.isOthers(has) && is(has, MessageID{p, o}) {
-				rec, at, r, found = has, MessageID{p, o}, was, true // the newest counts
-			}
-		}
-		if found {
-			return errFound
-		}
-		return nil
-	})
-	if errors.Is(err, errFound) {
-		err = nil
-	}
-	return rec, at, r, found, err
+	return describeDelayed(m.record, c), true, nil
 }

@@ -45,6 +45,8 @@ type Queues struct {
 	records   *records
 	wheel     *wheel
 	delayed   *delayed
+	ages      ages
+	searches  search // what one Find may read
 	scheduler *scheduler
 	process   string // the writer ids of this process begin with it
 	written   atomic.Int64
@@ -71,6 +73,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 		holding: make(chan struct{}, holdingMax),
 	}
 	qs.records = newRecords(log, qs.start)
+	qs.searches = search{bytes: searchBytes, records: searchRecords}
 	qs.wheel, qs.delayed, qs.scheduler = newWheel(qs), newDelayed(qs), newScheduler(qs)
 	return qs
 }

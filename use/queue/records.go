@@ -263,7 +263,7 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 		records, next, err := r.decode(ctx, b)
 		switch {
 		case ctx.Err() != nil:
-			return page{}, fmt.Errorf("%w: gave up while decoding a batch (%w)", r.log.Late(time.Time{}), context.Cause(ctx))
+			return page{}, gaveUpDecoding(ctx, r.log)
 		case err != nil && i > 0:
 			return pg, nil // a reader that asks for this batch gets the error
 		case err != nil:
@@ -276,6 +276,10 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 		}
 	}
 	return pg, nil
+}
+
+func gaveUpDecoding(ctx context.Context, log *eventlog.Log) error {
+	return fmt.Errorf("%w: gave up while decoding a batch (%w)", log.Late(time.Time{}), context.Cause(ctx))
 }
 
 // checkBytes is how much is decoded between two checks whether the request has ended.

@@ -117,9 +117,10 @@ type slot struct {
 type dueMessage struct {
 	due  Time
 	slot int32
+	from eventlog.Offset // from here to at there is nothing: messages that are done, or were removed (removeGone)
 	at   eventlog.Offset
 	rec  batch.Record
-	gone bool // it cannot be read: it leaves its slot, and is dropped
+	gone bool // it cannot be read, or is not there: it leaves its slot, and is dropped
 }
 
 func (m dueMessage) size() int { return 256 + batch.SealedSize(&m.rec) }
@@ -458,6 +459,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	records := newRecords(w.owner.log, nil) // a reader of its own: what workers need stays in memory
 	var moves []dueMessage
 	bytes, stayed := 0, 0
+	from, holes := s.next, false // where messages were removed since the last one that is there
 	for s.next < bounds.Next && w.bytes < dueBytes && stayed < stayBytes {
 		at := s.next
 		if r, there := mine.at(at); there && r.fate == done {
@@ -469,10 +471,15 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 			return err
 		}
 		s.next++
-		if errors.Is(err, errUnreadable) {
+		if errors.Is(err, errNoRecord) { // it counts as done with the next message that leaves: by itself it would split the state's runs
+			holes = true
+			continue
+		}
+		if err != nil {
 			w.owner.logger.Error("a delayed message cannot be read; giving it up", "message", MessageID{p, at}.String(), "err", err)
 		}
-		m := dueMessage{due: dueOf(rec), slot: i, at: at, rec: rec, gone: err != nil}
+		m := dueMessage{due: dueOf(rec), slot: i, from: from, at: at, rec: rec, gone: err != nil}
+		from, holes = s.next, false
 		to := slotOf(now+openBefore, m.due)
 		switch {
 		case m.gone:
@@ -492,6 +499,9 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 			}
 			moves, bytes = nil, 0
 		}
+	}
+	if holes && s.next >= bounds.Next {
+		moves = append(moves, dueMessage{slot: i, from: from, at: s.next - 1, gone: true})
 	}
 	return w.move(ctx, topic, s, moves)
 }
@@ -585,6 +595,7 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 			c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(name), Version: q.def.Load().version})
 		}
 		e.apply()
+		p.set(holesBefore(messages, p)...)
 		floor = p.floor
 		return true, nil
 	}})
@@ -599,6 +610,19 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 		return err
 	}
 	return w.trim(ctx, s, floor)
+}
+
+// holesBefore returns the runs between messages, where there is nothing, as done.
+func holesBefore(messages []dueMessage, p *part) (holes []run) {
+	messages = slices.SortedFunc(slices.Values(messages), func(a, b dueMessage) int { return cmp.Compare(a.at, b.at) })
+	from := p.floor
+	for _, m := range messages {
+		if from = max(from, m.from); from < m.at {
+			holes = append(holes, run{from: from, n: int64(m.at - from), fate: done})
+		}
+		from = max(from, m.at+1)
+	}
+	return holes
 }
 
 // trim deletes a slot's records once all of them were moved.
