@@ -36,13 +36,13 @@ func newBroker(w *world, name string) (*broker, error) {
 	b.process = process{
 		name: name, w: w,
 		command: func() *exec.Cmd {
-			return exec.Command(w.weir, "serve", "--store", w.url, "--kafka", b.kafka, "--http", b.http, "--no-auto-create")
+			return exec.Command(w.weir, "serve", "--store", b.url, "--kafka", b.kafka, "--http", b.http, "--no-auto-create")
 		},
 		prepare: func(cmd *exec.Cmd) (func(), error) { return w.saysTo(cmd, name) },
 		ready:   b.isReady,
 	}
 	b.kafkaClient = sync.OnceValues(func() (*kgo.Client, error) { return w.kafkaClient([]*broker{b}) })
-	return b, nil
+	return b, w.connect(&b.process)
 }
 
 func (b *broker) admin() (*kadm.Client, error) {

@@ -153,6 +153,8 @@ func (c *child) do(o order) judge.Word {
 		return judge.OutcomeOf(c.log.DeleteTopic(ctx, o.Topic))
 	case "grow":
 		return judge.OutcomeOf(c.log.RaisePartitions(ctx, o.Topic, o.N))
+	case "read":
+		return c.read(ctx, o.Topic)
 	case "topics":
 		_, err := c.log.Topics(ctx)
 		return judge.OutcomeOf(err)
@@ -174,6 +176,18 @@ func (c *child) do(o order) judge.Word {
 		return judge.OutcomeOf(c.log.DeleteGroup(ctx, o.Group))
 	}
 	return c.doStream(ctx, o)
+}
+
+// read reads all of partition 0 of a topic.
+func (c *child) read(ctx context.Context, topic string) judge.Word {
+	var events []weir.Event
+	for e, err := range c.log.Read(ctx, weir.TopicPartition{Topic: topic}, weir.Earliest) {
+		if err != nil {
+			return judge.OutcomeOf(err)
+		}
+		events = append(events, e)
+	}
+	return judge.Word{Outcome: judge.Done, Handled: judge.SightsOf(events...)}
 }
 
 func eventsOf(o order) (events []weir.Event) {

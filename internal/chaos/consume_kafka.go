@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -90,6 +91,12 @@ func (m *kafkaMember) run(client *kgo.Client) {
 		if fetches.IsClientClosed() {
 			return
 		}
+		fetches.EachError(func(topic string, partition int32, err error) {
+			var lost *kgo.ErrDataLoss
+			if errors.As(err, &lost) {
+				w.toldOfLoss(m.name, topic, fmt.Sprintf("partition %d: %v", partition, err))
+			}
+		})
 		var got []judge.Sight
 		fetches.EachRecord(func(r *kgo.Record) {
 			got = append(got, judge.Sight{Topic: r.Topic, Place: judge.Place{Partition: r.Partition, Offset: r.Offset}, Value: string(r.Value)})
@@ -102,6 +109,16 @@ func (m *kafkaMember) run(client *kgo.Client) {
 		}
 		m.commit(client, fetches.Records())
 		client.AllowRebalance()
+	}
+}
+
+// toldOfLoss judges that somebody who reads a topic was told that what it had read is not there any
+// more. Nothing is lost in a topic of which nobody drops anything.
+func (w *world) toldOfLoss(who, topic, told string) {
+	w.history.Add(fmt.Sprintf("%s is told that records of %s are lost: %s", who, topic, told), topic, who)
+	w.counts.add("readers told of a loss")
+	if topic == steady {
+		w.model.Broken("L6", []string{topic, who}, "%s was told that records of %s are lost that it had read, and none is: %s", who, topic, told)
 	}
 }
 

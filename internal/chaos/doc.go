@@ -7,6 +7,7 @@
 //	go run ./internal/chaos -store postgres -seed 42          a run that was seen to fail
 //	go run ./internal/chaos -kept                             the seeds that once failed
 //	go run ./internal/chaos -mutants                          puts faults back, sees each found, and prints a table of them
+//	go run ./internal/chaos -mutants -real                    the faults of S3 and of shards that tests find, by histories in real time
 //	go run ./internal/chaos -faults kill,crash -only kafka,go-tx,topics
 //
 // A seed decides what is done to whom and when, and what each actor chooses; how these meet is up
@@ -26,7 +27,9 @@
 //	                once, about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt;
 //	                stream_tags.go: decisions that rest on the events with a tag; stream_snapshots.go: snapshots are saved and loaded
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
-//	faults.go       what is done to processes and to the store; plan.go decides when; moves.go: a partition moves to another shard
+//	faults.go       what is done to processes and to the store; plan.go decides when; moves.go: a partition moves to another shard;
+//	                links.go: a process does not reach a shard that others reach
+//	putbacks.go     on S3, once all others have finished: copies of the bucket are put back under processes that write
 //
 // A use that keeps state of its own adds its actors, and a function to finalCheck that holds what
 // the store has at the end against what its callers were answered. A store is an engine
@@ -34,9 +37,15 @@
 // a run.
 //
 // A set of shards has three engines, a PostgreSQL, a MariaDB and a SQLite file; the seed decides
-// which one is shard 0. A crash is that of one shard. Three faults are for sets only: lose kills a
-// process and starts it again while a shard is away, hang suspends a shard's server, and move moves
-// a partition (moves.go).
+// which one is shard 0. A crash is that of one shard. Five faults are for sets only: lose kills a
+// process and starts it again while a shard is away, hang suspends a shard's server, move moves a
+// partition (moves.go), part cuts one process off from a shard while another shard crashes, and
+// remake deletes a topic through a process that does not reach one of its shards, and makes it
+// anew, while somebody publishes through a process that does not hear of it (links.go).
+//
+// On S3 the last quarter of a run is a history of its own: again and again a copy of the bucket, up
+// to three seconds old, is put back under processes that write over slow lines and are killed
+// (putbacks.go). What the other actors rely on is lost then, so they have finished before.
 //
 // Which invariants are checked (internal/judge/invariants.go says what each is), and by what:
 //
@@ -69,6 +78,9 @@
 //	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
 //	D1, D2, D4, M1      harm.go, tenants.go: once the histories are over and everything is deleted the store is changed by hand, under brokers that run.
 //	                    D4 as far as that tables newer than the program are refused: there is no older release that could run beside this one
+//	L1, L2, L3, D3      judge/putback.go, of histories with put-backs: what was acknowledged before a copy was taken, or to a call that began after it was put
+//	                    back, is there, and all processes show the same. B1: who was killed starts again, at the latest when it is told which commit is void
+//	L6                  consume_kafka.go, read_sse.go, too: nobody who reads is told that records are lost
 //	D3                  restore.go, likewise: a backup is put back under brokers and readers that run. A standby that is promoted is a test of store/postgres
 //	M2                  not here: it wants quotas
 //	B4                  moves.go: partitions move between shards

@@ -54,11 +54,11 @@ const embeddedJob = "embedded-log"
 
 var errGone = errors.New("the process ended before it answered")
 
-func newEmbedded(w *world, name string) *embedded {
+func newEmbedded(w *world, name string) (*embedded, error) {
 	e := &embedded{asked: map[int]chan judge.Word{}}
 	e.process = process{
 		name: name, w: w,
-		command: func() *exec.Cmd { return exec.Command(os.Args[0], embeddedJob, w.url) },
+		command: func() *exec.Cmd { return exec.Command(os.Args[0], embeddedJob, e.url) },
 		prepare: func(cmd *exec.Cmd) (func(), error) {
 			closeLog, err := w.saysTo(cmd, name)
 			if err != nil {
@@ -75,7 +75,7 @@ func newEmbedded(w *world, name string) *embedded {
 			return nil
 		},
 	}
-	return e
+	return e, w.connect(&e.process)
 }
 
 // connect reads what a new process says until it ends. Then everything that was asked of it has an

@@ -64,6 +64,13 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 	case "move":
 		defer w.calm.disturb(theStore)()
 		return w.movePartition(ctx, random, p, s.last)
+	case "part":
+		defer w.calm.disturb(theStore)()
+		defer w.calm.disturb(p.name)()
+		return w.part(ctx, random, p, s.last)
+	case "remake":
+		defer w.calm.disturb(theStore)()
+		return w.remake(ctx, random, p)
 	case "cancel", "terminate":
 		defer w.calm.disturb(theStore)()
 		_ = anyOf(random, enginesThat[database](w)).interrupt(ctx, random, s.fault == "terminate") // the database may be away

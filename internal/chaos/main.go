@@ -53,17 +53,18 @@ func start(ctx context.Context, args []string) error {
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
 	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end; among all stores, s3 and shards have half of it")
-	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, lose, hang, move, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
-	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, streams, sse, poll, ping, idle, look")
+	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, lose, hang, move, part, remake, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
+	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, streams, sse, poll, ping, idle, look, and on S3 put-backs")
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")
 	all := flags.Bool("mutants", false, "instead, put faults back that weir once had, one after the other, see each found, and print a table")
+	real := flags.Bool("real", false, "with -mutants or -mutant: histories in real time find those of S3 and of shards, instead of tests")
 	flags.StringVar(&mutant, "mutant", "", "as -mutants, but only those with this text in their name: mutants.go")
 	again := flags.Bool("kept", false, "instead, run the seeds that once failed: kept.go")
 	_ = flags.Parse(args) // it exits
 	if *all || mutant != "" {
-		return findMutants(ctx, mutant)
+		return findMutants(ctx, mutant, *real)
 	}
 	tested, every := []string{o.store}, o.store == "all"
 	if every {
@@ -150,6 +151,18 @@ func (o options) faultNames() string { return cmp.Or(strings.Join(o.faults, ",")
 
 // does says whether an actor acts.
 func (o options) does(what string) bool { return len(o.only) == 0 || slices.Contains(o.only, what) }
+
+// putBackLength is how long the bucket is put back, once all other actors have finished: a quarter
+// of a run on S3.
+func (o options) putBackLength() time.Duration {
+	switch {
+	case o.store != "s3" || !o.does(putBackActor):
+		return 0
+	case len(o.only) == 1:
+		return o.length
+	}
+	return o.length / 4
+}
 
 // again is how to run a seed again.
 func (o options) again(seed uint64) string {

@@ -33,9 +33,10 @@ func (w *world) movePartition(ctx context.Context, random *rand.Rand, p *process
 		_, exit := w.program(running, args...)
 		ended <- exit
 	}()
-	harm := []string{"nothing", "kill the command", "kill a process", "crash"}[random.IntN(4)]
+	harm := []string{"nothing", "kill the command", "kill a process", "crash", "cut a process off"}[random.IntN(5)]
 	pause(ctx, last)
 	var err error
+	mend := func() {}
 	switch harm {
 	case "kill the command":
 		kill()
@@ -45,8 +46,14 @@ func (w *world) movePartition(ctx context.Context, random *rand.Rand, p *process
 		err = p.start(ctx)
 	case "crash":
 		err = w.crash(ctx, anyOf(random, enginesThat[server](w)), last)
+	case "cut a process off": // it has heard of the copy, and an epoch begins that it does not hear
+		if p.links[to] != nil {
+			defer w.calm.disturb(p.name)()
+			mend = w.cutOff(p, to)
+		}
 	}
 	exit := <-ended
+	mend()
 	if err != nil {
 		return err
 	}

@@ -27,13 +27,20 @@ type mutant struct {
 	store string   // where; "": SQLite
 	edits []edit
 	calm  bool   // it is found where nobody acts and nothing happens
-	test  string // it is found by this test of the store's package, and not by a run: a random test of many histories, or one that makes the history by hand
+	test  string // it is found by this test of the store's package: a random test of many histories, or one that makes the history by hand
+	real  string // it is found by histories in real time with these arguments, too; "": only by the test
 }
 
 type edit struct{ file, old, new string }
 
 // putBacks is the random test of a bucket that is put back under processes that write.
 const putBacks = "TestPutBacksUnderProcessesThatWrite"
+
+// What histories of mutants in real time have.
+const (
+	onS3     = "-only put-backs -length 2m"
+	onShards = "-faults part,remake,move,kill -length 2m"
+)
 
 // mutants are faults that weir has had, and breaches that its own tests once let pass. Each is put
 // back, and found.
@@ -168,26 +175,26 @@ var mutants = []mutant{
 		edits: []edit{{"store/sqlite/incarnation.go", "return !os.SameFile(now, s.identity.file), nil", "return now == nil, nil"}},
 	},
 	{
-		name: "a void commit is removed by its writer, and its number is used again", test: putBacks, store: "s3",
+		name: "a void commit is removed by its writer, and its number is used again", test: putBacks, real: onS3, store: "s3",
 		edits: []edit{{"store/s3/commit.go", "case err == nil:\n\t\t\ts.maybe(done)\n", "case err == nil:\n\t\t\t_ = s.bucket.remove(ctx, commitKey(done.number))\n"}},
 	},
 	{
-		name: "nobody knows that a commit beyond a gap is void", test: "TestACommitBeyondAGapIsVoidIfItIsMarked", store: "s3",
+		name: "nobody knows that a commit beyond a gap is void", test: "TestACommitBeyondAGapIsVoidIfItIsMarked", real: onS3, store: "s3",
 		edits: []edit{{"store/s3/void.go", "return len(found) > 0 && found[0].key == key, err", "return len(found) > 0 && err != nil, err"}},
 	},
 	{
-		name: "nobody knows that a commit beyond a gap is void, though later ones show it", test: putBacks, store: "s3",
+		name: "nobody knows that a commit beyond a gap is void, though later ones show it", test: putBacks, real: onS3, store: "s3",
 		edits: []edit{
 			{"store/s3/void.go", "if number > s.st.number && s.st.time > at {", "if number > s.st.number && s.st.time > at && false {"},
 			{"store/s3/void.go", "return len(found) > 0 && found[0].key == key, err", "return len(found) > 0 && err != nil, err"},
 		},
 	},
 	{
-		name: "a process does not mark its own void commits", test: "TestAProcessMarksItsVoidCommits", store: "s3",
+		name: "a process does not mark its own void commits", test: "TestAProcessMarksItsVoidCommits", real: onS3, store: "s3",
 		edits: []edit{{"store/s3/void.go", "\tsent := s.sent\n", "\tsent := s.sent[:0]\n"}},
 	},
 	{
-		name: "a snapshot of a lost timeline counts", test: putBacks, store: "s3",
+		name: "a snapshot of a lost timeline counts", test: putBacks, real: onS3, store: "s3",
 		edits: []edit{{"store/s3/snapshot.go", "return o, same, err\n", "return o, same || err == nil, err\n"}},
 	},
 	{
@@ -195,18 +202,18 @@ var mutants = []mutant{
 		edits: []edit{{"store/s3/commit.go", "c.nonce = random()\n", "if attempt == 0 {\n\t\t\tc.nonce = random()\n\t\t}\n"}},
 	},
 	{
-		name: "a leader epoch begins on shards that have lost nothing", test: "TestAnEpochBeginsOnlyWhereSomethingMayBeLost", store: "shards",
+		name: "a leader epoch begins on shards that have lost nothing", test: "TestAnEpochBeginsOnlyWhereSomethingMayBeLost", real: onShards, store: "shards",
 		edits: []edit{{"eventlog/shards.go", "return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p))", "return len(lost) > 0"}},
 	},
 	{
-		name: "the half copy of a partition that moves is taken for a loss", test: "TestAHalfCopyIsNotTakenForALoss", store: "shards",
+		name: "the half copy of a partition that moves is taken for a loss", test: "TestAHalfCopyIsNotTakenForALoss", real: onShards, store: "shards",
 		edits: []edit{
 			{"store/shard/member.go", "return len(before.owned(m, []eventlog.Bounds{b})) == 0", "return before == nil"},
 			{"eventlog/incarnation.go", "l.tail.rewound(l.heard(bounds))", "l.tail.rewound(bounds)"},
 		},
 	},
 	{
-		name: "a topic is deleted while one of its shards is lost, and its partition there takes records", test: "TestADeletedTopicTakesNoRecords", store: "shards",
+		name: "a topic is deleted while one of its shards is lost, and its partition there takes records", test: "TestADeletedTopicTakesNoRecords", real: onShards, store: "shards",
 		edits: []edit{
 			{"eventlog/shards.go", "return t, nil, l.shardsAnswer(ctx, sharded, t)", "return t, nil, nil"},
 			{"store/shard/commit.go", "if err := m.prepares(ctx, \"deleted\", own); err != nil {", "if err := m.prepares(ctx, \"deleted\", own); err != nil && !isLoss(err) {"},
@@ -230,19 +237,19 @@ var brokenLine = regexp.MustCompile(`(?m)^BROKEN (\S+) `)
 var failedHistory = regexp.MustCompile(`--- FAIL: \w+/(\d+) `)
 
 // findMutants runs each mutant whose name has the text in it until it is found out, and prints a
-// table as it goes.
-func findMutants(ctx context.Context, text string) error {
+// table as it goes. real: those that a test finds are looked for by histories in real time instead.
+func findMutants(ctx context.Context, text string, real bool) error {
 	missed := 0
 	fmt.Printf("%10s  %7s  %-7s  %-8s  %s\n", "seed", "seconds", "broke", "store", "mutant")
 	for _, m := range mutants {
-		if !strings.Contains(m.name, text) {
+		if !strings.Contains(m.name, text) || real && m.real == "" {
 			continue
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		seed := rand.Uint64() >> 32
-		broke, seed, took, err := m.find(ctx, seed)
+		broke, seed, took, err := m.find(ctx, seed, real)
 		fmt.Printf("%10d  %7.0f  %-7s  %-8s  %s\n", seed, took.Seconds(), cmp.Or(broke, "NOTHING"), cmp.Or(m.store, "sqlite"), m.name)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", m.name, err)
@@ -255,10 +262,10 @@ func findMutants(ctx context.Context, text string) error {
 	return nil
 }
 
-// find puts the fault into a copy of the repository and runs a seed there. It returns which
-// invariant was broken, and how long that took with the start of the run; for a random test, the
-// seed of the history that failed.
-func (m mutant) find(ctx context.Context, seed uint64) (broke string, with uint64, took time.Duration, err error) {
+// find puts the fault into a copy of the repository and runs a seed there, or the mutant's test, or
+// histories in real time. It returns which invariant was broken, and how long that took with the
+// start of the run; for a random test and for histories, the seed of the one that failed.
+func (m mutant) find(ctx context.Context, seed uint64, real bool) (broke string, with uint64, took time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "weir-chaos-mutant-")
 	if err != nil {
 		return "", seed, 0, err
@@ -267,31 +274,62 @@ func (m mutant) find(ctx context.Context, seed uint64) (broke string, with uint6
 	if err := m.copyTo(ctx, dir); err != nil {
 		return "", seed, 0, err
 	}
-	if m.test != "" {
+	if m.test != "" && !real {
 		return m.findByTest(ctx, dir)
 	}
-	program := filepath.Join(dir, "chaos")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./internal/chaos")
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "chaos"), "./internal/chaos")
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", seed, 0, fmt.Errorf("it does not build: %w: %s", err, out)
 	}
-	begin := time.Now()
-	var said bytes.Buffer
-	run := exec.CommandContext(ctx, program, "-store", cmp.Or(m.store, "sqlite"), "-seed", strconv.FormatUint(seed, 10), "-length", mutantMax.String(), "-until", strings.Join(m.finds, ","))
-	if m.calm {
-		run.Args = append(run.Args, "-length", "1s", "-faults", "none", "-only", "none")
+	if real {
+		return m.findByHistories(ctx, dir)
 	}
-	run.Dir = dir
-	run.Stdout, run.Stderr = &said, &said
-	_ = run.Run() // it fails when it has found something
+	begin := time.Now()
+	args := []string{"-length", mutantMax.String(), "-until", strings.Join(m.finds, ",")}
+	if m.calm {
+		args = append(args, "-length", "1s", "-faults", "none", "-only", "none")
+	}
+	said := m.runIn(ctx, dir, seed, args)
 	took = time.Since(begin)
-	for _, found := range brokenLine.FindAllStringSubmatch(said.String(), -1) {
+	for _, found := range brokenLine.FindAllStringSubmatch(said, -1) {
 		if slices.Contains(m.finds, found[1]) {
 			return found[1], seed, took, nil
 		}
 	}
-	return "", seed, took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said.String())
+	return "", seed, took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said)
+}
+
+// runIn runs one seed with the program in a directory, and returns what it says.
+func (m mutant) runIn(ctx context.Context, dir string, seed uint64, args []string) string {
+	run := exec.CommandContext(ctx, filepath.Join(dir, "chaos"), append([]string{"-store", cmp.Or(m.store, "sqlite"), "-seed", strconv.FormatUint(seed, 10)}, args...)...)
+	run.Dir = dir
+	said, _ := run.CombinedOutput() // it fails when it has found something
+	return string(said)
+}
+
+// findByHistories runs seeds in a row until one breaks something.
+func (m mutant) findByHistories(ctx context.Context, dir string) (broke string, with uint64, took time.Duration, err error) {
+	begin := time.Now()
+	for took < mutantMax && ctx.Err() == nil {
+		with = rand.Uint64() >> 32
+		said := m.runIn(ctx, dir, with, strings.Fields(m.real))
+		took = time.Since(begin)
+		if found := brokenLine.FindStringSubmatchIndex(said); found != nil {
+			fmt.Println(tellingOf(said[found[0]:]))
+			return said[found[2]:found[3]], with, took, nil
+		}
+		if !strings.Contains(said, "broke nothing") {
+			return "", with, took, fmt.Errorf("a run failed; it said:\n%s", said)
+		}
+	}
+	return "", with, took, fmt.Errorf("no history with %s broke anything in %v", m.real, took.Round(time.Second))
+}
+
+// tellingOf returns the first lines of a text, which tell what was broken.
+func tellingOf(text string) string {
+	lines := strings.SplitN(text, "\n", 3)
+	return strings.Join(lines[:min(2, len(lines))], "\n")
 }
 
 // testIn is the package of the tests of mutants, by the store.

@@ -71,7 +71,7 @@ func allFaults(store string, seed uint64, canFill bool) (all []string) {
 		all = append(all, "cancel", "terminate")
 	}
 	if store == "shards" {
-		all = append(all, "lose", "hang", "move")
+		all = append(all, "lose", "hang", "move", "part", "remake")
 	}
 	if canFill && seed%2 == 1 && (store == "sqlite" || store == "postgres") { // InnoDB waits for space, or ends, and shards may be in InnoDB; S3 has no disk
 		all = append(all, "full")

@@ -29,12 +29,16 @@ type process struct {
 	prepare func(*exec.Cmd) (after func(), err error) // called before the start of each; after is called behind it
 	ready   func(ctx context.Context) error           // returns once it takes requests
 
+	url   string  // by which it knows the store
+	links []*link // to the shards, in their order; nil: it is a file, or the store has none
+
 	turn sync.Mutex // held by whoever changes the process's state
 
 	mu      sync.Mutex // guards what follows
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	leaving bool // somebody ends it
+	mayEnd  bool // it may end by itself while it starts: whoever starts it judges that
 	nth     int  // how often it was started
 }
 
@@ -64,7 +68,7 @@ func (p *process) start(ctx context.Context) error {
 	go func() {
 		err := cmd.Wait()
 		p.mu.Lock()
-		leaving := p.leaving
+		leaving := p.leaving || p.mayEnd
 		p.mu.Unlock()
 		if cmd.ProcessState.ExitCode() == exitLeft {
 			p.w.model.Broken("R1", []string{p.name}, "%s left something behind: %s", p.name, lastOf(p.w.logPath(p.name)))
@@ -81,6 +85,42 @@ func (p *process) start(ctx context.Context) error {
 	}
 	p.w.history.Add(p.name + " is ready")
 	return nil
+}
+
+// startMayEnd is start for a process that may refuse to. It returns what the process said since, if
+// it does.
+func (p *process) startMayEnd(ctx context.Context) (said string, err error) {
+	var before int64
+	if info, err := os.Stat(p.w.logPath(p.name)); err == nil {
+		before = info.Size()
+	}
+	p.set(func() { p.mayEnd = true })
+	defer p.set(func() { p.mayEnd = false })
+	if err = p.start(ctx); err != nil {
+		p.kill() // unless it has ended
+		log, _ := os.ReadFile(p.w.logPath(p.name))
+		said = string(log[min(before, int64(len(log))):])
+	}
+	return said, err
+}
+
+func (p *process) set(do func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do()
+}
+
+// ended says that it was started, and has ended.
+func (p *process) ended() bool {
+	p.mu.Lock()
+	exited := p.exited
+	p.mu.Unlock()
+	select {
+	case <-exited:
+		return true
+	default:
+		return false
+	}
 }
 
 func (p *process) signal(sig syscall.Signal) {

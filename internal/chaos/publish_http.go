@@ -21,10 +21,15 @@ func openHTTPSingle(w *world, _ string, random *rand.Rand) (send, error) {
 
 // publishOne publishes one event, whose value is the body.
 func (b *broker) publishOne(ctx context.Context, r *judge.Record, query string) (judge.Outcome, []judge.Place) {
+	return b.publishWithin(context.WithoutCancel(ctx), r, query)
+}
+
+// publishWithin is publishOne for who does not wait longer than ctx.
+func (b *broker) publishWithin(ctx context.Context, r *judge.Record, query string) (judge.Outcome, []judge.Place) {
 	if r.Topic == old {
 		query = fmt.Sprintf("?timestamp=%d", longAgo.UnixMilli())
 	}
-	body, o, _ := b.call(context.WithoutCancel(ctx), "POST", "/v1/topics/"+r.Topic+"/events"+query, []byte(r.Value), nil)
+	body, o, _ := b.call(ctx, "POST", "/v1/topics/"+r.Topic+"/events"+query, []byte(r.Value), nil)
 	var at judge.Place
 	if o == judge.Done && json.Unmarshal(body, &at) != nil {
 		o = judge.Unknown

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -57,6 +58,10 @@ func (w *world) stream(ctx context.Context, b *broker, topic string, r *judge.Re
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
 		return last, fmt.Errorf("%s", resp.Status)
 	case resp.StatusCode >= 300:
+		if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
+			told, _ := io.ReadAll(resp.Body)
+			w.toldOfLoss(r.Who, topic, string(told))
+		}
 		r.Begin(nil)
 		return "", fmt.Errorf("%s", resp.Status)
 	}

@@ -34,14 +34,17 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 		w.close()
 		return w, nil, err
 	}
-	plan := makePlan(w.random("plan"), opt.length, opt.faults)
-	w.perform(ctx, plan)
+	length := opt.length - opt.putBackLength()
+	w.perform(ctx, length, makePlan(w.random("plan"), length, opt.faults))
 	if w.postgres() && len(w.model.Found()) > 0 {
 		w.dumpPositions(ctx)
 	}
 	err = w.finalCheck(ctx)
 	if err == nil && len(w.model.Found()) == 0 { // else it has enough to tell
 		err = w.checkLeaks(ctx)
+	}
+	if err == nil && len(w.model.Found()) == 0 && opt.putBackLength() > 0 {
+		err = w.runPutBacks(ctx, opt.putBackLength())
 	}
 	if err == nil && len(w.model.Found()) == 0 {
 		err = w.judgeHarm(ctx)
@@ -51,9 +54,9 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	return w, found, err
 }
 
-// perform lets all actors act until the run's length is over, and then the faults end, too.
-func (w *world) perform(ctx context.Context, plan []step) {
-	acting, stop := context.WithTimeout(ctx, w.opt.length)
+// perform lets all actors act for some time, and then the faults end, too.
+func (w *world) perform(ctx context.Context, length time.Duration, plan []step) {
+	acting, stop := context.WithTimeout(ctx, length)
 	defer stop()
 	enough, halt := context.WithCancel(acting)
 	defer halt()

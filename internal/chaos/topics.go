@@ -167,7 +167,11 @@ type topicAdmin struct {
 }
 
 func (w *world) anyAdmin(random *rand.Rand) topicAdmin {
-	b, e := w.brokers[random.IntN(2)], w.embedded[random.IntN(2)]
+	first := random.IntN(2)
+	b, e := w.brokers[first], w.embedded[random.IntN(2)]
+	if w.away.Load() == &b.process {
+		b = w.brokers[1-first]
+	}
 	switch random.IntN(3) {
 	case 0:
 		return b.kafkaAdmin()
@@ -175,6 +179,14 @@ func (w *world) anyAdmin(random *rand.Rand) topicAdmin {
 		return b.httpAdmin()
 	}
 	return e.goAdmin()
+}
+
+// adminOf is the way through a process.
+func (w *world) adminOf(p *process) topicAdmin {
+	if b := w.brokerOf(p); b != nil {
+		return b.httpAdmin()
+	}
+	return w.embeddedOf(p).goAdmin()
 }
 
 func (b *broker) kafkaAdmin() topicAdmin {

@@ -40,6 +40,7 @@ type world struct {
 	embedded []*embedded
 	moved    map[eventlog.Partition]int // the shards of partitions that were moved; of runFaults
 	audit    *eventlog.Log              // asks the store itself, and is never harmed
+	away     atomic.Pointer[process]    // cannot make or delete topics now; nil: all can
 
 	over    atomic.Bool    // the run ends: processes may end too
 	resting atomic.Bool    // the members of groups end
@@ -105,7 +106,10 @@ func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *wo
 		}
 	}
 	for i := range 2 {
-		e := newEmbedded(w, []string{"logC", "logD"}[i])
+		e, err := newEmbedded(w, []string{"logC", "logD"}[i])
+		if err != nil {
+			return nil, err
+		}
 		w.embedded = append(w.embedded, e)
 		if err := e.start(ctx); err != nil {
 			return nil, err

@@ -7,7 +7,7 @@ var Invariants = map[string]string{
 	"L3":  "an offset has one value, and a record one offset",
 	"L4":  "records enter a partition in the order in which they were published one after the other",
 	"L5":  "offsets are dense, and nothing appears below what a reader has passed",
-	"L6":  "the end of a partition does not go back",
+	"L6":  "the end of a partition does not go back, and no reader is told that it did",
 	"L7":  "whoever waits is told in time",
 	"L9":  "retention drops what it may, and nothing else",
 	"L10": "a topic made anew under a name is another topic",

@@ -110,3 +110,20 @@ func Unprivileged(name string) (*syscall.Credential, error) {
 	}
 	return nil, fmt.Errorf("the server does not run as root, and there is neither a user %s nor nobody: run the tests as another user", name)
 }
+
+// Stands reports whether all threads of a process stand still after SIGSTOP. Where there is no
+// /proc to tell, it says so at once.
+func Stands(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it has ended
+		}
+		_, state, _ := strings.Cut(string(stat), ") ") // behind the name of the program
+		if !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
+}

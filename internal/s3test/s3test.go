@@ -145,6 +145,73 @@ func (s *Server) Backup() (restore func() error, err error) {
 	}, s.start()
 }
 
+// Copy copies a bucket while the server is suspended for a moment, so that the copy is that of one
+// time. putBack makes the bucket what it was then, likewise, under those who use it: all that was
+// written after the copy is lost. Both are for a program that is not a test.
+func (s *Server) Copy(address string) (putBack func() error, err error) {
+	copied, err := os.MkdirTemp(s.dir, "copy-")
+	if err != nil {
+		return nil, err
+	}
+	now := filepath.Base(s.Directory(address))
+	roots := []string{"buckets", "meta"}
+	err = s.suspended(func() error {
+		for _, root := range roots {
+			if err := linkAll(filepath.Join(s.dir, root, now), filepath.Join(copied, root)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return func() error {
+		err := s.suspended(func() error {
+			for _, root := range roots {
+				at := filepath.Join(s.dir, root, now)
+				for _, move := range [][2]string{{at, filepath.Join(copied, "lost-"+root)}, {filepath.Join(copied, root), at}} {
+					if err := os.Rename(move[0], move[1]); err != nil && !os.IsNotExist(err) {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		return errors.Join(err, os.RemoveAll(copied))
+	}, err
+}
+
+// linkAll makes a directory with links to all files of another one: the server replaces files, and
+// changes none. If there is no such directory it makes none.
+func linkAll(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			if path == from && os.IsNotExist(err) {
+				return nil
+			}
+			return err
+		}
+		at := filepath.Join(to, strings.TrimPrefix(path, from))
+		if entry.IsDir() {
+			return os.MkdirAll(at, 0o755)
+		}
+		return os.Link(path, at)
+	})
+}
+
+// suspended does something while all threads of the server stand still.
+func (s *Server) suspended(do func() error) error {
+	process := s.cmd.Process
+	if err := process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("suspend the S3 server: %w", err)
+	}
+	defer func() { _ = process.Signal(syscall.SIGCONT) }() // it may have been killed
+	for late := time.Now().Add(time.Minute); !proctest.Stands(process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			return errors.New("the S3 server does not stand still a minute after SIGSTOP")
+		}
+	}
+	return do()
+}
+
 // Close kills the server and removes its buckets.
 func (s *Server) Close() error {
 	s.Kill()
@@ -155,7 +222,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
 
 // Launch starts a server on a new directory in dir ("": the directory of temporary files). It is
 // for a program that is not a test, which may use the methods Bucket, Directory, Addr, Kill,
-// Recover, Backup and Close. A watchdog ends it with this process.
+// Recover, Backup, Copy and Close. A watchdog ends it with this process.
 func Launch(dir string) (*Server, error) {
 	if _, err := program(); err != nil {
 		return nil, err

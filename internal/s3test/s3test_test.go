@@ -157,3 +157,38 @@ func (c *client) remove(key string) {
 		c.t.Fatal(err)
 	}
 }
+
+// What was written after a copy is gone once the copy is put back, what was there is there, and the
+// server goes on: keys that are gone can be created again, once.
+func TestACopyIsPutBackUnderTheServer(t *testing.T) {
+	s := s3test.Start(t)
+	address := s.URL()
+	c := dial(t, address)
+	create := func(key, body string) {
+		t.Helper()
+		if err := c.create(t.Context(), key, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("commit/1", "kept")
+	putBack, err := s.Copy(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create("commit/2", "lost")
+	create("segment/1", "lost, too")
+	if err := putBack(); err != nil {
+		t.Fatal(err)
+	}
+	c.expect("commit/1", "kept")
+	for _, key := range []string{"commit/2", "segment/1"} {
+		if _, err := c.read(key, ""); status(err) != http.StatusNotFound {
+			t.Errorf("%s after the copy was put back: %v", key, err)
+		}
+	}
+	create("commit/2", "new")
+	c.expect("commit/2", "new")
+	if err := c.create(t.Context(), "commit/2", "again"); status(err) != http.StatusPreconditionFailed {
+		t.Errorf("a key is created twice: %v", err)
+	}
+}
