@@ -111,13 +111,14 @@ type Peer struct {
 	plannedTopics  []topicSize      // guarded by turn
 	refreshed      eventlog.Version // the version of the state for which the catalog was read again; guarded by turn
 
-	mu            sync.Mutex                   // guards what follows
-	group         membership                   // as last read from the store; version 0: not a member yet
-	held          map[TopicPartition]*Assigned // the peer's partitions whose position is known
-	lastHeartbeat time.Time                    // when the last heartbeat that the store took was sent
-	unsure        eventlog.Version             // a commit that checks this version may still be in flight
-	releasing     map[*release]bool            // the calls of Release that wait for the turn
-	end           error                        // why the peer is no longer a member
+	mu            sync.Mutex                          // guards what follows
+	group         membership                          // as last read from the store; version 0: not a member yet
+	held          map[TopicPartition]*Assigned        // the peer's partitions whose position is known
+	lastHeartbeat time.Time                           // when the last heartbeat that the store took was sent
+	unsure        eventlog.Version                    // a commit that checks this version may still be in flight
+	open          map[TopicPartition]eventlog.Version // the version that the last commit of a partition checks, if it may still be in flight
+	releasing     map[*release]bool                   // the calls of Release that wait for the turn
+	end           error                               // why the peer is no longer a member
 }
 
 // Assignment is what a peer may work on.
@@ -169,7 +170,7 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 		log: c.log, among: &c.peers, beside: c.cfg.Beside, others: c.silentFor, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
 		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
-		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), releasing: make(map[*release]bool),
+		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
 	p.turn <- struct{}{}

@@ -100,7 +100,10 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 				return &AddError{err}
 			}
 		}
-		_, err = p.log.Append(ctx, e)
+		p.sends(offsets, version)
+		if _, err = p.log.Append(ctx, e); !errors.Is(err, eventlog.ErrUnsure) {
+			p.knows(offsets, version)
+		}
 		switch {
 		case err == nil:
 			p.advance(grants, offsets)
@@ -217,11 +220,47 @@ func (p *Peer) fence(ctx context.Context) error {
 		return err
 	}
 	defer p.giveTurn()
-	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) { return members, p.hasUnsureCommit() })
+	return p.raise(ctx, p.hasUnsureCommit)
+}
+
+// raise increments the group's version as long as that is needed. The caller has the turn.
+func (p *Peer) raise(ctx context.Context, needed func() bool) error {
+	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) { return members, needed() })
 	if errors.Is(err, ErrFenced) {
 		p.finish(ErrFenced)
 	}
 	return err
+}
+
+// sends notes that a commit is being sent that checks a version of the group.
+func (p *Peer) sends(offsets []Committed, version eventlog.Version) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range offsets {
+		p.open[o.TopicPartition] = version
+	}
+}
+
+// knows notes that the outcome of a commit is known.
+func (p *Peer) knows(offsets []Committed, version eventlog.Version) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range offsets {
+		if p.open[o.TopicPartition] == version {
+			delete(p.open, o.TopicPartition)
+		}
+	}
+}
+
+// hasOpenCommit reports whether a commit in one of these partitions may still be in flight, and
+// would be taken.
+func (p *Peer) hasOpenCommit(tps []TopicPartition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(tps, func(tp TopicPartition) bool {
+		version, is := p.open[tp]
+		return is && version == p.group.version
+	})
 }
 
 func (p *Peer) hasUnsureCommit() bool {
@@ -231,10 +270,11 @@ func (p *Peer) hasUnsureCommit() bool {
 }
 
 // fill reads the positions of new partitions: one trip, and one per thousand offsets of the group;
-// two more if nothing is committed yet. Until then Assignment does not show these partitions. No
-// other peer can commit in them any more: the previous holder released them, or its commits are
-// refused. ErrStale: other peers changed the group meanwhile, or committed start offsets in the
-// same topic; the caller may try again.
+// two more if nothing is committed yet. Until then Assignment does not show these partitions.
+// Nobody can commit in them any more what is not committed by then: the previous holder released
+// them, or its commits are refused; if this peer had them, so are its own. ErrStale: other peers
+// changed the group meanwhile, or committed start offsets in the same topic; the caller may try
+// again.
 func (p *Peer) fill(ctx context.Context) error {
 	// Release the partitions that Assignment has not shown yet and that another peer waits for.
 	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {
@@ -243,6 +283,12 @@ func (p *Peer) fill(ctx context.Context) error {
 		}
 	}
 	given := p.unfilled(peerMember.getOwn)
+	if p.hasOpenCommit(given) {
+		if err := p.raise(ctx, func() bool { return p.hasOpenCommit(given) }); err != nil {
+			return err
+		}
+		given = p.unfilled(peerMember.getOwn)
+	}
 	if len(given) == 0 || p.ended() != nil {
 		return nil
 	}

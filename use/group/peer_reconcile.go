@@ -47,8 +47,8 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	p.mu.Lock()
 	silent := sent.Sub(p.lastHeartbeat)
 	expired := time.Since(p.lastHeartbeat) >= p.cfg.Session // By now, whenever the new heartbeat was stored: Assignment was empty until its answer came.
-	if p.beside != nil && expired {
-		clear(p.held) // fill must read all positions again, also those committed with SQL
+	if expired {
+		clear(p.held) // fill must read all positions again: those committed with SQL, and those whose commit has an unknown outcome
 	}
 	switch {
 	case p.lastHeartbeat.IsZero():
