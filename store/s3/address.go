@@ -31,6 +31,8 @@ type place struct {
 	grace   time.Duration // how long objects stay that are no longer named
 	alone   bool          // no other process writes
 	replica bool          // this process only reads: it sends no request that writes
+
+	every int64 // a snapshot after so many commits; 0: snapshotEvery
 }
 
 // graceMin bounds by how much a process may be slow: a quarter of it. S3 takes a request up to 15

@@ -141,7 +141,7 @@ func TestNoProcessIsAheadOfTheServersClock(t *testing.T) {
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			f.ahead = time.Duration(rng.Int64N(int64(time.Hour)))
+			f.Ahead = time.Duration(rng.Int64N(int64(time.Hour)))
 			stores := make([]*Store, 4)
 			for i := range stores {
 				time.Sleep(time.Duration(rng.Int64N(int64(time.Second)))) // one begins late in a second, another one early
@@ -165,7 +165,7 @@ func TestNoProcessIsAheadOfTheServersClock(t *testing.T) {
 					if err != nil || len(found) == 0 {
 						t.Fatal(found, err)
 					}
-					now, age := time.Now().Add(f.ahead).UnixMilli(), time.Since(put)
+					now, age := time.Now().Add(f.Ahead).UnixMilli(), time.Since(put)
 					if kv := found[0]; int64(kv.Now) > now || int64(kv.NowMax) < now || kv.Age > age || kv.Age < age-2*time.Second-2*exactLag {
 						t.Fatalf("process %d: the server's clock is at %d, and the bounds are [%d, %d]; the key is %v old, and its age is %v", i, now, kv.Now, kv.NowMax, age, kv.Age)
 					}

@@ -31,7 +31,7 @@ func TestABusyBucketIsCollected(t *testing.T) {
 			}
 		}
 		for _, prefix := range []string{"snapshot/", "part/", "commit/"} {
-			if n, most := len(f.keys(prefix)), int(quick.grace/every)+3; n > most {
+			if n, most := len(f.Keys(prefix)), int(quick.grace/every)+3; n > most {
 				t.Errorf("%d objects %s are left, want at most the %d of grace", n, prefix, most)
 			}
 		}
@@ -44,7 +44,7 @@ func TestTheNewestOfManySnapshotsIsFound(t *testing.T) {
 	s := opened(t, f)
 	mustPublish(t, s, "a")
 	for n := range pageSize + 5 {
-		f.objects[fmt.Sprintf("snapshot/%020d-x", n)] = stored{nil, time.Now()}
+		f.Objects[fmt.Sprintf("snapshot/%020d-x", n)] = stored{Body: nil, Modified: time.Now()}
 	}
 	all, _, err := s.snapshots(t.Context())
 	if err != nil || len(all) != pageSize+5 || all[len(all)-1].number != pageSize+4 {

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +143,9 @@ func (s *Store) step(ctx context.Context) error {
 }
 
 // snapshotDue reports whether enough commits follow the newest snapshot. The caller holds mu.
-func (s *Store) snapshotDue() bool { return s.st.number-s.newest >= snapshotEvery }
+func (s *Store) snapshotDue() bool {
+	return s.st.number-s.newest >= cmp.Or(s.every, snapshotEvery)
+}
 
 // wakeUpkeep wakes the upkeep if there is something to do.
 func (s *Store) wakeUpkeep() {

@@ -25,12 +25,12 @@ func compacting(t *testing.T, s *Store, f *fake, during func()) (commits int) {
 		done <- err
 	}()
 	synctest.Wait()
-	before := len(f.keys("commit/"))
+	before := len(f.Keys("commit/"))
 	during()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	return len(f.keys("commit/")) - before
+	return len(f.Keys("commit/")) - before
 }
 
 // inSegments returns how many batches of partition 1 lie in segments.
@@ -72,7 +72,7 @@ func TestACommitTakesAlongWhatACompactionMoved(t *testing.T) {
 			}
 		}, 2, 1, 0, []string{"A", "b", "c"}},
 		"a commit that is refused does not, and the next does": {func(t *testing.T, s *Store) {
-			f := s.bucket.(seen).fake
+			f := s.bucket.(given).Bucket.(*fake)
 			f.answerPuts(func(string, func() error) error { return errRefused })
 			if _, err := publish(t, s, "refused"); !errors.Is(err, errRefused) {
 				t.Fatal(err)
@@ -150,24 +150,24 @@ func TestARewindEndsACompaction(t *testing.T) {
 				}
 				defer other.Close()
 				mustPublish(t, s, "a", "b")
-				f.mu.Lock()
-				copied := maps.Clone(f.objects)
-				f.mu.Unlock()
+				f.Mu.Lock()
+				copied := maps.Clone(f.Objects)
+				f.Mu.Unlock()
 				if c.lost {
 					mustPublish(t, s, "lost")
 				}
 				done := make(chan struct{})
 				go func() { defer close(done); _, _ = s.compact(t.Context(), 1) }()
 				synctest.Wait() // the segment is written
-				if len(f.keys("segment/")) != 1 {
+				if len(f.Keys("segment/")) != 1 {
 					t.Fatal("no segment")
 				}
 				if c.by {
 					mustPublish(t, other, "lost")
 				}
-				f.mu.Lock()
-				f.objects = copied
-				f.mu.Unlock()
+				f.Mu.Lock()
+				f.Objects = copied
+				f.Mu.Unlock()
 				w := s
 				if c.by {
 					w = other
@@ -226,7 +226,7 @@ func TestACompactionOfASuspendedProcess(t *testing.T) {
 		if err := other.collect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(f.keys("segment/")); n != 0 {
+		if n := len(f.Keys("segment/")); n != 0 {
 			t.Fatal("the segment was not deleted")
 		}
 		mustPublish(t, other, "e")
@@ -261,7 +261,7 @@ func TestACompactionDoesNotWaitTooLongForACommit(t *testing.T) {
 		if err := s.tend(t.Context(), false); err != nil {
 			t.Error(err)
 		}
-		if len(f.keys("snapshot/")) == 0 || inSegments(s) == 0 {
+		if len(f.Keys("snapshot/")) == 0 || inSegments(s) == 0 {
 			t.Error("there is no snapshot, or no segment")
 		}
 	})

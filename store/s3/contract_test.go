@@ -17,7 +17,7 @@ var quick = place{bucketName: "fake", grace: time.Hour}
 
 func (f *fake) open(ctx context.Context, at place) (*Store, error) {
 	clock := &clock{}
-	return open(ctx, at, seen{f, clock}, clock, Options{})
+	return open(ctx, at, given{f, clock}, clock, Options{})
 }
 
 // tending gathers and snapshots after each commit, and starts from the snapshot.
@@ -79,13 +79,13 @@ func contract(t *testing.T, at place, as func(*Store) eventlog.Store) {
 		},
 		Backup: func(t *testing.T, place string) func() {
 			f := find(place)
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			copied := maps.Clone(f.objects)
+			f.Mu.Lock()
+			defer f.Mu.Unlock()
+			copied := maps.Clone(f.Objects)
 			return func() {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				f.objects = maps.Clone(copied)
+				f.Mu.Lock()
+				defer f.Mu.Unlock()
+				f.Objects = maps.Clone(copied)
 			}
 		},
 		OneProcess: true,

@@ -60,14 +60,14 @@ func expect(t *testing.T, s *Store, want ...string) {
 }
 
 func (f *fake) answerPuts(on func(key string, do func() error) error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	f.onPut = on
 }
 
 func (f *fake) answerGets(on func(key string)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	f.onGet = on
 }
 
@@ -185,7 +185,7 @@ func TestASuspendedWriterIsPowerless(t *testing.T) {
 		suspended = true
 		f.answerPuts(nil)
 		tended(t, s, f, "b", "c")
-		if _, there := f.objects[key]; there {
+		if _, there := f.Objects[key]; there {
 			t.Fatalf("%s was not deleted: the test tests nothing", key)
 		}
 		return do()
@@ -218,20 +218,9 @@ func tended(t *testing.T, s *Store, f *fake, texts ...string) {
 }
 
 func (f *fake) pass(d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ahead += d
-}
-
-func (f *fake) keys(prefix string) (keys []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for key := range f.objects {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.Ahead += d
 }
 
 // A process that only reads, and was suspended while commits and objects with batches were deleted,
@@ -254,16 +243,16 @@ func TestWhatIsDeleted(t *testing.T) {
 	mustPublish(t, s, texts...)
 	orphan := s.newSegment()
 	s.endSegment(orphan)
-	f.objects[orphan] = stored{[]byte("what a compaction that died left"), time.Now()}
+	f.Objects[orphan] = stored{Body: []byte("what a compaction that died left"), Modified: time.Now()}
 	tended(t, s, f, "g", "h", "i")
 	texts = append(texts, "g", "h", "i")
-	if n := len(f.keys("commit/")); n > 6 {
-		t.Errorf("%d commits are left: %v", n, f.keys("commit/"))
+	if n := len(f.Keys("commit/")); n > 6 {
+		t.Errorf("%d commits are left: %v", n, f.Keys("commit/"))
 	}
-	if n := len(f.keys("snapshot/")); n != 2 {
+	if n := len(f.Keys("snapshot/")); n != 2 {
 		t.Errorf("%d snapshots are left, want 2", n)
 	}
-	if _, there := f.objects[orphan]; there {
+	if _, there := f.Objects[orphan]; there {
 		t.Errorf("the orphan is left")
 	}
 	expect(t, s, texts...)
@@ -273,7 +262,7 @@ func TestWhatIsDeleted(t *testing.T) {
 	}
 	tended(t, s, f, "j", "k", "l")
 	tended(t, s, f, "m")
-	if n := len(f.keys("segment/")); n > 5 {
+	if n := len(f.Keys("segment/")); n > 5 {
 		t.Errorf("after a trim %d segments are left", n)
 	}
 	expect2(t, s, 9, "j", "k", "l", "m")
@@ -369,11 +358,11 @@ func TestDamageIsLoud(t *testing.T) {
 }
 
 func (f *fake) change(key string, how func([]byte) []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	body := how(append([]byte{}, f.objects[key].body...))
-	if delete(f.objects, key); body != nil {
-		f.objects[key] = stored{body, time.Now()}
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	body := how(append([]byte{}, f.Objects[key].Body...))
+	if delete(f.Objects, key); body != nil {
+		f.Objects[key] = stored{Body: body, Modified: time.Now()}
 	}
 }
 
@@ -382,18 +371,18 @@ func TestADamagedSnapshotIsPassedOver(t *testing.T) {
 	f := newFake()
 	s := opened(t, f)
 	tended(t, s, f, "a", "b", "c")
-	newest := slices.Max(f.keys("snapshot/"))
+	newest := slices.Max(f.Keys("snapshot/"))
 	f.change(newest, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	expect(t, opened(t, f), "a", "b", "c")
 	for _, n := range []int64{s.newest, s.newest - 1} { // what follows the older snapshot
-		was := f.objects[commitKey(n)]
+		was := f.Objects[commitKey(n)]
 		f.change(commitKey(n), func([]byte) []byte { return nil })
-		defer func() { f.objects[commitKey(n)] = was }()
+		defer func() { f.Objects[commitKey(n)] = was }()
 	}
 	if _, err := f.open(context.Background(), quick); !errors.Is(err, errDamaged) {
 		t.Errorf("the newest snapshot is damaged, and commits before it are missing: %v", err)
 	}
-	for _, key := range f.keys("snapshot/") {
+	for _, key := range f.Keys("snapshot/") {
 		if key == newest {
 			continue
 		}

@@ -121,7 +121,7 @@ func TestASnapshotThatVanishesWhileAProcessStarts(t *testing.T) {
 		if err := writer.snapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		old := f.keys("snapshot/")[0]
+		old := f.Keys("snapshot/")[0]
 		vanished := false
 		f.answerGets(func(key string) {
 			if key != old || vanished {
@@ -129,7 +129,7 @@ func TestASnapshotThatVanishesWhileAProcessStarts(t *testing.T) {
 			}
 			vanished = true
 			tended(t, writer, f, "b", "c")
-			if len(f.keys(old)) > 0 {
+			if len(f.Keys(old)) > 0 {
 				t.Error("the snapshot was not deleted: the test tests nothing")
 			}
 		})

@@ -20,9 +20,9 @@ func TestAnObjectOfANewerWeirIsToldAsThat(t *testing.T) {
 		t.Fatal(err)
 	}
 	object, _ := seal("weirS3C2", []byte("what this weir cannot read"))
-	f.mu.Lock()
-	f.objects[commitKey(s.st.number+1)] = stored{object, time.Now()}
-	f.mu.Unlock()
+	f.Mu.Lock()
+	f.Objects[commitKey(s.st.number+1)] = stored{Body: object, Modified: time.Now()}
+	f.Mu.Unlock()
 	_, _, moved := s.Moved(t.Context(), mark)
 	_, begun := f.open(t.Context(), quick)
 	for what, err := range map[string]error{"a poll": moved, "a commit": putKey(t, s, "b"), "a start": begun} {
@@ -30,7 +30,7 @@ func TestAnObjectOfANewerWeirIsToldAsThat(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if n := len(f.keys("void/")); n > 0 {
+	if n := len(f.Keys("void/")); n > 0 {
 		t.Errorf("%d commits were taken for void", n)
 	}
 }

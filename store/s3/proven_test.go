@@ -158,7 +158,7 @@ func TestAWriterIsPowerlessThatWasSuspendedWhenTheServersClockWasAhead(t *testin
 	f.answerPuts(func(key string, do func() error) error {
 		f.answerPuts(nil)
 		tended(t, s, f, "b", "c")
-		if len(f.keys(key)) > 0 {
+		if len(f.Keys(key)) > 0 {
 			t.Fatalf("%s was not deleted: the test tests nothing", key)
 		}
 		return do()
@@ -187,7 +187,7 @@ func TestAPutThatArrivesAfterGraceDoesNoHarm(t *testing.T) {
 	}
 	f.answerPuts(nil)
 	tended(t, s, f, "b", "c", "d")
-	if len(f.keys(commitKey(c.number))) > 0 {
+	if len(f.Keys(commitKey(c.number))) > 0 {
 		t.Fatal("the commit of its number was not deleted: the test tests nothing")
 	}
 	if err := late(); err != nil {
@@ -203,7 +203,7 @@ func TestAPutThatArrivesAfterGraceDoesNoHarm(t *testing.T) {
 		t.Errorf("doctor says %v", findings)
 	}
 	tended(t, s, f, "e", "f")
-	if len(f.keys(commitKey(c.number))) > 0 {
+	if len(f.Keys(commitKey(c.number))) > 0 {
 		t.Error("it was not deleted")
 	}
 }

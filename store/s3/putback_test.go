@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/seed"
+	"github.com/weir-log/weir/internal/simbucket"
 )
 
 const (
@@ -46,7 +47,7 @@ func TestPutBacksUnderProcessesThatWrite(t *testing.T) {
 // putBacks is one history. Time is that of a synctest bubble.
 type putBacks struct {
 	t      *testing.T
-	bucket *fake
+	bucket *simbucket.Memory
 	copies []map[string]stored // one each copyEvery, the newest last
 
 	mu      sync.Mutex // guards all below
@@ -61,7 +62,7 @@ type putBacks struct {
 }
 
 func newPutBacks(t *testing.T, seed uint64) *putBacks {
-	return &putBacks{t: t, bucket: newFake(), random: rand.New(rand.NewPCG(seed, 0)), acked: map[string]time.Time{}}
+	return &putBacks{t: t, bucket: &simbucket.Memory{}, random: rand.New(rand.NewPCG(seed, 0)), acked: map[string]time.Time{}}
 }
 
 func (h *putBacks) chance(n int) int {
@@ -88,102 +89,53 @@ func pass(d time.Duration) { <-time.After(d) }
 
 // line is the bucket as one process reaches it.
 type line struct {
-	bucket
-	h    *putBacks
-	name string
-	slow time.Duration // the longest that a request takes on its way
+	simbucket.Line
+	once sync.Once
+	dead chan struct{}
+}
 
-	mu   sync.Mutex // guards dead
-	dead bool
+// reach returns a new line. slow is the longest that a request takes on its way.
+func (h *putBacks) reach(slow time.Duration) *line {
+	l := &line{dead: make(chan struct{})}
+	l.Line = simbucket.Line{
+		Of: h.bucket, Dead: l.dead,
+		Awake: func(context.Context) error {
+			if l.killed() {
+				return simbucket.ErrLost
+			}
+			return nil
+		},
+		Later: func(do func()) { go do() },
+		Fate: func(r simbucket.Request) simbucket.Fate {
+			f := simbucket.Fate{There: h.upTo(slow), Back: h.upTo(slow)}
+			if r.Verb != "PUT" || strings.HasPrefix(r.Key, "probe/") {
+				return f
+			}
+			switch h.chance(25) {
+			case 0:
+				f.Stops = simbucket.ErrLost
+			case 1:
+				f.Silent = true
+			case 2: // it arrives late
+				f.There = h.upTo(time.Second)
+				f.GivesUp = h.upTo(f.There + 1)
+			}
+			return f
+		},
+	}
+	return l
 }
 
 func (l *line) killed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.dead
-}
-
-func (l *line) kill() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead = true
-}
-
-// sent passes the time on the way, and reports an error if nobody sends or waits any more.
-func (l *line) sent(ctx context.Context) error {
 	select {
-	case <-time.After(l.h.upTo(l.slow)):
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-l.dead:
+		return true
+	default:
+		return false
 	}
-	if l.killed() {
-		return errLost
-	}
-	return nil
 }
 
-func (l *line) put(ctx context.Context, key string, body []byte) (a answer, err error) {
-	if l.killed() {
-		return a, errLost
-	}
-	late := time.Duration(0)
-	if !strings.HasPrefix(key, "probe/") {
-		switch l.h.chance(25) {
-		case 0: // it does not arrive
-			pass(l.h.upTo(l.slow))
-			return a, errLost
-		case 1: // it arrives, and its answer does not
-			_ = l.sent(ctx)
-			_, _ = l.bucket.put(ctx, key, body)
-			return a, errLost
-		case 2: // it arrives late
-			late = l.h.upTo(time.Second)
-		}
-	}
-	if late > 0 {
-		go func() {
-			pass(late)
-			_, _ = l.bucket.put(context.WithoutCancel(ctx), key, body)
-		}()
-		pass(l.h.upTo(late))
-		return a, errLost
-	}
-	pass(l.h.upTo(l.slow)) // what was sent arrives, even if its sender is killed
-	a, err = l.bucket.put(ctx, key, body)
-	if lost := l.sent(ctx); lost != nil {
-		return answer{}, lost
-	}
-	return a, err
-}
-
-func (l *line) get(ctx context.Context, key string, from, size int64) ([]byte, answer, error) {
-	if err := l.sent(ctx); err != nil {
-		return nil, answer{}, err
-	}
-	got, a, err := l.bucket.get(ctx, key, from, size)
-	if lost := l.sent(ctx); lost != nil {
-		return nil, answer{}, lost
-	}
-	return got, a, err
-}
-
-func (l *line) list(ctx context.Context, prefix, after string, limit int) ([]item, answer, error) {
-	if err := l.sent(ctx); err != nil {
-		return nil, answer{}, err
-	}
-	items, a, err := l.bucket.list(ctx, prefix, after, limit)
-	if lost := l.sent(ctx); lost != nil {
-		return nil, answer{}, lost
-	}
-	return items, a, err
-}
-
-func (l *line) remove(ctx context.Context, key string) error {
-	if err := l.sent(ctx); err != nil {
-		return err
-	}
-	return errors.Join(l.bucket.remove(ctx, key), l.sent(ctx))
-}
+func (l *line) kill() { l.once.Do(func() { close(l.dead) }) }
 
 // open starts process i. It is refused while requests are lost, so it is tried again. It is also
 // refused
@@ -199,8 +151,8 @@ func (h *putBacks) open(i int) (*Store, error) {
 	for range 40 {
 		pass(200 * time.Millisecond)
 		clock := &clock{}
-		l := &line{bucket: seen{h.bucket, clock}, h: h, name: fmt.Sprint(i), slow: []time.Duration{20, 60, 400}[h.chance(3)] * time.Millisecond}
-		s, err := open(h.t.Context(), at, l, clock, Options{Logger: slog.New(slog.DiscardHandler)})
+		l := h.reach([]time.Duration{20, 60, 400}[h.chance(3)] * time.Millisecond)
+		s, err := open(h.t.Context(), at, given{l, clock}, clock, Options{Logger: slog.New(slog.DiscardHandler)})
 		if err == nil {
 			h.mu.Lock()
 			h.stores[i], h.lines[i], h.opened = s, l, append(h.opened, s)
@@ -229,7 +181,7 @@ func (h *putBacks) open(i int) (*Store, error) {
 			}
 		}
 		if len(living) == 0 {
-			_, _ = seen{h.bucket, clock}.put(h.t.Context(), mark, nil)
+			_, _ = h.bucket.Put(h.t.Context(), mark, nil)
 			h.tell("%s is put", mark)
 		}
 	}
@@ -279,9 +231,7 @@ func (h *putBacks) copy(end chan struct{}) {
 			return
 		case <-time.After(copyEvery):
 		}
-		h.bucket.mu.Lock()
-		copied := maps.Clone(h.bucket.objects)
-		h.bucket.mu.Unlock()
+		copied := h.bucket.Copy()
 		h.mu.Lock()
 		h.copies = append(h.copies, copied)
 		h.copies = h.copies[max(0, len(h.copies)-int(copyOldest/copyEvery)):]
@@ -342,13 +292,11 @@ func (h *putBacks) harm() {
 		back := min(2+h.random.IntN(int(copyOldest/copyEvery)-1), len(h.copies))
 		copied := h.copies[len(h.copies)-back]
 		h.mu.Unlock()
-		h.bucket.mu.Lock()
-		h.bucket.objects = maps.Clone(copied)
-		h.bucket.mu.Unlock()
+		h.bucket.PutBack(copied)
 		h.mu.Lock()
 		h.restore = time.Now()
 		h.mu.Unlock()
-		h.tell("a copy is put back that has %d commits", len(h.bucket.keys("commit/")))
+		h.tell("a copy is put back that has %d commits", len(h.bucket.Keys("commit/")))
 		if h.chance(3) > 0 {
 			continue
 		}
@@ -417,8 +365,9 @@ func (h *putBacks) judge() {
 
 // dump tells what the bucket holds.
 func (h *putBacks) dump() {
-	for _, key := range slices.Sorted(maps.Keys(h.bucket.objects)) {
-		if c, of, err := decodeCommit(h.bucket.objects[key].body); err == nil {
+	all := h.bucket.Copy()
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if c, of, err := decodeCommit(all[key].Body); err == nil {
 			h.tell("%s %x on %x", key, of[:3], c.previous[:3])
 		} else {
 			h.tell("%s", key)

@@ -203,7 +203,7 @@ func TestAReplicaFindsWhatWasMovedUnderIt(t *testing.T) {
 		}
 		moved = true
 		tended(t, writer, f, "c", "d", "e")
-		if len(f.keys(key)) > 0 {
+		if len(f.Keys(key)) > 0 {
 			t.Fatalf("%s was not deleted: the test tests nothing", key)
 		}
 	})
@@ -212,7 +212,7 @@ func TestAReplicaFindsWhatWasMovedUnderIt(t *testing.T) {
 		t.Error("the test tests nothing")
 	}
 	f.answerGets(nil)
-	for _, key := range f.keys("segment/") { // now they are lost
+	for _, key := range f.Keys("segment/") { // now they are lost
 		f.change(key, func([]byte) []byte { return nil })
 	}
 	got, err := replica.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 20}}, 1<<20)
@@ -230,16 +230,16 @@ func TestAReplicaNoticesThatTheBucketWasRewound(t *testing.T) {
 	f := newFake()
 	writer := opened(t, f)
 	mustPublish(t, writer, "a")
-	copied := maps.Clone(f.objects)
+	copied := maps.Clone(f.Objects)
 	mustPublish(t, writer, "lost")
 	replica := following(t, f)
 	_, mark, err := replica.Moved(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.mu.Lock()
-	f.objects = maps.Clone(copied)
-	f.mu.Unlock()
+	f.Mu.Lock()
+	f.Objects = maps.Clone(copied)
+	f.Mu.Unlock()
 	if _, _, err := replica.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved: %v", err)
 	}
@@ -251,8 +251,8 @@ func TestAReplicaNoticesThatTheBucketWasRewound(t *testing.T) {
 	if _, again, err := replica.Moved(t.Context(), now); err != nil || again.Incarnation != now.Incarnation {
 		t.Errorf("incarnation %v, then %v, %v", now.Incarnation, again.Incarnation, err)
 	}
-	if !maps.EqualFunc(f.objects, copied, func(a, b stored) bool { return string(a.body) == string(b.body) }) {
-		t.Errorf("the replica changed the bucket: %v", f.keys(""))
+	if !maps.EqualFunc(f.Objects, copied, func(a, b stored) bool { return string(a.Body) == string(b.Body) }) {
+		t.Errorf("the replica changed the bucket: %v", f.Keys(""))
 	}
 	mustPublish(t, opened(t, f), "new")
 	expect(t, replica, "a", "new")
@@ -268,7 +268,7 @@ func TestTheUpkeepOfAReplicaCannotWrite(t *testing.T) {
 	f.pass(2 * time.Hour)
 	mustPublish(t, writer, "more")
 	expect(t, replica, "a", "b", "c", "d", "more")
-	before := f.keys("")
+	before := f.Keys("")
 	replica.mu.Lock()
 	replica.newest = 0
 	replica.mu.Unlock()
@@ -281,7 +281,7 @@ func TestTheUpkeepOfAReplicaCannotWrite(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if after := f.keys(""); len(after) != len(before) {
+	if after := f.Keys(""); len(after) != len(before) {
 		t.Errorf("the replica changed the bucket: %v, before %v", after, before)
 	}
 }
@@ -295,7 +295,7 @@ func TestAReplicaBeginsNoLog(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "there is no log yet") || errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
-	if keys := f.keys(""); len(keys) > 0 {
+	if keys := f.Keys(""); len(keys) > 0 {
 		t.Errorf("it wrote %v", keys)
 	}
 	if _, err := parse("s3://bucket?alone=true&read_only=true"); err == nil || !strings.Contains(err.Error(), "leave one of them out") {

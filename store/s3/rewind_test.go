@@ -43,9 +43,9 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.mu.Lock()
-	copied := maps.Clone(f.objects)
-	f.mu.Unlock()
+	f.Mu.Lock()
+	copied := maps.Clone(f.Objects)
+	f.Mu.Unlock()
 	for i := range 3 {
 		if err := put(stores[0], fmt.Sprint("lost ", i)); err != nil {
 			t.Fatal(err)
@@ -54,9 +54,9 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 	for _, s := range stores {
 		told(s)
 	}
-	f.mu.Lock()
-	f.objects = maps.Clone(copied)
-	f.mu.Unlock()
+	f.Mu.Lock()
+	f.Objects = maps.Clone(copied)
+	f.Mu.Unlock()
 
 	acknowledged, refused := map[string]bool{}, 0
 	for i := range 40 {
@@ -129,14 +129,14 @@ func TestARewindDuringARoundOfReadsIsNoticed(t *testing.T) {
 		}
 	}
 	put(writer, "kept")
-	f.mu.Lock()
-	copied := maps.Clone(f.objects)
-	f.mu.Unlock()
+	f.Mu.Lock()
+	copied := maps.Clone(f.Objects)
+	f.Mu.Unlock()
 	put(writer, "lost")
 	put(writer, "void")
-	f.mu.Lock()
-	copied[commitKey(3)] = f.objects[commitKey(3)]
-	f.mu.Unlock()
+	f.Mu.Lock()
+	copied[commitKey(3)] = f.Objects[commitKey(3)]
+	f.Mu.Unlock()
 	rewound := make(chan struct{})
 	between.before = func(key string) {
 		if key == commitKey(3) {
@@ -145,9 +145,9 @@ func TestARewindDuringARoundOfReadsIsNoticed(t *testing.T) {
 	}
 	between.after = func(key string) {
 		if key == commitKey(2) {
-			f.mu.Lock()
-			f.objects = copied
-			f.mu.Unlock()
+			f.Mu.Lock()
+			f.Objects = copied
+			f.Mu.Unlock()
 			between.after = func(string) {}
 			close(rewound)
 		}

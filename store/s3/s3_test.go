@@ -42,7 +42,8 @@ type refusal struct {
 
 // server answers the few requests of S3 that the store makes, from a fake.
 type server struct {
-	seen
+	given
+	fake        *fake
 	lose        atomic.Pointer[func(r *http.Request) bool] // true: the answer is lost
 	refuses     atomic.Pointer[refusal]                    // how every request is answered
 	connections sync.WaitGroup                             // that are open
@@ -105,7 +106,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func serve(t *testing.T) (*server, string) {
 	t.Helper()
-	s := &server{seen: seen{newFake(), &clock{}}}
+	f := newFake()
+	s := &server{fake: f, given: given{f, &clock{}}}
 	at := httptest.NewUnstartedServer(s)
 	at.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
@@ -133,13 +135,13 @@ func TestStore(t *testing.T) {
 		Backup: func(t *testing.T, place string) func() {
 			found, _ := fakes.Load(place)
 			f := found.(*fake)
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			copied := maps.Clone(f.objects)
+			f.Mu.Lock()
+			defer f.Mu.Unlock()
+			copied := maps.Clone(f.Objects)
 			return func() {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				f.objects = maps.Clone(copied)
+				f.Mu.Lock()
+				defer f.Mu.Unlock()
+				f.Objects = maps.Clone(copied)
 			}
 		},
 	})

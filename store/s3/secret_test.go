@@ -17,10 +17,10 @@ func destroyedBy(at place) time.Duration { return 2*snapshotOld + 2*at.grace }
 
 // holding returns the objects that hold some bytes.
 func (f *fake) holding(text string) (keys []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for key, o := range f.objects {
-		if bytes.Contains(o.body, []byte(text)) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	for key, o := range f.Objects {
+		if bytes.Contains(o.Body, []byte(text)) {
 			keys = append(keys, key)
 		}
 	}
@@ -87,7 +87,7 @@ func TestADestroyedSecretLeavesTheBucket(t *testing.T) {
 					if err := s.tend(t.Context(), true); err != nil {
 						t.Fatal(err)
 					}
-					most = max(most, len(f.keys("snapshot/")))
+					most = max(most, len(f.Keys("snapshot/")))
 				}
 				if keys := f.holding(secret); len(keys) > 0 {
 					t.Errorf("after %v %v have the secret", destroyedBy(quick), keys)

@@ -54,11 +54,11 @@ func TestASnapshotOfTheFirstFormatIsRead(t *testing.T) {
 	if err := putKey(t, s, "key"); err != nil {
 		t.Fatal(err)
 	}
-	f.objects[fmt.Sprintf("snapshot/%020d", s.st.number)] = stored{s.st.encodeOld(), time.Now()}
+	f.Objects[fmt.Sprintf("snapshot/%020d", s.st.number)] = stored{Body: s.st.encodeOld(), Modified: time.Now()}
 	s.newest = s.st.number
 	for n := int64(1); n < s.st.number; n++ { // as if they had been deleted; the batches are read where they lie
 		if n > 3 {
-			delete(f.objects, commitKey(n))
+			delete(f.Objects, commitKey(n))
 		}
 	}
 	fresh := opened(t, f)
@@ -67,7 +67,7 @@ func TestASnapshotOfTheFirstFormatIsRead(t *testing.T) {
 		t.Errorf("the newest snapshot is of commit %d, with the keys %v", fresh.newest, has(t, fresh))
 	}
 	tended(t, fresh, f, "d", "e")
-	if keys := f.keys("snapshot/"); len(keys) != 2 || !strings.Contains(slices.Min(keys), "-") {
+	if keys := f.Keys("snapshot/"); len(keys) != 2 || !strings.Contains(slices.Min(keys), "-") {
 		t.Errorf("the snapshots are %v, want two of the second format", keys)
 	}
 	expect(t, opened(t, f), "a", "b", "c", "d", "e")
@@ -97,7 +97,7 @@ func TestASnapshotHasParts(t *testing.T) {
 	if err := s.snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(f.keys("part/")); n < 4 {
+	if n := len(f.Keys("part/")); n < 4 {
 		t.Errorf("it has %d parts", n)
 	}
 	fresh := opened(t, f)
@@ -175,7 +175,7 @@ func TestASnapshotOnASlowLine(t *testing.T) {
 		f := newFake()
 		slow := func() *Store {
 			clock := &clock{}
-			s, err := open(t.Context(), quick, slowParts{seen{f, clock}, 10 * time.Minute}, clock, Options{})
+			s, err := open(t.Context(), quick, slowParts{given{f, clock}, 10 * time.Minute}, clock, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

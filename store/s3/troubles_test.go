@@ -111,10 +111,10 @@ func TestAServerThatIsBusyForAMinute(t *testing.T) {
 // error for what is gone, which names the object, and nothing starts without commits that it needs.
 func TestALifecycleRuleIsNoticed(t *testing.T) {
 	for name, expired := range map[string]func(f *fake) []string{
-		"segments":        func(f *fake) []string { return f.keys("segment/") },
+		"segments":        func(f *fake) []string { return f.Keys("segment/") },
 		"commits":         func(f *fake) []string { return []string{commitKey(1), commitKey(2)} },
 		"the format":      func(f *fake) []string { return []string{"format"} },
-		"all but commits": func(f *fake) []string { return append(append(f.keys("segment/"), f.keys("snapshot/")...), "format") },
+		"all but commits": func(f *fake) []string { return append(append(f.Keys("segment/"), f.Keys("snapshot/")...), "format") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()

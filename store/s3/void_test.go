@@ -39,22 +39,10 @@ func has(t *testing.T, s *Store) (keys []string) {
 	return keys
 }
 
-func (f *fake) copied() map[string]stored {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.objects)
-}
-
-func (f *fake) putBack(objects map[string]stored) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.objects = maps.Clone(objects)
-}
-
 func examined(t *testing.T, f *fake) (findings []doctor.Finding, level doctor.Level) {
 	t.Helper()
 	clock := &clock{}
-	findings, err := examine(t.Context(), quick, seen{f, clock}, clock)
+	findings, err := examine(t.Context(), quick, given{f, clock}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +67,7 @@ func killedWithAVoidCommit(t *testing.T) *fake {
 			t.Fatal(err)
 		}
 	}
-	copied := f.copied()
+	copied := f.Copy()
 	if err := putKey(t, s, "lost"); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +76,9 @@ func killedWithAVoidCommit(t *testing.T) *fake {
 		if key != commitKey(4) {
 			return errRefused
 		}
-		f.mu.Lock()
-		f.objects = maps.Clone(copied)
-		f.mu.Unlock()
+		f.Mu.Lock()
+		f.Objects = maps.Clone(copied)
+		f.Mu.Unlock()
 		err := do()
 		kill()
 		return err
@@ -100,7 +88,7 @@ func killedWithAVoidCommit(t *testing.T) *fake {
 		t.Fatal(err)
 	}
 	f.answerPuts(nil)
-	if keys := f.keys("void/"); len(keys) > 0 {
+	if keys := f.Keys("void/"); len(keys) > 0 {
 		t.Fatalf("the process that was killed wrote %v", keys)
 	}
 	return f
@@ -119,7 +107,7 @@ func TestACommitBeyondAGapIsVoidIfItIsMarked(t *testing.T) {
 	if findings, level := examined(t, f); level != doctor.Bad || !strings.Contains(fmt.Sprint(findings), mark) {
 		t.Errorf("doctor says %v, want %s", findings, mark)
 	}
-	f.objects[mark] = stored{nil, time.Now()}
+	f.Objects[mark] = stored{Body: nil, Modified: time.Now()}
 	if findings, level := examined(t, f); level == doctor.Bad || !strings.Contains(fmt.Sprint(findings), "void commits") {
 		t.Errorf("doctor says %v", findings)
 	}
@@ -139,7 +127,7 @@ func TestACommitBeyondAGapIsVoidIfItIsMarked(t *testing.T) {
 // A mark is of one commit: another one of its number is still a sign of a loss.
 func TestAMarkIsOfOneCommit(t *testing.T) {
 	f := killedWithAVoidCommit(t)
-	f.objects[voidKey(4, hash{1})] = stored{nil, time.Now()}
+	f.Objects[voidKey(4, hash{1})] = stored{Body: nil, Modified: time.Now()}
 	if _, err := f.open(t.Context(), quick); !errors.Is(err, errGap) {
 		t.Errorf("opened with a commit beyond a gap: %v", err)
 	}
@@ -156,16 +144,16 @@ func TestALaterCommitShowsThatOneBeyondAGapIsVoid(t *testing.T) {
 	if got := has(t, other); len(got) != 1 {
 		t.Fatal(got)
 	}
-	copied := f.copied()
+	copied := f.Copy()
 	for _, key := range []string{"lost 1", "lost 2", "lost 3", "lost 4"} {
 		if err := putKey(t, writer, key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	void := f.copied()[commitKey(5)]
-	f.putBack(copied)
-	f.objects[commitKey(5)] = void
-	f.ahead += 5 * time.Second
+	void := f.Copy()[commitKey(5)]
+	f.PutBack(copied)
+	f.Objects[commitKey(5)] = void
+	f.Ahead += 5 * time.Second
 	if _, err := f.open(t.Context(), quick); !errors.Is(err, errGap) {
 		t.Fatalf("opened with a commit beyond a gap: %v", err)
 	}
@@ -186,7 +174,7 @@ func TestACommitThatArrivesAfterItsWriterStartedAnewIsMarked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	copied := f.copied()
+	copied := f.Copy()
 	for _, key := range []string{"lost 1", "lost 2", "lost 3"} {
 		if err := putKey(t, s, key); err != nil {
 			t.Fatal(err)
@@ -207,7 +195,7 @@ func TestACommitThatArrivesAfterItsWriterStartedAnewIsMarked(t *testing.T) {
 		t.Fatalf("%d puts were lost: %v", len(late), err)
 	}
 	f.answerPuts(nil)
-	f.putBack(copied)
+	f.PutBack(copied)
 	if err := putKey(t, s, "c"); !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrUnavailable) && err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +212,7 @@ func TestASnapshotOfALostTimelineIsNotLoaded(t *testing.T) {
 	if err := putKey(t, s, "a"); err != nil {
 		t.Fatal(err)
 	}
-	copied := f.copied()
+	copied := f.Copy()
 	for _, key := range []string{"lost 1", "lost 2"} {
 		if err := putKey(t, s, key); err != nil {
 			t.Fatal(err)
@@ -232,7 +220,7 @@ func TestASnapshotOfALostTimelineIsNotLoaded(t *testing.T) {
 	}
 	f.answerPuts(func(key string, do func() error) error {
 		if strings.HasPrefix(key, "snapshot/") {
-			f.putBack(copied)
+			f.PutBack(copied)
 		}
 		return do()
 	})
@@ -264,14 +252,14 @@ func TestAProcessMarksItsVoidCommits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	copied := f.copied()
+	copied := f.Copy()
 	if err := putKey(t, s, "lost"); err != nil {
 		t.Fatal(err)
 	}
 	f.answerPuts(func(key string, do func() error) error {
 		switch {
 		case key == commitKey(4):
-			f.putBack(copied)
+			f.PutBack(copied)
 		case strings.HasPrefix(key, "commit/"):
 			return errRefused // it gets no further
 		}
