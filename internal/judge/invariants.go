@@ -22,6 +22,7 @@ var Invariants = map[string]string{
 	"S2":  "versions are dense, and each has one event",
 	"S3":  "the events of one append are there together, or none is",
 	"S5":  "a category's topic has the events of each stream in the order of their versions",
+	"S6":  "a process manager reacts to each event once, in the order of its stream",
 	"S7":  "a stream that was deleted does not come back, and its versions go on where it is begun again",
 	"S8":  "a projection gets all events of a stream, in order; in its transactions once",
 	"S9":  "a snapshot that is loaded is the newest up to the version that was asked for, and not from before a deletion",

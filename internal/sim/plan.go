@@ -1,28 +1,36 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
 // Step is one thing that is done to somebody.
 type Step struct {
-	at   time.Duration
-	what string
-	who  int // a process; -1: all, the store itself
-	long time.Duration
+	at     time.Duration
+	what   string
+	who    int // a process; -1: all, the store itself
+	member int // of the store, which may be made of several; -1: all
+	long   time.Duration
+	nth    int // which copy is made or put back
 }
 
 func (s Step) String() string {
-	return fmt.Sprintf("%v %s of %d for %v", s.at, s.what, s.who, s.long)
+	return fmt.Sprintf("%v %s of %d, member %d, for %v", s.at, s.what, s.who, s.member, s.long)
 }
 
 var faults = []string{"crash", "crash", "pause", "away", "away one", "slow", "unsure", "unsure", "fails", "full", "incarnation"}
 
+// copyOldest is how old a copy is at most that is put back.
+const copyOldest = 4 * time.Second
+
 // makePlan decides what is done in a history of some length. Every plan does some of the faults
-// only, so that rare meetings of two are not always hidden by a third.
-func makePlan(random *rand.Rand, length time.Duration, processes int) (plan []Step) {
+// only, so that rare meetings of two are not always hidden by a third. Copies are put back in some
+// histories, which are judged by what came later.
+func makePlan(random *rand.Rand, length time.Duration, processes, members int, putBacks bool) (plan []Step) {
 	some := append([]string(nil), faults...)
 	random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
 	some = some[:1+random.IntN(len(some))]
@@ -30,9 +38,12 @@ func makePlan(random *rand.Rand, length time.Duration, processes int) (plan []St
 	for at := time.Duration(0); ; {
 		at += time.Duration(random.ExpFloat64() * float64(pace))
 		if at > length {
-			return plan
+			break
 		}
-		s := Step{at: at, what: some[random.IntN(len(some))], who: random.IntN(processes)}
+		s := Step{at: at, what: some[random.IntN(len(some))], who: random.IntN(processes), member: random.IntN(members)}
+		if random.IntN(3) == 0 {
+			s.member = -1
+		}
 		switch s.what {
 		case "crash":
 			s.long = time.Duration(random.ExpFloat64() * float64(3*time.Second)) // until it starts again
@@ -41,7 +52,7 @@ func makePlan(random *rand.Rand, length time.Duration, processes int) (plan []St
 		case "away", "full":
 			s.who, s.long = -1, time.Duration(random.ExpFloat64()*float64(3*time.Second))
 		case "incarnation":
-			s.who = -1
+			s.who, s.member = -1, max(s.member, 0)
 		case "slow", "unsure", "fails", "away one":
 			if s.long = time.Duration(random.ExpFloat64() * float64(5*time.Second)); random.IntN(3) == 0 && s.what != "away one" {
 				s.who = -1
@@ -49,4 +60,17 @@ func makePlan(random *rand.Rand, length time.Duration, processes int) (plan []St
 		}
 		plan = append(plan, s)
 	}
+	if putBacks {
+		for n := range 1 + random.IntN(2) {
+			at := copyOldest + time.Duration(random.Int64N(int64(length-copyOldest)))
+			back := time.Duration(random.Int64N(int64(copyOldest)))
+			s := Step{who: -1, member: random.IntN(members), nth: n}
+			copies, puts := s, s
+			copies.at, copies.what = at-back, "copy"
+			puts.at, puts.what = at, "put back"
+			plan = append(plan, copies, puts)
+		}
+		slices.SortStableFunc(plan, func(a, b Step) int { return cmp.Compare(a.at, b.at) })
+	}
+	return plan
 }

@@ -34,6 +34,9 @@ var workQueues = []workQueue{
 }
 
 func (w *world) makeQueues() {
+	w.until(func(ctx context.Context, p *life) error {
+		return p.log.EnsureQueue(ctx, weir.Queue{Name: scheduled, Partitions: 1})
+	})
 	for _, q := range workQueues {
 		w.model.Remakes(q.Name)
 		w.until(func(ctx context.Context, p *life) error {
@@ -57,6 +60,7 @@ func (w *world) queues() {
 		w.act(name, func(ctx context.Context, random *rand.Rand) { w.workAsClient(ctx, random, name) })
 	}
 	w.act("queue-letters", w.takeLetters)
+	w.act("queue-schedule", w.keepSchedule)
 }
 
 // enqueue sends messages to any queue at any process.
@@ -104,7 +108,7 @@ func (w *world) claim(p *life, q workQueue, worker string, most int, wait time.D
 		list, err = of.Claim(ctx, queue.Claim{Max: most, Lease: lease, Wait: wait, Worker: worker})
 		return err
 	})
-	if p.link.isDead() {
+	if p.host.isDead() {
 		return nil
 	}
 	if err != nil {
@@ -226,7 +230,7 @@ func (w *world) takeLetters(ctx context.Context, random *rand.Rand) {
 		}
 		asked := w.now()
 		list, err := w.letters(p, q)
-		if err != nil || p.link.isDead() || len(list) == 0 {
+		if err != nil || p.host.isDead() || len(list) == 0 {
 			continue
 		}
 		w.model.Lists(q.WorkQueue, asked, seen(list))
@@ -261,7 +265,7 @@ func (w *world) judgeQueues() {
 	if !w.acts("queue") {
 		return
 	}
-	p := w.processes[0].live()
+	p := w.first()
 	for _, q := range workQueues {
 		least, late := 1<<30, time.Now().Add(settleMax)
 		for {

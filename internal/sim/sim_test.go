@@ -18,8 +18,12 @@ var (
 	seeds  = flag.Int("seeds", 0, "how many random histories to run; 0: as many as fit into -for")
 	during = flag.Duration("for", time.Second, "how long to run random histories")
 	one    = flag.Uint64("seed", 0, "the one history to run")
+	store  = flag.String("store", "", "the kind of store: "+strings.Join(sim.Stores, ", ")+"; none: a random one")
+	first  = flag.Bool("first", false, "end with the first history that breaks something, as it is")
 	length = flag.Duration("length", time.Minute, "of the part of a history that has faults")
 	only   = flag.String("only", "", "the actors, separated by commas: publisher, reader, queue, stream")
+	into   = flag.String("history", "", "a file for the history of the first that breaks something")
+	logs   = flag.Bool("log", false, "the history has what processes log")
 	show   = flag.Bool("show", false, "print the history")
 )
 
@@ -32,7 +36,7 @@ func run(t *testing.T, opt sim.Options) (r sim.Result) {
 func TestHistories(t *testing.T) {
 	began, lasted, n := time.Now(), time.Duration(0), 0
 	for ; *seeds == 0 && time.Since(began) < *during || n < *seeds; n++ {
-		opt := sim.Options{Seed: rand.Uint64N(1 << 40), Length: *length}
+		opt := sim.Options{Seed: rand.Uint64N(1 << 40), Store: *store, Length: *length, Logs: *logs}
 		if *one != 0 {
 			opt.Seed = *one
 		}
@@ -44,6 +48,15 @@ func TestHistories(t *testing.T) {
 		}
 		r := run(t, opt)
 		lasted += r.Lasted
+		if len(r.Found) > 0 && *into != "" {
+			if err := os.WriteFile(*into, []byte(strings.Join(r.History, "\n")), 0o600); err != nil {
+				t.Error(err)
+			}
+			*into = ""
+		}
+		if len(r.Found) > 0 && *first {
+			t.Fatalf("seed %d broke %v after %d histories", opt.Seed, r.Found[0].Invariant, n+1)
+		}
 		if len(r.Found) > 0 {
 			report(t, opt, r)
 		}
@@ -58,7 +71,7 @@ func TestHistories(t *testing.T) {
 // report tells what a history broke, with the steps of its plan that are needed for that, and its
 // last lines.
 func report(t *testing.T, opt sim.Options, r sim.Result) {
-	opt.Show = nil
+	opt.Show, opt.Store = nil, r.Store
 	small := shrink(t, opt, r)
 	var text strings.Builder
 	for _, v := range small.Found[:min(len(small.Found), 5)] {
@@ -69,7 +82,7 @@ func report(t *testing.T, opt sim.Options, r sim.Result) {
 	for _, line := range small.History[max(0, end-100) : end+1] {
 		fmt.Fprintf(&text, "  %s\n", line)
 	}
-	t.Errorf("seed %d broke %d. Again: make sim ARGS='-seed %d -length %v'\n%s", opt.Seed, len(r.Found), opt.Seed, opt.Length, &text)
+	t.Errorf("seed %d broke %d on %s. Again: make sim ARGS='-seed %d -store %s -length %v'\n%s", opt.Seed, len(r.Found), r.Store, opt.Seed, r.Store, opt.Length, &text)
 }
 
 // shrink leaves out steps of the plan as long as the history still breaks something.

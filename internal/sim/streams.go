@@ -23,6 +23,10 @@ func (w *world) makeCategory() {
 		_, err := p.log.EnsureCategory(ctx, weir.CategorySpec{Name: judge.Accounts, Partitions: 2})
 		return err
 	})
+	w.until(func(ctx context.Context, p *life) error {
+		_, err := p.log.EnsureCategory(ctx, weir.CategorySpec{Name: reactions, Partitions: 2})
+		return err
+	})
 }
 
 func (w *world) streams() {
@@ -289,7 +293,7 @@ func (w *world) project(p *life) {
 			Name: projectionName, Categories: []string{judge.Accounts}, Session: 3 * time.Second, CommitEvery: time.Second,
 			Retry: weir.Retry{Attempts: -1, First: 100 * time.Millisecond, Max: time.Second},
 			Handler: func(_ context.Context, e weir.ProjectedEvent) error {
-				if p.link.isDead() {
+				if p.host.isDead() {
 					return errLost
 				}
 				if !e.Deleted {
@@ -323,7 +327,7 @@ func (w *world) judgeStreams() {
 	if !w.acts("stream") {
 		return
 	}
-	p := w.processes[0].live()
+	p := w.first()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*settleMax)
 	defer cancel()
 	fail := func(err error) { w.model.Broken("L5", nil, "read the streams at the end: %v", err) }
@@ -361,6 +365,7 @@ func (w *world) judgeStreams() {
 		w.model.JudgeDecisions(r.Tag, w.model.TagRead("the end", r, said.Handled))
 	}
 	w.judgeProjection(p, past)
+	w.judgeReactions(p, past)
 }
 
 // judgeProjection waits until the projection has got everything.

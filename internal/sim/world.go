@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,20 +14,22 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/internal/judge"
 	"github.com/weir-log/weir/internal/node"
-	"github.com/weir-log/weir/store/memory"
 )
 
 // Options say what a history has. The zero value: all that the seed decides.
 type Options struct {
 	Seed   uint64
+	Store  string        // one of Stores; "": the seed decides
 	Length time.Duration // of the part with faults; default 2 min
 	Only   []string      // the actors: those whose names begin so; none: all
 	Skip   map[int]bool  // steps of the plan that are left out
 	Show   io.Writer     // gets the history; nil: nobody
+	Logs   bool          // the history has what processes log
 }
 
 // Result is what a history broke, and how long it was in fake time.
 type Result struct {
+	Store   string // its kind
 	Found   []judge.Violation
 	History []string
 	Plan    []Step
@@ -42,19 +45,22 @@ const patience = 40 * time.Second
 type world struct {
 	opt     Options
 	begin   time.Time
-	model   *judge.Model
+	model   *judge.Model // of all uses
+	counts  *judge.Model // whose violations count: model, or where copies are put back only what the ledger says
+	ledger  *ledger      // not nil where copies are put back
 	history *judge.History
 	lines   *lines
-	store   *memory.Store
-	logger  *slog.Logger
+	storage storage
+	skies   []*sky // of each member of the store, for all
 
 	processes []*process
 	over      chan struct{}  // closed when the actors end
 	acting    sync.WaitGroup // actors
 	late      sync.WaitGroup // commits under way
+	copies    map[int]func() // by number: what puts a copy back; used by the plan only
 
-	mu      sync.Mutex // guards what follows
-	weather weather
+	keys      [compactedKeys]written // of the compacted topic; used by their writer, and then by judge
+	scheduled time.Time              // when the schedule was set first; used by its actor, and then by judge
 }
 
 // lines keeps a history in memory.
@@ -74,12 +80,6 @@ func (l *lines) Close() error { return nil }
 
 func (w *world) now() judge.Moment { return judge.Moment(time.Since(w.begin)) }
 
-func (w *world) weatherNow() weather {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.weather
-}
-
 // later does something after a while, whoever asked for it.
 func (w *world) later(d time.Duration, do func()) {
 	w.late.Go(func() {
@@ -95,6 +95,30 @@ func (w *world) random(actor string) *rand.Rand {
 		h = (h ^ uint64(c)) * 1099511628211
 	}
 	return rand.New(rand.NewPCG(w.opt.Seed, h))
+}
+
+// loggerOf returns the logger of a process.
+func (w *world) loggerOf(name string) *slog.Logger {
+	if !w.opt.Logs {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(logLines{w, name}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// logLines puts lines of a log into the history.
+type logLines struct {
+	w    *world
+	name string
+}
+
+func (l logLines) Write(line []byte) (int, error) {
+	l.w.history.Add("log of " + l.name + ": " + strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 // act runs an actor until the history is over.
@@ -136,29 +160,49 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
+// summerTime is when clocks are changed in Europe, in the middle of each history.
+var summerTime = time.Date(2000, time.March, 26, 1, 0, 0, 0, time.UTC)
+
 // Run runs one history. It must be called in a bubble of testing/synctest.
 func Run(opt Options) Result {
 	if opt.Length == 0 {
 		opt.Length = 2 * time.Minute
 	}
-	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, store: memory.New(), over: make(chan struct{})}
-	w.logger = slog.New(slog.DiscardHandler)
+	time.Sleep(time.Until(summerTime.Add(-opt.Length / 2))) // nothing runs yet
+	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, over: make(chan struct{}), copies: map[int]func(){}}
 	w.history = judge.NewHistory(w.lines, w.now)
 	w.model = judge.NewModel(w.now, w.history)
-	w.model.TTLMargin = patience // a process may stand still while it asks for the store's time
+	w.counts = w.model
 	random := w.random("plan")
+	kind := cmp.Or(opt.Store, Stores[random.IntN(len(Stores))])
+	var err error
+	if w.storage, err = newStorage(w, kind); err != nil {
+		panic(err)
+	}
+	defer w.storage.close()
+	w.history.Add("the store is " + kind)
+	for range w.storage.members() {
+		w.skies = append(w.skies, &sky{})
+	}
 	for i := range 2 + random.IntN(3) {
 		w.processes = append(w.processes, &process{world: w, name: string(rune('A' + i)), index: i})
 	}
-	plan := makePlan(random, opt.Length, len(w.processes))
+	if random.IntN(4) == 0 {
+		w.ledger = newLedger(w)
+		w.model = judge.NewModel(w.now, judge.NewHistory(&lines{}, w.now)) // nobody knows what uses must do whose events are lost
+	}
+	w.model.TTLMargin = patience // a process may stand still while it asks for the store's time
+	plan := makePlan(random, opt.Length, len(w.processes), len(w.skies), w.ledger != nil)
 	for _, p := range w.processes {
 		p.start()
 	}
 	w.makeAll()
 	w.publishers()
 	w.readers()
+	w.topicsThatChange()
 	w.queues()
 	w.streams()
+	w.ledger.acts()
 	for i, s := range plan {
 		if opt.Skip[i] {
 			continue
@@ -175,25 +219,28 @@ func Run(opt Options) Result {
 	for _, p := range w.processes {
 		p.close()
 	}
+	lasted := time.Since(w.begin)
 	w.late.Wait()
 	_ = w.history.Close()
-	return Result{Found: w.model.Found(), History: strings.Split(w.lines.String(), "\n"), Plan: plan, Lasted: time.Since(w.begin)}
+	return Result{Store: kind, Found: w.counts.Found(), History: strings.Split(w.lines.String(), "\n"), Plan: plan, Lasted: lasted}
 }
 
 // do does a step of the plan.
 func (w *world) do(s Step) {
-	w.history.Add(fmt.Sprintf("--- %s of %d for %v", s.what, s.who, s.long))
-	change := func(set func(*weather)) {
-		if s.who < 0 {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			set(&w.weather)
-			return
-		}
+	w.history.Add("--- " + s.String())
+	skies := w.skies
+	if s.who >= 0 {
+		skies = nil
 		if l := w.processes[s.who].live(); l != nil {
-			l.link.mu.Lock()
-			defer l.link.mu.Unlock()
-			set(&l.link.weather)
+			skies = l.host.skies
+		}
+	}
+	if s.member >= 0 && skies != nil {
+		skies = skies[s.member : s.member+1]
+	}
+	change := func(set func(*weather)) {
+		for _, sky := range skies {
+			sky.change(set)
 		}
 	}
 	during := func(set, unset func(*weather)) {
@@ -207,7 +254,7 @@ func (w *world) do(s Step) {
 		w.late.Go(func() { time.Sleep(s.long); p.start() })
 	case "pause":
 		if l := w.processes[s.who].live(); l != nil {
-			l.link.pause(s.long)
+			l.host.pause(s.long)
 		}
 	case "away", "away one":
 		during(func(w *weather) { w.away = true }, func(w *weather) { w.away = false })
@@ -220,21 +267,28 @@ func (w *world) do(s Step) {
 	case "full":
 		during(func(w *weather) { w.full = true }, func(w *weather) { w.full = false })
 	case "incarnation": // a failover that loses nothing
-		w.store.Backup()(false)
+		w.storage.failover(s.member)
+	case "copy":
+		w.copies[s.nth] = w.storage.copied(s.member)
+	case "put back":
+		if putBack := w.copies[s.nth]; putBack != nil {
+			putBack()
+			w.ledger.lost(s.member)
+		}
 	}
 }
 
 // calm ends all faults, and starts what does not run.
 func (w *world) calm() {
-	w.mu.Lock()
-	w.weather = weather{}
-	w.mu.Unlock()
+	for _, sky := range w.skies {
+		sky.change(func(is *weather) { *is = weather{} })
+	}
 	for _, p := range w.processes {
 		p.start()
 		if l := p.live(); l != nil {
-			l.link.mu.Lock()
-			l.link.weather = weather{}
-			l.link.mu.Unlock()
+			for _, sky := range l.host.skies {
+				sky.change(func(is *weather) { *is = weather{} })
+			}
 		}
 	}
 }
@@ -256,7 +310,7 @@ type process struct {
 type life struct {
 	process *process
 	name    string
-	link    *link
+	host    *host
 	log     *weir.Log
 	parts   *node.Node
 	closed  chan struct{} // after it was killed: its goroutines have ended
@@ -280,25 +334,54 @@ func (p *process) start() {
 	n := p.began
 	p.mu.Unlock()
 	p.starting.Go(func() {
-		l := &life{process: p, name: fmt.Sprintf("%s%d", p.name, n), closed: make(chan struct{})}
-		for {
-			l.link = &link{store: p.world.store.Again(), world: p.world, random: p.world.random(l.name), dead: make(chan struct{})}
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			library, parts, err := node.OpenLibrary(ctx, l.link, node.Config{Logger: p.world.logger, Poll: time.Second})
-			cancel()
-			if err == nil {
-				l.log, l.parts = library.(*weir.Log), parts
-				break
-			}
-			p.world.history.Add(fmt.Sprintf("%s could not start: %v", l.name, err))
-			time.Sleep(300 * time.Millisecond)
-		}
-		p.world.history.Add(l.name + " runs")
+		l := p.tryStart(fmt.Sprintf("%s%d", p.name, n))
 		p.mu.Lock()
 		p.now, p.busy = l, false
 		p.mu.Unlock()
-		p.world.joins(l)
+		if l != nil {
+			p.world.joins(l)
+		}
 	})
+}
+
+// startMax is how long a process may take to start while nothing is done to anybody.
+const startMax = 3 * time.Minute
+
+// tryStart tries to start until the process runs; nil: it does not start in time.
+func (p *process) tryStart(name string) *life {
+	w := p.world
+	l := &life{process: p, name: name, closed: make(chan struct{})}
+	for tries := 0; ; tries++ {
+		l.host = w.newHost(fmt.Sprintf("%s try %d", name, tries))
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		store, err := w.storage.open(ctx, l.host, p.name)
+		if err == nil {
+			var library any
+			library, l.parts, err = node.OpenLibrary(ctx, store, node.Config{Logger: l.host.logger, Poll: time.Second})
+			if err == nil {
+				l.log = library.(*weir.Log)
+			} else {
+				_ = store.Close()
+			}
+		}
+		cancel()
+		if err == nil {
+			w.history.Add(name + " runs")
+			return l
+		}
+		l.host.kill()
+		w.history.Add(fmt.Sprintf("%s could not start: %v", name, err))
+		w.ledger.help(err)
+		select {
+		case <-w.over:
+			if time.Since(w.begin) > w.opt.Length+startMax {
+				w.counts.Broken("B1", []string{name}, "%s does not start, and nothing was done to anybody for %v: %v", name, startMax, err)
+				return nil
+			}
+		default:
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
 }
 
 // crash kills the process: nothing that it does arrives any more, but for what is under way.
@@ -310,7 +393,7 @@ func (p *process) crash() {
 	if l == nil {
 		return
 	}
-	l.link.kill()
+	l.host.kill()
 	p.world.late.Go(func() { l.end() })
 }
 
@@ -333,10 +416,20 @@ func (p *process) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := l.log.Close(ctx); err != nil {
-		p.world.model.Broken("B3", []string{l.name}, "%s did not close in 30 s, while nothing was done to anybody: %v", l.name, err)
-		l.link.kill()
+		p.world.counts.Broken("B3", []string{l.name}, "%s did not close in 30 s, while nothing was done to anybody: %v", l.name, err)
+		l.host.kill()
 		_ = l.log.Close(context.Background())
 	}
+}
+
+// first returns the first process that runs; nil: none does.
+func (w *world) first() *life {
+	for _, p := range w.processes {
+		if l := p.live(); l != nil {
+			return l
+		}
+	}
+	return nil
 }
 
 // any returns a process that runs; nil: none does.
@@ -346,7 +439,7 @@ func (w *world) any(random *rand.Rand) *life {
 
 // said is what a call answered, if the process lived long enough to say so.
 func (l *life) said(word judge.Word) judge.Word {
-	if l.link.isDead() {
+	if l.host.isDead() {
 		return judge.Word{Outcome: judge.Unknown, Err: "the process was killed"}
 	}
 	return word
