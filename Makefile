@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench conformance deploy
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench remeasure conformance deploy
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -68,6 +68,9 @@ sim: ## random histories of all uses on simulated stores, in fake time; ARGS='-s
 bench: ## measure weir and other systems on this machine, and check what they promise; ARGS='run try'
 	@cd bench && go build -o ../weir-bench ./cmd/weir-bench
 	@./weir-bench $(if $(ARGS),$(ARGS),run try)
+
+remeasure: ## measure anew what docs/benchmarks.md marks; on a quiet machine, at most 25 minutes
+	@./bench/remeasure.sh
 
 deploy: ## check the alert rules of deploy/, and run their tests, with Prometheus' promtool
 	cd deploy/prometheus && go run $(PROMTOOL) check rules weir.rules.yaml && go run $(PROMTOOL) test rules weir.rules.test.yaml

@@ -23,7 +23,7 @@ func runLatency(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
-			seen, err := load{address: w.kafka, topic: "latency", partitions: 4, rate: 1000, size: 1024, clients: 50,
+			seen, err := kafkaLoad{address: w.kafka, topic: "latency", partitions: 4, rate: 1000, size: 1024, clients: 50,
 				warmUp: 5 * time.Second, length: 30 * time.Second}.run(ctx, true)
 			w.close()
 			if err != nil {
@@ -31,7 +31,7 @@ func runLatency(ctx context.Context, b *bench) error {
 			}
 			fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %d | %d |\n", store,
 				millis(seen.produce, 50), millis(seen.produce, 99), millis(seen.produce, 100),
-				millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.received, seen.failed)
+				millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.delivered, seen.failed)
 		}
 	}
 	return nil
@@ -57,7 +57,7 @@ func runIdle(ctx context.Context, b *bench) error {
 }
 
 func (w *broker) idle(ctx context.Context, store string) error {
-	if _, err := (load{address: w.kafka, topic: "idle", partitions: 10, rate: 10, size: 100, clients: 1, length: time.Second}).run(ctx, false); err != nil {
+	if _, err := (kafkaLoad{address: w.kafka, topic: "idle", partitions: 10, rate: 10, size: 100, clients: 1, length: time.Second}).run(ctx, false); err != nil {
 		return err
 	}
 	if err := w.leaveAlone(ctx, store+" | one topic"); err != nil {
@@ -220,7 +220,7 @@ func runRetention(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		err = b.retention(ctx, w, foreign == "with", load{address: w.kafka, partitions: parts, rate: rate * 1e6 / size, size: size, clients: 4, linger: 5 * time.Millisecond,
+		err = b.retention(ctx, w, foreign == "with", kafkaLoad{address: w.kafka, partitions: parts, rate: rate * 1e6 / size, size: size, clients: 4, linger: 5 * time.Millisecond,
 			config: map[string]*string{"retention.ms": kadm.StringPtr(strconv.FormatInt(keep.Milliseconds(), 10))}}, live)
 		w.close()
 		if err != nil {
@@ -230,7 +230,7 @@ func runRetention(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func (b *bench) retention(ctx context.Context, w *broker, foreign bool, l load, live float64) error {
+func (b *bench) retention(ctx context.Context, w *broker, foreign bool, l kafkaLoad, live float64) error {
 	held := "none"
 	release := func() {}
 	for minute := range b.load.minutes {

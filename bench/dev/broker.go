@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -233,6 +234,10 @@ func (w *broker) diskBytes(ctx context.Context) (n int64, err error) {
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, `SELECT pg_database_size(current_database())`).Scan(&n)
 	return n, err
+}
+
+func warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func freePort() string {

@@ -24,7 +24,7 @@ func runFanout(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		err = b.fanout(ctx, w, groups, load{address: w.kafka, topic: "fanout", partitions: 4, rate: rate, size: size, clients: 1,
+		err = b.fanout(ctx, w, groups, kafkaLoad{address: w.kafka, topic: "fanout", partitions: 4, rate: rate, size: size, clients: 1,
 			linger: 20 * time.Millisecond, length: b.load.length})
 		w.close()
 		if err != nil {
@@ -34,7 +34,7 @@ func runFanout(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func (b *bench) fanout(ctx context.Context, w *broker, groups int, l load) error {
+func (b *bench) fanout(ctx context.Context, w *broker, groups int, l kafkaLoad) error {
 	if err := createTopic(ctx, w.kafka, l.topic, int32(l.partitions)); err != nil {
 		return err
 	}

@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/bench/ledger"
+	"github.com/weir-log/weir/bench/load"
 )
 
 // runLibrary publishes one event a call through the Go library: first as many as 50 callers can,
@@ -45,115 +46,100 @@ func (b *bench) library(ctx context.Context, store string) error {
 	if err := w.EnsureTopic(ctx, weir.Topic{Name: "library", Partitions: partitions}); err != nil {
 		return err
 	}
-	sent := &sender{log: w, size: eventSize, next: make([]uint64, callers)}
+	sent := newSender(w, eventSize, callers)
 	most, err := pace{callers: callers, warmUp: warmUp, length: b.load.length}.run(ctx, sent.publish)
 	if err := errors.Join(err, most.clean()); err != nil {
 		return err
 	}
-	seen := &ledger{next: make([]uint64, callers), endToEnd: hdrhistogram.New(1, 600e6, 3)}
+	seen := newReceiver(sent)
 	consumer, err := w.Consume(ctx, weir.Subscription{Group: "bench", Topics: []string{"library"}, Handler: seen.handle})
 	if err != nil {
 		return err
 	}
 	defer consumer.Close(context.WithoutCancel(ctx))
-	if err := seen.await(ctx, sent); err != nil { // what the first part left
+	if err := seen.await(ctx); err != nil { // what the first part left
 		return err
 	}
 	half := pace{callers: callers, rate: int(most.perSecond / 2), warmUp: warmUp, length: b.load.length}
 	seen.countFrom(time.Now().Add(warmUp))
 	steady, err := half.run(ctx, sent.publish)
-	if err := errors.Join(err, steady.clean(), seen.await(ctx, sent)); err != nil {
+	if err := errors.Join(err, steady.clean(), seen.await(ctx)); err != nil {
 		return err
 	}
 	fmt.Printf("| %s | %.0f | %s | %s | %.0f/s | %s | %s | %s | %s |\n", store, most.perSecond, millis(most.took, 50), millis(most.took, 99),
-		steady.perSecond, millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.verdict(sent))
+		steady.perSecond, millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.verdict())
 	return nil
 }
 
-// sender publishes for many callers. Each has a key of its own, and counts the events under it.
+// sender publishes for many callers. Each has a key of its own, so that its events have an order.
 type sender struct {
-	log   *weir.Log
-	size  int      // of an event's value
-	next  []uint64 // a caller's own; read by others when the callers have stopped
-	total atomic.Int64
+	log  *weir.Log
+	size int // of an event's value
+	run  uint32
+	book *ledger.Ledger
+	next []uint64 // a caller's own
+}
+
+func newSender(log *weir.Log, size, callers int) *sender {
+	run := rand.Uint32()
+	return &sender{log: log, size: size, run: run, book: ledger.New(run, true), next: make([]uint64, callers)}
 }
 
 func (s *sender) publish(caller, _ int, meant time.Time) error {
-	value := noise(s.size, caller)
-	binary.BigEndian.PutUint64(value, uint64(meant.UnixNano()))
-	binary.BigEndian.PutUint64(value[8:], s.next[caller])
+	n := s.next[caller]
+	s.next[caller]++
+	value := load.Payload(load.Stamp{Run: s.run, Writer: uint32(caller), Seq: n, Due: meant.UnixNano()}, s.size)
 	_, err := s.log.Publish(context.Background(), weir.Event{Topic: "library", Key: []byte(strconv.Itoa(caller)), Value: value})
 	if err != nil {
+		s.book.Unknown(uint32(caller), n, 1)
 		return err
 	}
-	s.next[caller]++
-	s.total.Add(1)
+	s.book.Acked(uint32(caller), n, 1)
 	return nil
 }
 
-// ledger holds what was delivered against what is due: the events of each key, counted up.
-type ledger struct {
-	mu               sync.Mutex // guards all
-	next             []uint64
-	delivered        int64
-	repeated, missed int
-	from             time.Time
-	endToEnd         *hdrhistogram.Histogram
+// receiver is the group that gets what a sender publishes.
+type receiver struct {
+	book *ledger.Ledger
+
+	mu       sync.Mutex // guards all below
+	from     time.Time  // what was due before it is not measured; zero: nothing is
+	endToEnd *hdrhistogram.Histogram
 }
 
-func (l *ledger) handle(_ context.Context, e weir.Event) error {
-	caller, err := strconv.Atoi(string(e.Key))
-	if err != nil {
-		return weir.Permanent(err)
-	}
-	meant := time.Unix(0, int64(binary.BigEndian.Uint64(e.Value)))
-	n := binary.BigEndian.Uint64(e.Value[8:])
+func newReceiver(s *sender) *receiver {
+	s.book.Group("bench")
+	return &receiver{book: s.book, endToEnd: hdrhistogram.New(1, 600e6, 3)}
+}
+
+func (r *receiver) handle(_ context.Context, e weir.Event) error {
+	stamp, ok := r.book.Delivered("bench", e.Value)
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.delivered++
-	switch {
-	case n < l.next[caller]:
-		l.repeated++
-	case n > l.next[caller]:
-		l.missed++
-		l.next[caller] = n + 1
-	default:
-		l.next[caller]++
-	}
-	if !l.from.IsZero() && meant.After(l.from) {
-		_ = l.endToEnd.RecordValue(now.Sub(meant).Microseconds())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if due := time.Unix(0, stamp.Due); ok && !r.from.IsZero() && due.After(r.from) {
+		_ = r.endToEnd.RecordValue(now.Sub(due).Microseconds())
 	}
 	return nil
 }
 
-func (l *ledger) countFrom(t time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.from = t
+func (r *receiver) countFrom(t time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.from = t
 }
 
-// await waits until as many events were delivered as were acknowledged.
-func (l *ledger) await(ctx context.Context, sent *sender) error {
-	for late := time.Now().Add(5 * time.Minute); ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		delivered := l.delivered
-		l.mu.Unlock()
-		if delivered >= sent.total.Load() {
-			return nil
-		}
-		if time.Now().After(late) {
-			return fmt.Errorf("%d events were acknowledged, but only %d were delivered after five minutes", sent.total.Load(), delivered)
-		}
+// await waits until all that was acknowledged was delivered, and judges it.
+func (r *receiver) await(ctx context.Context) error {
+	for late := time.Now().Add(5 * time.Minute); ctx.Err() == nil && r.book.Missing() > 0 && time.Now().Before(late); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if v := r.book.Close(); !v.Clean() {
+		return fmt.Errorf("a promise was broken: %s (%s)", v, v.First)
 	}
 	return ctx.Err()
 }
 
-func (l *ledger) verdict(sent *sender) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.delivered == sent.total.Load() && l.repeated == 0 && l.missed == 0 {
-		return fmt.Sprintf("yes, %d", l.delivered)
-	}
-	return fmt.Sprintf("NO: %d acknowledged, %d delivered, %d again or late, %d gaps", sent.total.Load(), l.delivered, l.repeated, l.missed)
-}
+// verdict says how many events were delivered, all of them once and in order: await has judged
+// them.
+func (r *receiver) verdict() string { return fmt.Sprintf("yes, %d", r.book.Close().Delivered) }

@@ -40,13 +40,7 @@ var jobs = []job{
 	{"http", "one event per request from 500 connections, over HTTP", true, runHTTP},
 	{"sql", "weir.publish() compared with a plain insert, with and without notifications, and time from commit to delivery; PostgreSQL", true, runSQL},
 	{"mover", "a backlog moved from the inbox into the log, and the lag behind a steady publisher; PostgreSQL", true, runMover},
-	{"queue", "ten writers and fifteen workers, 1 KiB a message: weir's queue, the article's, and River, on PostgreSQL; weir's on the other stores", true, runQueue},
-	{"mail", "20,000 messages scheduled and handled by 32 workers: with weir, and with the e-mail service on LISTEN and NOTIFY; PostgreSQL", true, runMail},
 	{"delayed", "-rows messages due over one hour: memory, and how late messages come in the first -length of the hour", false, runDelayed},
-	{"snapshot", "the part queue's load while a foreign transaction keeps a snapshot for -minutes; PostgreSQL", false, runSnapshot},
-	{"streams", "appends to one stream and to 10,000, at an expected version: weir's, and two event stores on PostgreSQL", true, runStreams},
-	{"projection", "from an append's answer to the projected row, at 5,000 appends a second", true, runProjection},
-	{"streams-long", "-rows events in the log: appends and projection compared with an empty log, reads, a replay, bytes on disk", false, runStreamsLong},
 	{"fanout", "load that groups at the end of the log put on the database; PostgreSQL", true, runFanout},
 	{"tls", "Kafka's perf tools with TLS: weir on the first store, without and with it, and Apache Kafka", false, runTLS},
 	{"acl", "Kafka's perf tools as a super user, and as a user with 1,000 ACLs; on the first store", false, runACL},
@@ -79,17 +73,17 @@ type bench struct {
 func main() {
 	var (
 		b      bench
-		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, snapshot, streams-long, and from tls to compact")
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, and from tls to compact")
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres, mysql, s3")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")
 	flag.StringVar(&b.perf, "perf", "../../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
 	flag.StringVar(&b.against, "against", "", "another weir binary, to compare versions: the part kafka measures both, in turns")
-	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run, and of the snapshot")
+	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
-	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, projection, streams-long, fanout")
-	flag.IntVar(&b.load.rows, "rows", 1_000_000, "rows of the mover's backlog; messages of the part delayed; events of streams-long")
+	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, delayed, fanout")
+	flag.IntVar(&b.load.rows, "rows", 1_000_000, "rows of the mover's backlog; messages of the part delayed")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, and of the topic that is compacted, in GiB")
 	flag.Usage = usage
 	flag.Parse()

@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/weir-log/weir/bench/load"
 )
 
 // pace is work that many callers do, each one thing at a time.
@@ -23,58 +24,52 @@ type paced struct {
 	err          error                   // the first failure
 	perSecond    float64                 // done
 	took         *hdrhistogram.Histogram // microseconds, from the time that was meant
+
+	last time.Duration // when the last of them was done, from the beginning
 }
 
-// run lets the callers work. With a rate each thing has its time, whether or not those before it
-// took longer, and is measured from there: who stalls is charged for everyone who had to wait. n
-// counts the things of one caller.
+// run lets the callers work, as a load does: with a rate each thing has its time, whether or not
+// those before it took longer, and is measured from there. What was due in time counts, whenever it
+// is done. n counts the things of one caller.
 func (p pace) run(ctx context.Context, do func(caller, n int, meant time.Time) error) (paced, error) {
 	begin := time.Now()
-	counted := begin.Add(p.warmUp)
-	end := counted.Add(p.length)
-	each := make([]paced, p.callers)
-	var running sync.WaitGroup
-	for caller := range p.callers {
-		running.Go(func() {
-			mine := &each[caller]
-			mine.took = hdrhistogram.New(1, 60e6, 3)
-			for n := 0; ctx.Err() == nil; n++ {
-				meant := time.Now()
-				if p.rate > 0 {
-					meant = begin.Add(time.Duration(n*p.callers+caller) * time.Second / time.Duration(p.rate))
-					time.Sleep(time.Until(meant))
-				}
-				if meant.After(end) {
-					return
-				}
-				err := do(caller, n, meant)
-				now := time.Now()
-				switch {
-				case err != nil:
-					mine.failed++
-					mine.err = err
-				case now.After(counted) && now.Before(end):
-					mine.done++
-					_ = mine.took.RecordValue(now.Sub(meant).Microseconds())
-				}
-			}
-		})
+	each, next := make([]paced, p.callers), make([]int, p.callers)
+	for i := range each {
+		each[i].took = hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 	}
-	running.Wait()
-	return merge(each, p.length), ctx.Err()
+	load.Load{Writers: p.callers, PerCall: 1, Rate: float64(p.rate), Length: p.warmUp + p.length}.Run(ctx, begin, func(_ context.Context, caller int, due time.Duration) int {
+		mine, n := &each[caller], next[caller]
+		next[caller]++
+		err := do(caller, n, begin.Add(due))
+		now := time.Since(begin)
+		switch {
+		case err != nil:
+			mine.failed++
+			mine.err = err
+		case due >= p.warmUp:
+			mine.done++
+			mine.last = now
+			_ = mine.took.RecordValue((now - due).Microseconds())
+		}
+		return 1
+	})
+	return p.merge(each), ctx.Err()
 }
 
-func merge(each []paced, length time.Duration) paced {
-	all := paced{took: hdrhistogram.New(1, 60e6, 3)}
+// merge adds up. The things a second are those of all the time that they took: a stall at the end
+// lowers them.
+func (p pace) merge(each []paced) paced {
+	all := paced{took: hdrhistogram.New(1, time.Hour.Microseconds(), 3)}
 	for _, one := range each {
 		all.done += one.done
 		all.failed += one.failed
 		if all.err == nil {
 			all.err = one.err
 		}
+		all.last = max(all.last, one.last)
 		all.took.Merge(one.took)
 	}
-	all.perSecond = float64(all.done) / length.Seconds()
+	all.perSecond = float64(all.done) / max(p.length, all.last-p.warmUp).Seconds()
 	return all
 }
 

@@ -143,7 +143,7 @@ func (b *bench) s3Callers(ctx context.Context, address string, callers int) erro
 	if err := w.EnsureTopic(ctx, weir.Topic{Name: "library", Partitions: 4}); err != nil {
 		return err
 	}
-	sent := &sender{log: w, size: eventSize, next: make([]uint64, callers)}
+	sent := newSender(w, eventSize, callers)
 	got, err := pace{callers: callers, warmUp: 2 * time.Second, length: b.load.length}.run(ctx, sent.publish)
 	if err := errors.Join(err, got.clean()); err != nil {
 		return err

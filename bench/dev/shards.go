@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/internal/pgtest"
 )
@@ -87,8 +85,8 @@ func (b *bench) pacedShards(ctx context.Context, databases, rate int) error {
 	if err := w.EnsureTopic(ctx, weir.Topic{Name: "library", Partitions: partitions}); err != nil {
 		return err
 	}
-	sent := &sender{log: w, size: 213, next: make([]uint64, callers)}
-	seen := &ledger{next: make([]uint64, callers), endToEnd: hdrhistogram.New(1, 600e6, 3)}
+	sent := newSender(w, 213, callers)
+	seen := newReceiver(sent)
 	consumer, err := w.Consume(ctx, weir.Subscription{Group: "bench", Topics: []string{"library"}, Handler: seen.handle})
 	if err != nil {
 		return err
@@ -96,10 +94,10 @@ func (b *bench) pacedShards(ctx context.Context, databases, rate int) error {
 	defer consumer.Close(context.WithoutCancel(ctx))
 	seen.countFrom(time.Now().Add(warmUp))
 	got, err := pace{callers: callers, rate: rate, warmUp: warmUp, length: b.load.length}.run(ctx, sent.publish)
-	if err := errors.Join(err, got.clean(), seen.await(ctx, sent)); err != nil {
+	if err := errors.Join(err, got.clean(), seen.await(ctx)); err != nil {
 		return err
 	}
 	fmt.Printf("| %d | %d/s | %.0f | %s | %s | %s | %s | %s | %s |\n", databases, rate, got.perSecond, millis(got.took, 50), millis(got.took, 99),
-		millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.verdict(sent))
+		millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.verdict())
 	return nil
 }

@@ -2,16 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir/bench/ledger"
+	"github.com/weir-log/weir/bench/load"
 )
 
 // sessions publish from SQL, one event a transaction.
@@ -52,7 +56,7 @@ func (b *bench) publishCost(ctx context.Context, w *broker) error {
 	var bare, published []float64
 	for range b.runs {
 		for _, sql := range []string{insertBare, publishOne} {
-			got, err := transact(ctx, w.store, sql, pace{callers: sessions, warmUp: time.Second, length: b.load.length}, "")
+			got, err := transact(ctx, w.store, sql, pace{callers: sessions, warmUp: time.Second, length: b.load.length}, "", newSent())
 			if err != nil {
 				return err
 			}
@@ -107,7 +111,7 @@ func (b *bench) notifyLoss(ctx context.Context, w *broker, way string, rate int)
 	seen := map[string][]paced{}
 	for range b.runs {
 		for _, setting := range []string{quiet, ""} {
-			got, err := transact(ctx, w.store, publishOne, pace{callers: sessions, rate: rate, warmUp: time.Second, length: b.load.length}, setting)
+			got, err := transact(ctx, w.store, publishOne, pace{callers: sessions, rate: rate, warmUp: time.Second, length: b.load.length}, setting, newSent())
 			if err != nil {
 				return err
 			}
@@ -157,45 +161,55 @@ func (b *bench) delivery(ctx context.Context, w *broker) error {
 
 func (b *bench) deliver(ctx context.Context, w *broker, way string, rate int) error {
 	const warmUp = 2 * time.Second
-	reader, err := kgo.NewClient(kgo.SeedBrokers(w.kafka), kgo.ConsumeTopics("sql"), kgo.FetchMinBytes(1),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()))
+	admin, err := kgo.NewClient(kgo.SeedBrokers(w.kafka))
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	ends, err := kadm.NewClient(admin).ListEndOffsets(ctx, "sql")
+	if err = errors.Join(err, ends.Error()); err != nil {
+		return err
+	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(w.kafka), kgo.ConsumePartitions(ends.KOffsets()), kgo.FetchMinBytes(1))
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	before, err := w.records(ctx, "sql")
-	if err != nil {
-		return err
-	}
-	seen := newLatencies()
+	seen, sent := newLatencies(), newSent()
+	sent.book.Group("reader")
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	var readers sync.WaitGroup
-	readers.Go(func() { seen.readAll(reading, reader, time.Now().Add(warmUp)) })
-	got, err := transact(ctx, w.store, publishOne, pace{callers: sessions, rate: rate, warmUp: warmUp, length: b.load.length}, "")
+	readers.Go(func() { seen.readAll(reading, reader, sent.book, time.Now().Add(warmUp)) })
+	got, err := transact(ctx, w.store, publishOne, pace{callers: sessions, rate: rate, warmUp: warmUp, length: b.load.length}, "", sent)
 	if err != nil {
 		return err
 	}
-	if err := w.drained(ctx); err != nil {
-		return err
-	}
-	after, err := w.records(ctx, "sql")
-	if err != nil {
-		return err
-	}
-	time.Sleep(time.Second) // the last are on their way to the reader
+	seen.await(ctx, sent.book)
 	stop()
 	readers.Wait()
-	// What was published before the reader had found the end is not delivered, and not measured
-	// either.
-	fmt.Printf("| %s | %d | %s | %s | %s | %s | %s | %d of %d |\n", way, rate, millis(got.took, 50), millis(got.took, 99),
-		millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.received, after-before)
+	if err := seen.judge(sent.book); err != nil {
+		return err
+	}
+	fmt.Printf("| %s | %d | %s | %s | %s | %s | %s | %d, each once, in order |\n", way, rate, millis(got.took, 50), millis(got.took, 99),
+		millis(seen.endToEnd, 50), millis(seen.endToEnd, 99), millis(seen.endToEnd, 100), seen.delivered)
 	return nil
 }
 
-// transact runs a statement in transactions of its own, on a connection for each caller. The value
-// says when it was meant to run.
-func transact(ctx context.Context, address, sql string, p pace, setting string) (paced, error) {
+// sent is what a load of transactions has sent.
+type sent struct {
+	run  uint32
+	book *ledger.Ledger
+}
+
+func newSent() *sent {
+	run := rand.Uint32()
+	return &sent{run, ledger.New(run, true)}
+}
+
+// transact runs a statement in transactions of its own, on a connection for each caller, whose key
+// it is.
+func transact(ctx context.Context, address, sql string, p pace, setting string, s *sent) (paced, error) {
 	conns := make([]*pgx.Conn, p.callers)
 	for i := range conns {
 		conn, err := pgx.Connect(ctx, address)
@@ -208,14 +222,14 @@ func transact(ctx context.Context, address, sql string, p pace, setting string) 
 		}
 		conns[i] = conn
 	}
-	values := make([][]byte, p.callers)
-	for i := range values {
-		values[i] = noise(eventSize, i)
-	}
-	got, err := p.run(ctx, func(caller, _ int, meant time.Time) error {
-		binary.BigEndian.PutUint64(values[caller], uint64(meant.UnixNano()))
-		_, err := conns[caller].Exec(ctx, sql, "key-"+strconv.Itoa(caller), values[caller])
-		return err
+	got, err := p.run(ctx, func(caller, n int, meant time.Time) error {
+		value := load.Payload(load.Stamp{Run: s.run, Writer: uint32(caller), Seq: uint64(n), Due: meant.UnixNano()}, eventSize)
+		if _, err := conns[caller].Exec(ctx, sql, "key-"+strconv.Itoa(caller), value); err != nil {
+			s.book.Unknown(uint32(caller), uint64(n), 1)
+			return err
+		}
+		s.book.Acked(uint32(caller), uint64(n), 1)
+		return nil
 	})
 	return got, errors.Join(err, got.clean())
 }

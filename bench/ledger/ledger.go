@@ -12,8 +12,9 @@ import (
 // Ledger is about one run. Its methods may be called concurrently. It holds a few bits for each
 // event and group.
 type Ledger struct {
-	run     uint32
-	ordered bool // the system promises order within a key, which is a writer's
+	run         uint32
+	ordered     bool // the system promises order within a key, which is a writer's
+	atLeastOnce bool // something happens to the system: what was not acknowledged may come again
 
 	mu      sync.Mutex // guards all below
 	writers map[uint32]*book
@@ -27,6 +28,7 @@ type book struct{ acked, unknown bits }
 // read has what a group got of a writer's events.
 type read struct {
 	got  bits
+	done bits   // those that the group acknowledged
 	next uint64 // one above the highest that was delivered
 }
 
@@ -36,6 +38,7 @@ type Verdict struct {
 	Unknown   int64 `json:"unknown"`   // sent, and the outcome is not known: it may be there or not
 	Failed    int64 `json:"failed"`    // certainly not done, as the system said
 	Delivered int64 `json:"delivered"` // to all groups together
+	Repeated  int64 `json:"repeated"`  // of these, again after a fault, before they were acknowledged: which no promise forbids
 
 	Lost       int64  `json:"lost"`         // acknowledged, and not delivered to a group
 	Again      int64  `json:"again"`        // delivered more than once
@@ -64,9 +67,33 @@ func (v Verdict) String() string {
 	return strings.Join(all, ", ")
 }
 
+// OnlyLost reports whether nothing else is wrong.
+func (v Verdict) OnlyLost() bool { return v.Lost > 0 && v.Found().Clean() }
+
+// Found is the verdict when what did not come is known to be there.
+func (v Verdict) Found() Verdict {
+	v.Lost, v.First = 0, ""
+	return v
+}
+
 // New makes a ledger for one run. A system that promises no order is not judged by it.
 func New(run uint32, ordered bool) *Ledger {
 	return &Ledger{run: run, ordered: ordered, writers: map[uint32]*book{}, groups: map[string]map[uint32]*read{}}
+}
+
+// AtLeastOnce says that something happens to the system: an event that its group has not
+// acknowledged may come again, and those after it.
+func (l *Ledger) AtLeastOnce() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.atLeastOnce = true
+}
+
+// Done notes that a group's acknowledgement of an event is durable: the event must not come again.
+func (l *Ledger) Done(group string, s load.Stamp) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.read(group, s.Writer).done.set(s.Seq)
 }
 
 // Group announces a group that is to get every event.
@@ -85,6 +112,18 @@ func (l *Ledger) book(writer uint32) *book {
 		l.writers[writer] = b
 	}
 	return b
+}
+
+func (l *Ledger) read(group string, writer uint32) *read {
+	if l.groups[group] == nil {
+		l.groups[group] = map[uint32]*read{}
+	}
+	r := l.groups[group][writer]
+	if r == nil {
+		r = &read{}
+		l.groups[group][writer] = r
+	}
+	return r
 }
 
 // Acked notes events that the system acknowledged.
@@ -150,15 +189,10 @@ func (l *Ledger) Delivered(group string, payload []byte) (s load.Stamp, ok bool)
 		l.say(fmt.Sprintf("group %s got event %d of writer %d of another run", group, s.Seq, s.Writer))
 		return s, false
 	}
-	r := l.groups[group][s.Writer]
-	if r == nil {
-		r = &read{}
-		if l.groups[group] == nil {
-			l.groups[group] = map[uint32]*read{}
-		}
-		l.groups[group][s.Writer] = r
-	}
+	r := l.read(group, s.Writer)
 	switch {
+	case l.atLeastOnce && r.got.has(s.Seq) && !r.done.has(s.Seq):
+		l.verdict.Repeated++
 	case r.got.has(s.Seq):
 		l.verdict.Again++
 		l.say(fmt.Sprintf("group %s got event %d of writer %d again", group, s.Seq, s.Writer))
@@ -169,6 +203,13 @@ func (l *Ledger) Delivered(group string, payload []byte) (s load.Stamp, ok bool)
 	r.got.set(s.Seq)
 	r.next = max(r.next, s.Seq+1)
 	return s, true
+}
+
+// Sent is how many events may be there: those acknowledged, and those of unknown outcome.
+func (l *Ledger) Sent() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.verdict.Acked + l.verdict.Unknown
 }
 
 // Missing is how many acknowledged events were not delivered to all groups yet.

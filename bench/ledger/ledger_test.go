@@ -46,6 +46,25 @@ func TestEachViolationIsNamed(t *testing.T) {
 			l.Unknown(1, 0, 1)
 			l.Delivered("g", b)
 		}, "1 corrupt"},
+		"again after a fault, before it was acknowledged": {func(l *ledger.Ledger) {
+			l.AtLeastOnce()
+			l.Acked(1, 0, 1)
+			l.Delivered("g", payload(1, 0))
+			l.Delivered("g", payload(1, 0))
+		}, ""},
+		"again after a fault, although it was acknowledged": {func(l *ledger.Ledger) {
+			l.AtLeastOnce()
+			l.Acked(1, 0, 1)
+			l.Delivered("g", payload(1, 0))
+			l.Done("g", load.Stamp{Run: run, Writer: 1})
+			l.Delivered("g", payload(1, 0))
+		}, "1 again"},
+		"an older one that comes first after a newer one, after a fault": {func(l *ledger.Ledger) {
+			l.AtLeastOnce()
+			l.Acked(1, 0, 2)
+			l.Delivered("g", payload(1, 1))
+			l.Delivered("g", payload(1, 0))
+		}, "1 out of order"},
 		"lost in one of two groups": {func(l *ledger.Ledger) { l.Group("h"); l.Acked(1, 0, 1); l.Delivered("h", payload(1, 0)) }, "1 lost"},
 	} {
 		l := ledger.New(run, true)

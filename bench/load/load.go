@@ -18,6 +18,7 @@ type Load struct {
 	PerCall int           // events of each call
 	Rate    float64       // events a second of all writers together; 0: closed loop, each writer as fast as it is answered
 	Length  time.Duration // calls that are due before it has passed are made, however late
+	Once    bool          // one call of each writer, and no more
 }
 
 // Lateness is how late the generator itself was: from when a call was due until a writer that was
@@ -50,6 +51,10 @@ func (l Load) Run(ctx context.Context, begin time.Time, call Call) *Lateness {
 	var writers sync.WaitGroup
 	for w := range l.Writers {
 		writers.Go(func() {
+			if l.Once {
+				call(ctx, w, time.Since(begin))
+				return
+			}
 			if l.Rate == 0 {
 				for at := time.Since(begin); at < l.Length && ctx.Err() == nil; at = time.Since(begin) {
 					call(ctx, w, at)

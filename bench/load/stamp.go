@@ -29,10 +29,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // compressed away. The checksum covers all of it.
 func Payload(s Stamp, size int) []byte {
 	b := make([]byte, max(size, StampSize))
-	binary.BigEndian.PutUint32(b[4:], s.Run)
-	binary.BigEndian.PutUint32(b[8:], s.Writer)
-	binary.BigEndian.PutUint64(b[12:], s.Seq)
-	binary.BigEndian.PutUint64(b[20:], uint64(s.Due))
+	put(b, s)
 	random := rand.New(rand.NewPCG(uint64(s.Run)<<32|uint64(s.Writer), s.Seq))
 	for i := StampSize - 4; i < len(b); i += 8 {
 		var word [8]byte
@@ -43,13 +40,28 @@ func Payload(s Stamp, size int) []byte {
 	return b
 }
 
-// Read returns the stamp of a payload, or ErrCorrupt.
+// Read returns the stamp of a payload, also of a PricePayload, or ErrCorrupt.
 func Read(b []byte) (Stamp, error) {
-	if len(b) < StampSize || binary.BigEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
-		return Stamp{}, ErrCorrupt
+	if len(b) >= StampSize && binary.BigEndian.Uint32(b) == crc32.Checksum(b[4:], castagnoli) {
+		return get(b), nil
 	}
+	if isJSON(b) {
+		return readPrice(b)
+	}
+	return Stamp{}, ErrCorrupt
+}
+
+// put writes a stamp after its checksum, and get reads it.
+func put(b []byte, s Stamp) {
+	binary.BigEndian.PutUint32(b[4:], s.Run)
+	binary.BigEndian.PutUint32(b[8:], s.Writer)
+	binary.BigEndian.PutUint64(b[12:], s.Seq)
+	binary.BigEndian.PutUint64(b[20:], uint64(s.Due))
+}
+
+func get(b []byte) Stamp {
 	return Stamp{
 		Run: binary.BigEndian.Uint32(b[4:]), Writer: binary.BigEndian.Uint32(b[8:]),
 		Seq: binary.BigEndian.Uint64(b[12:]), Due: int64(binary.BigEndian.Uint64(b[20:])),
-	}, nil
+	}
 }

@@ -94,7 +94,43 @@ func Text(w io.Writer, r run.Result) error {
 		}
 		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 	}
+	for _, row := range Rows(r) {
+		for _, line := range faults(row) {
+			if _, err := fmt.Fprintf(w, "\n%s, %s, %s: %s\n", row.Workload, row.Name(), row.Rate, line); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// faults says what a fault did to a system, a line for each run.
+func faults(row Row) (lines []string) {
+	if row.Problem != "" {
+		return nil
+	}
+	for _, c := range row.Runs {
+		f := c.Figures
+		var said []string
+		for _, w := range f.Windows {
+			text := fmt.Sprintf("%s %.0f events/s", w.Name, w.PerSecond)
+			if w.Latency != nil {
+				text += fmt.Sprintf(", p50 %v p99 %v max %v", w.Latency.P50, w.Latency.P99, w.Latency.Max)
+			}
+			if w.Size > 0 {
+				text += fmt.Sprintf(", %d MB on disk at its end", w.Size/1e6)
+			}
+			said = append(said, text)
+		}
+		if len(f.Recovered) > 0 {
+			said = append(said, fmt.Sprintf("first answer after a kill: %v", f.Recovered))
+		}
+		if len(said) > 0 || f.Repeated > 0 {
+			said = append(said, fmt.Sprintf("%d calls refused or of unknown outcome, %d deliveries again before they were acknowledged, 0 lost", f.Refused, f.Repeated))
+			lines = append(lines, strings.Join(said, "; "))
+		}
+	}
+	return lines
 }
 
 func columns(row Row) []string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/weir-log/weir/bench/api"
 	"github.com/weir-log/weir/bench/ledger"
 	"github.com/weir-log/weir/bench/limit"
 	"github.com/weir-log/weir/bench/load"
@@ -57,18 +58,25 @@ func (c Cell) Problem() string {
 
 // Figures are what was measured. Latencies are from when a call was due, and nil at rate max.
 type Figures struct {
-	PerSecond float64  `json:"events_per_second"`    // acknowledged; of a queue: done
-	Call      *Latency `json:"call,omitempty"`       // until the answer
-	EndToEnd  *Latency `json:"end_to_end,omitempty"` // until a reader, or a worker, had the event
-	Done      *Latency `json:"done,omitempty"`       // of a queue: until the acknowledgement was durable
-	Late      Duration `json:"generator_late_p99_ms"`
-	CPU       float64  `json:"cpu_us_per_event"`        // of this process: the client, and a system that is embedded in it
-	ServerCPU float64  `json:"server_cpu_us_per_event"` // of the processes that were started for the system: a broker, a database
-	RSS       int64    `json:"rss_bytes"`               // of this process
-	ServerRSS int64    `json:"server_rss_bytes"`        // of the others
-	Written   float64  `json:"written_bytes_per_event"` // to storage, by all of them
-	Conflicts int64    `json:"conflicts,omitempty"`
-	Seconds   []int64  `json:"seconds"` // events acknowledged in each second
+	PerSecond float64   `json:"events_per_second"`    // acknowledged; of a queue: done
+	Call      *Latency  `json:"call,omitempty"`       // until the answer
+	EndToEnd  *Latency  `json:"end_to_end,omitempty"` // until a reader, or a worker, had the event
+	Done      *Latency  `json:"done,omitempty"`       // of a queue: until the acknowledgement was durable
+	Projected *Latency  `json:"projected,omitempty"`  // by the clock of the service: from the arrival of a command until its event was projected
+	Readings  *Readings `json:"readings,omitempty"`   // of a workload that fills
+	Late      Duration  `json:"generator_late_p99_ms"`
+	CPU       float64   `json:"cpu_us_per_event"`        // of this process: the client, and a system that is embedded in it
+	ServerCPU float64   `json:"server_cpu_us_per_event"` // of the processes that were started for the system: a broker, a database
+	RSS       int64     `json:"rss_bytes"`               // of this process
+	ServerRSS int64     `json:"server_rss_bytes"`        // of the others
+	Written   float64   `json:"written_bytes_per_event"` // to storage, by all of them
+	Conflicts int64     `json:"conflicts,omitempty"`
+	Seconds   []int64   `json:"seconds"` // events acknowledged in each second; of a queue: done
+
+	Windows   []Window   `json:"windows,omitempty"`   // of a workload with a fault
+	Repeated  int64      `json:"repeated,omitempty"`  // deliveries that came again after a fault, before they were acknowledged
+	Recovered []Duration `json:"recovered,omitempty"` // from each kill until the first call after it was answered
+	Refused   int64      `json:"refused,omitempty"`   // calls of a workload with a fault that failed, or whose outcome is unknown
 }
 
 // Duration is written in milliseconds.
@@ -96,6 +104,7 @@ func (d Duration) String() string {
 // Latency is a distribution.
 type Latency struct {
 	Count int64    `json:"count"`
+	Mean  Duration `json:"mean_ms"`
 	P50   Duration `json:"p50_ms"`
 	P95   Duration `json:"p95_ms"`
 	P99   Duration `json:"p99_ms"`
@@ -126,16 +135,18 @@ func (t *times) latency() *Latency {
 	at := func(p float64) Duration {
 		return Duration(time.Duration(t.all.ValueAtPercentile(p)) * time.Microsecond)
 	}
-	return &Latency{Count: t.all.TotalCount(), P50: at(50), P95: at(95), P99: at(99), P999: at(99.9), Max: Duration(time.Duration(t.all.Max()) * time.Microsecond)}
+	return &Latency{Count: t.all.TotalCount(), Mean: Duration(t.all.Mean() * float64(time.Microsecond)), P50: at(50), P95: at(95), P99: at(99), P999: at(99.9), Max: Duration(time.Duration(t.all.Max()) * time.Microsecond)}
 }
 
 // Bounds of a measurement, beside those that the workload has.
 const (
-	backlogMost = 100_000                // events that readers may lag behind at rate max: what is measured is what is also read
-	readyWait   = 30 * time.Second       // for the readers to have seen a marker
-	settle      = 300 * time.Millisecond // after everything has come: for what comes again
-	failedMost  = 0.001                  // of the calls: above that a system has failed
-	lateLeast   = 2 * time.Millisecond
+	readyWait    = 30 * time.Second       // for the readers to have seen a marker
+	fillReadWait = 100 * time.Microsecond // more, for each event that was there before
+	settle       = 300 * time.Millisecond // after everything has come: for what comes again
+	failedMost   = 0.001                  // of the calls: above that a system has failed
+	stillComes   = time.Second            // how long a reader may take to show that it still reads
+	lateLeast    = 2 * time.Millisecond
+	readAgain    = 50 * time.Millisecond // after a reader failed
 )
 
 // Measure measures one cell on a fresh server, which it starts and stops.
@@ -149,26 +160,39 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 	if c.Before, err = limit.Measure(dir); err != nil {
 		return c, err
 	}
-	server, err := s.Start(ctx, system.Place{Dir: dir}, mode)
+	server, err := start(ctx, s, mode, w, dir)
 	if err != nil {
 		return c, fmt.Errorf("start %s: %w", s.Name, err)
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	m := &measurement{
 		workload: w, rate: eventsPerSecond, book: ledger.New(seed, s.Ordered && w.Kind == workload.Log), seed: seed, server: server,
-		call: newTimes(), endToEnd: newTimes(), done: newTimes(), next: make([]uint64, w.Writers),
+		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers), once: rate.Once, damage: newDamage(w),
+	}
+	faults, ok := able(server, w.Fault)
+	if !ok {
+		c.NotRun = fmt.Sprintf("nothing is known of how %s can have a %s", s.Name, w.Fault.Kind)
+		return c, nil
+	}
+	if w.Fault.Kind != "" {
+		m.book.AtLeastOnce()
 	}
 	kind, ok := m.kind()
 	if !ok {
 		c.NotRun = fmt.Sprintf("%s has no %s", s.Name, map[workload.Kind]string{workload.Log: "log", workload.Queue: "queue", workload.Streams: "streams"}[w.Kind])
 		return c, nil
 	}
-	if mode == system.Durable {
+	if kind.fill != nil {
+		if err := errors.Join(kind.create(ctx), kind.fill(ctx)); err != nil {
+			return c, err
+		}
+	}
+	if mode == system.Durable && !rate.Once {
 		if c.Void, err = m.flushes(ctx, kind, c.Before, dir); err != nil || c.Void != "" {
 			return c, err
 		}
 	}
-	figures, err := m.measure(ctx, kind)
+	figures, err := m.measure(ctx, kind, faults)
 	if err != nil {
 		return c, fmt.Errorf("%s, %s: %w", s.Name, w.Name, err)
 	}
@@ -176,7 +200,13 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 		return c, err
 	}
 	c.Moved = c.Before.Differ(c.After)
-	c.Verdict = m.book.Close()
+	if c.Verdict = m.book.Close(); m.slow != "" && c.Verdict.OnlyLost() {
+		c.Verdict, c.Void = c.Verdict.Found(), m.slow
+	}
+	figures.Repeated = c.Verdict.Repeated
+	if w.Fault.Kind != "" {
+		figures.Refused = c.Verdict.Failed + c.Verdict.Unknown
+	}
 	if c.Verdict.Clean() {
 		if c.Void == "" {
 			c.Void = m.void(c.Verdict, figures)
@@ -188,10 +218,18 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 	return c, nil
 }
 
+// start starts a system, or a process that answers HTTP requests for it.
+func start(ctx context.Context, s system.System, mode system.Mode, w workload.Workload, dir string) (system.Server, error) {
+	if w.Door == workload.HTTP {
+		return api.Start(ctx, api.Options{System: s.Name, Mode: mode, Dir: dir, Project: w.Follow})
+	}
+	return s.Start(ctx, system.Place{Dir: dir}, mode)
+}
+
 // void says why a clean measurement has no figure.
 func (m *measurement) void(v ledger.Verdict, f *Figures) string {
 	calls := v.Acked + v.Unknown + v.Failed
-	if calls == 0 || float64(v.Failed+v.Unknown) > failedMost*float64(calls) {
+	if calls == 0 || m.workload.Fault.Kind == "" && float64(v.Failed+v.Unknown) > failedMost*float64(calls) {
 		return fmt.Sprintf("failed: %d of %d events were refused or of unknown outcome; the first error: %v", v.Failed+v.Unknown, calls, m.firstError())
 	}
 	if f.Call != nil && time.Duration(f.Late) > max(lateLeast, time.Duration(f.Call.P99)/10) {
@@ -208,26 +246,36 @@ type measurement struct {
 	seed                 uint32
 	server               system.Server
 	call, endToEnd, done *times
-	next                 []uint64 // of each writer; its own
+	projectedIn          *times    // by the clock of the service, since the command arrived
+	readings             *Readings // nil: none
+	next                 []uint64  // of each writer; its own
+	once                 bool      // each writer makes one call
+	damage               *damage
 
 	begin     time.Time
 	acked     atomic.Int64 // events
 	read      atomic.Int64 // deliveries, of all groups; of a queue: done
+	gone      atomic.Int64 // of a queue: messages whose acknowledgement is durable
 	conflicts atomic.Int64
 	mu        sync.Mutex // guards seconds and failure
 	seconds   []int64
+	last      time.Duration // when the last event of seconds was acknowledged
 	failure   error
+	slow      string // why what had not come is not lost; "": it is
 }
 
 func (m *measurement) firstError() error { m.mu.Lock(); defer m.mu.Unlock(); return m.failure }
 
 // counted reports whether what was due at a time is in the measurement.
-func (m *measurement) counted(due time.Duration) bool { return due >= m.workload.Phases.Warm }
+func (m *measurement) counted(due time.Duration) bool {
+	return m.once || due >= m.workload.Phases.Warm
+}
 
 // kind is what differs between logs, queues and streams.
 type kind struct {
 	groups int64 // deliveries of each event
 	create func(ctx context.Context) error
+	fill   func(ctx context.Context) error // makes what is to be there before; nil: nothing
 	// read starts what reads, and returns when ctx ended.
 	read func(ctx context.Context) error
 	// send sends events of a writer, and returns how many of them are of which outcome: nil is
@@ -241,13 +289,13 @@ type kind struct {
 const markers = 1 << 20
 
 // measure goes through the phases.
-func (m *measurement) measure(ctx context.Context, k kind) (*Figures, error) {
+func (m *measurement) measure(ctx context.Context, k kind, faults system.Faults) (*Figures, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	readers := make(chan error, 1)
-	go func() { readers <- k.read(reading) }()
+	go func() { readers <- m.keepReading(reading, k) }()
 	if err := m.ready(ctx, k); err != nil {
 		stopReading()
 		return nil, errors.Join(err, <-readers)
@@ -263,12 +311,19 @@ func (m *measurement) measure(ctx context.Context, k kind) (*Figures, error) {
 		ending := time.AfterFunc(length-length/10, e.Ending)
 		defer ending.Stop()
 	}
-	late := load.Load{Writers: m.workload.Writers, PerCall: m.workload.Batch, Rate: m.rate, Length: length}.Run(writing, m.begin,
+	inflicted := make(chan error, 1)
+	go func() { inflicted <- m.inflict(writing, faults) }()
+	late := load.Load{Writers: m.workload.Writers, PerCall: m.workload.Batch, Rate: m.rate, Length: length, Once: m.once}.Run(writing, m.begin,
 		func(ctx context.Context, writer int, due time.Duration) int { return m.send(ctx, k, writer, due) })
+	if err := <-inflicted; err != nil {
+		stopReading()
+		return nil, errors.Join(err, <-readers)
+	}
 	drained := time.Now().Add(ph.Drain)
-	for m.read.Load() < m.acked.Load()*k.groups && time.Now().Before(drained) && ctx.Err() == nil {
+	for m.behind(k) && time.Now().Before(drained) && ctx.Err() == nil {
 		time.Sleep(5 * time.Millisecond)
 	}
+	m.judgeSpeed(ctx, k)
 	if k.groups > 0 {
 		time.Sleep(settle)
 	}
@@ -288,26 +343,74 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	defer m.mu.Unlock()
 	f := &Figures{Seconds: m.seconds, RSS: own.RSS, ServerRSS: servers.RSS, Conflicts: m.conflicts.Load()}
 	warm, all := m.workload.Phases.Warm, int64(0)
-	whole := int64(0)
-	for i, n := range m.seconds {
+	for _, n := range m.seconds {
 		all += n
-		if at := time.Duration(i) * time.Second; at >= warm.Truncate(time.Second) && at < (warm+m.workload.Phases.Measure).Truncate(time.Second) {
-			whole += n
-		}
 	}
-	if seconds := (warm + m.workload.Phases.Measure).Truncate(time.Second) - warm.Truncate(time.Second); seconds > 0 {
-		f.PerSecond = float64(whole) / seconds.Seconds()
-	} else { // shorter than a second: a test
+	switch perSecond, whole := m.perSecond(warm, warm+m.workload.Phases.Measure); {
+	case m.once:
+		f.PerSecond = float64(all) / m.last.Seconds()
+	case whole:
+		f.PerSecond = perSecond
+	default: // shorter than a second: a test
 		f.PerSecond = float64(all) / (warm + m.workload.Phases.Measure).Seconds()
+	}
+	f.Projected, f.Readings = m.projectedIn.latency(), m.readings
+	f.Windows, f.Recovered = m.damage.windows, m.damage.recovered
+	for i, w := range f.Windows {
+		f.Windows[i].PerSecond, _ = m.perSecond(w.from, w.to)
+		if m.rate > 0 {
+			f.Windows[i].Latency = m.damage.times[i].latency()
+		}
 	}
 	if all > 0 {
 		f.CPU, f.ServerCPU = float64(own.CPU.Microseconds())/float64(all), float64(servers.CPU.Microseconds())/float64(all)
 		f.Written = float64(own.Disk+servers.Disk) / float64(all)
 	}
-	if m.rate > 0 {
+	if m.rate > 0 || m.once {
 		f.Call, f.EndToEnd, f.Done, f.Late = m.call.latency(), m.endToEnd.latency(), m.done.latency(), Duration(late.At(99))
 	}
 	return f
+}
+
+// perSecond is how many events were acknowledged in the whole seconds between two times; whole is
+// false if there are none. m.mu is held.
+func (m *measurement) perSecond(from, to time.Duration) (n float64, whole bool) {
+	from, to = from.Truncate(time.Second), to.Truncate(time.Second)
+	for i := int(from / time.Second); i < int(to/time.Second) && i < len(m.seconds); i++ {
+		n += float64(m.seconds[i])
+	}
+	return n / max(to-from, time.Second).Seconds(), to > from
+}
+
+// judgeSpeed tells readers that are slow from events that are lost: something still comes.
+func (m *measurement) judgeSpeed(ctx context.Context, k kind) {
+	if !m.behind(k) {
+		return
+	}
+	came := m.read.Load()
+	until(ctx, time.Now().Add(stillComes))
+	if m.read.Load() > came && m.behind(k) {
+		m.slow = fmt.Sprintf("too slow: %d events had not come %v after the last call, and some still came", m.book.Missing(), m.workload.Phases.Drain)
+	}
+}
+
+// behind reports whether something that was acknowledged is not read yet.
+func (m *measurement) behind(k kind) bool {
+	if m.workload.Fault.Kind != "" { // some of it was read again
+		return m.book.Missing() > 0
+	}
+	return m.read.Load() < m.acked.Load()*k.groups
+}
+
+// keepReading reads until ctx ends. A reader that fails in a workload with a fault begins again.
+func (m *measurement) keepReading(ctx context.Context, k kind) error {
+	for {
+		err := k.read(ctx)
+		if err == nil || m.workload.Fault.Kind == "" || ctx.Err() != nil {
+			return err
+		}
+		until(ctx, time.Now().Add(readAgain))
+	}
 }
 
 // ready sends a marker of each writer, and waits until every reader has all of them.
@@ -316,16 +419,17 @@ func (m *measurement) ready(ctx context.Context, k kind) error {
 		return nil
 	}
 	for w := range m.workload.Writers {
-		value := load.Payload(load.Stamp{Run: m.seed, Writer: markers + uint32(w)}, m.workload.Size)
+		value := m.payload(load.Stamp{Run: m.seed, Writer: markers + uint32(w)})
 		if err := k.send(ctx, w, [][]byte{value}); err != nil {
 			return fmt.Errorf("send a marker: %w", err)
 		}
 		m.book.Acked(markers+uint32(w), 0, 1)
 		m.acked.Add(1)
 	}
-	for until := time.Now().Add(readyWait); m.read.Load() < m.acked.Load()*k.groups; time.Sleep(time.Millisecond) {
+	wait := readyWait + time.Duration(m.workload.Fill)*fillReadWait
+	for until := time.Now().Add(wait); m.read.Load() < m.acked.Load()*k.groups; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) || ctx.Err() != nil {
-			return fmt.Errorf("the readers got %d of %d markers within %v", m.read.Load(), m.acked.Load()*k.groups, readyWait)
+			return fmt.Errorf("the readers got %d of %d events within %v", m.read.Load(), m.acked.Load()*k.groups, wait)
 		}
 	}
 	return nil
@@ -333,15 +437,16 @@ func (m *measurement) ready(ctx context.Context, k kind) error {
 
 // send makes one call of a writer, and notes what came of it.
 func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Duration) int {
-	for m.rate == 0 && m.acked.Load()-m.read.Load()/max(k.groups, 1) > backlogMost && k.groups > 0 && ctx.Err() == nil {
+	for m.rate == 0 && m.acked.Load()-m.read.Load()/max(k.groups, 1) > m.workload.Backlog && k.groups > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	first := m.next[writer]
 	m.next[writer] += uint64(m.workload.Batch)
 	values := make([][]byte, m.workload.Batch)
 	for i := range values {
-		values[i] = load.Payload(load.Stamp{Run: m.seed, Writer: uint32(writer), Seq: first + uint64(i), Due: int64(due)}, m.workload.Size)
+		values[i] = m.payload(load.Stamp{Run: m.seed, Writer: uint32(writer), Seq: first + uint64(i), Due: int64(due)})
 	}
+	called := time.Now()
 	err := k.send(ctx, writer, values)
 	now := time.Since(m.begin)
 	switch {
@@ -352,7 +457,10 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 	case err == nil:
 		m.book.Acked(uint32(writer), first, len(values))
 		m.acked.Add(int64(len(values)))
-		m.second(now, len(values))
+		m.damage.answered(called)
+		if m.workload.Kind != workload.Queue {
+			m.second(now, len(values))
+		}
 		if m.counted(due) {
 			m.call.note(now - due)
 		}
@@ -370,6 +478,14 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 	return len(values)
 }
 
+// payload makes what is sent.
+func (m *measurement) payload(s load.Stamp) []byte {
+	if m.workload.Payload == workload.Price {
+		return load.PricePayload(s)
+	}
+	return load.Payload(s, m.workload.Size)
+}
+
 // second counts events in the second in which they were acknowledged.
 func (m *measurement) second(at time.Duration, n int) {
 	m.mu.Lock()
@@ -378,6 +494,7 @@ func (m *measurement) second(at time.Duration, n int) {
 		m.seconds = append(m.seconds, 0)
 	}
 	m.seconds[int(at/time.Second)] += int64(n)
+	m.last = max(m.last, at)
 }
 
 // got notes that a reader of a group has an event. It returns when the event was due, and whether
@@ -386,7 +503,11 @@ func (m *measurement) got(group string, value []byte) (due time.Duration, counte
 	s, ok := m.book.Delivered(group, value)
 	due = time.Duration(s.Due)
 	if counted = ok && s.Writer < markers && m.counted(due); counted {
-		m.endToEnd.note(time.Since(m.begin) - due)
+		took := time.Since(m.begin) - due
+		m.endToEnd.note(took)
+		if m.workload.Kind == workload.Log {
+			m.damage.note(due, took)
+		}
 	}
 	return due, counted
 }
@@ -404,7 +525,7 @@ func (m *measurement) flushes(ctx context.Context, k kind, before limit.Limits, 
 	took := newTimes()
 	for i, until := uint64(0), time.Now().Add(min(flushLength, m.workload.Phases.Measure)); time.Now().Before(until) && ctx.Err() == nil; i++ {
 		began := time.Now()
-		if err := k.send(ctx, 0, [][]byte{load.Payload(load.Stamp{Run: m.seed, Writer: markers - 1, Seq: i}, m.workload.Size)}); err != nil {
+		if err := k.send(ctx, 0, [][]byte{m.payload(load.Stamp{Run: m.seed, Writer: markers - 1, Seq: i})}); err != nil {
 			return "", fmt.Errorf("publish one event at a time: %w", err)
 		}
 		took.note(time.Since(began))

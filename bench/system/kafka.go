@@ -62,11 +62,11 @@ func startKafka(ctx context.Context, place Place, mode Mode) (Server, error) {
 		return nil, err
 	}
 	classes := filepath.Join(libs, "libs", "*")
-	address, err := freeAddress()
+	address, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	controller, err := freeAddress()
+	controller, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -98,42 +98,45 @@ share.coordinator.state.topic.min.isr=1
 	if out, err := exec.CommandContext(ctx, "java", "-cp", classes, "kafka.tools.StorageTool", "format", "-t", strings.TrimSpace(string(id)), "-c", file).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("format Kafka's storage: %w: %s", err, out)
 	}
-	p, err := start(ctx, place.Dir, address, "java", "-Xmx1g", "-cp", classes, "kafka.Kafka", file)
+	p, err := StartProcess(ctx, place.Dir, address, "java", "-Xmx1g", "-cp", classes, "kafka.Kafka", file)
 	if err != nil {
 		return nil, err
 	}
-	return &broker{address: address, stop: p.stop}, nil
+	return &broker{address: address, stop: p.Stop, faults: p.faults(), size: func(context.Context) (int64, error) { return dirSize(place.Dir) }}, nil
 }
 
 // startWeirServe starts the program weir on a fresh store.
-func startWeirServe(ctx context.Context, place Place, st weirStore) (Server, error) {
+func startWeirServe(ctx context.Context, place Place, st weirStore) (*broker, error) {
 	program, err := weirProgram(ctx, place.Dir)
 	if err != nil {
 		return nil, err
 	}
-	url, stop, err := st.open(place)
+	url, db, err := st.open(place)
 	if err != nil {
 		return nil, fmt.Errorf("start %s for weir: %w", st.name, err)
 	}
 	closeStore := func() error {
-		if stop == nil {
+		if db == nil {
 			return nil
 		}
-		return stop()
+		return db.Close()
 	}
-	kafka, err := freeAddress()
+	kafka, err := FreeAddress()
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
-	http, err := freeAddress()
+	http, err := FreeAddress()
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
-	p, err := start(ctx, place.Dir, kafka, program, "serve", "--store", url, "--kafka", kafka, "--http", http)
+	p, err := StartProcess(ctx, place.Dir, kafka, program, "serve", "--store", url, "--kafka", kafka, "--http", http)
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
-	return &broker{address: kafka, stop: func() error { return errors.Join(p.stop(), closeStore()) }}, nil
+	faults := p.faults()
+	faults.Hold = databaseFaults(db).Hold
+	return &broker{address: kafka, http: http, url: url, stop: func() error { return errors.Join(p.Stop(), closeStore()) }, faults: faults,
+		size: func(ctx context.Context) (int64, error) { return databaseSize(ctx, db, place.Dir) }}, nil
 }
 
 // weirProgram returns the program that $WEIR names, or one that is built from the sources beside
@@ -142,7 +145,7 @@ func weirProgram(ctx context.Context, dir string) (string, error) {
 	if named := os.Getenv("WEIR"); named != "" {
 		return filepath.Abs(named)
 	}
-	for _, root := range []string{".", ".."} {
+	for _, root := range []string{".", "..", filepath.Join("..", "..")} {
 		if _, err := os.Stat(filepath.Join(root, "cmd", "weir")); err != nil {
 			continue
 		}
@@ -163,14 +166,19 @@ func weirProgram(ctx context.Context, dir string) (string, error) {
 
 // broker is what speaks Kafka's protocol.
 type broker struct {
-	address string
-	stop    func() error
+	address   string
+	http, url string // of weir: its HTTP API, and its store
+	stop      func() error
+	faults    Faults
+	size      func(context.Context) (int64, error)
 
 	mu       sync.Mutex // guards producer
 	producer *kgo.Client
 }
 
-func (b *broker) Target() any { return b }
+func (b *broker) Target() any                             { return b }
+func (b *broker) Faults() Faults                          { return b.faults }
+func (b *broker) Size(ctx context.Context) (int64, error) { return b.size(ctx) }
 
 func (b *broker) Close() error {
 	b.mu.Lock()

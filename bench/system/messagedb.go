@@ -2,7 +2,6 @@ package system
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,7 +20,7 @@ import (
 
 // messageDB is message-db as it comes: its own tables and functions, called as its clients do.
 func messageDB() System {
-	settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": "PostgreSQL's defaults", "client": "pgx, write_message; the payload is base64 in a JSON object"}
+	settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": "PostgreSQL's defaults", "client": "pgx, write_message; a value that is no JSON is base64 in a JSON object; a category is read by polls each ms"}
 	return System{
 		Name: "message-db", About: "message-db " + mustPeer("message-db").Version + " on PostgreSQL", Needs: "PostgreSQL", Fetch: "message-db", Ordered: true,
 		Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
@@ -66,10 +66,6 @@ type messages struct{ pool *pgxpool.Pool }
 
 func (*messages) CreateStreams(context.Context) error { return nil }
 
-type payload struct {
-	B []byte `json:"_b"`
-}
-
 // wrong is how write_message tells a conflict.
 var wrong = regexp.MustCompile(`Wrong expected version: .*Stream Version: (-?\d+)`)
 
@@ -78,12 +74,17 @@ func (m *messages) Append(ctx context.Context, stream string, expected int64, va
 		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	}) error {
 		for i, v := range values {
-			data, err := json.Marshal(payload{v})
+			data, err := asJSON(v)
 			if err != nil {
 				return err
 			}
+			var at *int64 // any
+			if expected != AnyVersion {
+				version := expected + int64(i) - 1
+				at = &version
+			}
 			if err := tx.QueryRow(ctx, `SELECT message_store.write_message(gen_random_uuid()::varchar, $1, 'measured', $2, NULL, $3)`,
-				stream, data, expected+int64(i)-1).Scan(&after); err != nil {
+				stream, data, at).Scan(&after); err != nil {
 				return err
 			}
 		}
@@ -95,36 +96,63 @@ func (m *messages) Append(ctx context.Context, stream string, expected int64, va
 		err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error { return write(tx) })
 	}
 	var refused *pgconn.PgError
-	switch {
-	case err == nil:
+	if err == nil {
 		return after + 1, nil
-	case !errors.As(err, &refused):
-		return 0, fmt.Errorf("%w (%w)", ErrUnsure, err)
+	}
+	if !errors.As(err, &refused) {
+		return 0, outcome(err)
 	}
 	if said := wrong.FindStringSubmatch(refused.Message); said != nil {
 		at, err := strconv.ParseInt(said[1], 10, 64)
 		return 0, errors.Join(err, &Conflict{Actual: at + 1})
 	}
-	return 0, err
+	return 0, outcome(err)
 }
 
-func (m *messages) ReadStream(ctx context.Context, stream string) (versions []int64, values [][]byte, err error) {
-	rows, err := m.pool.Query(ctx, `SELECT position, data FROM message_store.get_stream_messages($1, 0, -1)`, stream)
+func (m *messages) ReadStream(ctx context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error) {
+	if most == 0 {
+		most = -1
+	}
+	rows, err := m.pool.Query(ctx, `SELECT position, data FROM message_store.get_stream_messages($1, $2, $3)`, stream, from, most)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
+	var at int64
+	var data string
+	_, err = pgx.ForEachRow(rows, []any{&at, &data}, func() error {
+		value, err := fromJSON([]byte(data))
+		versions, values = append(versions, at), append(values, value)
+		return err
+	})
+	return versions, values, err
+}
+
+// followMost is how many messages a projection asks for at once.
+const followMost = 1000
+
+// Follow reads the category, as message-db's consumers do. Its writers hold a lock of the category,
+// so that positions become visible in order.
+func (m *messages) Follow(ctx context.Context, deliver func(Followed)) error {
+	for next := int64(1); ctx.Err() == nil; {
+		rows, err := m.pool.Query(ctx, `SELECT stream_name, position, global_position, data FROM message_store.get_category_messages($1, $2, $3)`, category, next, followMost)
+		if err != nil {
+			return errUnless(ctx, err)
+		}
+		var e Followed
 		var at int64
 		var data string
-		if err := rows.Scan(&at, &data); err != nil {
-			return nil, nil, err
+		tag, err := pgx.ForEachRow(rows, []any{&e.Stream, &e.Version, &at, &data}, func() (err error) {
+			e.Value, err = fromJSON([]byte(data))
+			e.Saved, next = time.Now(), at+1
+			deliver(e)
+			return err
+		})
+		if err != nil {
+			return errUnless(ctx, err)
 		}
-		var p payload
-		if err := json.Unmarshal([]byte(data), &p); err != nil {
-			return nil, nil, err
+		if tag.RowsAffected() == 0 {
+			pause(ctx, pollEvery)
 		}
-		versions, values = append(versions, at), append(values, p.B)
 	}
-	return versions, values, rows.Err()
+	return nil
 }

@@ -31,7 +31,7 @@ func natsJetStream() System {
 			if err != nil {
 				return nil, err
 			}
-			address, err := freeAddress()
+			address, err := FreeAddress()
 			if err != nil {
 				return nil, err
 			}
@@ -47,17 +47,17 @@ func natsJetStream() System {
 			if err := os.WriteFile(file, []byte(config+"}\n"), 0o644); err != nil {
 				return nil, err
 			}
-			p, err := start(ctx, place.Dir, address, filepath.Join(dir, "bin", "nats-server"), "-c", file)
+			p, err := StartProcess(ctx, place.Dir, address, filepath.Join(dir, "bin", "nats-server"), "-c", file)
 			if err != nil {
 				return nil, err
 			}
-			conn, err := nats.Connect("nats://" + address)
+			conn, err := nats.Connect("nats://"+address, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 			if err != nil {
-				return nil, errors.Join(err, p.stop())
+				return nil, errors.Join(err, p.Stop())
 			}
 			js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(1<<16))
 			if err != nil {
-				return nil, errors.Join(err, p.stop())
+				return nil, errors.Join(err, p.Stop())
 			}
 			return &natsServer{conn: conn, js: js, p: p}, nil
 		},
@@ -67,12 +67,14 @@ func natsJetStream() System {
 type natsServer struct {
 	conn       *nats.Conn
 	js         jetstream.JetStream
-	p          *process
+	p          *Process
 	partitions int
 }
 
-func (s *natsServer) Target() any  { return s }
-func (s *natsServer) Close() error { s.conn.Close(); return s.p.stop() }
+func (s *natsServer) Target() any                         { return s }
+func (s *natsServer) Close() error                        { s.conn.Close(); return s.p.Stop() }
+func (s *natsServer) Faults() Faults                      { return s.p.faults() }
+func (s *natsServer) Size(context.Context) (int64, error) { return dirSize(s.p.dir) }
 
 func (s *natsServer) Create(ctx context.Context, topic string, partitions int) error {
 	s.partitions = partitions

@@ -27,6 +27,10 @@ func liars() []System {
 		{"liar-repeats", "delivers one event of a thousand again", lie{repeat: 1000}},
 		{"liar-swaps", "delivers two events of a key in the wrong order", lie{swap: 1000}},
 		{"liar-skips", "skips a version of a stream", lie{skip: 50}},
+		{"liar-overwrites", "says that an append was at the expected version, and it was not", lie{stale: 50}},
+		{"liar-forgets", "does not tell a projection of every event", lie{forget: 50}},
+		{"liar-dies", "after a kill does not have all that it acknowledged", lie{mortal: true}},
+		{"liar-dawdles", "takes ten milliseconds for each message", lie{dawdle: 10 * time.Millisecond}},
 		{"liar-flushes-not", "says that it flushes, and does not", lie{}},
 		{"liar-stalls", "stalls for a second at the end", lie{stall: time.Second}},
 		{"liar-never-answers", "stops answering near the end", lie{mute: true}},
@@ -46,8 +50,11 @@ func liars() []System {
 // lie is which promise a memory breaks; the zero value: none.
 type lie struct {
 	lose, repeat, swap, skip int           // one of so many
+	stale, forget            int           // one of so many
 	stall                    time.Duration // once, when Ending was called
+	dawdle                   time.Duration // of a worker, for each message
 	mute                     bool          // calls are not answered after Ending was called
+	mortal                   bool          // it can be killed
 }
 
 // memory is a log, a queue and streams.
@@ -58,9 +65,11 @@ type memory struct {
 	more    *sync.Cond
 	topics  map[string][][]byte
 	streams map[string][][]byte
+	all     []Followed // the events of all streams
 	queue   [][]byte
 	ending  bool
 	stalled bool
+	dead    bool
 	n       int
 }
 
@@ -72,6 +81,19 @@ func newMemory(l lie) *memory {
 
 func (m *memory) Target() any  { return m }
 func (m *memory) Close() error { return nil }
+
+// Faults are those of a liar.
+func (m *memory) Faults() Faults {
+	if !m.lie.mortal {
+		return Faults{}
+	}
+	return Faults{Kill: func() (func() error, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.dead = true
+		return func() error { return nil }, nil
+	}}
+}
 
 // Ending tells a liar that the measurement is about to end.
 func (m *memory) Ending() { m.mu.Lock(); defer m.mu.Unlock(); m.ending = true }
@@ -102,6 +124,9 @@ func (m *memory) wait(ctx context.Context) error {
 func (m *memory) kept(values [][]byte) (kept [][]byte) {
 	for _, v := range values {
 		m.n++
+		if m.dead && m.n%1000 == 0 {
+			continue // as if it had been killed just after it was acknowledged
+		}
 		if m.lie.lose > 0 && m.n%m.lie.lose == 0 {
 			continue
 		}
@@ -185,6 +210,7 @@ func (m *memory) Work(ctx context.Context, _ string, workers, batch int, got, ac
 				m.queue = m.queue[n:]
 				m.mu.Unlock()
 				for _, v := range mine {
+					pause(ctx, m.lie.dawdle)
 					got(v)
 					acked(v)
 				}
@@ -207,21 +233,55 @@ func (m *memory) Append(ctx context.Context, stream string, expected int64, valu
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at := int64(len(m.streams[stream])); at != expected {
+	at := int64(len(m.streams[stream]))
+	switch {
+	case expected == AnyVersion:
+		expected = at
+	case at == expected:
+	case m.lie.stale > 0 && at%int64(m.lie.stale) == 0: // it says yes, and replaces what was there
+		m.streams[stream] = m.streams[stream][:at-1]
+	default:
 		return 0, &Conflict{Actual: at}
 	}
 	m.streams[stream] = append(m.streams[stream], values...)
+	for i, v := range values {
+		m.all = append(m.all, Followed{Stream: stream, Version: expected + int64(i), Value: v})
+	}
+	m.more.Broadcast()
 	return expected + int64(len(values)), nil
 }
 
-func (m *memory) ReadStream(_ context.Context, stream string) (versions []int64, values [][]byte, err error) {
+func (m *memory) ReadStream(_ context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, v := range m.streams[stream] {
-		if m.lie.skip > 0 && i%m.lie.skip == m.lie.skip-1 {
+	for i := from; i < int64(len(m.streams[stream])) && (most == 0 || len(values) < most); i++ {
+		if m.lie.skip > 0 && i%int64(m.lie.skip) == int64(m.lie.skip)-1 {
 			continue
 		}
-		versions, values = append(versions, int64(i)), append(values, v)
+		versions, values = append(versions, i), append(values, m.streams[stream][i])
 	}
 	return versions, values, nil
+}
+
+func (m *memory) Follow(ctx context.Context, deliver func(Followed)) error {
+	defer m.wakeAt(ctx)()
+	for next := 0; ; {
+		m.mu.Lock()
+		for len(m.all) == next && ctx.Err() == nil {
+			m.more.Wait()
+		}
+		events := m.all[next:]
+		m.mu.Unlock()
+		if ctx.Err() != nil && len(events) == 0 {
+			return nil
+		}
+		for i, e := range events {
+			if m.lie.forget > 0 && (next+i)%m.lie.forget == m.lie.forget-1 {
+				continue
+			}
+			e.Saved = time.Now()
+			deliver(e)
+		}
+		next += len(events)
+	}
 }

@@ -2,7 +2,6 @@ package system
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,14 +48,13 @@ func (q *pgmqQueue) CreateQueue(ctx context.Context, queue string) error {
 func (q *pgmqQueue) Enqueue(ctx context.Context, queue string, values [][]byte) error {
 	all := make([]string, len(values))
 	for i, v := range values {
-		data, err := json.Marshal(payload{v})
-		if err != nil {
+		var err error
+		if all[i], err = asJSON(v); err != nil {
 			return err
 		}
-		all[i] = string(data)
 	}
 	_, err := q.pool.Exec(ctx, `SELECT pgmq.send_batch($1, $2::text[]::jsonb[])`, queue, all)
-	return err
+	return outcome(err)
 }
 
 // leaseSeconds is how long a worker has a message for itself.
@@ -89,11 +87,11 @@ func (q *pgmqQueue) take(ctx context.Context, queue string, batch int, got, acke
 	var ids []int64
 	var values [][]byte
 	var id int64
-	var p payload
-	if _, err := pgx.ForEachRow(rows, []any{&id, &p}, func() error {
-		ids, values = append(ids, id), append(values, p.B)
-		p = payload{}
-		return nil
+	var text string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+		value, err := fromJSON([]byte(text))
+		ids, values = append(ids, id), append(values, value)
+		return err
 	}); err != nil || len(ids) == 0 {
 		return 0, err
 	}

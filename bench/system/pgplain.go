@@ -58,7 +58,7 @@ func (p *plain) Publish(ctx context.Context, topic string, events []Event) error
 		n := h.Sum32() % uint32(p.partitions)
 		of[n] = append(of[n], e.Value)
 	}
-	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	return outcome(pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		for i, values := range of {
 			if len(values) == 0 {
 				continue
@@ -71,7 +71,7 @@ func (p *plain) Publish(ctx context.Context, topic string, events []Event) error
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // Consume gives each member its partitions for good; it claims a range of offsets and reads it in
@@ -153,7 +153,7 @@ func (p *plain) CreateQueue(ctx context.Context, queue string) error {
 
 func (p *plain) Enqueue(ctx context.Context, queue string, values [][]byte) error {
 	_, err := p.pool.Exec(ctx, `INSERT INTO `+pgx.Identifier{queue}.Sanitize()+` (payload) SELECT unnest($1::bytea[])`, values)
-	return err
+	return outcome(err)
 }
 
 // Work takes messages, handles them and archives them in one transaction. got is called inside of

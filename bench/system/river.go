@@ -66,14 +66,14 @@ func (o *onRiver) CreateQueue(context.Context, string) error { return nil }
 func (o *onRiver) Enqueue(ctx context.Context, queue string, values [][]byte) error {
 	if len(values) == 1 {
 		_, err := o.insert.Insert(ctx, riverJob{values[0]}, &river.InsertOpts{Queue: queue})
-		return err
+		return outcome(err)
 	}
 	many := make([]river.InsertManyParams, len(values))
 	for i, v := range values {
 		many[i] = river.InsertManyParams{Args: riverJob{v}, InsertOpts: &river.InsertOpts{Queue: queue}}
 	}
 	_, err := o.insert.InsertManyFast(ctx, many)
-	return err
+	return outcome(err)
 }
 
 // eventsMost is how many of River's events may wait: it drops those beyond.

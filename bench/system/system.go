@@ -62,6 +62,24 @@ type Server interface {
 	Close() error
 }
 
+// Faulty is a server that something can be done to while it is measured.
+type Faulty interface{ Faults() Faults }
+
+// Faults are what can be done to a server; nil: that cannot.
+type Faults struct {
+	// Kill ends the server, or the database that it keeps its data on, without a warning.
+	Kill func() (restart func() error, err error)
+	// Pause stops its processes where they are.
+	Pause func() (resume func(), err error)
+	// Hold opens a transaction in its database that keeps a snapshot until it is released.
+	Hold func(ctx context.Context) (release func(), err error)
+}
+
+// Sizer is a server that says how many bytes its data take on disk.
+type Sizer interface {
+	Size(ctx context.Context) (int64, error)
+}
+
 // Event is what is published. Events of one key stay in order.
 type Event struct{ Key, Value []byte }
 
@@ -89,10 +107,31 @@ type Queue interface {
 // Streams are event-sourced streams. Its methods may be called concurrently.
 type Streams interface {
 	CreateStreams(ctx context.Context) error
-	// Append appends at a version, and returns the version afterwards, or a Conflict.
+	// Append appends at a version, or at AnyVersion, and returns the version afterwards, or a
+	// Conflict.
 	Append(ctx context.Context, stream string, expected int64, values [][]byte) (int64, error)
-	// ReadStream returns all events of a stream with their versions, in order.
-	ReadStream(ctx context.Context, stream string) (versions []int64, values [][]byte, err error)
+	// ReadStream returns the events of a stream from a version on with their versions, in order: at
+	// most so many, and 0 is all.
+	ReadStream(ctx context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error)
+}
+
+// AnyVersion appends whatever the version is.
+const AnyVersion = -1
+
+// Follower are streams that can be followed together, as a projection does.
+type Follower interface {
+	// Follow delivers every event of all streams, from the first one on, those of a stream in their
+	// order, until ctx ends.
+	Follow(ctx context.Context, deliver func(Followed)) error
+}
+
+// Followed is an event that a projection got.
+type Followed struct {
+	Stream  string
+	Version int64
+	Value   []byte
+	Called  time.Time // when the command of the event arrived; zero: it is not known
+	Saved   time.Time // when the projection had the event
 }
 
 // ErrUnsure: the outcome of a call is unknown. Every other error says that nothing was done.
@@ -106,7 +145,7 @@ func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version
 // All are the systems that can be measured, sorted by name; with lies, those that break a promise
 // too.
 func All(lies bool) []System {
-	all := slices.Concat([]System{null()}, weirs(), kafkas(), []System{pgPlain(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
+	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), []System{pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
 	if lies {
 		all = append(all, liars()...)
 	}

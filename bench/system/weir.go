@@ -2,6 +2,7 @@ package system
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,30 +25,30 @@ import (
 // weirStore is a store that weir can be measured on.
 type weirStore struct {
 	name, needs string
-	open        func(Place) (url string, stop func() error, err error) // stop is nil: nothing runs
+	open        func(Place) (url string, database database, err error) // database is nil: nothing runs
 }
 
 func weirStores() []weirStore {
 	return []weirStore{
-		{"sqlite", "", func(p Place) (string, func() error, error) {
+		{"sqlite", "", func(p Place) (string, database, error) {
 			return "sqlite:" + filepath.Join(p.Dir, "weir.db"), nil, nil
 		}},
 		{"postgres", "PostgreSQL", startPostgres},
-		{"mysql", "MariaDB", func(Place) (string, func() error, error) {
+		{"mysql", "MariaDB", func(Place) (string, database, error) {
 			server, err := mytest.Launch("", "--innodb-buffer-pool-size=128M") // its default
 			if err != nil {
 				return "", nil, err
 			}
 			url, err := server.Database("weir")
-			return url, server.Close, err
+			return url, server, err
 		}},
-		{"s3", "versitygw, which is built when it is not there", func(p Place) (string, func() error, error) {
+		{"s3", "versitygw, which is built when it is not there", func(p Place) (string, database, error) {
 			server, err := s3test.Launch(p.Dir)
 			if err != nil {
 				return "", nil, err
 			}
 			url, err := server.Bucket()
-			return url, server.Close, err
+			return url, server, err
 		}},
 	}
 }
@@ -61,32 +62,38 @@ func weirs() []System {
 		all = append(all, System{
 			Name: "weir-" + st.name, About: "weir by its Go library on " + st.name, Needs: st.needs, Ordered: true,
 			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
-			Start: func(ctx context.Context, p Place, _ Mode) (Server, error) {
-				url, stop, err := st.open(p)
-				if err != nil {
-					return nil, fmt.Errorf("start %s for weir: %w", st.name, err)
-				}
-				return &weirServer{url: url, stop: stop}, nil
-			},
+			Start: func(_ context.Context, p Place, _ Mode) (Server, error) { return startWeir(st, p) },
 		})
 	}
 	return all
 }
 
-func startPostgres(Place) (string, func() error, error) {
+func startWeir(st weirStore, p Place) (*weirServer, error) {
+	url, db, err := st.open(p)
+	if err != nil {
+		return nil, fmt.Errorf("start %s for weir: %w", st.name, err)
+	}
+	return &weirServer{url: url, database: db, dir: p.Dir}, nil
+}
+
+// database is the server that a system keeps its data on.
+type database interface{ Close() error }
+
+func startPostgres(Place) (string, database, error) {
 	server, err := pgtest.Launch("")
 	if err != nil {
 		return "", nil, err
 	}
-	return server.Admin(), server.Close, nil
+	return server.Admin(), server, nil
 }
 
 // weirServer is an embedded weir: its processor time is that of the client, and says so. It opens
 // the library for logs and streams, or the queues alone, because the library's workers do not say
 // when an acknowledgement is durable.
 type weirServer struct {
-	url  string
-	stop func() error // of its database; nil: none
+	url      string
+	database database // nil: none
+	dir      string   // its files, if there is no database
 
 	mu       sync.Mutex // guards all below
 	log      *weir.Log
@@ -104,10 +111,17 @@ func (s *weirServer) Close() error {
 	for _, end := range s.ends {
 		errs = append(errs, end())
 	}
-	if s.stop != nil {
-		errs = append(errs, s.stop())
+	if s.database != nil {
+		errs = append(errs, s.database.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Faults are those of its database: weir itself is in this process.
+func (s *weirServer) Faults() Faults { return databaseFaults(s.database) }
+
+func (s *weirServer) Size(ctx context.Context) (int64, error) {
+	return databaseSize(ctx, s.database, s.dir)
 }
 
 func warnings() *slog.Logger {
@@ -298,7 +312,11 @@ func (s *weirServer) Append(ctx context.Context, stream string, expected int64, 
 	for i, v := range values {
 		events[i] = weir.NewStreamEvent{Type: "measured", Data: v}
 	}
-	done, err := s.category.Append(ctx, stream, weir.ExpectedVersion(expected), events...)
+	at := weir.ExpectedVersion(expected)
+	if expected == AnyVersion {
+		at = weir.AnyVersion
+	}
+	done, err := s.category.Append(ctx, stream, at, events...)
 	var conflict *weir.ConflictError
 	if errors.As(err, &conflict) {
 		return 0, &Conflict{Actual: conflict.Actual}
@@ -306,12 +324,36 @@ func (s *weirServer) Append(ctx context.Context, stream string, expected int64, 
 	return done.Version, unsure(err)
 }
 
-func (s *weirServer) ReadStream(ctx context.Context, stream string) (versions []int64, values [][]byte, err error) {
-	for e, err := range s.category.Events(ctx, stream, weir.StreamRange{}) {
+func (s *weirServer) ReadStream(ctx context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error) {
+	span := weir.StreamRange{From: from}
+	if most > 0 {
+		span.To = from + int64(most)
+	}
+	for e, err := range s.category.Events(ctx, stream, span) {
 		if err != nil {
 			return nil, nil, err
 		}
 		versions, values = append(versions, e.Version), append(values, e.Data)
 	}
 	return versions, values, nil
+}
+
+// Follow is a projection that keeps its state in memory.
+func (s *weirServer) Follow(ctx context.Context, deliver func(Followed)) error {
+	projector, err := s.log.Project(ctx, weir.Projection{
+		Name: "follow-" + rand.Text(), Categories: []string{s.category.Name()}, MaxBatch: 1000,
+		BatchHandler: func(_ context.Context, events []weir.ProjectedEvent) error {
+			for _, e := range events {
+				deliver(Followed{Stream: e.Stream, Version: e.Version, Value: e.Data, Saved: time.Now()})
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+	defer cancel()
+	return projector.Close(closing)
 }

@@ -3,6 +3,7 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -31,17 +32,78 @@ type Workload struct {
 	Kind   Kind   `yaml:"kind"`
 	Source string `yaml:"source"`
 
-	Writers    int    `yaml:"writers"`
-	Partitions int    `yaml:"partitions"` // of a log
-	Groups     int    `yaml:"groups"`     // of a log
-	Members    int    `yaml:"members"`    // of each group
-	Workers    int    `yaml:"workers"`    // of a queue
-	Streams    int    `yaml:"streams"`    // that are appended to, in turn
-	Batch      int    `yaml:"batch"`      // events of a call
-	Size       int    `yaml:"size"`       // bytes of an event
-	Rates      []Rate `yaml:"rates"`      // one measurement for each
-	Phases     Phases `yaml:"phases"`
+	Writers    int     `yaml:"-"`
+	Partitions int     `yaml:"partitions"` // of a log
+	Groups     int     `yaml:"groups"`     // of a log
+	Members    int     `yaml:"members"`    // of each group
+	Workers    int     `yaml:"workers"`    // of a queue
+	Streams    int     `yaml:"streams"`    // that are appended to, in turn
+	Batch      int     `yaml:"batch"`      // events of a call
+	Fill       int     `yaml:"-"`          // events that are in other streams before
+	Expect     Expect  `yaml:"expect"`     // of streams
+	Door       Door    `yaml:"door"`       // of streams
+	Follow     bool    `yaml:"follow"`     // a projection follows the streams, and keeps its state in memory
+	Take       int     `yaml:"take"`       // messages that a worker takes at once; default: batch
+	Backlog    int64   `yaml:"backlog"`    // events that readers may lag behind at rate max; default: 100,000
+	Size       int     `yaml:"size"`       // bytes of an event
+	Payload    Payload `yaml:"payload"`
+	Rates      []Rate  `yaml:"rates"` // one measurement for each
+	Phases     Phases  `yaml:"phases"`
+	Fault      Fault   `yaml:"fault"` // the zero value: none
+
+	Each  Counts `yaml:"writers" json:"-"` // a workload for each
+	Fills Counts `yaml:"fill" json:"-"`    // the same
 }
+
+// Counts are a number, or a list of numbers.
+type Counts []int
+
+// UnmarshalYAML reads 8, or [1, 2, 4, 8].
+func (c *Counts) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.SequenceNode {
+		return node.Decode((*[]int)(c))
+	}
+	*c = make([]int, 1)
+	return node.Decode(&(*c)[0])
+}
+
+// Expect is the version that appends to streams expect.
+type Expect string
+
+// The zero value is the version that the writer knows of.
+const Any Expect = "any"
+
+// Door is the way to a system.
+type Door string
+
+// The zero value is the client's library. HTTP is a service in a process of its own, which answers
+// commands.
+const HTTP Door = "http"
+
+// Payload is what an event has.
+type Payload string
+
+// The zero value is random bytes. A price is a row of the paper's data set as JSON.
+const Price Payload = "price"
+
+// Fault is what happens to a system while it is measured.
+type Fault struct {
+	Kind  FaultKind     `yaml:"kind"`
+	After time.Duration `yaml:"after"` // the end of the warm-up
+	For   time.Duration `yaml:"for"`   // of a snapshot and a pause; a kill has an end when the system is there again
+	Every time.Duration `yaml:"every"` // from one to the next
+	Times int           `yaml:"times"` // default: 1
+}
+
+// FaultKind is a kind of fault.
+type FaultKind string
+
+// The kinds of faults.
+const (
+	Snapshot FaultKind = "snapshot" // a transaction of somebody else holds a snapshot of the database
+	Kill     FaultKind = "kill"     // kill -9 of the system, or of its database, and a start
+	Pause    FaultKind = "pause"    // SIGSTOP, and SIGCONT
+)
 
 // Phases are how long each phase of a measurement takes.
 type Phases struct {
@@ -50,30 +112,60 @@ type Phases struct {
 	Drain   time.Duration `yaml:"drain"` // bound for what is still to come when the writers have stopped
 }
 
-// Rate is a load: as much as is taken, a share of that, or a number of events a second.
+// Rate is a load: as much as is taken, a share of that, a number of events a second, or one call of
+// each writer and no more.
 type Rate struct {
 	Max     bool
+	Once    bool
 	Share   float64 // of what max gave; 0: not a share
 	Seconds float64 // events a second; 0: not a number
 }
 
-// UnmarshalYAML reads max, 50%, or 2900.
-func (r *Rate) UnmarshalYAML(node *yaml.Node) error {
-	switch text := node.Value; {
+// UnmarshalYAML reads max, once, 50%, or 2900.
+func (r *Rate) UnmarshalYAML(node *yaml.Node) (err error) {
+	if *r, err = parseRate(node.Value); err != nil {
+		return fmt.Errorf("line %d: %w", node.Line, err)
+	}
+	return nil
+}
+
+func parseRate(text string) (r Rate, err error) {
+	switch {
 	case text == "max":
-		r.Max = true
+		return Rate{Max: true}, nil
+	case text == "once":
+		return Rate{Once: true}, nil
 	case strings.HasSuffix(text, "%"):
 		n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 		if err != nil || n <= 0 || n > 100 {
-			return fmt.Errorf("line %d: the rate %q is no share from 1%% to 100%%", node.Line, text)
+			return r, fmt.Errorf("the rate %q is no share from 1%% to 100%%", text)
 		}
-		r.Share = n / 100
-	default:
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || n <= 0 {
-			return fmt.Errorf("line %d: the rate %q is neither max, nor a share such as 50%%, nor a number of events a second", node.Line, text)
+		return Rate{Share: n / 100}, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n <= 0 {
+		return r, fmt.Errorf("the rate %q is neither max, nor once, nor a share such as 50%%, nor a number of events a second", text)
+	}
+	return Rate{Seconds: n}, nil
+}
+
+// ParseRates reads rates as a workload has them.
+func ParseRates(texts []string) (all []Rate, err error) {
+	for _, text := range texts {
+		r, err := parseRate(text)
+		if err != nil {
+			return nil, err
 		}
-		r.Seconds = n
+		all = append(all, r)
+	}
+	return all, checkShares(all)
+}
+
+// checkShares fails if a share has no max before it.
+func checkShares(rates []Rate) error {
+	i := slices.IndexFunc(rates, func(r Rate) bool { return r.Share > 0 })
+	if i >= 0 && !slices.ContainsFunc(rates[:i], func(r Rate) bool { return r.Max }) {
+		return fmt.Errorf("a share such as %v needs max before it", rates[i])
 	}
 	return nil
 }
@@ -82,6 +174,8 @@ func (r Rate) String() string {
 	switch {
 	case r.Max:
 		return "max"
+	case r.Once:
+		return "once"
 	case r.Share > 0:
 		return strconv.FormatFloat(100*r.Share, 'f', -1, 64) + "%"
 	}
@@ -92,16 +186,53 @@ func (r Rate) String() string {
 func (w Workload) Scaled(by float64) Workload {
 	w.Phases.Warm = time.Duration(float64(w.Phases.Warm) * by)
 	w.Phases.Measure = time.Duration(float64(w.Phases.Measure) * by)
+	w.Fault.After = time.Duration(float64(w.Fault.After) * by)
+	w.Fault.For = time.Duration(float64(w.Fault.For) * by)
+	w.Fault.Every = time.Duration(float64(w.Fault.Every) * by)
 	return w
 }
 
-// Parse reads a workload, and refuses what it does not know and what cannot be measured.
-func Parse(text []byte) (w Workload, err error) {
+// backlog is how many events readers may lag behind at rate max: what is measured is what is also
+// read.
+const backlog = 100_000
+
+// Parse reads a workload, and refuses what it does not know and what cannot be measured. A list of
+// writers, or of what is there before, gives a workload for each.
+func Parse(text []byte) (all []Workload, err error) {
+	var file Workload
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&w); err != nil {
-		return w, err
+	if err := decoder.Decode(&file); err != nil {
+		return nil, err
 	}
+	for _, writers := range orZero(file.Each) {
+		for _, fill := range orZero(file.Fills) {
+			w := file
+			w.Writers, w.Fill, w.Each, w.Fills = writers, fill, nil, nil
+			if len(file.Each) > 1 {
+				w.Name += fmt.Sprintf("-%d", writers)
+			}
+			if len(file.Fills) > 1 {
+				w.Name += fmt.Sprintf("-%d", fill)
+			}
+			if w, err = w.checked(); err != nil {
+				return nil, err
+			}
+			all = append(all, w)
+		}
+	}
+	return all, nil
+}
+
+func orZero(c Counts) Counts {
+	if len(c) == 0 {
+		return Counts{0}
+	}
+	return c
+}
+
+// checked returns the workload with its defaults, or what is wrong with it.
+func (w Workload) checked() (_ Workload, err error) {
 	must := func(ok bool, format string, args ...any) {
 		if !ok && err == nil {
 			err = fmt.Errorf("workload %q: "+format, append([]any{w.Name}, args...)...)
@@ -111,7 +242,10 @@ func Parse(text []byte) (w Workload, err error) {
 	must(w.Kind == Log || w.Kind == Queue || w.Kind == Streams, "kind is %q; it must be log, queue or streams", w.Kind)
 	must(w.Writers > 0, "writers must be at least 1")
 	must(w.Batch > 0, "batch must be at least 1")
-	must(w.Size >= 32, "size must be at least 32 bytes, which say what the event is")
+	must(w.Payload == "" || w.Payload == Price, "payload is %q; it must be price, or left out", w.Payload)
+	must(w.Expect == "" || w.Expect == Any, "expect is %q; it must be any, or left out", w.Expect)
+	must(w.Door == "" || w.Door == HTTP && w.Kind == Streams && w.Payload == Price, "door is %q; it must be http, for streams with the payload price, or left out", w.Door)
+	must(w.Size >= 32 || w.Payload == Price, "size must be at least 32 bytes, which say what the event is")
 	must(len(w.Rates) > 0, "rates must have at least one: max, a share, or a number")
 	must(w.Phases.Measure > 0 && w.Phases.Drain > 0, "phases need measure and drain")
 	switch w.Kind {
@@ -120,43 +254,71 @@ func Parse(text []byte) (w Workload, err error) {
 	case Queue:
 		must(w.Workers > 0, "a queue needs workers")
 	case Streams:
-		must(w.Streams >= w.Writers, "it needs at least one stream for each writer")
+		must(w.Streams > 0, "it needs streams")
+		must(w.Fill == 0 || w.Fill >= 1000, "fill must be at least 1000 events")
 	}
-	if i := slices.IndexFunc(w.Rates, func(r Rate) bool { return r.Share > 0 }); i >= 0 {
-		must(slices.ContainsFunc(w.Rates[:i], func(r Rate) bool { return r.Max }), "a share such as %v needs max before it", w.Rates[i])
+	switch f := w.Fault; f.Kind {
+	case "":
+	case Snapshot, Kill, Pause:
+		must(f.Kind == Kill || f.For > 0, "a fault of kind %s needs for", f.Kind)
+		must(f.Times < 2 || f.Every > f.For, "a fault that comes %d times needs every, longer than for", f.Times)
+		must(f.After+f.Every*time.Duration(max(f.Times-1, 0))+f.For < w.Phases.Measure, "the fault ends after the measurement")
+	default:
+		must(false, "fault.kind is %q; it must be snapshot, kill or pause", f.Kind)
+	}
+	w.Take, w.Backlog, w.Fault.Times = cmp.Or(w.Take, w.Batch), cmp.Or(w.Backlog, backlog), max(w.Fault.Times, 1)
+	if wrong := checkShares(w.Rates); wrong != nil {
+		must(false, "%w", wrong)
 	}
 	return w, err
 }
 
 //go:embed *.yaml
-var files embed.FS
+var embedded embed.FS
 
 // All are the workloads that come with the benchmark, by name.
 func All() (all []Workload) {
-	names, err := fs.Glob(files, "*.yaml")
-	if err != nil {
-		panic(err) // the pattern is ours
-	}
-	for _, name := range names {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		w, err := Parse(text)
-		if err != nil {
-			panic(name + ": " + err.Error())
-		}
-		all = append(all, w)
+	for _, of := range parsed() {
+		all = append(all, of.all...)
 	}
 	return all
 }
 
-// Find returns the workload of a name.
-func Find(name string) (Workload, error) {
-	for _, w := range All() {
-		if w.Name == name {
-			return w, nil
+type parsedFile struct {
+	name string
+	all  []Workload
+}
+
+func parsed() (files []parsedFile) {
+	names, err := fs.Glob(embedded, "*.yaml")
+	if err != nil {
+		panic(err) // the pattern is ours
+	}
+	for _, name := range names {
+		text, err := embedded.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		all, err := Parse(text)
+		if err != nil {
+			panic(name + ": " + err.Error())
+		}
+		files = append(files, parsedFile{strings.TrimSuffix(name, ".yaml"), all})
+	}
+	return files
+}
+
+// Find returns the workload of a name, or all of a file.
+func Find(name string) ([]Workload, error) {
+	for _, f := range parsed() {
+		if f.name == name {
+			return f.all, nil
+		}
+		for _, w := range f.all {
+			if w.Name == name {
+				return []Workload{w}, nil
+			}
 		}
 	}
-	return Workload{}, fmt.Errorf("there is no workload %q; `weir-bench workloads` lists them", name)
+	return nil, fmt.Errorf("there is no workload %q; `weir-bench workloads` lists them", name)
 }

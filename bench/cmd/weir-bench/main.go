@@ -19,10 +19,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-log/weir/bench/api"
 	"github.com/weir-log/weir/bench/compare"
 	"github.com/weir-log/weir/bench/fetch"
 	"github.com/weir-log/weir/bench/meter"
@@ -38,11 +40,12 @@ type commands struct {
 	Fetch     fetchCmd     `cmd:"" help:"Fetch programs of others. Nothing else loads anything."`
 	Workloads workloadsCmd `cmd:"" help:"List the workloads."`
 	Show      showCmd      `cmd:"" help:"Show a result again."`
+	API       apiCmd       `cmd:"" name:"api" help:"Serve a command API for a system's streams, as the paper's service does."`
 	Cell      cellCmd      `cmd:"" hidden:"" help:"Measure one cell: it is read from standard input, and written to standard output."`
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c commands
 	if err := meter.Adopt(); err != nil {
@@ -67,6 +70,7 @@ type runCmd struct {
 	Mode      string   `help:"durable, shipped or both. Default: ${default}." enum:"durable,shipped,both" default:"durable"`
 	Runs      int      `help:"Runs of each cell. Default: that of the profile, or 3." placeholder:"N"`
 	Scale     float64  `help:"Multiplies the durations. Default: ${default}." default:"1"`
+	Rates     []string `help:"Rates instead of those of the workloads: max, 50%, 2900." placeholder:"RATE"`
 	Seed      uint32   `help:"Decides the payloads. Default: ${default}." default:"1"`
 	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
 	Against   string   `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
@@ -131,22 +135,35 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 		p.Systems = append(p.Systems, s)
 	}
 	for _, n := range names {
-		w, err := workload.Find(n)
+		all, err := workload.Find(n)
 		if err != nil {
 			return p, err
 		}
-		p.Workloads = append(p.Workloads, w.Scaled(scale))
+		for _, w := range all {
+			p.Workloads = append(p.Workloads, w.Scaled(scale))
+		}
 	}
 	for _, f := range c.File {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			return p, err
 		}
-		w, err := workload.Parse(text)
+		all, err := workload.Parse(text)
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", f, err)
 		}
-		p.Workloads = append(p.Workloads, w.Scaled(scale))
+		for _, w := range all {
+			p.Workloads = append(p.Workloads, w.Scaled(scale))
+		}
+	}
+	if len(c.Rates) > 0 {
+		rates, err := workload.ParseRates(c.Rates)
+		if err != nil {
+			return p, fmt.Errorf("--rates: %w", err)
+		}
+		for i := range p.Workloads {
+			p.Workloads[i].Rates = rates
+		}
 	}
 	return p, nil
 }
@@ -260,6 +277,18 @@ func (c *fetchCmd) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+type apiCmd struct {
+	System  string      `required:"" help:"The system." placeholder:"NAME"`
+	Mode    system.Mode `help:"durable or shipped. Default: ${default}." enum:"durable,shipped" default:"durable"`
+	Dir     string      `help:"Directory for the system's files." default:"." type:"existingdir"`
+	HTTP    string      `name:"http" help:"Address. Default: ${default}." default:"127.0.0.1:5093" placeholder:"HOST:PORT"`
+	Project bool        `help:"Keep a projection in memory. Default: ${default}." default:"true" negatable:""`
+}
+
+func (c *apiCmd) Run(ctx context.Context) error {
+	return api.Serve(ctx, api.Options{System: c.System, Mode: c.Mode, Dir: c.Dir, Address: c.HTTP, Project: c.Project})
 }
 
 type cellCmd struct{}

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/bench/system"
+)
+
+// Options say what Serve serves.
+type Options struct {
+	System  string
+	Mode    system.Mode
+	Dir     string // for the system's files
+	Address string // of the API
+	Project bool   // with a projection in memory
+}
+
+// args are the options as Serve's caller, weir-bench api, has them.
+func (o Options) args() []string {
+	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Dir, "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
+}
+
+// stopWait bounds how long requests have when the API stops.
+const stopWait = 10 * time.Second
+
+// Serve starts a system, and answers commands for it until ctx ends.
+func Serve(ctx context.Context, o Options) (err error) {
+	s, err := system.Find(o.System)
+	if err != nil {
+		return err
+	}
+	server, err := s.Start(ctx, system.Place{Dir: o.Dir}, o.Mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	streams, is := server.Target().(system.Streams)
+	if !is {
+		return fmt.Errorf("%s has no streams", o.System)
+	}
+	if err := streams.CreateStreams(ctx); err != nil {
+		return err
+	}
+	a := New(o.System, streams)
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var all errgroup.Group
+	srv := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: time.Minute}
+	all.Go(func() error {
+		defer stop()
+		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	if o.Project {
+		all.Go(func() error { defer stop(); return a.Project(ctx) })
+	}
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWait)
+	defer cancel()
+	return errors.Join(srv.Shutdown(ending), all.Wait())
+}
+
+// Start starts this program again, as the API of a system, in a process of its own.
+func Start(ctx context.Context, o Options) (system.Server, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	address, err := system.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	o.Address = address
+	p, err := system.StartProcess(ctx, o.Dir, address, program, o.args()...)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(o.System, address, o.Project, p), nil
+}

@@ -1,0 +1,85 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// databaseFaults are what can be done to a database: to PostgreSQL, and to no other.
+func databaseFaults(db database) Faults {
+	pg, is := db.(*pgtest.Server)
+	if !is {
+		return Faults{}
+	}
+	return Faults{
+		Kill:  func() (func() error, error) { return pg.Recover, pg.Crash() }, // immediate: nothing is flushed
+		Pause: pg.Suspend,
+		Hold: func(ctx context.Context) (func(), error) {
+			conn, err := pgx.Connect(ctx, pg.Admin())
+			if err != nil {
+				return nil, err
+			}
+			_, err = conn.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class`)
+			return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err
+		},
+	}
+}
+
+// databaseSize is what a database takes on disk, without its write-ahead log; without a database,
+// what a directory takes.
+func databaseSize(ctx context.Context, db database, dir string) (size int64, err error) {
+	pg, is := db.(*pgtest.Server)
+	if !is {
+		return dirSize(dir)
+	}
+	conn, err := pgx.Connect(ctx, pg.Admin())
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	return size, conn.QueryRow(ctx, `SELECT pg_database_size(current_database())`).Scan(&size)
+}
+
+func dirSize(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return ignoreGone(err)
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return ignoreGone(err)
+		}
+		size += info.Size()
+		return nil
+	})
+	return size, err
+}
+
+// ignoreGone forgives a file that is not there anymore: the server deletes some meanwhile.
+func ignoreGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// outcome tells what an error of PostgreSQL says about the statement: refused, never sent, or
+// unknown, which is when the session ended before the answer.
+func outcome(err error) error {
+	var refused *pgconn.PgError
+	switch {
+	case err == nil, pgconn.SafeToRetry(err):
+		return err
+	case errors.As(err, &refused) && refused.Code[:2] != "57" && refused.Code[:2] != "08": // operator intervention, connection
+		return err
+	}
+	return errors.Join(ErrUnsure, err)
+}
