@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -71,6 +72,9 @@ func (d *damage) answered(began time.Time) {
 // inflict does to the server what the workload says, and returns when all of it is over.
 func (m *measurement) inflict(ctx context.Context, faults system.Faults) error {
 	f := m.workload.Fault
+	if f.Kind == "" {
+		return nil
+	}
 	for i := range f.Times {
 		if !until(ctx, m.begin.Add(m.workload.Phases.Warm+f.After+time.Duration(i)*f.Every)) {
 			return nil
@@ -100,11 +104,13 @@ func (m *measurement) fault(ctx context.Context, faults system.Faults) (undo fun
 	case workload.Pause:
 		resume, err := faults.Pause()
 		return ended(resume), err
+	case workload.Kill:
+		m.damage.mu.Lock()
+		m.damage.since = time.Now()
+		m.damage.mu.Unlock()
+		return faults.Kill()
 	}
-	m.damage.mu.Lock()
-	m.damage.since = time.Now()
-	m.damage.mu.Unlock()
-	return faults.Kill()
+	return nil, errors.New("nobody knows how")
 }
 
 // sized notes how much the data take at the end of a window.

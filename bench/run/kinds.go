@@ -104,7 +104,7 @@ func (m *measurement) queue(q system.Queue) kind {
 			if s, err := load.Read(value); err == nil && s.Run == m.seed {
 				m.book.Done(workers, s)
 				m.gone.Add(1)
-				if s.Writer < markers {
+				if figure(s) {
 					m.finished(time.Duration(s.Due))
 				}
 			}

@@ -34,6 +34,7 @@ func load(kind workload.Kind, rate float64) workload.Workload {
 	return workload.Workload{
 		Name: "test", Kind: kind, Writers: 8, Partitions: 4, Groups: 2, Members: 1, Workers: 4, Streams: 16, Batch: 4, Take: 4, Backlog: 100_000, Size: 100,
 		Rates:  []workload.Rate{{Seconds: rate, Max: rate == 0}},
+		Fault:  workload.Fault{Times: 1}, // as a workload that is read has it; without a kind there is none
 		Phases: workload.Phases{Warm: 200 * time.Millisecond, Measure: 2 * time.Second, Drain: time.Second},
 	}
 }
@@ -95,12 +96,6 @@ func TestAStallIsInTheTail(t *testing.T) {
 	w := load(workload.Log, 2000)
 	w.Phases.Measure = 4 * time.Second
 	result, _ := measure(t, "liar-stalls", w)
-	for range 10 { // a busy machine makes the generator late, and the cell void
-		if result.Cells[0].Figures != nil {
-			break
-		}
-		result, _ = measure(t, "liar-stalls", w)
-	}
 	f := result.Cells[0].Figures
 	if f == nil {
 		t.Fatalf("the cell is %+v", result.Cells[0])

@@ -171,7 +171,7 @@ func (a *appends) projected(e system.Followed) {
 // projectedBy notes an event that a projection had at a time that it tells itself.
 func (m *measurement) projectedBy(group string, e system.Followed) {
 	s, ok := m.book.Delivered(group, e.Value)
-	if ok && s.Writer < markers && m.counted(time.Duration(s.Due)) {
+	if ok && figure(s) && m.counted(time.Duration(s.Due)) {
 		m.endToEnd.note(e.Saved.Sub(m.begin) - time.Duration(s.Due))
 		if !e.Called.IsZero() {
 			m.projectedIn.note(e.Saved.Sub(e.Called))
@@ -227,7 +227,6 @@ func (a *appends) readAll(ctx context.Context, name string) error {
 const (
 	shortLength = 100
 	fillers     = 8
-	fillWriter  = markers - 100 // and above: the stamps of what they append
 )
 
 // fill appends what is to be there before.

@@ -27,7 +27,7 @@ func liars() []System {
 		{"liar-repeats", "delivers one event of a thousand again", lie{repeat: 1000}},
 		{"liar-swaps", "delivers two events of a key in the wrong order", lie{swap: 1000}},
 		{"liar-skips", "skips a version of a stream", lie{skip: 50}},
-		{"liar-overwrites", "says that an append was at the expected version, and it was not", lie{stale: 50}},
+		{"liar-overwrites", "an append replaces the newest event", lie{overwrite: 50}},
 		{"liar-forgets", "does not tell a projection of every event", lie{forget: 50}},
 		{"liar-dies", "after a kill does not have all that it acknowledged", lie{mortal: true}},
 		{"liar-dawdles", "takes ten milliseconds for each message", lie{dawdle: 10 * time.Millisecond}},
@@ -50,7 +50,7 @@ func liars() []System {
 // lie is which promise a memory breaks; the zero value: none.
 type lie struct {
 	lose, repeat, swap, skip int           // one of so many
-	stale, forget            int           // one of so many
+	overwrite, forget        int           // one of so many
 	stall                    time.Duration // once, when Ending was called
 	dawdle                   time.Duration // of a worker, for each message
 	mute                     bool          // calls are not answered after Ending was called
@@ -237,11 +237,11 @@ func (m *memory) Append(ctx context.Context, stream string, expected int64, valu
 	switch {
 	case expected == AnyVersion:
 		expected = at
-	case at == expected:
-	case m.lie.stale > 0 && at%int64(m.lie.stale) == 0: // it says yes, and replaces what was there
-		m.streams[stream] = m.streams[stream][:at-1]
-	default:
+	case at != expected:
 		return 0, &Conflict{Actual: at}
+	}
+	if n := int64(m.lie.overwrite); n > 0 && at%n == n-1 {
+		m.streams[stream] = m.streams[stream][:at-1]
 	}
 	m.streams[stream] = append(m.streams[stream], values...)
 	for i, v := range values {
