@@ -33,6 +33,10 @@ type mutant struct {
 
 type edit struct{ file, old, new string }
 
+// checksKey is the line that has an entry check the key that it puts. Only streams have keys that
+// are Holdable.
+const checksKey = "\te.Checks = slices.Insert(e.Checks, 0, eventlog.Check{Key: w.rules.Key, Version: w.version, Holdable: w.rules.Holdable})\n"
+
 // putBacks is the random test of a bucket that is put back under processes that write.
 const putBacks = "TestPutBacksUnderProcessesThatWrite"
 
@@ -132,11 +136,13 @@ var mutants = []mutant{
 	},
 	{
 		name: "a stream is appended to without a check of its version", finds: []string{"S1", "S2"},
-		edits: []edit{{"use/stream/writer.go", "e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version, Holdable: true})\n", "\n"}},
+		edits: []edit{{
+			"use/ledger/work.go", checksKey, "if !w.rules.Holdable {\n" + checksKey + "}\n",
+		}},
 	},
 	{
 		name: "a conflict rests on a version from memory", finds: []string{"S1"},
-		edits: []edit{{"use/stream/writer.go", "case !fresh:\n", "case false:\n"}},
+		edits: []edit{{"use/stream/writer.go", "bool { return !o.Proven })", "bool { return false })"}},
 	},
 	{
 		name: "If-Match is read and not obeyed", finds: []string{"S1", "S2"},
@@ -148,7 +154,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a boundary of tags is read and not checked", finds: []string{"S12"},
-		edits: []edit{{"use/stream/writer.go", "if !ops[0].allowedBy(heads) {", "if !ops[0].allowedBy(heads) && ops[0].stream == \"\" {"}},
+		edits: []edit{{"use/stream/writer.go", "!first.Do.allowedBy(k.tags) {", "!first.Do.allowedBy(k.tags) && first.Do.stream == \"\" {"}},
 	},
 	{
 		name: "a snapshot from before a deletion is loaded", finds: []string{"S9"},

@@ -117,12 +117,6 @@ type op struct {
 	within     map[string]eventlog.Version // the versions that tags' keys must still have
 	edit       func(head) head             // it changes only the head; nil: the operation is something else
 	unless     func(head) bool             // for which heads it is done already; nil: for none
-
-	among  *taken        // the group that it is carried out with; nil: it is queued. Guarded by the writer's mutex
-	left   bool          // its caller waits no longer. Guarded by the writer's mutex
-	done   chan struct{} // closed once result and err are set
-	result Appended
-	err    error
 }
 
 // prepare checks an append and makes its records.
@@ -158,7 +152,7 @@ func (c *Category) newOp(stream string, expected Expected, events []NewEvent) (*
 	if len(events) == 0 || len(events) > manyMax {
 		return nil, &eventlog.InvalidError{What: "number of events", Value: strconv.Itoa(len(events)), Why: fmt.Sprintf("an append has 1 to %d", manyMax)}
 	}
-	o := &op{stream: stream, expected: expected, events: slices.Clone(events), repeatable: true, done: make(chan struct{})}
+	o := &op{stream: stream, expected: expected, events: slices.Clone(events), repeatable: true}
 	now := time.Now()
 	ids := sha256.New()
 	fmt.Fprintf(ids, "%s/%d/%s", c.topic.ID, len(stream), stream)

@@ -26,6 +26,6 @@ func (c *Category) Unarchive(ctx context.Context, stream string) error {
 
 // edit changes only a stream's head.
 func (c *Category) edit(ctx context.Context, verb, stream string, expected Expected, edit func(head) head) error {
-	_, err := c.remove(ctx, verb, &op{stream: stream, expected: expected, edit: edit, done: make(chan struct{})})
+	_, err := c.remove(ctx, verb, &op{stream: stream, expected: expected, edit: edit})
 	return err
 }

@@ -23,26 +23,27 @@ func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyVa
 	if err != nil {
 		return e, 0, 0, err
 	}
-	var ops []*op
-	for _, call := range calls {
-		o, err := c.newOp(stream, Expected(call.First), call.Events)
+	var ops []*call
+	for _, made := range calls {
+		o, err := c.newOp(stream, Expected(made.First), made.Events)
 		if err != nil {
 			return e, 0, 0, err
 		}
-		ops = append(ops, o)
+		ops = append(ops, &call{Do: o})
 	}
-	accepted, refused, _ := judge(ops, h, topic.MaxMessageBytes())
+	accepted, refused, _ := divide(ops, h, topic.MaxMessageBytes())
 	if len(refused) > 0 || len(accepted) == 0 {
 		return e, 0, 0, fmt.Errorf("the stream is at version %d, but events that were appended with SQL begin at version %d", h.Next, calls[0].First)
 	}
-	after, _, err := c.change(&e, topic, stream, h, nil, accepted)
+	after, _, err := c.change(&e, topic, stream, h, nil, opsOf(accepted))
 	if err != nil {
 		return e, 0, 0, err
 	}
+	after.version = calls[len(accepted)-1].Head
+	c.changeHead(&e, stream, h, after)
 	for i := range e.Checks {
 		e.Checks[i].Holdable = false // this entry carries the change that the key is held for
 	}
-	e.Puts[0].Version = calls[len(accepted)-1].Head
 	return e, len(accepted), after.Next, nil
 }
 

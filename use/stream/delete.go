@@ -22,7 +22,7 @@ import (
 // on, so none is used twice. A stream that does not exist counts as deleted already
 // (Appended.Duplicate).
 func (c *Category) Delete(ctx context.Context, stream string, expected Expected) (Appended, error) {
-	o := &op{stream: stream, expected: expected, deletes: true, done: make(chan struct{})}
+	o := &op{stream: stream, expected: expected, deletes: true}
 	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(TypeDeleted)}}}}
 	o.size = batch.SealedSize(&o.records[0])
 	return c.remove(ctx, "delete", o)
@@ -35,7 +35,7 @@ func (c *Category) Forget(ctx context.Context, stream string, before int64) erro
 	if before < 0 {
 		return &eventlog.InvalidError{What: "version", Value: fmt.Sprint(before), Why: "it is negative"}
 	}
-	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before, done: make(chan struct{})})
+	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before})
 	return err
 }
 
@@ -153,7 +153,7 @@ func (s *Streams) forgetDeleted() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.writers, func(key string, w *writer) bool { return deleted(key, headPrefix) && w.idle() })
+	maps.DeleteFunc(s.writers, func(key string, w *writer) bool { return deleted(key, headPrefix) && w.Idle() })
 	maps.DeleteFunc(s.keys, func(key string, _ subjectKey) bool { return deleted(key, subjectPrefix) })
 	maps.DeleteFunc(s.counts, func(id eventlog.TopicID, _ *Counts) bool { return !known[id.String()] })
 }

@@ -244,6 +244,6 @@ func (c *Category) retainStream(ctx context.Context, stream string, h head, r Re
 	changed := func(now head) bool {
 		return (now.Retention == nil) != (h.Retention == nil) || now.Retention != nil && *now.Retention != r || now.Born != h.Born
 	}
-	_, err = c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: keep, unless: changed, done: make(chan struct{})})
+	_, err = c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: keep, unless: changed})
 	return err
 }

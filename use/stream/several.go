@@ -148,10 +148,11 @@ func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, err
 		if err != nil {
 			return nil, err
 		}
-		_, done, err := p.Category.change(e, topic, p.Stream, heads[i], tags, a.ops[i:i+1])
+		after, done, err := p.Category.change(e, topic, p.Stream, heads[i], tags, a.ops[i:i+1])
 		if err != nil {
 			return nil, err
 		}
+		p.Category.changeHead(e, p.Stream, heads[i], after)
 		results[i] = done[0]
 	}
 	tags.write(e)

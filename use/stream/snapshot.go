@@ -37,7 +37,7 @@ func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) 
 	if most := topic.MaxMessageBytes(); len(s.Data) > most {
 		return fmt.Errorf("%w: it has %d bytes, but max.message.bytes of the category is %d", eventlog.ErrTooLarge, len(s.Data), most)
 	}
-	_, err = c.owner.writer(c, stream).do(ctx, &op{stream: stream, expected: Any, snapshot: &s, done: make(chan struct{})})
+	_, err = c.owner.writer(c, stream).do(ctx, &op{stream: stream, expected: Any, snapshot: &s})
 	return err
 }
 

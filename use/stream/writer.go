@@ -6,32 +6,31 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // writersMax is how many streams' heads one process remembers at most.
 const writersMax = 10_000
 
-// writer appends to one stream: operations that wait while an entry is in flight share the next
-// entry. It remembers the stream's head, so that an append costs one store call. Two writers of a
-// stream, in one process or in two, do no harm: each entry checks the head.
+// writer appends to one stream: operations that wait while an entry is on its way share the next
+// one. It remembers the stream's head, so that an append costs one store call.
 type writer struct {
+	*ledger.Writer[known, *op, Appended]
 	c      *Category
 	stream string
-
-	mu      sync.Mutex // guards what follows, and op.among
-	queued  []*op
-	working bool
-	held    bool // the last entry was refused because a transaction holds the stream
-
-	// What follows belongs to the goroutine that works.
-	known bool
-	head  head // if known: as this process last read or wrote it
 }
+
+// known is what a stream's operations are judged by.
+type known struct {
+	head
+	tags tagHeads // of the operations, as prepare has read them
+}
+
+// call is an operation that somebody waits for.
+type call = ledger.Op[*op, Appended]
 
 // writer returns the writer of a stream. If there are too many writers it drops some idle ones.
 func (s *Streams) writer(c *Category, stream string) *writer {
@@ -43,7 +42,7 @@ func (s *Streams) writer(c *Category, stream string) *writer {
 	}
 	if len(s.writers) >= writersMax {
 		for key, w := range s.writers {
-			if w.idle() {
+			if w.Idle() {
 				delete(s.writers, key)
 			}
 			if len(s.writers) <= writersMax/2 {
@@ -51,221 +50,138 @@ func (s *Streams) writer(c *Category, stream string) *writer {
 			}
 		}
 	}
-	w := &writer{c: c, stream: stream}
+	w := newWriter(c, stream, key)
 	s.writers[key] = w
 	return w
 }
 
-func (w *writer) idle() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return !w.working
+func newWriter(c *Category, stream, key string) *writer {
+	w := &writer{c: c, stream: stream}
+	w.Writer = ledger.New(ledger.Rules[known, *op, Appended]{
+		Log: c.owner.log, Key: key, Holdable: true, Unknown: ledger.Report,
+		Read: w.read, Prepare: w.prepare, Judge: w.judge,
+		Start: func(work func(context.Context)) bool { go work(context.Background()); return true }, // it ends when the log is closed, because every call fails then
+	})
+	return w
 }
 
-// taken is a group of operations that are carried out together.
-type taken struct {
-	awaited int // how many callers wait for an operation of the group
-	giveUp  context.CancelCauseFunc
-}
-
-// leave notes that an operation's caller waits no longer, and reports whether it was the last
-// caller that waited for the group, o.among.
-func (w *writer) leave(o *op) (last bool) {
-	if o.among == nil {
-		return false
-	}
-	o.among.awaited--
-	return o.among.awaited == 0
-}
-
-// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if it was the
-// last caller of its group, or a transaction holds the stream.
-const giveUpTime = time.Second
-
-// While a transaction holds a stream (eventlog.ErrHeld), its writer tries again after a pause:
-// heldPause at first, heldPauseMax later.
-const (
-	heldPause    = 2 * time.Millisecond
-	heldPauseMax = 50 * time.Millisecond
-)
-
-// do queues an operation and waits for its result. If ctx ends while the operation is queued, it is
-// withdrawn (eventlog.ErrUnavailable). If ctx ends later, its group is given up if no other caller
-// waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
-//
-// While a transaction holds the stream, the operation is queued between two attempts. During an
-// attempt, do waits for its outcome even if ctx has ended, at most giveUpTime.
+// do carries out an operation, see ledger.Writer.Do.
 func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
-	if err := ctx.Err(); err != nil {
-		return Appended{}, fmt.Errorf("%w: the append was not sent (%w)", eventlog.ErrUnavailable, err)
-	}
-	began := time.Now()
-	w.mu.Lock()
-	w.queued = append(w.queued, o)
-	if !w.working {
-		w.working = true
-		go w.work()
-	}
-	w.mu.Unlock()
-	select {
-	case <-o.done:
-		w.mu.Lock()
-		w.leave(o)
-		w.mu.Unlock()
-		return o.result, o.err
-	case <-ctx.Done():
-	}
-	w.mu.Lock()
-	i := slices.Index(w.queued, o)
-	if i >= 0 {
-		w.queued = slices.Delete(w.queued, i, i+1)
-	}
-	held, among := w.held, o.among
-	last := w.leave(o)
-	o.left = true
-	w.mu.Unlock()
+	done, err := w.Do(ctx, o)
 	switch {
-	case i >= 0 && held:
-		return Appended{}, heldError(context.Cause(ctx))
-	case i >= 0:
-		return Appended{}, fmt.Errorf("%w: gave up while waiting for earlier appends to the stream (%w)", w.c.owner.log.Late(began), context.Cause(ctx))
+	case errors.Is(err, eventlog.ErrHeld):
+		err = heldError(context.Cause(ctx))
+	case errors.Is(err, eventlog.ErrNoPartition):
+		err = fmt.Errorf("%w: the category was deleted", ErrUnknownCategory)
 	}
-	if held {
-		o.await(giveUpTime)
-	}
-	if last {
-		among.giveUp(context.Cause(ctx))
-		o.await(giveUpTime)
-	}
-	select {
-	case <-o.done:
-		if errors.Is(o.err, eventlog.ErrHeld) {
-			return Appended{}, heldError(context.Cause(ctx))
-		}
-		return o.result, o.err
-	default:
-		return Appended{}, fmt.Errorf("%w: gave up while waiting for the store (%w)", eventlog.ErrUnsure, context.Cause(ctx))
-	}
-}
-
-// await waits until the operation is answered, at most for d.
-func (o *op) await(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-o.done:
-	case <-timer.C:
-	}
+	return done, err
 }
 
 func heldError(cause error) error {
 	return fmt.Errorf("%w: gave up while a transaction that appends with SQL holds the stream; nothing was appended (%w)", eventlog.ErrHeld, cause)
 }
 
-// work carries out queued operations until there are none. It also ends when the log is closed,
-// because every call fails then. A group is given up when no caller waits for it any more:
-// otherwise it could have an effect that nobody expects, and it would stay in memory while the
-// store is unavailable.
-func (w *writer) work() {
-	for pause := heldPause; ; {
-		w.mu.Lock()
-		held := w.held
-		w.mu.Unlock()
-		if held {
-			time.Sleep(pause)
-			pause = min(2*pause, heldPauseMax)
-		} else {
-			pause = heldPause
-		}
-		w.mu.Lock()
-		ops := w.queued
-		w.queued = nil
-		w.working = len(ops) > 0
-		w.held = w.held && w.working
-		ctx, giveUp := context.WithCancelCause(context.Background())
-		together := &taken{awaited: len(ops), giveUp: giveUp}
-		for _, o := range ops {
-			o.among = together
-		}
-		w.mu.Unlock()
-		if len(ops) > 0 {
-			w.carryOut(ctx, ops)
-		}
-		giveUp(nil)
-		if len(ops) == 0 {
-			return
-		}
+func (w *writer) read(ctx context.Context) (k known, kv eventlog.KeyValue, err error) {
+	key, err := w.c.headKey(w.stream)
+	if err == nil {
+		kv, err = w.c.owner.log.Get(ctx, key)
 	}
-}
-
-// answer ends an operation.
-func (o *op) answer(result Appended, err error) {
-	o.result, o.err = result, err
-	close(o.done)
-}
-
-func failAll(ops []*op, err error) {
-	for _, o := range ops {
-		o.answer(Appended{}, err)
+	if err == nil {
+		k.head, err = headIn(kv)
 	}
+	return k, kv, err
 }
 
-// carryOut commits operations, as many in one entry as fit, and refuses those that conflict. It
-// refuses an operation only if it conflicts with a head that was read or committed after the
-// operation was queued.
-func (w *writer) carryOut(ctx context.Context, ops []*op) {
+// prepare returns the operations that one entry can carry out, and reads the heads of their tags.
+// If there is none, it refuses those that the head does not allow.
+func (w *writer) prepare(ctx context.Context, k known, calls []*call) (known, []*call, error) {
 	topic, err := w.c.knownTopic()
 	if err != nil {
-		failAll(ops, err)
-		return
+		return k, nil, err
 	}
-	for fresh := false; len(ops) > 0; {
-		if !w.known {
-			if w.head, err = w.c.readHead(ctx, w.stream); err != nil {
-				failAll(ops, err)
-				return
-			}
-			w.known, fresh = true, true
+	accepted, refused, _ := divide(w.again(ctx, calls), k.head, topic.MaxMessageBytes())
+	if len(accepted) == 0 {
+		return k, nil, w.refuse(ctx, k.head, refused)
+	}
+	k.tags = w.c.tagsOf(make(tagHeads), opsOf(accepted)...)
+	if err := w.c.owner.readTags(ctx, k.tags); err != nil {
+		return k, accepted, err
+	}
+	if first := accepted[0]; !first.Do.allowedBy(k.tags) { // an operation with a boundary is the first of its entry
+		done, is, err := w.c.found(ctx, first.Do)
+		if !is && err == nil {
+			err = ErrBoundary
 		}
-		accepted, refused, rest := judge(ops, w.head, topic.MaxMessageBytes())
-		switch {
-		case len(accepted) > 0:
-			again, committed, err := w.commit(ctx, topic, accepted)
-			if errors.Is(err, eventlog.ErrHeld) {
-				w.requeue(slices.Concat(again, refused, rest))
-				return
-			}
-			w.setHeld(false)
-			if err != nil {
-				failAll(again, err)
-				again = nil
-			}
-			fresh = committed || fresh && w.known
-			ops = slices.Concat(again, refused, rest)
-		case !fresh:
-			w.known = false
-		default:
-			if slices.ContainsFunc(refused, func(o *op) bool { return o.mayYetFit(w.head) }) {
-				err := w.c.owner.confirm(ctx, eventlog.Check{Key: w.c.key(headPrefix, w.stream), Version: w.head.version})
-				switch {
-				case errors.Is(err, eventlog.ErrHeld):
-					w.requeue(slices.Concat(refused, rest))
-					return
-				case errors.Is(err, eventlog.ErrStale):
-					w.known, fresh = false, false
-					continue
-				case err != nil:
-					failAll(slices.Concat(refused, rest), err)
-					return
-				}
-				w.setHeld(false)
-			}
-			for _, o := range refused {
-				o.answer(w.refuse(ctx, o))
-			}
-			ops, fresh = rest, false
+		first.Answer(done, err)
+		return k, nil, nil
+	}
+	return k, accepted, nil
+}
+
+// again prepares operations whose entry was refused as stale: one that was carried out before is
+// answered, and the events of the others are encrypted again, since a subject's key may have been
+// destroyed. It returns those that are not answered.
+func (w *writer) again(ctx context.Context, calls []*call) (left []*call) {
+	for _, o := range calls {
+		var done Appended
+		var is bool
+		var err error
+		if o.Stale && o.Do.idKey != "" {
+			done, is, err = w.c.found(ctx, o.Do)
+		}
+		if o.Stale && !is && err == nil && len(o.Do.keys) > 0 {
+			err = w.c.protect(ctx, o.Do, true)
+		}
+		if o.Stale = false; is || err != nil {
+			o.Answer(done, err)
+		} else {
+			left = append(left, o)
 		}
 	}
+	return left
+}
+
+// refuse answers operations that the head does not allow, if it is proven.
+func (w *writer) refuse(ctx context.Context, h head, refused []*call) error {
+	if slices.ContainsFunc(refused, func(o *call) bool { return !o.Proven }) {
+		return eventlog.ErrStale
+	}
+	if slices.ContainsFunc(refused, func(o *call) bool { return o.Do.mayYetFit(h) }) {
+		if err := w.c.owner.confirm(ctx, eventlog.Check{Key: w.c.key(headPrefix, w.stream), Version: h.version}); err != nil {
+			return err
+		}
+	}
+	for _, o := range refused {
+		o.Answer(w.refusal(ctx, h, o.Do))
+	}
+	return nil
+}
+
+// judge carries out operations: prepare has found that all of them can be.
+func (w *writer) judge(k known, next eventlog.Version, calls []*call) (j ledger.Judged[known, Appended]) {
+	topic, err := w.c.knownTopic()
+	if err != nil {
+		return ledger.Judged[known, Appended]{Err: err}
+	}
+	after, results, err := w.c.change(&j.Entry, topic, w.stream, k.head, k.tags, opsOf(calls))
+	if err != nil {
+		return ledger.Judged[known, Appended]{Err: err}
+	}
+	after.version = next
+	k.tags.write(&j.Entry)
+	for _, done := range results {
+		j.Answers = append(j.Answers, ledger.Answer[Appended]{Value: done})
+	}
+	j.Changes, j.Next, j.Value = true, known{head: after}, after.encode()
+	return j
+}
+
+func opsOf(calls []*call) []*op {
+	ops := make([]*op, len(calls))
+	for i, o := range calls {
+		ops[i] = o.Do
+	}
+	return ops
 }
 
 // mayYetFit reports whether a head that does not allow an operation could allow it after more
@@ -284,48 +200,25 @@ func (s *Streams) confirm(ctx context.Context, heads ...eventlog.Check) error {
 	return notAppended(err)
 }
 
-// requeue puts operations that a held stream refused back at the head of the queue, and answers
-// those whose callers wait no longer.
-func (w *writer) requeue(ops []*op) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.held = true
-	for _, o := range ops {
-		o.among = nil
-	}
-	left := func(o *op) bool {
-		if o.left {
-			o.answer(Appended{}, eventlog.ErrHeld)
-		}
-		return o.left
-	}
-	w.queued = append(slices.DeleteFunc(ops, left), w.queued...)
-}
-
-func (w *writer) setHeld(held bool) {
-	w.mu.Lock()
-	w.held = held
-	w.mu.Unlock()
-}
-
-// judge divides operations into those that one entry can carry out, one after the other; those that
-// the head does not allow, or whose id key is in the entry already; and the rest, which need
+// divide divides operations into those that one entry can carry out, one after the other; those
+// that the head does not allow, or whose id key is in the entry already; and the rest, which need
 // another entry.
-func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
+func divide(calls []*call, h head, most int) (accepted, refused, rest []*call) {
 	size, decoded := 0, 0
 	ids := make(map[string]bool)
-	for i, o := range ops {
-		if len(accepted) > 0 && (size+o.size > most || decoded+o.decoded > batch.DecodedMax || o.alone() || accepted[0].alone() || o.within != nil) {
-			return accepted, refused, ops[i:]
+	for i, c := range calls {
+		o := c.Do
+		if len(accepted) > 0 && (size+o.size > most || decoded+o.decoded > batch.DecodedMax || o.alone() || accepted[0].Do.alone() || o.within != nil) {
+			return accepted, refused, calls[i:]
 		}
 		if !o.allowedAt(h) || ids[o.idKey] {
-			refused = append(refused, o)
+			refused = append(refused, c)
 			continue
 		}
 		if o.idKey != "" {
 			ids[o.idKey] = true
 		}
-		accepted, size, decoded = append(accepted, o), size+o.size, decoded+o.decoded
+		accepted, size, decoded = append(accepted, c), size+o.size, decoded+o.decoded
 		h = o.after(h)
 	}
 	return accepted, refused, nil
@@ -365,18 +258,18 @@ func (o *op) after(h head) head {
 	return h
 }
 
-// refuse answers an operation that the head does not allow.
-func (w *writer) refuse(ctx context.Context, o *op) (Appended, error) {
+// refusal is the answer to an operation that the head does not allow.
+func (w *writer) refusal(ctx context.Context, h head, o *op) (Appended, error) {
 	if o.snapshot != nil {
-		return Appended{}, refusedSnapshot(o.snapshot.Version, w.head)
+		return Appended{}, refusedSnapshot(o.snapshot.Version, h)
 	}
-	if o.unless != nil && o.unless(w.head) || o.alone() && o.edit == nil && !w.head.exists() && o.expected.allows(w.head) {
-		return Appended{First: w.head.Next, Version: w.head.Next, Duplicate: true}, nil
+	if o.unless != nil && o.unless(h) || o.alone() && o.edit == nil && !h.exists() && o.expected.allows(h) {
+		return Appended{First: h.Next, Version: h.Next, Duplicate: true}, nil
 	}
 	if done, is, err := w.c.found(ctx, o); is || err != nil {
 		return done, err
 	}
-	return Appended{}, w.c.conflict(o, w.head)
+	return Appended{}, w.c.conflict(o, h)
 }
 
 func (c *Category) conflict(o *op, h head) error {
@@ -386,78 +279,10 @@ func (c *Category) conflict(o *op, h head) error {
 	return &ConflictError{Category: c.Name(), Stream: o.stream, Expected: o.expected, Actual: h.Next, Exists: h.exists()}
 }
 
-// commit carries operations out with one entry and answers them. The operations that it returns
-// must be judged again or, if there is an error, answered with the error. committed reports whether
-// the entry was committed, so that w.head is the head after it.
-func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, committed bool, err error) {
-	heads := w.c.tagsOf(make(tagHeads), ops...)
-	if err := w.c.owner.readTags(ctx, heads); err != nil {
-		return ops, false, err
-	}
-	if !ops[0].allowedBy(heads) { // an operation with a boundary is the first of its entry
-		done, is, err := w.c.found(ctx, ops[0])
-		if !is && err == nil {
-			err = ErrBoundary
-		}
-		ops[0].answer(done, err)
-		return ops[1:], false, nil
-	}
-	var e eventlog.Entry
-	after, results, err := w.c.change(&e, topic, w.stream, w.head, heads, ops)
-	if err != nil {
-		return ops, false, err
-	}
-	heads.write(&e)
-	_, err = w.c.owner.log.Append(ctx, e)
-	switch {
-	case err == nil:
-		w.head = after
-		for i, o := range ops {
-			o.answer(results[i], nil)
-		}
-		return nil, true, nil
-	case errors.Is(err, eventlog.ErrStale):
-		w.known = false
-		for _, o := range ops {
-			if o.idKey == "" {
-				again = append(again, o)
-				continue
-			}
-			done, is, err := w.c.found(ctx, o)
-			if is || err != nil {
-				o.answer(done, err)
-			} else {
-				again = append(again, o)
-			}
-		}
-		return w.protect(ctx, again), false, nil
-	case errors.Is(err, eventlog.ErrNoPartition):
-		err = fmt.Errorf("%w: the category was deleted", ErrUnknownCategory)
-	}
-	w.known = false
-	return ops, false, err
-}
-
-// protect encrypts operations' events again, since a subject's key may have been destroyed, and
-// returns them. Operations for which that fails are answered, and not returned.
-func (w *writer) protect(ctx context.Context, ops []*op) []*op {
-	return slices.DeleteFunc(ops, func(o *op) bool {
-		if len(o.keys) == 0 {
-			return false
-		}
-		err := w.c.protect(ctx, o, true)
-		if err != nil {
-			o.answer(Appended{}, err)
-		}
-		return err != nil
-	})
-}
-
-// change adds to an entry what operations change: the stream, whose head is h, and the heads of
-// tags. It returns the head after them, and their results.
+// change adds to an entry what operations change besides the stream's head, which is h
+// (changeHead), and the heads of tags (tagHeads.write). It returns the head after them, and their
+// results.
 func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, heads tagHeads, ops []*op) (after head, results []Appended, err error) {
-	key := c.key(headPrefix, stream)
-	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version, Holdable: true})
 	after = h
 	if h.version == 0 {
 		after.Partition = partitionOf(topic, stream)
@@ -505,6 +330,13 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 		}
 	}
 	after.version = h.version.Next()
-	e.Puts = append(append(e.Puts, eventlog.Put{Key: key, Version: after.version, Value: after.encode()}), others...)
+	e.Puts = append(e.Puts, others...)
 	return after, results, nil
+}
+
+// changeHead adds to an entry that a stream's head changes.
+func (c *Category) changeHead(e *eventlog.Entry, stream string, before, after head) {
+	key := c.key(headPrefix, stream)
+	e.Checks = slices.Insert(e.Checks, 0, eventlog.Check{Key: key, Version: before.version, Holdable: true})
+	e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: after.version, Value: after.encode()})
 }

@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// changesMax bounds how often Change decides, while other changes of the key come first.
+const changesMax = 100
+
+// Log is what Change needs of an eventlog.Log.
+type Log interface {
+	Get(ctx context.Context, key string) (eventlog.KeyValue, error)
+	Append(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error)
+}
+
+// AsItIs is returned by a decide function if the key stays as it is.
+var AsItIs = errors.New("it stays as it is")
+
+// Change changes what a key holds. decide gets what it holds now, and returns the value that it
+// gets (nil: it is deleted), and what else changes in the same entry. If another change comes
+// first, decide is called again; its last call counts. Change returns what the key holds then. An
+// error of decide ends it; AsItIs is no error.
+//
+// After a lost answer Change looks whether the key holds the value. If the key is unchanged, Change
+// sends the entry once more: only one of the two can be committed. If another change has come, or
+// the answer is lost again, the error is eventlog.ErrUnsure. If two callers may put the same value,
+// what else they change must be the same, too; it must have no batches.
+func Change(ctx context.Context, log Log, key string, decide func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error)) (eventlog.KeyValue, error) {
+	for range changesMax {
+		now, err := log.Get(ctx, key)
+		if err != nil {
+			return now, err
+		}
+		value, with, err := decide(now)
+		if errors.Is(err, AsItIs) {
+			return now, nil
+		}
+		if err != nil {
+			return now, err
+		}
+		next := eventlog.KeyValue{Key: key, Version: now.Version.Next(), Value: value}
+		with.Checks = slices.Insert(with.Checks, 0, eventlog.Check{Key: key, Version: now.Version})
+		with.Puts = append(with.Puts, eventlog.Put{Key: key, Version: next.Version, Value: value})
+		if err := appendKnown(ctx, log, now, next, with); !errors.Is(err, eventlog.ErrStale) {
+			return next, err
+		}
+	}
+	return eventlog.KeyValue{}, fmt.Errorf("%w: other changes came first, %d times", eventlog.ErrUnavailable, changesMax)
+}
+
+// appendKnown appends an entry that changes a key, and finds out whether it was committed.
+func appendKnown(ctx context.Context, log Log, before, after eventlog.KeyValue, e eventlog.Entry) error {
+	_, err := log.Append(ctx, e)
+	if !errors.Is(err, eventlog.ErrUnsure) {
+		return err
+	}
+	for unsure := err; ; {
+		found, failed := log.Get(ctx, before.Key)
+		switch {
+		case failed != nil:
+			return fmt.Errorf("%w (%w)", unsure, failed)
+		case found.Version == after.Version && bytes.Equal(found.Value, after.Value), found.Version == 0 && after.Value == nil:
+			return nil
+		case found.Version != before.Version:
+			return unsure
+		case errors.Is(err, eventlog.ErrStale): // something else that it checks has changed: it was not committed, nor will it be
+			return err
+		}
+		_, err = log.Append(ctx, e)
+		switch {
+		case err == nil, errors.Is(err, eventlog.ErrUnsure):
+			return err
+		case !errors.Is(err, eventlog.ErrStale):
+			return fmt.Errorf("%w (%w)", unsure, err)
+		}
+	}
+}
