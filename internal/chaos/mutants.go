@@ -283,10 +283,16 @@ func (m mutant) find(ctx context.Context, seed uint64, real bool) (broke string,
 	if m.test != "" && !real {
 		return m.findByTest(ctx, dir)
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "chaos"), "./internal/chaos")
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", seed, 0, fmt.Errorf("it does not build: %w: %s", err, out)
+	programs := []string{"chaos"}
+	if real {
+		programs = append(programs, "weir") // once for all histories
+	}
+	for _, name := range programs {
+		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, name), map[string]string{"chaos": "./internal/chaos", "weir": "./cmd/weir"}[name])
+		build.Dir = dir
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", seed, 0, fmt.Errorf("it does not build: %w: %s", err, out)
+		}
 	}
 	if real {
 		return m.findByHistories(ctx, dir)
@@ -319,7 +325,7 @@ func (m mutant) findByHistories(ctx context.Context, dir string) (broke string, 
 	begin := time.Now()
 	for took < mutantMax && ctx.Err() == nil {
 		with = rand.Uint64() >> 32
-		said := m.runIn(ctx, dir, with, strings.Fields(m.real))
+		said := m.runIn(ctx, dir, with, append(strings.Fields(m.real), "-weir", filepath.Join(dir, "weir")))
 		took = time.Since(begin)
 		if found := brokenLine.FindStringSubmatchIndex(said); found != nil {
 			fmt.Println(tellingOf(said[found[0]:]))

@@ -142,7 +142,9 @@ func (h *putBackRun) pace(of ...time.Duration) {
 // write publishes through a process, with pauses, in which it falls behind.
 func (h *putBackRun) write(ctx context.Context, p *process, l *line, random *rand.Rand) {
 	for ctx.Err() == nil {
-		h.publish(ctx, p)
+		if h.publish(ctx, p) == nil {
+			pause(ctx, 20*time.Millisecond) // it may have been killed
+		}
 		pause(ctx, time.Duration(random.Int64N(l.pauses.Load()+1)))
 	}
 }

@@ -59,8 +59,9 @@ func (w *world) stream(ctx context.Context, b *broker, topic string, r *judge.Re
 		return last, fmt.Errorf("%s", resp.Status)
 	case resp.StatusCode >= 300:
 		if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
-			told, _ := io.ReadAll(resp.Body)
-			w.toldOfLoss(r.Who, topic, string(told))
+			if told, _ := io.ReadAll(resp.Body); whereLost.Match(told) {
+				w.toldOfLoss(r.Who, topic, string(told))
+			}
 		}
 		r.Begin(nil)
 		return "", fmt.Errorf("%s", resp.Status)
