@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/judge"
 	"github.com/weir-log/weir/internal/s3test"
 )
@@ -30,11 +31,14 @@ import (
 const (
 	putBackActor = "put-backs" // of -only
 
-	copyOldest  = 3 * time.Second  // when it is put back
-	settleMax   = 60 * time.Second // until every process writes, and shows what others wrote
-	answerMax   = 3 * time.Second  // of a request while lines are slow
-	topicRounds = 5                // so many copies are put back before another topic is written
-	marksMax    = 30               // so many void commits are marked by hand in a row
+	copyOldest   = 3 * time.Second  // when it is put back
+	settleMax    = 60 * time.Second // until every process writes, and shows what others wrote
+	answerMax    = 3 * time.Second  // of a request while lines are slow
+	nearSnapshot = 490              // commits since the last snapshot; weir writes one after 500
+	fillMax      = 5 * time.Second  // of commits until then
+
+	topicRounds = 5  // so many copies are put back before another topic is written
+	marksMax    = 30 // so many void commits are marked by hand in a row
 	// clocksApart is how long others must have committed before they show that a commit of a
 	// process that was killed is void: what processes know of the server's time differs by less.
 	clocksApart = 5 * time.Second
@@ -101,6 +105,9 @@ func (h *putBackRun) round(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	if h.random.IntN(2) == 0 {
+		h.fill(ctx)
+	}
 	acting, stop := context.WithCancel(ctx)
 	defer stop()
 	var writers sync.WaitGroup
@@ -129,6 +136,28 @@ func (h *putBackRun) round(ctx context.Context, n int) error {
 		return err
 	}
 	return h.judge(ctx)
+}
+
+// fill commits until a process is about to write a snapshot, so that copies are put back under
+// snapshots, too. Else there would be next to none.
+func (h *putBackRun) fill(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, fillMax)
+	defer cancel()
+	for n := 0; ctx.Err() == nil; n++ {
+		if n%20 == 0 && h.newest("commit")-h.newest("snapshot") >= nearSnapshot {
+			return
+		}
+		_, _ = h.w.audit.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: "chaos/fill", Version: eventlog.Version(h.w.now()), Value: []byte("x")}}}) // the bucket was just put back
+	}
+}
+
+// newest returns the highest number of the objects of a kind.
+func (h *putBackRun) newest(kind string) (number int) {
+	objects, _ := os.ReadDir(filepath.Join(h.bucket.server.Directory(h.w.url), "log", kind)) // there may be none yet
+	if len(objects) > 0 {
+		_, _ = fmt.Sscanf(objects[len(objects)-1].Name(), "%d", &number)
+	}
+	return number
 }
 
 // pace draws for each process how long its writer pauses at most. Few records before a copy is put
