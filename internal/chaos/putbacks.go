@@ -298,6 +298,11 @@ func (h *putBackRun) start(ctx context.Context, p *process, living []*process) e
 		if err == nil {
 			return nil
 		}
+		if strings.Contains(said, "address already in use") { // somebody else has the port for a while
+			w.counts.add("starts without a port")
+			pause(ctx, time.Second)
+			continue
+		}
 		mark := markName.FindString(said)
 		about := []string{h.topic, p.name}
 		switch {
