@@ -40,6 +40,9 @@ type Options struct {
 	// TailBytes bounds the memory for recent events, from which consumers near the end are served.
 	// Default 64 MiB.
 	TailBytes int64
+	// PartitionsMax is how many partitions all topics may have together: beyond it no topic is
+	// created and none gets more. Default 200,000.
+	PartitionsMax int
 	// CacheDir is a directory for files with batches that were read from the store, from which
 	// consumers of older events are served. No other process may use it. Default: no cache.
 	// docs/cache.md says when it helps.
@@ -154,7 +157,7 @@ func (o Options) logger() *slog.Logger {
 func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error) {
 	logger := opts.logger()
 	parts, err := node.Open(ctx, store, node.Config{
-		TailBytes: opts.TailBytes, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer,
+		TailBytes: opts.TailBytes, TotalPartitions: opts.PartitionsMax, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer,
 		Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge,
 	})
 	if err != nil {
@@ -172,7 +175,7 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 
 func init() {
 	node.OpenLibrary = func(ctx context.Context, store eventlog.Store, cfg node.Config) (any, *node.Node, error) {
-		l, err := open(ctx, store, Options{Poll: cfg.Poll, TailBytes: cfg.TailBytes, IdempotencyAge: cfg.IdempotencyAge, Logger: cfg.Logger})
+		l, err := open(ctx, store, Options{Poll: cfg.Poll, TailBytes: cfg.TailBytes, PartitionsMax: cfg.TotalPartitions, IdempotencyAge: cfg.IdempotencyAge, Logger: cfg.Logger})
 		if err != nil {
 			return nil, nil, err
 		}

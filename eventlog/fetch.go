@@ -66,7 +66,8 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	timeout := time.NewTimer(w.MaxWait)
 	defer timeout.Stop()
 	w.Claim.Shrink(a.claimed)
-	before := a.dropBatches()
+	before := a.bounds()
+	a = answer{}
 	for waits := true; ; {
 		// The first round finds what was appended before watch. Every append wakes this reader, so
 		// it counts the bytes first, and gathers them if they are enough.
@@ -74,13 +75,14 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 		if !waits || !counted || n >= max(int64(w.MinBytes), 1) {
 			a, enough, err = l.gather(ctx, w)
 			if err != nil && ctx.Err() != nil && !waits {
-				return before, nil
+				return emptySlices(before), nil
 			}
 			if enough || err != nil || !waits || counted {
 				return l.observe(a), err
 			}
 			w.Claim.Shrink(a.claimed)
-			before = a.dropBatches()
+			before = a.bounds()
+			a = answer{}
 		}
 		select {
 		case <-moved:
@@ -131,12 +133,29 @@ type answer struct {
 	shortened bool   // because memory was short
 }
 
-// dropBatches removes the batches and returns the slices, which keep their bounds.
-func (a answer) dropBatches() []Slice {
+// dropBatches removes the batches.
+func (a answer) dropBatches() {
 	for i := range a.slices {
 		a.slices[i].Batches = nil
 	}
-	return a.slices
+}
+
+// bounds returns those of the slices: what is kept of an answer while Fetch waits.
+func (a answer) bounds() []Bounds {
+	all := make([]Bounds, len(a.slices))
+	for i := range a.slices {
+		all[i] = a.slices[i].Bounds
+	}
+	return all
+}
+
+// emptySlices are slices that have no batches.
+func emptySlices(all []Bounds) []Slice {
+	slices := make([]Slice, len(all))
+	for i := range all {
+		slices[i].Bounds = all[i]
+	}
+	return slices
 }
 
 // failUnknown sets err on the spans that have neither bounds nor batches: without an error they

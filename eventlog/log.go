@@ -18,12 +18,13 @@ import (
 
 // Config sets a Log up. The zero value of every field means its default.
 type Config struct {
-	TailBytes    int64         // recent batches kept in memory for readers near the end; default 64 MiB
-	Poll         time.Duration // how often the store is polled for other processes' writes; default 250 ms
-	DrainTimeout time.Duration // how long Run goes on flushing after its context ended; default 5 s
-	Logger       *slog.Logger  // default: slog.Default()
-	Observer     Observer      // default: none
-	Tracer       Tracer        // default: no spans
+	TailBytes       int64         // recent batches kept in memory for readers near the end; default 64 MiB
+	Poll            time.Duration // how often the store is polled for other processes' writes; default 250 ms
+	TotalPartitions int           // most partitions of all topics together: beyond it no topic is created and none grows; default 200,000
+	DrainTimeout    time.Duration // how long Run goes on flushing after its context ended; default 5 s
+	Logger          *slog.Logger  // default: slog.Default()
+	Observer        Observer      // default: none
+	Tracer          Tracer        // default: no spans
 
 	limits limits
 }
@@ -67,7 +68,8 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults(flushBytes())
 	outages := newOutages(cfg.Poll)
 	cfg.Observer = outageObserver{cfg.Observer, outages}
-	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), changing: make(chan struct{}, 1), rewindSuspected: make(chan struct{}, 1)}
+	l := &Log{outages: outages, store: store, cfg: cfg, changing: make(chan struct{}, 1), rewindSuspected: make(chan struct{}, 1)}
+	l.tail = newTail(cfg.TailBytes, l.topicOf)
 	_, l.readOnly = behind(store)
 	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, flushBytes, cfg)
 	l.appender.readOnly = l.readOnly
@@ -95,6 +97,7 @@ func (c Config) flushBytes(store Store) func() int {
 func (c Config) withDefaults(flushBytes int) Config {
 	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, max(32<<20, 2*int64(flushBytes)))
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
+	c.TotalPartitions = cmp.Or(c.TotalPartitions, totalPartitions)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {

@@ -197,7 +197,7 @@ func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition
 			starts = append(starts, b)
 		}
 	}
-	for p := range catalog.owned {
+	for p := range catalog.owner {
 		if !begins(p) {
 			starts = append(starts, Bounds{Partition: p, Next: notBegun})
 		}
@@ -259,7 +259,7 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 		home = sharded.ShardWith(t.Partitions[0])
 	}
 	own, all := make([]int, shards), make([]int, shards)
-	for p := range l.catalog.Load().owned {
+	for p := range l.catalog.Load().owner {
 		if s := l.shardWith(p); s < shards {
 			all[s]++
 		}

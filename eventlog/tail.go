@@ -16,6 +16,8 @@ type tail struct {
 	// Not in partitionTail: a waiting reader must be woken even after its partition was dropped
 	// here.
 	waiters map[Partition]map[chan<- struct{}]struct{}
+	watches map[TopicID]map[*Watch]struct{}
+	topicOf func(Partition) (TopicID, bool) // by the topics that this process knows
 
 	fifo        []*partitionTail // eviction order: one element for each cached batch, oldest first
 	stale       int              // elements of fifo whose batch is no longer cached
@@ -38,8 +40,11 @@ type partitionTail struct {
 // placedCost estimates the memory of a cached batch without its bytes.
 const placedCost = 128
 
-func newTail(limit int64) *tail {
-	return &tail{partitions: make(map[Partition]*partitionTail), waiters: make(map[Partition]map[chan<- struct{}]struct{}), limit: limit}
+func newTail(limit int64, topicOf func(Partition) (TopicID, bool)) *tail {
+	return &tail{
+		partitions: make(map[Partition]*partitionTail), limit: limit,
+		waiters: make(map[Partition]map[chan<- struct{}]struct{}), watches: make(map[TopicID]map[*Watch]struct{}), topicOf: topicOf,
+	}
 }
 
 // append adds batches that this process has just committed, and wakes the readers that wait for
@@ -86,6 +91,7 @@ func (t *tail) reset(all []Bounds, enter func()) {
 	for p := range t.waiters {
 		t.wake(p)
 	}
+	t.wakeWatches()
 }
 
 // ends returns the incarnation number, and the next offset of each partition, 0 if it is unknown.
@@ -215,11 +221,16 @@ func (t *tail) replaced(r Replace, bytes int64) {
 func (t *tail) forget(isDeleted func(Partition) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	some := false
 	for p, l := range t.partitions {
 		if isDeleted(p) {
 			t.drop(l, len(l.batches))
 			delete(t.partitions, p)
+			some = true
 		}
+	}
+	if some {
+		t.wakeWatches() // nobody knows any more of which topic they were
 	}
 	for p := range t.waiters {
 		if isDeleted(p) {
@@ -421,9 +432,29 @@ func (t *tail) raiseFirst(l *partitionTail, first Offset) {
 
 func (t *tail) wake(p Partition) {
 	for ch := range t.waiters[p] {
-		select {
-		case ch <- struct{}{}:
-		default: // a wake-up is in the channel already
+		signal(ch)
+	}
+	if len(t.watches) == 0 {
+		return
+	}
+	if id, known := t.topicOf(p); known {
+		for w := range t.watches[id] {
+			signal(w.moved)
 		}
+	}
+}
+
+func (t *tail) wakeWatches() {
+	for _, watches := range t.watches {
+		for w := range watches {
+			signal(w.moved)
+		}
+	}
+}
+
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // a wake-up is in the channel already
 	}
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // One partition is idle with its batches kept; another is busy, and trimmed before memory is short.
 func TestTailForgetsBatchesThatWereDroppedBeforeTheirTurn(t *testing.T) {
-	tail := newTail(1 << 20)
+	tail := newTail(1<<20, nil)
 	put := func(p Partition, at Offset) {
 		tail.append([]Placed{{Base: at, Batch: Batch{Partition: p, Records: 1, Bytes: make([]byte, 100)}}})
 	}

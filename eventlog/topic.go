@@ -80,6 +80,9 @@ const (
 // PartitionsMax bounds the partitions of one topic.
 const PartitionsMax = 10_000
 
+// totalPartitions is the default of Config.TotalPartitions.
+const totalPartitions = 200_000
+
 // catalog is a snapshot of all topics. It is never changed, only replaced.
 type catalog struct {
 	incarnation int64 // incarnationNumber of the tail when it was read
@@ -89,22 +92,22 @@ type catalog struct {
 	sorted      []Topic               // by name
 	sealing     map[Partition]sealing // of topics whose sealing is not defaultSealing
 	lingering   map[Partition]lingering
-	free        Partition          // the next free number
-	owned       map[Partition]bool // partitions of topics
-	changed     chan struct{}      // closed when a snapshot with other topics takes its place
+	free        Partition           // the next free number
+	owner       map[Partition]int32 // of each partition its topic, an index of sorted
+	changed     chan struct{}       // closed when a snapshot with other topics takes its place
 }
 
 func newCatalog(incarnation int64, version Version, free Partition, topics []Topic) *catalog {
 	c := &catalog{
 		incarnation: incarnation, version: version, free: free, sorted: topics,
 		byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)),
-		sealing: make(map[Partition]sealing), lingering: make(map[Partition]lingering), owned: make(map[Partition]bool), changed: make(chan struct{}),
+		sealing: make(map[Partition]sealing), lingering: make(map[Partition]lingering), owner: make(map[Partition]int32), changed: make(chan struct{}),
 	}
 	slices.SortFunc(c.sorted, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
-	for _, t := range topics {
+	for i, t := range c.sorted {
 		c.byName[t.Name], c.byID[t.ID] = t, t
 		for _, p := range t.Partitions {
-			c.owned[p] = true
+			c.owner[p] = int32(i)
 		}
 		if how := t.sealing(); how != defaultSealing {
 			for _, p := range t.Partitions {
@@ -123,7 +126,21 @@ func newCatalog(incarnation int64, version Version, free Partition, topics []Top
 // deleted reports whether a partition's topic was deleted: its number was assigned, and no topic
 // has it.
 func (c *catalog) deleted(p Partition) bool {
-	return p != catalogPartition && p.assigned() < c.free && !c.owned[p]
+	_, owned := c.owner[p]
+	return p != catalogPartition && p.assigned() < c.free && !owned
+}
+
+// topicOf returns the topic of a partition, among those that this process knows.
+func (l *Log) topicOf(p Partition) (id TopicID, known bool) {
+	c := l.catalog.Load()
+	if c == nil {
+		return id, false
+	}
+	at, known := c.owner[p]
+	if known {
+		id = c.sorted[at].ID
+	}
+	return id, known
 }
 
 // sealing returns how records of a partition are sealed, by the settings that this process knows.
@@ -495,6 +512,9 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		if err != nil {
 			return Topic{}, err
 		}
+		if err := l.checkAll(len(next.Partitions) - len(old.Partitions)); err != nil {
+			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
+		}
 		entry, next, err := l.catalogChange(head, old, next, beside)
 		if err != nil {
 			return Topic{}, err
@@ -520,6 +540,16 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		}
 		return next, nil
 	}
+}
+
+// checkAll returns why there cannot be so many partitions more, by the topics that this process
+// knows: every partition takes memory in every process, as long as its topic exists.
+func (l *Log) checkAll(more int) error {
+	if is := len(l.catalog.Load().owner); more > 0 && is+more > l.cfg.TotalPartitions {
+		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(more),
+			Why: fmt.Sprintf("all topics together have %d partitions already, and may have %d; delete topics, use fewer partitions, or raise that limit (weir serve --partitions-max; in Go Options.PartitionsMax)", is, l.cfg.TotalPartitions)}
+	}
+	return nil
 }
 
 // catalogChange returns the entry that replaces old by next. The partitions of a new topic are on

@@ -525,3 +525,30 @@ func TestAChangeOfATopicThatWaitsTooLongSaysSo(t *testing.T) {
 		}
 	})
 }
+
+// All topics together have a bound on their partitions, which a topic that is deleted gives back.
+func TestAllTopicsTogetherHaveABoundOnPartitions(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{TotalPartitions: 10})
+	topic(t, log, "six", 6)
+	refused := func(err error) {
+		t.Helper()
+		var invalid *eventlog.InvalidError
+		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "have 6 partitions already, and may have 10") {
+			t.Errorf("%v, want an *InvalidError with both numbers", err)
+		}
+	}
+	_, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "five", Partitions: 5})
+	refused(err)
+	_, err = log.ChangeTopic(t.Context(), "six", eventlog.TopicChange{Partitions: 11})
+	refused(err)
+	if _, err = log.ChangeTopic(t.Context(), "six", eventlog.TopicChange{Partitions: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = log.AlterTopic(t.Context(), "six", func(config map[string]string) error { config["retention.ms"] = "1"; return nil }); err != nil {
+		t.Errorf("a change that adds no partition: %v", err)
+	}
+	if err := log.DeleteTopic(t.Context(), "six"); err != nil {
+		t.Fatal(err)
+	}
+	topic(t, log, "ten", 10)
+}

@@ -66,6 +66,7 @@ type serveCmd struct {
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
 	SuperUsers           []string `help:"A user that may do everything (super.users), over Kafka and HTTP, however it shows who it is: User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
+	PartitionsMax        int      `help:"How many partitions all topics together may have: beyond it no topic is created and none gets more." name:"partitions-max" default:"200000"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
 	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
 	Tail                 size     `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
@@ -229,7 +230,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	registry, stored := w.registry, prometheus.NewRegistry() // stored has what is read from the store
 	metrics := metric.New(registry, string(w.version))
 	n, err := node.Open(ctx, opened, node.Config{
-		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
+		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
 	})
 	if err != nil {
 		return nil, c.explain(ctx, err, "")

@@ -39,6 +39,11 @@ func (s *Server) claimMessages(c *call) error {
 			return err
 		}
 		defer s.claims.end(c.who)
+		memory, err := s.beginWait(c.who, 0)
+		if err != nil {
+			return err
+		}
+		defer memory.Release()
 	}
 	c.waits(wait)
 	ctx, cancel := c.withTimeout()

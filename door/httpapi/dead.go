@@ -22,7 +22,7 @@ const (
 	// searchesMax bounds concurrent searches for a message: one search may read a large part of the
 	// queue.
 	searchesMax = 4
-	// pagesMax bounds the pages of messages, dead letters or events with tags that are being built,
+	// pagesMax bounds the pages of messages, dead letters that are being built,
 	// sent, redriven or discarded: each holds lettersBytes or more of the memory for answers,
 	// however slowly its client reads it.
 	pagesMax = 4
@@ -129,7 +129,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 func (c *call) claimPage(ctx context.Context, size int64) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {
-		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages or of events with tags, the limit, or a quarter of them for this client, the limit for one client; try again", pagesMax)
+		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages, the limit, or a quarter of them for this client, the limit for one client; try again", pagesMax)
 	}
 	if claim, err = c.claimAnswer(ctx, size, size); err != nil {
 		pages.release(id)

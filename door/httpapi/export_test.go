@@ -127,3 +127,9 @@ const EncoderBytes = encoderBytes
 
 // HeldByAnswers returns how many bytes answers hold, as the budget counts them.
 func (s *Server) HeldByAnswers() int64 { return s.answers.Held() }
+
+// WaitBytes is what a request that waits claims.
+const WaitBytes = waitBytes
+
+// HeldByWaits returns how many bytes requests that wait hold, as the budget counts them.
+func (s *Server) HeldByWaits() int64 { return s.waits.Held() }

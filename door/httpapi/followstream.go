@@ -32,12 +32,17 @@ func (s *Server) followStream(c *call) error {
 	}
 	ctx, cancel := untilDraining(c.r)
 	defer cancel()
-	topic, err := f.begin(ctx, from)
+	memory, err := s.beginWait(c.who, 0)
 	if err != nil {
 		return err
 	}
+	topic, err := f.begin(ctx, from)
+	if err != nil {
+		memory.Release()
+		return err
+	}
 	defer f.watch.Close()
-	if f.open, err = s.streams.begin(c.who, topic, cancel); err != nil {
+	if f.open, err = s.streams.begin(c.who, topic, memory, cancel); err != nil {
 		return err
 	}
 	defer s.streams.close(f.open)

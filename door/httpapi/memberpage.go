@@ -39,8 +39,9 @@ func deliver(m *member.Member, pages []memberPage) (kept []memberPage) {
 }
 
 // lookAt fetches no more events of the member's partitions than most; it waits for events, or for a
-// change of the assignment. The first partition is random, so that none always comes last.
-func (s *Server) lookAt(ctx, polls context.Context, who *caller, m *member.Member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
+// change of the assignment. The first partition is random, so that none always comes last. waits
+// grows to what as many partitions take.
+func (s *Server) lookAt(ctx, polls context.Context, who *caller, m *member.Member, after cursor, most int, wait time.Duration, waits *budget.Claim) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.Changed()
 	own := m.Peer.Assignment().Own
 	round, endRound := context.WithCancel(polls)
@@ -61,6 +62,11 @@ func (s *Server) lookAt(ctx, polls context.Context, who *caller, m *member.Membe
 		case <-time.After(max(wait, 0)):
 		}
 		return nil, nil, nil
+	}
+	if n := int64(len(own)) * spanBytes; len(own) > spansFree && waits.Held() < waitBytes+n {
+		if err := s.growWait(waits, waitBytes+n-waits.Held()); err != nil {
+			return nil, nil, err
+		}
 	}
 	spans, pages := after.spans(own)
 	got, claim, err := s.fetch(ctx, round, who, spans, rand.IntN(len(spans)), most, wait, nil)

@@ -176,11 +176,16 @@ func (s *Server) memberEvents(c *call) error {
 		return err
 	}
 	defer rest()
+	waits := s.waits.BeginFor(c.who.ID())
+	defer waits.Release()
 	if wait > 0 {
 		if err := s.polls.begin(c.who); err != nil {
 			return err
 		}
 		defer s.polls.end(c.who)
+		if err := s.growWait(waits, waitBytes); err != nil {
+			return err
+		}
 	}
 	m.Handled()
 	c.waits(wait)
@@ -193,7 +198,7 @@ func (s *Server) memberEvents(c *call) error {
 	deadline := time.Now().Add(wait)
 	var gaps []placedGap
 	for {
-		pages, claim, err := s.lookAt(ctx, polls, c.who, m, after, most, time.Until(deadline))
+		pages, claim, err := s.lookAt(ctx, polls, c.who, m, after, most, time.Until(deadline), waits)
 		if err != nil {
 			return err
 		}

@@ -34,6 +34,11 @@ func (s *Server) read(c *call) error {
 			return err
 		}
 		defer s.polls.end(c.who)
+		memory, err := s.beginWait(c.who, 0)
+		if err != nil {
+			return err
+		}
+		defer memory.Release()
 	}
 	c.waits(wait)
 	ctx, cancel := c.withTimeout()

@@ -102,6 +102,7 @@ type limits struct {
 	Claims     int           // most claims that wait for messages; a quarter of them of one client; default 4,096
 	BodyBytes  int64         // most bytes of bodies above 16 KiB being read or handled, over all connections; default 128 MiB
 	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
+	WaitBytes  int64         // most bytes of requests that wait, for events, messages or a member's group, over all connections; a quarter of them of one client. Default 192 MiB
 	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
 }
 
@@ -130,6 +131,7 @@ func (c Config) withDefaults() Config {
 	c.limits.Claims = cmp.Or(c.limits.Claims, 4096)
 	c.limits.BodyBytes = cmp.Or(c.limits.BodyBytes, 128<<20)
 	c.limits.FetchBytes = cmp.Or(c.limits.FetchBytes, 64<<20)
+	c.limits.WaitBytes = cmp.Or(c.limits.WaitBytes, 192<<20)
 	c.limits.KeepAlive = cmp.Or(c.limits.KeepAlive, 15*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -151,6 +153,7 @@ type Server struct {
 	bodies      *budget.Budget // bytes of bodies being read or handled
 	keyBodies   *keyShares     // bytes of request bodies, by caller
 	answers     *budget.Budget // bytes of answers being sent
+	waits       *budget.Budget // bytes of requests that wait
 	builders    *slots         // answers being built as a whole
 	streams     *streams
 	members     *member.Members
@@ -161,7 +164,8 @@ type Server struct {
 	inProgress  atomic.Int64 // requests in progress, of all clients
 	console     *slots       // pages of the console being made
 	searches    *slots       // searches for a message
-	pages       *slots       // pages of messages, dead letters or events with tags, until they are sent
+	pages       *slots       // pages of messages or dead letters, until they are sent
+	tagged      *slots       // reads by tags
 	decoders    *slots       // batches being decoded: a decoder's memory is not claimed
 
 	superUsers map[string]bool
@@ -181,6 +185,7 @@ func New(cfg Config) *Server {
 		bodies:    budget.New(cfg.limits.BodyBytes),
 		keyBodies: &keyShares{most: max(1, 3*cfg.limits.BodyBytes/4), ofKey: make(map[string]int64)},
 		answers:   budget.New(cfg.limits.FetchBytes),
+		waits:     budget.New(cfg.limits.WaitBytes),
 		builders:  newSlots(buildersMax),
 	}
 	s.streams = newStreams(cfg.limits.Streams, cfg.Log, s.known, cfg.Logger)
@@ -196,6 +201,7 @@ func New(cfg Config) *Server {
 	s.console = newSlots(consoleMax)
 	s.searches = newSlots(searchesMax)
 	s.pages = newSlots(pagesMax)
+	s.tagged = newSlots(taggedReads)
 	s.decoders = newSlots(runtime.GOMAXPROCS(0))
 	s.superUsers = make(map[string]bool)
 	for _, name := range cfg.SuperUsers {

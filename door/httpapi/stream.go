@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 const (
@@ -42,15 +44,26 @@ func (s *Server) stream(c *call) error {
 	if err := st.fits(topic); err != nil {
 		return err
 	}
+	memory, err := s.beginWait(c.who, int64(len(topic.Partitions))*offsetBytes)
+	if err != nil {
+		return err
+	}
 	if err := st.begin(from); err != nil {
+		memory.Release()
 		return err
 	}
 	ctx, cancel := untilDraining(c.r)
 	defer cancel()
-	if st.open, err = s.streams.begin(c.who, topic, cancel); err != nil {
+	if st.open, err = s.streams.begin(c.who, topic, memory, cancel); err != nil {
 		return err
 	}
 	defer s.streams.close(st.open)
+	if st.only < 0 {
+		st.watch = s.cfg.Log.Watch(topic.ID)
+	} else {
+		st.watch = s.cfg.Log.WatchPartition(topic.Partitions[st.only])
+	}
+	defer st.watch.Close()
 	s.cfg.Observer.Streaming(+1)
 	defer s.cfg.Observer.Streaming(-1)
 	return st.run(ctx)
@@ -62,6 +75,7 @@ type streamed struct {
 	c     *call
 	topic eventlog.Topic
 	open  *openStream
+	watch *eventlog.Watch
 	only  int32 // the requested partition; -1: all
 	lines bool
 	page  pageWriter
@@ -75,6 +89,11 @@ type streamed struct {
 func (st *streamed) begin(from string) (err error) {
 	ctx, cancel := st.c.withTimeout()
 	defer cancel()
+	claim, err := st.s.claimSpans(ctx, st.c.who, len(st.topic.Partitions))
+	if err != nil {
+		return err
+	}
+	defer claim.Release()
 	now := st.s.cfg.Log.LeaderEpoch() // before the bounds: if the store is rewound after this, the first fetch notices
 	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
 	if err != nil {
@@ -172,9 +191,8 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
-// round waits for events, for a change of the topic or until a keep-alive is due, and sends the
-// events or the keep-alive. It returns false when the stream is over: a client that reconnects gets
-// the reason.
+// round sends the events that are there, or waits for some. It returns false when the stream is
+// over: a client that reconnects gets the reason.
 func (st *streamed) round(ctx context.Context) bool {
 	topic, waiting, stop, err := st.s.streams.refresh(ctx, st.open)
 	defer stop()
@@ -182,32 +200,73 @@ func (st *streamed) round(ctx context.Context) bool {
 		return false // the topic was deleted
 	}
 	if more := len(topic.Partitions) - len(st.next); more > 0 {
-		if st.fits(topic) != nil {
+		if st.fits(topic) != nil || st.s.growWait(st.open.memory, int64(more)*offsetBytes) != nil {
 			return false
 		}
 		st.topic, st.next = topic, append(st.next, make(positions, more)...)
 	}
-	spans, numbers := st.spans()
-	st.turn++
-	fetchCtx, cancel := context.WithTimeout(ctx, st.s.cfg.limits.KeepAlive+storeTimeout)
+	some, err := st.read(ctx, waiting)
+	return err == nil && (some || st.wait(ctx, waiting))
+}
+
+// read sends the events that are there. some: there were some, or it could not read. An error ends
+// the stream.
+func (st *streamed) read(ctx, polls context.Context) (some bool, err error) {
+	wide, err := st.s.claimSpans(ctx, st.c.who, len(st.next))
+	defer func() { wide.Release() }()
+	var claim *budget.Claim
+	defer func() { claim.Release() }()
+	var pages []page
+	var numbers []int32
 	epoch := st.epoch
-	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.limits.KeepAlive, &epoch)
-	cancel()
-	defer claim.Release()
+	if err == nil {
+		var spans []eventlog.Span
+		spans, numbers = st.spans()
+		st.turn++
+		fetchCtx, cancel := context.WithTimeout(ctx, storeTimeout)
+		pages, claim, err = st.s.fetch(fetchCtx, polls, st.c.who, spans, st.turn, st.most(), 0, &epoch)
+		cancel()
+	}
+	if err == nil && epoch == st.epoch && !slices.ContainsFunc(pages, page.says) {
+		return false, ctx.Err()
+	}
 	if err == nil && growForEncoder(ctx, claim) != nil {
-		return ctx.Err() == nil // nothing was sent: the events are fetched again
+		return true, ctx.Err() // nothing was sent: the events are fetched again
 	}
 	st.page.begin(claim)
 	defer st.page.finish()
 	switch {
 	case ctx.Err() != nil, !st.s.still(st.c, toRead, st.topic.Name):
-		return false
+		return false, context.Canceled
 	case err != nil:
 		err = st.holdOn(ctx)
 	default:
 		err = st.send(pages, numbers, epoch)
 	}
-	return err == nil && st.flush() == nil
+	if err == nil {
+		err = st.flush()
+	}
+	return true, err
+}
+
+// says reports whether a page has something to tell a reader.
+func (p page) says() bool { return len(p.events) > 0 || p.gap != nil || p.err != nil }
+
+// wait waits for records or a change of the topic, or until a keep-alive is due, and sends that. It
+// returns false when the stream is over.
+func (st *streamed) wait(ctx, waiting context.Context) bool {
+	select {
+	case <-st.watch.Moved():
+	case <-waiting.Done():
+	case <-time.After(st.s.cfg.limits.KeepAlive):
+		if !st.s.still(st.c, toRead, st.topic.Name) {
+			return false
+		}
+		st.page.begin(nil)
+		st.comment()
+		return st.flush() == nil
+	}
+	return ctx.Err() == nil
 }
 
 // spans returns the spans to fetch: each partition from its next offset on.

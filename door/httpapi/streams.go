@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // streams is the set of open streams. Their number is bounded, in all and per client. One goroutine
@@ -33,6 +34,8 @@ type openStream struct {
 	// Guarded by streams.mu.
 	topic eventlog.Topic     // as the stream saw it last
 	again context.CancelFunc // ends the stream's wait
+
+	memory *budget.Claim // of Server.waits
 }
 
 // newStreams takes valid, a function that checks whether a caller's credentials are still valid.
@@ -43,14 +46,15 @@ func newStreams(most int, log *eventlog.Log, valid func(context.Context, *caller
 	}
 }
 
-// begin adds a stream, or returns an error at the limit.
-func (ss *streams) begin(who *caller, topic eventlog.Topic, end context.CancelFunc) (*openStream, error) {
+// begin adds a stream, which holds the memory until it is closed, or returns an error at the limit.
+func (ss *streams) begin(who *caller, topic eventlog.Topic, memory *budget.Claim, end context.CancelFunc) (*openStream, error) {
 	if err := ss.count.begin(who); err != nil {
+		memory.Release()
 		return nil, err
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	st := &openStream{who: who, end: end, topic: topic, again: func() {}}
+	st := &openStream{who: who, end: end, topic: topic, again: func() {}, memory: memory}
 	ss.open[st] = struct{}{}
 	return st, nil
 }
@@ -61,6 +65,7 @@ func (ss *streams) close(st *openStream) {
 	defer ss.mu.Unlock()
 	delete(ss.open, st)
 	ss.count.end(st.who)
+	st.memory.Release()
 }
 
 // refresh returns the stream's current topic, and a context for waiting that also ends when the

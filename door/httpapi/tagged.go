@@ -1,16 +1,22 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"sync"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/stream"
 )
 
 // taggedBytes bounds the memory of the events in an answer. As much again is claimed for the
-// batches that they are decoded from.
+// batches that they are decoded from, all of it while they are read.
 const taggedBytes = 8 << 20
+
+// taggedReads is how many reads by tags there are at the same time: what a store call brings is
+// claimed after it.
+const taggedReads = 16
 
 // readTagged answers with the events of a category that have one of the tags, and with the boundary
 // for an append that depends on them.
@@ -21,19 +27,27 @@ func (s *Server) readTagged(c *call) error {
 	if err != nil {
 		return err
 	}
-	claim, release, err := c.claimPage(ctx, 2*taggedBytes)
-	if err != nil {
-		return err
+	if s.tagged.acquire(ctx, c.who.ID()) != nil {
+		return kindOverloaded.past(taggedReads, "weir is already reading %d times by tags, the limit, or a quarter of them for this client, the limit for one client; try again", taggedReads)
 	}
-	defer release()
-	room := claim.Held() / 2
-	events, boundary, used, err := category.TaggedUpTo(ctx, room, c.query["tag"]...)
+	reading := sync.OnceFunc(func() { s.tagged.release(c.who.ID()) })
+	defer reading()
+	claim := s.answers.BeginFor(c.who.ID())
+	defer claim.Release()
+	room := min(taggedBytes, s.answers.Share()/2)
+	events, boundary, used, err := category.TaggedUpTo(ctx, room, func(ctx context.Context, n int64) error {
+		if _, err := claim.Grow(ctx, 2*n); err != nil {
+			return s.overloaded()
+		}
+		return nil
+	}, c.query["tag"]...)
 	if errors.Is(err, eventlog.ErrTooLarge) {
 		return kindTooLarge.past(room, "the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have, or read them in Go", room)
 	}
 	if err != nil {
 		return err
 	}
+	reading()
 	claim.Shrink(claim.Held() - 2*used)
 	c.Header()["Content-Type"] = jsonType
 	c.WriteHeader(http.StatusOK)

@@ -19,14 +19,15 @@ import (
 
 // Config sets a Node up. The zero value of every field means its default.
 type Config struct {
-	TailBytes      int64               // see eventlog.Config
-	Poll           time.Duration       // see eventlog.Config; the mover of PostgreSQL has it, too
-	DrainTimeout   time.Duration       // see eventlog.Config
-	Partitioner    publish.Partitioner // see publish.Config
-	IdempotencyAge time.Duration       // see publish.Config
-	Logger         *slog.Logger        // default: slog.Default()
-	Observer       Observer            // default: none
-	Tracer         eventlog.Tracer     // default: no spans
+	TailBytes       int64               // see eventlog.Config
+	TotalPartitions int                 // likewise
+	Poll            time.Duration       // see eventlog.Config; the mover of PostgreSQL has it, too
+	DrainTimeout    time.Duration       // see eventlog.Config
+	Partitioner     publish.Partitioner // see publish.Config
+	IdempotencyAge  time.Duration       // see publish.Config
+	Logger          *slog.Logger        // default: slog.Default()
+	Observer        Observer            // default: none
+	Tracer          eventlog.Tracer     // default: no spans
 }
 
 // Observer is told what the log and the movers do.
@@ -81,7 +82,7 @@ func Open(ctx context.Context, store eventlog.Store, cfg Config) (*Node, error) 
 		return nil, err
 	}
 	settings := eventlog.Config{
-		TailBytes: cfg.TailBytes, Poll: cfg.Poll, DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger, Tracer: cfg.Tracer,
+		TailBytes: cfg.TailBytes, TotalPartitions: cfg.TotalPartitions, Poll: cfg.Poll, DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger, Tracer: cfg.Tracer,
 	}
 	if cfg.Observer != nil {
 		settings.Observer = cfg.Observer

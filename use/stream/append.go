@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -211,73 +210,12 @@ func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
 	return topic.Partitions[publish.Default(&publish.Event{Key: []byte(stream)}, len(topic.Partitions))]
 }
 
-// repeatedMost bounds the bytes of events that are read in one call to be compared with an
-// append's; the first event is read alone.
-const repeatedMost = 4 << 20
-
-// repeated reports whether the stream has the events of an append from version first on; false: it
-// has other events there, or none. The first event is read alone, since it is mostly enough to see
-// that the events are different.
-func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
-	if first > math.MaxInt64-int64(len(o.events)) {
-		return Appended{}, false, nil // no stream is so long
-	}
-	h, err := c.readHead(ctx, o.stream)
-	if err != nil {
-		return Appended{}, false, err
-	}
-	from, to := Range{From: first, To: first + int64(len(o.events))}.within(h)
-	if !h.exists() || from != first || to-from != int64(len(o.events)) {
-		return Appended{}, false, nil
-	}
-	for step := int64(1); from < to; {
-		events, span, err := c.look(ctx, o.stream, h, from, to, step, false)
-		if err != nil {
-			return Appended{}, false, fmt.Errorf("read the events that exist: %w", err)
-		}
-		for _, e := range events {
-			mine := o.events[e.Version-first]
-			if e.ID != mine.ID {
-				return Appended{}, false, nil
-			}
-			if !e.sameAs(mine) {
-				return Appended{}, false, fmt.Errorf("%w: the event with version %d has the id %q, but other content", ErrIDReused, e.Version, e.ID)
-			}
-		}
-		from = span[1]
-		step = max(min(2*step, repeatedMost/max(h.Largest, 1), eventsMax), 1)
-	}
-	return Appended{First: first, Version: to, Duplicate: true}, true, nil
-}
-
 // found reports whether an append was carried out before. It is for an append that conflicts, or
 // whose id key exists.
 func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
-	if !o.repeatable {
-		return Appended{}, false, nil
-	}
-	if o.expected >= 0 {
-		return c.repeated(ctx, o, int64(o.expected))
-	}
-	kv, err := c.owner.log.Get(ctx, o.idKey)
-	if err != nil || kv.Version == 0 {
+	done, err := foundAll(ctx, []Part{{Category: c, Stream: o.stream}}, []*op{o})
+	if done == nil || err != nil {
 		return Appended{}, false, err
 	}
-	return c.foundAt(ctx, o, kv)
-}
-
-// foundAt is found with the id key that was read, if the operation has one; the key exists.
-func (c *Category) foundAt(ctx context.Context, o *op, kv eventlog.KeyValue) (Appended, bool, error) {
-	if o.expected >= 0 {
-		return c.repeated(ctx, o, int64(o.expected))
-	}
-	first, err := strconv.ParseInt(string(kv.Value), 10, 64)
-	if err != nil {
-		return Appended{}, false, fmt.Errorf("key %s does not hold a version: %w", kv.Key, err)
-	}
-	done, is, err := c.repeated(ctx, o, first)
-	if err == nil && !is { // the events are gone: only the id key shows that they were appended
-		done, is = Appended{First: first, Version: first + int64(len(o.events)), Duplicate: true}, true
-	}
-	return done, is, err
+	return done[0], true, nil
 }

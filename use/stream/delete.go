@@ -208,13 +208,18 @@ func categoryIn(key string) string {
 	return id
 }
 
-// forget removes keys, and others with them, if the keys are as they were read and the checks hold;
-// false if not: another process was first.
-func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others []string, checks ...eventlog.Check) (done bool, err error) {
+// forget removes keys, and others with them, if the keys are as they were read; false if not:
+// another process was first.
+func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others []string) (done bool, err error) {
+	return s.forgetWith(ctx, eventlog.Entry{}, keys, others)
+}
+
+// forgetWith is forget with an entry's checks and puts.
+func (s *Streams) forgetWith(ctx context.Context, e eventlog.Entry, keys []eventlog.KeyValue, others []string) (done bool, err error) {
 	if len(keys) == 0 {
 		return true, nil
 	}
-	e := eventlog.Entry{Checks: checks, UsesReserve: true}
+	e.UsesReserve = true
 	for _, kv := range keys {
 		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
@@ -238,7 +243,7 @@ func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error
 	if err != nil {
 		return err
 	}
-	isThere := eventlog.Check{Key: note.Key, Version: note.Version}
+	topicID, _, _ := strings.Cut(strings.TrimPrefix(note.Key, gonePrefix), "/")
 	for _, left := range []struct {
 		prefix, after string
 		page          int
@@ -258,16 +263,20 @@ func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error
 			if len(gone) == 0 {
 				break
 			}
+			e := eventlog.Entry{Checks: []eventlog.Check{{Key: note.Key, Version: note.Version}}}
 			var tagged []string
 			if left.after == "" {
 				tagged = tagKeysOf(gone)
-				over, err := s.lastOf(ctx, tagged)
+				over, vanished, err := s.lastOf(ctx, topicID, tagged)
 				if err != nil {
 					return err
 				}
-				gone = append(gone, over...)
+				if gone = append(gone, over...); len(over) > 0 {
+					e.Checks = append(e.Checks, eventlog.Check{Key: vanished.Key, Version: vanished.Version})
+					e.Puts = append(e.Puts, eventlog.Put{Key: vanished.Key, Version: vanished.Version.Next(), Value: []byte("0")})
+				}
 			}
-			if done, err := s.forget(ctx, gone, tagged, isThere); !done {
+			if done, err := s.forgetWith(ctx, e, gone, tagged); !done {
 				return err
 			}
 		}

@@ -19,6 +19,7 @@
 //	stream/id/<topic id>/<hash>                     the first version of an append that expected no version; the hash is of its events' ids
 //	stream/subject/<topic id>/<subject>             the key that encrypts events about a subject; {} once it is destroyed
 //	stream/tag/<topic id>/<tag>                     how many events have had a tag
+//	stream/tag/<topic id>/                          0; its version changes when keys of tags are removed with their last events
 //	stream/tagged/<topic id>/<tag>/<number>         the stream and version of an event with the tag
 //	stream/projection/<name>                        which run of a projection readers use, and which is made beside it (Projection)
 //	stream/gone/<topic id>/<stream>                 marks a stream with deleted events that must be removed: the head at the deletion

@@ -101,20 +101,26 @@ func (c *Category) look(ctx context.Context, stream string, h head, from, to, st
 	if events, err = c.page(ctx, stream, span[0], span[1]); err != nil {
 		return nil, span, err
 	}
-	if len(events) < int(span[1]-span[0]) { // deleted meanwhile, or lost by the store?
-		now, err := c.readHead(ctx, stream)
-		switch {
-		case err != nil:
-			return nil, span, err
-		case now.version != h.version && (now.First > span[0] || now.Born != h.Born || now.Next < span[1]): // now.Next is lower if the store was rewound
-			return nil, span, fmt.Errorf("%w: it had the versions [%d, %d), and has [%d, %d) now", ErrChanged, h.First, h.Next, now.First, now.Next)
-		}
-		return nil, span, fmt.Errorf("%d of its events with the versions %d to %d are missing in the store: restore a backup", int(span[1]-span[0])-len(events), span[0], span[1]-1)
+	if n := int(span[1]-span[0]) - len(events); n > 0 {
+		return nil, span, c.missing(ctx, stream, h, span, n)
 	}
 	if backward {
 		slices.Reverse(events)
 	}
 	return events, span, nil
+}
+
+// missing returns why n of the events in a range of versions were not read: they were deleted since
+// the head was read, or the store has lost them.
+func (c *Category) missing(ctx context.Context, stream string, h head, span [2]int64, n int) error {
+	now, err := c.readHead(ctx, stream)
+	switch {
+	case err != nil:
+		return err
+	case now.version != h.version && (now.First > span[0] || now.Born != h.Born || now.Next < span[1]): // now.Next is lower if the store was rewound
+		return fmt.Errorf("%w: it had the versions [%d, %d), and has [%d, %d) now", ErrChanged, h.First, h.Next, now.First, now.Next)
+	}
+	return fmt.Errorf("%d of its events with the versions %d to %d are missing in the store: restore a backup", n, span[0], span[1]-1)
 }
 
 // pageStep returns how many events to read in one call.

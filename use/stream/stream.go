@@ -61,6 +61,8 @@ type Streams struct {
 
 	followers map[eventlog.TopicID]*follower // by category
 	counts    map[eventlog.TopicID]*Counts   // likewise
+
+	following chan struct{} // has a value for each follower that reads
 }
 
 // New returns the streams of a log. They work while the log runs; their own Run only removes what
@@ -74,7 +76,7 @@ func New(log *eventlog.Log, cfg Config) *Streams {
 	}
 	return &Streams{
 		log: log, cfg: cfg, writers: make(map[string]*writer), keys: make(map[string]subjectKey),
-		followers: make(map[eventlog.TopicID]*follower), counts: make(map[eventlog.TopicID]*Counts),
+		followers: make(map[eventlog.TopicID]*follower), counts: make(map[eventlog.TopicID]*Counts), following: make(chan struct{}, followersRead),
 	}
 }
 

@@ -252,23 +252,30 @@ func (c *Category) reveal(ctx context.Context, events []Event) error {
 		return err
 	}
 	for i := range events {
-		e := &events[i]
-		if e.Subject == "" {
-			continue
+		if err := c.revealWith(keys, &events[i]); err != nil {
+			return err
 		}
-		k := keys[c.key(subjectPrefix, e.Subject)]
-		if !k.isThere() || k.ID != e.key {
-			e.Data, e.key, e.Erased = nil, "", true
-			continue
-		}
-		aead, err := k.aead()
-		if err == nil {
-			e.Data, err = aead.Open(nil, nil, e.Data, c.about(e.Stream, e.ID, e.Type))
-		}
-		if err != nil {
-			return fmt.Errorf("the event with version %d cannot be decrypted with its subject's key: %w; restore a backup", e.Version, err)
-		}
-		e.key = ""
 	}
+	return nil
+}
+
+// revealWith decrypts an event with keys that were read, by their names.
+func (c *Category) revealWith(keys map[string]subjectKey, e *Event) error {
+	if e.Subject == "" {
+		return nil
+	}
+	k := keys[c.key(subjectPrefix, e.Subject)]
+	if !k.isThere() || k.ID != e.key {
+		e.Data, e.key, e.Erased = nil, "", true
+		return nil
+	}
+	aead, err := k.aead()
+	if err == nil {
+		e.Data, err = aead.Open(nil, nil, e.Data, c.about(e.Stream, e.ID, e.Type))
+	}
+	if err != nil {
+		return fmt.Errorf("the event with version %d cannot be decrypted with its subject's key: %w; restore a backup", e.Version, err)
+	}
+	e.key = ""
 	return nil
 }

@@ -34,13 +34,17 @@ const (
 	taggedMax   = 10_000   // events that Tagged reads
 	taggedBytes = 64 << 20 // about how many bytes of events it reads
 	taggedCalls = 16       // store calls that it makes at the same time
+	taggedPage  = 4 << 20  // about how many bytes of events come with a store call
+	placeMemory = 32       // memory of the place of an event, besides its bytes
 )
 
 // Boundary is what was known of some tags when their events were read: a decision that rests on
 // these events is appended only if no other event with one of the tags was appended meanwhile
 // (Category.AppendWithin).
 type Boundary struct {
-	versions map[string]eventlog.Version // of the tags' keys
+	// versions are those of the tags' keys. Of a tag without a key it is the version of
+	// vanishedKey, negative: if the tag's key came and went since, that version is another.
+	versions map[string]eventlog.Version
 }
 
 // String returns the boundary as a text of URL-safe characters, which Category.Boundary reads, also
@@ -111,6 +115,12 @@ func (heads tagHeads) write(e *eventlog.Entry) {
 func (c *Category) tagKey(tag string) string {
 	return tagPrefix + c.topic.ID.String() + "/" + url.PathEscape(tag)
 }
+
+// vanishedKey returns the key that changes when keys of the category's tags are removed with their
+// last events. It has the place of a tag without a name.
+func vanishedKey(topicID string) string { return tagPrefix + topicID + "/" }
+
+func (c *Category) vanishedKey() string { return vanishedKey(c.topic.ID.String()) }
 
 // taggedKey returns the key that names the n-th event of a tag.
 func (c *Category) taggedKey(tag string, n int64) string {
@@ -186,8 +196,11 @@ func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, 
 // tagsOf adds to heads the tags that operations depend on.
 func (c *Category) tagsOf(heads tagHeads, ops ...*op) tagHeads {
 	for _, o := range ops {
-		for key := range o.within {
+		for key, version := range o.within {
 			heads[key] = &tagHead{}
+			if version <= 0 {
+				heads[c.vanishedKey()] = &tagHead{}
+			}
 		}
 		for i := range o.events {
 			for _, tag := range o.events[i].Tags {
@@ -228,14 +241,25 @@ func each[T any](items []T, do func(T) error) error {
 	return calls.Wait()
 }
 
-// allowedBy reports whether the tags are as the operation's boundary has them.
-func (o *op) allowedBy(heads tagHeads) bool {
-	for key, version := range o.within {
-		if heads[key].version != version {
+// allows reports whether the tags are as the boundary has them.
+func (c *Category) allows(within map[string]eventlog.Version, heads tagHeads) bool {
+	for key, version := range within {
+		switch h := heads[key]; {
+		case h.version != max(version, 0):
+			return false
+		case version <= 0 && heads[c.vanishedKey()].version != -version:
 			return false
 		}
 	}
 	return true
+}
+
+// boundaryVersion returns what a boundary says of a tag, by its key. vanishedKey was read, too.
+func (c *Category) boundaryVersion(heads tagHeads, key string) eventlog.Version {
+	if v := heads[key].version; v > 0 {
+		return v
+	}
+	return -heads[c.vanishedKey()].version
 }
 
 // tag writes into an event's record its number among the events of each of its tags, and returns
@@ -284,22 +308,29 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 // lastOf returns the keys of the tags that no event has but those whose keys are given (taggedKey).
 // If events with such a tag are appended later, their numbers begin again: none of the numbers is
 // in use. It costs a store call for each tag that has had other events, some at the same time, and
-// one for all tags.
-func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.KeyValue, err error) {
+// one for all tags. vanished is the category's vanishedKey, which the entry that removes keys of
+// tags must put.
+func (s *Streams) lastOf(ctx context.Context, topicID string, tagged []string) (over []eventlog.KeyValue, vanished eventlog.KeyValue, err error) {
 	of := make(map[string][]string) // by the key of a tag
 	for _, key := range tagged {
 		name := strings.TrimPrefix(key[:strings.LastIndexByte(key, '/')], taggedPrefix)
 		of[tagPrefix+name] = append(of[tagPrefix+name], key)
 	}
+	if len(of) == 0 {
+		return nil, vanished, nil
+	}
 	var heads []eventlog.KeyValue // read before the events: a later append changes them
-	err = s.log.GetAll(ctx, slices.Sorted(maps.Keys(of)), func(kv eventlog.KeyValue) error {
-		if kv.Version > 0 {
+	keys := append(slices.Sorted(maps.Keys(of)), vanishedKey(topicID))
+	err = s.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Key == vanishedKey(topicID) {
+			vanished = kv
+		} else if kv.Version > 0 {
 			heads = append(heads, kv)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, vanished, err
 	}
 	var mu sync.Mutex // guards over
 	err = each(heads, func(kv eventlog.KeyValue) error {
@@ -321,7 +352,7 @@ func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.
 		over = append(over, kv)
 		return nil
 	})
-	return over, err
+	return over, vanished, err
 }
 
 // Tagged reads the events, in all streams of the category, that have at least one of the tags, and
@@ -331,14 +362,16 @@ func (s *Streams) lastOf(ctx context.Context, tagged []string) (over []eventlog.
 // events, and what eventsAt costs. At most 10,000 events (*eventlog.InvalidError) and 64 MiB
 // (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
-	events, b, _, err := c.TaggedUpTo(ctx, taggedBytes, tags...)
+	events, b, _, err := c.TaggedUpTo(ctx, taggedBytes, nil, tags...)
 	return events, b, err
 }
 
-// TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. It also
-// returns how many they take.
-func (c *Category) TaggedUpTo(ctx context.Context, most int64, tags ...string) (events []Event, b Boundary, take int64, err error) {
-	events, b, err = c.tagged(ctx, most, tags)
+// TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. grow
+// claims so many bytes more, before they are read; nil: nobody counts them. It also returns how
+// many the events take.
+func (c *Category) TaggedUpTo(ctx context.Context, most int64, grow func(ctx context.Context, bytes int64) error, tags ...string) (events []Event, b Boundary, take int64, err error) {
+	r := &taggedRoom{most: most, grow: grow}
+	events, b, err = c.tagged(ctx, r, tags)
 	if err != nil {
 		return nil, Boundary{}, 0, fmt.Errorf("read events of category %q by tags: %w", c.Name(), err)
 	}
@@ -348,7 +381,30 @@ func (c *Category) TaggedUpTo(ctx context.Context, most int64, tags ...string) (
 	return events, b, take, nil
 }
 
-func (c *Category) tagged(ctx context.Context, most int64, tags []string) ([]Event, Boundary, error) {
+// taggedStep is how many bytes are claimed at a time.
+const taggedStep = 64 << 10
+
+// taggedRoom is the memory of a read by tags.
+type taggedRoom struct {
+	most, used, held int64
+	grow             func(ctx context.Context, bytes int64) error
+}
+
+// take claims n bytes more. eventlog.ErrTooLarge: the limit is reached.
+func (r *taggedRoom) take(ctx context.Context, n int64) error {
+	if r.used += n; r.used > r.most {
+		return fmt.Errorf("%w: the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have", eventlog.ErrTooLarge, r.most)
+	}
+	more := r.used - r.held
+	if more <= 0 || r.grow == nil {
+		return nil
+	}
+	more = max(more, min(taggedStep, r.most-r.held))
+	r.held += more
+	return r.grow(ctx, more)
+}
+
+func (c *Category) tagged(ctx context.Context, r *taggedRoom, tags []string) ([]Event, Boundary, error) {
 	if len(tags) == 0 {
 		return nil, Boundary{}, &eventlog.InvalidError{What: "number of tags", Value: "0", Why: "at least 1 is needed"}
 	}
@@ -370,16 +426,16 @@ func (c *Category) tagged(ctx context.Context, most int64, tags []string) ([]Eve
 	total := 0
 	for i, tag := range tags {
 		h := heads[c.tagKey(tag)]
-		b.versions[c.tagKey(tag)] = h.version
+		b.versions[c.tagKey(tag)] = c.boundaryVersion(heads, c.tagKey(tag))
 		var err error
-		if lists[i], err = c.placesOf(ctx, tag, h.next); err != nil {
+		if lists[i], err = c.placesOf(ctx, r, tag, h.next); err != nil {
 			return nil, Boundary{}, err
 		}
 		if total += len(lists[i]); total > taggedMax {
 			return nil, Boundary{}, &eventlog.InvalidError{What: "tags", Value: shorten(strings.Join(tags, ", ")), Why: fmt.Sprintf("more than %d events have them: use tags that fewer events have", taggedMax)}
 		}
 	}
-	byPlace, err := c.eventsAt(ctx, most, slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...)))))
+	byPlace, err := c.eventsAt(ctx, r, slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...)))))
 	if err != nil {
 		return nil, Boundary{}, err
 	}
@@ -388,18 +444,18 @@ func (c *Category) tagged(ctx context.Context, most int64, tags []string) ([]Eve
 
 // placesOf lists the places of a tag's first count events. A place is the stream and version of an
 // event, as in its key.
-func (c *Category) placesOf(ctx context.Context, tag string, count int64) (places []string, err error) {
+func (c *Category) placesOf(ctx context.Context, r *taggedRoom, tag string, count int64) (places []string, err error) {
 	end := c.taggedKey(tag, count)
 	prefix := strings.TrimSuffix(end, digits(count))
 	errFull := errors.New("there are too many")
 	err = c.owner.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
-		if kv.Key < end {
-			places = append(places, string(kv.Value))
+		if kv.Key >= end {
+			return nil
 		}
-		if len(places) > taggedMax {
+		if places = append(places, string(kv.Value)); len(places) > taggedMax {
 			return errFull
 		}
-		return nil
+		return r.take(ctx, int64(placeMemory+len(kv.Value)))
 	})
 	if errors.Is(err, errFull) {
 		err = nil
@@ -407,31 +463,34 @@ func (c *Category) placesOf(ctx context.Context, tag string, count int64) (place
 	return places, err
 }
 
-// eventsAt reads the events at places, up to most bytes: a store call for each thousand streams,
-// events and subjects, and one more for each 4 MiB. If even empty events would take more, it reads
-// none. Events that are not there any more are left out.
-func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (map[string]*Event, error) {
-	tooLarge := fmt.Errorf("%w: the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have", eventlog.ErrTooLarge, most)
-	firsts, err := c.firstsAt(ctx, places)
+// eventsAt reads the events at places: a store call for each thousand streams, events and subjects,
+// and one more for each 4 MiB. If there is no room even for empty events, it reads none. Events
+// that are not there any more are left out.
+func (c *Category) eventsAt(ctx context.Context, r *taggedRoom, places []string) (map[string]*Event, error) {
+	heads, err := c.headsAt(ctx, places)
 	if err != nil {
 		return nil, err
 	}
 	keys := make([]string, 0, len(places))
-	size := int64(0)
 	prefix := eventPrefix + c.topic.ID.String() + "/"
+	page := int64(0) // at most so many bytes come with a store call
 	for _, place := range places {
 		version, err := versionIn(place)
 		if err != nil {
 			return nil, fmt.Errorf("%q is not the place of an event: %w; restore a backup", place, err)
 		}
 		escaped, _, _ := strings.Cut(place, "/")
-		if version >= firsts[escaped] { // otherwise it was deleted, and is not removed yet
+		if h := heads[escaped]; version >= h.First { // otherwise it was deleted, and is not removed yet
 			keys = append(keys, prefix+place)
-			size += int64(len(place))
+			page += h.Largest
 		}
 	}
-	if size+int64(len(keys))*eventMemory > most {
-		return nil, tooLarge
+	if err := r.take(ctx, int64(len(keys))*eventMemory); err != nil {
+		return nil, err
+	}
+	page = min(page, r.most-r.used, taggedPage)
+	if err := r.take(ctx, page); err != nil {
+		return nil, err
 	}
 	at := make([]string, 0, len(keys)) // the place of each event
 	all := make([]Event, 0, len(keys))
@@ -443,8 +502,12 @@ func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (m
 		if err != nil {
 			return err
 		}
-		if size += e.memory(); size > most {
-			return tooLarge
+		n := e.memory() - eventMemory
+		before := min(n, page) // that much was taken with the page
+		if page -= before; n > before {
+			if err := r.take(ctx, n-before); err != nil {
+				return err
+			}
 		}
 		at, all = append(at, strings.TrimPrefix(kv.Key, prefix)), append(all, e)
 		return nil
@@ -462,25 +525,21 @@ func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (m
 	return events, nil
 }
 
-// firstsAt returns the version of the first event that can be read in each stream with one of the
-// places, by the stream's escaped name. A stream that does not exist has no events.
-func (c *Category) firstsAt(ctx context.Context, places []string) (map[string]int64, error) {
-	firsts := make(map[string]int64)
+// headsAt returns the heads of the streams with the places, by the streams' escaped names. A stream
+// that does not exist has no events.
+func (c *Category) headsAt(ctx context.Context, places []string) (map[string]head, error) {
+	heads := make(map[string]head)
 	var keys []string
 	prefix := headPrefix + c.topic.ID.String() + "/"
 	for _, place := range places {
 		escaped, _, _ := strings.Cut(place, "/")
-		if _, known := firsts[escaped]; !known {
-			firsts[escaped] = 0
+		if _, known := heads[escaped]; !known {
+			heads[escaped] = head{}
 			keys = append(keys, prefix+escaped)
 		}
 	}
-	return firsts, c.owner.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
-		if kv.Version == 0 {
-			return nil
-		}
-		h, err := headIn(kv)
-		firsts[strings.TrimPrefix(kv.Key, prefix)] = h.First
+	return heads, c.owner.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) (err error) {
+		heads[strings.TrimPrefix(kv.Key, prefix)], err = headIn(kv)
 		return err
 	})
 }

@@ -165,6 +165,7 @@ func TestATagGoesWithItsLastEvent(t *testing.T) {
 		for end := time.Now().Add(20 * time.Second); ; {
 			left, err := p.log.List(t.Context(), "stream/tag/", "", 100)
 			check(t, err)
+			left = slices.DeleteFunc(left, func(kv eventlog.KeyValue) bool { return strings.HasSuffix(kv.Key, "/") }) // of no tag
 			if len(left) == 1 && strings.HasSuffix(left[0].Key, "/shared") {
 				break
 			}
@@ -187,6 +188,48 @@ func TestATagGoesWithItsLastEvent(t *testing.T) {
 			if got := types(events); !slices.Equal(got, want) {
 				t.Errorf("the events with the tag %s are %q, want %q", tag, got, want)
 			}
+		}
+	})
+}
+
+// A boundary of a tag without events does not hold any more after such an event came and went,
+// although the tag has no events again. Neither does its text, nor one from before weir knew that.
+func TestABoundaryKnowsThatAnEventCameAndWent(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		p, c := orders(t, reopen)
+		_, elsewhere := another(t, reopen)
+		var old []string
+		for round := range 2 { // after the first one a tag has vanished before
+			_, before, err := c.Tagged(t.Context(), "t")
+			check(t, err)
+			name := fmt.Sprint("s", round)
+			_, err = c.Append(t.Context(), name, stream.NoStream, tagged(name, "t"))
+			check(t, err)
+			_, err = c.Delete(t.Context(), name, 1)
+			check(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			swept := make(chan error)
+			go func() { swept <- p.Run(ctx) }()
+			for there := true; there; {
+				left, err := p.log.List(t.Context(), "stream/tag/", "", 100)
+				check(t, err)
+				there = slices.ContainsFunc(left, func(kv eventlog.KeyValue) bool { return strings.HasSuffix(kv.Key, "/t") })
+			}
+			cancel()
+			check(t, <-swept)
+			for _, text := range append(old, before.String()) {
+				sent, err := elsewhere.Boundary(text)
+				check(t, err)
+				if _, err := elsewhere.AppendWithin(t.Context(), sent, "v", stream.Any, tagged("late", "t")); !errors.Is(err, stream.ErrBoundary) {
+					t.Errorf("round %d: within a boundary from before the event: %v, want ErrBoundary", round, err)
+				}
+			}
+			old = append(old, before.String())
+		}
+		_, now, err := c.Tagged(t.Context(), "t", "u")
+		check(t, err)
+		if _, err := elsewhere.AppendWithin(t.Context(), now, "v", stream.NoStream, tagged("in time", "t")); err != nil {
+			t.Errorf("within a boundary from after it: %v", err)
 		}
 	})
 }
@@ -288,7 +331,7 @@ func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
 	e.Data = make([]byte, 10_000)
 	_, err := c.Append(t.Context(), "s", stream.Any, e)
 	check(t, err)
-	events, _, take, err := c.TaggedUpTo(t.Context(), 12_000, "t")
+	events, _, take, err := c.TaggedUpTo(t.Context(), 12_000, nil, "t")
 	if err != nil || len(events) != 1 || take < 10_000 || take > 12_000 {
 		t.Errorf("%d events, which take %d: %v", len(events), take, err)
 	}
@@ -299,14 +342,14 @@ func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
 		check(t, err)
 	}
 	store.n.Store(0)
-	if _, _, _, err := c.TaggedUpTo(t.Context(), 100_000, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
+	if _, _, _, err := c.TaggedUpTo(t.Context(), 100_000, nil, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("%v, want ErrTooLarge", err)
 	}
 	if n := store.n.Load(); n > 1 {
 		t.Errorf("events were read with %d store calls, of which 10 fit", n)
 	}
 	store.n.Store(0)
-	if _, _, _, err := c.TaggedUpTo(t.Context(), 50_000, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
+	if _, _, _, err := c.TaggedUpTo(t.Context(), 50_000, nil, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("%v, want ErrTooLarge", err)
 	}
 	if n := store.n.Load(); n > 0 {

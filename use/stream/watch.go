@@ -72,21 +72,23 @@ type follower struct {
 	watches  map[string]map[*Watch]struct{} // by stream; guarded by Streams.mu
 
 	// The follower's goroutine uses these.
-	next []eventlog.Offset // by partition
-	turn int               // which partition comes first, so that none starves
+	moved *eventlog.Watch
+	next  []eventlog.Offset // by partition
+	turn  int               // which partition comes first, so that none starves
 }
 
 const (
-	// followBytes bounds what a follower reads at a time, and followSpan what it reads of one
-	// partition.
+	// followBytes bounds what a follower reads at a time, followSpan what it reads of one
+	// partition, and followersRead how many followers read at the same time.
 	followBytes, followSpan = 1 << 20, 64 << 10
-	// followWait is how long a follower waits before it looks for new partitions.
-	followWait = time.Second
+	followersRead           = 4
+	// followPause is how long a follower pauses after an error.
+	followPause = time.Second
 )
 
 func newFollower(c *Category, topic eventlog.Topic) *follower {
 	ctx, stop := context.WithCancel(context.Background())
-	f := &follower{category: c, stop: stop, watches: make(map[string]map[*Watch]struct{})}
+	f := &follower{category: c, stop: stop, watches: make(map[string]map[*Watch]struct{}), moved: c.owner.log.Watch(topic.ID)}
 	for _, p := range topic.Partitions {
 		bounds, _ := c.owner.log.Known(p)
 		f.next = append(f.next, bounds.Next)
@@ -96,19 +98,21 @@ func newFollower(c *Category, topic eventlog.Topic) *follower {
 }
 
 func (f *follower) run(ctx context.Context) {
+	defer f.moved.Close()
 	for ctx.Err() == nil {
 		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
 			f.tell("", true) // so that those who watch read the stream, and get the error
 			select {
 			case <-ctx.Done():
-			case <-time.After(followWait):
+			case <-time.After(followPause):
 			}
 		}
 	}
 }
 
-// follow waits for records, and tells the watches of their streams.
+// follow reads what there is, and waits if there is nothing.
 func (f *follower) follow(ctx context.Context) error {
+	changed := f.category.owner.log.TopicsChanged()
 	topic, err := f.category.knownTopic()
 	if err != nil {
 		return err
@@ -116,15 +120,35 @@ func (f *follower) follow(ctx context.Context) error {
 	for len(f.next) < len(topic.Partitions) { // what was appended to new partitions is read from the beginning
 		f.next = append(f.next, 0)
 	}
+	some, err := f.read(ctx, topic)
+	if some || err != nil {
+		return err
+	}
+	select {
+	case <-f.moved.Moved():
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// read reads records, and tells the watches of their streams. some: there may be more.
+func (f *follower) read(ctx context.Context, topic eventlog.Topic) (some bool, err error) {
+	select {
+	case f.category.owner.following <- struct{}{}:
+		defer func() { <-f.category.owner.following }()
+	case <-ctx.Done():
+		return false, nil
+	}
 	spans := make([]eventlog.Span, len(f.next))
 	f.turn++
 	at := func(i int) int { return (i + f.turn) % len(f.next) }
 	for i := range spans {
 		spans[i] = eventlog.Span{Partition: topic.Partitions[at(i)], From: f.next[at(i)], MaxBytes: followSpan}
 	}
-	slices, err := f.category.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: followBytes, MaxWait: followWait})
+	slices, err := f.category.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: followBytes})
 	if err != nil {
-		return err
+		return false, err
 	}
 	for i, slice := range slices {
 		next := &f.next[at(i)]
@@ -141,8 +165,9 @@ func (f *follower) follow(ctx context.Context) error {
 			*next = damaged.Next
 			f.tell("", true)
 		case slice.Err != nil:
-			return slice.Err
+			return false, slice.Err
 		}
+		some = some || slice.Err != nil || len(slice.Batches) > 0
 		for _, b := range slice.Batches {
 			*next = max(*next, b.Base+eventlog.Offset(b.Records))
 			for r, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
@@ -150,7 +175,7 @@ func (f *follower) follow(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return some, nil
 }
 
 // tell tells the watches of a stream, or of all streams.

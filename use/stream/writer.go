@@ -107,7 +107,7 @@ func (w *writer) prepare(ctx context.Context, k known, calls []*call) (known, []
 	if err := w.c.owner.readTags(ctx, k.tags); err != nil {
 		return k, accepted, err
 	}
-	if first := accepted[0]; !first.Do.allowedBy(k.tags) { // an operation with a boundary is the first of its entry
+	if first := accepted[0]; !w.c.allows(first.Do.within, k.tags) { // an operation with a boundary is the first of its entry
 		done, is, err := w.c.found(ctx, first.Do)
 		if !is && err == nil {
 			err = ErrBoundary
