@@ -96,8 +96,8 @@ var mutants = []mutant{
 		name: "a claim is told before it is stored", finds: []string{"Q2", "Q3", "Q4"},
 		edits: []edit{{
 			"use/queue/claim.go",
-			"if err := q.change(ctx, p, &op{apply: apply, claims: true, onAbandoned: func() { giveBack(granted) }}); err != nil {\n",
-			"if next := s.known(); next != nil {\n\t\tnext = next.clone()\n\t\tif _, err = apply(next, &change{}); err == nil {\n\t\t\ts.mu.Lock()\n\t\t\ts.state = next\n\t\t\ts.mu.Unlock()\n\t\t}\n\t}\n\tif err != nil {\n",
+			"if err := q.change(ctx, p, &op{apply: apply, claims: true, missed: func() { giveBack(granted) }}); err != nil {\n",
+			"if next := s.known(); next != nil {\n\t\tnext = next.clone()\n\t\tif _, err = apply(next, &change{}); err == nil {\n\t\t\t_ = s.Learn(1, func() (*state, bool, error) { return next, true, nil })\n\t\t}\n\t}\n\tif err != nil {\n",
 		}},
 	},
 	{
@@ -113,7 +113,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "a queue's state is put without a check of its version", finds: []string{"Q2", "Q3", "Q4"},
-		edits: []edit{{"use/queue/shard.go", "c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})\n", "\n"}},
+		edits: []edit{{
+			"use/ledger/work.go", checksKey, "if w.rules.Holdable {\n" + checksKey + "}\n",
+		}},
 	},
 	{
 		name: "a redrive appends the message, and takes the letter in another entry", finds: []string{"QR", "Q1"},

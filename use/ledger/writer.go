@@ -292,7 +292,10 @@ func (w *Writer[S, O, A]) named(err error) error {
 func (w *Writer[S, O, A]) Known() (S, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state, w.known
+	if !w.known {
+		return *new(S), false
+	}
+	return w.state, true
 }
 
 // Idle reports whether no operation is on its way.

@@ -291,6 +291,30 @@ func TestAWriterThatWasOvertakenJudgesAgain(t *testing.T) {
 	})
 }
 
+func TestAnEntryHasNoMoreOperationsThanMayShareIt(t *testing.T) {
+	in(t, func(t *testing.T, s *store) {
+		a := begin(t, s, "a", func(r *ledger.Rules[int64, add, int64]) { r.Take = func(int64, iter.Seq[add]) int { return 3 } })
+		wait := make(chan struct{})
+		s.then(after(func() { <-wait }, committed))
+		first := a.begins(t.Context(), add{n: 1})
+		var rest []<-chan result
+		for range 7 {
+			rest = append(rest, a.begins(t.Context(), add{n: 1}))
+		}
+		s.then(refusing(eventlog.ErrStale)) // no other joins those that are judged again
+		close(wait)
+		<-first
+		for i, done := range rest {
+			if r := <-done; r.err != nil || r.sum != int64(i+2) {
+				t.Errorf("number %d: %+v", i+2, r)
+			}
+		}
+		if n := s.commits.Load(); n != 5 {
+			t.Errorf("%d commits, want 1 of one, 2 of three, one of them refused before, and 1 of one", n)
+		}
+	})
+}
+
 // A state that is remembered may be old: by it nothing is refused.
 func TestARefusalIsByAStateThatTheStoreHadAfterTheOperationCame(t *testing.T) {
 	in(t, func(t *testing.T, s *store) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // AnswersMax bounds the receipts of one call.
@@ -104,7 +105,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 			for len(items) > 0 {
 				n, err := q.answerSome(ctx, p, items, errs, apply, prepare)
 				items = items[n:]
-				if err != nil && !isRefusal(err) { // the items that are left were not sent
+				if err != nil && !ledger.IsRefusal(err) { // the items that are left were not sent
 					if errors.Is(err, eventlog.ErrUnsure) {
 						err = fmt.Errorf("%w: not sent, because the outcome of the messages before it is unknown: try again", eventlog.ErrUnavailable)
 					}
@@ -174,10 +175,9 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 	results := make([]error, len(some)) // not errs: the operation may write them after ctx has ended
 	o.apply = func(s *state, c *change) (bool, error) {
 		e := edit{p: s.part(p), all: s}
-		o.stale = false
 		for i, it := range some {
 			results[i] = c.unsureIfResent(apply(&e, it.grant, it.preparation))
-			o.stale = o.stale || errors.Is(results[i], ErrStaleReceipt)
+			c.refused = c.refused || errors.Is(results[i], ErrStaleReceipt)
 			if results[i] == nil {
 				it.append(c)
 			}

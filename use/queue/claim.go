@@ -487,7 +487,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			return nil, 0, err
 		}
 	}
-	if err := q.change(ctx, p, &op{apply: apply, claims: true, onAbandoned: func() { giveBack(granted) }}); err != nil {
+	if err := q.change(ctx, p, &op{apply: apply, claims: true, missed: func() { giveBack(granted) }}); err != nil {
 		return nil, 0, err
 	}
 	c.owns(granted, found)
@@ -710,18 +710,4 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 		return
 	}
 	q.wakeClaims()
-}
-
-// get returns the cached state, and reads the state if none is cached.
-func (s *shard) get(ctx context.Context) (*state, error) {
-	if known := s.known(); known != nil {
-		return known, nil
-	}
-	// An operation that changes nothing makes the shard read its state, and is answered after that.
-	var seen *state
-	err := s.do(ctx, &op{apply: func(st *state, _ *change) (bool, error) { seen = st.clone(); return false, nil }})
-	if err != nil {
-		return nil, err // not seen: the operation may still be under way, and write to it
-	}
-	return seen, nil
 }

@@ -194,7 +194,7 @@ func (q *Queue) deadShard(p eventlog.Partition) *shard {
 	defer q.mu.Unlock()
 	s := q.dead[p]
 	if s == nil {
-		s = &shard{owner: q.owner, q: q, name: fmt.Sprintf("dead letters of queue %q", q.name), key: deadKey(q.id, p)}
+		s = newShard(q.owner, q, fmt.Sprintf("dead letters of queue %q", q.name), deadKey(q.id, p))
 		q.dead[p] = s
 	}
 	return s
@@ -401,13 +401,4 @@ func (q *Queue) again(l DeadLetter, now Time) batch.Record {
 	}
 	r.Headers = append(r.Headers, q.headerTo(), batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte("0")})
 	return r
-}
-
-// fresh returns the state as the store has it now: one store call.
-func (s *shard) fresh(ctx context.Context) (*state, error) {
-	kv, err := s.owner.log.Get(ctx, s.key)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
-	}
-	return s.parse(kv)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // ending says why a message that was claimed just now is not to be handed out.
@@ -32,7 +33,7 @@ func (q *Queue) endAll(ctx context.Context, over []ending) error {
 			n, err := q.answerSome(ctx, p, items, errs, (*edit).end, func(ctx context.Context, g grant) (preparation, error) {
 				return q.prepareEnd(ctx, ends[g])
 			})
-			if err != nil && !isRefusal(err) {
+			if err != nil && !ledger.IsRefusal(err) {
 				return err
 			}
 			items = items[n:]

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys
@@ -53,7 +54,7 @@ func (qs *Queues) forgetAllGone(ctx context.Context) {
 			return
 		}
 		failures++
-		pause(ctx, failures)
+		ledger.Pause(ctx, failures)
 	}
 }
 
@@ -66,7 +67,7 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 		if failures++; failures == 1 && ctx.Err() == nil && !isStale(err) {
 			qs.logger.Info("the state of a purged or deleted queue cannot be removed now; trying again", "id", id, "err", err)
 		}
-		pause(ctx, failures)
+		ledger.Pause(ctx, failures)
 	}
 }
 

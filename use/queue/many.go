@@ -113,8 +113,8 @@ func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlo
 	return q.owner.fill(ctx, shards)
 }
 
-// fill reads the states of shards, and after a purge what addEarlier reads. It changes only those
-// that still know none.
+// fill reads the states of shards, and after a purge what addEarlier reads. Those with a
+// change on its way stay as they are.
 func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 	keys := make([]string, len(shards))
 	for i, s := range shards {
@@ -134,7 +134,9 @@ func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 		return err
 	}
 	for i, s := range shards {
-		s.fill(states[i], versions[i])
+		if err := s.Learn(versions[i], func() (*state, bool, error) { return states[i], true, nil }); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -12,11 +13,9 @@ func TestAcksShareAChangeHoweverFarAKeyIsBehind(t *testing.T) {
 	q := &Queue{}
 	q.def.Store(&definition{settings: Settings{KeyOrder: true}})
 	for claims, want := range map[bool]int{false: 1000, true: workMax / 100_000} {
-		s := &shard{q: q, state: &state{parts: []part{{partition: 1, next: eventlog.Offset(100_000)}}}}
-		for range 1000 {
-			s.queued = append(s.queued, &op{claims: claims, messages: 1})
-		}
-		if got := len(s.take(nil)); got != want {
+		s, st := &shard{q: q}, &state{parts: []part{{partition: 1, next: eventlog.Offset(100_000)}}}
+		ops := slices.Repeat([]*op{{claims: claims, messages: 1}}, 1000)
+		if got := s.take(st, slices.Values(ops)); got != want {
 			t.Errorf("claims %v: %d operations share a change, want %d", claims, got, want)
 		}
 	}

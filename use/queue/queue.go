@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -308,7 +309,6 @@ func (q *Queue) change(ctx context.Context, p eventlog.Partition, o *op) error {
 		if !errors.Is(err, errMoved) {
 			return err
 		}
-		o.err = nil
 	}
 }
 
@@ -317,7 +317,7 @@ func (q *Queue) shardOf(key string) *shard {
 	defer q.mu.Unlock()
 	s := q.shards[key]
 	if s == nil {
-		s = &shard{owner: q.owner, q: q, name: fmt.Sprintf("queue %q", q.name), key: key}
+		s = newShard(q.owner, q, fmt.Sprintf("queue %q", q.name), key)
 		q.shards[key] = s
 	}
 	return s
@@ -364,7 +364,7 @@ func (q *Queue) watch(ctx context.Context) {
 		if err != nil {
 			q.wakeClaims() // a claim gets the same error
 			failures++
-			pause(ctx, failures)
+			ledger.Pause(ctx, failures)
 			continue
 		}
 		var spans []eventlog.Span
@@ -378,7 +378,7 @@ func (q *Queue) watch(ctx context.Context) {
 		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute, Stop: changed})
 		if err != nil {
 			failures++
-			pause(ctx, failures)
+			ledger.Pause(ctx, failures)
 			continue
 		}
 		failures = 0
@@ -529,15 +529,4 @@ func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, boo
 		}
 	}
 	return eventlog.Topic{}, false
-}
-
-// pause waits before the next try: 20 ms, doubled with each failure up to 1 s; at random it is 0.5
-// to 1.5 times as long.
-func pause(ctx context.Context, failures int) {
-	const first, longest = 20 * time.Millisecond, time.Second
-	d := min(first<<min(failures-1, 10), longest)
-	select {
-	case <-time.After(d/2 + rand.N(d)):
-	case <-ctx.Done():
-	}
 }

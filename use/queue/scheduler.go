@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/longlock"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 const (
@@ -83,7 +84,7 @@ func (s *scheduler) run(ctx context.Context) {
 		}
 		if err != nil {
 			failures++
-			pause(ctx, failures)
+			ledger.Pause(ctx, failures)
 			continue
 		}
 		failures = 0

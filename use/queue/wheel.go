@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -204,7 +205,7 @@ func (w *wheel) run(ctx context.Context) {
 		if err != nil {
 			failures++
 			w.drop()
-			pause(ctx, failures)
+			ledger.Pause(ctx, failures)
 			continue
 		}
 		failures = 0
@@ -243,7 +244,7 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.
 	}
 	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond), Stop: w.rewound})
 	if err != nil {
-		pause(ctx, 1)
+		ledger.Pause(ctx, 1)
 	}
 }
 
@@ -383,7 +384,7 @@ func (w *wheel) drop() {
 		w.readAgain(m.slot)
 	}
 	for _, s := range w.slots {
-		s.forget()
+		s.Forget()
 	}
 	w.ledAt, w.due, w.bytes = time.Time{}, nil, 0
 	clear(w.deleted)
@@ -401,7 +402,7 @@ func (w *wheel) slot(i int32, p eventlog.Partition) *slot {
 	s := w.slots[i]
 	if s == nil || s.partition != p { // the topic may have been deleted and created again
 		s = &slot{
-			shard:     &shard{owner: w.owner, name: fmt.Sprintf("delayed messages, slot %d", i), key: wheelStateKey(p)},
+			shard:     newShard(w.owner, nil, fmt.Sprintf("delayed messages, slot %d", i), wheelStateKey(p)),
 			partition: p,
 		}
 		w.slots[i] = s
@@ -579,6 +580,9 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 	err = s.do(ctx, &op{apply: func(st *state, c *change) (bool, error) {
 		if isClosed(w.rewound) { // other messages may have their offsets now
 			return false, fmt.Errorf("move delayed messages: %w", eventlog.ErrRewound)
+		}
+		if c.overtaken { // perhaps it is a queue's definition that has changed
+			return false, eventlog.ErrStale
 		}
 		p := st.part(s.partition)
 		bounds, _ := w.owner.log.Known(s.partition)
