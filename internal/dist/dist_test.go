@@ -128,3 +128,17 @@ func unitIsSound(t *testing.T, root string) {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }
+
+func TestTheArchiveOfTheBenchmarkRuns(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("weir-bench is for Linux: it measures with /proc")
+	}
+	dir := made(t)
+	run(t, exec.Command("tar", "-xzf", filepath.Join(dir, "weir-bench_v1.2.3_linux_"+runtime.GOARCH+".tar.gz"), "-C", dir))
+	if got := run(t, exec.Command(filepath.Join(dir, "weir-bench"), "--version")); got != "v1.2.3\n" {
+		t.Errorf("weir-bench --version says %q", got)
+	}
+	if got := run(t, exec.Command(filepath.Join(dir, "weir-bench"), "workloads")); !strings.Contains(got, "p-queue") {
+		t.Errorf("weir-bench workloads says %q", got)
+	}
+}

@@ -51,7 +51,7 @@ func build(version, out, only string) error {
 		if only != "" && only != t.os+"/"+t.arch {
 			continue
 		}
-		binary, err := t.compile(version)
+		binary, err := t.compile(version, "weir", "")
 		if err != nil {
 			return err
 		}
@@ -67,6 +67,18 @@ func build(version, out, only string) error {
 		if t.os != "linux" {
 			continue
 		}
+		bench, err := t.compile(version, "weir-bench", "bench")
+		if err != nil {
+			return err
+		}
+		name = fmt.Sprintf("weir-bench_%s_%s_%s.tar.gz", version, t.os, t.arch)
+		if packed, err = archive([]file{{"weir-bench", 0o755, bench}}); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, name), packed, 0o644); err != nil {
+			return err
+		}
+		made = append(made, name)
 		name = fmt.Sprintf("weir_%s_%s.deb", debianVersion(version), t.arch)
 		if packed, err = debian(debianVersion(version), t.arch, binary); err != nil {
 			return err
@@ -86,18 +98,24 @@ func build(version, out, only string) error {
 // every package is compiled again.
 var trim = true
 
-// compile returns the binary for a target.
-func (t target) compile(version string) (binary []byte, err error) {
+// compile returns the binary of a program for a target. The benchmark is a module of its own, in a
+// directory of the repository.
+func (t target) compile(version, program, module string) (binary []byte, err error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/weir-log/weir").Output()
+	if err != nil {
+		return nil, fmt.Errorf("find the repository: %w", err)
+	}
 	dir, err := os.MkdirTemp("", "weir-dist-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "weir")
-	cmd := exec.Command("go", "build", fmt.Sprintf("-trimpath=%t", trim), "-ldflags", "-s -w -X main.version="+version, "-o", path, "github.com/weir-log/weir/cmd/weir")
+	path := filepath.Join(dir, program)
+	cmd := exec.Command("go", "build", fmt.Sprintf("-trimpath=%t", trim), "-ldflags", "-s -w -X main.version="+version, "-o", path, "./cmd/"+program)
+	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), module)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch)
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build for %s/%s: %w\n%s", t.os, t.arch, err, said)
+		return nil, fmt.Errorf("build %s for %s/%s: %w\n%s", program, t.os, t.arch, err, said)
 	}
 	return os.ReadFile(path)
 }

@@ -34,7 +34,12 @@ import (
 	"github.com/weir-log/weir/bench/workload"
 )
 
+// version is set when the program is built for others.
+var version = "unknown"
+
 type commands struct {
+	Version kong.VersionFlag `help:"Print the version."`
+
 	Run       runCmd       `cmd:"" help:"Measure workloads on systems."`
 	Systems   systemsCmd   `cmd:"" help:"List the systems, and what each needs."`
 	Fetch     fetchCmd     `cmd:"" help:"Fetch programs of others. Nothing else loads anything."`
@@ -52,7 +57,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "weir-bench: a database in the background is not counted:", err)
 	}
 	parsed := kong.Parse(&c, kong.Name("weir-bench"), kong.Description("Measures event logs, queues and event stores, and checks what they promise."),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError())
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Vars{"version": version})
 	if err := parsed.Run(); err != nil {
 		if !errors.Is(err, errBroken) {
 			fmt.Fprintln(os.Stderr, "weir-bench:", err)
