@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-log/weir/door/console"
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 const consoleOff = "off"
@@ -50,18 +50,14 @@ func (s *consoleSecret) get(ctx context.Context) ([]byte, error) {
 	if s.known != nil {
 		return s.known, nil
 	}
-	kv, err := s.log.Get(ctx, consoleSecretKey)
-	if err == nil && kv.Version == 0 {
-		kv.Value = make([]byte, 32)
-		_, _ = rand.Read(kv.Value) // never fails
-		_, err = s.log.Append(ctx, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: consoleSecretKey}},
-			Puts:   []eventlog.Put{{Key: consoleSecretKey, Version: 1, Value: kv.Value}},
-		})
-		if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) { // another process has made it, or we have
-			kv, err = s.log.Get(ctx, consoleSecretKey)
+	kv, err := ledger.Change(ctx, s.log, consoleSecretKey, func(now eventlog.KeyValue) (made []byte, with eventlog.Entry, err error) {
+		if now.Version > 0 {
+			return nil, with, ledger.AsItIs
 		}
-	}
+		made = make([]byte, 32)
+		_, _ = rand.Read(made) // never fails
+		return made, with, nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the console's sessions: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -12,15 +11,13 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 const projectionPrefix = "stream/projection/"
 
 // projectionNameMax bounds a projection's name, in bytes: consumer groups have it in theirs.
 const projectionNameMax = 100
-
-// errAsItIs ends a change that would change nothing.
-var errAsItIs = errors.New("as it is")
 
 // Run is one pass of a projection's handler over the events, from the first event on.
 type Run struct {
@@ -122,7 +119,7 @@ func (s *Streams) EnsureProjection(ctx context.Context, name string, version int
 			return &eventlog.InvalidError{What: "categories", Value: describe(categories),
 				Why: fmt.Sprintf("version %d of the projection reads %s: to read other categories, give the projection a higher version", version, describe(newest.Categories))}
 		default:
-			return errAsItIs
+			return ledger.AsItIs
 		}
 		return nil
 	})
@@ -140,7 +137,7 @@ func describe(categories []string) string {
 func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next != nil {
-			return errAsItIs
+			return ledger.AsItIs
 		}
 		p.begin(p.Run.Version, p.Run.Categories)
 		return nil
@@ -151,7 +148,7 @@ func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projectio
 func (s *Streams) PauseProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Paused {
-			return errAsItIs
+			return ledger.AsItIs
 		}
 		p.Paused = true
 		return nil
@@ -171,7 +168,7 @@ func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection
 func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run || p.TakingOver == p.Next.Group {
-			return errAsItIs
+			return ledger.AsItIs
 		}
 		p.TakingOver = p.Next.Group
 		return nil
@@ -182,7 +179,7 @@ func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) 
 func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run {
-			return errAsItIs
+			return ledger.AsItIs
 		}
 		p.Run, p.Next, p.TakingOver = *p.Next, nil, ""
 		return nil
@@ -211,44 +208,29 @@ func (s *Streams) changeKnown(ctx context.Context, name string, change func(*Pro
 	})
 }
 
-// changeProjection reads a projection (version 0: there is none), lets change edit it, and puts it
-// back if nobody else changed it meanwhile; otherwise it begins again. A projection without a run
-// is deleted.
-func (s *Streams) changeProjection(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
-	p, err := s.tryChange(ctx, name, change)
-	for errors.Is(err, eventlog.ErrStale) && ctx.Err() == nil {
-		p, err = s.tryChange(ctx, name, change)
+// changeProjection lets change edit a projection (version 0: there is none); see ledger.Change. A
+// projection without a run is deleted.
+func (s *Streams) changeProjection(ctx context.Context, name string, change func(*Projection) error) (p Projection, err error) {
+	if err = checkProjectionName(name); err == nil {
+		var kv eventlog.KeyValue
+		kv, err = ledger.Change(ctx, s.log, projectionKey(name), func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error) {
+			if p = (Projection{Name: name}); now.Version > 0 {
+				p, err = projectionIn(now)
+			}
+			if err == nil {
+				err = change(&p)
+			}
+			if err == nil && p.Run.Number > 0 {
+				value, err = json.Marshal(p)
+			}
+			return value, with, err
+		})
+		p.version = kv.Version
 	}
 	if err != nil {
 		return Projection{}, fmt.Errorf("change projection %q: %w", shorten(name), err)
 	}
 	return p, nil
-}
-
-func (s *Streams) tryChange(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
-	if err := checkProjectionName(name); err != nil {
-		return Projection{}, err
-	}
-	p, err := s.readProjection(ctx, name)
-	if err != nil {
-		return p, err
-	}
-	before := p.version
-	switch err := change(&p); {
-	case errors.Is(err, errAsItIs):
-		return p, nil
-	case err != nil:
-		return p, err
-	}
-	p.version = before.Next()
-	put := eventlog.Put{Key: projectionKey(name), Version: p.version}
-	if p.Run.Number > 0 {
-		if put.Value, err = json.Marshal(p); err != nil {
-			return p, err
-		}
-	}
-	_, err = s.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: put.Key, Version: before}}, Puts: []eventlog.Put{put}})
-	return p, err
 }
 
 func (s *Streams) readProjection(ctx context.Context, name string) (Projection, error) {

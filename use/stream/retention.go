@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 const (
@@ -65,46 +66,48 @@ func markIn(kv eventlog.KeyValue) (m categoryMark, err error) {
 // Retention returns the retention of the category's streams that have none of their own: one store
 // call.
 func (c *Category) Retention(ctx context.Context) (Retention, error) {
-	_, m, err := c.readMark(ctx)
+	m, err := c.readMark(ctx)
 	if err != nil {
 		return Retention{}, fmt.Errorf("retention of category %q: %w", c.Name(), err)
 	}
 	return m.Retention, nil
 }
 
-func (c *Category) readMark(ctx context.Context) (eventlog.KeyValue, categoryMark, error) {
+func (c *Category) markKey() string { return categoryPrefix + c.topic.ID.String() }
+
+func (c *Category) readMark(ctx context.Context) (m categoryMark, err error) {
 	if _, err := c.knownTopic(); err != nil {
-		return eventlog.KeyValue{}, categoryMark{}, err
+		return m, err
 	}
-	kv, err := c.owner.log.Get(ctx, categoryPrefix+c.topic.ID.String())
+	kv, err := c.owner.log.Get(ctx, c.markKey())
 	if err != nil {
-		return kv, categoryMark{}, err
+		return m, err
 	}
-	if kv.Version == 0 {
-		return kv, categoryMark{}, fmt.Errorf("%w: %q is a topic, not a category", ErrUnknownCategory, c.Name())
-	}
-	m, err := markIn(kv)
-	return kv, m, err
+	return c.markIn(kv)
 }
 
-// changeMark lets change edit the category's mark. change may be called more than once.
-func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) error {
-	for {
-		kv, m, err := c.readMark(ctx)
-		if err != nil {
-			return err
-		}
-		before := m
-		if change(&m); m == before {
-			return nil
-		}
-		_, err = c.owner.log.Append(ctx, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}}, Puts: []eventlog.Put{{Key: kv.Key, Version: kv.Version.Next(), Value: m.encode()}},
-		})
-		if !errors.Is(err, eventlog.ErrStale) {
-			return err
-		}
+// markIn is markIn for the key of this category, which exists only if the topic is a category.
+func (c *Category) markIn(kv eventlog.KeyValue) (categoryMark, error) {
+	if kv.Version == 0 {
+		return categoryMark{}, fmt.Errorf("%w: %q is a topic, not a category", ErrUnknownCategory, c.Name())
 	}
+	return markIn(kv)
+}
+
+// changeMark lets change edit the category's mark, see ledger.Change.
+func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) error {
+	if _, err := c.knownTopic(); err != nil {
+		return err
+	}
+	_, err := ledger.Change(ctx, c.owner.log, c.markKey(), func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error) {
+		before, err := c.markIn(now)
+		m := before
+		if change(&m); err == nil && m == before {
+			err = ledger.AsItIs
+		}
+		return m.encode(), with, err
+	})
+	return err
 }
 
 // SetRetention sets the retention of the category's streams that have none of their own.
@@ -237,7 +240,7 @@ func (c *Category) retainStream(ctx context.Context, stream string, h head, r Re
 	} else if is {
 		keep = min(keep, s.Version)
 	}
-	_, m, err := c.readMark(ctx)
+	m, err := c.readMark(ctx)
 	if err != nil || h.Retention == nil && m.Retention != r {
 		return err // the retention was changed meanwhile: it is applied the next time
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // Personal data can be forgotten although a log never changes: the data of events about a subject
@@ -75,18 +76,14 @@ func (c *Category) forgetSubject(ctx context.Context, subject string) error {
 		return err
 	}
 	name := c.key(subjectPrefix, subject)
-	for {
-		k, err := c.owner.readKey(ctx, name)
-		if err != nil || !k.isThere() {
-			return err
+	_, err := ledger.Change(ctx, c.owner.log, name, func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error) {
+		k, err := subjectKeyIn(now)
+		if err == nil && !k.isThere() {
+			err = ledger.AsItIs
 		}
-		_, err = c.owner.log.Append(ctx, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: name, Version: k.version}}, Puts: []eventlog.Put{{Key: name, Version: k.version.Next(), Value: []byte("{}")}}, UsesReserve: true,
-		})
-		if !errors.Is(err, eventlog.ErrStale) {
-			return err
-		}
-	}
+		return []byte("{}"), eventlog.Entry{UsesReserve: true}, err
+	})
+	return err
 }
 
 func checkSubject(subject string) error {
@@ -101,24 +98,22 @@ func checkSubject(subject string) error {
 	return nil
 }
 
-func (s *Streams) readKey(ctx context.Context, name string) (k subjectKey, err error) {
-	keys, err := s.readKeys(ctx, []string{name})
-	return keys[name], err
+func subjectKeyIn(kv eventlog.KeyValue) (k subjectKey, err error) {
+	if kv.Version > 0 {
+		if err := json.Unmarshal(kv.Value, &k); err != nil {
+			return k, fmt.Errorf("key %s does not hold a subject's key: %w; restore a backup", kv.Key, err)
+		}
+	}
+	k.version = kv.Version
+	return k, nil
 }
 
 // readKeys reads subjects' keys by their names, all with one read.
 func (s *Streams) readKeys(ctx context.Context, names []string) (map[string]subjectKey, error) {
 	keys := make(map[string]subjectKey, len(names))
-	return keys, s.log.GetAll(ctx, names, func(kv eventlog.KeyValue) error {
-		var k subjectKey
-		if kv.Version > 0 {
-			if err := json.Unmarshal(kv.Value, &k); err != nil {
-				return fmt.Errorf("key %s does not hold a subject's key: %w; restore a backup", kv.Key, err)
-			}
-		}
-		k.version = kv.Version
-		keys[kv.Key] = k
-		return nil
+	return keys, s.log.GetAll(ctx, names, func(kv eventlog.KeyValue) (err error) {
+		keys[kv.Key], err = subjectKeyIn(kv)
+		return err
 	})
 }
 
