@@ -95,7 +95,7 @@ func Text(w io.Writer, r run.Result) error {
 		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 	}
 	for _, row := range Rows(r) {
-		for _, line := range faults(row) {
+		for _, line := range notes(row) {
 			if _, err := fmt.Fprintf(w, "\n%s, %s, %s: %s\n", row.Workload, row.Name(), row.Rate, line); err != nil {
 				return err
 			}
@@ -104,8 +104,9 @@ func Text(w io.Writer, r run.Result) error {
 	return nil
 }
 
-// faults says what a fault did to a system, a line for each run.
-func faults(row Row) (lines []string) {
+// notes say what is in no column, a line for each run: when projections had events, what reading
+// costs, and what a fault did to a system.
+func notes(row Row) (lines []string) {
 	if row.Problem != "" {
 		return nil
 	}
@@ -127,6 +128,18 @@ func faults(row Row) (lines []string) {
 		}
 		if len(said) > 0 || f.Repeated > 0 {
 			said = append(said, fmt.Sprintf("%d calls refused or of unknown outcome, %d deliveries again before they were acknowledged, 0 lost", f.Refused, f.Repeated))
+		}
+		if p := f.Projected; p != nil {
+			said = append(said, fmt.Sprintf("projected %v after the command arrived in the mean, p50 %v p99 %v max %v", p.Mean, p.P50, p.P99, p.Max))
+		}
+		if f.Conflicts > 0 {
+			said = append(said, fmt.Sprintf("%d conflicts", f.Conflicts))
+		}
+		if r := f.Readings; r != nil {
+			said = append(said, fmt.Sprintf("with %d events: a stream of 100 p50 %v p99 %v, the last 100 of the longest p50 %v p99 %v, %.0f bytes on disk each, a replay of %.0f a second",
+				r.Entries, r.Short.P50, r.Short.P99, r.Tail.P50, r.Tail.P99, r.Bytes, r.Replay))
+		}
+		if len(said) > 0 {
 			lines = append(lines, strings.Join(said, "; "))
 		}
 	}

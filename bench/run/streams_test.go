@@ -61,6 +61,9 @@ func TestWhatIsThereBeforeIsReadAndReplayed(t *testing.T) {
 				if r := c.Figures.Readings; r == nil || r.Replay == 0 || r.Short == nil || r.Tail == nil || r.Short.P50 == run.Duration(0) {
 					t.Errorf("the readings are %+v", r)
 				}
+				if text := formats(t, result); strings.Count(text, "a stream of 100") != 2 {
+					t.Errorf("the text and the page do not have the readings: %s", text)
+				}
 			}
 		})
 	}
