@@ -62,8 +62,8 @@ fuzz: ## run every fuzz target for FUZZTIME (50000x: so many inputs)
 chaos: ## random histories through every door against a model, while processes and the database are killed; flags in ARGS
 	go run ./internal/chaos $(ARGS)
 
-sim: ## random histories of all uses on simulated stores, in fake time; ARGS='-seeds 10000', '-seed 42 -show'
-	go test -count 1 -timeout 24h -run '^TestHistories$$' -v ./internal/sim $(if $(ARGS),-args $(ARGS),-args -for 1m)
+sim: ## random histories of all uses on simulated stores, in fake time; ARGS='-seeds 10000', '-seed 42 -show', -mutants
+	go test -count 1 -timeout 24h -run '^Test(Histories|Mutants)$$' -v ./internal/sim $(if $(ARGS),-args $(ARGS),-args -for 1m)
 
 bench: ## measure weir and other systems on this machine, and check what they promise; ARGS='run try'
 	@cd bench && go build -o ../weir-bench ./cmd/weir-bench

@@ -3,7 +3,7 @@ package weir
 import (
 	"cmp"
 	"errors"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"time"
 )
 
@@ -34,7 +34,7 @@ func (r Retry) pause(attempts int) time.Duration {
 	if doublings := attempts - 1; doublings < 32 && r.First < r.Max>>doublings {
 		longest = r.First << doublings
 	}
-	return rand.N(max(longest, 1))
+	return chance.N(max(longest, 1))
 }
 
 // spent reports whether so many failed attempts were the last.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weir-log/weir/internal/chance"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -247,7 +247,7 @@ func pause(ctx context.Context, failures int) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	d := min(first<<min(failures-1, 10), longest)
 	select {
-	case <-time.After(d/2 + rand.N(d)):
+	case <-time.After(d/2 + chance.N(d)):
 	case <-ctx.Done():
 	}
 }

@@ -3,7 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"time"
 )
 
@@ -20,7 +20,7 @@ func (l *Log) follow(ctx context.Context) error {
 		// Jitter, so that brokers started together do not poll together. The wait is below Poll, so
 		// that with the poll itself a write is seen within Poll.
 		suspected := false
-		wait := l.cfg.Poll*4/5 + rand.N(l.cfg.Poll/10)
+		wait := l.cfg.Poll*4/5 + chance.N(l.cfg.Poll/10)
 		select {
 		case <-ctx.Done():
 			return nil

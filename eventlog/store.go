@@ -3,8 +3,8 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"github.com/weir-log/weir/internal/chance"
 	"io"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -62,9 +62,9 @@ func (in Incarnation) String() string {
 func (v Version) Next() Version {
 	const first, step = 1 << 53, 1 << 20 // 2^43 changes fit
 	if v == 0 {
-		return 1 + Version(rand.Int64N(first))
+		return 1 + Version(chance.N(first))
 	}
-	return v + 1 + Version(rand.Int64N(step))
+	return v + 1 + Version(chance.N(step))
 }
 
 const (

@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/weir-log/weir/internal/chance"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -523,7 +523,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 		_, err = l.Append(ctx, entry)
 		switch {
 		case errors.Is(err, ErrStale):
-			timer := time.NewTimer(rand.N(most))
+			timer := time.NewTimer(chance.N(most))
 			select {
 			case <-timer.C:
 			case <-ctx.Done():

@@ -47,7 +47,7 @@ func main() {
 
 func start(ctx context.Context, args []string) error {
 	var o options
-	var faults, only, mutant, until string
+	var faults, only, mutant, into, until string
 	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
 	flags.StringVar(&o.store, "store", "all", "sqlite, postgres, mysql, s3, shards or all")
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
@@ -61,8 +61,12 @@ func start(ctx context.Context, args []string) error {
 	all := flags.Bool("mutants", false, "instead, put faults back that weir once had, one after the other, see each found, and print a table")
 	real := flags.Bool("real", false, "with -mutants or -mutant: histories in real time find those of S3 and of shards, instead of tests")
 	flags.StringVar(&mutant, "mutant", "", "as -mutants, but only those with this text in their name: mutants.go")
+	flags.StringVar(&into, "into", "", "with -mutant and a whole name: only put the fault into a copy of the repository in this directory")
 	again := flags.Bool("kept", false, "instead, run the seeds that once failed: kept.go")
 	_ = flags.Parse(args) // it exits
+	if into != "" {
+		return makeMutant(ctx, mutant, into)
+	}
 	if *all || mutant != "" {
 		return findMutants(ctx, mutant, *real)
 	}

@@ -270,6 +270,15 @@ func findMutants(ctx context.Context, text string, real bool) error {
 	return nil
 }
 
+// makeMutant puts the fault of this name into a copy of the repository.
+func makeMutant(ctx context.Context, name, dir string) error {
+	i := slices.IndexFunc(mutants, func(m mutant) bool { return m.name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no mutant %q", name)
+	}
+	return mutants[i].copyTo(ctx, dir)
+}
+
 // find puts the fault into a copy of the repository and runs a seed there, or the mutant's test, or
 // histories in real time. It returns which invariant was broken, and how long that took with the
 // start of the run; for a random test and for histories, the seed of the one that failed.

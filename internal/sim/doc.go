@@ -5,6 +5,7 @@
 //	make sim ARGS='-seeds 10000'                a night
 //	make sim ARGS='-store s3 -seed 42 -show'    one seed on one kind of store, with its history
 //	make sim ARGS='-first -history FILE -log'   ends with the first history that breaks something, and keeps it, with what processes logged
+//	make sim ARGS=-mutants                      puts former faults of weir back, and prints how soon each is found
 //
 // A process is a weir.Log, with what stands below it: the log, all uses, consumers, a projector, a
 // process manager. Some processes share one store. A plan (plan.go) that the seed decides says what
@@ -34,7 +35,11 @@
 // At the end nothing is done to anybody any more: within settleMax of fake time all must be
 // delivered and acknowledged, everything closes, and no goroutine is left (synctest sees to that).
 //
-// A seed decides the plan, the actors' choices and the delays. What remains to chance: which
-// goroutine runs first at one moment of fake time, select statements with several cases that are
-// ready, and random numbers that the product draws for itself.
+// A seed decides the plan, the actors' choices, and the product's own random numbers
+// (internal/chance, crypto/rand). What remains to chance is the runtime's: which goroutine runs
+// first at one moment of fake time (consumers of several groups whose wait ends with the same
+// flush, actors of one process that draw from the same source of delays), which of several cases
+// of a select that are ready is taken, and the order of maps (those who wait for a partition). So a
+// history is not the same byte for byte. Whoever reports a seed says in how many of ten further
+// runs it failed again.
 package sim

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -27,16 +29,23 @@ var (
 	show   = flag.Bool("show", false, "print the history")
 )
 
-// run runs a history in a bubble of its own.
+// run runs a history in a bubble of its own, on one processor, so that goroutines run more often in
+// the same order.
 func run(t *testing.T, opt sim.Options) (r sim.Result) {
+	cryptotest.SetGlobalRandom(t, opt.Seed)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(*testing.T) { r = sim.Run(opt) })
 	return r
 }
 
 func TestHistories(t *testing.T) {
+	if *mutants || *some != "" {
+		t.Skip("-mutants")
+	}
 	began, lasted, n := time.Now(), time.Duration(0), 0
+	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // of its own, before seeds rule
 	for ; *seeds == 0 && time.Since(began) < *during || n < *seeds; n++ {
-		opt := sim.Options{Seed: rand.Uint64N(1 << 40), Store: *store, Length: *length, Logs: *logs}
+		opt := sim.Options{Seed: random.Uint64N(1 << 40), Store: *store, Length: *length, Logs: *logs}
 		if *one != 0 {
 			opt.Seed = *one
 		}
@@ -68,10 +77,19 @@ func TestHistories(t *testing.T) {
 	t.Logf("%d histories, %v of fake time in %v: %.0f s a second", n, lasted.Round(time.Second), took.Round(time.Millisecond), lasted.Seconds()/took.Seconds())
 }
 
+// agains is how often a seed that failed is run again, to tell how well it repeats.
+const agains = 10
+
 // report tells what a history broke, with the steps of its plan that are needed for that, and its
 // last lines.
 func report(t *testing.T, opt sim.Options, r sim.Result) {
 	opt.Show, opt.Store = nil, r.Store
+	again := 0
+	for range agains {
+		if len(run(t, opt).Found) > 0 {
+			again++
+		}
+	}
 	small := shrink(t, opt, r)
 	var text strings.Builder
 	for _, v := range small.Found[:min(len(small.Found), 5)] {
@@ -82,7 +100,7 @@ func report(t *testing.T, opt sim.Options, r sim.Result) {
 	for _, line := range small.History[max(0, end-100) : end+1] {
 		fmt.Fprintf(&text, "  %s\n", line)
 	}
-	t.Errorf("seed %d broke %d on %s. Again: make sim ARGS='-seed %d -store %s -length %v'\n%s", opt.Seed, len(r.Found), r.Store, opt.Seed, r.Store, opt.Length, &text)
+	t.Errorf("seed %d broke %d on %s, and again in %d of %d runs. Again: make sim ARGS='-seed %d -store %s -length %v'\n%s", opt.Seed, len(r.Found), r.Store, again, agains, opt.Seed, r.Store, opt.Length, &text)
 }
 
 // shrink leaves out steps of the plan as long as the history still breaks something.

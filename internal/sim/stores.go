@@ -40,8 +40,8 @@ func newStorage(w *world, kind string) (storage, error) {
 	case "memory":
 		return oneMemory{memory.New()}, nil
 	case "cache":
-		dir, err := os.MkdirTemp("", "weir-sim-")
-		return &cached{oneMemory{memory.New()}, dir}, err
+		dir := filepath.Join(os.TempDir(), fmt.Sprintf("weir-sim-%d", os.Getpid())) // the same in each history
+		return &cached{oneMemory{memory.New()}, dir}, os.RemoveAll(dir)
 	case "shards":
 		return &set{[]*memory.Store{memory.New(), memory.New(), memory.New()}}, nil
 	case "s3":

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/chance"
 	"github.com/weir-log/weir/internal/judge"
 	"github.com/weir-log/weir/internal/node"
 )
@@ -168,6 +169,7 @@ func Run(opt Options) Result {
 	if opt.Length == 0 {
 		opt.Length = 2 * time.Minute
 	}
+	defer chance.Seed(opt.Seed)()
 	time.Sleep(time.Until(summerTime.Add(-opt.Length / 2))) // nothing runs yet
 	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, over: make(chan struct{}), copies: map[int]func(){}}
 	w.history = judge.NewHistory(w.lines, w.now)

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"time"
 
@@ -220,7 +220,7 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 			enough = caller.Done()
 		}
 		select {
-		case <-time.After(min(time.Second, rand.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
+		case <-time.After(min(time.Second, chance.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
 			continue
 		case <-enough:
 		}
@@ -254,7 +254,7 @@ func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 			return eventlog.ErrRewound
 		}
 		select {
-		case <-time.After(min(time.Second, rand.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
+		case <-time.After(min(time.Second, chance.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
 			continue
 		case <-ctx.Done():
 		}

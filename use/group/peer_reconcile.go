@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"strings"
 	"time"
@@ -420,4 +420,4 @@ func (p *Peer) show(hidden []*Assigned) {
 	}
 }
 
-func jitter(d time.Duration) time.Duration { return d*7/8 + rand.N(max(1, d/4)) }
+func jitter(d time.Duration) time.Duration { return d*7/8 + chance.N(max(1, d/4)) }

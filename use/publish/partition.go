@@ -2,7 +2,7 @@ package publish
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"sync/atomic"
 )
 
@@ -27,7 +27,7 @@ const stay = 64
 // together choose different partitions.
 var keyless atomic.Uint64
 
-func init() { keyless.Store(rand.Uint64()) }
+func init() { chance.Begins(func() { keyless.Store(chance.Uint64()) }) }
 
 // anywhere chooses by the number of events so far. The multiplication makes the order irregular: in
 // a fixed round, a topic whose events always come at the same point of the round would always get

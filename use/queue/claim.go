@@ -8,7 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,7 +173,7 @@ func wrapClaim(err error, queue string) error {
 // nonce returns the number in a claim's receipts: for a claim with an ID always the same one.
 func (q *Queue) nonce(c Claim) uint32 {
 	if c.ID == "" {
-		return rand.Uint32()
+		return chance.Uint32()
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s %s", q.id, len(c.Worker), c.Worker, c.ID))
 	return binary.BigEndian.Uint32(sum[:])

@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"net/url"
 	"slices"
 	"strconv"
@@ -160,7 +160,7 @@ func (s Settings) pause(failed int32) time.Duration {
 	if doublings := max(failed, 1) - 1; doublings < 32 && s.Backoff < s.BackoffMax>>doublings {
 		longest = s.Backoff << doublings
 	}
-	return mathrand.N(max(longest, 1))
+	return chance.N(max(longest, 1))
 }
 
 // definition is a queue's definition in the store.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weir-log/weir/internal/chance"
 	"iter"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,7 +70,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	}
 	qs := &Queues{
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
-		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), deleted: make(map[eventlog.TopicID]bool), begun: make(chan struct{}), uses: make(chan struct{}),
+		process: strconv.FormatUint(uint64(chance.Uint32()), 16), opened: make(map[string]*Queue), deleted: make(map[eventlog.TopicID]bool), begun: make(chan struct{}), uses: make(chan struct{}),
 		holding: make(chan struct{}, holdingMax),
 	}
 	qs.records = newRecords(log, qs.start)

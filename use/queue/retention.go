@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -26,7 +26,7 @@ func (qs *Queues) retain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retainEvery/2 + rand.N(retainEvery)):
+		case <-time.After(retainEvery/2 + chance.N(retainEvery)):
 		}
 		qs.forgetAllGone(ctx) // the keys of purged and deleted queues that other processes left
 		qs.keepOwning(ctx)

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/weir-log/weir/internal/chance"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -191,7 +191,7 @@ func (s *scheduler) list(ctx context.Context) error {
 	}
 	maps.DeleteFunc(s.refused, func(key string, _ bool) bool { return !there[key] })
 	maps.DeleteFunc(s.served, func(id string, _ int) bool { return !queues[id] })
-	s.ticks, s.listed, s.again = ticks, time.Now(), schedulesEvery*3/4+rand.N(schedulesEvery/2)
+	s.ticks, s.listed, s.again = ticks, time.Now(), schedulesEvery*3/4+chance.N(schedulesEvery/2)
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 	}
 	t := tick{due: sc.next, at: sc.next}
 	if sc.writer != s.owner.process {
-		t.at += Time((tickGrace + rand.N(tickGrace)).Milliseconds())
+		t.at += Time((tickGrace + chance.N(tickGrace)).Milliseconds())
 	}
 	ticks[sc.key] = t
 }

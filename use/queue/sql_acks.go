@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"strings"
 	"time"
@@ -216,7 +216,7 @@ func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []gran
 	if err != nil {
 		return nil, err
 	}
-	nonce := rand.Uint32()
+	nonce := chance.Uint32()
 	err = q.change(ctx, p, &op{apply: func(s *state, _ *change) (bool, error) {
 		taken = nil
 		e := edit{p: s.part(p)}
