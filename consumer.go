@@ -69,15 +69,23 @@ func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Cons
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	if !l.begins(c, work) {
 		stop()
 		return nil, errors.Join(fmt.Errorf("consume as group %q: %w", sub.Group, ErrClosed), c.peer.Leave(ctx))
 	}
+	return c, nil
+}
+
+// begins runs a consumer, unless the Log was closed.
+func (l *Log) begins(c *Consumer, work context.Context) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
 	l.consumers[c] = struct{}{}
 	go c.run(work)
-	return c, nil
+	return true
 }
 
 func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
