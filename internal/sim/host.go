@@ -50,6 +50,8 @@ type host struct {
 	logger *slog.Logger
 	skies  []*sky // of its way to each member of the store
 
+	way time.Duration // the usual time of a call to a store, and of its answer
+
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
 	paused chan struct{} // not nil while the process stands still; closed when it goes on
@@ -60,6 +62,10 @@ type host struct {
 
 func (w *world) newHost(name string) *host {
 	h := &host{world: w, logger: w.loggerOf(name), random: w.random(name), dead: make(chan struct{})}
+	h.way = wayUsual
+	if w.opt.Back { // some processes know later than others that a copy was put back
+		h.way *= []time.Duration{1, 5, 10, 25}[h.random.IntN(4)]
+	}
 	for range w.skies {
 		h.skies = append(h.skies, &sky{})
 	}
@@ -129,8 +135,11 @@ func (h *host) draw(member int) trip {
 	now := h.world.skies[member].now().and(h.skies[member].now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.way > wayUsual {
+		now.slow = min(now.slow, 3)
+	}
 	way := func() time.Duration {
-		d := time.Duration(h.random.ExpFloat64()*float64(wayUsual)) * time.Duration(now.slow)
+		d := time.Duration(h.random.ExpFloat64()*float64(h.way)) * time.Duration(now.slow)
 		switch n := h.random.IntN(1000); {
 		case n < 2:
 			d += time.Duration(h.random.Int64N(int64(4 * time.Second)))
@@ -141,13 +150,16 @@ func (h *host) draw(member int) trip {
 	}
 	t := trip{there: way(), back: way(), weather: now, luck: h.random.Float64()}
 	t.later = 50 * t.back
+	if h.way > wayUsual {
+		t.later = 3 * t.back
+	}
 	if h.random.IntN(100) == 0 {
 		t.again = way()
 	}
 	return t
 }
 
-// wayUsual is the usual time of a call to the store, and of its answer.
+// wayUsual is the usual time of a call to the store, and of its answer, for most processes.
 const wayUsual = 2 * time.Millisecond
 
 // travel takes a while. It returns an error if the process is killed, or the caller gives up.

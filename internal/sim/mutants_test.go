@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ var (
 const mutantMax = 5 * time.Minute
 
 // found are the mutants of internal/chaos that histories find, by their names there, and on which
-// store.
+// store. Those of S3 need copies that are put back.
 var found = []struct{ store, name string }{
 	{"memory", "batches are kept in memory although another process wrote in between"},
 	{"memory", "a claim is told before it is stored"},
@@ -66,7 +67,7 @@ func TestMutants(t *testing.T) {
 		mustRun(t, dir, "go", "test", "-c", "-o", program, "./internal/sim")
 		begin := time.Now()
 		within, cancel := context.WithTimeout(t.Context(), mutantMax+time.Minute)
-		run := exec.CommandContext(within, program, "-test.run", "^TestHistories$", "-first", "-store", m.store, "-for", mutantMax.String())
+		run := exec.CommandContext(within, program, "-test.run", "^TestHistories$", "-first", "-store", m.store, "-for", mutantMax.String(), "-put-backs="+strconv.FormatBool(m.store == "s3"))
 		run.Dir = filepath.Join(dir, "internal/sim")
 		said, err := run.CombinedOutput()
 		cancel()

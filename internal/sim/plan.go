@@ -29,8 +29,8 @@ const copyOldest = 4 * time.Second
 
 // makePlan decides what is done in a history of some length. Every plan does some of the faults
 // only, so that rare meetings of two are not always hidden by a third. Copies are put back in some
-// histories, which are judged by what came later.
-func makePlan(random *rand.Rand, length time.Duration, processes, members int, putBacks bool) (plan []Step) {
+// histories, at most so many times; these are judged by what came later.
+func makePlan(random *rand.Rand, length time.Duration, processes, members, putBacks int) (plan []Step) {
 	some := append([]string(nil), faults...)
 	random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
 	some = some[:1+random.IntN(len(some))]
@@ -60,9 +60,9 @@ func makePlan(random *rand.Rand, length time.Duration, processes, members int, p
 		}
 		plan = append(plan, s)
 	}
-	if putBacks {
-		for n := range 1 + random.IntN(2) {
-			at := copyOldest + time.Duration(random.Int64N(int64(length-copyOldest)))
+	if putBacks > 0 {
+		for n := range 1 + random.IntN(putBacks) {
+			at := copyOldest + time.Duration(random.Int64N(int64(length*3/4-copyOldest))) // then what is acknowledged counts
 			back := time.Duration(random.Int64N(int64(copyOldest)))
 			s := Step{who: -1, member: random.IntN(members), nth: n}
 			copies, puts := s, s

@@ -21,6 +21,7 @@ var (
 	during = flag.Duration("for", time.Second, "how long to run random histories")
 	one    = flag.Uint64("seed", 0, "the one history to run")
 	store  = flag.String("store", "", "the kind of store: "+strings.Join(sim.Stores, ", ")+"; none: a random one")
+	back   = flag.Bool("put-backs", false, "copies of the store are put back in each history; else in every fourth")
 	first  = flag.Bool("first", false, "end with the first history that breaks something, as it is")
 	length = flag.Duration("length", time.Minute, "of the part of a history that has faults")
 	only   = flag.String("only", "", "the actors, separated by commas: publisher, reader, queue, stream")
@@ -45,7 +46,7 @@ func TestHistories(t *testing.T) {
 	began, lasted, n := time.Now(), time.Duration(0), 0
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // of its own, before seeds rule
 	for ; *seeds == 0 && time.Since(began) < *during || n < *seeds; n++ {
-		opt := sim.Options{Seed: random.Uint64N(1 << 40), Store: *store, Length: *length, Logs: *logs}
+		opt := sim.Options{Seed: random.Uint64N(1 << 40), Store: *store, Length: *length, Back: *back, Logs: *logs}
 		if *one != 0 {
 			opt.Seed = *one
 		}

@@ -25,6 +25,7 @@ type Options struct {
 	Only   []string      // the actors: those whose names begin so; none: all
 	Skip   map[int]bool  // steps of the plan that are left out
 	Show   io.Writer     // gets the history; nil: nobody
+	Back   bool          // copies are put back, more often, and some processes are slow; false: in every fourth history
 	Logs   bool          // the history has what processes log
 }
 
@@ -189,12 +190,19 @@ func Run(opt Options) Result {
 	for i := range 2 + random.IntN(3) {
 		w.processes = append(w.processes, &process{world: w, name: string(rune('A' + i)), index: i})
 	}
-	if random.IntN(4) == 0 {
+	if random.IntN(4) == 0 || opt.Back {
 		w.ledger = newLedger(w)
 		w.model = judge.NewModel(w.now, judge.NewHistory(&lines{}, w.now)) // nobody knows what uses must do whose events are lost
 	}
 	w.model.TTLMargin = patience // a process may stand still while it asks for the store's time
-	plan := makePlan(random, opt.Length, len(w.processes), len(w.skies), w.ledger != nil)
+	putBacks := 0
+	if w.ledger != nil {
+		putBacks = 2
+	}
+	if opt.Back {
+		putBacks = 5
+	}
+	plan := makePlan(random, opt.Length, len(w.processes), len(w.skies), putBacks)
 	for _, p := range w.processes {
 		p.start()
 	}
@@ -415,10 +423,14 @@ func (p *process) close() {
 	if l == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	within := 30 * time.Second
+	if l.host.way > wayUsual {
+		within *= 10
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	if err := l.log.Close(ctx); err != nil {
-		p.world.counts.Broken("B3", []string{l.name}, "%s did not close in 30 s, while nothing was done to anybody: %v", l.name, err)
+		p.world.counts.Broken("B3", []string{l.name}, "%s did not close in time, while nothing was done to anybody: %v", l.name, err)
 		l.host.kill()
 		_ = l.log.Close(context.Background())
 	}
