@@ -113,9 +113,8 @@ func (w *world) aboutTopic(random *rand.Rand, do func(context.Context, *life) er
 
 // written is what a key of the compacted topic was last given.
 type written struct {
-	acked  int // the newest write that was acknowledged
-	asked  int // the newest write
-	absent map[int]bool
+	acked  int          // the newest write that was acknowledged
+	absent map[int]bool // whether a write was a tombstone, of those that may be the last: acked, and all whose outcome is unknown
 }
 
 // writeKeys writes keys, and deletes them, one write after the other.
@@ -132,23 +131,25 @@ func (w *world) writeKeys(ctx context.Context, random *rand.Rand) {
 			e.Value = fmt.Appendf(nil, "value %d", n)
 		}
 		state := &w.keys[k]
-		state.asked = n
 		if state.absent == nil {
 			state.absent = map[int]bool{}
 		}
-		state.absent[n] = e.Value == nil
 		try, cancel := asks()
 		said := p.said(judge.Published(p.log.Publish(try, e)))
 		cancel()
-		if said.Outcome == judge.Done {
-			state.acked = n
+		switch said.Outcome {
+		case judge.Done:
+			delete(state.absent, state.acked)
+			state.acked, state.absent[n] = n, e.Value == nil
+		case judge.Unknown: // it may even come after later ones
+			state.absent[n] = e.Value == nil
 		}
 		w.history.Add(fmt.Sprintf("%s: write %d of key%d (a tombstone: %v): %v %v", p.name, n, k, e.Value == nil, said.Outcome, said.Places), compacted)
 	}
 }
 
-// judgeKeys: the last record of each key is the one that was acknowledged last, or one that came
-// later and whose outcome is unknown; and nothing that was deleted comes back.
+// judgeKeys: the last record of each key is the one that was acknowledged last, or one whose outcome
+// is unknown; and nothing that was deleted comes back.
 func (w *world) judgeKeys(p *life) {
 	ctx, cancel := asks()
 	defer cancel()
@@ -171,14 +172,12 @@ func (w *world) judgeKeys(p *life) {
 	for k := range w.keys {
 		state, key := w.keys[k], fmt.Sprintf("key%d", k)
 		at, is := last[key]
-		if is && at >= state.acked || !is && state.acked == 0 {
-			continue
+		_, may := state.absent[at]
+		gone := state.acked == 0
+		for _, tombstone := range state.absent { // it may have been deleted, with all before it
+			gone = gone || tombstone
 		}
-		gone := state.absent[state.acked] // its tombstone may have been deleted, with all before it
-		for n := state.acked; n <= state.asked; n++ {
-			gone = gone || state.absent[n]
-		}
-		if !is && gone {
+		if is && may || !is && gone {
 			continue
 		}
 		w.model.Broken("L1", []string{compacted}, "the last record of %s is write %d (%v), and write %d, which came later, was acknowledged; a tombstone: %v", key, at, is, state.acked, state.absent[state.acked])
