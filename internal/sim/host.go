@@ -64,7 +64,7 @@ func (w *world) newHost(name string) *host {
 	h := &host{world: w, logger: w.loggerOf(name), random: w.random(name), dead: make(chan struct{})}
 	h.way = wayUsual
 	if w.opt.Back { // some processes know later than others that a copy was put back
-		h.way *= []time.Duration{1, 5, 10, 25}[h.random.IntN(4)]
+		h.way *= []time.Duration{1, 2, 4, 8}[h.random.IntN(4)]
 	}
 	for range w.skies {
 		h.skies = append(h.skies, &sky{})

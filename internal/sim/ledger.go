@@ -193,7 +193,7 @@ func (l *ledger) judge() {
 		}
 		all, err := l.all(live)
 		if err != nil {
-			l.broken("D3", "%v after the last fault %s cannot read what is there: %v", settleMax, live.name, err)
+			l.broken("L7", "%v after the last fault %s cannot read what is there: %v", settleMax, live.name, err)
 			return
 		}
 		for to, values := range all {
