@@ -148,8 +148,8 @@ func (w *world) writeKeys(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// judgeKeys: the last record of each key is the one that was acknowledged last, or one whose outcome
-// is unknown; and nothing that was deleted comes back.
+// judgeKeys: the last record of each key is the one that was acknowledged last, or one whose
+// outcome is unknown; and nothing that was deleted comes back.
 func (w *world) judgeKeys(p *life) {
 	ctx, cancel := asks()
 	defer cancel()
