@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
+	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"sync"
 	"time"
@@ -354,7 +354,7 @@ func Pause(ctx context.Context, failures int) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	d := min(first<<min(failures-1, 10), longest)
 	select {
-	case <-time.After(d/2 + rand.N(d)):
+	case <-time.After(d/2 + chance.N(d)):
 	case <-ctx.Done():
 	}
 }
