@@ -3,8 +3,9 @@ package weir
 import (
 	"cmp"
 	"errors"
-	"github.com/weir-log/weir/internal/chance"
 	"time"
+
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // Retry says how often, and after which pauses, an event is delivered again after its handler

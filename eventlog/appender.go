@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // appender commits entries in groups: callers queue tickets, and one goroutine commits all queued

@@ -3,8 +3,9 @@ package eventlog
 import (
 	"context"
 	"errors"
-	"github.com/weir-log/weir/internal/chance"
 	"time"
+
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // pollMin is the least time between the starts of two polls.

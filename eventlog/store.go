@@ -3,12 +3,12 @@ package eventlog
 import (
 	"context"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 type (

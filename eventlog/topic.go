@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"maps"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // Topic is a name for some partitions, with settings. A Topic is a snapshot: a change replaces the

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // Commit implements eventlog.Store. It costs one put; more if other processes commit at the same

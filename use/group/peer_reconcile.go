@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // peerTries bounds the attempts at one change: a change of another peer makes an attempt stale.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // Rules say what a Writer writes: S is the state that the key holds, O an operation, A what is

@@ -2,8 +2,9 @@ package publish
 
 import (
 	"encoding/binary"
-	"github.com/weir-log/weir/internal/chance"
 	"sync/atomic"
+
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // Partitioner chooses one of a topic's n partitions, 0 to n-1, for an event whose Partition is nil.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"iter"
 	"log/slog"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/chance"
 	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )

@@ -2,10 +2,10 @@ package queue
 
 import (
 	"context"
-	"github.com/weir-log/weir/internal/chance"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // A topic that a queue created has no retention by time: that would delete messages that nobody has

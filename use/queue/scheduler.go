@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/weir-log/weir/internal/chance"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/chance"
 	"github.com/weir-log/weir/internal/longlock"
 	"github.com/weir-log/weir/use/ledger"
 )

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-log/weir/internal/chance"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/chance"
 )
 
 // Beside knows the acks that workers made in SQL transactions, and that have not reached the
