@@ -14,24 +14,29 @@ import (
 )
 
 // All queues share the wheel. delayed tells which of its records are messages of one queue, so that
-// a question about one queue does not read the messages of all. A process reads the records once,
-// when it is first asked, and later only the new ones. The store has nothing of this: messages that
-// were delayed by any version of weir are in it.
+// a question about one queue does not read the messages of all. A process reads a record once, when
+// it is first asked, or less: most are in blocks, which some process saved.
 type delayed struct {
 	owner    *Queues
 	reading  chan struct{} // has a value while somebody reads the wheel
 	removing chan struct{} // has a value while somebody removes messages of queues that are gone
+	wanted   chan struct{} // has a value while blocks are to be saved
 
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have been rewound, and have other records
+	same    eventlog.Check  // sameEpoch, of before changed
 	slots   map[eventlog.Partition]*slotted
 	bytes   int // of slots
+
+	unsaved      []eventlog.Put // of blocks that were read
+	unsavedBytes int
 }
 
 // slotted are the messages of one slot of the wheel.
 type slotted struct {
-	next eventlog.Offset    // how far the slot was read
-	of   map[string]*places // by queue, as in headerTo
+	next    eventlog.Offset    // how far the slot was read
+	of      map[string]*places // by queue, as in headerTo
+	filling *filling           // nil: no message of the block at next was read
 }
 
 // places are the messages of one queue in one slot, by offset. For each, text has the distance to
@@ -57,9 +62,10 @@ const (
 var errManyDelayed = errors.New("there are too many delayed messages to keep their places in memory")
 
 func newDelayed(owner *Queues) *delayed {
+	same := owner.sameEpoch()
 	return &delayed{
-		owner: owner, reading: make(chan struct{}, 1), removing: make(chan struct{}, 1), changed: owner.log.IncarnationChanged(),
-		slots: make(map[eventlog.Partition]*slotted),
+		owner: owner, reading: make(chan struct{}, 1), removing: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+		same: same, changed: owner.log.IncarnationChanged(), slots: make(map[eventlog.Partition]*slotted),
 	}
 }
 
@@ -81,11 +87,16 @@ func (pl *places) add(o eventlog.Offset, p eventlog.Partition, id MessageID) (by
 	return len(pl.text) - before
 }
 
-// each calls visit with the offset and the id of each message, in the order of their offsets.
-func (pl *places) each(p eventlog.Partition, visit func(eventlog.Offset, MessageID)) {
+// each calls visit with the offset and the id of each message, in the order of their offsets. It
+// ends at what cannot be read (false).
+func (pl *places) each(p eventlog.Partition, visit func(eventlog.Offset, MessageID)) (whole bool) {
 	text := pl.text
+	whole = true
 	number := func() uint64 {
 		v, n := binary.Uvarint(text)
+		if n <= 0 {
+			whole, n = false, len(text)
+		}
 		text = text[n:]
 		return v
 	}
@@ -96,8 +107,11 @@ func (pl *places) each(p eventlog.Partition, visit func(eventlog.Offset, Message
 		if gap&1 != 0 {
 			id = MessageID{eventlog.Partition(number()), eventlog.Offset(number())}
 		}
-		visit(o, id)
+		if whole {
+			visit(o, id)
+		}
 	}
+	return whole
 }
 
 // catchUp reads what was added to the wheel since the last time. After an error, the next call goes
@@ -112,16 +126,25 @@ func (d *delayed) catchUp(ctx context.Context) error {
 	}
 	topic, _ := d.owner.wheel.known()
 	var keys []string
-	var slots []eventlog.Bounds
+	var slots []*slotReader
 	changed := d.forget(topic)
-	for _, p := range topic.Partitions {
+	for i, p := range topic.Partitions {
 		if bounds := d.owner.boundsOf(p); bounds.First < bounds.Next && d.readUpTo(p) < bounds.Next {
-			keys, slots = append(keys, wheelStateKey(p)), append(slots, bounds)
+			keys = append(keys, wheelStateKey(p))
+			slots = append(slots, &slotReader{bounds: bounds, records: newRecords(d.owner.log, nil), saves: i >= wheelSlots})
 		}
 	}
-	return d.owner.each(ctx, keys, func(i int, st *state) error {
-		return d.read(ctx, changed, slots[i], st.within(slots[i]))
+	err := d.owner.each(ctx, keys, func(i int, st *state) error {
+		slots[i].mine = st.within(slots[i].bounds)
+		return nil
 	})
+	if err == nil {
+		err = d.readSlots(ctx, changed, slots)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.save()
+	return err
 }
 
 // forget drops the slots that are empty or of another topic, or all after the store may have been
@@ -130,8 +153,10 @@ func (d *delayed) forget(topic eventlog.Topic) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if isClosed(d.changed) {
+		d.same = d.owner.sameEpoch()
 		d.changed = d.owner.log.IncarnationChanged()
 		clear(d.slots)
+		d.unsaved, d.unsavedBytes = nil, 0
 	}
 	d.bytes = 0
 	for p, s := range d.slots {
@@ -155,30 +180,31 @@ func (d *delayed) readUpTo(p eventlog.Partition) eventlog.Offset {
 	return 0
 }
 
-// read reads the new records of a slot.
-func (d *delayed) read(ctx context.Context, changed <-chan struct{}, bounds eventlog.Bounds, mine *part) error {
-	p := bounds.Partition
-	records := newRecords(d.owner.log, nil) // a reader of its own: what workers need stays in memory
-	for o := max(mine.floor, d.readUpTo(p)); o < bounds.Next; o++ {
-		if r, there := mine.at(o); there && r.fate == done {
+// read reads the records of a slot that were not read, up to an offset.
+func (d *delayed) read(ctx context.Context, changed <-chan struct{}, slot *slotReader, to eventlog.Offset) error {
+	p := slot.bounds.Partition
+	for o := max(slot.mine.floor, d.readUpTo(p)); o < to; o++ {
+		if r, there := slot.mine.at(o); there && r.fate == done {
 			o = r.end() - 1
 			continue
 		}
-		rec, err := records.read(ctx, p, o)
+		rec, err := slot.records.read(ctx, p, o)
 		if errors.Is(err, errNoRecord) {
 			continue
 		}
 		if err != nil && !gone(err) { // one that cannot be read is there until the wheel gives it up
 			return err
 		}
-		if err := d.add(changed, p, o, rec); err != nil {
+		if err := d.add(changed, slot, o, rec, err == nil); err != nil {
 			return err
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !isClosed(changed) {
-		d.slot(p).next = bounds.Next
+		s := d.slot(p)
+		s.next = max(s.next, to)
+		d.complete(s, slot, s.next)
 	}
 	return nil
 }
@@ -193,26 +219,41 @@ func (d *delayed) slot(p eventlog.Partition) *slotted {
 	return s
 }
 
-func (d *delayed) add(changed <-chan struct{}, p eventlog.Partition, o eventlog.Offset, rec batch.Record) error {
+func (d *delayed) add(changed <-chan struct{}, slot *slotReader, o eventlog.Offset, rec batch.Record, readable bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.canAdd(changed); err != nil {
+		return err
+	}
+	p := slot.bounds.Partition
+	m := placed{headerText(rec, headerTo), o, idOf(grant{partition: p, offset: o}, rec)}
+	s := d.slot(p)
+	d.collect(s, slot, m, readable)
+	d.put(s, p, m)
+	s.next = o + 1
+	return nil
+}
+
+// canAdd reports why no message can be added. The caller holds d.mu.
+func (d *delayed) canAdd(changed <-chan struct{}) error {
 	switch {
 	case isClosed(changed):
 		return fmt.Errorf("read delayed messages: %w", eventlog.ErrRewound)
 	case d.bytes > delayedBytes:
 		return errManyDelayed
 	}
-	s := d.slot(p)
-	s.next = o + 1
-	to := headerText(rec, headerTo)
-	pl := s.of[to]
+	return nil
+}
+
+// put adds a message that follows all others of its slot and queue. The caller holds d.mu.
+func (d *delayed) put(s *slotted, p eventlog.Partition, m placed) {
+	pl := s.of[m.to]
 	if pl == nil {
 		pl = &places{}
-		s.of[to] = pl
+		s.of[m.to] = pl
 		d.bytes += placesBytes
 	}
-	d.bytes += pl.add(o, p, idOf(grant{partition: p, offset: o}, rec))
-	return nil
+	d.bytes += pl.add(m.at, p, m.id)
 }
 
 // find returns where the message of this id may be in the wheel, in the slots' order.

@@ -19,6 +19,8 @@
 //	queue/unique/<id>/<hash>     which message has a unique key (holder)
 //	queue/schedule/<id>/<name>   a schedule: its expression, next tick and last tick; <id> is that of the schedules, which a purge does not change
 //	queue/scheduled/<id>/<name>  the schedule's message, with the same <id>
+//	queue/later/<partition>      what became of the messages in one slot of the wheel
+//	queue/places/<partition>/<n> which messages of a slot are whose (block)
 //	queue/gone/<id>              marks the id of a purged or deleted queue, whose keys must be deleted
 //
 // The version of a state's key decides conflicts. Any process may claim and acknowledge in any

@@ -28,6 +28,7 @@ func (d *delayed) removeGone(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	qs := d.owner
+	same := qs.sameEpoch()
 	changed := qs.log.IncarnationChanged()
 	topic, err := qs.log.Topic(ctx, wheelTopic)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -66,7 +67,7 @@ func (d *delayed) removeGone(ctx context.Context) error {
 		if !all {
 			where = d.offsetsOf(b.Partition, isGone)
 		}
-		if err := d.removeFrom(ctx, changed, topic, b, where, all, isGone); err != nil {
+		if err := d.removeFrom(ctx, same, changed, topic, b, where, all, isGone); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func (d *delayed) removeGone(ctx context.Context) error {
 
 // removeFrom removes messages from a slot: from the first offset in where on, those that are there
 // or, with all, whatever follows. Then it trims the slot, if that is known to have nothing else.
-func (d *delayed) removeFrom(ctx context.Context, changed <-chan struct{}, topic eventlog.Topic, b eventlog.Bounds, where []eventlog.Offset, all bool, isGone func(to string) bool) error {
+func (d *delayed) removeFrom(ctx context.Context, same eventlog.Check, changed <-chan struct{}, topic eventlog.Topic, b eventlog.Bounds, where []eventlog.Offset, all bool, isGone func(to string) bool) error {
 	if len(where) == 0 {
 		return nil
 	}
@@ -98,8 +99,8 @@ func (d *delayed) removeFrom(ctx context.Context, changed <-chan struct{}, topic
 			return context.Cause(ctx)
 		}
 	}
-	if all {
-		return nil
+	if err := d.removeSaved(ctx, same, b, where, all, isGone); err != nil || all {
+		return err
 	}
 	d.forgetQueues(changed, func(p eventlog.Partition, to string) bool { return p == b.Partition && isGone(to) })
 	return d.trim(ctx, changed, b.Partition)
@@ -130,6 +131,9 @@ func (d *delayed) forgetQueues(changed <-chan struct{}, is func(p eventlog.Parti
 	}
 	for p, s := range d.slots {
 		maps.DeleteFunc(s.of, func(to string, _ *places) bool { return is(p, to) })
+		if s.filling != nil {
+			maps.DeleteFunc(s.filling.of, func(to string, _ *places) bool { return is(p, to) })
+		}
 	}
 }
 
@@ -169,6 +173,9 @@ func (d *delayed) trim(ctx context.Context, changed <-chan struct{}, p eventlog.
 		return nil
 	})
 	if err != nil || below <= bounds.First {
+		return err
+	}
+	if err := d.unsave(ctx, p, bounds.First, below); err != nil {
 		return err
 	}
 	return d.owner.log.TrimFound(ctx, changed, p, below)

@@ -91,6 +91,7 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.start(qs.followDefinitions)
 	if !qs.log.ReadOnly() {
 		qs.start(qs.wheel.run)
+		qs.start(qs.delayed.run)
 		qs.start(qs.forgetAllGone)
 		qs.start(qs.keepOwning)
 		qs.start(qs.retain)

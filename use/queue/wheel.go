@@ -298,6 +298,7 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 	if err := w.deliver(ctx, topic); err != nil {
 		return 0, err
 	}
+	w.owner.delayed.want(topic)
 	now, _, err = w.owner.clock.now(ctx)
 	if err != nil {
 		return 0, err
@@ -631,8 +632,12 @@ func holesBefore(messages []dueMessage, p *part) (holes []run) {
 
 // trim deletes a slot's records once all of them were moved.
 func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error {
-	if bounds, _ := w.owner.log.Known(s.partition); floor < bounds.Next || bounds.First >= floor {
+	bounds, _ := w.owner.log.Known(s.partition)
+	if floor < bounds.Next || bounds.First >= floor {
 		return nil
+	}
+	if err := w.owner.delayed.unsave(ctx, s.partition, bounds.First, floor); err != nil {
+		return err
 	}
 	return w.owner.log.TrimFound(ctx, w.rewound, s.partition, floor)
 }
