@@ -354,7 +354,7 @@ func (d *delayed) deleteKeys(ctx context.Context, keys []string) error {
 }
 
 // removeSaved removes from the saved blocks of a slot the messages of queues that are gone, which
-// are at the offsets in where or, with all, anywhere. same is of before the caller learned that they
+// are at the offsets in where or, with all, anywhere. same is of before the caller knew that they
 // are gone. It costs a store call for each thousand blocks or 4 MiB of them, and one for each that
 // has such messages. If the process stops before, the messages are found again by the next one,
 // because the notes are there; the places of messages that are not there are counted for no queue.

@@ -62,8 +62,8 @@ func (s *blocks) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 	return out, err
 }
 
-// asking returns the queues of a new process that is only asked: it moves no delayed messages, which
-// would read them, and saves no blocks.
+// asking returns the queues of a new process that is only asked: it moves no delayed messages, that
+// is reads none for it, and saves no blocks.
 func asking(t *testing.T, store eventlog.Store) *queue.Queues {
 	t.Helper()
 	log := writer(t, store)
