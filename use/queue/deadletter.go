@@ -118,7 +118,11 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		return none, err
 	}
 	headers := make([]batch.RecordHeader, 0, len(rec.Headers)+5)
+	key, token := q.uniqueNamed(rec)
 	for _, h := range rec.Headers {
+		if h.Key == headerUnique && key != "" && q.isEarlier(key) {
+			h.Value = []byte(q.currentKey(key) + " " + token)
+		}
 		if h.Key != HeaderPriorAttempts {
 			headers = append(headers, h)
 		}

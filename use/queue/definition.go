@@ -640,7 +640,7 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		puts := []eventlog.Put{{Key: defKey(name)}, goes(d.id, note{})}
+		puts := append(d.goesBefore(), eventlog.Put{Key: defKey(name)}, goes(d.id, note{}))
 		if d.schedules != "" {
 			puts = append(puts, goes(d.schedules, note{}))
 		}
@@ -655,6 +655,9 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 			return fmt.Errorf("delete queue %q: %w", name, err)
 		}
 		qs.forgetGone(d.id)
+		if d.earlier() != "" {
+			qs.forgetGone(d.earlier())
+		}
 		qs.start(func(ctx context.Context) { qs.disown(ctx, name) })
 		if d.schedules != "" {
 			qs.forgetGone(d.schedules)
@@ -704,12 +707,14 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 		return old, e, err
 	}
 	old = d.id
+	before := d.goesBefore()
 	d.purged = append(d.purged, old)
 	d.purged = d.purged[max(0, len(d.purged)-purgedMax):]
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}, same}
 	addChecks(&e, topics...)
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old, note{Purged: name})}
+	e.Puts = append(e.Puts, before...)
 	all := state{writer: qs.newWriterID(), after: old}
 	for _, end := range ends {
 		if end.Err != nil {

@@ -210,9 +210,11 @@ func priorityOf(rec batch.Record) int {
 
 // uniqueKey returns the store's key for a unique key: its hash, since it may be longer than a key
 // in the store.
-func (q *Queue) uniqueKey(unique string) string {
+func (q *Queue) uniqueKey(unique string) string { return uniqueKey(q.id, unique) }
+
+func uniqueKey(id, unique string) string {
 	sum := sha256.Sum256([]byte(unique))
-	return uniquePrefix + q.id + "/" + hex.EncodeToString(sum[:16])
+	return uniquePrefix + id + "/" + hex.EncodeToString(sum[:16])
 }
 
 // enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one
@@ -227,7 +229,9 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	for i, m := range messages {
 		if _, twice := first[m.Unique]; m.Unique != "" && !twice {
 			first[m.Unique] = i
-			keys = append(keys, q.uniqueKey(m.Unique))
+			for _, id := range q.ids() {
+				keys = append(keys, uniqueKey(id, m.Unique))
+			}
 		}
 	}
 	for range changesMax {
@@ -240,9 +244,13 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 		var of []int
 		for i, m := range messages {
 			if m.Unique != "" {
-				by, taken := held[q.uniqueKey(m.Unique)]
-				if out[i].Repeated = first[m.Unique] != i || taken && !by.over; out[i].Repeated {
-					out[i].ID = by.id // or that of the first, below
+				out[i].Repeated = first[m.Unique] != i
+				for _, id := range q.ids() {
+					if by, taken := held[uniqueKey(id, m.Unique)]; taken && !by.over {
+						out[i] = Enqueued{ID: by.id, Repeated: true} // or the id of the first, below
+					}
+				}
+				if out[i].Repeated {
 					continue
 				}
 			}

@@ -96,9 +96,17 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 				break
 			}
 			e := eventlog.Entry{Checks: marked}
-			for _, kv := range kvs {
-				e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
-				after = kv.Key
+			stays, err := qs.stay(ctx, id, kv, kvs)
+			if err != nil {
+				return err
+			}
+			for i, kv := range kvs {
+				if after = kv.Key; !stays[i] {
+					e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
+				}
+			}
+			if len(e.Puts) == 0 {
+				continue
 			}
 			if _, err := qs.log.Append(ctx, e); err != nil {
 				return err
@@ -110,6 +118,50 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 	}
 	_, err = qs.log.Append(ctx, eventlog.Entry{Checks: marked, Puts: []eventlog.Put{{Key: kv.Key}}})
 	return err
+}
+
+// stay tells which keys of a purged queue stay: the unique keys of messages that came while the
+// purge was on its way. They go with their messages, or with the next purge.
+func (qs *Queues) stay(ctx context.Context, id string, of eventlog.KeyValue, kvs []eventlog.KeyValue) ([]bool, error) {
+	stays := make([]bool, len(kvs))
+	var n note
+	if err := json.Unmarshal(of.Value, &n); err != nil || n.Purged == "" || !strings.HasPrefix(kvs[0].Key, uniquePrefix) {
+		return stays, err
+	}
+	d, err := qs.read(ctx, n.Purged)
+	if errors.Is(err, ErrUnknownQueue) || err == nil && d.earlier() != id {
+		return stays, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	q, err := qs.openAs(ctx, d.name, d.id)
+	if err != nil {
+		return nil, err
+	}
+	holders := make([]holder, len(kvs))
+	for i, kv := range kvs {
+		if holders[i], err = parseHolder(kv); err != nil {
+			return nil, err
+		}
+		holders[i].earlier = true
+	}
+	over, err := q.areOver(ctx, holders)
+	for i := range over {
+		stays[i] = !over[i]
+	}
+	return stays, err
+}
+
+// goesBefore returns the puts that mark the id before the last purge once more, if there was one:
+// what stayed of it goes now.
+func (d *definition) goesBefore() []eventlog.Put {
+	if d.earlier() == "" {
+		return nil
+	}
+	again := goes(d.earlier(), note{})
+	again.Version = again.Version.Next() // whoever deletes its keys now begins anew
+	return []eventlog.Put{again}
 }
 
 // addEarlier adds to states that a purge wrote what the states of the earlier id have above the

@@ -24,6 +24,8 @@ type holder struct {
 	id    MessageID
 	place MessageID // where it is
 	lost  bool      // an older version of weir moved it, and did not write its new place
+	// earlier: the key is that of the queue's id before its last purge.
+	earlier bool
 }
 
 const uniqueLost = " moved"
@@ -82,14 +84,20 @@ func parsePlace(text string) (place MessageID, err error) {
 }
 
 // uniqueNamed returns the unique key that a message's header names, and the token there. "": it
-// names none of this queue.
+// names none of this queue. A message that came while the queue was purged, and stays, has a key of
+// the id before.
 func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
 	key, token, _ = strings.Cut(headerText(rec, headerUnique), " ")
-	if !strings.HasPrefix(key, uniquePrefix+q.id+"/") || len(key) != len(q.uniqueKey("")) {
-		return "", ""
+	for _, id := range q.ids() {
+		if strings.HasPrefix(key, uniquePrefix+id+"/") && len(key) == len(uniqueKey(id, "")) {
+			return key, token
+		}
 	}
-	return key, token
+	return "", ""
 }
+
+// isEarlier reports whether a unique key in the store is of the id before the last purge.
+func (q *Queue) isEarlier(key string) bool { return !strings.HasPrefix(key, uniquePrefix+q.id+"/") }
 
 // uniqueIn returns who holds a unique key. same: the holder has this token. A free key has no
 // holder.
@@ -113,7 +121,8 @@ func (h holder) isAt(place, id MessageID) bool {
 type named struct {
 	key, token string
 	place, id  MessageID
-	ends       bool // the message ends, and frees the key; otherwise it moves
+	ends       bool   // the message ends, and frees the key; otherwise it moves
+	to         string // if it moves: its key afterwards
 }
 
 // names returns the unique key that the header of a message names; nil: none.
@@ -122,7 +131,12 @@ func (q *Queue) names(rec batch.Record, g grant, ends bool) *named {
 	if key == "" {
 		return nil
 	}
-	return &named{key: key, token: token, place: MessageID{g.partition, g.offset}, id: idOf(g, rec), ends: ends}
+	return &named{key: key, token: token, place: MessageID{g.partition, g.offset}, id: idOf(g, rec), ends: ends, to: q.currentKey(key)}
+}
+
+// currentKey returns the key that has a unique key since the last purge.
+func (q *Queue) currentKey(key string) string {
+	return uniquePrefix + q.id + key[strings.LastIndexByte(key, '/'):]
 }
 
 // unique returns the unique key that a finished message may free. It reads the message only if the
@@ -157,7 +171,10 @@ func (q *Queue) uniques(ctx context.Context, all ...*preparation) error {
 			case p.names.ends:
 				p.puts = []eventlog.Put{{Key: kv.Key}}
 			default:
-				p.unique, p.holder = kv.Key, held
+				p.unique, p.holder = p.names.to, held
+				if p.names.to != kv.Key {
+					p.puts = []eventlog.Put{{Key: kv.Key}}
+				}
 			}
 		}
 		return nil
@@ -193,6 +210,7 @@ func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, er
 		if holders[i], err = parseHolder(kv); err != nil {
 			return nil, err
 		}
+		holders[i].earlier = q.isEarlier(kv.Key)
 	}
 	over, err := q.areOver(ctx, holders)
 	if err != nil {
@@ -235,6 +253,9 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 		case h.lost:
 			continue
 		case elsewhere(h): // the topic was deleted
+			over[i] = true
+			continue
+		case q.owner.wheel.has(p) && h.earlier: // the purge discarded it: what moves later has a key of the new id
 			over[i] = true
 			continue
 		case q.owner.wheel.has(p): // a message that moves changes its unique key in the same entry: a message that left the wheel without that change was dropped
