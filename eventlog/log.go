@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -490,11 +491,22 @@ const (
 // or 4 MiB of values. The Version of a key that does not exist is 0. It waits as List does. An
 // error of visit ends it.
 func (l *Log) GetAll(ctx context.Context, keys []string, visit func(KeyValue) error) error {
+	return l.GetPages(ctx, keys, getBytes, nil, visit)
+}
+
+// GetPages is GetAll that reads about maxBytes of values with each store call. Before each store
+// call it calls before, if that is not nil; an error of before ends it.
+func (l *Log) GetPages(ctx context.Context, keys []string, maxBytes int, before func() error, visit func(KeyValue) error) error {
 	for len(keys) > 0 {
+		if before != nil {
+			if err := before(); err != nil {
+				return err
+			}
+		}
 		var kvs []KeyValue
 		page := keys[:min(len(keys), getPage)]
 		err := l.onceEntered(ctx, func() (err error) {
-			kvs, err = l.getNow(ctx, page)
+			kvs, err = l.getNow(ctx, page, maxBytes)
 			return err
 		})
 		if err != nil {
@@ -511,9 +523,9 @@ func (l *Log) GetAll(ctx context.Context, keys []string, visit func(KeyValue) er
 }
 
 // getNow is a store call of GetAll that does not wait.
-func (l *Log) getNow(ctx context.Context, keys []string) (kvs []KeyValue, err error) {
+func (l *Log) getNow(ctx context.Context, keys []string, maxBytes int) (kvs []KeyValue, err error) {
 	err = l.ofNow(ctx, "get", func() (err error) {
-		kvs, err = l.store.Get(ctx, keys, getBytes)
+		kvs, err = l.store.Get(ctx, keys, maxBytes)
 		return err
 	})
 	if err != nil {
@@ -557,6 +569,47 @@ func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) e
 // before, if that is not nil; an error of before ends the listing.
 func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	return lister(l.List).pages(ctx, prefix, page, before, visit)
+}
+
+// ListEach is ListPages of several prefixes, all of which begin with under and none of which begins
+// with another; a key that is a prefix itself is not visited. A store call brings the keys of all
+// prefixes that are next to each other: there are no more calls than prefixes and pages of their
+// keys, and no more than pages of all keys under under.
+func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, page int, before func() error, visit func(KeyValue) error) error {
+	if len(prefixes) == 1 {
+		return l.ListPages(ctx, prefixes[0], page, before, visit)
+	}
+	rest := slices.Compact(slices.Sorted(slices.Values(prefixes)))
+	for after := ""; len(rest) > 0; {
+		if before != nil {
+			if err := before(); err != nil {
+				return err
+			}
+		}
+		after = max(after, rest[0])
+		kvs, err := l.List(ctx, under, after, page)
+		if err != nil {
+			return fmt.Errorf("list %q after %q: %w", under, after, err)
+		}
+		for _, kv := range kvs {
+			after = kv.Key
+			for len(rest) > 0 && kv.Key > rest[0] && !strings.HasPrefix(kv.Key, rest[0]) {
+				rest = rest[1:]
+			}
+			if len(rest) == 0 {
+				return nil
+			}
+			if strings.HasPrefix(kv.Key, rest[0]) {
+				if err := visit(kv); err != nil {
+					return err
+				}
+			}
+		}
+		if len(kvs) < page {
+			return nil
+		}
+	}
+	return nil
 }
 
 func (list lister) pages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {

@@ -41,6 +41,9 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string {
+	if e.Value == "" { // there is none to show
+		return fmt.Sprintf("invalid %s: %s", e.What, e.Why)
+	}
 	return fmt.Sprintf("invalid %s %q: %s", e.What, e.Value, e.Why)
 }
 
@@ -218,7 +221,7 @@ func (t Topic) dirtyRatio() float64 {
 // CheckKey refuses a record without a key for a compacted topic, as Kafka does.
 func (t Topic) CheckKey(rec *batch.Record) error {
 	if rec.Key == nil && t.Compacted() {
-		return &InvalidError{What: "key", Value: "", Why: fmt.Sprintf("topic %q is compacted (cleanup.policy), so every record needs a key", t.Name)}
+		return &InvalidError{What: "record", Why: fmt.Sprintf("it has no key. Topic %q is compacted (cleanup.policy), so every record needs one", t.Name)}
 	}
 	return nil
 }

@@ -289,6 +289,30 @@ func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 	return parseTopic(kv)
 }
 
+// TopicsNow is TopicNow for any number of topics: a store call for each thousand. Those that do not
+// exist, or have no valid name, are not in the answer.
+func (l *Log) TopicsNow(ctx context.Context, names []string) (map[string]Topic, error) {
+	var keys []string
+	for _, name := range names {
+		if CheckTopicName(name) == nil {
+			keys = append(keys, topicPrefix+name)
+		}
+	}
+	found := make(map[string]Topic)
+	err := l.GetAll(ctx, keys, func(kv KeyValue) error {
+		if kv.Version == 0 {
+			return nil
+		}
+		t, err := parseTopic(kv)
+		found[t.Name] = t
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for %d topics: %w", len(keys), err)
+	}
+	return found, nil
+}
+
 // RefreshTopics reads all topics from the store again: afterwards this process knows every change
 // made before the call.
 func (l *Log) RefreshTopics(ctx context.Context) error { return l.loadCatalog(ctx) }
@@ -342,6 +366,7 @@ func checkPartitions(n int) error {
 // TopicChange is a change of a topic, made as a whole or not at all. The zero value changes
 // nothing.
 type TopicChange struct {
+	Name string // ChangeTopic sets it
 	// ID is the topic to change: another topic with the same name is not changed (ErrUnknownTopic).
 	// Zero: the topic that has the name.
 	ID TopicID
@@ -355,12 +380,30 @@ type TopicChange struct {
 
 // ChangeTopic changes a topic, durably.
 func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) (Topic, error) {
-	return l.alterTopic(ctx, name, change.ID, func(t *Topic) error {
-		if err := t.grow(change.Partitions); err != nil || change.Config == nil {
-			return err
-		}
-		return t.configure(change.Config)
-	})
+	change.Name = name
+	topics, errs := l.ChangeTopics(ctx, change)
+	return topics[0], errs[0]
+}
+
+// ChangeTopics changes topics, each of another name, durably; each may be refused by itself. It
+// costs a few store calls for hundreds of them, and one for each that has owners whom the change
+// concerns.
+func (l *Log) ChangeTopics(ctx context.Context, changes ...TopicChange) ([]Topic, []error) {
+	edits := make([]*topicEdit, len(changes))
+	for i, c := range changes {
+		edits[i] = l.alteration(ctx, c.Name, c.ID, func(t *Topic) error {
+			if err := t.grow(c.Partitions); err != nil || c.Config == nil {
+				return err
+			}
+			return t.configure(c.Config)
+		})
+	}
+	l.changeTopics(ctx, slices.DeleteFunc(slices.Clone(edits), func(e *topicEdit) bool { return e.err != nil })...)
+	topics, errs := make([]Topic, len(edits)), make([]error, len(edits))
+	for i, e := range edits {
+		topics[i], errs[i] = e.next, e.err
+	}
+	return topics, errs
 }
 
 // AlterTopic calls change to edit the settings that were set for the topic. It may call it more
@@ -371,10 +414,16 @@ func (l *Log) AlterTopic(ctx context.Context, name string, change func(config ma
 
 // alterTopic calls alter to edit an existing topic. It may call it more than once.
 func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter func(*Topic) error) (Topic, error) {
-	if err := checkReserved(name); err != nil {
-		return Topic{}, err
+	edit := l.alteration(ctx, name, id, alter)
+	if edit.err == nil {
+		l.changeTopics(ctx, edit)
 	}
-	return l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
+	return edit.next, edit.err
+}
+
+// alteration is an edit of an existing topic by alter.
+func (l *Log) alteration(ctx context.Context, name string, id TopicID, alter func(*Topic) error) *topicEdit {
+	return &topicEdit{name: name, id: id, err: checkReserved(name), decide: func(t Topic) (Topic, []Check, error) {
 		if t.Version == 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
@@ -385,7 +434,7 @@ func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter fun
 			return Topic{}, nil, err
 		}
 		return l.checkOwners(ctx, t)
-	})
+	}}
 }
 
 // grow adds partitions up to total; 0: none.
@@ -471,56 +520,59 @@ const (
 	changePause, changePauseMax = 2 * time.Millisecond, 200 * time.Millisecond
 )
 
-// changeTopic reads a topic (Version 0: none), calls decide for its new state (no name: delete it;
-// partitions numbered 0 are new and get a number), and commits that if no topic changed meanwhile
-// and if decide's checks hold.
-//
-// It does not touch a topic with another id. With no id, the topic read first is meant: another
-// process may delete it meanwhile and create another with the same name, which the next round must
-// not change.
+// topicEdit is a change of one topic, and its outcome.
+type topicEdit struct {
+	name string
+	// id is the topic's: another topic is not touched (ErrUnknownTopic). Zero: the topic that is read
+	// first. Another process may delete that one meanwhile and create another with the same name,
+	// which a later try must not change.
+	id     TopicID
+	beside func(TopicID) string // the partitions of a new topic are on the shard of its key; nil: on any
+	// decide returns the topic's new state (no name: delete it; partitions numbered 0 are new and
+	// get a number), and what must still hold. old.Version 0: there is none.
+	decide func(old Topic) (Topic, []Check, error)
+
+	next Topic
+	err  error
+}
+
+const (
+	// editsMax, editBytes and editPartitions bound the changes that are one entry, beside the first.
+	editsMax       = 256
+	editBytes      = 1 << 20
+	editPartitions = 10_000
+)
+
+// changeTopic makes one change.
+func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, []Check, error)) (Topic, error) {
+	edit := &topicEdit{name: name, id: id, beside: beside, decide: decide}
+	l.changeTopics(ctx, edit)
+	return edit.next, edit.err
+}
+
+// changeTopics makes changes of different topics, each of which may be refused by itself: four
+// store calls for hundreds of them. On a store made of shards each is an entry of its own, because
+// their parts may be on different shards.
 //
 // All changes of topics check one key. Those of this process wait for each other, so that none is
 // in vain; those of other processes are the reason to try again.
-func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, []Check, error)) (Topic, error) {
+func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
 	select {
 	case l.changing <- struct{}{}:
 		defer func() { <-l.changing }()
 	case <-ctx.Done():
-		return Topic{}, fmt.Errorf("change topic %q: %w: this process makes other changes first. Nothing happened", name, ErrBusy)
+		for _, e := range edits {
+			e.err = fmt.Errorf("change topic %q: %w: this process makes other changes first. Nothing happened", e.name, ErrBusy)
+		}
+		return
 	}
-	until := time.Now().Add(changePatience)
-	for most := changePause; ; most = min(2*most, changePauseMax) {
-		head, err := l.Get(ctx, catalogKey)
-		if err != nil {
-			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
+	changed, until := false, time.Now().Add(changePatience)
+	for most, group := changePause, editsMax; len(edits) > 0; {
+		if l.Sharded() {
+			group = 1
 		}
-		kv, err := l.Get(ctx, topicPrefix+name)
-		if err != nil {
-			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
-		}
-		old, err := parseTopic(kv)
-		if err != nil {
-			return Topic{}, err
-		}
-		if id == (TopicID{}) {
-			id = old.ID
-		}
-		if old.ID != id {
-			return Topic{}, fmt.Errorf("%w: %q with id %v: it was deleted", ErrUnknownTopic, name, id)
-		}
-		next, checks, err := decide(old)
-		if err != nil {
-			return Topic{}, err
-		}
-		if err := l.checkAll(len(next.Partitions) - len(old.Partitions)); err != nil {
-			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
-		}
-		entry, next, err := l.catalogChange(head, old, next, beside)
-		if err != nil {
-			return Topic{}, err
-		}
-		entry.Checks = append(entry.Checks, checks...)
-		_, err = l.Append(ctx, entry)
+		now := edits[:min(len(edits), group)]
+		taken, err := l.changeOnce(ctx, now)
 		switch {
 		case errors.Is(err, ErrStale):
 			timer := time.NewTimer(chance.N(most))
@@ -529,16 +581,31 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 			case <-ctx.Done():
 			}
 			if timer.Stop(); ctx.Err() != nil || time.Now().After(until) {
-				return Topic{}, fmt.Errorf("change topic %q: %w: those of other processes came first. Nothing happened", name, ErrBusy)
+				for _, e := range edits {
+					e.err = fmt.Errorf("change topic %q: %w: those of other processes came first. Nothing happened", e.name, ErrBusy)
+				}
+				edits = nil
 			}
+			most = min(2*most, changePauseMax)
 			continue
-		case err != nil:
-			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
+		case errors.Is(err, ErrTooLarge) && taken > 1:
+			group = 1
+			continue
 		}
-		if err := l.loadCatalog(ctx); err != nil {
-			l.cfg.Logger.Warn("topic changed, but the catalog could not be read again", "topic", name, "err", err)
+		for _, e := range now[:taken] {
+			if e.err == nil && err != nil {
+				e.next, e.err = Topic{}, fmt.Errorf("change topic %q: %w", e.name, err)
+			}
+			changed = changed || e.err == nil
 		}
-		return next, nil
+		edits = edits[taken:]
+		most, until = changePause, time.Now().Add(changePatience)
+	}
+	if !changed {
+		return
+	}
+	if err := l.loadCatalog(ctx); err != nil {
+		l.cfg.Logger.Warn("topics changed, but the catalog could not be read again", "err", err)
 	}
 }
 
@@ -552,48 +619,147 @@ func (l *Log) checkAll(more int) error {
 	return nil
 }
 
-// catalogChange returns the entry that replaces old by next. The partitions of a new topic are on
-// the shard of beside's key; nil: on any.
-func (l *Log) catalogChange(head KeyValue, old, next Topic, beside func(TopicID) string) (Entry, Topic, error) {
+// changeOnce tries to make the first of these changes, as many as fit into an entry. It returns how
+// many it has decided; those that were refused have their error. err is that of the entry.
+func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, err error) {
+	head, err := l.Get(ctx, catalogKey)
+	if err != nil {
+		return len(edits), err
+	}
+	keys := make([]string, len(edits))
+	for i, e := range edits {
+		keys[i] = topicPrefix + e.name
+	}
+	var found []KeyValue
+	if err := l.GetAll(ctx, keys, func(kv KeyValue) error { found = append(found, kv); return nil }); err != nil {
+		return len(edits), err
+	}
+	c, err := l.newCatalogChange(head)
+	if err != nil {
+		return len(edits), err
+	}
+	for i, e := range edits {
+		if c.full() {
+			break
+		}
+		taken++
+		e.next, e.err = Topic{}, nil
+		old, err := parseTopic(found[i])
+		if err == nil && e.id == (TopicID{}) {
+			e.id = old.ID
+		}
+		if err == nil && old.ID != e.id {
+			err = fmt.Errorf("%w: %q with id %v: it was deleted", ErrUnknownTopic, e.name, e.id)
+		}
+		var checks []Check
+		if err == nil {
+			e.next, checks, err = e.decide(old)
+		}
+		if err == nil {
+			if err = l.checkAll(c.more + len(e.next.Partitions) - len(old.Partitions)); err != nil {
+				err = fmt.Errorf("change topic %q: %w", e.name, err)
+			}
+		}
+		if err == nil {
+			e.next, err = c.add(old, e.next, e.beside)
+		}
+		if err == nil {
+			c.more += max(0, len(e.next.Partitions)-len(old.Partitions))
+		}
+		if err != nil {
+			e.next, e.err = Topic{}, err
+			continue
+		}
+		c.check(checks)
+	}
+	if len(c.records) == 0 {
+		return taken, nil // all were refused
+	}
+	_, err = l.Append(ctx, c.entry())
+	return taken, err
+}
+
+// catalogChange is an entry that changes topics.
+type catalogChange struct {
+	l       *Log
+	version Version
+	free    Partition // the next free number
+	e       Entry
+	records []batch.Record // of the catalog's partition
+	bytes   int
+	more    int // how many partitions topics get
+	checked map[string]bool
+}
+
+func (l *Log) newCatalogChange(head KeyValue) (*catalogChange, error) {
 	free, err := freePartition(head)
 	if err != nil {
-		return Entry{}, Topic{}, err
+		return nil, err
 	}
-	free = max(free, Partition(epochNumbers(l.LeaderEpoch())))
-	version := head.Version + 1
-	e := Entry{
-		Checks:  []Check{{Key: catalogKey, Version: head.Version}},
-		Batches: []Batch{{Partition: catalogPartition}},
-	}
-	name := old.Name
+	return &catalogChange{
+		l: l, version: head.Version + 1, free: max(free, Partition(epochNumbers(l.LeaderEpoch()))), checked: make(map[string]bool),
+		e: Entry{
+			Checks:  []Check{{Key: catalogKey, Version: head.Version}},
+			Batches: []Batch{{Partition: catalogPartition}},
+		},
+	}, nil
+}
+
+// full reports whether the entry should have no more changes.
+func (c *catalogChange) full() bool {
+	return c.bytes >= editBytes || len(c.e.Batches)+len(c.e.Forgets) >= editPartitions
+}
+
+// add replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on
+// any.
+func (c *catalogChange) add(old, next Topic, beside func(TopicID) string) (Topic, error) {
+	change := batch.Record{Key: []byte(old.Name)}
 	if next.Name == "" {
-		e.Puts, e.Forgets = []Put{{Key: topicPrefix + name}}, old.Partitions
+		c.e.Puts, c.e.Forgets = append(c.e.Puts, Put{Key: topicPrefix + old.Name}), append(c.e.Forgets, old.Partitions...)
 	} else {
-		name, next.Version = next.Name, version
+		next.Version = c.version
 		var key string
 		if beside != nil {
 			key = beside(next.ID)
 		}
 		numbered := slices.Clone(next.Partitions)
 		next.Partitions = slices.Clone(next.Partitions)
-		if free, err = l.numberOn(&next, key, free); err != nil {
-			return Entry{}, Topic{}, err
+		free, err := c.l.numberOn(&next, key, c.free)
+		if err != nil {
+			return Topic{}, err
 		}
+		c.free = free
 		for i, p := range next.Partitions {
 			if numbered[i] == catalogPartition {
-				e.Batches = append(e.Batches, Batch{Partition: p})
+				c.e.Batches = append(c.e.Batches, Batch{Partition: p})
 			}
 		}
-		e.Puts = []Put{{Key: topicPrefix + name, Version: version, Value: next.json()}}
+		change = batch.Record{Key: []byte(next.Name), Value: next.json()}
+		c.e.Puts = append(c.e.Puts, Put{Key: topicPrefix + next.Name, Version: c.version, Value: change.Value})
 	}
-	e.Puts = append(e.Puts, Put{Key: catalogKey, Version: version, Value: strconv.AppendInt(nil, int64(free), 10)})
-	change := batch.Record{Key: []byte(name)}
-	if next.Name != "" {
-		change.Value = next.json()
+	// A change of a topic is small, and deleting or shortening the retention frees space.
+	c.e.UsesReserve = old.Version != 0 && (c.e.UsesReserve || len(c.records) == 0)
+	c.records = append(c.records, change)
+	c.bytes += 2*len(change.Value) + len(change.Key)
+	return next, nil
+}
+
+// check adds checks, each once.
+func (c *catalogChange) check(checks []Check) {
+	for _, k := range checks {
+		if !c.checked[k.Key] {
+			c.checked[k.Key] = true
+			c.e.Checks = append(c.e.Checks, k)
+		}
 	}
-	e.UsesReserve = old.Version != 0 // a change of a topic is small, and deleting or shortening the retention frees space
-	e.Batches = append(e.Batches, defaultSealing.sealLoose(catalogPartition, []batch.Record{change}))
-	return e, next, nil
+}
+
+// entry returns the entry of the changes that were added.
+func (c *catalogChange) entry() Entry {
+	e := c.e
+	e.Puts = append(e.Puts, Put{Key: catalogKey, Version: c.version, Value: strconv.AppendInt(nil, int64(c.free), 10)})
+	e.Batches = append(e.Batches, defaultSealing.sealLoose(catalogPartition, c.records))
+	return e
 }
 
 // freePartition returns the next free partition number, from the value of catalogKey.

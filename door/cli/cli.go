@@ -42,7 +42,10 @@ type commands struct {
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
 //
-// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. If the reader
+// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. So does SIGHUP
+// if it comes from a terminal that closes; without a terminal it does nothing, because there is
+// nothing to reload: files that may change, such as certificates, are read again without it. If the
+// reader
 // of our output closes the pipe, that is an error like any other, so that a consumer leaves its
 // group before the end.
 func Main(version string, args []string) int {
@@ -51,6 +54,11 @@ func Main(version string, args []string) int {
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if !isTTY(os.Stdin) {
+		signal.Ignore(syscall.SIGHUP)
+	} else if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		cancel(stopped{(<-signals).(syscall.Signal)})
 		signal.Stop(signals)

@@ -37,9 +37,17 @@ func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 	case errors.Is(err, eventlog.ErrUpgraded), errors.Is(err, eventlog.ErrUpgradeDue):
 		return config(err, "docs/operations.md says how to upgrade, with and without downtime")
 	case errors.Is(err, eventlog.ErrUnavailable):
-		return unreachable(err, "check that it is running, and that the address in --store "+store.Redact(f.Store)+" is right")
+		return unreachable(err, f.reach())
 	}
 	return refused(err, hint)
+}
+
+// reach says what to check if the store does not answer.
+func (f *storeFlag) reach() string {
+	if strings.HasPrefix(f.Store, "sqlite:") { // a file: nothing runs, and there is no address
+		return "check that no other program has locked the file, such as a sqlite3 shell or a backup, and that the path in --store " + f.Store + " is right"
+	}
+	return "check that it is running, and that the address in --store " + store.Redact(f.Store) + " is right"
 }
 
 // direct opens the store, which must exist, for a command that works on it without a server. what

@@ -83,6 +83,7 @@ var (
 	kindSlowBody        = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
 	kindTopicExists     = kind{"topic_exists", http.StatusConflict, "A topic of this name already exists"}
 	kindNotEmpty        = kind{"group_not_empty", http.StatusConflict, "The group has members"}
+	kindTooManyGroups   = kind{"too_many_groups", http.StatusConflict, "The store has as many groups as it may"}
 	kindInProgress      = kind{"in_progress", http.StatusConflict, "Another request with this Idempotency-Key is in progress"}
 	kindRecreated       = kind{"topic_recreated", http.StatusGone, "The position belongs to a deleted topic"}
 	kindTooLarge        = kind{"too_large", http.StatusRequestEntityTooLarge, "Something is larger than a limit allows"}
@@ -138,11 +139,12 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case errors.As(err, &stale) && !errors.Is(err, eventlog.ErrUnsure):
+	case errors.Is(err, eventlog.ErrUnsure): // whatever else it is
+	case errors.As(err, &stale):
 		p := kindStaleReceipt.because("%s. Nothing changed", stale.Why)
 		p.Done = stale.Done
 		return p
-	case errors.As(err, &conflict) && !errors.Is(err, eventlog.ErrUnsure):
+	case errors.As(err, &conflict):
 		return conflictProblem(conflict)
 	case errors.As(err, &invalid) && invalid.What == "partition":
 		return kindNoPartition.because("%v", invalid)
@@ -177,8 +179,8 @@ const sendAgain = "Check whether it happened, or send the request again: this is
 
 const sendElsewhere = "it follows what other processes write (weir serve --read-only). Nothing happened; send changes to a process that runs without --read-only"
 
-// knownErrors is searched from top to bottom: an error may match several, and an unknown outcome
-// takes precedence.
+// knownErrors is searched from top to bottom: an error may match several. ErrUnsure takes precedence
+// over all, and every other error over the end of a context.
 var knownErrors = []struct {
 	err    error
 	kind   kind
@@ -198,8 +200,6 @@ var knownErrors = []struct {
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrSpansShards, kindSpansShards, "nothing happened; docs/shards.md says what is possible: for example, send the events of each partition by themselves"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again at another process, or here in a moment"},
-	{context.DeadlineExceeded, kindUnknown, "the store did not answer in time. " + sendAgain},
-	{context.Canceled, kindUnknown, "the request ended before its answer came. Check whether it happened"},
 	{queue.ErrUnknownQueue, kindUnknownQueue, "create it first: POST /v1/queues with Content-Type: application/json and {\"name\": …}"},
 	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
 	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists the schedules"},
@@ -227,6 +227,11 @@ var knownErrors = []struct {
 	{group.ErrLoading, kindUnavailable, "the group could not be read from the store. Nothing happened; try again"},
 	{group.ErrUnavailable, kindUnavailable, "the store did not take the change. Nothing happened; try again"},
 	{group.ErrMoved, kindUnavailable, "other requests changed the group at the same time, or this process is stopping. Nothing happened; try again"},
+	{group.ErrTooMany, kindTooManyGroups, "nothing was changed; delete groups that nobody needs (DELETE /v1/groups/{group}), or use one of those that exist. A group without members whose offsets nobody committed for 7 days is deleted by itself"},
+
+	// An error that says what happened comes first: it may have a context's error as its cause.
+	{context.DeadlineExceeded, kindUnknown, "the store did not answer in time. " + sendAgain},
+	{context.Canceled, kindUnknown, "the request ended before its answer came. Check whether it happened"},
 }
 
 // toldUnknown reports whether the answer to an error says that something may have happened.

@@ -16,25 +16,53 @@ import (
 // transactions.
 func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
 	out := in.ResponseKind().(*kmsg.OffsetFetchResponse)
-	if in.Version >= 8 {
-		again := repeated(in.Groups, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
-		for _, ask := range in.Groups {
-			skip, err := again.refuse(ask.Group)
-			if skip {
-				continue
-			}
-			answer := kmsg.NewOffsetFetchResponseGroup()
-			answer.Group, answer.ErrorCode = ask.Group, errorCode(err)
-			if err == nil {
-				answer, err = s.fetchGroup(ctx, r, ask, in.Version >= 10)
-				if err != nil {
-					return nil
-				}
-			}
-			out.Groups = append(out.Groups, answer)
-		}
-		return out
+	asks := in.Groups
+	if in.Version < 8 {
+		asks = []kmsg.OffsetFetchRequestGroup{theGroup(in)}
 	}
+	again := repeated(asks, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
+	var all []*askedOffsets
+	for _, ask := range asks {
+		skip, err := again.refuse(ask.Group)
+		if skip {
+			continue
+		}
+		if err == nil {
+			err = r.permit(acl.Describe, acl.Group, ask.Group)
+		}
+		one := &askedOffsets{answer: kmsg.NewOffsetFetchResponseGroup(), err: err}
+		one.answer.Group = ask.Group
+		if err == nil {
+			s.resolveOffsets(ctx, r, ask, in.Version >= 10, one)
+		}
+		all = append(all, one)
+	}
+	if err := s.fetchOffsets(ctx, r, all); err != nil {
+		return nil
+	}
+	for _, one := range all {
+		out.Groups = append(out.Groups, one.answer)
+	}
+	if in.Version < 8 {
+		answer := all[0].answer
+		out.Groups, out.ErrorCode = nil, answer.ErrorCode
+		for _, t := range answer.Topics {
+			row := kmsg.NewOffsetFetchResponseTopic()
+			row.Topic = t.Topic
+			for _, p := range t.Partitions {
+				if in.Version < 2 && answer.ErrorCode != 0 {
+					p.ErrorCode = answer.ErrorCode // the response has no other field for it
+				}
+				row.Partitions = append(row.Partitions, kmsg.OffsetFetchResponseTopicPartition(p))
+			}
+			out.Topics = append(out.Topics, row)
+		}
+	}
+	return out
+}
+
+// theGroup is the only group that an older request asks for.
+func theGroup(in *kmsg.OffsetFetchRequest) kmsg.OffsetFetchRequestGroup {
 	ask := kmsg.NewOffsetFetchRequestGroup()
 	ask.Group = in.Group
 	if in.Topics != nil {
@@ -45,57 +73,22 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 		topic.Topic, topic.Partitions = t.Topic, t.Partitions
 		ask.Topics = append(ask.Topics, topic)
 	}
-	answer, err := s.fetchGroup(ctx, r, ask, false)
-	if err != nil {
-		return nil
-	}
-	out.ErrorCode = answer.ErrorCode
-	for _, t := range answer.Topics {
-		row := kmsg.NewOffsetFetchResponseTopic()
-		row.Topic = t.Topic
-		for _, p := range t.Partitions {
-			if in.Version < 2 && answer.ErrorCode != 0 {
-				p.ErrorCode = answer.ErrorCode // the response has no other field for it
-			}
-			row.Partitions = append(row.Partitions, kmsg.OffsetFetchResponseTopicPartition(p))
-		}
-		out.Topics = append(out.Topics, row)
-	}
-	return out
+	return ask
 }
 
-// fetchGroup answers for one group: the requested partitions, each once, or all if topics is null.
-// It fails if the claim for the answer's memory fails.
-func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool) (kmsg.OffsetFetchResponseGroup, error) {
-	out := kmsg.NewOffsetFetchResponseGroup()
-	out.Group = ask.Group
-	if err := r.permit(acl.Describe, acl.Group, ask.Group); err != nil {
-		out.ErrorCode = errorCode(err)
-		return out, nil
-	}
-	var crowded error
-	claim := func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded }
+// askedOffsets is one group of a request: its answer, and what is still to be read for it.
+type askedOffsets struct {
+	answer kmsg.OffsetFetchResponseGroup
+	which  []group.TopicPartition // of the answer's rows; nil: all that the group has committed
+	err    error
+}
+
+// resolveOffsets makes the rows of the requested partitions, each once; none if topics is null.
+func (s *Server) resolveOffsets(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool, one *askedOffsets) {
 	if ask.Topics == nil {
-		all, err := s.groups.FetchWithin(ctx, ask.Group, nil, claim)
-		if crowded != nil {
-			return out, crowded
-		}
-		out.ErrorCode = errorCode(err)
-		for _, c := range all {
-			if !r.may(acl.Describe, acl.Topic, c.Name) {
-				continue
-			}
-			if n := len(out.Topics); n == 0 || out.Topics[n-1].TopicID != c.Topic {
-				t := kmsg.NewOffsetFetchResponseGroupTopic()
-				t.Topic, t.TopicID = c.Name, c.Topic
-				out.Topics = append(out.Topics, t)
-			}
-			t := &out.Topics[len(out.Topics)-1]
-			t.Partitions = append(t.Partitions, committedRow(c))
-		}
-		return out, nil
+		return
 	}
-	var which []group.TopicPartition
+	one.which = []group.TopicPartition{} // an empty list means no partitions; null means all
 	topics := merge(ask.Topics, func(t kmsg.OffsetFetchRequestGroupTopic) (string, []int32) {
 		return nameOrID(&t.Topic, t.TopicID), t.Partitions
 	})
@@ -110,30 +103,77 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 				a.ErrorCode = errorCode(err)
 			}
 			row.Partitions = append(row.Partitions, a)
-			which = append(which, group.TopicPartition{Topic: topic.ID, Partition: p})
+			one.which = append(one.which, group.TopicPartition{Topic: topic.ID, Partition: p})
 		}
-		out.Topics = append(out.Topics, row)
+		one.answer.Topics = append(one.answer.Topics, row)
 	}
-	// An empty list means no partitions; null means all.
-	found, err := s.groups.FetchWithin(ctx, ask.Group, append([]group.TopicPartition{}, which...), claim)
+}
+
+// fetchOffsets fills in the offsets of all groups of a request. It fails if the claim for the
+// answer's memory fails.
+func (s *Server) fetchOffsets(ctx context.Context, r *request, all []*askedOffsets) error {
+	var crowded error
+	claim := func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded }
+	var wants []group.Wanted
+	var of []*askedOffsets
+	for _, one := range all {
+		if one.err == nil {
+			wants, of = append(wants, group.Wanted{Group: one.answer.Group, Of: one.which}), append(of, one)
+		}
+	}
+	found, err := s.groups.FetchEach(ctx, wants, claim)
 	if crowded != nil {
-		return out, crowded
+		return crowded
 	}
 	if err != nil {
 		s.trouble("OffsetFetch", err)
-		out.ErrorCode = errorCode(err)
-		return out, nil
 	}
+	for i, one := range of {
+		switch {
+		case err != nil:
+			one.err = err
+		case found[i].Err != nil:
+			s.trouble("OffsetFetch", found[i].Err)
+			one.err = found[i].Err
+		case one.which == nil:
+			one.answer.Topics = allRows(r, found[i].Offsets)
+		default:
+			fillRows(one.answer.Topics, found[i].Offsets)
+		}
+	}
+	for _, one := range all {
+		one.answer.ErrorCode = errorCode(one.err)
+	}
+	return nil
+}
+
+// allRows are the rows of all offsets of a group in topics that the client may describe.
+func allRows(r *request, offsets []group.Committed) (rows []kmsg.OffsetFetchResponseGroupTopic) {
+	for _, c := range offsets {
+		if !r.may(acl.Describe, acl.Topic, c.Name) {
+			continue
+		}
+		if n := len(rows); n == 0 || rows[n-1].TopicID != c.Topic {
+			t := kmsg.NewOffsetFetchResponseGroupTopic()
+			t.Topic, t.TopicID = c.Name, c.Topic
+			rows = append(rows, t)
+		}
+		t := &rows[len(rows)-1]
+		t.Partitions = append(t.Partitions, committedRow(c))
+	}
+	return rows
+}
+
+func fillRows(rows []kmsg.OffsetFetchResponseGroupTopic, offsets []group.Committed) {
 	i := 0
-	for t := range out.Topics {
-		for p := range out.Topics[t].Partitions {
-			if a := &out.Topics[t].Partitions[p]; a.ErrorCode == 0 {
-				*a = committedRow(found[i])
+	for t := range rows {
+		for p := range rows[t].Partitions {
+			if a := &rows[t].Partitions[p]; a.ErrorCode == 0 {
+				*a = committedRow(offsets[i])
 			}
 			i++
 		}
 	}
-	return out, nil
 }
 
 // isNone reports whether err says that the topic does not exist. If the request has the topic's

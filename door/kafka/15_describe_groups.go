@@ -15,22 +15,27 @@ import (
 func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeGroupsResponse)
 	mentions := make(map[string]bool)
+	var names []string
+	var rows []int // of the names in the answer
 	for _, name := range in.Groups {
 		if !first(mentions, name) {
 			continue
 		}
 		g := kmsg.NewDescribeGroupsResponseGroup()
-		g.Group = name
+		g.Group, g.State = name, string(group.Dead)
 		if err := r.permit(acl.Describe, acl.Group, name); err != nil {
-			g.State = string(group.Dead)
 			g.ErrorCode, g.ErrorMessage = codeOf(err)
-			out.Groups = append(out.Groups, g)
-			continue
+		} else {
+			names, rows = append(names, name), append(rows, len(out.Groups))
 		}
-		d, err := s.groups.Describe(ctx, name)
+		out.Groups = append(out.Groups, g)
+	}
+	crowded := false
+	s.groups.DescribeEach(ctx, names, func(d group.Described, err error) bool {
+		g := &out.Groups[rows[0]]
+		rows = rows[1:]
 		switch {
 		case errors.Is(err, group.ErrNotFound) && in.Version < 6:
-			g.State = string(d.State)
 		case err != nil:
 			s.trouble("DescribeGroups", err)
 			g.State = string(d.State)
@@ -40,15 +45,18 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 			for _, m := range d.Members {
 				size += memberCost + 2*(len(m.ID)+len(m.Instance)+len(m.ClientID)+len(m.ClientHost)+len(m.Metadata)+len(m.Assignment))
 			}
-			if err := r.claimAnswer(ctx, size); err != nil {
-				return nil
+			if crowded = r.claimAnswer(ctx, size) != nil; crowded {
+				return false
 			}
-			describeGroup(&g, d)
+			describeGroup(g, d)
 		}
 		if in.IncludeAuthorizedOperations && err == nil {
-			g.AuthorizedOperations = r.operations(groupOperations, acl.Group, name)
+			g.AuthorizedOperations = r.operations(groupOperations, acl.Group, g.Group)
 		}
-		out.Groups = append(out.Groups, g)
+		return true
+	})
+	if crowded {
+		return nil
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
@@ -62,11 +63,7 @@ const callsMost = 32
 // moreCalls are the keys whose requests make more than callsMost, and why. Their bound here is four
 // for each thing that is mentioned.
 var moreCalls = map[kmsg.Key]string{
-	kmsg.OffsetFetch:      "the offsets of each group are read by themselves",
-	kmsg.DescribeGroups:   "each group is read by itself",
-	kmsg.DeleteGroups:     "each group is read and deleted by itself",
-	kmsg.CreatePartitions: "each topic is a change of its own",
-	kmsg.DeleteRecords:    "each partition is trimmed by itself: Store.Trim is of one partition",
+	kmsg.DeleteRecords: "each partition is trimmed by itself: Store.Trim is of one partition",
 }
 
 // A request of each key that is advertised makes a bounded number of store calls: none makes a call
@@ -122,6 +119,106 @@ func TestNoKeyMakesACallForEachThingItMentions(t *testing.T) {
 			if worst <= callsMost && moreCalls[key] != "" {
 				t.Errorf("%s makes %d store calls: it is no exception any more", key.Name(), worst)
 			}
+		}
+	})
+}
+
+// What a request names is there, and what it asks for happens: still a few store calls for all of
+// it.
+func TestChangesOfManyThingsShareTheirStoreCalls(t *testing.T) {
+	const things = 200
+	synctest.Test(t, func(t *testing.T) {
+		store := &tallied{Store: memory.New()}
+		b := startAt(t, store, newPipes(), kafka.Config{NoAutoCreate: true})
+		defer b.stop()
+		var names []string
+		for n := range things {
+			name := fmt.Sprint("t-", n)
+			names = append(names, name)
+			b.createTopic(name, 1, nil)
+			commit := kmsg.NewPtrOffsetCommitRequest()
+			commit.Version, commit.Group, commit.Generation = 8, name, -1
+			of, p := kmsg.NewOffsetCommitRequestTopic(), kmsg.NewOffsetCommitRequestTopicPartition()
+			of.Topic, p.Offset = name, int64(n)
+			of.Partitions = append(of.Partitions, p)
+			commit.Topics = append(commit.Topics, of)
+			wantCode(t, "commit", ask[*kmsg.OffsetCommitResponse](b, commit).Topics[0].Partitions[0].ErrorCode, nil)
+		}
+		counts := func(what string, most int64, do func()) {
+			t.Helper()
+			before := store.calls.Load()
+			do()
+			if n := store.calls.Load() - before; n > most {
+				t.Errorf("%s of %d things: %d store calls, want %d at most", what, things, n, most)
+			}
+		}
+		for _, all := range []bool{false, true} {
+			fetch := kmsg.NewPtrOffsetFetchRequest()
+			fetch.Version = 8
+			for _, name := range names {
+				of := kmsg.NewOffsetFetchRequestGroup()
+				of.Group = name
+				if !all {
+					topic := kmsg.NewOffsetFetchRequestGroupTopic()
+					topic.Topic, topic.Partitions = name, []int32{0}
+					of.Topics = []kmsg.OffsetFetchRequestGroupTopic{topic}
+				}
+				fetch.Groups = append(fetch.Groups, of)
+			}
+			counts("OffsetFetch", 8, func() {
+				for n, g := range ask[*kmsg.OffsetFetchResponse](b, fetch).Groups {
+					if len(g.Topics) != 1 || len(g.Topics[0].Partitions) != 1 || g.Topics[0].Partitions[0].Offset != int64(n) {
+						t.Fatalf("OffsetFetch of all %v: group %d has %+v", all, n, g)
+					}
+				}
+			})
+		}
+		describe := kmsg.NewPtrDescribeGroupsRequest()
+		describe.Version, describe.Groups = 5, names
+		counts("DescribeGroups", 4, func() {
+			for _, g := range ask[*kmsg.DescribeGroupsResponse](b, describe).Groups {
+				if g.State != "Empty" || g.ErrorCode != 0 {
+					t.Fatalf("DescribeGroups: %+v", g)
+				}
+			}
+		})
+		more := kmsg.NewPtrCreatePartitionsRequest()
+		more.Version = 3
+		for _, name := range names {
+			topic := kmsg.NewCreatePartitionsRequestTopic()
+			topic.Topic, topic.Count = name, 3
+			more.Topics = append(more.Topics, topic)
+		}
+		counts("CreatePartitions", 8, func() {
+			for _, topic := range ask[*kmsg.CreatePartitionsResponse](b, more).Topics {
+				wantCode(t, "CreatePartitions", topic.ErrorCode, nil)
+			}
+		})
+		used := make(map[eventlog.Partition]bool)
+		for _, topic := range b.log.Topics() {
+			for _, p := range topic.Partitions {
+				if used[p] {
+					t.Fatalf("two partitions have the number %d", p)
+				}
+				used[p] = true
+			}
+		}
+		if len(used) != 3*things {
+			t.Errorf("there are %d partitions", len(used))
+		}
+		remove := kmsg.NewPtrDeleteGroupsRequest()
+		remove.Version, remove.Groups = 2, append([]string{"no such"}, names...)
+		counts("DeleteGroups", 10, func() {
+			for _, g := range ask[*kmsg.DeleteGroupsResponse](b, remove).Groups {
+				want := (*kerr.Error)(nil)
+				if g.Group == "no such" {
+					want = kerr.GroupIDNotFound
+				}
+				wantCode(t, "DeleteGroups", g.ErrorCode, want)
+			}
+		})
+		if left, err := store.List(t.Context(), "group/", "", 10); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
 		}
 	})
 }

@@ -23,6 +23,7 @@ var groupCodes = []struct {
 	{group.ErrIllegalGeneration, kerr.IllegalGeneration},
 	{group.ErrRebalancing, kerr.RebalanceInProgress},
 	{group.ErrFull, kerr.GroupMaxSizeReached},
+	{group.ErrTooMany, kerr.GroupMaxSizeReached}, // clients tell it and end; COORDINATOR_NOT_AVAILABLE would let them wait for ever, in silence
 	{group.ErrTooLarge, kerr.MessageTooLarge},
 	{group.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
 	{group.ErrNotFound, kerr.GroupIDNotFound},

@@ -74,7 +74,7 @@ func TestPositionsGoWithTheirGroup(t *testing.T) {
 	if got := position(); got != "3" {
 		t.Errorf("the new group is at %s, want 3", got)
 	}
-	if err := m.door.Forget(t.Context(), "g"); err != nil {
+	if err := m.door.Forget(t.Context(), []string{"g"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := position(); got != "3" {

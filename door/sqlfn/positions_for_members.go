@@ -71,16 +71,16 @@ const (
 	carriedPoll   = 20 * time.Millisecond
 )
 
-// Carried waits until no position of a group is in the inbox.
-func (d *Door) Carried(ctx context.Context, name string) error {
+// Carried waits until no position of the groups is in the inbox.
+func (d *Door) Carried(ctx context.Context, groups []string) error {
 	for end := time.Now().Add(carriedWithin); ; {
 		carried := false
 		err := d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
-			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = $1)`, name).Scan(&carried)
+			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = ANY ($1))`, groups).Scan(&carried)
 		})
 		switch {
 		case err != nil:
-			return fmt.Errorf("look for positions of group %q: %w", name, err)
+			return fmt.Errorf("look for positions of %d groups, such as %q: %w", len(groups), groups[:min(1, len(groups))], err)
 		case carried:
 			return nil
 		case time.Now().After(end):
@@ -95,19 +95,19 @@ func (d *Door) Carried(ctx context.Context, name string) error {
 }
 
 // Forget implements group.Beside with one statement.
-func (d *Door) Forget(ctx context.Context, name string) error {
+func (d *Door) Forget(ctx context.Context, groups []string) error {
 	err := d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `
 			WITH idle AS MATERIALIZED (
-				SELECT c.id FROM weir.consumer c WHERE c.grp = $1 FOR UPDATE SKIP LOCKED
+				SELECT c.id FROM weir.consumer c WHERE c.grp = ANY ($1) FOR UPDATE SKIP LOCKED
 			), positions AS (
 				DELETE FROM weir.consumed x USING idle i WHERE x.consumer = i.id
 			)
-			DELETE FROM weir.consumer c USING idle i WHERE c.id = i.id`, name)
+			DELETE FROM weir.consumer c USING idle i WHERE c.id = i.id`, groups)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("delete the positions that SQL committed for group %q: %w", name, err)
+		return fmt.Errorf("delete the positions that SQL committed for %d groups: %w", len(groups), err)
 	}
 	return nil
 }

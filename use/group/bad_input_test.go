@@ -146,7 +146,7 @@ func TestManyGroupsShareBoundedMemory(t *testing.T) {
 			p.join.ClientHost = "/" + name
 			settle(t, p)
 		}
-		_, err := b.Describe(t.Context(), "d")
+		_, err := b.Commit(t.Context(), simple("d", at(o, 3)))
 		wantErr(t, err, group.ErrUnavailable)
 		groups, err := b.List(t.Context(), nil)
 		check(t, err)
@@ -169,7 +169,7 @@ func TestGroupInUseIsNotEvicted(t *testing.T) {
 			check(t, err)
 		})
 		time.Sleep(100 * time.Millisecond)
-		_, err := b.Describe(t.Context(), "b")
+		_, err := b.Commit(t.Context(), simple("b", o))
 		wantErr(t, err, group.ErrUnavailable)
 		wg.Wait()
 	})

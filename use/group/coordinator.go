@@ -33,6 +33,8 @@ type limits struct {
 	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
 	GroupsMax    int // most groups in memory; default 10,000. Empty ones are dropped to make room, and are read again when needed
 
+	StoredMax int // most groups in the store; default 100,000
+
 	OffsetRetention time.Duration // how long offsets that nobody uses are kept; default 7 days
 	ExpireEvery     time.Duration // how often expired offsets are looked for; default 10 min
 }
@@ -51,6 +53,7 @@ func (c Config) withDefaults() Config {
 	c.limits.GroupBytes = cmp.Or(c.limits.GroupBytes, 16<<20)
 	c.limits.MembersBytes = cmp.Or(c.limits.MembersBytes, 256<<20)
 	c.limits.GroupsMax = cmp.Or(c.limits.GroupsMax, 10_000)
+	c.limits.StoredMax = cmp.Or(c.limits.StoredMax, 100_000)
 	c.limits.OffsetRetention = cmp.Or(c.limits.OffsetRetention, 7*24*time.Hour)
 	c.limits.ExpireEvery = cmp.Or(c.limits.ExpireEvery, 10*time.Minute)
 	if c.Logger == nil {
@@ -68,6 +71,7 @@ type Coordinator struct {
 	cfg    Config
 	logger *slog.Logger
 	peers  register // the peers that joined through this coordinator
+	census census   // of the groups in the store
 
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
@@ -87,7 +91,7 @@ type Coordinator struct {
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
 	return &Coordinator{
-		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[*Peer]bool)},
+		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[*Peer]bool)}, census: census{most: cfg.limits.StoredMax},
 		groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New(),
 	}
 }

@@ -6,6 +6,7 @@
 //
 //	group/state/<group>                        generation, protocol, leader, members and their assignments
 //	group/offset/<group>/<topic id>/<partition> one committed offset
+//	group/start/<group>/<topic id>             where the group began in a topic, if it began at the end
 //	group/member/<group>/<peer>                one peer's heartbeat
 //	group/owner/<group>                        the coordinator's heartbeat, while the group has members that are not peers
 //

@@ -10,11 +10,12 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep reads every group and every committed offset. With mayForget set it deletes expired ones,
-// and the heartbeats of peers without a group: one store call per thousand of each, and more for
+// sweep reads every group, every committed offset, and where groups began. With mayForget set it
+// deletes expired ones, and the heartbeats of peers without a group: one store call per thousand of
+// each, one per 64 of those, and more for
 // groups of peers and groups with something to delete. An error of one group does not stop it.
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
-	uses := make(map[string]*use)
+	uses, counted := make(map[string]*use), c.census.begin()
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
 		name, u, err := c.inspect(ctx, kv)
 		if err == nil {
@@ -25,10 +26,27 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	if err != nil {
 		return err
 	}
+	counted(len(uses))
 	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
 		name, o, err := parseOffset(kv)
 		if u := uses[name]; err == nil && u != nil {
 			u.count(o)
+		}
+		return c.orElse(ctx, kv.Key, err)
+	})
+	if err != nil {
+		return err
+	}
+	var strays []eventlog.Entry // deletions of where groups began that an older version of weir has deleted
+	err = c.log.ListPages(ctx, startPrefix, startsPage, nil, func(kv eventlog.KeyValue) error {
+		name, o, err := parseStart(kv)
+		if u := uses[name]; err == nil && u != nil {
+			u.count(o)
+		} else if err == nil {
+			strays = append(strays, eventlog.Entry{
+				Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}, {Key: StateKey(name)}},
+				Puts:   []eventlog.Put{{Key: kv.Key, Version: kv.Version + 1}},
+			})
 		}
 		return c.orElse(ctx, kv.Key, err)
 	})
@@ -42,14 +60,17 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 			}
 		}
 	}
-	return c.forgetStrays(ctx, func(group string) bool { return uses[group] != nil })
+	return c.forgetStrays(ctx, strays, func(group string) bool { return uses[group] != nil })
 }
 
-// forgetStrays deletes the heartbeats of dead peers whose groups have no state: who joins a group
-// deletes those of the group, but nobody need do so.
-func (c *Coordinator) forgetStrays(ctx context.Context, has func(group string) bool) error {
+// forgetStrays submits deletions, and those of the heartbeats of dead peers whose groups have no
+// state: who joins a group deletes those of the group, but nobody need do so.
+func (c *Coordinator) forgetStrays(ctx context.Context, others []eventlog.Entry, has func(group string) bool) error {
 	asked := time.Now()
 	var strays []*eventlog.Ticket
+	for _, e := range others {
+		strays = append(strays, c.log.Submit(ctx, e))
+	}
 	err := c.log.ListAll(ctx, memberPrefix, func(kv eventlog.KeyValue) error {
 		name, s, err := parseHeartbeat(kv)
 		if s.age = c.silentFor(kv, asked); err == nil && !has(name) && c.isDead(s) {
@@ -230,8 +251,15 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	case err != nil || !u.over():
 		return err
 	case g.state == Empty && u.left == 0:
+		beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
+		if err == nil {
+			err = c.forgetBeside(ctx, []*group{g})
+		}
+		if err != nil {
+			return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
+		}
 		g.c.logger.Info("group deleted: it is not needed any more", "group", g.name, "offsets", len(u.expired))
-		return g.erase(ctx, u.expired)
+		return g.eraseLater(ctx, u.expired, beats)()
 	}
 	return g.forgetOffsets(ctx, u.expired)
 }

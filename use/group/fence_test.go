@@ -133,6 +133,13 @@ func (f *faulty) List(ctx context.Context, prefix, after string, limit int) ([]e
 	return f.Store.List(ctx, prefix, after, limit)
 }
 
+func (f *faulty) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if before, _ := f.faults(); before != nil {
+		return nil, before
+	}
+	return f.Store.Get(ctx, keys, maxBytes)
+}
+
 func (f *faulty) faults() (before, after error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

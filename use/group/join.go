@@ -169,6 +169,11 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	if err := g.affords(r, old); err != nil {
 		return nil, Joined{Member: r.Member}, err
 	}
+	if g.version == 0 && len(g.members) == 0 {
+		if err := g.c.census.admit(g.name); err != nil {
+			return refuse(err)
+		}
+	}
 	// The join is accepted. Only now does this process become the coordinator.
 	if err := g.own(ctx); err != nil {
 		return nil, Joined{Member: r.Member}, err

@@ -121,14 +121,29 @@ func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	if err != nil {
 		return out, nil, err
 	}
-	// What peers have and have not committed in: they are behind by all there is.
 	committed := make(map[string]map[TopicPartition]bool)
-	for _, lag := range lags {
+	note := func(lag Lag) {
 		if committed[lag.Group] == nil {
 			committed[lag.Group] = make(map[TopicPartition]bool)
 		}
 		committed[lag.Group][lag.TopicPartition] = true
 	}
+	for _, lag := range lags {
+		note(lag)
+	}
+	err = begun(ctx, c.log, startPrefix, func(name string, began stored) error {
+		for n := range began.ends {
+			if o, is := began.at(int32(n)); is && !committed[name][o.TopicPartition] {
+				lags = append(lags, Lag{Group: name, Committed: o})
+				note(lags[len(lags)-1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return out, nil, err
+	}
+	// What peers have and have not committed in: they are behind by all there is.
 	for _, s := range stats {
 		for _, tp := range s.held {
 			if !committed[s.Group][tp] {

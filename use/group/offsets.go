@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -155,18 +156,64 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Co
 				ch.offsets = append(ch.offsets, o)
 			}
 		}
-		if g.state == Empty && len(ch.offsets) > 0 {
-			return ch, g.ready(ctx)
+		if len(ch.offsets) == 0 {
+			return ch, nil
 		}
-		return ch, nil
+		if g.state == Empty {
+			if err := g.ready(ctx); err != nil {
+				return ch, err
+			}
+		}
+		var err error
+		ch.puts, err = g.unbegin(ctx, ch.offsets)
+		return ch, err
 	})
 	return errs, err
+}
+
+// unbegin returns the puts after which the group no longer begins where it did in partitions: one
+// store call.
+func (g *group) unbegin(ctx context.Context, of []Committed) (puts []eventlog.Put, err error) {
+	var keys []string
+	partitions := make(map[string][]int32)
+	for _, o := range of {
+		key := OffsetKey(g.name, TopicPartition{o.Topic, allPartitions})
+		if partitions[key] == nil {
+			keys = append(keys, key)
+		}
+		partitions[key] = append(partitions[key], o.Partition)
+	}
+	err = g.c.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 {
+			return nil
+		}
+		_, o, err := parseStart(kv)
+		if err != nil {
+			return err
+		}
+		for _, n := range partitions[kv.Key] {
+			if int(n) < len(o.ends) {
+				o.ends[n] = -1
+			}
+		}
+		put := eventlog.Put{Key: kv.Key, Version: kv.Version + 1}
+		if slices.ContainsFunc(o.ends, func(at eventlog.Offset) bool { return at >= 0 }) {
+			put.Value = storedStart{Topic: o.Name, LeaderEpoch: o.LeaderEpoch, Ends: o.ends}.encode()
+		}
+		puts = append(puts, put)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load offsets of group %q: %w (%w)", g.name, ErrLoading, err)
+	}
+	return puts, nil
 }
 
 // change is offsets to put or to delete.
 type change struct {
 	offsets []Committed
 	gone    bool
+	puts    []eventlog.Put // of other keys
 
 	ticket  *eventlog.Ticket
 	life    int
@@ -212,6 +259,7 @@ func (g *group) submit(ctx context.Context, ch *change) {
 			e.Puts[i].Value = nil
 		}
 	}
+	e.Puts = append(e.Puts, ch.puts...)
 	ch.ticket = g.c.log.Submit(ctx, e)
 }
 
@@ -254,54 +302,215 @@ func (o Committed) encode() []byte {
 
 // Fetch returns what a group has committed for some partitions, in their order; the offset is -1
 // where nothing is committed. Given nil, it returns all committed offsets of topics that still
-// exist, by name and partition. It reads the store, since peers commit there as well: one trip, and
-// one per thousand offsets of the group.
+// exist, by name and partition. A group that began at the end counts as if it had committed that.
+// It reads the store, since peers commit there as well: two trips, and one per thousand offsets.
 func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicPartition) ([]Committed, error) {
-	return c.FetchWithin(ctx, name, which, nil)
-}
-
-// FetchWithin is Fetch, but calls room before it reads, with the estimated bytes of memory that it
-// needs; a negative number gives bytes back. An error of room ends the fetch. A nil room: no limit.
-func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []TopicPartition, room func(bytes int) error) ([]Committed, error) {
-	if err := c.serves(name); err != nil {
+	found, err := c.FetchEach(ctx, []Wanted{{name, which}}, nil)
+	if err != nil {
 		return nil, err
 	}
-	wanted := make(map[TopicPartition]bool, len(which))
-	for _, tp := range which {
-		wanted[tp] = true
+	return found[0].Offsets, found[0].Err
+}
+
+type (
+	// Wanted is a group whose committed offsets are asked for.
+	Wanted struct {
+		Group string
+		Of    []TopicPartition // nil: all
 	}
-	found := make(map[TopicPartition]Committed)
-	var offsets []stored
-	err := listWithin(ctx, c.log, offsetKeysOf(name), committedCost+offsetMetadataMax, room, func(kv eventlog.KeyValue) (keeps int, err error) {
-		_, o, err := parseOffset(kv)
-		if err != nil || which != nil && !wanted[o.TopicPartition] {
+
+	// Fetched is the answer to a Wanted. Err: a group of this name cannot be served.
+	Fetched struct {
+		Offsets []Committed
+		Err     error
+	}
+)
+
+// FetchEach is Fetch for any number of groups: a few trips, and one per thousand offsets that are
+// asked for, or that there are in groups of which all are. It calls room before it reads, with the
+// estimated bytes of memory that it needs; a negative number gives bytes back. An error of room
+// ends it. A nil room: no limit.
+func (c *Coordinator) FetchEach(ctx context.Context, wants []Wanted, room func(bytes int) error) ([]Fetched, error) {
+	out := make([]Fetched, len(wants))
+	f := fetching{c: c, room: room, found: make(map[string]map[TopicPartition]Committed)}
+	var some []Wanted
+	var all []string
+	for i, w := range wants {
+		if out[i].Err = c.serves(w.Group); out[i].Err != nil {
+			continue
+		}
+		if f.found[w.Group] == nil {
+			f.found[w.Group] = make(map[TopicPartition]Committed)
+		}
+		if w.Of == nil {
+			all = append(all, w.Group)
+		} else {
+			some = append(some, w)
+		}
+	}
+	err := f.readAll(ctx, all)
+	if err == nil {
+		err = f.readSome(ctx, some)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load offsets of %d groups: %w (%w)", len(wants), ErrLoading, err)
+	}
+	if len(all) > 0 {
+		if err := c.knowTopics(ctx, f.offsets); err != nil {
+			return nil, err
+		}
+	}
+	for i, w := range wants {
+		found := f.found[w.Group]
+		switch {
+		case out[i].Err != nil:
+		case w.Of == nil:
+			out[i].Offsets = slices.DeleteFunc(slices.Collect(maps.Values(found)), func(o Committed) bool { return !c.hasTopic(o.Topic) })
+			slices.SortFunc(out[i].Offsets, func(a, b Committed) int {
+				return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+			})
+		default:
+			out[i].Offsets = make([]Committed, len(w.Of))
+			for k, tp := range w.Of {
+				o, is := found[tp]
+				if !is {
+					o = Committed{TopicPartition: tp, Offset: -1, LeaderEpoch: -1}
+				}
+				out[i].Offsets[k] = o
+			}
+		}
+	}
+	return out, nil
+}
+
+// fetching is what FetchEach has read.
+type fetching struct {
+	c       *Coordinator
+	room    func(bytes int) error
+	found   map[string]map[TopicPartition]Committed // by group
+	offsets []stored                                // of groups of which all are asked for
+}
+
+// readAll reads all offsets of groups.
+func (f *fetching) readAll(ctx context.Context, groups []string) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	var offsets, starts []string
+	for _, name := range groups {
+		offsets, starts = append(offsets, offsetKeysOf(name)), append(starts, startKeysOf(name))
+	}
+	err := listEach(ctx, f.c.log, offsetPrefix, offsets, listedPage, committedCost+offsetMetadataMax, f.room, func(kv eventlog.KeyValue) (keeps int, err error) {
+		name, o, err := parseOffset(kv)
+		if err != nil {
 			return 0, err
 		}
-		found[o.TopicPartition], offsets = o.Committed, append(offsets, o)
+		f.found[name][o.TopicPartition], f.offsets = o.Committed, append(f.offsets, o)
 		return committedCost + len(o.Metadata), nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load offsets of group %q: %w (%w)", name, ErrLoading, err)
+		return err
 	}
-	if which == nil {
-		if err := c.knowTopics(ctx, offsets); err != nil {
-			return nil, err
+	return listEach(ctx, f.c.log, startPrefix, starts, startsFew, startBytes, f.room, func(kv eventlog.KeyValue) (keeps int, err error) {
+		name, began, err := parseStart(kv)
+		if err != nil {
+			return 0, err
 		}
-		all := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(o Committed) bool { return !c.hasTopic(o.Topic) })
-		slices.SortFunc(all, func(a, b Committed) int {
-			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
-		})
-		return all, nil
-	}
-	out := make([]Committed, len(which))
-	for i, tp := range which {
-		o, ok := found[tp]
-		if !ok {
-			o = Committed{TopicPartition: tp, Offset: -1, LeaderEpoch: -1}
+		f.offsets = append(f.offsets, began)
+		for n := range began.ends {
+			if o, is := began.at(int32(n)); is && f.begin(name, o) {
+				keeps += committedCost
+			}
 		}
-		out[i] = o
+		return keeps, nil
+	})
+}
+
+// begin notes where a group began in a partition, unless it has committed an offset there.
+func (f *fetching) begin(group string, o Committed) bool {
+	_, committed := f.found[group][o.TopicPartition]
+	if !committed {
+		f.found[group][o.TopicPartition] = o
 	}
-	return out, nil
+	return !committed
+}
+
+// readSome reads the offsets of some partitions, and where groups began in the topics of those in
+// which nothing is committed.
+func (f *fetching) readSome(ctx context.Context, wants []Wanted) error {
+	total := 0
+	for _, w := range wants {
+		total += len(w.Of)
+	}
+	keys := make([]string, 0, total)
+	for _, w := range wants {
+		var topic eventlog.TopicID
+		under := "" // of the keys of the topic: made once, because a request may name very many partitions
+		for _, tp := range w.Of {
+			if under == "" || tp.Topic != topic {
+				topic, under = tp.Topic, offsetKeysOf(w.Group)+tp.Topic.String()+"/"
+			}
+			keys = append(keys, under+strconv.Itoa(int(tp.Partition)))
+		}
+	}
+	err := f.get(ctx, keys, func(kv eventlog.KeyValue) (keeps int, err error) {
+		name, o, err := parseOffset(kv)
+		if err != nil {
+			return 0, err
+		}
+		f.found[name][o.TopicPartition] = o.Committed
+		return committedCost + len(o.Metadata), nil
+	})
+	if err != nil {
+		return err
+	}
+	keys = keys[:0]
+	lacks := make(map[string][]int32) // partitions without an offset, by the key of where the group began
+	for _, w := range wants {
+		var topic eventlog.TopicID
+		key := ""
+		for _, tp := range w.Of {
+			if _, is := f.found[w.Group][tp]; is {
+				continue
+			}
+			if key == "" || tp.Topic != topic {
+				topic, key = tp.Topic, OffsetKey(w.Group, TopicPartition{tp.Topic, allPartitions})
+			}
+			if lacks[key] == nil {
+				keys = append(keys, key)
+			}
+			lacks[key] = append(lacks[key], tp.Partition)
+		}
+	}
+	return f.get(ctx, keys, func(kv eventlog.KeyValue) (keeps int, err error) {
+		name, began, err := parseStart(kv)
+		if err != nil {
+			return 0, err
+		}
+		for _, n := range lacks[kv.Key] {
+			if o, is := began.at(n); is && f.begin(name, o) {
+				keeps += committedCost
+			}
+		}
+		return keeps, nil
+	})
+}
+
+// fetchBytes is about how many bytes of values one trip reads if memory is counted.
+const fetchBytes = 256 << 10
+
+// get visits those of some keys that exist.
+func (f *fetching) get(ctx context.Context, keys []string, visit func(eventlog.KeyValue) (keeps int, err error)) error {
+	m := memo{room: f.room, each: fetchBytes}
+	err := f.c.log.GetPages(ctx, keys, fetchBytes, m.before, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 {
+			return nil
+		}
+		n, err := visit(kv)
+		m.kept += n
+		return err
+	})
+	return errors.Join(err, m.settle())
 }
 
 // listedPage is how many keys one trip reads if memory is counted.
@@ -310,42 +519,60 @@ const listedPage = 64
 // listWithin visits all keys under a prefix. Before each trip it asks for memory for a page of the
 // largest values, and afterwards gives back what the visits do not keep.
 func listWithin(ctx context.Context, log *eventlog.Log, prefix string, largest int, room func(bytes int) error, visit func(eventlog.KeyValue) (keeps int, err error)) error {
-	if room == nil {
-		return log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
-			_, err := visit(kv)
-			return err
-		})
+	return listEach(ctx, log, prefix, []string{prefix}, listedPage, largest, room, visit)
+}
+
+// listEach is listWithin for several prefixes, which all begin with one.
+func listEach(ctx context.Context, log *eventlog.Log, under string, prefixes []string, page, largest int, room func(bytes int) error, visit func(eventlog.KeyValue) (keeps int, err error)) error {
+	m := memo{room: room, each: page * largest}
+	if room == nil && largest < startBytes {
+		page = 1000
 	}
-	kept, asked := 0, 0
-	settle := func() error {
-		err := room(kept - asked)
-		asked, kept = 0, 0
-		return err
-	}
-	err := log.ListPages(ctx, prefix, listedPage, func() error {
-		if err := settle(); err != nil {
-			return err
-		}
-		asked = listedPage * largest
-		return room(asked)
-	}, func(kv eventlog.KeyValue) error {
+	err := log.ListEach(ctx, under, prefixes, page, m.before, func(kv eventlog.KeyValue) error {
 		n, err := visit(kv)
-		kept += n
+		m.kept += n
 		return err
 	})
-	return errors.Join(err, settle())
+	return errors.Join(err, m.settle())
+}
+
+// memo asks for memory before each trip, and afterwards gives back what is not kept.
+type memo struct {
+	room  func(bytes int) error // nil: no limit
+	each  int                   // bytes that a trip may bring
+	asked int
+	kept  int
+}
+
+func (m *memo) before() error {
+	if err := m.settle(); err != nil || m.room == nil {
+		return err
+	}
+	m.asked = m.each
+	return m.room(m.asked)
+}
+
+func (m *memo) settle() error {
+	if m.room == nil {
+		return nil
+	}
+	err := m.room(m.kept - m.asked)
+	m.asked, m.kept = 0, 0
+	return err
 }
 
 // committedCost estimates the memory of a committed offset, here and in an answer.
 const committedCost = 256
 
-// stored is a committed offset in the store.
+// stored is a committed offset in the store or, for allPartitions, where the group began.
 type stored struct {
 	Committed
-	age time.Duration
+	ends []eventlog.Offset // see storedStart
+	age  time.Duration
 }
 
-// listOffsets reads all offsets of a group: one store call per thousand.
+// listOffsets reads all offsets of a group, and where it began: two store calls, and one per
+// thousand offsets.
 func listOffsets(ctx context.Context, log *eventlog.Log, group string, visit func(stored) error) error {
 	err := log.ListAll(ctx, offsetKeysOf(group), func(kv eventlog.KeyValue) error {
 		_, o, err := parseOffset(kv)
@@ -354,6 +581,9 @@ func listOffsets(ctx context.Context, log *eventlog.Log, group string, visit fun
 		}
 		return err
 	})
+	if err == nil {
+		err = begun(ctx, log, startKeysOf(group), func(_ string, o stored) error { return visit(o) })
+	}
 	if err != nil {
 		return fmt.Errorf("load offsets of group %q: %w (%w)", group, ErrLoading, err)
 	}

@@ -179,44 +179,44 @@ func (g *group) shortestSession() time.Duration {
 // heartbeats: one store call.
 func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	g.reset()
-	if kv.Version == 0 {
-		return nil
-	}
-	var s storedState
-	if err := json.Unmarshal(kv.Value, &s); err != nil {
-		return fmt.Errorf("load group %q: key %q: %w", g.name, kv.Key, err)
-	}
-	var err error
-	switch {
-	case len(s.Members) == 0:
-		if s.ProtocolType != peerProtocol {
-			g.protocolType = s.ProtocolType // as in Kafka; members of another type may still join
-		}
-		g.since = time.Now().Add(-kv.Age - time.Duration(s.EmptyMS)*time.Millisecond)
-	case s.ProtocolType == peerProtocol:
-		err = g.restorePeers(ctx, kv, s)
-	default:
-		err = g.restoreMembers(ctx, kv, s)
-	}
-	if err != nil {
-		g.reset()
-		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
-	}
-	g.version, g.generation = kv.Version, s.Generation
-	return nil
-}
-
-func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	asked := time.Now()
-	beat, err := g.c.log.Get(ctx, ownerKey(g.name))
+	l, err := parseState(g.name, kv)
 	if err != nil {
 		return err
 	}
+	s, err := g.c.signsOf(ctx, l)
+	if err != nil {
+		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
+	}
+	g.adopt(l, s)
+	return nil
+}
+
+// adopt sets the group from its stored state and the heartbeats of its members.
+func (g *group) adopt(l loaded, s signs) {
+	g.reset()
+	kv := l.kv
+	switch {
+	case kv.Version == 0:
+		return
+	case len(l.state.Members) == 0:
+		if l.state.ProtocolType != peerProtocol {
+			g.protocolType = l.state.ProtocolType // as in Kafka; members of another type may still join
+		}
+		g.since = time.Now().Add(-kv.Age - time.Duration(l.state.EmptyMS)*time.Millisecond)
+	case l.state.ProtocolType == peerProtocol:
+		g.adoptPeers(kv, l.state, s.peers[g.name])
+	default:
+		g.adoptMembers(kv, l.state, s.owners[g.name], s.asked)
+	}
+	g.version, g.generation = kv.Version, l.state.Generation
+}
+
+func (g *group) adoptMembers(kv eventlog.KeyValue, s storedState, beat eventlog.KeyValue, asked time.Time) {
 	g.heartbeatVersion = beat.Version
 	silent := silence(kv, beat, asked, g.c.silentFor)
 	if g.c.allExpired(silent, s) {
 		g.expired, g.since = true, time.Now().Add(-silent)
-		return nil
+		return
 	}
 	g.state, g.protocolType, g.protocol, g.leader = Stable, s.ProtocolType, s.Protocol, s.Leader
 	g.since = time.Now().Add(-kv.Age)
@@ -229,16 +229,11 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 			assignment: sm.Assignment, synced: true,
 		})
 	}
-	return nil
 }
 
-// restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members
-// have expired.
-func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
-	if err != nil {
-		return err
-	}
+// adoptPeers sets a group of peers so that it can be listed. If no peer is alive, all members have
+// expired.
+func (g *group) adoptPeers(kv eventlog.KeyValue, s storedState, beats []heartbeat) {
 	silent := kv.Age
 	for _, beat := range beats {
 		silent = min(silent, beat.age)
@@ -250,7 +245,7 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 	}
 	if !g.peers {
 		g.expired, g.since = true, time.Now().Add(-silent)
-		return nil
+		return
 	}
 	// Assignments are encoded as a Kafka consumer's, so that Kafka's tools show them.
 	g.state, g.protocolType, g.protocol, g.deadPeers = Stable, consumerProtocol, peerProtocol, nil
@@ -261,7 +256,6 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 			assignment: assignmentOf(sm.reads()), synced: true,
 		})
 	}
-	return nil
 }
 
 // silence returns the time since an owner last wrote the group's state or heartbeat. asked is when

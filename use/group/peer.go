@@ -88,6 +88,7 @@ func (c PeerConfig) check() error {
 type Peer struct {
 	log     *eventlog.Log
 	among   *register // the peers of this process
+	census  *census   // of the groups in the store
 	beside  Beside    // as Config.Beside
 	others  silentFor // of members that are not peers
 	cfg     PeerConfig
@@ -144,15 +145,15 @@ type Assigned struct {
 var errLeft = fmt.Errorf("%w: this member left the group", ErrFenced)
 
 // JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free
-// partitions; Run must then keep it alive. It costs five store calls, two more if the group has
+// partitions; Run must then keep it alive. It costs six store calls, two more if the group has
 // committed nothing in a topic, one for each topic that does not exist yet, and more if others join
 // at the same time. The peer gets the partitions of expired members only after half of their
 // session and a heartbeat, because it cannot know whether the store was unavailable to those
 // members.
 //
 // ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group.
-// ErrFull, ErrTooLarge, ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and
-// eventlog.ErrUnsure mean that the store did not answer.
+// ErrFull, ErrTooMany, ErrTooLarge, ErrInvalidGroup and ErrInvalidSession refuse the peer;
+// ErrUnavailable and eventlog.ErrUnsure mean that the store did not answer.
 func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, error) {
 	cfg = cfg.withDefaults()
 	cfg.Logger = cmp.Or(cfg.Logger, c.logger)
@@ -167,7 +168,7 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 		host = "" // it is for people only
 	}
 	p := &Peer{
-		log: c.log, among: &c.peers, beside: c.cfg.Beside, others: c.silentFor, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
+		log: c.log, among: &c.peers, census: &c.census, beside: c.cfg.Beside, others: c.silentFor, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
 		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
 		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
@@ -188,7 +189,11 @@ func (p *Peer) enter(ctx context.Context) error {
 		return err
 	}
 	// Read first: a peer that may not be a member must not write a heartbeat.
-	if _, err := p.read(ctx); err != nil {
+	r, err := p.read(ctx)
+	if err == nil && r.version == 0 {
+		err = p.census.admit(p.cfg.Group)
+	}
+	if err != nil {
 		return err
 	}
 	if err := p.heartbeat(ctx); err != nil {

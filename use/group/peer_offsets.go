@@ -269,7 +269,7 @@ func (p *Peer) hasUnsureCommit() bool {
 	return p.unsure != 0 && p.unsure == p.group.version
 }
 
-// fill reads the positions of new partitions: one trip, and one per thousand offsets of the group;
+// fill reads the positions of new partitions: two trips, and one per thousand offsets of the group;
 // two more if nothing is committed yet. Until then Assignment does not show these partitions.
 // Nobody can commit in them any more what is not committed by then: the previous holder released
 // them, or its commits are refused; if this peer had them, so are its own. ErrStale: other peers
@@ -295,20 +295,34 @@ func (p *Peer) fill(ctx context.Context) error {
 	r := p.membership()
 	epoch := p.log.LeaderEpoch()
 	keys, committed := make(map[TopicPartition]Committed), make(map[TopicPartition]eventlog.Offset)
+	began := make(map[eventlog.TopicID]stored) // where the group began, in topics in which that was the end
 	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error {
-		keys[o.TopicPartition], committed[o.TopicPartition] = o.Committed, o.Offset
+		if o.Partition == allPartitions {
+			began[o.Topic] = o
+		} else {
+			keys[o.TopicPartition], committed[o.TopicPartition] = o.Committed, o.Offset
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	bases, err := p.placed(ctx, committed, p.doubted(committed, given))
+	bases, err := p.placed(ctx, committed, p.doubted(committed, began, given))
 	if err != nil {
 		return err
 	}
 	begun := make(map[eventlog.TopicID]bool) // topics in which the group has a position
 	for tp := range committed {
 		begun[tp.Topic] = true
+	}
+	for _, tp := range given { // what is committed counts, and where the group began if nothing is
+		begun[tp.Topic] = begun[tp.Topic] || began[tp.Topic].Topic == tp.Topic
+		if _, known := committed[tp]; known {
+			continue
+		}
+		if o, is := began[tp.Topic].at(tp.Partition); is {
+			keys[tp], committed[tp] = o, o.Offset
+		}
 	}
 	var grants, fresh []*Assigned
 	var starts []start
@@ -329,7 +343,7 @@ func (p *Peer) fill(ctx context.Context) error {
 		}
 		grants = append(grants, a)
 	}
-	begins, err := p.begin(ctx, r, starts, bases, epoch)
+	begins, err := p.begin(ctx, r, starts, epoch)
 	if err != nil {
 		return err
 	}
@@ -358,14 +372,18 @@ func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
 }
 
 // doubted lists the partitions for which Beside must be asked for the group's offset: the given
-// ones and, for a topic in which no key has an offset, all partitions of that topic.
-func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []TopicPartition) []TopicPartition {
+// ones and, for a topic in which the group has not begun and no key has an offset, all partitions
+// of that topic.
+func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, began map[eventlog.TopicID]stored, given []TopicPartition) []TopicPartition {
 	if p.beside == nil {
 		return nil
 	}
 	seen := make(map[eventlog.TopicID]bool)
 	for tp := range committed {
 		seen[tp.Topic] = true
+	}
+	for topic := range began {
+		seen[topic] = true
 	}
 	of := slices.Clone(given)
 	for _, tp := range given {
@@ -384,98 +402,6 @@ func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []Top
 		}
 	}
 	return of
-}
-
-// start is a partition in which the group begins: at its first offset, or at its end.
-type start struct {
-	TopicPartition
-	name string
-	log  eventlog.Partition
-	end  bool
-}
-
-// addStarts adds the start of a partition in which the group has no position. If the group has a
-// position elsewhere in the topic, the partition is read from its first offset: a group that begins
-// at the end has committed, in one entry, the ends of all partitions that held records.
-func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition, begun bool) []start {
-	if begun {
-		return append(starts, start{tp, topic.Name, topic.Partitions[tp.Partition], false})
-	}
-	if slices.ContainsFunc(starts, func(s start) bool { return s.Topic == tp.Topic }) {
-		return starts
-	}
-	for n, log := range topic.Partitions {
-		older := n < p.before[topic.ID]
-		starts = append(starts, start{TopicPartition{topic.ID, int32(n)}, topic.Name, log, p.cfg.FromLatest && older})
-	}
-	return starts
-}
-
-// begin finds the offsets at which the group begins. In a topic that is being deleted the offset is
-// −1.
-//
-// It commits nothing for a group that begins at the beginning: until the group's first commit each
-// peer finds the same place. A group that begins at the end must remember where that was, or
-// records before its first commit would be skipped if the peer dies. It commits the ends of the
-// partitions that hold records; the others are read from their first offset, as those that are
-// added later.
-func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64, epoch int32) (map[TopicPartition]eventlog.Offset, error) {
-	if len(starts) == 0 {
-		return nil, nil
-	}
-	ps := make([]eventlog.Partition, len(starts))
-	for i, s := range starts {
-		ps[i] = s.log
-	}
-	found, err := p.log.Bounds(ctx, ps...)
-	if err != nil {
-		return nil, fmt.Errorf("read where to begin: %w (%w)", ErrUnavailable, err)
-	}
-	begins := make(map[TopicPartition]eventlog.Offset, len(starts))
-	var pins []Committed
-	pinned := make(map[eventlog.TopicID]bool) // topics in which pins has an offset
-	var checks []eventlog.Check
-	for i, s := range starts {
-		switch {
-		case found[i].Err != nil:
-			begins[s.TopicPartition] = -1
-			continue
-		case s.end:
-			begins[s.TopicPartition] = found[i].Bounds.Next
-		case p.cfg.FromZero:
-			begins[s.TopicPartition] = 0
-		default:
-			begins[s.TopicPartition] = found[i].Bounds.First
-		}
-		if !p.remember(s, found[i].Bounds, pinned[s.Topic] || i+1 < len(starts) && starts[i+1].Topic == s.Topic) {
-			continue
-		}
-		pinned[s.Topic] = true
-		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: epoch}
-		if base, known := bases[s.TopicPartition]; known { // so that offsets which SQL commits meanwhile count
-			pin.Metadata = p.beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
-		}
-		pins = append(pins, pin)
-		checks = append(checks, eventlog.Check{Key: OffsetKey(p.cfg.Group, s.TopicPartition)}) // the key does not exist: not even a commit in flight has put it
-	}
-	if len(pins) == 0 {
-		return begins, nil
-	}
-	e := OffsetEntry(eventlog.KeyValue{Version: r.version}, p.cfg.Group, pins)
-	e.Checks = append(e.Checks, checks...)
-	if _, err = p.log.Append(ctx, e); err != nil {
-		if errors.Is(err, eventlog.ErrStale) {
-			poke(p.wake)
-		}
-		return nil, fmt.Errorf("commit the start offsets: %w (%w)", ErrUnavailable, err)
-	}
-	return begins, nil
-}
-
-// remember reports whether begin commits where the group begins in a partition. others: it commits
-// an offset of the same topic anyway, or may commit one in a later partition of it.
-func (p *Peer) remember(s start, b eventlog.Bounds, others bool) bool {
-	return p.cfg.FromLatest && (s.end && b.First < b.Next || !others)
 }
 
 // unfilled lists the peer's partitions whose positions it does not know.

@@ -276,6 +276,9 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	case err == nil:
 		p.logger.Info("group has a new generation", "generation", next.generation, "members", len(next.members))
 		p.among.wake(p)
+		if before == 0 {
+			p.census.count(1)
+		}
 	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
 		err = fmt.Errorf("%w (%w)", ErrUnavailable, err)
 	}

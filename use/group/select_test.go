@@ -86,7 +86,7 @@ func TestListsAskForMemoryBeforeTheyRead(t *testing.T) {
 	full := errors.New("no memory")
 	for name, list := range map[string]func(room func(int) error) error{
 		"offsets": func(room func(int) error) error {
-			_, err := b.FetchWithin(t.Context(), "g", nil, room)
+			_, err := b.FetchEach(t.Context(), []group.Wanted{{Group: "g"}}, room)
 			return err
 		},
 		"groups": func(room func(int) error) error {

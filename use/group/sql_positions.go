@@ -20,12 +20,12 @@ type Beside interface {
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
-	// Carried returns nil once the keys have all offsets that the group has committed with SQL. The
-	// error matches eventlog.ErrUnavailable if that takes longer than a few seconds.
-	Carried(ctx context.Context, group string) error
-	// Forget deletes what SQL committed for a group, except what open transactions have locked.
-	// The keys have it: see Carried.
-	Forget(ctx context.Context, group string) error
+	// Carried returns nil once the keys have all offsets that the groups have committed with SQL.
+	// The error matches eventlog.ErrUnavailable if that takes longer than a few seconds.
+	Carried(ctx context.Context, groups []string) error
+	// Forget deletes what SQL committed for groups, except what open transactions have locked. The
+	// keys have it: see Carried.
+	Forget(ctx context.Context, groups []string) error
 }
 
 // Position is a group's committed offset in a partition.

@@ -35,7 +35,7 @@ const (
 // KeyRules say where the keys of groups live on a store made of shards: those of one group on one
 // shard.
 func KeyRules() (rules []eventlog.KeyRule) {
-	for _, prefix := range []string{statePrefix, offsetPrefix, ownerPrefix, memberPrefix} {
+	for _, prefix := range []string{statePrefix, offsetPrefix, startPrefix, ownerPrefix, memberPrefix} {
 		rules = append(rules, eventlog.KeyRule{Prefix: prefix, By: eventlog.ByFirst})
 	}
 	return rules
@@ -51,6 +51,9 @@ func nameOfStateKey(key string) (string, error) {
 
 // OffsetKey is the key of one committed offset.
 func OffsetKey(group string, tp TopicPartition) string {
+	if tp.Partition == allPartitions {
+		return startKeysOf(group) + tp.Topic.String()
+	}
 	return offsetKeysOf(group) + tp.Topic.String() + "/" + strconv.Itoa(int(tp.Partition))
 }
 
@@ -118,12 +121,26 @@ type storedOffset struct {
 // heartbeat meanwhile. After ErrUnavailable nothing has changed; after ErrMoved the group is no
 // longer owned, and memory holds nothing of it.
 func (g *group) save(ctx context.Context) error {
+	finish, err := g.saveLater(ctx)
+	if err != nil {
+		return err
+	}
+	return finish()
+}
+
+// saveLater is save that only submits the write. The function that it returns waits for it; the
+// group stays locked until then.
+func (g *group) saveLater(ctx context.Context) (finish func() error, err error) {
 	if g.state == PreparingRebalance || g.peers {
 		panic(fmt.Sprintf("group %q: state %s is to be stored, of peers: %v, generation %d", g.name, g.state, g.peers, g.generation))
 	}
 	value, err := g.encode()
+	made := g.version == 0
+	if err == nil && made {
+		err = g.c.census.admit(g.name)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	next := g.version.Next()
 	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: next, Value: value}}}
@@ -138,14 +155,20 @@ func (g *group) save(ctx context.Context) error {
 	case g.heartbeatVersion > 0:
 		e.Puts, g.heartbeatVersion = append(e.Puts, eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion + 1}), 0
 	}
-	if err := g.write(ctx, e); err != nil {
-		if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTooLarge) {
-			g.heartbeatVersion = signed
+	written := g.writeLater(ctx, e)
+	return func() error {
+		if err := written(); err != nil {
+			if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTooLarge) {
+				g.heartbeatVersion = signed
+			}
+			return err
 		}
-		return err
-	}
-	g.version, g.moved, g.expired, g.deadPeers = next, next, false, nil
-	return nil
+		g.version, g.moved, g.expired, g.deadPeers = next, next, false, nil
+		if made {
+			g.c.census.count(1)
+		}
+		return nil
+	}, nil
 }
 
 // forgetGhosts adds to an entry the deletion of dead peers' heartbeat keys. The entry is refused if
@@ -158,23 +181,27 @@ func (g *group) forgetGhosts(e *eventlog.Entry) {
 	}
 }
 
-// write commits an entry if the group's state is still as it is known here. The time that the store
-// takes extends the members' sessions, since their heartbeats wait for the lock meanwhile.
-func (g *group) write(ctx context.Context, e eventlog.Entry) error {
+// writeLater submits an entry, which counts if the group's state is still as it is known here. The
+// function that it returns waits for it. The time that the store takes extends the members'
+// sessions, since their heartbeats wait for the lock meanwhile.
+func (g *group) writeLater(ctx context.Context, e eventlog.Entry) (finish func() error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
-	defer cancel()
 	start := time.Now()
 	e.Checks = append(e.Checks, eventlog.Check{Key: StateKey(g.name), Version: g.version})
-	_, err := g.c.log.Append(ctx, e)
-	for _, m := range g.members {
-		if !m.deadline.IsZero() {
-			m.deadline = m.deadline.Add(time.Since(start))
+	ticket := g.c.log.Submit(ctx, e)
+	return func() error {
+		defer cancel()
+		_, err := ticket.Wait(ctx)
+		for _, m := range g.members {
+			if !m.deadline.IsZero() {
+				m.deadline = m.deadline.Add(time.Since(start))
+			}
 		}
+		if err != nil {
+			return g.refused(err)
+		}
+		return nil
 	}
-	if err != nil {
-		return g.refused(err)
-	}
-	return nil
 }
 
 // refused handles the error of an entry: if the group in the store may have changed, it drops what
