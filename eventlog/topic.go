@@ -523,9 +523,9 @@ const (
 // topicEdit is a change of one topic, and its outcome.
 type topicEdit struct {
 	name string
-	// id is the topic's: another topic is not touched (ErrUnknownTopic). Zero: the topic that is read
-	// first. Another process may delete that one meanwhile and create another with the same name,
-	// which a later try must not change.
+	// id is the topic's: another topic is not touched (ErrUnknownTopic). Zero: the topic that is
+	// read first. Another process may delete that one meanwhile and create another with the same
+	// name, which a later try must not change.
 	id     TopicID
 	beside func(TopicID) string // the partitions of a new topic are on the shard of its key; nil: on any
 	// decide returns the topic's new state (no name: delete it; partitions numbered 0 are new and
@@ -537,7 +537,8 @@ type topicEdit struct {
 }
 
 const (
-	// editsMax, editBytes and editPartitions bound the changes that are one entry, beside the first.
+	// editsMax, editBytes and editPartitions bound the changes that are one entry, beside the
+	// first.
 	editsMax       = 256
 	editBytes      = 1 << 20
 	editPartitions = 10_000

@@ -42,12 +42,11 @@ type commands struct {
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
 //
-// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. So does SIGHUP
-// if it comes from a terminal that closes; without a terminal it does nothing, because there is
+// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. So does a
+// SIGHUP of a terminal that closes. Without a terminal a SIGHUP does nothing, because there is
 // nothing to reload: files that may change, such as certificates, are read again without it. If the
-// reader
-// of our output closes the pipe, that is an error like any other, so that a consumer leaves its
-// group before the end.
+// reader of our output closes the pipe, that is an error like any other, so that a consumer leaves
+// its group before the end.
 func Main(version string, args []string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -179,8 +179,8 @@ const sendAgain = "Check whether it happened, or send the request again: this is
 
 const sendElsewhere = "it follows what other processes write (weir serve --read-only). Nothing happened; send changes to a process that runs without --read-only"
 
-// knownErrors is searched from top to bottom: an error may match several. ErrUnsure takes precedence
-// over all, and every other error over the end of a context.
+// knownErrors is searched from top to bottom: an error may match several. ErrUnsure takes
+// precedence over all, and every other error over the end of a context.
 var knownErrors = []struct {
 	err    error
 	kind   kind

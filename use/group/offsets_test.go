@@ -286,7 +286,8 @@ func TestIdleGroupsCostNextToNothing(t *testing.T) {
 		counted.commits.Store(0)
 		counted.lists.Store(0)
 		p.beatUntil(t, time.Now().Add(50*time.Minute))
-		// Four lists for a sweep every ten: states, offsets, where groups began, heartbeats of peers.
+		// Four lists for a sweep every ten: states, offsets, where groups began, heartbeats of
+		// peers.
 		if c, l := counted.commits.Load(), counted.lists.Load(); c > int64(50*time.Minute/(session/3)) || l > 20 {
 			t.Fatalf("50 minutes of heartbeats took %d commits and %d lists", c, l)
 		}
