@@ -39,7 +39,7 @@ func startBroker(t *testing.T, store eventlog.Store, cfg group.Config) *broker {
 func startFollowing(t *testing.T, store eventlog.Store, cfg group.Config, poll time.Duration) *broker {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	log, err := eventlog.Open(ctx, store, eventlog.Config{Poll: poll, Logger: quiet})
+	log, err := eventlog.Open(ctx, store, eventlog.Config{Poll: poll, TotalPartitions: 1_000_000, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
