@@ -1,0 +1,276 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/chance"
+)
+
+const (
+	// changePatience bounds how long a change of a topic is tried again while other processes
+	// change topics, too.
+	changePatience = 10 * time.Second
+	// changePause is the longest first pause between two tries. It doubles up to changePauseMax.
+	changePause, changePauseMax = 2 * time.Millisecond, 200 * time.Millisecond
+)
+
+// topicEdit is a change of one topic, and its outcome.
+type topicEdit struct {
+	name string
+	// id is the topic's: another topic is not touched (ErrUnknownTopic). Zero: the topic that is
+	// read first. Another process may delete that one meanwhile and create another with the same
+	// name, which a later try must not change.
+	id     TopicID
+	beside func(TopicID) string // the partitions of a new topic are on the shard of its key; nil: on any
+	// decide returns the topic's new state (no name: delete it; partitions numbered 0 are new and
+	// get a number), and what must still hold. old.Version 0: there is none.
+	decide func(old Topic) (Topic, []Check, error)
+
+	next Topic
+	err  error
+}
+
+const (
+	// editsMax, editBytes and editPartitions bound the changes that are one entry, beside the
+	// first.
+	editsMax       = 256
+	editBytes      = 1 << 20
+	editPartitions = 10_000
+)
+
+// changeTopic makes one change.
+func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, []Check, error)) (Topic, error) {
+	edit := &topicEdit{name: name, id: id, beside: beside, decide: decide}
+	l.changeTopics(ctx, edit)
+	return edit.next, edit.err
+}
+
+// changeTopics makes changes of different topics, each of which may be refused by itself: four
+// store calls for hundreds of them. On a store made of shards each is an entry of its own, because
+// their parts may be on different shards.
+//
+// All changes of topics check one key. Those of this process wait for each other, so that none is
+// in vain; those of other processes are the reason to try again.
+func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
+	select {
+	case l.changing <- struct{}{}:
+		defer func() { <-l.changing }()
+	case <-ctx.Done():
+		for _, e := range edits {
+			e.err = fmt.Errorf("change topic %q: %w: this process makes other changes first. Nothing happened", e.name, ErrBusy)
+		}
+		return
+	}
+	changed, until := false, time.Now().Add(changePatience)
+	for most, group := changePause, editsMax; len(edits) > 0; {
+		if l.Sharded() {
+			group = 1
+		}
+		now := edits[:min(len(edits), group)]
+		taken, err := l.changeOnce(ctx, now)
+		switch {
+		case errors.Is(err, ErrStale):
+			timer := time.NewTimer(chance.N(most))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			if timer.Stop(); ctx.Err() != nil || time.Now().After(until) {
+				for _, e := range edits {
+					e.err = fmt.Errorf("change topic %q: %w: those of other processes came first. Nothing happened", e.name, ErrBusy)
+				}
+				edits = nil
+			}
+			most = min(2*most, changePauseMax)
+			continue
+		case errors.Is(err, ErrTooLarge) && taken > 1:
+			group = 1
+			continue
+		}
+		for _, e := range now[:taken] {
+			if e.err == nil && err != nil {
+				e.next, e.err = Topic{}, fmt.Errorf("change topic %q: %w", e.name, err)
+			}
+			changed = changed || e.err == nil
+		}
+		edits = edits[taken:]
+		most, until = changePause, time.Now().Add(changePatience)
+	}
+	if !changed {
+		return
+	}
+	if err := l.loadCatalog(ctx); err != nil {
+		l.cfg.Logger.Warn("topics changed, but the catalog could not be read again", "err", err)
+	}
+}
+
+// checkAll returns why there cannot be so many partitions more, by the topics that this process
+// knows: every partition takes memory in every process, as long as its topic exists.
+func (l *Log) checkAll(more int) error {
+	if is := len(l.catalog.Load().owner); more > 0 && is+more > l.cfg.TotalPartitions {
+		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(more),
+			Why: fmt.Sprintf("all topics together have %d partitions already, and may have %d; delete topics, use fewer partitions, or raise that limit (weir serve --partitions-max; in Go Options.PartitionsMax)", is, l.cfg.TotalPartitions)}
+	}
+	return nil
+}
+
+// changeOnce tries to make the first of these changes, as many as fit into an entry. It returns how
+// many it has decided; those that were refused have their error. err is that of the entry.
+func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, err error) {
+	head, err := l.Get(ctx, catalogKey)
+	if err != nil {
+		return len(edits), err
+	}
+	keys := make([]string, len(edits))
+	for i, e := range edits {
+		keys[i] = topicPrefix + e.name
+	}
+	var found []KeyValue
+	if err := l.GetAll(ctx, keys, func(kv KeyValue) error { found = append(found, kv); return nil }); err != nil {
+		return len(edits), err
+	}
+	c, err := l.newCatalogChange(head)
+	if err != nil {
+		return len(edits), err
+	}
+	for i, e := range edits {
+		if c.full() {
+			break
+		}
+		taken++
+		e.next, e.err = Topic{}, nil
+		old, err := parseTopic(found[i])
+		if err == nil && e.id == (TopicID{}) {
+			e.id = old.ID
+		}
+		if err == nil && old.ID != e.id {
+			err = fmt.Errorf("%w: %q with id %v: it was deleted", ErrUnknownTopic, e.name, e.id)
+		}
+		var checks []Check
+		if err == nil {
+			e.next, checks, err = e.decide(old)
+		}
+		if err == nil {
+			if err = l.checkAll(c.more + len(e.next.Partitions) - len(old.Partitions)); err != nil {
+				err = fmt.Errorf("change topic %q: %w", e.name, err)
+			}
+		}
+		if err == nil {
+			e.next, err = c.add(old, e.next, e.beside)
+		}
+		if err == nil {
+			c.more += max(0, len(e.next.Partitions)-len(old.Partitions))
+		}
+		if err != nil {
+			e.next, e.err = Topic{}, err
+			continue
+		}
+		c.check(checks)
+	}
+	if len(c.records) == 0 {
+		return taken, nil // all were refused
+	}
+	_, err = l.Append(ctx, c.entry())
+	return taken, err
+}
+
+// catalogChange is an entry that changes topics.
+type catalogChange struct {
+	l       *Log
+	version Version
+	free    Partition // the next free number
+	e       Entry
+	records []batch.Record // of the catalog's partition
+	bytes   int
+	more    int // how many partitions topics get
+	checked map[string]bool
+}
+
+func (l *Log) newCatalogChange(head KeyValue) (*catalogChange, error) {
+	free, err := freePartition(head)
+	if err != nil {
+		return nil, err
+	}
+	return &catalogChange{
+		l: l, version: head.Version + 1, free: max(free, Partition(epochNumbers(l.LeaderEpoch()))), checked: make(map[string]bool),
+		e: Entry{
+			Checks:  []Check{{Key: catalogKey, Version: head.Version}},
+			Batches: []Batch{{Partition: catalogPartition}},
+		},
+	}, nil
+}
+
+// full reports whether the entry should have no more changes.
+func (c *catalogChange) full() bool {
+	return c.bytes >= editBytes || len(c.e.Batches)+len(c.e.Forgets) >= editPartitions
+}
+
+// add replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on
+// any.
+func (c *catalogChange) add(old, next Topic, beside func(TopicID) string) (Topic, error) {
+	change := batch.Record{Key: []byte(old.Name)}
+	if next.Name == "" {
+		c.e.Puts, c.e.Forgets = append(c.e.Puts, Put{Key: topicPrefix + old.Name}), append(c.e.Forgets, old.Partitions...)
+	} else {
+		next.Version = c.version
+		var key string
+		if beside != nil {
+			key = beside(next.ID)
+		}
+		numbered := slices.Clone(next.Partitions)
+		next.Partitions = slices.Clone(next.Partitions)
+		free, err := c.l.numberOn(&next, key, c.free)
+		if err != nil {
+			return Topic{}, err
+		}
+		c.free = free
+		for i, p := range next.Partitions {
+			if numbered[i] == catalogPartition {
+				c.e.Batches = append(c.e.Batches, Batch{Partition: p})
+			}
+		}
+		change = batch.Record{Key: []byte(next.Name), Value: next.json()}
+		c.e.Puts = append(c.e.Puts, Put{Key: topicPrefix + next.Name, Version: c.version, Value: change.Value})
+	}
+	// A change of a topic is small, and deleting or shortening the retention frees space.
+	c.e.UsesReserve = old.Version != 0 && (c.e.UsesReserve || len(c.records) == 0)
+	c.records = append(c.records, change)
+	c.bytes += 2*len(change.Value) + len(change.Key)
+	return next, nil
+}
+
+// check adds checks, each once.
+func (c *catalogChange) check(checks []Check) {
+	for _, k := range checks {
+		if !c.checked[k.Key] {
+			c.checked[k.Key] = true
+			c.e.Checks = append(c.e.Checks, k)
+		}
+	}
+}
+
+// entry returns the entry of the changes that were added.
+func (c *catalogChange) entry() Entry {
+	e := c.e
+	e.Puts = append(e.Puts, Put{Key: catalogKey, Version: c.version, Value: strconv.AppendInt(nil, int64(c.free), 10)})
+	e.Batches = append(e.Batches, defaultSealing.sealLoose(catalogPartition, c.records))
+	return e
+}
+
+// freePartition returns the next free partition number, from the value of catalogKey.
+func freePartition(head KeyValue) (Partition, error) {
+	if head.Version == 0 {
+		return catalogPartition + 1, nil
+	}
+	n, err := strconv.ParseInt(string(head.Value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %s holds %q: %w", catalogKey, head.Value, err)
+	}
+	return Partition(n), nil
+}
