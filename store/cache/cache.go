@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 const (
@@ -68,7 +69,7 @@ type Store struct {
 	disk  *disk
 	stats counters
 
-	moved sync.Mutex           // held while Moved asks for the incarnation
+	moved longlock.Mutex       // held while Moved asks for the incarnation
 	told  atomic.Pointer[told] // what Moved returned last; nil: unknown, and nothing is cached
 
 	mu      sync.Mutex // guards flights and closed

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/longlock"
 )
 
 const (
@@ -63,13 +64,13 @@ type Set struct {
 	logger  *slog.Logger
 
 	table    atomic.Pointer[table]
-	routing  sync.RWMutex // a commit holds it to read, from when it finds its shards until these have answered; enter holds it to write
-	entering atomic.Bool  // shards may be in an incarnation whose table was not read yet, and commits are refused
+	routing  longlock.RWMutex // a commit holds it to read, from when it finds its shards until these have answered; enter holds it to write
+	entering atomic.Bool      // shards may be in an incarnation whose table was not read yet, and commits are refused
 
 	ctx     context.Context // ends with Close: for the calls of Moved that no caller waits for, and for opening shards that were away
 	cancel  context.CancelFunc
 	running sync.WaitGroup // these calls, and commits that were given up
-	moving  sync.Mutex     // held by Moved: one call at a time
+	moving  longlock.Mutex // held by Moved: one call at a time
 }
 
 var (
