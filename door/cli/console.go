@@ -52,7 +52,7 @@ func (s *consoleSecret) get(ctx context.Context) ([]byte, error) {
 	}
 	kv, err := ledger.Change(ctx, s.log, consoleSecretKey, func(now eventlog.KeyValue) (made []byte, with eventlog.Entry, err error) {
 		if now.Version > 0 {
-			return nil, with, ledger.AsItIs
+			return nil, with, ledger.ErrUnchanged
 		}
 		made = make([]byte, 32)
 		_, _ = rand.Read(made) // never fails

@@ -19,13 +19,13 @@ type Log interface {
 	Append(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error)
 }
 
-// AsItIs is returned by a decide function if the key stays as it is.
-var AsItIs = errors.New("it stays as it is")
+// ErrUnchanged is returned by a decide function if the key stays as it is.
+var ErrUnchanged = errors.New("it stays as it is")
 
 // Change changes what a key holds. decide gets what it holds now, and returns the value that it
 // gets (nil: it is deleted), and what else changes in the same entry. If another change comes
 // first, decide is called again; its last call counts. Change returns what the key holds then. An
-// error of decide ends it; AsItIs is no error.
+// error of decide ends it; ErrUnchanged is no error.
 //
 // After a lost answer Change looks whether the key holds the value. If the key is unchanged, Change
 // sends the entry once more: only one of the two can be committed. If another change has come, or
@@ -38,7 +38,7 @@ func Change(ctx context.Context, log Log, key string, decide func(now eventlog.K
 			return now, err
 		}
 		value, with, err := decide(now)
-		if errors.Is(err, AsItIs) {
+		if errors.Is(err, ErrUnchanged) {
 			return now, nil
 		}
 		if err != nil {

@@ -100,7 +100,7 @@ func TestAChangeThatIsNoneCostsNoCommit(t *testing.T) {
 		}
 		before := s.commits.Load()
 		kv, err := ledger.Change(t.Context(), a.log, key, func(eventlog.KeyValue) ([]byte, eventlog.Entry, error) {
-			return nil, eventlog.Entry{}, ledger.AsItIs
+			return nil, eventlog.Entry{}, ledger.ErrUnchanged
 		})
 		if err != nil || string(kv.Value) != "1" || s.commits.Load() != before {
 			t.Errorf("%+v, %v, %d commits", kv, err, s.commits.Load()-before)
@@ -108,7 +108,7 @@ func TestAChangeThatIsNoneCostsNoCommit(t *testing.T) {
 		for range 2 { // to delete it is a change once
 			kv, err = ledger.Change(t.Context(), a.log, key, func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error) {
 				if now.Version == 0 {
-					err = ledger.AsItIs
+					err = ledger.ErrUnchanged
 				}
 				return nil, with, err
 			})

@@ -119,7 +119,7 @@ func (s *Streams) EnsureProjection(ctx context.Context, name string, version int
 			return &eventlog.InvalidError{What: "categories", Value: describe(categories),
 				Why: fmt.Sprintf("version %d of the projection reads %s: to read other categories, give the projection a higher version", version, describe(newest.Categories))}
 		default:
-			return ledger.AsItIs
+			return ledger.ErrUnchanged
 		}
 		return nil
 	})
@@ -137,7 +137,7 @@ func describe(categories []string) string {
 func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next != nil {
-			return ledger.AsItIs
+			return ledger.ErrUnchanged
 		}
 		p.begin(p.Run.Version, p.Run.Categories)
 		return nil
@@ -148,7 +148,7 @@ func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projectio
 func (s *Streams) PauseProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Paused {
-			return ledger.AsItIs
+			return ledger.ErrUnchanged
 		}
 		p.Paused = true
 		return nil
@@ -168,7 +168,7 @@ func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection
 func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run || p.TakingOver == p.Next.Group {
-			return ledger.AsItIs
+			return ledger.ErrUnchanged
 		}
 		p.TakingOver = p.Next.Group
 		return nil
@@ -179,7 +179,7 @@ func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) 
 func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run {
-			return ledger.AsItIs
+			return ledger.ErrUnchanged
 		}
 		p.Run, p.Next, p.TakingOver = *p.Next, nil, ""
 		return nil

@@ -103,7 +103,7 @@ func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) e
 		before, err := c.markIn(now)
 		m := before
 		if change(&m); err == nil && m == before {
-			err = ledger.AsItIs
+			err = ledger.ErrUnchanged
 		}
 		return m.encode(), with, err
 	})

@@ -79,7 +79,7 @@ func (c *Category) forgetSubject(ctx context.Context, subject string) error {
 	_, err := ledger.Change(ctx, c.owner.log, name, func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error) {
 		k, err := subjectKeyIn(now)
 		if err == nil && !k.isThere() {
-			err = ledger.AsItIs
+			err = ledger.ErrUnchanged
 		}
 		return []byte("{}"), eventlog.Entry{UsesReserve: true}, err
 	})
