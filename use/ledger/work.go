@@ -96,9 +96,14 @@ func (w *Writer[S, O, A]) takeMore() (count uint64) {
 	return w.count
 }
 
-// read reads the state.
+// read reads the state, or takes it to be the zero state (Rules.New).
 func (w *Writer[S, O, A]) read(ctx context.Context) {
 	count := w.counted()
+	if w.mayBeNew() {
+		var zero S
+		w.keep(zero, 0, 0)
+		return
+	}
 	s, kv, err := w.rules.Read(ctx)
 	if err == nil {
 		w.keep(s, kv.Version, count)
@@ -109,6 +114,16 @@ func (w *Writer[S, O, A]) read(ctx context.Context) {
 	if !givenUp { // otherwise the error is not about those that are queued
 		w.failQueued(err)
 	}
+}
+
+// mayBeNew reports, once for each Writer, whether there may be no such key.
+func (w *Writer[S, O, A]) mayBeNew() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := !w.asked
+	w.asked = true
+	return first && w.rules.New != nil && len(w.taken) > 0 &&
+		!slices.ContainsFunc(w.taken, func(o *Op[O, A]) bool { return !w.rules.New(o.Do) })
 }
 
 // attempt is one try to carry out operations with an entry.

@@ -30,6 +30,11 @@ type Rules[S, O, A any] struct {
 	// besides the key: it is called after an entry was refused as stale.
 	Read func(ctx context.Context) (S, eventlog.KeyValue, error)
 
+	// New reports whether an operation can only be carried out if there is no such key; nil: none
+	// is. If the first operations of a Writer are like that, the zero state is taken for the state,
+	// and nothing is read: the entry checks that there is no key.
+	New func(o O) bool
+
 	// Judge judges operations, one after the other, by a state. It changes neither: it may be
 	// called again with another state, or with more operations, and its last call counts. next is
 	// the version that the key gets. With Resolve it is called without operations, too, and puts
@@ -151,6 +156,7 @@ type Writer[S, O, A any] struct {
 	held     bool        // the last entry was refused because a transaction holds a key
 	giveUp   context.CancelCauseFunc
 	working  bool
+	asked    bool             // the state was read, or taken to be the zero state, before
 	known    bool             // what follows is known
 	state    S                // as this process last read or wrote it. It is never changed, only replaced
 	version  eventlog.Version // of the key

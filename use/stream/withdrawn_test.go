@@ -84,7 +84,7 @@ func TestAnAppendThatIsGivenUpWhileTheStoreIsReadDidNotHappen(t *testing.T) {
 		store.is.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if _, err := c.Append(ctx, "s", stream.NoStream, plain("a")...); !errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) {
+		if _, err := c.Append(ctx, "s", stream.Any, plain("a")...); !errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) {
 			t.Errorf("%v", err)
 		}
 		store.is.Store(false)

@@ -59,7 +59,7 @@ func newWriter(c *Category, stream, key string) *writer {
 	w := &writer{c: c, stream: stream}
 	w.Writer = ledger.New(ledger.Rules[known, *op, Appended]{
 		Log: c.owner.log, Key: key, Holdable: true, Unknown: ledger.Report,
-		Read: w.read, Prepare: w.prepare, Judge: w.judge,
+		Read: w.read, New: w.mayBegin, Prepare: w.prepare, Judge: w.judge,
 		Start: func(work func(context.Context)) bool { go work(context.Background()); return true }, // it ends when the log is closed, because every call fails then
 	})
 	return w
@@ -222,6 +222,11 @@ func divide(calls []*call, h head, most int) (accepted, refused, rest []*call) {
 		h = o.after(h)
 	}
 	return accepted, refused, nil
+}
+
+// mayBegin reports whether an operation can only be carried out on a stream that never was.
+func (w *writer) mayBegin(o *op) bool {
+	return checkName(w.stream) == nil && !o.alone() && (o.expected == 0 || o.expected == NoStream)
 }
 
 // alone reports whether an operation is not an append, and so has an entry of its own.
