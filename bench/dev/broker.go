@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
@@ -247,14 +246,4 @@ func freePort() string {
 	}
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// connections returns a pool of so many connections to a database.
-func connections(ctx context.Context, address string, most int) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(address)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = int32(most)
-	return pgxpool.NewWithConfig(ctx, config)
 }
