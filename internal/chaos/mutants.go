@@ -156,7 +156,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a boundary of tags is read and not checked", finds: []string{"S12"},
-		edits: []edit{{"use/stream/writer.go", "!first.Do.allowedBy(k.tags) {", "!first.Do.allowedBy(k.tags) && first.Do.stream == \"\" {"}},
+		edits: []edit{{"use/stream/writer.go", "!w.c.allows(first.Do.within, k.tags) {", "!w.c.allows(first.Do.within, k.tags) && first.Do.stream == \"\" {"}},
 	},
 	{
 		name: "a snapshot from before a deletion is loaded", finds: []string{"S9"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -133,17 +134,22 @@ func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *judge.Lif
 func (w *world) deleteByOldID(ctx context.Context, gone, namesake *judge.Life, b *broker) {
 	w.counts.add("delete by an old id")
 	w.history.Add(fmt.Sprintf("%s is asked to delete %s by its id", b.name, gone), gone.Name)
-	req := kmsg.NewPtrDeleteTopicsRequest()
-	t := kmsg.NewDeleteTopicsRequestTopic()
-	t.TopicID = gone.ID
-	req.Topics = append(req.Topics, t)
-	resp, err := request(ctx, b, req)
+	resp, err := request(ctx, b, deletion(gone.ID))
 	if err == nil && len(resp.Topics) == 1 {
 		w.history.Add(fmt.Sprintf("%s says: %v", b.name, kerr.ErrorForCode(resp.Topics[0].ErrorCode)), gone.Name)
 	}
 	if now, is := w.topicNow(ctx, gone.Name); ctx.Err() == nil && (!is || now.ID != namesake.ID) {
 		w.model.Broken("L10", []string{gone.Name, b.name}, "%s was asked to delete %s by its id, which is gone, and %s is not there any more", b.name, gone, namesake)
 	}
+}
+
+// deletion is Kafka's request to delete a topic by its id.
+func deletion(id [16]byte) *kmsg.DeleteTopicsRequest {
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	t := kmsg.NewDeleteTopicsRequestTopic()
+	t.TopicID, req.TimeoutMillis = id, int32(clientPatience.Milliseconds())
+	req.Topics = append(req.Topics, t)
+	return req
 }
 
 // request sends one request of Kafka's to a broker.
@@ -207,9 +213,18 @@ func (b *broker) kafkaAdmin() topicAdmin {
 				return err
 			})
 		},
+		// By its id: a client sends a request again when its broker seems to be gone, and the first
+		// one, if it names the topic, may meet the next topic of the name.
 		remove: func(_ context.Context, name string, _ int) error {
 			return do(func(ctx context.Context, c *kadm.Client) error {
-				_, err := c.DeleteTopic(ctx, name)
+				topics, err := c.ListTopics(ctx, name)
+				if err = cmp.Or(err, topics[name].Err); err != nil {
+					return err
+				}
+				resp, err := request(ctx, b, deletion(topics[name].ID))
+				if err == nil && len(resp.Topics) == 1 {
+					err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+				}
 				return err
 			})
 		},
