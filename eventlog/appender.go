@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/weir-log/weir/internal/chance"
 )
 
 // appender commits entries in groups: callers queue tickets, and one goroutine commits all queued
@@ -170,7 +168,7 @@ func (a *appender) run(ctx context.Context) error {
 		}
 		failures++
 		a.cfg.Observer.Retried()
-		pause(cut, failures)
+		Pause(cut, failures)
 	}
 	return nil
 }
@@ -240,17 +238,6 @@ func (a *appender) endLinger() {
 	a.prompt = true
 	a.mu.Unlock()
 	a.signal()
-}
-
-// pause backs off before a retry: 20 ms, doubled up to 1 s, times 0.5 to 1.5 at random so that
-// brokers that lost the same store do not retry in step.
-func pause(ctx context.Context, failures int) {
-	const first, longest = 20 * time.Millisecond, time.Second
-	d := min(first<<min(failures-1, 10), longest)
-	select {
-	case <-time.After(d/2 + chance.N(d)):
-	case <-ctx.Done():
-	}
 }
 
 // flush commits the queued tickets and answers them. It returns true if the store was unavailable:

@@ -57,7 +57,7 @@ func (l *Log) follow(ctx context.Context) error {
 			continue
 		}
 		failures++
-		pause(ctx, failures)
+		Pause(ctx, failures)
 	}
 }
 

@@ -551,4 +551,14 @@ func TestAllTopicsTogetherHaveABoundOnPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	topic(t, log, "ten", 10)
+	if err := log.DeleteTopic(t.Context(), "ten"); err != nil {
+		t.Fatal(err)
+	}
+	topic(t, log, "three", 3)
+	topic(t, log, "also-three", 3)
+	_, errs := log.ChangeTopics(t.Context(), eventlog.TopicChange{Name: "three", Partitions: 6}, eventlog.TopicChange{Name: "also-three", Partitions: 6})
+	var invalid *eventlog.InvalidError
+	if errs[0] != nil || !errors.As(errs[1], &invalid) {
+		t.Errorf("two topics that grow together past the bound: %v, want that the second is refused", errs)
+	}
 }

@@ -228,7 +228,7 @@ func (w *Writer[S, O, A]) conclude(ctx context.Context, a *attempt[S, O, A]) {
 			o.Stale = a.judged.Changes
 		}
 		if w.stales++; w.stales > staleMax {
-			Pause(ctx, 1)
+			eventlog.Pause(ctx, 1)
 		}
 	case errors.Is(a.err, eventlog.ErrHeld):
 		w.putBack(a.err)
@@ -302,7 +302,7 @@ func (w *Writer[S, O, A]) unresolved(ctx context.Context, err error) {
 	refused := IsRefusal(err) && !errors.Is(err, eventlog.ErrStale)
 	if !refused && ctx.Err() == nil && !errors.Is(err, eventlog.ErrClosed) {
 		w.failures++
-		Pause(ctx, w.failures)
+		eventlog.Pause(ctx, w.failures)
 		return
 	}
 	w.lost = nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/chance"
 )
 
 // Rules say what a Writer writes: S is the state that the key holds, O an operation, A what is
@@ -352,17 +351,6 @@ func (w *Writer[S, O, A]) counted() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.count
-}
-
-// Pause waits before the next try: 20 ms, doubled with each failure up to 1 s; at random it is 0.5
-// to 1.5 times as long.
-func Pause(ctx context.Context, failures int) {
-	const first, longest = 20 * time.Millisecond, time.Second
-	d := min(first<<min(failures-1, 10), longest)
-	select {
-	case <-time.After(d/2 + chance.N(d)):
-	case <-ctx.Done():
-	}
 }
 
 // IsRefusal reports whether an error is for good: the same entry would be refused again.

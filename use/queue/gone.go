@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/use/ledger"
 )
 
 // gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys
@@ -54,7 +53,7 @@ func (qs *Queues) forgetAllGone(ctx context.Context) {
 			return
 		}
 		failures++
-		ledger.Pause(ctx, failures)
+		eventlog.Pause(ctx, failures)
 	}
 }
 
@@ -67,7 +66,7 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 		if failures++; failures == 1 && ctx.Err() == nil && !isStale(err) {
 			qs.logger.Info("the state of a purged or deleted queue cannot be removed now; trying again", "id", id, "err", err)
 		}
-		ledger.Pause(ctx, failures)
+		eventlog.Pause(ctx, failures)
 	}
 }
 

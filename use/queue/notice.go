@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/use/ledger"
 )
 
 // Each process caches the definitions of the queues that it uses. A change of messages' states
@@ -77,7 +76,7 @@ func (qs *Queues) followDefinitions(ctx context.Context) {
 		if failures++; failures == 1 && ctx.Err() == nil {
 			qs.logger.Warn("cannot read changes of queues; trying again", "err", err)
 		}
-		ledger.Pause(ctx, failures)
+		eventlog.Pause(ctx, failures)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/use/ledger"
 )
 
 // A topic says which queues need it (eventlog.Owner). A queue is noted when it is created or
@@ -66,7 +65,7 @@ func (qs *Queues) keepOwning(ctx context.Context) {
 		if failures++; failures == 1 && ctx.Err() == nil && !isStale(err) {
 			qs.logger.Warn("topics cannot be told now which queues need them; trying again", "err", err)
 		}
-		ledger.Pause(ctx, failures)
+		eventlog.Pause(ctx, failures)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/chance"
-	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -365,7 +364,7 @@ func (q *Queue) watch(ctx context.Context) {
 		if err != nil {
 			q.wakeClaims() // a claim gets the same error
 			failures++
-			ledger.Pause(ctx, failures)
+			eventlog.Pause(ctx, failures)
 			continue
 		}
 		var spans []eventlog.Span
@@ -379,7 +378,7 @@ func (q *Queue) watch(ctx context.Context) {
 		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute, Stop: changed})
 		if err != nil {
 			failures++
-			ledger.Pause(ctx, failures)
+			eventlog.Pause(ctx, failures)
 			continue
 		}
 		failures = 0

@@ -15,7 +15,6 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/chance"
 	"github.com/weir-log/weir/internal/longlock"
-	"github.com/weir-log/weir/use/ledger"
 )
 
 const (
@@ -84,7 +83,7 @@ func (s *scheduler) run(ctx context.Context) {
 		}
 		if err != nil {
 			failures++
-			ledger.Pause(ctx, failures)
+			eventlog.Pause(ctx, failures)
 			continue
 		}
 		failures = 0

@@ -14,7 +14,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -205,7 +204,7 @@ func (w *wheel) run(ctx context.Context) {
 		if err != nil {
 			failures++
 			w.drop()
-			ledger.Pause(ctx, failures)
+			eventlog.Pause(ctx, failures)
 			continue
 		}
 		failures = 0
@@ -244,7 +243,7 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.
 	}
 	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond), Stop: w.rewound})
 	if err != nil {
-		ledger.Pause(ctx, 1)
+		eventlog.Pause(ctx, 1)
 	}
 }
 

@@ -1,5 +1,6 @@
--- queue_runs reads the runs of a partition of a queue (use/queue/codec.go, which says what the text has), in order: n messages up to the offset upto share the
--- rest. texts are the state's. worker and reason are NULL if there is none; nonce has the digits that a receipt has.
+-- queue_runs reads the runs of a partition of a queue (use/queue/codec.go, which says what the text
+-- has), in order: n messages up to the offset upto share the rest. texts are the state's. worker
+-- and reason are NULL if there is none; nonce has the digits that a receipt has.
 --
 -- Older versions of weir wrote an array of objects.
 CREATE OR REPLACE FUNCTION weir.queue_runs(floor bigint, runs json, texts json)

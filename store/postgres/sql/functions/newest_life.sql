@@ -1,4 +1,5 @@
--- newest_life is life as the statement that calls it sees it. The planner inlines it, so the caller needs :by_index.
+-- newest_life is life as the statement that calls it sees it. The planner inlines it, so the caller
+-- needs :by_index.
 CREATE OR REPLACE FUNCTION weir.newest_life() RETURNS TABLE (server bigint, tables bigint, epoch bigint)
 LANGUAGE sql STABLE
 ROWS 1
