@@ -301,7 +301,7 @@ func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answ
 			if d.prefetched != nil && d.prefetched.done != nil {
 				slice = d.prefetched.slice
 			} else {
-				d.span.MaxBytes, d.read = allowed.Reserve(s.MaxBytes), true
+				d.span.MaxBytes, d.read = allowed.Reserve(atMost(s, slice.Bounds)), true
 				toRead += d.span.MaxBytes
 			}
 			a.misses = append(a.misses, d)
@@ -323,6 +323,16 @@ func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answ
 		return a, 0, err
 	}
 	return a, 0, nil
+}
+
+// atMost returns how many bytes are set aside for a span that is read from the store: not more than
+// its partition has, so that one answer can have many small partitions. What was appended since the
+// bounds were read comes with the next answer.
+func atMost(s Span, known Bounds) int {
+	if known.Next == 0 {
+		return s.MaxBytes // the bounds are not known
+	}
+	return int(min(int64(s.MaxBytes), max(known.Bytes, 1)))
 }
 
 // fromTail answers a span from the tail if it can.
