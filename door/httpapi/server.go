@@ -156,6 +156,7 @@ type Server struct {
 	waits       *budget.Budget // bytes of requests that wait
 	builders    *slots         // answers being built as a whole
 	streams     *streams
+	bounds      *boundsReads // for streams that begin
 	members     *member.Members
 	memberships *limiter     // members, and clients about to join
 	claims      *limiter     // claims waiting for messages
@@ -188,6 +189,7 @@ func New(cfg Config) *Server {
 		waits:     budget.New(cfg.limits.WaitBytes),
 		builders:  newSlots(buildersMax),
 	}
+	s.bounds = &boundsReads{log: cfg.Log, ask: s.askBounds, of: make(map[boundsKey]*boundsRead)}
 	s.streams = newStreams(cfg.limits.Streams, cfg.Log, s.known, cfg.Logger)
 	s.memberships = newLimiter(cfg.limits.Members, quarter(cfg.limits.Members), "members of groups", "let some members leave, or join through another weir process", kindTooManyMembers)
 	s.members = member.New(member.Config{

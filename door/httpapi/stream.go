@@ -85,32 +85,33 @@ type streamed struct {
 	turn  int   // which partition comes first, so that none starves if not all can be served
 }
 
-// begin finds the positions to start from, and their leader epoch, with one store call.
+// begin finds the positions to start from, and their leader epoch, with at most one store call,
+// which it shares with other streams that begin at the same time.
 func (st *streamed) begin(from string) (err error) {
 	ctx, cancel := st.c.withTimeout()
 	defer cancel()
-	claim, err := st.s.claimSpans(ctx, st.c.who, len(st.topic.Partitions))
-	if err != nil {
-		return err
-	}
-	defer claim.Release()
-	now := st.s.cfg.Log.LeaderEpoch() // before the bounds: if the store is rewound after this, the first fetch notices
-	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
-	if err != nil {
-		return err
-	}
-	st.next, st.epoch = make(positions, len(bounds)), unknownEpoch
+	st.next, st.epoch = make(positions, len(st.topic.Partitions)), unknownEpoch
 	if from != "earliest" && from != "latest" {
 		if st.next, st.epoch, err = parsePositions(from, st.topic); err != nil {
 			return err
 		}
 	}
+	first, wanted := 0, st.topic.Partitions
+	if st.only >= 0 {
+		at := st.next[st.only]
+		st.next = make(positions, len(st.next))
+		st.next[st.only] = at
+		first, wanted = int(st.only), wanted[st.only:st.only+1]
+	}
+	bounds, now, err := st.s.bounds.read(ctx, wanted)
+	if err != nil {
+		return err
+	}
 	var lost *problem
-	for n, b := range bounds {
+	for i, b := range bounds {
+		n := first + i
 		end := st.epochEnd(b.Bounds)
 		switch {
-		case !st.wants(int32(n)):
-			st.next[n] = 0
 		case b.Err != nil:
 			return b.Err
 		case from == "earliest":
@@ -212,7 +213,7 @@ func (st *streamed) round(ctx context.Context) bool {
 // read sends the events that are there. some: there were some, or it could not read. An error ends
 // the stream.
 func (st *streamed) read(ctx, polls context.Context) (some bool, err error) {
-	wide, err := st.s.claimSpans(ctx, st.c.who, len(st.next))
+	wide, err := st.s.claimSpans(ctx, st.c.who.ID(), len(st.next))
 	defer func() { wide.Release() }()
 	var claim *budget.Claim
 	defer func() { claim.Release() }()

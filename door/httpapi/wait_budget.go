@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
 )
 
@@ -36,17 +37,28 @@ func (s *Server) growWait(claim *budget.Claim, n int64) error {
 		"try again, let fewer requests wait, or ask another weir process", s.cfg.limits.WaitBytes, n, offsetBytes, spanBytes)
 }
 
-// claimSpans claims what a read of n partitions takes besides their records; nil: it is little.
-func (s *Server) claimSpans(ctx context.Context, who *caller, n int) (*budget.Claim, error) {
+// claimSpans claims what a read of n partitions takes besides their records, for the client with an
+// id, or "" for what clients share; nil: it is little.
+func (s *Server) claimSpans(ctx context.Context, client string, n int) (*budget.Claim, error) {
 	if n <= spansFree {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	claim := s.answers.BeginFor(who.ID())
+	claim := s.answers.BeginFor(client)
 	if _, err := claim.Grow(ctx, int64(n)*spanBytes); err != nil {
 		claim.Release()
 		return nil, s.overloaded()
 	}
 	return claim, nil
+}
+
+// askBounds reads where partitions begin and end, with one store call.
+func (s *Server) askBounds(ctx context.Context, ps []eventlog.Partition) ([]eventlog.Slice, error) {
+	claim, err := s.claimSpans(ctx, "", len(ps))
+	if err != nil {
+		return nil, err
+	}
+	defer claim.Release()
+	return s.cfg.Log.Bounds(ctx, ps...)
 }
