@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/group"
 )
 
 // bearer asks with a key, as JSON.
@@ -292,4 +293,27 @@ func TestMembersWithoutAKeyLeaveOnceThereIsOne(t *testing.T) {
 			t.Errorf("with a first key: %d %s, want 404", w.Code, w.Body)
 		}
 	})
+}
+
+// A group counts for the client that made it, whoever uses it later.
+func TestAGroupIsItsMakers(t *testing.T) {
+	door := lock(t, Config{})
+	maker, secret := door.key(t, apikey.Spec{Access: admins})
+	_, other := door.key(t, apikey.Spec{Access: admins})
+	const reset = `{"offsets":[{"topic":"orders.eu","offset":"latest"}]}`
+	if w := door.bearer(secret, "PUT", "/v1/groups/orders.reset/offsets", reset); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	door.join(t, secret, "orders.joined")
+	door.join(t, other, "orders.joined")
+	door.join(t, other, "orders.reset")
+	for _, name := range []string{"orders.reset", "orders.joined"} {
+		kvs, err := door.store.Get(t.Context(), []string{group.StateKey(name)}, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value := string(kvs[0].Value); !strings.Contains(value, `"made_by":"`+maker+`"`) {
+			t.Errorf("%s, which %s made: %s", name, maker, value)
+		}
+	}
 }

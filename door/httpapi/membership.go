@@ -24,7 +24,7 @@ func (s *Server) join(c *call) error {
 		return err
 	}
 	m := &member.Member{Group: c.r.PathValue("group"), Session: sessionDefault}
-	cfg := group.PeerConfig{Group: m.Group, Logger: s.cfg.Logger}
+	cfg := group.PeerConfig{Group: m.Group, By: c.who.ID(), Logger: s.cfg.Logger}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
 	}

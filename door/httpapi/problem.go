@@ -83,7 +83,7 @@ var (
 	kindSlowBody        = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
 	kindTopicExists     = kind{"topic_exists", http.StatusConflict, "A topic of this name already exists"}
 	kindNotEmpty        = kind{"group_not_empty", http.StatusConflict, "The group has members"}
-	kindTooManyGroups   = kind{"too_many_groups", http.StatusConflict, "The store has as many groups as it may"}
+	kindTooManyGroups   = kind{"too_many_groups", http.StatusConflict, "The store, or this client, has as many groups as it may"}
 	kindInProgress      = kind{"in_progress", http.StatusConflict, "Another request with this Idempotency-Key is in progress"}
 	kindRecreated       = kind{"topic_recreated", http.StatusGone, "The position belongs to a deleted topic"}
 	kindTooLarge        = kind{"too_large", http.StatusRequestEntityTooLarge, "Something is larger than a limit allows"}

@@ -23,7 +23,7 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 		ClientID: r.clientID, ClientHost: r.host(),
 		Session:      time.Duration(in.SessionTimeoutMillis) * time.Millisecond,
 		Rebalance:    time.Duration(in.RebalanceTimeoutMillis) * time.Millisecond,
-		ProtocolType: in.ProtocolType, Reason: orEmpty(in.Reason),
+		ProtocolType: in.ProtocolType, Reason: orEmpty(in.Reason), By: r.conn.who.Load().id(),
 		// From version 4 on a client can join in two steps (KIP-394), from version 9 on it can be
 		// the leader without computing the assignment (KIP-814).
 		NeedsMemberID: in.Version >= 4, SkipsAssigning: in.Version >= 9,

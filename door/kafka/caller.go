@@ -14,6 +14,7 @@ import (
 // caller is who uses a connection. It does not change; a client that logs in again gets another.
 type caller struct {
 	principal string      // as Kafka writes it, such as User:billing
+	key       string      // the id of its API key; "" if it has none
 	mechanism string      // with which it logged in; "" if it did not
 	rights    *acl.Rights // what it may do; admit renews them
 	until     time.Time   // it must log in again before then (KIP-368); zero: it need not
@@ -26,6 +27,18 @@ type caller struct {
 
 // anybody is the caller at a listener that does not ask who a client is.
 var anybody = &caller{principal: "User:ANONYMOUS", rights: acl.Unlimited}
+
+// id tells callers apart as HTTP does, for what counts for them in the store: the id of an API key,
+// or a principal; "" for anybody.
+func (w *caller) id() string {
+	switch {
+	case w.principal == anybody.principal:
+		return ""
+	case w.key != "":
+		return w.key
+	}
+	return w.principal
+}
 
 // renewed returns the caller with the rights that it has now.
 func (w *caller) renewed(ctx context.Context, acls *acl.ACLs) (*caller, error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/group"
 )
 
 // guarded is a broker whose clients log in with API keys; its own address is that of a listener
@@ -138,11 +139,51 @@ func TestAPIKeyOpensTheKafkaDoor(t *testing.T) {
 			if err := cl.CommitUncommittedOffsets(t.Context()); err != nil {
 				t.Error(err)
 			}
+			g.madeBy("orders-"+user, key.ID)
 			cl.Close()
 		}
 		cl := g.client(kgo.SeedBrokers(g.door), kgo.SASL(plain.Auth{User: "shop", Pass: secret + "x"}.AsMechanism()))
 		if err := cl.Ping(t.Context()); err == nil {
 			t.Error("a wrong secret opens the door")
+		}
+	})
+}
+
+// madeBy sees that a group counts for a client.
+func (g *guarded) madeBy(name, client string) {
+	g.t.Helper()
+	state, err := g.log.Get(g.t.Context(), group.StateKey(name))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if !strings.Contains(string(state.Value), `"made_by":"`+client+`"`) {
+		g.t.Errorf("group %s, which %q made: %s", name, client, state.Value)
+	}
+}
+
+// A group that a client makes with a commit counts for its key; for nobody where nobody logs in.
+func TestAGroupThatACommitMakesIsTheClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, memory.New(), kafka.Config{}, true)
+		defer g.stop()
+		g.createTopic("orders", 1, nil)
+		key, secret := g.key(everything("ops"))
+		commit := func(name string) *kmsg.OffsetCommitRequest {
+			r := kmsg.NewPtrOffsetCommitRequest()
+			r.Version, r.Group, r.Generation = 8, name, -1
+			of, p := kmsg.NewOffsetCommitRequestTopic(), kmsg.NewOffsetCommitRequestTopicPartition()
+			of.Topic = "orders"
+			of.Partitions = append(of.Partitions, p)
+			r.Topics = append(r.Topics, of)
+			return r
+		}
+		w := g.enter("ops", secret)
+		wantCode(t, "commit", tells[*kmsg.OffsetCommitResponse](w, commit("mine")).Topics[0].Partitions[0].ErrorCode, nil)
+		g.madeBy("mine", key.ID)
+		w.nc.Close()
+		wantCode(t, "commit", ask[*kmsg.OffsetCommitResponse](g.broker, commit("ours")).Topics[0].Partitions[0].ErrorCode, nil)
+		if state, err := g.log.Get(t.Context(), group.StateKey("ours")); err != nil || strings.Contains(string(state.Value), "made_by") {
+			t.Errorf("a group that anybody made: %s, %v", state.Value, err)
 		}
 	})
 }

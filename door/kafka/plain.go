@@ -50,7 +50,7 @@ func (x plainExchange) step(ctx context.Context, message []byte) ([]byte, *calle
 		return nil, nil, fmt.Errorf("%w: the user name is %q, but the API key is that of %s: use its name or its id", errBadLogin, user, id)
 	}
 	return nil, &caller{
-		principal: "User:" + id.Name(), rights: acl.RightsBy(id.Rules()),
+		principal: "User:" + id.Name(), key: id.ID(), rights: acl.RightsBy(id.Rules()),
 		still: func(ctx context.Context) error { return x.keys.Still(ctx, id) },
 	}, nil
 }

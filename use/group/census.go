@@ -2,47 +2,92 @@ package group
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 )
 
-// census bounds how many groups the store has: everyone who may read may name new ones. It knows
-// what the last sweep found, and what this process did since; other processes count by themselves,
-// so that the store may have more until the next sweep.
+// makersShare bounds the groups of one client to half of what other clients leave of the store's
+// groups. So there is always space for a group of one more client, however many a few have made.
+const makersShare = 2
+
+// census bounds how many groups the store has, in all and by maker: everyone who may read may name
+// new ones. It knows what the last sweep found, and what this process did since; other processes
+// count by themselves, so that the store may have more until the next sweep.
 type census struct {
 	most int
 
 	mu    sync.Mutex // guards the fields below
-	found int        // by the last sweep
-	since int        // made by this process since that sweep began, less those deleted
+	found tally      // by the last sweep
+	since tally      // made by this process since that sweep began, less those deleted
 }
 
-// admit returns ErrTooMany if there may be no new group.
-func (c *census) admit(group string) error {
+// tally is numbers of groups.
+type tally struct {
+	all int
+	of  map[string]int // by maker, without those of nobody
+}
+
+func (t *tally) add(maker string, n int) {
+	t.all += n
+	if maker == "" {
+		return
+	}
+	if t.of == nil {
+		t.of = make(map[string]int)
+	}
+	if t.of[maker] += n; t.of[maker] == 0 {
+		delete(t.of, maker)
+	}
+}
+
+// take takes away what another tally has.
+func (t *tally) take(other tally) {
+	t.all -= other.all
+	for maker, n := range other.of {
+		if t.of[maker] -= n; t.of[maker] == 0 {
+			delete(t.of, maker)
+		}
+	}
+}
+
+// admit returns ErrTooMany if there may be no new group, or none that this client makes. "" is
+// nobody, such as a program in this process, or everybody where nobody need show who they are: only
+// the bound of all groups counts.
+func (c *census) admit(group, by string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.found + c.since; n >= c.most {
-		return fmt.Errorf("group %q does not exist yet: %w: there are %d, the limit is %d. Delete groups that nobody needs; "+
-			"one without members whose offsets nobody commits is deleted after a while", group, ErrTooMany, n, c.most)
+	refuse := func(why string) error {
+		return fmt.Errorf("group %q does not exist yet: %w: %s. Delete groups that nobody needs; "+
+			"one without members whose offsets nobody commits is deleted after a while", group, ErrTooMany, why)
+	}
+	all, own := c.found.all+c.since.all, c.found.of[by]+c.since.of[by]
+	if all >= c.most {
+		return refuse(fmt.Sprintf("there are %d, the limit is %d", all, c.most))
+	}
+	if share := max(1, (c.most-(all-own))/makersShare); by != "" && own >= share {
+		return refuse(fmt.Sprintf("this client has made %d, the limit is %d: half of what other clients leave of %d", own, share, c.most))
 	}
 	return nil
 }
 
-// count adds groups that this process has made; a negative number is of those that it has deleted.
-func (c *census) count(n int) {
+// count adds groups that this process has made for a client; a negative number is of those that it
+// has deleted.
+func (c *census) count(maker string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.since += n
+	c.since.add(maker, n)
 }
 
-// begin is called before a sweep reads the groups. The function that it returns takes the number
-// that there are.
-func (c *census) begin() func(found int) {
+// begin is called before a sweep reads the groups. The function that it returns takes what there
+// is.
+func (c *census) begin() func(found tally) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.since
-	return func(found int) {
+	before := tally{c.since.all, maps.Clone(c.since.of)}
+	return func(found tally) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.found, c.since = found, c.since-before
+		c.found = found
+		c.since.take(before)
 	}
 }

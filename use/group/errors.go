@@ -29,7 +29,7 @@ var (
 	ErrRebalancing = errors.New("rebalance in progress")
 	// ErrFull: the group has as many members as it may.
 	ErrFull = errors.New("group is full")
-	// ErrTooMany: the store has as many groups as it may, and this would be one more.
+	// ErrTooMany: the store, or the client, has as many groups as it may; this would be one more.
 	ErrTooMany = errors.New("too many groups")
 	// ErrTooLarge: what a member brought is larger than the group can keep.
 	ErrTooLarge = errors.New("too large")

@@ -26,7 +26,11 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	if err != nil {
 		return err
 	}
-	counted(len(uses))
+	var all tally
+	for _, u := range uses {
+		all.add(u.maker, 1)
+	}
+	counted(all)
 	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
 		name, o, err := parseOffset(kv)
 		if u := uses[name]; err == nil && u != nil {
@@ -129,6 +133,7 @@ type use struct {
 	c        *Coordinator
 	owned    bool
 	peers    bool
+	maker    string // see storedState.MadeBy
 	pending  bool
 	state    State
 	since    time.Time
@@ -141,7 +146,7 @@ type use struct {
 }
 
 func (g *group) use() *use {
-	return &use{c: g.c, owned: g.owned, peers: g.peers, pending: len(g.pending) > 0, state: g.state, since: g.since,
+	return &use{c: g.c, owned: g.owned, peers: g.peers, maker: g.maker, pending: len(g.pending) > 0, state: g.state, since: g.since,
 		consumer: g.protocolType == consumerProtocol, hadPeers: g.protocolType == "" && g.generation > 0, reads: g.reads()}
 }
 

@@ -61,6 +61,7 @@ type group struct {
 	protocolType string
 	protocol     string
 	leader       string
+	maker        string // see storedState.MadeBy
 	members      map[string]*member
 	instances    map[string]string    // group instance id to member id
 	pending      map[string]pendingID // member ids given out (KIP-394)
@@ -132,7 +133,7 @@ func (g *group) reset() {
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
 	g.peers, g.expired, g.deadPeers, g.heartbeatVersion = false, false, nil, 0
 	g.life++
-	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
+	g.generation, g.protocolType, g.protocol, g.leader, g.maker = 0, "", "", "", ""
 	g.members, g.instances = map[string]*member{}, map[string]string{}
 	g.uncounted = true
 	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy, g.renewBy = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}

@@ -37,6 +37,7 @@ type (
 		ProtocolType string
 		Protocols    []Protocol // the preferred one first
 		Reason       string     // why it joins (KIP-800), for the log
+		By           string     // who asks: an API key's id or a user, for whom a new group counts; "": nobody who is known
 
 		NeedsMemberID  bool // its client understands ErrMemberIDRequired (KIP-394, version 4)
 		SkipsAssigning bool // its client understands SkipAssignment (KIP-814, version 9)
@@ -170,7 +171,8 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 		return nil, Joined{Member: r.Member}, err
 	}
 	if g.version == 0 && len(g.members) == 0 {
-		if err := g.c.census.admit(g.name); err != nil {
+		g.maker = r.By
+		if err := g.c.census.admit(g.name, g.maker); err != nil {
 			return refuse(err)
 		}
 	}

@@ -39,7 +39,8 @@ type (
 	// Commit is offsets to commit, by a member, or by anyone while the group has no members.
 	Commit struct {
 		Group, Member, Instance string
-		Generation              int32 // negative: not as a member
+		Generation              int32  // negative: not as a member
+		By                      string // as Join.By
 		Offsets                 []Committed
 	}
 )
@@ -76,6 +77,9 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 		}
 		if len(fit) == 0 {
 			return change{}, nil
+		}
+		if g.version == 0 && g.state == Empty {
+			g.maker = r.By
 		}
 		if err := g.ready(ctx); err != nil {
 			return change{}, err

@@ -208,7 +208,7 @@ func (g *group) adopt(l loaded, s signs) {
 	default:
 		g.adoptMembers(kv, l.state, s.owners[g.name], s.asked)
 	}
-	g.version, g.generation = kv.Version, l.state.Generation
+	g.version, g.generation, g.maker = kv.Version, l.state.Generation, l.state.MadeBy
 }
 
 func (g *group) adoptMembers(kv eventlog.KeyValue, s storedState, beat eventlog.KeyValue, asked time.Time) {

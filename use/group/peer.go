@@ -32,6 +32,7 @@ type PeerConfig struct {
 	Group      string
 	Topics     []string      // by name; one that does not exist yet is read once it does
 	Client     string        // a name for people; at most 255 bytes of UTF-8
+	By         string        // as Join.By
 	FromLatest bool          // where nothing is committed, begin at the end, except in partitions that are added later; default: at the beginning
 	FromZero   bool          // where nothing is committed, begin at offset 0, also where the partition no longer has it
 	Session    time.Duration // after so long without a heartbeat the other peers take over; 1 s to 30 min, default 10 s
@@ -191,7 +192,7 @@ func (p *Peer) enter(ctx context.Context) error {
 	// Read first: a peer that may not be a member must not write a heartbeat.
 	r, err := p.read(ctx)
 	if err == nil && r.version == 0 {
-		err = p.census.admit(p.cfg.Group)
+		err = p.census.admit(p.cfg.Group, p.cfg.By)
 	}
 	if err != nil {
 		return err

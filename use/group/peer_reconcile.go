@@ -258,6 +258,9 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	before := next.version
 	next.generation++
 	next.version = before.Next()
+	if before == 0 {
+		next.maker = p.cfg.By
+	}
 	value, err := next.encode(p.cfg.Group)
 	if err != nil {
 		return next, err
@@ -277,7 +280,7 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 		p.logger.Info("group has a new generation", "generation", next.generation, "members", len(next.members))
 		p.among.wake(p)
 		if before == 0 {
-			p.census.count(1)
+			p.census.count(next.maker, 1)
 		}
 	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
 		err = fmt.Errorf("%w (%w)", ErrUnavailable, err)

@@ -52,6 +52,7 @@ type storedShare struct {
 type membership struct {
 	version    eventlog.Version
 	generation int32
+	maker      string       // see storedState.MadeBy
 	members    []peerMember // by id
 	// expiredOwner is the last heartbeat of the coordinator whose members have expired, in a group
 	// that is not one of peers yet.
@@ -97,7 +98,7 @@ func readMembership(ctx context.Context, log *eventlog.Log, group string, of sil
 	if err := json.Unmarshal(kv.Value, &s); err != nil {
 		return r, fmt.Errorf("key %q: %w", kv.Key, err)
 	}
-	r.generation = s.Generation
+	r.generation, r.maker = s.Generation, s.MadeBy
 	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
 		asked := time.Now()
 		beat, err := log.Get(ctx, ownerKey(group))
@@ -176,7 +177,7 @@ func byPlace(a, b TopicPartition) int {
 
 // encode returns the value of the group's state key.
 func (r membership) encode(group string) ([]byte, error) {
-	s := storedState{Generation: r.generation}
+	s := storedState{Generation: r.generation, MadeBy: r.maker}
 	if len(r.members) > 0 {
 		s.ProtocolType, s.Protocol = peerProtocol, peerProtocol
 	}

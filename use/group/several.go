@@ -427,13 +427,13 @@ func (g *group) eraseLater(ctx context.Context, offsets []Committed, beats []hea
 	for _, o := range offsets {
 		e.Puts = append(e.Puts, eventlog.Put{Key: OffsetKey(g.name, o.TopicPartition), Version: g.version + 1})
 	}
-	written := g.writeLater(ctx, e)
+	written, maker := g.writeLater(ctx, e), g.maker
 	return func() error {
 		if err := written(); err != nil {
 			return err
 		}
 		g.reset()
-		g.c.census.count(-1)
+		g.c.census.count(maker, -1)
 		return nil
 	}
 }

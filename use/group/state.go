@@ -86,6 +86,9 @@ type storedState struct {
 	Protocol     string         `json:"protocol,omitempty"`
 	Leader       string         `json:"leader,omitempty"`
 	Members      []storedMember `json:"members,omitempty"`
+	// MadeBy is the client that made the group, for whom it counts (see census): an API key's id or
+	// a user. "": nobody is known.
+	MadeBy string `json:"made_by,omitempty"`
 	// EmptyMS is how long the group had been without members when this was written: the key's age
 	// starts again.
 	EmptyMS int64 `json:"empty_ms,omitempty"`
@@ -137,7 +140,7 @@ func (g *group) saveLater(ctx context.Context) (finish func() error, err error) 
 	value, err := g.encode()
 	made := g.version == 0
 	if err == nil && made {
-		err = g.c.census.admit(g.name)
+		err = g.c.census.admit(g.name, g.maker)
 	}
 	if err != nil {
 		return nil, err
@@ -165,7 +168,7 @@ func (g *group) saveLater(ctx context.Context) (finish func() error, err error) 
 		}
 		g.version, g.moved, g.expired, g.deadPeers = next, next, false, nil
 		if made {
-			g.c.census.count(1)
+			g.c.census.count(g.maker, 1)
 		}
 		return nil
 	}, nil
@@ -224,7 +227,7 @@ func (g *group) refused(err error) error {
 }
 
 func (g *group) encode() ([]byte, error) {
-	s := storedState{Generation: g.generation, ProtocolType: g.protocolType, Protocol: g.protocol, Leader: g.leader}
+	s := storedState{Generation: g.generation, ProtocolType: g.protocolType, Protocol: g.protocol, Leader: g.leader, MadeBy: g.maker}
 	if g.state == Empty && !g.since.IsZero() {
 		s.EmptyMS = time.Since(g.since).Milliseconds()
 	}
