@@ -96,8 +96,8 @@ var mutants = []mutant{
 		name: "a claim is told before it is stored", finds: []string{"Q2", "Q3", "Q4"},
 		edits: []edit{{
 			"use/queue/claim.go",
-			"if err := q.change(ctx, p, &op{apply: apply, claims: true, missed: func() { giveBack(granted) }}); err != nil {\n",
-			"if next := s.known(); next != nil {\n\t\tnext = next.clone()\n\t\tif _, err = apply(next, &change{}); err == nil {\n\t\t\t_ = s.Learn(1, func() (*state, bool, error) { return next, true, nil })\n\t\t}\n\t}\n\tif err != nil {\n",
+			"if err := t.q.change(ctx, p, o); err != nil {\n",
+			"var err error\n\tif s := t.q.shard(p); s.known() != nil {\n\t\tnext := s.known().clone()\n\t\tif _, err = o.apply(next, &change{}); err == nil {\n\t\t\t_ = s.Learn(1, func() (*state, bool, error) { return next, true, nil })\n\t\t}\n\t}\n\tif err != nil {\n",
 		}},
 	},
 	{

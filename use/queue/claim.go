@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,29 +180,12 @@ func (q *Queue) nonce(c Claim) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// earlier lists what earlier tries of a claim with an ID have in a partition.
-func (c Claim) earlier(p *part, nonce uint32, now Time) []grant {
-	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool {
-		_, mine := c.own[MessageID{g.partition, g.offset}]
-		return mine
-	})
-}
-
-// again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later:
-// an earlier try that still runs, although its caller has gone, sees that and does not give these
-// messages back.
-func (c Claim) again(p *part, nonce uint32, now Time, most int) []grant {
-	got := c.earlier(p, nonce, now)
-	got = got[:min(len(got), most)]
-	e := edit{p: p}
-	for i, g := range got {
-		r, _ := p.at(g.offset)
-		r.until++
-		got[i].until = r.until
-		e.put(g.offset, r)
+// wish returns what the claim asks of a state for most more messages.
+func (c Claim) wish(nonce uint32, earliest, latest Time, most int) wish {
+	return wish{
+		most: most, sweep: c.sweep, now: earliest, until: latest + Time(c.Lease.Milliseconds()),
+		nonce: nonce, worker: c.Worker, repeats: c.ID != "", own: c.own,
 	}
-	e.apply()
-	return got
 }
 
 // owns notes what a claim with an ID was given. found: an earlier call had claimed it.
@@ -236,11 +220,12 @@ func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept [
 // repeated claims the messages that an earlier claim with the same ID got: one store call per
 // thousand partitions or 4 MiB of states, and a commit for each partition that has some.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
-	earliest, _, err := q.owner.clock.now(ctx)
+	earliest, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nonce := q.nonce(c)
+	w := c.wish(nonce, earliest, latest, c.Max)
 	var in []eventlog.Partition
 	mentioned := mentions(nonce) // to decode all states costs far more than to search them
 	partitions, err := q.partitions(ctx)
@@ -257,7 +242,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
 		}
 		for i := range s.parts {
-			if len(c.earlier(&s.parts[i], nonce, earliest)) > 0 {
+			if len(s.parts[i].earlier(w)) > 0 {
 				in = append(in, s.parts[i].partition)
 			}
 		}
@@ -284,9 +269,11 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		if _, there := topicOf(levels, p); !there {
 			continue // it was deleted
 		}
+		w := c.wish(nonce, earliest, latest, c.Max-len(got))
 		var some []grant
 		if err := q.change(ctx, p, &op{apply: func(st *state, _ *change) (bool, error) {
-			some = c.again(st.part(p), nonce, earliest, c.Max-len(got))
+			mine := st.part(p)
+			*mine, some = mine.repeat(w)
 			return len(some) > 0, nil
 		}}); err != nil {
 			return nil, err
@@ -319,11 +306,10 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	return q.inTime(ctx, c, messages)
 }
 
-// claimOnce asks the shards, one after the other, until there are enough messages. If there are
+// claimOnce asks the partitions, one after the other, until there are enough messages. If there are
 // none it returns when to try again. ended counts the messages that it claimed but must not hand
 // out.
 func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, ended int, again time.Duration, err error) {
-	again = time.Minute
 	if q.def.Load().settings.Paused {
 		if err := q.redefine(ctx); err != nil || q.def.Load().settings.Paused {
 			return nil, 0, refreshEvery, err
@@ -331,102 +317,117 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 	}
 	levels, err := q.levels(ctx)
 	if err != nil {
-		return nil, ended, 0, err
+		return nil, 0, 0, err
 	}
-	earliest, latest, err := q.owner.clock.now(ctx)
-	if err != nil {
-		return nil, ended, 0, err
+	t := &try{q: q, c: c, nonce: q.nonce(c), again: time.Minute}
+	if t.earliest, t.latest, err = q.owner.clock.now(ctx); err != nil {
+		return nil, 0, 0, err
 	}
-	unresolved, nonce := false, q.nonce(c)
-	room, leave := int64(0), func() {}
 	defer func() {
-		if len(messages) == 0 {
-			leave()
+		if len(messages) == 0 && t.leave != nil {
+			t.leave()
 		}
 	}()
-	order, states := q.order(levels), fillFirst
+	switch err := t.askAll(ctx, q.order(levels)); {
+	case errors.Is(err, errMoved): // the queue was changed just now
+		t.again = 0
+	case len(t.messages) > 0: // an error must not lose what was claimed already
+	case err != nil:
+		return nil, t.ended, 0, err
+	case t.unresolved: // other processes may give messages back, and this one is not notified
+		t.again = min(t.again, refreshEvery)
+		refreshed, err := q.refreshStates(ctx)
+		if err != nil {
+			return nil, t.ended, 0, err
+		}
+		if refreshed {
+			t.again = 0
+		}
+	}
+	if messages, err = q.inTime(ctx, c, t.messages); len(messages) < len(t.messages) {
+		t.again = 0
+	}
+	return messages, t.ended, t.again, err
+}
+
+// try is one try of a claim: what it knows, and what it has so far.
+type try struct {
+	q                *Queue
+	c                Claim
+	nonce            uint32
+	earliest, latest Time   // the store's time
+	room             int64  // how many bytes more the caller has memory for; negative: it has no more
+	leave            func() // gives the memory back, see Claim.Room; nil: the caller was not asked
+
+	messages   []Message
+	ended      int           // how many it claimed but must not hand out
+	again      time.Duration // after this time another try may get messages, if this one gets none
+	unresolved bool          // other processes may give messages back
+}
+
+func (t *try) wish() wish {
+	return t.c.wish(t.nonce, t.earliest, t.latest, t.c.Max-len(t.messages))
+}
+
+// askAll asks partitions until there are enough messages.
+func (t *try) askAll(ctx context.Context, order iter.Seq2[*eventlog.Topic, eventlog.Partition]) error {
+	states := fillFirst
 	for topic, p := range order {
-		s := q.shard(p)
+		s := t.q.shard(p)
 		if s.known() == nil {
-			err = q.fill(ctx, order, p, states)
+			if err := t.q.fill(ctx, order, p, states); err != nil {
+				return err
+			}
 			states = min(fillMore*states, fillMost)
 		}
-		var known *state
-		if err == nil {
-			known, err = s.get(ctx)
-		}
-		if errors.Is(err, errMoved) {
-			messages, err = q.inTime(ctx, c, messages)
-			return messages, ended, 0, err // the queue was changed just now
-		}
+		known, err := s.get(ctx)
 		if err != nil {
-			if len(messages) > 0 {
-				break // this error must not lose what was claimed already
-			}
-			return nil, ended, 0, err
+			return err
 		}
-		window := int64(q.def.Load().settings.Window)
-		bounds, _ := q.log.Known(p)
-		free := bounds.Next > bounds.First
-		if part, there := known.find(p); there {
-			free = part.free(earliest, bounds.Next, window) || c.ID != "" && len(c.earlier(part, nonce, earliest)) > 0
-			unresolved = unresolved || len(part.runs) > 0
-			again = min(again, part.untilFree(earliest))
-		}
-		if !free {
+		if !t.consider(known, p).free {
 			continue
 		}
-		if rate := q.def.Load().settings.Rate; rate > 0 {
-			again = min(again, max(time.Duration(float64(time.Second)/rate), 5*time.Millisecond))
+		if rate := t.q.def.Load().settings.Rate; rate > 0 {
+			t.again = min(t.again, max(time.Duration(float64(time.Second)/rate), 5*time.Millisecond))
 		}
-		if room == 0 {
-			if room, leave, err = c.room(ctx); err != nil {
-				leave = func() {}
-				return nil, ended, 0, err
-			}
-			if earliest, latest, err = q.owner.clock.now(ctx); err != nil { // leases count from now: room may have waited
-				return nil, ended, 0, err
-			}
+		ended := t.ended
+		if err := t.claimFrom(ctx, *topic, p); err != nil || len(t.messages) == t.c.Max || t.room < 0 {
+			return err
 		}
-		got, over, err := q.claimFrom(ctx, *topic, s, p, c, len(messages), &room, earliest, latest)
-		messages, ended = append(messages, got...), ended+over
-		if err != nil {
-			if len(messages) > 0 {
-				break // this error must not lose what was claimed already
-			}
-			return nil, ended, 0, err
+		if t.ended > ended {
+			t.again = 0 // there may be other messages after them
 		}
-		if len(messages) == c.Max || room < 0 {
-			break
-		}
-		if over > 0 {
-			again = 0 // there may be other messages after them
-		}
-		if now := s.known(); now != nil && now != known { // another process may have claimed first: again must not be later than the end of its leases
-			if part, there := now.find(p); there {
-				unresolved = unresolved || len(part.runs) > 0
-				again = min(again, part.untilFree(earliest))
-				if old, there := known.find(p); s.q.def.Load().settings.KeyOrder && (!there || old.next < part.next) {
-					again = 0 // it skipped messages whose keys are taken, and there may be other messages after them
-				}
+		// Another process may have claimed first: again must not be later than its leases end.
+		if now := s.known(); now != nil && now != known {
+			t.consider(now, p)
+			if t.q.def.Load().settings.KeyOrder && now.next(p) > known.next(p) {
+				t.again = 0 // messages were skipped because of their keys: there may be others after them
 			}
 		}
 	}
-	if len(messages) == 0 && unresolved { // other processes may give messages back, and this one is not notified
-		again = min(again, refreshEvery)
-		looked, err := q.refreshStates(ctx)
-		if err != nil {
-			return nil, ended, 0, err
-		}
-		if looked {
-			again = 0
-		}
+	return nil
+}
+
+// consider notes when messages of a partition may become free.
+func (t *try) consider(s *state, p eventlog.Partition) prospect {
+	seen := s.prospect(t.q.candidates(p), t.wish())
+	t.unresolved = t.unresolved || seen.unresolved
+	t.again = min(t.again, seen.wait)
+	return seen
+}
+
+// candidates returns the messages of a partition, as this process knows it.
+func (q *Queue) candidates(p eventlog.Partition) candidates {
+	settings := q.def.Load().settings
+	bounds, _ := q.log.Known(p)
+	c := candidates{partition: p, first: bounds.First, end: bounds.Next, limits: limits{
+		paused: settings.Paused, attempts: int32(max(settings.Attempts, 0)), window: int64(settings.Window),
+		concurrency: settings.Concurrency, rate: settings.Rate,
+	}}
+	if settings.KeyOrder {
+		c.order = q.keysOf(p).keys.Load().order
 	}
-	read := len(messages)
-	if messages, err = q.inTime(ctx, c, messages); len(messages) < read {
-		again = 0
-	}
-	return messages, ended, again, err
+	return c
 }
 
 // room returns how many bytes of messages the claim may return, see Room.
@@ -438,103 +439,121 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 	return max(bytes, 1), leave, err
 }
 
-// claimFrom claims from one partition, and reads the messages until they take room bytes; then room
-// is below 0. ended counts the claimed messages that must not be handed out, such as old, purged or
-// acked ones.
-func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended int, err error) {
-	var granted, spent []grant
-	var allowed int // how many of granted may be handed out
-	found := false  // granted was claimed by an earlier try
-	giveBack := func(rest []grant) {
-		if !found || c.ID == "" { // otherwise another try may have handed them out
-			q.giveBack(p, rest)
-		}
+// askRoom asks the caller for memory, once.
+func (t *try) askRoom(ctx context.Context) error {
+	if t.leave != nil {
+		return nil
 	}
-	nonce := q.nonce(c)
-	apply := func(st *state, ch *change) (bool, error) {
-		settings := q.def.Load().settings
-		granted, spent, allowed = nil, nil, c.Max-had
-		bounds, _ := q.log.Known(p)
-		part := st.part(p)
-		part.trimmed(bounds.First)
-		if found = false; ch.maybeDone || c.ID != "" {
-			if granted = c.again(part, nonce, earliest, c.Max-had); len(granted) > 0 {
-				found = true
-				return true, nil
-			}
-		}
-		if settings.Paused {
-			return false, nil
-		}
-		before := part.next
-		want := claim{
-			now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
-			attemptsMax: int32(max(settings.Attempts, 0)), window: int64(settings.Window), end: bounds.Next,
-		}
-		allowed = st.allowance(allowed, settings, earliest)
-		if want.most = allowed; allowed > 0 {
-			want.most = max(allowed, c.sweep)
-		}
-		if settings.KeyOrder {
-			want.order, want.end = q.keysOf(p).keys.Load().order(part, want.end)
-		}
-		granted, spent = part.claim(want)
-		st.spend(min(len(granted), allowed), settings)
-		return len(granted) > 0 || part.next > before, nil
-	}
-	if q.def.Load().settings.KeyOrder {
-		if err := q.keysOf(p).read(ctx, q, p, max(c.Max, c.sweep)); err != nil {
-			return nil, 0, err
-		}
-	}
-	if err := q.change(ctx, p, &op{apply: apply, claims: true, missed: func() { giveBack(granted) }}); err != nil {
-		return nil, 0, err
-	}
-	c.owns(granted, found)
-	q.buryAll(p, spent)
-	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
-		giveBack(granted) // now, not in the background: another claim that came before that would count this one as an attempt
-		return nil, 0, err
-	}
-	mine, err := q.withoutAcked(ctx, p, granted)
+	room, leave, err := t.c.room(ctx)
 	if err != nil {
-		rest := granted
-		q.owner.start(func(context.Context) { giveBack(rest) })
-		return nil, 0, err
+		return err
 	}
-	ended = len(granted) - len(mine)
-	var over []ending
-	for i, g := range mine {
-		var m Message
-		var end *ending
-		full := len(messages) >= allowed // messages beyond allowed were claimed only to find those that must not be handed out; they are given back
-		if !full {
-			m, end, err = q.message(ctx, topic, g, earliest)
+	t.room, t.leave = room, leave
+	t.earliest, t.latest, err = t.q.owner.clock.now(ctx) // leases count from now: the caller may have waited
+	return err
+}
+
+// claimFrom claims from one partition, and adds the messages that may be handed out, while there is
+// room for them. The others end (endAll), or are given back.
+func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Partition) error {
+	if err := t.askRoom(ctx); err != nil {
+		return err
+	}
+	got, err := t.take(ctx, p)
+	if err != nil {
+		return err
+	}
+	t.c.owns(got.granted, got.found)
+	t.q.buryAll(p, got.spent)
+	if ended, err := t.q.overBefore(ctx, got.granted); ended || err != nil {
+		// Now, not in the background: another claim that came before that would count this one as
+		// an attempt.
+		t.giveBack(p, got, got.granted)
+		return err
+	}
+	later := func(rest []grant) {
+		if len(rest) > 0 {
+			t.q.owner.start(func(context.Context) { t.giveBack(p, got, rest) })
+		}
+	}
+	mine, err := t.q.withoutAcked(ctx, p, got.granted)
+	if err != nil {
+		later(got.granted)
+		return err
+	}
+	over, rest, err := t.handOut(ctx, topic, mine, got.allowed)
+	t.ended += len(got.granted) - len(mine) + len(over)
+	later(rest)
+	if endErr := t.q.endAll(ctx, over); endErr != nil {
+		err = cmp.Or(err, endErr)
+		stay := make([]grant, len(over))
+		for i, e := range over {
+			stay[i] = e.grant
+		}
+		later(stay)
+	}
+	return err
+}
+
+// take changes the state of one partition, see state.take.
+func (t *try) take(ctx context.Context, p eventlog.Partition) (taken, error) {
+	if t.q.def.Load().settings.KeyOrder {
+		if err := t.q.keysOf(p).read(ctx, t.q, p, max(t.c.Max, t.c.sweep)); err != nil {
+			return taken{}, err
+		}
+	}
+	w := t.wish()
+	var got taken
+	o := &op{
+		claims: true,
+		apply: func(st *state, ch *change) (changed bool, err error) {
+			w.repeats = ch.maybeDone || t.c.ID != ""
+			var next *state
+			next, got, changed = st.take(t.q.candidates(p), w)
+			*st = *next
+			return changed, nil
+		},
+		missed: func() { t.giveBack(p, got, got.granted) },
+	}
+	if err := t.q.change(ctx, p, o); err != nil {
+		return taken{}, err // not got: the operation may still be under way, and write to it
+	}
+	return got, nil
+}
+
+// giveBack returns messages to the queue, unless another try may have handed them out.
+func (t *try) giveBack(p eventlog.Partition, got taken, rest []grant) {
+	if !got.found || t.c.ID == "" {
+		t.q.giveBack(p, rest)
+	}
+}
+
+// handOut reads claimed messages, and adds them until it has added most, or they take all room. It
+// returns those that must not be handed out, such as old, purged or acked ones, and the rest, which
+// it did not read or has no room for. There are more claims than most if many messages are expected
+// that must not be handed out.
+func (t *try) handOut(ctx context.Context, topic eventlog.Topic, claims []grant, most int) (
+	over []ending, rest []grant, err error,
+) {
+	most += len(t.messages)
+	for i, g := range claims {
+		if len(t.messages) >= most {
+			return over, claims[i:], nil
+		}
+		m, end, err := t.q.message(ctx, topic, g, t.earliest)
+		if err != nil {
+			return over, claims[i:], err
 		}
 		if end != nil {
 			over = append(over, *end)
 			continue
 		}
-		if !full && err == nil {
-			*room -= m.size()
-			full = *room < 0 && had+len(messages) > 0
+		if t.room -= m.size(); t.room < 0 && len(t.messages) > 0 {
+			return over, claims[i:], nil
 		}
-		if full || err != nil {
-			rest := mine[i:]
-			q.owner.start(func(context.Context) { giveBack(rest) })
-			break
-		}
-		messages = append(messages, m)
+		t.messages = append(t.messages, m)
 	}
-	if endErr := q.endAll(ctx, over); endErr != nil {
-		err = cmp.Or(err, endErr)
-		rest := make([]grant, len(over))
-		for i, e := range over {
-			rest[i] = e.grant
-		}
-		q.owner.start(func(context.Context) { giveBack(rest) })
-	}
-	return messages, ended + len(over), err
+	return over, nil, nil
 }
 
 // message reads a claimed message. end is set if it must not be handed out: it is gone, unreadable,

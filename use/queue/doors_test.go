@@ -150,6 +150,32 @@ func TestAClaimTakesWhatThereIsRoomFor(t *testing.T) {
 	})
 }
 
+// However exactly messages take the memory that a claim has, it asks for memory once.
+func TestAClaimAsksForMemoryOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spec := queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Priorities: 2}}
+		q := create(t, start(t, newStore(t)), spec)
+		value := []byte(strings.Repeat("x", 1000))
+		low, high := queue.NewMessage{Value: value}, queue.NewMessage{Value: value, Priority: 1}
+		if _, err := q.Enqueue(t.Context(), low, high); err != nil {
+			t.Fatal(err)
+		}
+		const overhead = 600 // of a message in memory, at most
+		for bytes := len(value); bytes < len(value)+overhead; bytes++ {
+			held, asked := 0, 0
+			got, err := q.Claim(t.Context(), queue.Claim{Max: 2, Room: func(context.Context) (int64, func(), error) {
+				held, asked = held+1, asked+1
+				return int64(bytes), func() { held-- }, nil
+			}})
+			if err != nil || len(got) != 1 || held != 1 || asked != 1 {
+				t.Fatalf("memory for %d bytes: %d messages, %v; asked %d times, keeps %d", bytes, len(got), err, asked, held)
+			}
+			q.GiveBack(got)
+			synctest.Wait()
+		}
+	})
+}
+
 func TestAClaimThatWaitsIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		qs := start(t, newStore(t))

@@ -186,7 +186,7 @@ func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*state
 		for _, p := range old.parts {
 			mine := states[i].part(p.partition)
 			if p.trimmed(mine.floor); p.next > mine.next {
-				*mine = p.clone()
+				*mine = p
 			}
 		}
 		return nil

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -44,6 +43,14 @@ func (r run) like(o run) bool {
 	return r == o
 }
 
+// since returns what a run has from an offset on, which is before its end.
+func (r run) since(o eventlog.Offset) run {
+	if r.from < o {
+		r.from, r.n = o, int64(r.end()-o)
+	}
+	return r
+}
+
 // join appends a run that begins where the last one ends. Two runs that are alike become one.
 func join(runs []run, r run) []run {
 	if last := len(runs) - 1; last >= 0 && runs[last].like(r) {
@@ -61,7 +68,8 @@ func joinAt(runs []run, r run) []run {
 	return join(runs, r)
 }
 
-// part is the state of the messages of one partition.
+// part is the state of the messages of one partition. A copy of it is a part of its own: runs are
+// never changed, only replaced.
 //
 //	floor ≤ next, and the runs cover [floor, next) without a hole; the first run is not done
 type part struct {
@@ -80,12 +88,6 @@ type grant struct {
 	// first: no worker had the message before. Only a claim itself knows that; a receipt does not
 	// tell it.
 	first bool
-}
-
-func (p *part) clone() part {
-	c := *p
-	c.runs = slices.Clone(p.runs)
-	return c
 }
 
 // unresolved counts the messages between floor and next that are not done.
@@ -143,16 +145,16 @@ func (p *part) set(changes ...run) {
 	if len(changes) == 0 {
 		return
 	}
-	old := p.runs
 	first := p.search(changes[0].from)
-	p.runs = append(make([]run, 0, len(old)+2*len(changes)), old[:first]...)
-	old = old[first:]
+	old := p.runs[first:]
+	p.runs = append(make([]run, 0, len(p.runs)+2*len(changes)), p.runs[:first]...)
+	changed := p.floor // old counts from here on
 	for _, c := range changes {
 		for len(old) > 0 && old[0].end() <= c.from {
-			p.runs, old = join(p.runs, old[0]), old[1:]
+			p.runs, old = join(p.runs, old[0].since(changed)), old[1:]
 		}
-		if len(old) > 0 && old[0].from < c.from {
-			left := old[0]
+		if len(old) > 0 && old[0].since(changed).from < c.from {
+			left := old[0].since(changed)
 			left.n = int64(c.from - left.from)
 			p.runs = join(p.runs, left)
 		}
@@ -163,16 +165,13 @@ func (p *part) set(changes ...run) {
 		if covered != c.from {
 			panic(fmt.Sprintf("queue: a change of %d messages at offset %d overlaps another or leaves a hole; floor %d, next %d", c.n, c.from, p.floor, p.next))
 		}
-		p.runs = join(p.runs, c)
-		for len(old) > 0 && old[0].end() <= c.end() {
+		p.runs, changed = join(p.runs, c), c.end()
+		for len(old) > 0 && old[0].end() <= changed {
 			old = old[1:]
-		}
-		if len(old) > 0 && old[0].from < c.end() {
-			old[0].from, old[0].n = c.end(), int64(old[0].end()-c.end())
 		}
 	}
 	for _, r := range old {
-		p.runs = join(p.runs, r)
+		p.runs = join(p.runs, r.since(changed))
 	}
 	p.next = max(p.next, changes[len(changes)-1].end())
 	p.raiseFloor()
@@ -209,7 +208,7 @@ func (p *part) trimmed(first eventlog.Offset) {
 		return
 	}
 	p.runs = slices.Clone(p.runs[p.search(first):])
-	p.runs[0].from, p.runs[0].n = first, int64(p.runs[0].end()-first)
+	p.runs[0] = p.runs[0].since(first)
 	p.raiseFloor()
 }
 
@@ -268,87 +267,6 @@ func (e *edit) apply() bool {
 	return len(e.changes) > 0
 }
 
-// claim is what a worker asks for.
-type claim struct {
-	most        int
-	now         Time // not later than the store's clock
-	until       Time // when the leases end
-	nonce       uint32
-	worker      string
-	attemptsMax int32 // how many attempts a message has, including leases that ended without an answer; 0: no limit
-	window      int64 // at most how many messages may be started, see part.started; those that are may be claimed again however many they are
-	end         eventlog.Offset
-	order       *order // nil: none
-}
-
-// claim gives a worker the oldest free messages: first those that came back, then new ones below
-// c.end. The messages in spent had their last attempt, and its lease ended: they must become dead
-// letters.
-//
-// It passes over the runs twice at most. If there is an order, it also passes over the messages
-// once.
-func (p *part) claim(c claim) (granted []grant, spent []grant) {
-	var changes []run
-	give := func(o eventlog.Offset, attempt int32, reason string, first bool) {
-		changes = joinAt(changes, run{from: o, n: 1, fate: claimed, attempt: attempt, until: c.until, nonce: c.nonce, worker: c.worker, reason: reason})
-		granted = append(granted, grant{p.partition, o, attempt, c.nonce, c.until, first})
-	}
-	room := c.window - p.started() // how many messages may be started
-	for _, r := range p.runs {
-		if len(granted) >= c.most {
-			break
-		}
-		free := r.fate != done && r.until <= c.now
-		if free && r.fate == claimed && c.attemptsMax > 0 && r.attempt >= c.attemptsMax {
-			spent, free = p.grants(spent, r), false
-		}
-		if !free && c.order == nil {
-			continue
-		}
-		reason := r.reason
-		if r.fate == claimed {
-			reason = "" // its lease ended
-		}
-		for o := r.from; o < r.end() && len(granted) < c.most; o++ {
-			next := c.order.first(o, r.fate == done)
-			if !next || !free || !r.started() && room <= 0 {
-				continue
-			}
-			give(o, r.attempt+1, reason, r.untouched())
-			if !r.started() {
-				room--
-			}
-		}
-	}
-	for o := p.next; o < c.end && room > 0 && len(granted) < c.most; o++ {
-		if c.order.first(o, false) {
-			give(o, 1, "", true)
-			room--
-		} else {
-			changes = joinAt(changes, run{from: o, n: 1, fate: waiting})
-		}
-	}
-	p.set(changes...)
-	return granted, spent
-}
-
-func (p *part) grants(to []grant, r run) []grant {
-	for o := r.from; o < r.end(); o++ {
-		to = append(to, grant{p.partition, o, r.attempt, r.nonce, r.until, false})
-	}
-	return to
-}
-
-// claimedAs lists the messages that a worker's claim with this nonce got and still has.
-func (p *part) claimedAs(nonce uint32, worker string, now Time) (got []grant) {
-	for _, r := range p.runs {
-		if r.fate == claimed && r.until > now && r.nonce == nonce && r.worker == worker {
-			got = p.grants(got, r)
-		}
-	}
-	return got
-}
-
 // held finds the claim that a receipt belongs to.
 func (p *part) held(g grant) (run, error) {
 	return (&edit{p: p}).held(g)
@@ -376,34 +294,6 @@ func (p *part) resolve(g grant, to run) {
 	p.set(to)
 }
 
-// nextFree returns the earliest time after now at which a lease or a wait ends, so that a message
-// may become free. 0: there is none.
-func (p *part) nextFree(now Time) (t Time) {
-	for _, r := range p.runs {
-		if r.fate != done && r.until > now && (t == 0 || r.until < t) {
-			t = r.until
-		}
-	}
-	return t
-}
-
-// untilFree returns the time from now until nextFree; at most a minute.
-func (p *part) untilFree(now Time) time.Duration {
-	if t := p.nextFree(now); t > 0 && t-now < Time(time.Minute.Milliseconds()) {
-		return max(time.Duration(t-now)*time.Millisecond, time.Millisecond)
-	}
-	return time.Minute
-}
-
-// free reports whether a message can be claimed now, according to this state.
-func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
-	room := p.started() < window
-	if p.next < end && room {
-		return true
-	}
-	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate != done && r.until <= now && (room || r.started()) })
-}
-
 // state is the value of a shard's key: what became of the messages of its partitions.
 type state struct {
 	writer string // the process that wrote it, and a number that is new with each write: it shows whether a lost change was committed
@@ -415,46 +305,6 @@ type state struct {
 	tokensAt Time
 }
 
-// clockBack, in milliseconds, is more than two processes' readings of the store's clock can differ.
-// A larger step back means that the clock was set back.
-const clockBack = Time(5000)
-
-// allowance returns how many claims the queue's limits allow now, but not more than most.
-func (s *state) allowance(most int, settings Settings, now Time) int {
-	if settings.Concurrency > 0 {
-		for i := range s.parts {
-			for _, r := range s.parts[i].runs {
-				if r.fate == claimed && r.until > now {
-					settings.Concurrency -= int(r.n)
-				}
-			}
-		}
-		most = min(most, max(settings.Concurrency, 0))
-	}
-	if settings.Rate > 0 {
-		burst := max(settings.Rate, 1)
-		if s.tokensAt == 0 {
-			s.tokens, s.tokensAt = burst, now
-		}
-		switch {
-		case now > s.tokensAt:
-			s.tokens = min(burst, s.tokens+settings.Rate*float64(now-s.tokensAt)/1000)
-			s.tokensAt = now
-		case now < s.tokensAt-clockBack: // the store's clock was set back: start again with a full burst
-			s.tokens, s.tokensAt = burst, now
-		}
-		most = min(most, int(s.tokens))
-	}
-	return most
-}
-
-// spend subtracts the claims that were given out from the tokens.
-func (s *state) spend(claims int, settings Settings) {
-	if settings.Rate > 0 {
-		s.tokens -= float64(claims)
-	}
-}
-
 // count counts the runs.
 func (s *state) count() (runs int64) {
 	for i := range s.parts {
@@ -464,11 +314,9 @@ func (s *state) count() (runs int64) {
 }
 
 func (s *state) clone() *state {
-	c := &state{writer: s.writer, after: s.after, tokens: s.tokens, tokensAt: s.tokensAt, parts: make([]part, len(s.parts))}
-	for i := range s.parts {
-		c.parts[i] = s.parts[i].clone()
-	}
-	return c
+	c := *s
+	c.parts = slices.Clone(s.parts)
+	return &c
 }
 
 // find finds the state of a partition. The caller must not change it.
@@ -478,6 +326,14 @@ func (s *state) find(p eventlog.Partition) (*part, bool) {
 		return nil, false
 	}
 	return &s.parts[i], true
+}
+
+// next returns the offset up to which messages of a partition were claimed or skipped.
+func (s *state) next(p eventlog.Partition) eventlog.Offset {
+	if mine, there := s.find(p); there {
+		return mine.next
+	}
+	return 0
 }
 
 // part finds the state of a partition, or adds an empty one.

@@ -62,11 +62,13 @@ func TestRunsAreTheirMessages(t *testing.T) {
 		for now := Time(1); now < 200; now++ {
 			switch rng.IntN(4) {
 			case 0, 1:
-				c := claim{most: 1 + rng.IntN(5), now: now, until: now + Time(rng.IntN(20)), nonce: rng.Uint32(), window: int64(window), end: eventlog.Offset(len(keyOf))}
+				c := claim{window: int64(window), end: eventlog.Offset(len(keyOf))}
+				c.wish = wish{most: 1 + rng.IntN(5), now: now, until: now + Time(rng.IntN(20)), nonce: rng.Uint32()}
 				if ordered {
 					c.order, c.end = k.order(&p, c.end)
 				}
-				got, _ := p.claim(c)
+				var got []grant
+				p, got, _ = p.claim(c)
 				var want []eventlog.Offset
 				open, started := make(map[int]bool), 0
 				for o, m := range messages {
