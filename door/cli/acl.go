@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,11 +73,9 @@ func (f aclRules) resources() []aclResource {
 func (f aclRules) operations() ([]acl.Operation, error) {
 	var all []acl.Operation
 	for _, name := range f.Operation {
-		op := acl.All
-		for op.String() != strings.ToUpper(strings.ReplaceAll(name, "-", "_")) {
-			if op++; op > acl.IdempotentWrite {
-				return nil, usage(fmt.Errorf("--operation %q is unknown", name), "`weir acl add --help` lists the operations")
-			}
+		op, ok := acl.ParseOperation(name)
+		if !ok {
+			return nil, usage(fmt.Errorf("--operation %q is unknown", name), "`weir acl add --help` lists the operations")
 		}
 		all = append(all, op)
 	}
@@ -160,38 +157,6 @@ func (f aclRules) filters(pattern acl.Pattern) ([]acl.Filter, error) {
 	return all, nil
 }
 
-// keyRule is a rule that an API key has, which is valid now.
-type keyRule struct {
-	acl.Binding
-	key string // its id
-}
-
-// keyRules returns the rules of API keys that one of the filters finds. A key's principal is that
-// of its name, with which its owner logs in over Kafka.
-func keyRules(ctx context.Context, keys *apikey.Keys, filters []acl.Filter) ([]keyRule, error) {
-	list, err := keys.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var found []keyRule
-	for _, k := range list {
-		if k.Err != nil {
-			continue
-		}
-		for _, r := range k.Rules() {
-			b := acl.Binding{Principal: "User:" + k.Name, Host: acl.Everywhere, Rule: r}
-			if r.Kind == acl.Cluster {
-				b.Name = acl.ClusterName
-			}
-			if slices.ContainsFunc(filters, func(f acl.Filter) bool { return f.Finds(b) }) {
-				found = append(found, keyRule{b, k.ID})
-			}
-		}
-	}
-	slices.SortFunc(found, func(a, b keyRule) int { return cmp.Or(a.Compare(b.Binding), cmp.Compare(a.key, b.key)) })
-	return found, nil
-}
-
 // aclRow is a rule in a list.
 type aclRow struct {
 	Principal string `json:"principal"`
@@ -205,22 +170,18 @@ type aclRow struct {
 }
 
 func rowOf(b acl.Binding, key string) aclRow {
-	effect := "allow"
-	if b.Deny {
-		effect = "deny"
-	}
-	return aclRow{b.Principal, effect, strings.ToLower(b.Operation.String()), b.Kind.String(), b.Name, b.Prefixed, b.Host, key}
+	return aclRow{b.Principal, b.Effect().String(), strings.ToLower(b.Operation.String()), b.Kind.String(), b.Name, b.Prefixed, b.Host, key}
 }
 
 // print prints rules: ACLs, and then those of API keys.
-func (c *aclStore) print(t *terminal, all []acl.Binding, ofKeys ...keyRule) error {
+func (c *aclStore) print(t *terminal, all []acl.Binding, ofKeys ...apikey.Owned) error {
 	slices.SortFunc(all, acl.Binding.Compare)
 	rows, cells := []aclRow{}, [][]string{}
 	for _, b := range slices.Compact(all) {
 		rows = append(rows, rowOf(b, ""))
 	}
 	for _, k := range ofKeys {
-		rows = append(rows, rowOf(k.Binding, k.key))
+		rows = append(rows, rowOf(k.Binding, k.Key))
 	}
 	for _, r := range rows {
 		pattern := "literal"
@@ -292,11 +253,6 @@ type aclListCmd struct {
 	Pattern string `help:"Which rules concern a name: match (all that apply to it, also those about every name and about beginnings of it), any (literal and prefixed ones with exactly this name), literal or prefixed (with exactly this name). Without a name, literal and prefixed list all such rules. Default: ${default}." enum:"match,any,literal,prefixed" default:"match" env:"-" placeholder:"HOW"`
 }
 
-// patterns are the values of --pattern. They mean what those of kafka-acls --resource-pattern-type
-// mean (KIP-290); there the default is literal, which does not find the rules that apply to a topic
-// by its prefix.
-var patterns = map[string]acl.Pattern{"match": acl.Match, "any": acl.AnyPattern, "literal": acl.Literal, "prefixed": acl.Prefixed}
-
 func (aclListCmd) Help() string {
 	return `The flags say which rules are listed; without any, all are. With --topic or --group, these are the rules that decide who may do something to it.
 
@@ -311,7 +267,7 @@ Examples:
 }
 
 func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
-	filters, err := c.filters(patterns[c.Pattern])
+	filters, err := c.filters(acl.Patterns[c.Pattern])
 	if err != nil {
 		return err
 	}
@@ -324,7 +280,7 @@ func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
 			}
 			found = append(found, some...)
 		}
-		ofKeys, err := keyRules(ctx, keys, filters)
+		ofKeys, err := keys.Rules(ctx, filters...)
 		if err != nil {
 			return err
 		}
@@ -364,7 +320,7 @@ func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	if f := c.aclRules; f.Principal == "" && f.Host == "" && len(f.resources()) == 0 {
+	if errors.Is(filters[0].CheckDeletion(), acl.ErrTooWide) { // the filters differ in resources and operations
 		return usage(errors.New("none of --principal, --host, --topic, --group and --cluster is given: nothing was removed"), "`weir acl list` lists the rules")
 	}
 	if err := c.obtain(t, "remove the ACLs that have what is given", "yes"); err != nil {
@@ -381,7 +337,7 @@ func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
 				}
 			}
 		}
-		stay, err := keyRules(ctx, keys, filters)
+		stay, err := keys.Rules(ctx, filters...)
 		if len(stay) > 0 {
 			fmt.Fprintf(t.err, "%d rules from API keys stay: weir key revoke ends a key with all its rules\n", len(stay))
 		}

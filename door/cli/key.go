@@ -18,6 +18,7 @@ import (
 type keyCmd struct {
 	Create keyCreateCmd `cmd:"" help:"Create a key and print its secret, which cannot be shown again."`
 	List   keyListCmd   `cmd:"" help:"List keys, without their secrets."`
+	Rotate keyRotateCmd `cmd:"" help:"Create a key with the rights of another one, and print its secret."`
 	Revoke keyRevokeCmd `cmd:"" help:"Revoke keys: nobody can use them any more."`
 }
 
@@ -40,7 +41,7 @@ func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) 
 
 func (c *keyStore) keys(ctx context.Context, do func(*apikey.Keys) error) func(eventlog.Store, *slog.Logger) error {
 	return func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(apikey.New(s, logger)), hint{apikey.ErrUnknown, "`weir key list` lists the keys"}, hint{apikey.ErrTooMany, ""},
+		return c.answer(ctx, do(apikey.New(s, logger)), hint{apikey.ErrUnknown, "`weir key list` lists the keys"}, hint{apikey.ErrTooMany, ""}, hint{apikey.ErrRevoked, "`weir key create` makes another key"},
 			hint{eventlog.ErrUnsure, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed"})
 	}
 }
@@ -61,7 +62,7 @@ type keyCreateCmd struct {
 
 func (keyCreateCmd) Help() string {
 	return `The secret is printed once and not stored: the store has only its hash. Servers on the store accept the key within seconds, without a restart. Give the store of the server with --store.
-To rotate a key, create a second one, give it to the clients, and revoke the first.
+To rotate a key, make a second one with weir key rotate, give it to the clients, and revoke the first.
 
 What a key allows is set only with these flags, not with environment variables. A key that is limited to some topics allows consumer groups whose names begin with the same prefixes, unless --group
 or --all-groups is given.
@@ -114,7 +115,31 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.err, "The store %s does not exist yet, and is created now. A server accepts the key only if it is started with this --store.\n", printable(c.Store))
 	}
 	return c.with(ctx, t, func(keys *apikey.Keys) error {
-		key, secret, err := keys.Create(ctx, spec)
+		return c.printNew(t)(keys.Create(ctx, spec))
+	})
+}
+
+type keyRotateCmd struct {
+	keyStore
+	ID string `arg:"" help:"The id of the key, as weir key list shows it."`
+}
+
+func (keyRotateCmd) Help() string {
+	return `The new key has the name and the rights of the other one, and is valid from now on, for as long as the other one was made for. The other one stays valid: give the new secret to the clients, and revoke it.
+
+Examples:
+
+  weir key rotate 3k7qhd2m
+  weir key rotate 3k7qhd2m --store postgres://weir@db.internal/weir --output json`
+}
+
+func (c *keyRotateCmd) Run(ctx context.Context, t *terminal) error {
+	return c.withThere(ctx, t, func(keys *apikey.Keys) error { return c.printNew(t)(keys.Rotate(ctx, c.ID)) })
+}
+
+// printNew prints a key that was just made, and its secret, unless there is an error.
+func (c *keyStore) printNew(t *terminal) func(key apikey.Key, secret string, err error) error {
+	return func(key apikey.Key, secret string, err error) error {
 		if err != nil {
 			return err
 		}
@@ -137,7 +162,7 @@ Every server on this store accepts the key within seconds. Clients send it with 
 %s
 `, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret, allowed(key), withoutKeys)
 		return err
-	})
+	}
 }
 
 // withoutKeys says what a key does not protect.
@@ -220,25 +245,14 @@ func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
 		}
 		found, rows := []keyRow{}, [][]string{}
 		for _, l := range list {
-			found = append(found, keyRow{l.Key, stateOf(l)})
-			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), prefixes(l.AllQueues, l.Queues), day(l.Created), day(l.Expires), stateOf(l)})
+			found = append(found, keyRow{l.Key, l.State()})
+			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), prefixes(l.AllQueues, l.Queues), day(l.Created), day(l.Expires), l.State()})
 		}
 		if c.Output.json() {
 			return printJSON(t, found)
 		}
 		return table(t.out, "ID NAME ACCESS TOPICS GROUPS QUEUES CREATED EXPIRES STATE", rows)
 	})
-}
-
-func stateOf(l apikey.Listed) string {
-	for err, word := range map[error]string{
-		apikey.ErrRevoked: "revoked", apikey.ErrExpired: "expired", apikey.ErrNotYet: "not yet valid", apikey.ErrDamaged: "damaged",
-	} {
-		if errors.Is(l.Err, err) {
-			return word
-		}
-	}
-	return "good"
 }
 
 // day shows a time in a table, to the minute.

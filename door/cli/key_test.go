@@ -77,9 +77,17 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 			s.waitFor(t, "", 401)
 			decode(t, weir(t, "", "key", "create", "billing", "--access", "read,write", "--all-topics", "--all-groups", "--expires", "90d", "--store", url, "--output", "json"), &second)
 			s.waitFor(t, second.Secret, 200)
+			var rotated keyMade
+			decode(t, weir(t, "", "key", "rotate", first.ID, "--store", url, "--output", "json"), &rotated)
+			s.waitFor(t, rotated.Secret, 200)
+			s.waitFor(t, first.Secret, 200)
+			if rotated.Name != "billing" || !slices.Equal(rotated.Topics, first.Topics) || rotated.AllTopics {
+				t.Errorf("%+v was rotated to %+v", first.Key, rotated.Key)
+			}
 			weir(t, "", "key", "revoke", first.ID, "--store", url, "--yes").want(t, exitOK, "revoked key "+first.ID+" for billing")
 			s.waitFor(t, first.Secret, 401)
 			s.waitFor(t, second.Secret, 200)
+			weir(t, "", "key", "rotate", first.ID, "--store", url).want(t, exitFailed, "revoked", "weir key create")
 
 			r := weir(t, "", "key", "list", "--store", url)
 			r.want(t, exitOK, "ID ", first.ID+"  billing  read        greet", "revoked", second.ID+"  billing  read,write  (all)", "good")
@@ -261,6 +269,7 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes; 1 to 512 are allowed"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--expires", "90"}, exitUsage, "the unit is missing"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the start of validity, 2100"},
+		{[]string{"rotate", "aaaaaaaa"}, exitFailed, "weir key list"},
 		{[]string{"revoke", "aaaaaaaa"}, exitUsage, "--yes"},
 		{[]string{"revoke", "aaaaaaaa", "--yes"}, exitFailed, "weir key list"},
 		{[]string{"list", "--store", "memory:"}, exitConfig, "give the store of the server"},

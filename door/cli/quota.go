@@ -55,11 +55,7 @@ func quotaPart(name string, isDefault bool) quota.Part {
 
 // entity returns the entity that the flags name.
 func (f quotaEntity) entity() quota.Entity {
-	ip := f.IP
-	if one := quota.IPOf(ip); one != "" {
-		ip = one
-	}
-	return quota.Entity{User: quotaPart(f.User, f.DefaultUser), ClientID: quotaPart(f.ClientID, f.DefaultClientID), IP: quotaPart(ip, f.DefaultIP)}
+	return quota.Entity{User: quotaPart(f.User, f.DefaultUser), ClientID: quotaPart(f.ClientID, f.DefaultClientID), IP: quotaPart(f.IP, f.DefaultIP)}.Normal()
 }
 
 // check returns the entity, or an error if there can be no quota about it.
@@ -72,21 +68,6 @@ func (f quotaEntity) check() (quota.Entity, error) {
 		return e, usage(err, "")
 	}
 	return e, nil
-}
-
-// filter returns the filter that finds the quotas of all entities that have what the flags name.
-func (f quotaEntity) filter() quota.Filter {
-	component := func(p quota.Part) quota.Component {
-		switch {
-		case p.Default:
-			return quota.Component{Match: quota.IsDefault}
-		case p.Name != "":
-			return quota.Component{Match: quota.Exact, Name: p.Name}
-		}
-		return quota.Whatever
-	}
-	e := f.entity()
-	return quota.Filter{User: component(e.User), ClientID: component(e.ClientID), IP: component(e.IP)}
 }
 
 // quotaRow is what an entity may use, in a list. A part that is absent is null; one that stands for
@@ -197,11 +178,14 @@ func (c *quotaStore) change(ctx context.Context, t *terminal, change quota.Chang
 		if err := quotas.Change(ctx, []quota.Change{change})[0]; err != nil {
 			return err
 		}
-		all, err := quotas.List(ctx, quota.All)
-		if err != nil {
+		left, err := quotas.Find(ctx, change.Entity)
+		switch {
+		case err != nil:
 			return err
+		case len(left.Limits) == 0:
+			return c.print(t, nil)
 		}
-		return c.print(t, slices.DeleteFunc(all, func(q quota.Quota) bool { return q.Entity != change.Entity }))
+		return c.print(t, []quota.Quota{left})
 	})
 }
 
@@ -216,7 +200,7 @@ func (quotaListCmd) Help() string {
 
 func (c *quotaListCmd) Run(ctx context.Context, t *terminal) error {
 	return c.with(ctx, t, func(quotas *quota.Quotas) error {
-		found, err := quotas.List(ctx, c.filter())
+		found, err := quotas.List(ctx, quota.FilterOf(c.entity()))
 		if err != nil {
 			return err
 		}

@@ -244,13 +244,13 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	metric.WatchQueues(stored, queuesSeen(n.Queues))
 	metric.WatchCategories(registry, categoriesSeen(n.Streams))
 	metric.WatchProjections(stored, projectionsSeen(n.Projections))
-	acls := acl.New(opened, w.logger)
+	acls, quotas := acl.New(opened, w.logger), quota.New(opened, w.logger)
 	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{node: n, kafkaListeners: w.kafka, httpListener: w.http}
 	p.http = httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
 		Projections: n.Projections, Partitions: c.Partitions,
-		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
+		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, Quotas: quotas, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
 		Ready: p.healthy, Metrics: prometheus.Gatherers{registry, stored}, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		Console: c.console(p, registry, stored, w),
 	})
@@ -269,7 +269,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, Tokens: w.tokens, LoginLasts: time.Duration(c.Reauth),
-			Users: w.users, ACLs: acls, Quotas: quota.New(opened, w.logger), Names: w.names, SuperUsers: c.SuperUsers,
+			Users: w.users, ACLs: acls, Quotas: quotas, Names: w.names, SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}

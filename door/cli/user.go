@@ -71,13 +71,13 @@ func (p newPassword) credentials(t *terminal) (map[user.Mechanism]user.Credentia
 		return nil, usage(fmt.Errorf("read the password from %s: %w", name, err), "")
 	}
 	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
-	set := make(map[user.Mechanism]user.Credential)
+	var mechanisms []user.Mechanism
 	for _, m := range p.Mechanism {
-		c, err := user.FromPassword(user.Mechanism(m), password, p.Iterations)
-		if err != nil {
-			return nil, usage(fmt.Errorf("password from %s: %w", name, err), "")
-		}
-		set[user.Mechanism(m)] = c
+		mechanisms = append(mechanisms, user.Mechanism(m))
+	}
+	set, err := user.Credentials(password, mechanisms, p.Iterations)
+	if err != nil {
+		return nil, usage(fmt.Errorf("password from %s: %w", name, err), "")
 	}
 	return set, nil
 }

@@ -136,8 +136,11 @@ func (s *Server) fromHere(r *http.Request) bool {
 }
 
 // keyInURL reports whether the URL contains a key: it has a parameter with a usual name for keys,
-// or any value that looks like a key.
+// or any value that looks like a key, or the path has one.
 func keyInURL(r *http.Request) bool {
+	if apikey.Looks(r.PathValue("key")) { // where the key's id belongs
+		return true
+	}
 	if r.URL.RawQuery == "" {
 		return false
 	}

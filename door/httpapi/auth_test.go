@@ -34,6 +34,7 @@ import (
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/stream"
 	"github.com/weir-log/weir/use/user"
 )
@@ -86,7 +87,7 @@ func lock(t *testing.T, cfg Config) *locked {
 			t.Errorf("the queues ended with %v", err)
 		}
 	})
-	cfg.Users, cfg.ACLs = user.New(store, cfg.Logger), acl.New(store, cfg.Logger)
+	cfg.Users, cfg.ACLs, cfg.Quotas = user.New(store, cfg.Logger), acl.New(store, cfg.Logger), quota.New(store, cfg.Logger)
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.Close)

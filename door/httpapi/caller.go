@@ -49,6 +49,10 @@ type need struct {
 	topic  []acl.Operation // on the topic: all of them; none: no user may
 	group  []acl.Operation // on the group: all of them; none: no user may, except that a queue then needs only those on its topic
 	either bool            // one of topic is enough for the route; its handler knows which
+
+	// On the cluster: all of them. If there are some, nothing else counts, and an API key must be
+	// an administrator's.
+	cluster []acl.Operation
 }
 
 // The needs, which docs/http.md lists by route. If the path has a topic or a category, the
@@ -71,6 +75,10 @@ var (
 	toSchedule     = need{access: mayAdmin, topic: ops(acl.AlterConfigs, acl.Write), group: ops(acl.AlterConfigs)}
 	toRedrive      = need{access: mayAdmin, topic: ops(acl.Read, acl.Write), group: ops(acl.Read)}
 	toReset        = need{access: mayAdmin, topic: ops(acl.Read), group: ops(acl.Read)} // as Kafka's OffsetCommit
+
+	// Whoever may create keys and rules can give itself all rights that these can give: so it must
+	// have them. ALTER on the cluster is what Kafka asks of who changes users and ACLs.
+	toAdminister = need{access: mayAdmin, cluster: ops(acl.Alter)}
 )
 
 func ops(all ...acl.Operation) []acl.Operation { return all }
@@ -139,6 +147,19 @@ func (w *caller) mayOperate() bool {
 	return w.rights.May(acl.Alter, acl.Cluster, acl.ClusterName)
 }
 
+// mayAdminister reports whether the caller may do what needs rights on the cluster.
+func (w *caller) mayAdminister(n need) bool {
+	if w.user == "" {
+		return w.key.Administers()
+	}
+	for _, op := range n.cluster {
+		if !w.rights.May(op, acl.Cluster, acl.ClusterName) {
+			return false
+		}
+	}
+	return true
+}
+
 // groupPrefixes returns the prefixes of the groups that the caller may see; "" for all.
 func (w *caller) groupPrefixes() []string {
 	if w.user == "" {
@@ -204,6 +225,11 @@ func (n need) ofUser(kind string) string {
 func (s *Server) mayPath(c *call, n need, topic string) error {
 	group, queue, projection := c.r.PathValue("group"), c.r.PathValue("queue"), c.r.PathValue("projection")
 	switch {
+	case n.cluster != nil && !c.who.mayAdminister(n):
+		return kindForbidden.because("the %s may not do this: it needs a key with admin access to all topics, groups and queues, "+
+			"or a user with ALTER on the cluster", c.who)
+	case n.cluster != nil:
+		return nil
 	case topic != "":
 		return c.may(n, topic)
 	case group != "" && !c.who.mayGroup(n, group):

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/user"
 )
 
 // document is openapi.yaml, checked.
@@ -286,6 +287,16 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	for _, name := range []string{"drop_expired", "key_order", "keep_done", "paused", "unique"} {
 		hold(settings+name, "default", false)
 	}
+	for _, name := range []string{"from", "expires"} {
+		hold("v1/keys/post/"+name, "minimum", 0, "maximum", httpapi.TimestampMax)
+	}
+	hold("Mechanisms", "maxItems", len(user.Mechanisms))
+	hold("Iterations", "minimum", user.IterationsMin, "maximum", user.IterationsMax, "default", user.IterationsDefault)
+	hold("v1/acls/get/pattern", "default", "match") // TestACLsAreManagedOverHTTP
+	hold("v1/acls/post/prefixed", "default", false)
+	hold("v1/acls/post/host", "default", "*")
+	hold("v1/acls/delete/damaged", "default", false)
+	hold("v1/quotas/delete/damaged", "default", false)
 	for at, v := range want {
 		if said[at] != v {
 			t.Errorf("%s: openapi.yaml says %q, and the code %s", at, said[at], v)

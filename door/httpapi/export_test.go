@@ -110,6 +110,10 @@ func Needs() (rows []string) {
 			continue
 		}
 		path, _, _ := strings.Cut(rt.pattern, "?")
+		if rt.needs.cluster != nil {
+			rows = append(rows, fmt.Sprintf("| `%s` | %s, for everything | %s on the cluster | – |", path, rt.needs.access, list(rt.needs.cluster, ", ")))
+			continue
+		}
 		between, group := ", ", "–"
 		if rt.needs.either {
 			between = " or "

@@ -9,10 +9,14 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/stream"
+	"github.com/weir-log/weir/use/user"
 )
 
 // problem is an error in an answer (RFC 9457). It says what was wrong and, if that is not obvious,
@@ -65,6 +69,9 @@ var (
 	kindUnknownCategory = kind{"unknown_category", http.StatusNotFound, "The category of streams does not exist"}
 	kindUnknownStream   = kind{"unknown_stream", http.StatusNotFound, "The category has no such stream"}
 	kindNoProjection    = kind{"unknown_projection", http.StatusNotFound, "There is no such projection"}
+	kindUnknownKey      = kind{"unknown_key", http.StatusNotFound, "There is no such API key"}
+	kindUnknownUser     = kind{"unknown_user", http.StatusNotFound, "There is no such user"}
+	kindUnknownQuota    = kind{"unknown_quota", http.StatusNotFound, "There is no such quota"}
 	kindUnknownSnapshot = kind{"unknown_snapshot", http.StatusNotFound, "The stream has no such snapshot"}
 	kindCategoryExists  = kind{"category_exists", http.StatusConflict, "A category or a topic of this name already exists"}
 	kindArchived        = kind{"stream_archived", http.StatusConflict, "The stream is archived"}
@@ -75,6 +82,14 @@ var (
 	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "The receipt is not one of this queue"}
 	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim of this receipt has ended"}
 	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name already exists"}
+	kindUserExists      = kind{"user_exists", http.StatusConflict, "A user of this name already exists"}
+	kindKeyEnded        = kind{"key_ended", http.StatusConflict, "The API key is revoked, or cannot be read"}
+	kindOvertaken       = kind{"overtaken", http.StatusConflict, "Another request made a change at the same time"}
+	kindQuotaDamaged    = kind{"quota_damaged", http.StatusConflict, "The quota cannot be read"}
+	kindTooManyKeys     = kind{"too_many_keys", http.StatusConflict, "The store has as many API keys as it may"}
+	kindTooManyUsers    = kind{"too_many_users", http.StatusConflict, "The store has as many users as it may"}
+	kindTooManyACLs     = kind{"too_many_acls", http.StatusConflict, "The store has as many ACLs as it may"}
+	kindTooManyQuotas   = kind{"too_many_quotas", http.StatusConflict, "The store has as many quotas as it may"}
 	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The client has too many waiting claims"}
 	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not support the method"}
 	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member in this process"}
@@ -228,6 +243,20 @@ var knownErrors = []struct {
 	{group.ErrUnavailable, kindUnavailable, "the store did not take the change. Nothing happened; try again"},
 	{group.ErrMoved, kindUnavailable, "other requests changed the group at the same time, or this process is stopping. Nothing happened; try again"},
 	{group.ErrTooMany, kindTooManyGroups, "nothing was changed; delete groups that nobody needs (DELETE /v1/groups/{group}), or use one of those that exist. A group without members whose offsets nobody committed for 7 days is deleted by itself"},
+
+	{apikey.ErrUnknown, kindUnknownKey, "GET /v1/keys lists the keys"},
+	{apikey.ErrRevoked, kindKeyEnded, "nothing was created; POST /v1/keys makes another key"},
+	{apikey.ErrDamaged, kindKeyEnded, "nothing was created; POST /v1/keys makes another key"},
+	{apikey.ErrTooMany, kindTooManyKeys, "nothing was created; revoke keys that nobody needs (DELETE /v1/keys/{key})"},
+	{user.ErrUnknown, kindUnknownUser, "GET /v1/users lists the users"},
+	{user.ErrExists, kindUserExists, "PUT /v1/users/{user}/password changes a password"},
+	{user.ErrTooMany, kindTooManyUsers, "nothing was changed; delete users that nobody needs (DELETE /v1/users/{user})"},
+	{acl.ErrTooMany, kindTooManyACLs, "nothing was changed; delete rules that nobody needs (DELETE /v1/acls)"},
+	{acl.ErrTooWide, kindInvalidRequest, "nothing was deleted; GET /v1/acls lists the rules"},
+	{quota.ErrUnknown, kindUnknownQuota, "GET /v1/quotas lists the quotas"},
+	{quota.ErrDamaged, kindQuotaDamaged, "nothing was changed; DELETE /v1/quotas?damaged=true removes it"},
+	{quota.ErrTooMany, kindTooManyQuotas, "nothing was changed; remove quotas that nobody needs (DELETE /v1/quotas), or use defaults"},
+	{eventlog.ErrStale, kindOvertaken, "nothing was changed; look at what there is now, and try again"},
 
 	// An error that says what happened comes first: it may have a context's error as its cause.
 	{context.DeadlineExceeded, kindUnknown, "the store did not answer in time. " + sendAgain},

@@ -96,6 +96,26 @@ var api = []route{
 	{"POST /v1/projections/{projection}/rebuild", toAlterGroup, (*Server).rebuildProjection},
 	{"POST /v1/projections/{projection}/pause", toAlterGroup, (*Server).pauseProjection},
 	{"POST /v1/projections/{projection}/resume", toAlterGroup, (*Server).resumeProjection},
+
+	{"GET /v1/keys", toAdminister, (*Server).listKeys},
+	{"POST /v1/keys", toAdminister, (*Server).createKey},
+	{"GET /v1/keys/{key}", toAdminister, (*Server).describeKey},
+	{"POST /v1/keys/{key}/rotate", toAdminister, (*Server).rotateKey},
+	{"DELETE /v1/keys/{key}", toAdminister, (*Server).revokeKey},
+
+	{"GET /v1/users", toAdminister, (*Server).listUsers},
+	{"POST /v1/users", toAdminister, (*Server).createUser},
+	{"GET /v1/users/{user}", toAdminister, (*Server).describeUser},
+	{"PUT /v1/users/{user}/password", toAdminister, (*Server).setPassword},
+	{"DELETE /v1/users/{user}", toAdminister, (*Server).deleteUser},
+
+	{"GET /v1/acls?principal&host&effect&operation&resource_type&name&pattern", toAdminister, (*Server).listACLs},
+	{"POST /v1/acls", toAdminister, (*Server).createACL},
+	{"DELETE /v1/acls?principal&host&effect&operation&resource_type&name&pattern&damaged", toAdminister, (*Server).deleteACLs},
+
+	{"GET /v1/quotas?user&default_user&client_id&default_client_id&ip&default_ip", toAdminister, (*Server).listQuotas},
+	{"PATCH /v1/quotas", toAdminister, (*Server).changeQuota},
+	{"DELETE /v1/quotas?user&default_user&client_id&default_client_id&ip&default_ip&damaged", toAdminister, (*Server).deleteQuota},
 }
 
 // routes returns the handler of all routes.

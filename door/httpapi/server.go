@@ -30,6 +30,7 @@ import (
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/stream"
 	"github.com/weir-log/weir/use/user"
 )
@@ -73,6 +74,7 @@ type Config struct {
 	Tokens     *token.Verifier    // checks OAuth tokens; nil: none are taken
 	Names      *certificate.Names // what owners of clients' certificates are called; default: by the certificate's subject. TLS says which certificates are taken
 	ACLs       *acl.ACLs          // what users may do; nil: nothing
+	Quotas     *quota.Quotas      // what Kafka clients may use, to be listed and changed; nil: none
 	SuperUsers []string           // users that may do everything, such as User:admin, however they show who they are
 	Insecure   bool               // while nothing asks for credentials, serve all clients, and not only this machine's
 	TLS        *tls.Config        // nil: no TLS

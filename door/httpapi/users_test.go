@@ -79,7 +79,7 @@ func (l *locked) as(auth, method, path, body string) *httptest.ResponseRecorder 
 
 // places fills in a route's path.
 var places = strings.NewReplacer("{topic}", "orders.eu", "{category}", "orders.eu", "{partition}", "0", "{group}", "billing", "{queue}", "mail", "{projection}", "totals",
-	"{stream}", "s", "{member}", "m", "{message}", "0-0", "{schedule}", "s")
+	"{stream}", "s", "{member}", "m", "{message}", "0-0", "{schedule}", "s", "{key}", "none", "{user}", "none")
 
 // rulesFor returns the rules that a route needs, in short. With them a user may do what the route
 // does to what its path names.
@@ -90,6 +90,8 @@ func rulesFor(rt route) (rules []string) {
 		}
 	}
 	switch path := rt.pattern; {
+	case rt.needs.cluster != nil:
+		add(rt.needs.cluster, "cluster", acl.ClusterName)
 	case strings.Contains(path, "{topic}"), strings.Contains(path, "{category}"):
 		add(rt.needs.topic, "topic", "orders.eu")
 	case strings.Contains(path, "{group}"):

@@ -128,9 +128,7 @@ func quotaChange(parts []entityPart, ops []kmsg.AlterClientQuotasRequestEntryOp)
 			*at = quota.Named(*p.name)
 		}
 	}
-	if name := quota.IPOf(change.Entity.IP.Name); name != "" {
-		change.Entity.IP.Name = name
-	}
+	change.Entity = change.Entity.Normal()
 	seen := make(map[string]bool)
 	for _, op := range ops {
 		if seen[op.Key] {

@@ -39,6 +39,17 @@ func (o Operation) String() string {
 	return names[o]
 }
 
+// ParseOperation finds an operation by its name: describe_configs, DESCRIBE_CONFIGS or
+// describe-configs.
+func ParseOperation(name string) (Operation, bool) {
+	for op := All; op <= IdempotentWrite; op++ {
+		if op.String() == strings.ToUpper(strings.ReplaceAll(name, "-", "_")) {
+			return op, true
+		}
+	}
+	return 0, false
+}
+
 // Kind is a kind of resource. The numbers are those of Kafka's ResourceType.
 type Kind int8
 
@@ -66,6 +77,16 @@ func (k Kind) String() string {
 		return "transactional-id"
 	}
 	return "unknown"
+}
+
+// ParseKind finds a kind by its name.
+func ParseKind(name string) (Kind, bool) {
+	for kind := Topic; kind <= TransactionalID; kind++ {
+		if kind.String() == name {
+			return kind, true
+		}
+	}
+	return 0, false
 }
 
 // Everything, as the name in a rule that is not Prefixed, stands for all resources of the kind.

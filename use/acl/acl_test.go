@@ -1,6 +1,10 @@
 package acl
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+)
 
 func TestRulesAllowWhatKafkaAllows(t *testing.T) {
 	topic := func(op Operation, name string) Rule { return Rule{Kind: Topic, Name: name, Operation: op} }
@@ -59,6 +63,49 @@ func TestSomeResourceMayBeAllowed(t *testing.T) {
 	} {
 		if got := c.rules.MayAny(Write, Topic); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestNamesOfOperationsAndKinds(t *testing.T) {
+	for op := All; op <= IdempotentWrite; op++ {
+		for _, name := range []string{op.String(), strings.ToLower(op.String()), strings.ReplaceAll(strings.ToLower(op.String()), "_", "-")} {
+			if found, ok := ParseOperation(name); !ok || found != op {
+				t.Errorf("%s is %v, %v", name, found, ok)
+			}
+		}
+	}
+	for kind := Topic; kind <= TransactionalID; kind++ {
+		if found, ok := ParseKind(kind.String()); !ok || found != kind {
+			t.Errorf("%s is %v, %v", kind, found, ok)
+		}
+	}
+	for _, name := range []string{"", "UNKNOWN", "any", "reed"} {
+		if op, ok := ParseOperation(name); ok {
+			t.Errorf("%q is %v", name, op)
+		}
+		if kind, ok := ParseKind(name); ok {
+			t.Errorf("%q is %v", name, kind)
+		}
+	}
+}
+
+// Who deletes rules says whose, from where, or about what: otherwise all would go.
+func TestADeletionNamesSomething(t *testing.T) {
+	text := "a"
+	every := Filter{Kind: Any, Pattern: AnyPattern, Operation: Any, Effect: Any}
+	kind, effect, operation := every, every, every
+	kind.Kind, effect.Effect, operation.Operation = Topic, Deny, Read
+	for _, f := range []Filter{every, kind, effect, operation} {
+		if err := f.CheckDeletion(); !errors.Is(err, ErrTooWide) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	principal, host, name := every, every, every
+	principal.Principal, host.Host, name.Name = &text, &text, &text
+	for _, f := range []Filter{principal, host, name} {
+		if err := f.CheckDeletion(); err != nil {
+			t.Errorf("%+v: %v", f, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package acl
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -128,6 +129,11 @@ const (
 	Prefixed   Pattern = 4 // prefixed rules with this name
 )
 
+// Patterns are the patterns by name. They mean what those of kafka-acls --resource-pattern-type
+// mean (KIP-290); there the default is literal, which does not find the rules that apply to a topic
+// by its prefix.
+var Patterns = map[string]Pattern{"match": Match, "any": AnyPattern, "literal": Literal, "prefixed": Prefixed}
+
 // Any, in a filter, stands for every kind, operation or effect.
 const Any = 1
 
@@ -139,6 +145,13 @@ const (
 	Deny  Effect = 2
 	Allow Effect = 3
 )
+
+func (e Effect) String() string {
+	if e == Deny {
+		return "deny"
+	}
+	return "allow"
+}
 
 // Effect is what the rule does.
 func (r Rule) Effect() Effect {
@@ -157,6 +170,18 @@ type Filter struct {
 	Host      *string
 	Operation Operation // or Any; All finds only rules with All
 	Effect    Effect    // or Any
+}
+
+// ErrTooWide is returned for a filter that names nothing by which people choose rules to delete.
+var ErrTooWide = errors.New("neither a principal, nor a host, nor a name is given")
+
+// CheckDeletion returns ErrTooWide for a filter that would delete the rules about all principals,
+// hosts and resources: that is a mistake, if it comes from a person.
+func (f Filter) CheckDeletion() error {
+	if f.Principal == nil && f.Host == nil && f.Name == nil {
+		return ErrTooWide
+	}
+	return f.Check()
 }
 
 // Check returns an error if a filter has numbers that mean nothing.

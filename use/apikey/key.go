@@ -26,7 +26,7 @@ const (
 // Bounds of a key.
 const (
 	nameMax     = 128 // bytes of its name
-	prefixesMax = 100 // topic prefixes, and as many group prefixes and queue prefixes
+	PrefixesMax = 100 // topic prefixes, and as many group prefixes and queue prefixes
 	groupMax    = 512 // bytes of a group prefix, as of a group's name
 )
 
@@ -101,12 +101,12 @@ func (s Spec) check(now time.Time) error {
 		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), "give either group prefixes or all groups, not both")
 	case s.AllTopics && !s.AllGroups && len(s.Groups) == 0 && !onlyWrites(s.Access):
 		return invalid("number of group prefixes", "0", "a key that reads all topics needs group prefixes or all groups")
-	case len(s.Topics) > prefixesMax:
-		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", prefixesMax))
-	case len(s.Groups) > prefixesMax:
-		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), fmt.Sprintf("the limit is %d", prefixesMax))
-	case len(s.Queues) > prefixesMax:
-		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), fmt.Sprintf("the limit is %d", prefixesMax))
+	case len(s.Topics) > PrefixesMax:
+		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", PrefixesMax))
+	case len(s.Groups) > PrefixesMax:
+		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), fmt.Sprintf("the limit is %d", PrefixesMax))
+	case len(s.Queues) > PrefixesMax:
+		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), fmt.Sprintf("the limit is %d", PrefixesMax))
 	case !s.Expires.IsZero() && !s.Expires.After(now):
 		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it is in the past: the time is "+now.Format(time.RFC3339))
 	case !s.Expires.IsZero() && !s.From.Before(s.Expires):
@@ -181,6 +181,11 @@ func (id Identity) May(a Access, topic string) bool {
 	}
 	return id.Has(a) && (id.key.AllTopics || begins(topic, id.key.Topics))
 }
+
+// Administers reports whether the key is an administrator's: it may do everything to every topic,
+// group and queue, so that no key that it could create may do more. A key for only some queues is
+// none, though it may do what belongs to no single topic or group.
+func (id Identity) Administers() bool { return id.May(Admin, "") && id.key.AllQueues }
 
 // MayGroup reports whether this access to the consumer group is allowed. May decides about the
 // topics that the group reads.

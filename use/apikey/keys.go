@@ -69,8 +69,10 @@ func (h held) state() error {
 }
 
 // Create makes a key, durably, and returns its secret, weir_<id>_<52 letters and digits>, which
-// nobody can find out later. Servers know the key within freshFor. ErrTooMany if there are too
-// many; *eventlog.InvalidError if the key is not allowed.
+// nobody can find out later. Servers know the key within freshFor. It costs two store calls.
+// ErrTooMany if there are too many; *eventlog.InvalidError if the key is not allowed.
+//
+// eventlog.ErrUnsure: the key may have been made, and nobody has its secret.
 func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	if err := s.check(now); err != nil {
@@ -85,14 +87,51 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	key := Key{Name: s.Name, Access: set(s.Access), Created: now, From: s.From, Expires: s.Expires,
 		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups,
 		Queues: set(s.Queues), AllQueues: s.AllQueues}
-	key.ID = strings.ToLower(rand.Text()[:idLength])
-	secret := Prefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
-	sum := sha256.Sum256([]byte(secret))
-
 	all, err := k.read(ctx)
 	if err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
+	return k.add(ctx, all, key)
+}
+
+// Rotate makes a key that is to replace another one, as Create does: it has the same name and
+// rights, and is valid from now on, for as long as the other one was made for. The other key stays
+// valid, so that its clients can change over; Revoke ends it. It costs two store calls. ErrUnknown,
+// ErrRevoked or ErrDamaged: there is no key to take the rights from.
+func (k *Keys) Rotate(ctx context.Context, id string) (Key, string, error) {
+	all, err := k.read(ctx)
+	if err != nil {
+		return Key{}, "", fmt.Errorf("rotate API key %q: %w", id, err)
+	}
+	old, ok := all[id]
+	switch {
+	case !ok:
+		return Key{}, "", fmt.Errorf("rotate API key %q: %w", id, ErrUnknown)
+	case old.damaged:
+		return Key{}, "", fmt.Errorf("rotate API key %s: %w", id, ErrDamaged)
+	case !old.Revoked.IsZero():
+		return Key{}, "", fmt.Errorf("rotate API key %s: %w", id, ErrRevoked)
+	}
+	key := old.Key // its rights as they are: those that Create would add to an older key are no part of it
+	key.Created, key.From = time.Now().UTC().Truncate(time.Second), time.Time{}
+	if begins := later(old.Created, old.From); !old.Expires.IsZero() {
+		key.Expires = key.Created.Add(old.Expires.Sub(begins))
+	}
+	return k.add(ctx, all, key)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// add stores a key under a new id, beside all keys that there are, and returns it with its secret.
+func (k *Keys) add(ctx context.Context, all map[string]held, key Key) (Key, string, error) {
+	key.ID = strings.ToLower(rand.Text()[:idLength])
+	secret := Prefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
+	sum := sha256.Sum256([]byte(secret))
 	flush := []eventlog.Entry{{
 		Checks: []eventlog.Check{{Key: statePrefix + key.ID}},
 		Puts:   []eventlog.Put{{Key: statePrefix + key.ID, Version: 1, Value: encode(stored{key, hex.EncodeToString(sum[:])})}},
@@ -132,6 +171,34 @@ func (h held) forgettable() bool {
 type Listed struct {
 	Key
 	Err error
+}
+
+// State says in words whether the key is valid now.
+func (l Listed) State() string {
+	switch {
+	case errors.Is(l.Err, ErrRevoked):
+		return "revoked"
+	case errors.Is(l.Err, ErrExpired):
+		return "expired"
+	case errors.Is(l.Err, ErrNotYet):
+		return "not yet valid"
+	case errors.Is(l.Err, ErrDamaged):
+		return "damaged"
+	}
+	return "good"
+}
+
+// Find reads one key from the store. ErrUnknown if there is none.
+func (k *Keys) Find(ctx context.Context, id string) (Listed, error) {
+	all, err := k.read(ctx)
+	if err != nil {
+		return Listed{}, err
+	}
+	h, ok := all[id]
+	if !ok {
+		return Listed{}, fmt.Errorf("API key %q: %w", id, ErrUnknown)
+	}
+	return Listed{h.Key, h.state()}, nil
 }
 
 // List reads all keys from the store, the oldest first.

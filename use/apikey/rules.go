@@ -1,6 +1,8 @@
 package apikey
 
 import (
+	"cmp"
+	"context"
 	"slices"
 
 	"github.com/weir-log/weir/use/acl"
@@ -48,4 +50,36 @@ func (k Key) Rules() acl.Rules {
 		}
 	}
 	return rules
+}
+
+// Owned is a rule that a key has.
+type Owned struct {
+	acl.Binding
+	Key string // its id
+}
+
+// Rules returns the rules of valid keys that one of the filters finds, in order. A key's principal
+// is that of its name, with which its owner logs in over Kafka.
+func (k *Keys) Rules(ctx context.Context, filters ...acl.Filter) ([]Owned, error) {
+	list, err := k.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []Owned
+	for _, key := range list {
+		if key.Err != nil {
+			continue
+		}
+		for _, r := range key.Rules() {
+			b := acl.Binding{Principal: "User:" + key.Name, Host: acl.Everywhere, Rule: r}
+			if r.Kind == acl.Cluster {
+				b.Name = acl.ClusterName
+			}
+			if slices.ContainsFunc(filters, func(f acl.Filter) bool { return f.Finds(b) }) {
+				found = append(found, Owned{b, key.ID})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b Owned) int { return cmp.Or(a.Compare(b.Binding), cmp.Compare(a.Key, b.Key)) })
+	return found, nil
 }

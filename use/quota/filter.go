@@ -43,6 +43,20 @@ type Filter struct {
 // All finds every quota.
 var All = Filter{User: Whatever, ClientID: Whatever, IP: Whatever}
 
+// FilterOf returns the filter that finds the quotas of all entities that have what one entity has.
+func FilterOf(e Entity) Filter {
+	component := func(p Part) Component {
+		switch {
+		case p.Default:
+			return Component{Match: IsDefault}
+		case p.Name != "":
+			return Component{Match: Exact, Name: p.Name}
+		}
+		return Whatever
+	}
+	return Filter{User: component(e.User), ClientID: component(e.ClientID), IP: component(e.IP)}
+}
+
 // Finds reports whether an entity meets the conditions.
 func (f Filter) Finds(e Entity) bool {
 	return f.User.finds(e.User, f.Strict) && f.ClientID.finds(e.ClientID, f.Strict) && f.IP.finds(e.IP, f.Strict)

@@ -104,10 +104,19 @@ type Quota struct {
 var (
 	ErrTooMany = errors.New("too many quotas")
 	ErrUnknown = errors.New("no such quota")
+	ErrDamaged = errors.New("the stored quota cannot be read; `weir quota remove --damaged` removes it")
 )
 
 func invalid(what, value, why string) error {
 	return &eventlog.InvalidError{What: what, Value: value, Why: why}
+}
+
+// Normal returns the entity with its IP address in the one way in which it is stored.
+func (e Entity) Normal() Entity {
+	if one := IPOf(e.IP.Name); one != "" {
+		e.IP.Name = one
+	}
+	return e
 }
 
 // Check returns an error if there can be no quota about the entity.

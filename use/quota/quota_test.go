@@ -212,3 +212,36 @@ func (f *failing) List(ctx context.Context, prefix, after string, limit int) ([]
 	}
 	return f.Store.List(ctx, prefix, after, limit)
 }
+
+// The filter of an entity finds what has its parts, whatever else that has.
+func TestFilterOfAnEntityFindsWhatHasItsParts(t *testing.T) {
+	nightly := quota.Entity{User: quota.Named("alice"), ClientID: quota.Named("nightly")}
+	everyone := quota.Entity{User: quota.Default}
+	for _, c := range []struct {
+		of, e quota.Entity
+		want  bool
+	}{
+		{quota.Entity{}, alice, true}, {alice, alice, true}, {alice, nightly, true}, {nightly, alice, false}, {everyone, alice, false}, {everyone, everyone, true},
+		{quota.Entity{ClientID: quota.Named("nightly")}, nightly, true}, {quota.Entity{IP: quota.Default}, alice, false},
+	} {
+		if got := quota.FilterOf(c.of).Finds(c.e); got != c.want {
+			t.Errorf("the filter of %q finds %q: %v", c.of, c.e, got)
+		}
+	}
+	for text, want := range map[string]string{"::ffff:10.0.0.1": "10.0.0.1", "10.0.0.1": "10.0.0.1", "a": "a", "": ""} {
+		if got := (quota.Entity{IP: quota.Named(text)}).Normal(); got.IP.Name != want {
+			t.Errorf("%q becomes %q", text, got.IP.Name)
+		}
+	}
+}
+
+func TestAnEntityWithoutQuotasHasNoLimits(t *testing.T) {
+	quotas := quotasOf(memory.New())
+	if q, err := quotas.Find(t.Context(), alice); err != nil || q.Entity != alice || len(q.Limits) != 0 {
+		t.Errorf("%v, %v", q, err)
+	}
+	set(t, quotas, alice, map[quota.Kind]float64{quota.ProducerByteRate: 5})
+	if q, err := quotas.Find(t.Context(), alice); err != nil || q.Limits[quota.ProducerByteRate] != 5 {
+		t.Errorf("%v, %v", q, err)
+	}
+}

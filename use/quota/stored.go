@@ -56,6 +56,18 @@ func (q *Quotas) List(ctx context.Context, f Filter) ([]Quota, error) {
 	return found, nil
 }
 
+// Find reads what one entity may use from the store; it has no limits if there are none.
+func (q *Quotas) Find(ctx context.Context, e Entity) (Quota, error) {
+	all, err := q.read(ctx)
+	if err != nil {
+		return Quota{}, err
+	}
+	if h, ok := all.quotas[keyOf(e)]; ok {
+		return h.Quota, nil
+	}
+	return Quota{Entity: e}, nil
+}
+
 // Change is a change of what one entity may use.
 type Change struct {
 	Entity Entity
@@ -116,7 +128,7 @@ func (q *Quotas) prepare(ctx context.Context, changes []Change) (errs []error, f
 		old := all.quotas[key]
 		entry, err := c.entry(key, old)
 		if _, damaged := all.damaged[key]; damaged && err == nil {
-			err = errors.New("the stored quota cannot be read; `weir quota remove --damaged` removes it")
+			err = ErrDamaged
 		}
 		if err == nil && entry != nil && old.version == 0 {
 			if count++; count > entitiesMax {

@@ -89,6 +89,29 @@ func CheckName(name string) error {
 	return nil
 }
 
+// Credentials makes the credentials of a new password for some mechanisms; none: for all of them.
+// It takes milliseconds of processor time for each mechanism.
+func Credentials(password string, mechanisms []Mechanism, iterations int) (map[Mechanism]Credential, error) {
+	if len(mechanisms) == 0 {
+		mechanisms = Mechanisms
+	}
+	made := make(map[Mechanism]Credential, len(mechanisms))
+	for _, m := range mechanisms {
+		if _, again := made[m]; again {
+			continue
+		}
+		if !slices.Contains(Mechanisms, m) {
+			return nil, invalid("mechanism of a user", string(m[:min(len(m), NameMax)]), fmt.Sprintf("%s and %s are allowed", SHA256, SHA512))
+		}
+		c, err := FromPassword(m, password, iterations)
+		if err != nil {
+			return nil, err
+		}
+		made[m] = c
+	}
+	return made, nil
+}
+
 // FromPassword makes a credential with a new salt. It takes milliseconds of processor time.
 //
 // The password must be ASCII: RFC 5802 prepares other characters by SASLprep, which Kafka's own

@@ -223,3 +223,20 @@ func TestKnownUsersOutliveAnOutageOfTheStore(t *testing.T) {
 		}
 	})
 }
+
+func TestCredentialsAreForKnownMechanismsOnly(t *testing.T) {
+	all, err := user.Credentials("a long password", nil, user.IterationsMin)
+	if err != nil || len(all) != len(user.Mechanisms) {
+		t.Errorf("without a mechanism: %d credentials, %v", len(all), err)
+	}
+	one, err := user.Credentials("a long password", []user.Mechanism{user.SHA512, user.SHA512}, user.IterationsMin)
+	if err != nil || len(one) != 1 || one[user.SHA512].Iterations != user.IterationsMin {
+		t.Errorf("for one: %d credentials, %v", len(one), err)
+	}
+	var invalid *eventlog.InvalidError
+	for _, m := range []user.Mechanism{"PLAIN", ""} {
+		if _, err := user.Credentials("a long password", []user.Mechanism{m}, user.IterationsMin); !errors.As(err, &invalid) {
+			t.Errorf("for %q: %v", m, err)
+		}
+	}
+}

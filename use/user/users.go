@@ -90,14 +90,30 @@ func (u *Users) List(ctx context.Context) ([]User, error) {
 	}
 	list := make([]User, 0, len(all.users))
 	for _, name := range slices.Sorted(maps.Keys(all.users)) {
-		h := all.users[name]
-		one := User{Name: name, Iterations: make(map[Mechanism]int), Damaged: h.damaged}
-		for m, c := range h.scram {
-			one.Iterations[m] = c.Iterations
-		}
-		list = append(list, one)
+		list = append(list, all.users[name].user(name))
 	}
 	return list, nil
+}
+
+// Find reads one user from the store. ErrUnknown if there is none.
+func (u *Users) Find(ctx context.Context, name string) (User, error) {
+	all, err := u.read(ctx)
+	if err != nil {
+		return User{}, err
+	}
+	h, ok := all.users[name]
+	if !ok {
+		return User{}, fmt.Errorf("%w: %q", ErrUnknown, name[:min(len(name), NameMax)])
+	}
+	return h.user(name), nil
+}
+
+func (h held) user(name string) User {
+	one := User{Name: name, Iterations: make(map[Mechanism]int), Damaged: h.damaged}
+	for m, c := range h.scram {
+		one.Iterations[m] = c.Iterations
+	}
+	return one
 }
 
 // Change is a change of one user.
