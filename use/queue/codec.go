@@ -59,6 +59,14 @@ type storedRun struct {
 	Reason  string `json:"reason"`
 }
 
+// textsMax bounds the texts of a stored state, in bytes: names of workers, and why attempts failed.
+// Each text is there once, but each message may have another one, and an ack writes all of them
+// again. textOmitted stands for those beyond.
+const (
+	textsMax    = 16 << 10
+	textOmitted = "(not kept: there are too many different ones)"
+)
+
 // runSize is about what a run takes in a stored state, in bytes.
 const runSize = 12
 
@@ -78,10 +86,15 @@ func mentions(nonce uint32) (texts [2][]byte) {
 
 func (s *state) encode() []byte {
 	stored := storedState{Writer: s.writer, After: s.after, Tokens: s.tokens, TokensAt: s.tokensAt, Parts: make([]storedPart, len(s.parts))}
-	indexes := make(map[string]int)
+	indexes, bytes := make(map[string]int), 0
 	index := func(text string) int {
 		i, there := indexes[text]
+		if !there && bytes+len(text) > textsMax {
+			text = textOmitted
+			i, there = indexes[text]
+		}
 		if !there {
+			bytes += len(text)
 			i = len(stored.Texts)
 			indexes[text], stored.Texts = i, append(stored.Texts, text)
 		}

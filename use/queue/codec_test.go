@@ -76,6 +76,62 @@ func TestAStateIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+// However many different texts there are, a state has so many bytes of them; all runs are there.
+func TestAStateHasABoundOfTexts(t *testing.T) {
+	rng := seed.Random(t)
+	for range 20 {
+		s := &state{}
+		p := s.part(4)
+		for n := range 3000 {
+			p.runs = append(p.runs, run{from: p.next, n: 1, fate: waiting, attempt: 1, until: Time(rng.IntN(1000)), reason: fmt.Sprint("error ", n, strings.Repeat(" x", rng.IntN(100)))})
+			p.next++
+		}
+		value := s.encode()
+		got, err := decode(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts, omitted := make(map[string]bool), 0
+		for i, r := range got.parts[0].runs {
+			was := p.runs[i]
+			if texts[r.reason] = true; r.reason == textOmitted {
+				omitted++
+				was.reason = textOmitted
+			}
+			if r != was {
+				t.Fatalf("run %d is read as %+v, want %+v", i, r, was)
+			}
+		}
+		bytes := 0
+		for text := range texts {
+			bytes += len(text)
+		}
+		if bytes > textsMax+len(textOmitted) || bytes < textsMax/2 || omitted == 0 {
+			t.Errorf("%d bytes of texts, %d of %d omitted", bytes, omitted, len(p.runs))
+		}
+	}
+}
+
+// A claim that is repeated finds its messages, although the state has omitted its worker's name.
+func TestARepeatedClaimNeedsNoNameInTheState(t *testing.T) {
+	const now = 1790000000000
+	s := &state{}
+	p := s.part(4)
+	for n := range 1000 {
+		p.runs = append(p.runs, run{from: p.next, n: 1, fate: claimed, attempt: 1, until: now, nonce: uint32(n), worker: fmt.Sprint("worker ", n, strings.Repeat(" of many", 10))})
+		p.next++
+	}
+	got, err := decode(s.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, r := range p.runs {
+		if found := got.parts[0].earlier(wish{now: now - 1, nonce: r.nonce, worker: r.worker}); len(found) != 1 || found[0].offset != r.from {
+			t.Fatalf("claim %d finds %+v", n, found)
+		}
+	}
+}
+
 // older writes a state as versions did that wrote an object for each run.
 func older(s *state) []byte {
 	names := map[fate]string{done: "done", claimed: "claimed", waiting: "waiting"}

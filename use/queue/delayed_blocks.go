@@ -353,23 +353,23 @@ func (d *delayed) deleteKeys(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// removeSaved removes from the saved blocks of a slot the messages of queues that are gone, which
-// are at the offsets in where or, with all, anywhere. same is of before the caller knew that they
-// are gone. It costs a store call for each thousand blocks or 4 MiB of them, and one for each that
-// has such messages. If the process stops before, the messages are found again by the next one,
-// because the notes are there; the places of messages that are not there are counted for no queue.
-func (d *delayed) removeSaved(ctx context.Context, same eventlog.Check, slot eventlog.Bounds, where []eventlog.Offset, all bool, isGone func(to string) bool) error {
+// fromBlocks removes from the saved blocks of a slot the messages of queues that are gone, which
+// are at the offsets in where, or everywhere. It costs a store call for each thousand blocks or 4
+// MiB of them, and one for each that has such messages. If the process stops before, the messages
+// are found again by the next one, because the notes are there; the places of messages that are not
+// there are counted for no queue.
+func (r removal) fromBlocks(ctx context.Context, slot eventlog.Bounds, where []eventlog.Offset) error {
 	var keys []string
 	add := func(b block) { keys = append(keys, b.key(slot.Partition)) }
 	for _, o := range where {
-		if !all {
+		if !r.everywhere {
 			add(blockOf(o))
 		}
 	}
-	for b := blockOf(slot.First); all && b.end() <= slot.Next; b++ {
+	for b := blockOf(slot.First); r.everywhere && b.end() <= slot.Next; b++ {
 		add(b)
 	}
-	return d.owner.log.GetAll(ctx, slices.Compact(keys), func(kv eventlog.KeyValue) error {
+	return r.d.owner.log.GetAll(ctx, slices.Compact(keys), func(kv eventlog.KeyValue) error {
 		if kv.Version == 0 {
 			return nil
 		}
@@ -377,13 +377,13 @@ func (d *delayed) removeSaved(ctx context.Context, same eventlog.Check, slot eve
 		var saved map[string]savedPlaces
 		if json.Unmarshal(kv.Value, &saved) == nil {
 			had := len(saved)
-			maps.DeleteFunc(saved, func(to string, _ savedPlaces) bool { return isGone(to) })
+			maps.DeleteFunc(saved, func(to string, _ savedPlaces) bool { return r.isGone(to) })
 			if len(saved) == had {
 				return nil
 			}
 			put.Version, put.Value = kv.Version.Next(), encodeBlock(saved)
 		}
-		_, err := d.owner.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}, same}, Puts: []eventlog.Put{put}})
+		_, err := r.d.owner.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}, r.same}, Puts: []eventlog.Put{put}})
 		return err
 	})
 }

@@ -58,35 +58,44 @@ func (d *delayed) removeGone(ctx context.Context) error {
 	if err != nil && !all {
 		return err
 	}
+	r := removal{d: d, same: same, changed: changed, topic: topic, everywhere: all, isGone: isGone}
 	for _, slot := range slots {
-		b := slot.Bounds
-		if slot.Err != nil || b.First >= b.Next {
-			continue
-		}
-		where := []eventlog.Offset{b.First}
-		if !all {
-			where = d.offsetsOf(b.Partition, isGone)
-		}
-		if err := d.removeFrom(ctx, same, changed, topic, b, where, all, isGone); err != nil {
-			return err
+		if b := slot.Bounds; slot.Err == nil && b.First < b.Next {
+			if err := r.fromSlot(ctx, b); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// removeFrom removes messages from a slot: from the first offset in where on, those that are there
-// or, with all, whatever follows. Then it trims the slot, if that is known to have nothing else.
-func (d *delayed) removeFrom(ctx context.Context, same eventlog.Check, changed <-chan struct{}, topic eventlog.Topic, b eventlog.Bounds, where []eventlog.Offset, all bool, isGone func(to string) bool) error {
+// removal is one run of removeGone.
+type removal struct {
+	d          *delayed
+	same       eventlog.Check  // of before it was known which queues are gone
+	changed    <-chan struct{} // closed when the store may have been rewound since then
+	topic      eventlog.Topic  // of the wheel
+	everywhere bool            // where the messages are is not known: all are looked at
+	isGone     func(to string) bool
+}
+
+// fromSlot removes messages from a slot. Then it trims the slot, if that is known to have nothing
+// else.
+func (r removal) fromSlot(ctx context.Context, b eventlog.Bounds) error {
+	where := []eventlog.Offset{b.First}
+	if !r.everywhere {
+		where = r.d.offsetsOf(b.Partition, r.isGone)
+	}
 	if len(where) == 0 {
 		return nil
 	}
 	for at := max(where[0], b.First); at < b.Next; {
 		began := time.Now()
-		next, err := d.owner.log.Drop(ctx, changed, topic, b.Partition, at, func(rec batch.Record) bool { return isGone(headerText(rec, headerTo)) })
+		next, err := r.d.owner.log.Drop(ctx, r.changed, r.topic, b.Partition, at, func(rec batch.Record) bool { return r.isGone(headerText(rec, headerTo)) })
 		if err != nil {
 			return err
 		}
-		if at = next; !all {
+		if at = next; !r.everywhere {
 			i, _ := slices.BinarySearch(where, at)
 			if i == len(where) {
 				break
@@ -99,11 +108,11 @@ func (d *delayed) removeFrom(ctx context.Context, same eventlog.Check, changed <
 			return context.Cause(ctx)
 		}
 	}
-	if err := d.removeSaved(ctx, same, b, where, all, isGone); err != nil || all {
+	if err := r.fromBlocks(ctx, b, where); err != nil || r.everywhere {
 		return err
 	}
-	d.forgetQueues(changed, func(p eventlog.Partition, to string) bool { return p == b.Partition && isGone(to) })
-	return d.trim(ctx, changed, b.Partition)
+	r.d.forgetQueues(r.changed, func(p eventlog.Partition, to string) bool { return p == b.Partition && r.isGone(to) })
+	return r.d.trim(ctx, r.changed, b.Partition)
 }
 
 // offsetsOf returns the offsets of the messages of some queues in a slot, in order.

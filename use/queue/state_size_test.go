@@ -69,3 +69,34 @@ func TestAnAckWritesLittleHoweverManyMessagesAreClaimed(t *testing.T) {
 		})
 	}
 }
+
+// So it is while messages wait that failed, each with another error.
+func TestAnAckWritesLittleHoweverManyErrorsAreKept(t *testing.T) {
+	once(t)
+	const messages = 1000
+	synctest.Test(t, func(t *testing.T) {
+		store := &weighed{Store: newStore(t)}
+		q := create(t, start(t, store), queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Window: messages, Lease: time.Hour}})
+		if _, err := q.Enqueue(t.Context(), make([]queue.NewMessage, messages)...); err != nil {
+			t.Fatal(err)
+		}
+		got, err := q.Claim(t.Context(), queue.Claim{Max: messages})
+		if err != nil || len(got) != messages {
+			t.Fatal(len(got), err)
+		}
+		for n, m := range got[1:] {
+			time.Sleep(37 * time.Millisecond)
+			errs, err := q.Nack(t.Context(), queue.Nack{Error: fmt.Sprint("request ", n, strings.Repeat(" failed", 40)), SetDelay: true, Delay: time.Minute}, m.Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Fatal(err)
+			}
+		}
+		errs, err := q.Ack(t.Context(), got[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		if n, most := store.bytes.Load(), int64(12*messages+17<<10); n > most {
+			t.Errorf("an ack while %d messages wait wrote a state of %d bytes, more than %d", messages, n, most)
+		}
+	})
+}

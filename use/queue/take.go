@@ -171,10 +171,11 @@ func (p part) repeat(w wish) (next part, got []grant) {
 	return p, got
 }
 
-// earlier lists the messages that earlier tries of the wish got, and that its worker still has.
+// earlier lists the messages that earlier tries of the wish got, and that its worker still has. The
+// nonce depends on the worker's name, which a state may have omitted.
 func (p *part) earlier(w wish) (got []grant) {
 	for _, r := range p.runs {
-		if r.fate == claimed && r.until > w.now && r.nonce == w.nonce && r.worker == w.worker {
+		if r.fate == claimed && r.until > w.now && r.nonce == w.nonce && (r.worker == w.worker || r.worker == textOmitted) {
 			got = p.grants(got, r)
 		}
 	}
