@@ -65,6 +65,7 @@ func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, message
 		trace = t.Tracer.Inject(ctx)
 	}
 	var keys, values, headers, delays, times, priorities, uniques list
+	first, alike := "", true
 	for i, m := range messages {
 		object, err := headersJSON(m.Headers, trace)
 		if err == nil {
@@ -73,6 +74,10 @@ func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, message
 		if err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
+		if i == 0 {
+			first = object
+		}
+		alike = alike && object == first && m.Delay == 0 && m.At.IsZero() && m.Priority == 0 && m.Unique == ""
 		keys.add(octets(m.Key), m.Key != nil)
 		values.add(octets(m.Value), true)
 		headers.add(object, true)
@@ -80,6 +85,9 @@ func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, message
 		times.add(m.At.UTC().Format(time.RFC3339Nano), !m.At.IsZero())
 		priorities.add(strconv.Itoa(m.Priority), true)
 		uniques.add(m.Unique, m.Unique != "")
+	}
+	if alike {
+		return explain(run(ctx, enqueueAll, name, keys.String(), values.String(), first))
 	}
 	return explain(run(ctx, enqueueEach, name, keys.String(), values.String(), headers.String(), delays.String(), times.String(), priorities.String(), uniques.String()))
 }

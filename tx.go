@@ -39,6 +39,8 @@ var (
 	commitOffset string
 	//go:embed sql/enqueue.sql
 	enqueueEach string
+	//go:embed sql/enqueue_all.sql
+	enqueueAll string
 	//go:embed sql/ack.sql
 	ackReceipt string
 )

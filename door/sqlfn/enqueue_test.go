@@ -65,3 +65,29 @@ func TestAChunkHasFewMessagesWithAUniqueKey(t *testing.T) {
 		t.Errorf("a chunk has %d of 1000 delayed messages", n)
 	}
 }
+
+// enqueue_all enqueues what so many calls of enqueue do.
+func TestEnqueueAllEnqueuesWhatManyCallsDo(t *testing.T) {
+	address := pgtest.URL(t)
+	_, q := startQueues(t, address, true)
+	conn := connect(t, address)
+	var n int64
+	exec(t, conn, `BEGIN; SELECT weir.enqueue_all('mail', NULL, ARRAY['never', 'never']); ROLLBACK`)
+	err := conn.QueryRow(t.Context(), `SELECT weir.enqueue_all('mail', ARRAY['k', NULL, NULL], ARRAY['a', '', 'c'], '{"of": "all", "weir.queue.id": "1-0"}')
+		+ weir.enqueue_all('mail', NULL, ARRAY['{"d": 1}'::jsonb]) + weir.enqueue_all('mail', NULL, ARRAY['\xff'::bytea]) + weir.enqueue_all('mail', NULL, '{}'::text[])`).Scan(&n)
+	if err != nil || n != 5 {
+		t.Fatal(n, err)
+	}
+	want := []queue.Message{{Key: []byte("k"), Value: []byte("a")}, {Value: []byte{}}, {Value: []byte("c")}, {Value: []byte(`{"d": 1}`)}, {Value: []byte{0xff}}}
+	for i, w := range want {
+		m := claim(t, q)
+		headers := 0
+		if i < 3 {
+			headers = 1
+		}
+		if string(m.Key) != string(w.Key) || string(m.Value) != string(w.Value) || len(m.Headers) != headers || headers > 0 && m.Headers[0].Key != "of" {
+			t.Errorf("message %d is %+v", i, m)
+		}
+	}
+	empties(t, address)
+}

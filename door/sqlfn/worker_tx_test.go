@@ -102,6 +102,15 @@ func TestAnEnqueueWithSQLRefusesWhatItCannotMean(t *testing.T) {
 		{`weir.enqueue('mail', repeat('v', 2 << 20))`, "WE003"},
 		{`weir.enqueue('mail', repeat('v', 20 << 20))`, "WE003"},
 		{`weir.enqueue('mail', repeat('v', 20 << 20), delay => '1 s')`, "WE003"},
+		{`weir.enqueue_all(NULL, NULL, ARRAY['v'])`, "22004"},
+		{`weir.enqueue_all('none', NULL, ARRAY['v'])`, "WE007"},
+		{`weir.enqueue_all('mail', NULL, NULL::text[])`, "22004"},
+		{`weir.enqueue_all('mail', NULL, ARRAY['v', NULL])`, "22004"},
+		{`weir.enqueue_all('mail', ARRAY['k'], ARRAY['v', 'w'])`, "22023"},
+		{`weir.enqueue_all('mail', NULL, ARRAY[['v'], ['w']])`, "22023"},
+		{`weir.enqueue_all('mail', NULL, ARRAY[1])`, "22023"},
+		{`weir.enqueue_all('mail', NULL, ARRAY['v'], '[]')`, "22023"},
+		{`weir.enqueue_all('mail', NULL, ARRAY['v', repeat('v', 2 << 20)])`, "WE003"},
 	} {
 		if _, err := conn.Exec(t.Context(), `SELECT `+c.call); stateOf(err) != c.want {
 			t.Errorf("%s: %v, want %s", c.call, err, c.want)

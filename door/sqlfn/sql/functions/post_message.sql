@@ -1,5 +1,5 @@
--- post_message puts one message of a work queue into the inbox. Most messages are simply an event for the queue's topic. If a message is delayed or has a
--- unique key, its headers have an object "weir.queue" that says this; no header of an event can be an object. The mover passes such a message to the queue.
+-- post_message puts one message of a work queue into the inbox. Most messages are simply an event for the queue's topic: for these, as in weir.post, it
+-- is one statement and one condition.
 CREATE OR REPLACE FUNCTION weir.post_message(
     queue text, key bytea, value bytea, headers jsonb, delay interval, at timestamptz, priority int, unique_key text
 ) RETURNS void
@@ -8,66 +8,16 @@ LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
     definition json := weir.find_queue(queue);
-    levels     int  := coalesce((definition -> 'settings' ->> 'priorities')::int, 1);
-    about      weir.topic;
-    now        bigint;
-    due        bigint;
-    size       bigint; -- of the row
-    event      bigint; -- of the batch of the message, with the headers that its queue adds (use/queue/enqueue.go)
-    me         xid8;
-    century    CONSTANT bigint := 100 * 365 * 86400000::bigint;
+    me         xid8 := pg_current_xact_id(); -- before the row's id, see weir.look
 BEGIN
-    IF value IS NULL THEN
-        RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'A message may be empty, but not null.';
-    ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND levels - 1 THEN
-        RAISE 'priority is %, but queue "%" has the priorities 0 to %', priority, queue, levels - 1 USING ERRCODE = 'invalid_parameter_value';
-    ELSIF unique_key IS NOT NULL AND NOT coalesce((definition -> 'settings' ->> 'unique')::boolean, false) THEN
-        RAISE 'queue "%" does not have the setting unique', queue
-        USING ERRCODE = 'invalid_parameter_value', HINT = format('Turn it on: weir queue alter %s --unique', queue);
-    ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
-        RAISE 'unique_key has % bytes', octet_length(unique_key) USING ERRCODE = 'invalid_parameter_value', HINT = 'It must have 1 to 512 bytes.';
-    ELSIF delay IS NOT NULL AND at IS NOT NULL THEN
-        RAISE 'delay and at are both given' USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one of them.';
-    ELSIF delay < interval '0' OR extract(epoch FROM delay) * 1000 > century THEN
-        RAISE 'delay is %', delay USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be from 0 to 100 years of 365 days.';
-    ELSIF at > clock_timestamp() + interval '36500 days' THEN
-        RAISE 'at is %', at USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be at most 100 years of 365 days from now.';
-    END IF;
-
-    SELECT * INTO about FROM weir.topic t
-    WHERE t.name = CASE priority WHEN 0 THEN definition ->> 'topic' ELSE format('%s.p%s', queue, priority) END
-      AND t.id = (CASE priority WHEN 0 THEN definition ->> 'topic_id' ELSE definition -> 'levels' ->> (priority - 1) END)::uuid;
+    INSERT INTO weir.inbox (xact, topic, key, value, size)
+    SELECT me, t.id, post_message.key, post_message.value, weir.overhead(NULL) + coalesce(octet_length(post_message.key), 0) + octet_length(post_message.value)
+    FROM weir.topic t
+    WHERE t.name = definition ->> 'topic' AND t.id = (definition ->> 'topic_id')::uuid AND NOT starts_with(t.name, '__')
+      AND post_message.headers = '{}' AND delay IS NULL AND at IS NULL AND priority = 0 AND unique_key IS NULL
+      AND weir.overhead(NULL) + coalesce(octet_length(post_message.key), 0) + octet_length(post_message.value) <= t.event_max; -- and a value that is not NULL
     IF NOT FOUND THEN
-        RAISE 'a topic of queue "%" was deleted', queue USING ERRCODE = 'WE001', HINT = 'Delete the queue, and create it again.';
+        PERFORM weir.post_unusual_message(queue, definition, key, value, headers, delay, at, priority, unique_key, me);
     END IF;
-    PERFORM weir.check_own(about);
-    IF delay > interval '0' OR at > '-infinity' THEN
-        now := weir.queue_time();
-        due := CASE WHEN at IS NULL THEN now + extract(epoch FROM delay) * 1000 ELSE extract(epoch FROM at) * 1000 END;
-    END IF;
-    headers := weir.checked_headers(headers);
-    IF headers::text LIKE '%"weir.queue.%' THEN -- headers that a queue added to another message; as in Go (use/queue/headers.go)
-        headers := (SELECT jsonb_object_agg(h.name, h.content) FROM jsonb_each(headers) AS h (name, content)
-                    WHERE h.name NOT LIKE 'weir.queue.%' OR h.name IN ('weir.queue.schedule', 'weir.queue.tick'));
-    END IF;
-    event := weir.overhead(headers) + coalesce(octet_length(key), 0) + octet_length(value)
-        + CASE WHEN unique_key IS NULL THEN 0 ELSE 110 END + CASE priority WHEN 0 THEN 0 ELSE 22 END;
-    IF event > about.event_max THEN
-        PERFORM weir.too_large(about.name, event, about.event_max);
-    END IF;
-    IF due > now OR unique_key IS NOT NULL THEN
-        headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue', jsonb_strip_nulls(jsonb_build_object(
-            'name', queue, 'due', CASE WHEN due > now THEN due END, 'priority', priority, 'unique', unique_key)));
-    ELSIF priority > 0 THEN
-        headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue.priority', priority::text);
-    END IF;
-    size := weir.overhead(headers) + coalesce(octet_length(key), 0) + octet_length(value);
-    IF unique_key IS NOT NULL THEN
-        -- weir reads the store for each of them, and other messages of the same key wait for it. So a look returns at most 512
-        -- of them, or 64 of those with keys, because all other events wait while they are moved.
-        size := size + CASE WHEN key IS NULL THEN 8192 ELSE 65536 END;
-    END IF;
-    me := pg_current_xact_id(); -- before the row's id, see weir.look
-    INSERT INTO weir.inbox (xact, topic, key, value, headers, size) VALUES (me, about.id, key, value, headers, size);
     PERFORM weir.notify_mover();
 END $$;
