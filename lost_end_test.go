@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir"
@@ -293,4 +294,55 @@ func (h *holdsUp) Get(ctx context.Context, keys []string, maxBytes int) ([]event
 func (h *holdsUp) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
 	h.asked(prefix)
 	return h.Store.List(ctx, prefix, after, limit)
+}
+
+// Shard 0 loses a leader epoch, which began after its copy was taken, and a group's offsets of that
+// epoch are on the other shard. No process of before is left. The group goes back to what shard 0
+// has now, and is given all that is appended in the place of what is lost.
+func TestAGroupGoesBackAlthoughTheEpochOfItsOffsetsIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC))) // epochs are numbered by the clock
+		stores := []*memory.Store{memory.New(), memory.New()}
+		open := func() *weir.Log {
+			t.Helper()
+			w, err := weir.OpenStore(t.Context(), openShards(t, stores[0].Again(), stores[1].Again()), weir.Options{Logger: silent})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = w.Close(context.Background()) }) // unless it is closed
+			return w
+		}
+		groups := numbered("g", 4)
+		consumeAll := func(w *weir.Log, want ...string) {
+			t.Helper()
+			for _, name := range groups {
+				var got seen
+				consume(t, w, weir.Subscription{Group: name, Topics: []string{"orders"}, Start: weir.Earliest, Handler: got.note})
+				if v := values(got.wait(t, len(want))); !slices.Equal(v, want) {
+					t.Errorf("%s got %q, want %q", name, v, want)
+				}
+			}
+			if err := w.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+		w := open()
+		ensure(t, w, "orders", 1)
+		restore, changed := stores[0].Backup(), w.Core().IncarnationChanged()
+		stores[0].Backup()(false) // nothing is lost, and an epoch begins
+		<-changed
+		lost := numbered("lost ", 5)
+		publish(t, w, "orders", lost...)
+		consumeAll(w, lost...)
+		time.Sleep(time.Minute)
+		restore(false)
+
+		w = open()
+		there := numbered("new ", 8)
+		publish(t, w, "orders", there...)
+		consumeAll(w, there...)
+		if kvs, err := stores[1].List(t.Context(), "group/", "", 100); err != nil || len(kvs) == 0 {
+			t.Errorf("no group is on the other shard (%v)", err)
+		}
+	})
 }

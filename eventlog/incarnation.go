@@ -165,6 +165,13 @@ func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset,
 	return found, next, true
 }
 
+// merged reports whether an epoch may have been merged into a later one (raised): then end returns
+// an end that may be too low, by any amount. Of other epochs that are not in the record, planned
+// ones and those that a rewound store lacked, end returns what readers of them must go back to.
+func (r *epochRecord) merged(asked int32) bool {
+	return len(r.Epochs) >= epochsMin && r.Epochs[0].Number < asked && asked < r.Epochs[1].Number
+}
+
 func parseEpochs(kv KeyValue) (*epochRecord, error) {
 	r := &epochRecord{version: kv.Version}
 	if kv.Version == 0 {
@@ -205,6 +212,10 @@ func (l *Log) EpochAt(p Partition, o Offset) int32 { return l.incarnation.Load()
 func (l *Log) EpochEnd(p Partition, asked int32, next Offset) (epoch int32, end Offset, known bool) {
 	return l.incarnation.Load().epochs.end(p, asked, next)
 }
+
+// EpochForgotten reports whether the log may no longer know where the records of a leader epoch
+// end: EpochEnd may return an end that is too low then, by any amount.
+func (l *Log) EpochForgotten(epoch int32) bool { return l.incarnation.Load().epochs.merged(epoch) }
 
 // IncarnationChanged is closed when the log enters another incarnation of its store after the call:
 // keys read before may be gone, and versions may be assigned again. Call it before reading.

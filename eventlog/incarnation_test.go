@@ -412,6 +412,27 @@ func TestEpochsAreFoldedTowardsSafety(t *testing.T) {
 	})
 }
 
+// Where the records of merged epochs end is not known exactly, and the log says so of these alone.
+func TestMergedEpochsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1024 // epochs that the key keeps
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		var numbers []int32
+		for range most + 5 {
+			numbers = append(numbers, log.LeaderEpoch())
+			changed := log.IncarnationChanged()
+			store.Backup()(false)
+			<-changed
+		}
+		for i, n := range append(numbers, log.LeaderEpoch(), log.LeaderEpoch()+1) {
+			if is, want := log.EpochForgotten(n), 0 < i && i <= 6; is != want {
+				t.Errorf("epoch %d of %d is forgotten: %v, want %v", i, len(numbers)+1, is, want)
+			}
+		}
+	})
+}
+
 // While the log enters another incarnation, nobody concludes from the topics that it knew that one
 // was deleted: the deletion may be lost.
 func TestTopicsAreNotReadBetweenTwoIncarnations(t *testing.T) {

@@ -59,6 +59,9 @@ func TestAPlannedEpochSendsNobodyBack(t *testing.T) {
 				if epoch, end, known := log.EpochEnd(p, asked, eventlog.Offset(i+1)); !known || epoch > asked || end != eventlog.Offset(i+1) {
 					t.Errorf("the records of epoch %d end at %d (epoch %d, %v); none was lost of %d", asked, end, epoch, known, i+1)
 				}
+				if log.EpochForgotten(asked) {
+					t.Errorf("epoch %d is forgotten", asked)
+				}
 			}
 		}
 		kv, err := log.Get(t.Context(), eventlog.EpochKey)

@@ -338,7 +338,7 @@ func (p *Peer) fill(ctx context.Context) error {
 		case !known:
 			fresh = append(fresh, a)
 			starts = p.addStarts(starts, topic, tp, begun[tp.Topic])
-		case is && key.Offset == position && p.remembers(a.Log, key.LeaderEpoch): // otherwise SQL committed it, or the epoch is unknown
+		case is && key.Offset == position && key.LeaderEpoch >= 0 && !p.log.EpochForgotten(key.LeaderEpoch): // otherwise SQL committed it, or the epoch is unknown
 			a.Epoch = key.LeaderEpoch
 		}
 		grants = append(grants, a)
@@ -362,13 +362,6 @@ func (p *Peer) fill(ctx context.Context) error {
 	p.mu.Unlock()
 	p.notify()
 	return nil
-}
-
-// remembers reports whether the log knows where a leader epoch ended, or has not heard of the epoch
-// yet. For an epoch that the log forgot, EpochEnd returns an end that is too low, by any amount.
-func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
-	found, _, known := p.log.EpochEnd(of, epoch, 0)
-	return epoch >= 0 && (!known || found == epoch)
 }
 
 // doubted lists the partitions for which Beside must be asked for the group's offset: the given
