@@ -17,7 +17,8 @@
 //
 //	memory   calls take time, get lost before or after their commit, arrive late, or find the store full
 //	s3       a bucket (internal/simbucket): besides, PUTs arrive twice, DELETEs hours later, LISTs late, 409 and 503;
-//	         a snapshot after 100 commits, and a grace of 40 s, so that segments and collections come in minutes
+//	         a snapshot after 100 commits, and a grace of 40 s, so that segments and collections come in minutes;
+//	         where copies are put back, after 20, 50 or 100 commits, and its PUT may take seconds
 //	shards   three stores in memory as one set: a member is away for some processes only, or put back alone
 //	cache    memory, and a cache in front of it in each process, with few and small blocks
 //
@@ -26,14 +27,18 @@
 //	publish.go  publications, once and more than once; readers; consumer groups       L1 to L6, G1, G8
 //	topics.go   topics that are deleted and made anew, with retention, compacted      L1, L10
 //	queues.go   work queues with their settings, workers that are slow or die         Q1 to Q5, Q7, Q9, Q10, QT, QL
+//	moves.go    partitions that move between shards, by a process that may be killed  B4, D3
 //	managers.go a process manager; a schedule over the change to summer time          S6, QS
 //	streams.go  appends, conflicts, deletions, archives, subjects, tags, snapshots,   S1 to S3, S5, S7 to S12
 //	            a projection
-//	ledger.go   in every fourth history copies are put back, and only this counts:    L1 to L3, L5, G1, D3, Q1, B1
-//	            what was acknowledged to calls that began later
+//	ledger.go   in every fourth history copies are put back, 0.2 to 4 s old, and      L1 to L3, L5, G1, D3, Q1, B1
+//	            often processes are started again right after it; then only this
+//	            counts: what was acknowledged to calls that began later
 //
 // At the end nothing is done to anybody any more: within settleMax of fake time all must be
 // delivered and acknowledged, everything closes, and no goroutine is left (synctest sees to that).
+// A history that does not end fails with its seed, and says what its goroutines wait for
+// (watch_test.go).
 //
 // A seed decides the plan, the actors' choices, and the product's own random numbers
 // (internal/chance, crypto/rand). What remains to chance is the runtime's: which goroutine runs

@@ -50,7 +50,8 @@ type host struct {
 	logger *slog.Logger
 	skies  []*sky // of its way to each member of the store
 
-	way time.Duration // the usual time of a call to a store, and of its answer
+	way  time.Duration // the usual time of a call to a store, and of its answer
+	bulk time.Duration // what a PUT of more than a commit usually takes besides
 
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
@@ -65,6 +66,9 @@ func (w *world) newHost(name string) *host {
 	h.way = wayUsual
 	if w.opt.Back { // some processes know later than others that a copy was put back
 		h.way *= []time.Duration{1, 2, 4, 8}[h.random.IntN(4)]
+	}
+	if w.ledger != nil { // copies are put back while snapshots are on their way
+		h.bulk = []time.Duration{0, 100 * time.Millisecond, time.Second}[h.random.IntN(3)]
 	}
 	for range w.skies {
 		h.skies = append(h.skies, &sky{})
@@ -92,14 +96,18 @@ func (h *host) pause(d time.Duration) {
 	if h.paused != nil {
 		return
 	}
-	going := make(chan struct{})
-	h.paused = going
-	time.AfterFunc(d, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+	h.paused = make(chan struct{})
+	time.AfterFunc(d, h.goOn)
+}
+
+// goOn ends a pause.
+func (h *host) goOn() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.paused != nil {
+		close(h.paused)
 		h.paused = nil
-		close(going)
-	})
+	}
 }
 
 // awake waits while the process stands still.
@@ -178,6 +186,16 @@ func (h *host) travel(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// upload returns what a PUT of more than a commit takes besides.
+func (h *host) upload() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return min(time.Duration(h.random.ExpFloat64()*float64(h.bulk)), uploadMax)
+}
+
+// uploadMax is less than a PUT may take.
+const uploadMax = 5 * time.Second
 
 // number returns a random number below n: what is unknown to the process, and is not the weather.
 func (h *host) number(n int64) int64 {

@@ -175,7 +175,7 @@ func (l *ledger) help(err error) {
 	if !on || mark == "" || l.w.first() != nil {
 		return
 	}
-	_, _ = b.memory.Put(context.Background(), "weir/"+mark, nil)
+	_, _ = b.memory.Put(context.Background(), mark, nil)
 	l.w.history.Add("the operator puts " + mark)
 }
 
@@ -233,18 +233,15 @@ func (l *ledger) awaitGroup() {
 // all reads all that the ledger is about, for a while, as a process may have to enter an
 // incarnation first.
 func (l *ledger) all(p *life) (all map[string][]string, err error) {
-	for late := time.Now().Add(settleMax); time.Now().Before(late); time.Sleep(time.Second) {
-		if all, err = l.read(p); err == nil {
-			return all, nil
-		}
-	}
-	return nil, err
+	err = patiently(func(ctx context.Context) error {
+		all, err = l.read(ctx, p)
+		return err
+	})
+	return all, err
 }
 
-func (l *ledger) read(p *life) (map[string][]string, error) {
+func (l *ledger) read(ctx context.Context, p *life) (map[string][]string, error) {
 	all := map[string][]string{}
-	ctx, cancel := asks()
-	defer cancel()
 	for _, topic := range []string{keptTopic, keptQueue} {
 		t, err := p.parts.Log.TopicNow(ctx, topic)
 		if err != nil {
@@ -308,12 +305,7 @@ func (l *ledger) judgeEpochs(p *life) {
 		if n.to != keptTopic || n.outcome != judge.Done || l.members[part.Shard()] && n.began <= l.restored {
 			continue
 		}
-		b, known := p.parts.Log.Known(part)
-		if !known {
-			continue
-		}
-		_, end, known := p.parts.Log.EpochEnd(part, n.epoch, b.Next)
-		if known && int64(end) <= n.place.Offset {
+		if end, is := p.sendsBack(part, n.place.Offset, n.epoch); is {
 			l.broken("D3", "%s was acknowledged at %v in epoch %d and is not lost, and %s says that the epoch ended at %d", n.value, n.place, n.epoch, p.name, end)
 			return
 		}

@@ -43,10 +43,15 @@ var found = []struct{ store, name string }{
 	{"s3", "a snapshot of a lost timeline counts"},
 	{"s3", "a commit that is put again has the same bytes"},
 	{"shards", "a leader epoch begins on shards that have lost nothing"},
+	{"shards", "the half copy of a partition that moves is taken for a loss"},
 	{"shards", "a topic is deleted while one of its shards is lost, and its partition there takes records"},
 }
 
-var brokenSeed = regexp.MustCompile(`seed (\d+) broke (\S+) after (\d+) histories`)
+var (
+	brokenSeed = regexp.MustCompile(`seed (\d+) broke (\S+) after (\d+) histories`)
+	stuckSeed  = regexp.MustCompile(`seed \d+ does not end`)
+	lastSeed   = regexp.MustCompile(`history of seed (\d+)`)
+)
 
 // TestMutants puts faults back into copies of the repository, one by one, and runs histories there
 // until one breaks something.
@@ -67,16 +72,21 @@ func TestMutants(t *testing.T) {
 		mustRun(t, dir, "go", "test", "-c", "-o", program, "./internal/sim")
 		begin := time.Now()
 		within, cancel := context.WithTimeout(t.Context(), mutantMax+time.Minute)
-		run := exec.CommandContext(within, program, "-test.run", "^TestHistories$", "-first", "-store", m.store, "-for", mutantMax.String(), "-put-backs="+strconv.FormatBool(m.store == "s3"))
+		run := exec.CommandContext(within, program, "-test.v", "-test.run", "^TestHistories$", "-first", "-store", m.store, "-for", mutantMax.String(), "-put-backs="+strconv.FormatBool(m.store == "s3"))
 		run.Dir = filepath.Join(dir, "internal/sim")
 		said, err := run.CombinedOutput()
 		cancel()
 		took := time.Since(begin).Seconds()
+		seeds := lastSeed.FindAllSubmatch(said, -1)
 		broke := brokenSeed.FindSubmatch(said)
 		switch {
 		case broke != nil:
-		case bytes.Contains(said, []byte("panic: ")):
-			broke = [][]byte{nil, nil, []byte("panic"), nil}
+		case bytes.Contains(said, []byte("panic: ")) && len(seeds) > 0:
+			how := "panic"
+			if stuckSeed.Match(said) {
+				how = "no end"
+			}
+			broke = [][]byte{nil, seeds[len(seeds)-1][1], []byte(how), strconv.AppendInt(nil, int64(len(seeds)), 10)}
 		default:
 			t.Errorf("%14s  %6s  %9s  %7.0f  %-7s  %s (%v)\n%s", "", "NOTHING", "", took, m.store, m.name, err, said[max(0, len(said)-2000):])
 			continue

@@ -24,8 +24,11 @@ func (s Step) String() string {
 
 var faults = []string{"crash", "crash", "pause", "away", "away one", "slow", "unsure", "unsure", "fails", "full", "incarnation"}
 
-// copyOldest is how old a copy is at most that is put back.
-const copyOldest = 4 * time.Second
+// How old a copy is that is put back.
+const (
+	copyYoungest = 200 * time.Millisecond
+	copyOldest   = 4 * time.Second
+)
 
 // makePlan decides what is done in a history of some length. Every plan does some of the faults
 // only, so that rare meetings of two are not always hidden by a third. Copies are put back in some
@@ -63,14 +66,28 @@ func makePlan(random *rand.Rand, length time.Duration, processes, members, putBa
 	if putBacks > 0 {
 		for n := range 1 + random.IntN(putBacks) {
 			at := copyOldest + time.Duration(random.Int64N(int64(length*3/4-copyOldest))) // then what is acknowledged counts
-			back := time.Duration(random.Int64N(int64(copyOldest)))
+			oldest := []time.Duration{500 * time.Millisecond, time.Second, copyOldest}[random.IntN(3)]
 			s := Step{who: -1, member: random.IntN(members), nth: n}
 			copies, puts := s, s
-			copies.at, copies.what = at-back, "copy"
+			copies.at, copies.what = at-copyYoungest-upTo(random, oldest-copyYoungest), "copy"
 			puts.at, puts.what = at, "put back"
 			plan = append(plan, copies, puts)
+			plan = append(plan, restarts(random, at, processes)...)
 		}
 		slices.SortStableFunc(plan, func(a, b Step) int { return cmp.Compare(a.at, b.at) })
+	}
+	return plan
+}
+
+// restarts is what whoever puts a copy back does right after it: processes are started again, all,
+// one or none. That takes a second at least: leader epochs are numbered by seconds, so that one
+// that begins then has a number that no lost epoch has.
+func restarts(random *rand.Rand, from time.Duration, processes int) (plan []Step) {
+	which, one := random.IntN(3), random.IntN(processes)
+	for who := range processes {
+		if which == 0 || which == 1 && who == one {
+			plan = append(plan, Step{at: from + upTo(random, time.Second), what: "crash", who: who, long: time.Second + upTo(random, time.Second)})
+		}
 	}
 	return plan
 }

@@ -99,6 +99,7 @@ func (w *world) publish(ctx context.Context, random *rand.Rand) {
 		}
 		records := w.model.Invoke(session, topic, n, false)
 		said := w.publishTo(p, topic, records, "")
+		w.acks(p, topic, records, said)
 		w.model.End(records, said.Outcome, said.Places)
 	}
 }
@@ -239,6 +240,11 @@ func (w *world) judge() {
 		w.model.Broken("G8", nil, "%v after the last fault: %s", settleMax, why)
 	}
 	w.judgeTopics()
+	for _, p := range w.processes {
+		if l := p.live(); l != nil {
+			w.judgeEpochs(l)
+		}
+	}
 	w.judgeKeys(w.first())
 	w.judgeQueues()
 	w.judgeTicks(w.first())

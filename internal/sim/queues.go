@@ -273,7 +273,7 @@ func (w *world) judgeQueues() {
 			for _, g := range got {
 				w.answer(p, q, g, "ack", 0)
 			}
-			if len(got) > 0 {
+			if len(got) > 0 && time.Now().Before(late) {
 				continue
 			}
 			if err := w.countLetters(p, q); err != nil {

@@ -35,7 +35,16 @@ var (
 func run(t *testing.T, opt sim.Options) (r sim.Result) {
 	cryptotest.SetGlobalRandom(t, opt.Seed)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	opt, end := watched(opt, func(why string) { panic(why) }) // nobody can end its goroutines
+	defer end()
+	ended := false
+	defer func() {
+		if !ended { // goroutines are left that wait for ever: synctest tells which
+			fmt.Fprintf(os.Stderr, "seed %d does not end: %+v\n", opt.Seed, opt)
+		}
+	}()
 	synctest.Test(t, func(*testing.T) { r = sim.Run(opt) })
+	ended = true
 	return r
 }
 
@@ -55,6 +64,9 @@ func TestHistories(t *testing.T) {
 		}
 		if *show {
 			opt.Show = os.Stdout
+		}
+		if *first {
+			t.Logf("history of seed %d", opt.Seed) // a panic would not tell
 		}
 		r := run(t, opt)
 		lasted += r.Lasted

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -134,11 +136,23 @@ const (
 	bucketSnapshots = 100
 )
 
+// snapshots is after how many commits there is a snapshot: where copies are put back, sooner in
+// some histories.
+func (b *bucket) snapshots() int64 {
+	if b.world.ledger == nil {
+		return bucketSnapshots
+	}
+	return []int64{20, 50, bucketSnapshots}[b.world.random("snapshots").IntN(3)]
+}
+
+// bulk are the objects that are more than a commit.
+var bulk = []string{"snapshot/", "part/", "segment/"}
+
 func (b *bucket) members() int { return 1 }
 
 func (b *bucket) open(ctx context.Context, h *host, _ string) (eventlog.Store, error) {
 	l := &simbucket.Line{Of: &b.memory, Awake: h.awake, Dead: h.dead, Later: b.world.late.Go, Fate: func(r simbucket.Request) simbucket.Fate { return b.fate(h, r) }}
-	return simbucket.OpenStore(ctx, bucketURL, l, simbucket.Tuning{Grace: bucketGrace, Snapshots: bucketSnapshots}, h.logger)
+	return simbucket.OpenStore(ctx, bucketURL, l, simbucket.Tuning{Grace: bucketGrace, Snapshots: b.snapshots()}, h.logger)
 }
 
 // fate is what the weather makes of a request.
@@ -146,6 +160,9 @@ func (b *bucket) fate(h *host, r simbucket.Request) simbucket.Fate {
 	t := h.draw(0)
 	f := simbucket.Fate{There: t.there, Back: t.back}
 	changes := r.Verb == "PUT" || r.Verb == "DELETE"
+	if r.Verb == "PUT" && slices.ContainsFunc(bulk, func(kind string) bool { return strings.HasPrefix(r.Key, kind) }) {
+		f.There += h.upload()
+	}
 	switch {
 	case t.away:
 		f.Stops = simbucket.ErrLost

@@ -27,6 +27,9 @@ type Options struct {
 	Show   io.Writer     // gets the history; nil: nobody
 	Back   bool          // copies are put back, more often, and some processes are slow; false: in every fourth history
 	Logs   bool          // the history has what processes log
+
+	// Beat is called each 10 s of fake time with how long the history has lasted. nil: nobody asks.
+	Beat func(lasted time.Duration)
 }
 
 // Result is what a history broke, and how long it was in fake time.
@@ -63,6 +66,9 @@ type world struct {
 
 	keys      [compactedKeys]written // of the compacted topic; used by their writer, and then by judge
 	scheduled time.Time              // when the schedule was set first; used by its actor, and then by judge
+
+	ackedMu sync.Mutex // guards acked
+	acked   []acked
 }
 
 // lines keeps a history in memory.
@@ -162,8 +168,9 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
-// summerTime is when clocks are changed in Europe, in the middle of each history.
-var summerTime = time.Date(2000, time.March, 26, 1, 0, 0, 0, time.UTC)
+// summerTime is when clocks are changed in Europe, in the middle of each history. It is of a year
+// after 2025, from which on leader epochs are numbered by the clock.
+var summerTime = time.Date(2026, time.March, 29, 1, 0, 0, 0, time.UTC)
 
 // Run runs one history. It must be called in a bubble of testing/synctest.
 func Run(opt Options) Result {
@@ -176,6 +183,7 @@ func Run(opt Options) Result {
 	w.history = judge.NewHistory(w.lines, w.now)
 	w.model = judge.NewModel(w.now, w.history)
 	w.counts = w.model
+	defer w.beats()()
 	random := w.random("plan")
 	kind := cmp.Or(opt.Store, Stores[random.IntN(len(Stores))])
 	var err error
@@ -212,6 +220,7 @@ func Run(opt Options) Result {
 	w.topicsThatChange()
 	w.queues()
 	w.streams()
+	w.movers()
 	w.ledger.acts()
 	for i, s := range plan {
 		if opt.Skip[i] {
@@ -233,6 +242,27 @@ func Run(opt Options) Result {
 	w.late.Wait()
 	_ = w.history.Close()
 	return Result{Store: kind, Found: w.counts.Found(), History: strings.Split(w.lines.String(), "\n"), Plan: plan, Lasted: lasted}
+}
+
+// beat is how often Options.Beat is called.
+const beat = 10 * time.Second
+
+// beats calls Options.Beat until end is called.
+func (w *world) beats() (end func()) {
+	over := make(chan struct{})
+	if w.opt.Beat != nil {
+		go func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(beat):
+					w.opt.Beat(time.Since(w.begin))
+				}
+			}
+		}()
+	}
+	return func() { close(over) }
 }
 
 // do does a step of the plan.
@@ -296,6 +326,7 @@ func (w *world) calm() {
 	for _, p := range w.processes {
 		p.start()
 		if l := p.live(); l != nil {
+			l.host.goOn()
 			for _, sky := range l.host.skies {
 				sky.change(func(is *weather) { *is = weather{} })
 			}
@@ -462,4 +493,17 @@ func (l *life) said(word judge.Word) judge.Word {
 // asks gives a client the time to ask something of a process.
 func asks() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
+}
+
+// patiently asks something until it is answered, for settleMax once nothing is done to anybody.
+func patiently(ask func(context.Context) error) (err error) {
+	for late := time.Now().Add(settleMax); time.Now().Before(late); time.Sleep(time.Second) {
+		ctx, cancel := asks()
+		err = ask(ctx)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	return err
 }
