@@ -1,6 +1,9 @@
 package mysql
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // writer gathers statements into texts that fit into a packet. The last one commits.
 type writer struct {
@@ -41,11 +44,7 @@ func (w *writer) insert(into, each, after string, values [][]any) error {
 			}
 			args, size, n = append(args, values[n]...), size+more, n+1
 		}
-		statement := "INSERT INTO " + into + " VALUES " + each
-		for range n - 1 {
-			statement += ", " + each
-		}
-		if err := w.add(statement+after, args...); err != nil {
+		if err := w.add("INSERT INTO "+into+" VALUES "+each+strings.Repeat(", "+each, n-1)+after, args...); err != nil {
 			return err
 		}
 		values = values[n:]
