@@ -1,5 +1,5 @@
-// Package console is weir in a browser: pages about topics, groups, queues, streams and
-// projections.
+// Package console is weir in a browser: pages about topics, groups, queues, streams, projections
+// and access.
 //
 // It is one more client of the HTTP API. Each page is made of the API's answers to requests with
 // the reader's own credentials, and each button is one such request. So the console has no rights,
@@ -137,6 +137,21 @@ var pages = map[string]func(*visit) error{
 	"GET /console/tagged/{category}":            (*visit).tagged,
 	"GET /console/projections":                  (*visit).projections,
 	"POST /console/projections/{projection}/do": (*visit).changeProjection,
+
+	"GET /console/access":                        (*visit).apiKeys,
+	"POST /console/access/keys":                  (*visit).createKey,
+	"POST /console/access/keys/{key}/rotate":     (*visit).rotateKey,
+	"POST /console/access/keys/{key}/revoke":     (*visit).revokeKey,
+	"GET /console/access/users":                  (*visit).users,
+	"POST /console/access/users":                 (*visit).createUser,
+	"POST /console/access/users/{user}/password": (*visit).setPassword,
+	"POST /console/access/users/{user}/delete":   (*visit).deleteUser,
+	"GET /console/access/rules":                  (*visit).rules,
+	"POST /console/access/rules":                 (*visit).createRule,
+	"POST /console/access/rules/delete":          (*visit).deleteRule,
+	"GET /console/access/quotas":                 (*visit).quotas,
+	"POST /console/access/quotas":                (*visit).setQuota,
+	"POST /console/access/quotas/delete":         (*visit).deleteQuota,
 }
 
 // passedOn are the handlers that pass an answer of the API on, and keep none of it.
@@ -286,14 +301,14 @@ func (v *visit) done(to, said string) error {
 // shell is what all pages have.
 type shell struct {
 	Title, Section, Version, Assets, Token, Who, Flash string
-	ReadOnly                                           bool
+	Access                                             bool // the reader may see who may do what
 	Body                                               any
 }
 
 // show makes the page that is the answer.
 func (v *visit) show(status int, name, title string, body any) {
 	s := shell{Title: title, Section: section(v.r.URL.Path), Version: v.c.cfg.Version, Assets: "/console/assets/" + assetVersion,
-		Token: v.c.token(v.r, v.session), Who: v.session.who(), Flash: takeFlash(v.w, v.r), Body: body}
+		Token: v.c.token(v.r, v.session), Who: v.session.who(), Flash: takeFlash(v.w, v.r), Access: v.may(http.MethodGet, "/v1/keys"), Body: body}
 	var page bytes.Buffer
 	if err := templates[name].ExecuteTemplate(&page, "layout", s); err != nil {
 		v.c.cfg.Logger.Error("console: template failed", "template", name, "err", err)

@@ -14,7 +14,8 @@ import (
 var all = []string{
 	"/", "/console/topics", "/console/topics/orders", "/console/topics/orders/messages", "/console/groups", "/console/groups/billing", "/console/queues",
 	"/console/queues/mails", "/console/queues/mails/messages", "/console/queues/mails/messages?state=delayed", "/console/queues/mails/dead", "/console/streams",
-	"/console/streams/accounts", "/console/streams/accounts/acc-1", "/console/tagged/accounts?tag=owner:ada", "/console/projections", "/console/login",
+	"/console/streams/accounts", "/console/streams/accounts/acc-1", "/console/tagged/accounts?tag=owner:ada", "/console/projections",
+	"/console/access", "/console/access/users", "/console/access/rules", "/console/access/quotas", "/console/login",
 }
 
 func TestEachPageShowsWhatThereIs(t *testing.T) {
@@ -26,6 +27,7 @@ func TestEachPageShowsWhatThereIs(t *testing.T) {
 		"/console/groups/billing": "100", "/console/queues": "mails", "/console/queues/mails": "30 8 * * MON-FRI", "/console/queues/mails/messages": "user2@example.org",
 		"/console/queues/mails/dead": "550 mailbox unavailable", "/console/streams": "accounts", "/console/streams/accounts": "acc-1", "/console/streams/accounts/acc-1": "correlation-id: c-1",
 		"/console/tagged/accounts?tag=owner:ada": "Opened", "/console/projections": "No projections",
+		"/console/access": "The first one ends that, for good", "/console/access/users": "No users", "/console/access/rules": "No rules", "/console/access/quotas": "No quotas",
 	} {
 		p := b.get(path)
 		if p.status != http.StatusOK || !strings.Contains(p.text, has) {
@@ -42,7 +44,8 @@ func TestEachPageShowsWhatThereIs(t *testing.T) {
 
 func TestEachPageOfAnEmptyStoreIsShown(t *testing.T) {
 	b := serve(t).browser()
-	for _, path := range []string{"/", "/console/topics", "/console/groups", "/console/queues", "/console/streams", "/console/projections", "/console/history"} {
+	for _, path := range []string{"/", "/console/topics", "/console/groups", "/console/queues", "/console/streams", "/console/projections", "/console/access", "/console/access/users", "/console/access/rules",
+		"/console/access/quotas", "/console/history"} {
 		if p := b.get(path); p.status != http.StatusOK {
 			t.Errorf("%s: %d %s", path, p.status, p.text)
 		}
@@ -108,7 +111,7 @@ func TestWhoMayOnlyReadSeesNoButtonAndChangesNothing(t *testing.T) {
 	letters := s.letters()
 	reader, admin := s.browser(), s.browser()
 	_, readKey := s.key(apikey.Read)
-	_, adminKey := s.key(apikey.Read, apikey.Write, apikey.Admin)
+	adminID, adminKey := s.key(apikey.Read, apikey.Write, apikey.Admin)
 	reader.login(readKey)
 	admin.login(adminKey)
 	form := regexp.MustCompile(`<form[^>]* method="post" action="([^"]+)"`)
@@ -124,7 +127,7 @@ func TestWhoMayOnlyReadSeesNoButtonAndChangesNothing(t *testing.T) {
 				buttons++
 			}
 		}
-		if buttons == 0 && (path == "/console/topics/orders" || path == "/console/queues/mails" || path == "/console/queues/mails/dead") {
+		if buttons == 0 && (path == "/console/topics/orders" || path == "/console/queues/mails" || path == "/console/queues/mails/dead" || strings.HasPrefix(path, "/console/access")) {
 			t.Errorf("%s shows an administrator no form", path)
 		}
 	}
@@ -132,6 +135,10 @@ func TestWhoMayOnlyReadSeesNoButtonAndChangesNothing(t *testing.T) {
 		{"/console/topics/orders/publish", "value", "x"}, {"/console/topics/orders/delete", "really", "orders"}, {"/console/queues/mails/pause"},
 		{"/console/queues/mails/purge", "really", "mails"}, {"/console/queues/mails/redrive", "all", "1"}, {"/console/queues/mails/edit", "letter", letters[0], "value", "x"},
 		{"/console/groups/billing/reset", "topic", "orders", "confirm", "yes", "offset", "0:0"}, {"/console/topics", "name", "new"},
+		{"/console/access/keys", "name", "mine", "access", "admin", "all_topics", "1", "all_groups", "1"}, {"/console/access/keys/" + adminID.ID + "/rotate"}, {"/console/access/keys/" + adminID.ID + "/revoke"},
+		{"/console/access/users", "name", "mine", "password", "a long password"}, {"/console/access/users/mine/password", "password", "a long password"}, {"/console/access/users/mine/delete"},
+		{"/console/access/rules", "user", "*", "effect", "allow", "operation", "all", "kind", "cluster"}, {"/console/access/quotas", "default_user", "1", "producer_byte_rate", "1"},
+		{"/console/access/rules/delete", "principal", "User:a", "host", "*", "effect", "deny", "operation", "all", "kind", "topic", "name", "a"}, {"/console/access/quotas/delete", "user", "a"},
 	} {
 		if p := reader.post(change[0], change[1:]...); p.status != http.StatusForbidden {
 			t.Errorf("%s: %d for a reader", change[0], p.status)

@@ -22,16 +22,20 @@ import (
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/quota"
+	"github.com/weir-log/weir/use/user"
 )
 
 // server is a weir with a console, on a store in memory.
 type server struct {
-	t     testing.TB
-	at    string // its URL
-	keys  *apikey.Keys
-	store eventlog.Store
-	plot  func() // lets the console measure
+	t      testing.TB
+	at     string // its URL
+	keys   *apikey.Keys
+	store  eventlog.Store
+	logger *slog.Logger
+	plot   func() // lets the console measure
 }
 
 // sealing is the key of the sessions of all servers of a test.
@@ -59,7 +63,7 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 	var pages *console.Console
 	api := httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams, Projections: n.Projections,
-		Keys: keys, Ready: n.Log.Healthy, Metrics: registry, Logger: logger,
+		Keys: keys, Users: user.New(store, logger), ACLs: acl.New(store, logger), Quotas: quota.New(store, logger), Ready: n.Log.Healthy, Metrics: registry, Logger: logger,
 		Console: func(api *httpapi.Inside) http.Handler {
 			pages = console.New(console.Config{API: api, Version: "test", Process: registry, Store: stored, Ready: n.Log.Healthy, Logger: logger,
 				Secret: func(context.Context) ([]byte, error) { return sealing, nil }})
@@ -84,7 +88,7 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 		}
 	})
 	t.Cleanup(func() { stop(); doors.Wait(); stopLog(); below.Wait() })
-	return &server{t: t, at: "http://" + listener.Addr().String(), keys: keys, store: store, plot: func() {
+	return &server{t: t, at: "http://" + listener.Addr().String(), keys: keys, store: store, logger: logger, plot: func() {
 		doors.Go(func() { _ = pages.Run(ctx) })
 	}}
 }

@@ -17,7 +17,7 @@ import (
 // funcs are what templates call.
 var funcs = template.FuncMap{
 	"count": count, "bytes": byteCount, "age": age, "when": when, "path": segment, "q": url.QueryEscape,
-	"body": body, "short": short, "percent": percent, "text": text, "add": func(a, b int64) int64 { return a + b },
+	"body": body, "short": short, "percent": percent, "text": text, "limit": limit, "add": func(a, b int64) int64 { return a + b },
 }
 
 // shownMax bounds how much of a value a page shows; a download has all of it.
@@ -264,6 +264,14 @@ func when(ms any) template.HTML {
 	}
 	iso := at.Format("2006-01-02T15:04:05.000Z")
 	return template.HTML(`<time datetime="` + iso + `" data-ms="` + strconv.FormatInt(n, 10) + `">` + at.Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// limit writes a limit of a quota, if there is one.
+func limit(of map[string]float64, name string) string {
+	if n, ok := of[name]; ok {
+		return strconv.FormatFloat(n, 'f', -1, 64)
+	}
+	return "–"
 }
 
 // percent returns how much of all a part is, for a bar.
