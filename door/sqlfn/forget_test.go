@@ -2,6 +2,7 @@ package sqlfn
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,11 +75,73 @@ func TestPositionsGoWithTheirGroup(t *testing.T) {
 	if got := position(); got != "3" {
 		t.Errorf("the new group is at %s, want 3", got)
 	}
-	if err := m.door.Forget(t.Context(), []string{"g"}); err != nil {
+	if err := m.door.Forget(t.Context(), []string{"g"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := position(); got != "3" {
 		t.Errorf("by its key alone the group is at %s, want 3", got)
+	}
+}
+
+// Who deletes offsets of a group lets it begin anew in these partitions, also in SQL.
+func TestPositionsGoWithTheirOffsets(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	made, err := m.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Fill(t, m.log, made)
+	run, holder := sessionOf(t, address), sessionOf(t, address)
+	positions := func() string {
+		t.Helper()
+		return pgtest.Value(t, address, `SELECT format('%s %s', coalesce(weir.position('g', 'orders', 0), -1), coalesce(weir.position('g', 'orders', 1), -1))`)
+	}
+	carry := func() {
+		t.Helper()
+		if _, err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.carryPositions(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(`SELECT weir.commit_offset('other', 'orders', 0, 5), weir.commit_offset('g', 'orders', 0, 10), weir.commit_offset('g', 'orders', 1, 20)`)
+	carry()
+	groups := group.New(m.log, group.Config{Beside: m.door})
+	first := group.Committed{Name: "orders", TopicPartition: group.TopicPartition{Topic: made.ID, Partition: 0}}
+	if errs, err := groups.DeleteOffsets(t.Context(), "g", []group.Committed{first}); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
+	if got, left := positions(), kept(t, address); got != "-1 20" || left != "g=20 other=5" {
+		t.Errorf("after the deletion of its offset the group is at %s; kept: %s", got, left)
+	}
+	both := []group.TopicPartition{first.TopicPartition, {Topic: made.ID, Partition: 1}}
+	if keeps, err := m.door.Keeps(t.Context(), "g", both); err != nil || !slices.Equal(keeps, []bool{false, true}) {
+		t.Errorf("SQL has committed in %v, want in the second partition; %v", keeps, err)
+	}
+	run(`SELECT weir.commit_offset('g', 'orders', 0, 3, from_offset => 0)`)
+	if got := positions(); got != "3 20" {
+		t.Errorf("then it is at %s, want 3 20", got)
+	}
+
+	// What is on its way to the key is all that there is: it stays.
+	holder(`BEGIN; SELECT weir.commit_offset('g', 'orders', 1, 21)`)
+	for range 2 {
+		if err := m.door.Forget(t.Context(), []string{"g"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		holder(`COMMIT`)
+		if got := positions(); got != "3 21" {
+			t.Errorf("after Forget before the keys have them: %s, want 3 21", got)
+		}
+	}
+	carry()
+	if err := m.door.Forget(t.Context(), []string{"g"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, left := positions(), kept(t, address); got != "3 21" || left != "other=5" {
+		t.Errorf("by its keys alone the group is at %s, want 3 21; kept: %s", got, left)
 	}
 }
 

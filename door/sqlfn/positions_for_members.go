@@ -65,18 +65,57 @@ func (d *Door) Positions(ctx context.Context, name string, of []group.TopicParti
 	return all, nil
 }
 
+// Keeps implements group.Beside with one statement per thousand partitions.
+func (d *Door) Keeps(ctx context.Context, name string, of []group.TopicPartition) (all []bool, err error) {
+	for part := range slices.Chunk(of, positionsOnce) {
+		var kept []bool
+		err := d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+			rows, err := conn.Query(ctx, `
+				SELECT EXISTS (SELECT FROM weir.consumer c WHERE c.grp = ($1::text[])[1] AND c.topic = u.topic AND c.partition = u.partition)
+				FROM unnest($2::text[]::uuid[], $3::int[]) WITH ORDINALITY AS u(topic, partition, nth)
+				ORDER BY u.nth`, namedBy([]string{name}, part)...)
+			if err != nil {
+				return err
+			}
+			kept, err = pgx.CollectRows(rows, pgx.RowTo[bool])
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("look which of %d positions of group %q SQL committed: %w", len(part), name, err)
+		}
+		all = append(all, kept...)
+	}
+	return all, nil
+}
+
 const (
 	// carriedWithin bounds how long Carried waits, carriedPoll is how often it looks.
 	carriedWithin = 3 * time.Second
 	carriedPoll   = 20 * time.Millisecond
 )
 
-// Carried waits until no position of the groups is in the inbox.
-func (d *Door) Carried(ctx context.Context, groups []string) error {
+// named is the condition by which a row is of one of the groups $1, and of one of the partitions $3
+// of the topics $2, or of any partition if $2 is NULL.
+const named = `grp = ANY ($1) AND ($2::text[] IS NULL OR (topic, partition) IN (SELECT * FROM unnest($2::text[]::uuid[], $3::int[])))`
+
+// namedBy returns the arguments of named.
+func namedBy(groups []string, of []group.TopicPartition) []any {
+	if of == nil {
+		return []any{groups, nil, nil}
+	}
+	topics, numbers := make([]string, len(of)), make([]int32, len(of))
+	for i, tp := range of {
+		topics[i], numbers[i] = tp.Topic.String(), tp.Partition
+	}
+	return []any{groups, topics, numbers}
+}
+
+// Carried implements group.Beside: it waits until no such position is in the inbox.
+func (d *Door) Carried(ctx context.Context, groups []string, of []group.TopicPartition) error {
 	for end := time.Now().Add(carriedWithin); ; {
 		carried := false
 		err := d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
-			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = ANY ($1))`, groups).Scan(&carried)
+			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox WHERE `+named+`)`, namedBy(groups, of)...).Scan(&carried)
 		})
 		switch {
 		case err != nil:
@@ -94,17 +133,28 @@ func (d *Door) Carried(ctx context.Context, groups []string) error {
 	}
 }
 
-// Forget implements group.Beside with one statement.
-func (d *Door) Forget(ctx context.Context, groups []string) error {
+// Forget implements group.Beside with two statements. The second one sees what was committed until
+// the rows were locked: a position that is in the inbox, which no key has yet, stays.
+func (d *Door) Forget(ctx context.Context, groups []string, of []group.TopicPartition) error {
 	err := d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, `
-			WITH idle AS MATERIALIZED (
-				SELECT c.id FROM weir.consumer c WHERE c.grp = ANY ($1) FOR UPDATE SKIP LOCKED
-			), positions AS (
-				DELETE FROM weir.consumed x USING idle i WHERE x.consumer = i.id
-			)
-			DELETE FROM weir.consumer c USING idle i WHERE c.id = i.id`, groups)
-		return err
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, `SELECT id FROM weir.consumer WHERE `+named+` FOR UPDATE SKIP LOCKED`, namedBy(groups, of)...)
+			if err != nil {
+				return err
+			}
+			locked, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+			if err != nil || len(locked) == 0 {
+				return err
+			}
+			_, err = tx.Exec(ctx, `
+				WITH positions AS (
+					DELETE FROM weir.consumer c
+					WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM weir.inbox i WHERE (i.grp, i.topic, i.partition) = (c.grp, c.topic, c.partition))
+					RETURNING c.id
+				)
+				DELETE FROM weir.consumed x USING positions p WHERE x.consumer = p.id`, locked)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("delete the positions that SQL committed for %d groups: %w", len(groups), err)

@@ -164,7 +164,63 @@ func (g *group) used(ctx context.Context) (*use, error) {
 	for _, o := range offsets {
 		u.count(o)
 	}
+	if err := u.spare(ctx, g.name); err != nil {
+		return nil, fmt.Errorf("expiry of group %q: %w (%w)", g.name, ErrLoading, err)
+	}
 	return u, nil
+}
+
+// spare takes out of the expired offsets those that SQL committed, and that wait for records: the
+// group has handled all of them, or the first one that it has not is younger than the retention.
+// Who consumes with SQL need not be a member, so while nothing is published nobody can see that it
+// is still there; and without its offset it would handle every record again.
+func (u *use) spare(ctx context.Context, name string) error {
+	if u.c.cfg.Beside == nil || len(u.expired) == 0 {
+		return nil
+	}
+	kept, err := u.c.cfg.Beside.Keeps(ctx, name, places(u.expired))
+	if err != nil {
+		return err
+	}
+	var expired []Committed
+	for i, o := range u.expired {
+		waits := kept[i]
+		if waits {
+			if waits, err = u.c.waits(ctx, o); err != nil {
+				return err
+			}
+		}
+		if waits {
+			u.left++
+		} else {
+			expired = append(expired, o)
+		}
+	}
+	u.expired = expired
+	return nil
+}
+
+// waits reports whether there is no record at an offset or after it, or the first one is younger
+// than the retention. It costs a read.
+func (c *Coordinator) waits(ctx context.Context, o Committed) (bool, error) {
+	topic, err := c.log.TopicByID(o.Topic)
+	if err != nil || o.Partition < 0 || int(o.Partition) >= len(topic.Partitions) {
+		return false, nil // it is gone
+	}
+	p := topic.Partitions[o.Partition]
+	bounds, err := c.log.Bounds(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	from := max(o.Offset, bounds[0].Bounds.First)
+	if from >= bounds[0].Bounds.Next {
+		return true, nil
+	}
+	got, err := c.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 1}}})
+	if err != nil || len(got[0].Batches) == 0 { // trimmed meanwhile, or damaged: the next sweep sees
+		return true, err
+	}
+	return time.Since(time.UnixMilli(int64(got[0].Batches[0].MaxTime))) < c.cfg.limits.OffsetRetention, nil
 }
 
 // knowTopics reads the topics again if offsets name one that this process does not know: the
@@ -238,28 +294,34 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	if err != nil || g.version == 0 || !u.over() {
 		return err
 	}
-	if u.peers {
+	if !u.peers {
+		// Commits may be in flight. Once a new version is stored, a commit either is in the store, and
+		// is seen below, or will be refused.
+		if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
+			return nil // somebody uses it
+		} else if err != nil {
+			return err
+		}
+	}
+	whole := g.state == Empty && u.left == 0
+	var of []TopicPartition
+	if !whole {
+		of = places(u.expired)
+	}
+	if err := c.forgetBeside(ctx, []string{name}, of); err != nil {
+		return fmt.Errorf("group %q: %w (%w)", name, ErrLoading, err)
+	}
+	u, err = g.used(ctx) // the keys have what SQL committed meanwhile
+	switch {
+	case err != nil || !u.over():
+		return err
+	case u.peers:
 		if err = g.forgetOffsets(ctx, u.expired); errors.Is(err, eventlog.ErrStale) {
 			return nil // its peers have changed it
 		}
 		return err
-	}
-	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and
-	// is seen below, or will be refused.
-	if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
-		return nil // somebody uses it
-	} else if err != nil {
-		return err
-	}
-	u, err = g.used(ctx)
-	switch {
-	case err != nil || !u.over():
-		return err
-	case g.state == Empty && u.left == 0:
+	case whole && u.left == 0:
 		beats, err := listHeartbeats(ctx, g.c.log, g.name, g.c.silentFor)
-		if err == nil {
-			err = c.forgetBeside(ctx, []*group{g})
-		}
 		if err != nil {
 			return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 		}

@@ -168,11 +168,23 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Co
 				return ch, err
 			}
 		}
-		var err error
+		err := c.forgetBeside(ctx, []string{name}, places(ch.offsets))
+		if err != nil {
+			return ch, fmt.Errorf("delete offsets of group %q: %w (%w)", name, ErrLoading, err)
+		}
 		ch.puts, err = g.unbegin(ctx, ch.offsets)
 		return ch, err
 	})
 	return errs, err
+}
+
+// places returns where offsets are; not nil.
+func places(offsets []Committed) []TopicPartition {
+	of := make([]TopicPartition, 0, len(offsets))
+	for _, o := range offsets {
+		of = append(of, o.TopicPartition)
+	}
+	return of
 }
 
 // unbegin returns the puts after which the group no longer begins where it did in partitions: one

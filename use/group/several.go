@@ -303,7 +303,7 @@ func (c *Coordinator) deleteOnce(ctx context.Context, names []string) map[string
 		}
 		return nil
 	})
-	together(c.forgetBeside) // an offset that SQL committed would bring a group back later
+	together(func(ctx context.Context, all []*group) error { return c.forgetBeside(ctx, namesOf(all), nil) })
 	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and
 	// is seen below, or will be refused.
 	each(func(g *group) (err error) { finish[g], err = g.saveLater(ctx); return err })
@@ -378,18 +378,6 @@ func (c *Coordinator) refreshEach(ctx context.Context, all []*group) (failed map
 		}
 	}
 	return failed, nil
-}
-
-// forgetBeside deletes what SQL committed for groups.
-func (c *Coordinator) forgetBeside(ctx context.Context, all []*group) error {
-	if c.cfg.Beside == nil || len(all) == 0 {
-		return nil
-	}
-	names := namesOf(all)
-	if err := c.cfg.Beside.Carried(ctx, names); err != nil {
-		return err
-	}
-	return c.cfg.Beside.Forget(ctx, names)
 }
 
 // offsetsOf reads all offsets of groups, and where they began: a few store calls, and one per

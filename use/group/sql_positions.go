@@ -18,20 +18,37 @@ import (
 type Beside interface {
 	// Positions returns the group's committed offsets in some partitions.
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
+	// Keeps returns for each of some partitions whether SQL has committed an offset of the group
+	// there.
+	Keeps(ctx context.Context, group string, of []TopicPartition) ([]bool, error)
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
-	// Carried returns nil once the keys have all offsets that the groups have committed with SQL.
-	// The error matches eventlog.ErrUnavailable if that takes longer than a few seconds.
-	Carried(ctx context.Context, groups []string) error
-	// Forget deletes what SQL committed for groups, except what open transactions have locked. The
-	// keys have it: see Carried.
-	Forget(ctx context.Context, groups []string) error
+	// Carried returns nil once the keys have all offsets that the groups have committed with SQL in
+	// some partitions (nil: in all). The error matches eventlog.ErrUnavailable if that takes longer
+	// than a few seconds.
+	Carried(ctx context.Context, groups []string, of []TopicPartition) error
+	// Forget deletes what SQL committed for groups in some partitions (nil: in all), except what no
+	// key has yet, and what open transactions have locked.
+	Forget(ctx context.Context, groups []string, of []TopicPartition) error
 }
 
 // Position is a group's committed offset in a partition.
 type Position struct {
 	Offset eventlog.Offset // −1: it has committed nothing there
 	Base   int64           // what the next position is based on; only Beside interprets it
+}
+
+// forgetBeside deletes what SQL committed for groups in some partitions (nil: in all). It comes
+// before the keys are deleted: SQL would go on from what is left, and bring a deleted group back.
+func (c *Coordinator) forgetBeside(ctx context.Context, groups []string, of []TopicPartition) error {
+	if c.cfg.Beside == nil || len(groups) == 0 {
+		return nil
+	}
+	err := c.cfg.Beside.Carried(ctx, groups, of)
+	if err == nil {
+		err = c.cfg.Beside.Forget(ctx, groups, of)
+	}
+	return err
 }
 
 // placed replaces the keys' offsets by the offsets that Beside says count, and returns their bases:
