@@ -94,6 +94,53 @@ func TestAConsumersPositionCommitsWithItsTransaction(t *testing.T) {
 	}
 }
 
+// What a transaction has locked is left for the next time, and holds up nobody.
+func TestPositionsGoWithTheirTopic(t *testing.T) {
+	r := newRig(t, everystore.URL(t, "mysql"))
+	for _, topic := range []string{"orders", "bills"} {
+		r.put(r.partition(topic, 0), sealed(t, batch.None, batch.Record{}))
+	}
+	for _, consumer := range []string{"billing", "mailing", "holding"} {
+		r.consumeOnce(consumer, "orders", 0, 1, true)
+	}
+	r.consumeOnce("billing", "bills", 0, 1, true)
+	holder, err := r.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback()
+	if _, err := consume(holder, "holding", "orders", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	r.put(r.partition("orders", 0), sealed(t, batch.None, batch.Record{}))
+	r.consumeOnce("new", "orders", 0, 1, true)
+
+	m := NewMover(r.log, r.door, r.publisher, r.logger(), nil)
+	want := func(when, want string) {
+		t.Helper()
+		if _, err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		if err := r.db.QueryRow("SELECT GROUP_CONCAT(consumer ORDER BY consumer) FROM weir_position").Scan(&got); err != nil || got != want {
+			t.Errorf("%s there are the positions of %s, want %s; %v\n%s", when, got, want, err, r.said)
+		}
+	}
+	want("after the topic", "billing,holding,new")
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	want("before an hour has gone by", "billing,holding,new")
+	m.prunedAt = m.prunedAt.Add(-forgetEvery)
+	want("after an hour", "billing,new")
+}
+
 // Several programs with one consumer's name, which sometimes roll back: each event is handled in
 // exactly one committed transaction, and in order.
 func TestConsumersOfOneNameHandleEachEventOnce(t *testing.T) {

@@ -43,6 +43,8 @@ type Mover struct {
 	moved  moved // as last read or put
 	known  bool  // moved is known, and its rows are deleted
 	single int   // how many more chunks have one row, because one of that many rows was refused
+
+	prunedAt time.Time // when positions of deleted topics were last looked for
 }
 
 // moved is the value of the key: the rows of the last chunk that was published. The sums tell a row
@@ -127,6 +129,9 @@ func (m *Mover) Run(ctx context.Context) error {
 
 // step moves one chunk of rows, and returns how many rows it has.
 func (m *Mover) step(ctx context.Context) (int, error) {
+	if time.Since(m.prunedAt) >= forgetEvery {
+		m.forgetPositions(ctx)
+	}
 	if !m.known {
 		if err := m.catchUp(ctx); err != nil {
 			return 0, err
