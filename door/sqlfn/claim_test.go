@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/internal/pgtest"
@@ -491,5 +492,37 @@ func TestAClaimNeedsNoIsolationLevel(t *testing.T) {
 				t.Errorf("after the claim the level is %s, want %s", now[0], level)
 			}
 		})
+	}
+}
+
+// A client that dies while it waits holds its connection no longer, and gets no message. The first
+// call in a session that waits is only to set what the second one needs.
+func TestAWaitEndsWithItsClient(t *testing.T) {
+	address := pgtest.URL(t)
+	_, q := startQueuesWith(t, address, true, queue.Settings{Lease: time.Hour})
+	dead := connect(t, address)
+	if got, err := claimSQL(t.Context(), dead, `'mail', wait => '1 ms'`); err != nil || len(got) > 0 {
+		t.Fatal(got, err)
+	}
+	pid := dead.PgConn().PID()
+	raw, err := dead.PgConn().Hijack() // pgx would ask the server to cancel the call
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Frontend.SendQuery(&pgproto3.Query{String: `CALL weir.claim('mail', wait => '5 minutes')`})
+	if err := raw.Frontend.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, address, fmt.Sprintf(`SELECT count(*) = 1 FROM weir.claim_request WHERE pid = %d AND taken_by IS NOT NULL`, pid))
+	if err := raw.Conn.Close(); err != nil { // as the system does when it kills a process
+		t.Fatal(err)
+	}
+	await(t, address, fmt.Sprintf(`SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %d`, pid))
+	if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := claimSQL(t.Context(), connect(t, address), `'mail', wait => '30 s'`)
+	if err != nil || len(got) != 1 || got[0].Attempt != 1 {
+		t.Errorf("then %+v is claimed, %v, want it as the first attempt", got, err)
 	}
 }

@@ -124,3 +124,13 @@ func TestSessionsThatWaitBehindAPoolerLeaveWeirItsConnections(t *testing.T) {
 	}
 	cancel()
 }
+
+func TestAPoolThatNoWeirUsesAnyMoreIsForgotten(t *testing.T) {
+	address := pgtest.URL(t)
+	start(t, address)
+	pgtest.Exec(t, address, `INSERT INTO weir.pool VALUES ('weir', '10.0.0.1', now() - interval '61 minutes'), ('weir', '10.0.0.2', now() - interval '59 minutes')`)
+	pgtest.Exec(t, address, `SELECT weir.note_pool()`)
+	if got := pgtest.Value(t, address, `SELECT count(*) || ', first ' || min(address) FILTER (WHERE address LIKE '10%') FROM weir.pool`); got != "2, first 10.0.0.2" {
+		t.Errorf("there are %s, want this session's own and 10.0.0.2", got)
+	}
+}

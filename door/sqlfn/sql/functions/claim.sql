@@ -21,6 +21,15 @@ BEGIN
     END;
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; -- CHAIN keeps it: otherwise movers, which write to the request, too, could make read_claim fail
+    -- A server asks whether the client is still there only in statements that begin while this setting is on (start_xact_command in PostgreSQL's postgres.c). So
+    -- this changes nothing for the first call of a session that waits, and ends every later one within seconds if its client dies. Otherwise it would wait to its
+    -- end, hold a connection, and take a message that nobody gets.
+    IF wait > interval '0' AND pg_catalog.current_setting('client_connection_check_interval') = '0' THEN
+        BEGIN
+            PERFORM pg_catalog.set_config('client_connection_check_interval', '2s', false);
+        EXCEPTION WHEN invalid_parameter_value THEN -- the server's operating system cannot tell
+        END;
+    END IF;
     request := weir.request_claim(queue, most, lease, wait, worker);
     COMMIT AND CHAIN;
     IF request IS NULL THEN

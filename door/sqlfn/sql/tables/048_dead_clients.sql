@@ -1,0 +1,1 @@
+-- A claim that waits ends soon after its client's death: functions/claim.sql.
