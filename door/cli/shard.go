@@ -42,25 +42,12 @@ func (c *shardStore) with(ctx context.Context, t *terminal, what string, do func
 // read returns the topics, or the one with a name, and where partitions are. deleted are the
 // partitions that moves have left something of, and whose topics were deleted.
 func (c *shardStore) read(ctx context.Context, set *shard.Set, log *eventlog.Log, name string) (topics []eventlog.Topic, placed eventlog.Placements, deleted []eventlog.Partition, err error) {
-	if placed, err = set.Placements(ctx); err == nil {
-		err = log.RefreshTopics(ctx) // after that: a topic that is not there was deleted
-	}
+	placed, deleted, err = orphans(ctx, set, log)
 	if err != nil {
 		return nil, nil, nil, c.explain(ctx, err, "")
 	}
 	topics = log.Topics()
-	there := map[eventlog.Partition]bool{}
-	for _, topic := range topics {
-		for _, p := range topic.Partitions {
-			there[p] = true
-		}
-	}
-	for p, at := range placed {
-		if at.Move != "" && !there[p] {
-			deleted = append(deleted, p)
-		}
-	}
-	slices.Sort(deleted)
+	deleted = slices.DeleteFunc(deleted, func(p eventlog.Partition) bool { return placed[p].Move == "" })
 	if name != "" {
 		topic, err := log.Topic(ctx, name)
 		if err != nil {
@@ -69,6 +56,29 @@ func (c *shardStore) read(ctx context.Context, set *shard.Set, log *eventlog.Log
 		topics, deleted = []eventlog.Topic{topic}, nil
 	}
 	return topics, placed, deleted, nil
+}
+
+// orphans returns where partitions are, and those of them whose topics were deleted.
+func orphans(ctx context.Context, set *shard.Set, log *eventlog.Log) (placed eventlog.Placements, deleted []eventlog.Partition, err error) {
+	if placed, err = set.Placements(ctx); err == nil {
+		err = log.RefreshTopics(ctx) // after that: a topic that is not there was deleted
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	there := map[eventlog.Partition]bool{}
+	for _, topic := range log.Topics() {
+		for _, p := range topic.Partitions {
+			there[p] = true
+		}
+	}
+	for p := range placed {
+		if !there[p] {
+			deleted = append(deleted, p)
+		}
+	}
+	slices.Sort(deleted)
+	return placed, deleted, nil
 }
 
 type shardListCmd struct {

@@ -95,6 +95,11 @@ func (c *shardMoveCmd) Run(ctx context.Context, t *terminal) error {
 		if c.From != nil && (*c.From < 0 || *c.From >= set.Shards()) {
 			return usage(fmt.Errorf("there is no shard %d: the set has the shards 0 to %d", *c.From, set.Shards()-1), "")
 		}
+		if _, deleted, err := orphans(ctx, set, log); err != nil {
+			return c.explain(ctx, err, "")
+		} else if err := set.Unplace(ctx, deleted); err != nil {
+			return c.explainMove(ctx, err)
+		}
 		var result moveResult
 		all, err := c.choose(ctx, set, log, &result)
 		if err != nil {

@@ -18,7 +18,8 @@ import (
 // epoch, and whoever changes where a partition is begins an epoch. Each shard refuses the commits
 // of earlier epochs by itself, so no process commits by an old table.
 //
-//	shard/placed/<partition>   on shard 0: an eventlog.Placement
+//	shard/placed/<partition>   on shard 0: an eventlog.Placement. Whoever moves partitions deletes those of deleted topics first (Unplace):
+//	                           there are never more than partitions that were moved and existed at the last move
 //	shard/guard/<partition>    on a shard from or to which the partition moves: whoever raises its version last is the one that moves it (store/storecopy)
 //
 // What moves partitions is store/storecopy. Why it is so:
@@ -202,6 +203,60 @@ func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog
 		// The next round finds out whether it happened, and tells every shard of the epoch.
 	}
 	return nil, fmt.Errorf("change where partitions are: %w: epochs began, or answers were lost, %d times meanwhile: %w", eventlog.ErrUnavailable, placeTries, last)
+}
+
+// Unplace deletes the placements of partitions whose topics were deleted. It leaves out those that
+// move, and those of which a shard still has something: without its placement that would be seen as
+// a partition. No epoch begins: the partitions are nowhere, by the earlier table and by the new one.
+// It costs a call of each shard that had some, and two of shard 0.
+func (s *Set) Unplace(ctx context.Context, deleted []eventlog.Partition) error {
+	if len(deleted) == 0 {
+		return nil
+	}
+	now, err := readTable(ctx, s.home().store)
+	if err != nil {
+		return fmt.Errorf("forget where deleted partitions were: %w", err)
+	}
+	gone := make(map[eventlog.Partition]eventlog.Version)
+	spans := make([][]eventlog.Span, len(s.members)) // by shard: what it may have, by its own numbers
+	whose := make([][]eventlog.Partition, len(s.members))
+	for _, p := range deleted {
+		at, is := now.placed[p]
+		if !is || at.Move != "" {
+			continue
+		}
+		gone[p] = at.Version
+		for _, on := range []located{{p.Shard(), p}, {at.Shard, at.ID}} {
+			spans[on.shard] = append(spans[on.shard], eventlog.Span{Partition: on.id})
+			whose[on.shard] = append(whose[on.shard], p)
+		}
+	}
+	for n, m := range s.members {
+		if len(spans[n]) == 0 {
+			continue
+		}
+		held, err := m.store.Read(ctx, spans[n], 0)
+		if err != nil {
+			return fmt.Errorf("forget where deleted partitions were: %v: %w", m, err)
+		}
+		for i, h := range held {
+			if !errors.Is(h.Err, eventlog.ErrNoPartition) {
+				delete(gone, whose[n][i])
+			}
+		}
+	}
+	entry := eventlog.Entry{UsesReserve: true}
+	for p, version := range gone {
+		entry.Checks = append(entry.Checks, eventlog.Check{Key: placedKey(p), Version: version})
+		entry.Puts = append(entry.Puts, eventlog.Put{Key: placedKey(p)})
+	}
+	if len(entry.Puts) == 0 {
+		return nil
+	}
+	if err := s.home().commitOne(ctx, entry); err != nil && !errors.Is(err, eventlog.ErrStale) { // stale: another process is at it
+		return fmt.Errorf("forget where deleted partitions were: %w", err)
+	}
+	return nil
 }
 
 // placing returns the entry of those changes that are not made yet, and which are made or can be

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -110,6 +111,43 @@ func TestACommitByAnEarlierTableIsRefused(t *testing.T) {
 	}
 	if out := do(t, late, eventlog.Entry{Batches: []eventlog.Batch{records(p, 2)}}); out[0].Err != nil || out[0].Base[0] != 0 {
 		t.Errorf("the first records of the partition: %+v", out)
+	}
+}
+
+// Where a partition was is forgotten when the partition is deleted, and nothing is left of it.
+func TestThePlacementOfADeletedPartitionGoes(t *testing.T) {
+	s := openMemory(t, memory.New(), memory.New())
+	const gone, there, moves = eventlog.Partition(1), eventlog.Partition(2), eventlog.Partition(3)
+	held(t, s)
+	for _, p := range []eventlog.Partition{gone, there, moves} {
+		do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: p}}})
+		placeOn(t, s, p, 1)
+	}
+	for _, p := range []eventlog.Partition{there, moves} {
+		do(t, s.View(0, p, p), eventlog.Entry{Forgets: []eventlog.Partition{p}})
+	}
+	at := placement(t, s, moves)
+	next := at
+	next.Move, next.Other, next.OtherID = eventlog.MoveCopying, 0, moves.Moved(at.Moves+1)
+	if made, err := s.Place(t.Context(), []eventlog.Placing{{Partition: moves, From: at, To: next}}); err != nil || made[0].Version == 0 {
+		t.Fatal(made, err)
+	}
+	do(t, s, eventlog.Entry{Forgets: []eventlog.Partition{gone}}, eventlog.Entry{Forgets: []eventlog.Partition{moves}})
+	want := func(when string, want ...eventlog.Partition) {
+		t.Helper()
+		if err := s.Unplace(t.Context(), []eventlog.Partition{gone, there, moves, 99}); err != nil {
+			t.Fatal(err)
+		}
+		all, err := s.Placements(t.Context())
+		if got := slices.Sorted(maps.Keys(all)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s there are the placements of %v, want %v; %v", when, got, want, err)
+		}
+	}
+	want("while shard 0 still has the partition", gone, there, moves)
+	do(t, s.View(0, gone, gone), eventlog.Entry{Forgets: []eventlog.Partition{gone}})
+	want("when nothing is left", there, moves)
+	if got, want := held(t, s), "[{2 0 0 0}]"; got != want {
+		t.Errorf("the set holds %s, want %s", got, want)
 	}
 }
 
