@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // OpenStore is Open on a store that the test has.
@@ -24,3 +26,16 @@ func ReadOnce(ctx context.Context, l *Log, p eventlog.Partition, from int64) (he
 	_, err = r.more(ctx, 0)
 	return len(r.queue), err
 }
+
+// NewCategoriesRead is what a run has in memory of categories.
+func NewCategoriesRead(l *Log) *categoriesRead {
+	return &categoriesRead{log: l, byName: make(map[string]*stream.Category)}
+}
+
+// Get looks up the category of an event.
+func (r *categoriesRead) Get(ctx context.Context, name string, id eventlog.TopicID) error {
+	_, err := r.of(ctx, Event{Topic: name, from: &partition{key: group.TopicPartition{Topic: id}}})
+	return err
+}
+
+func (r *categoriesRead) Len() int { return len(r.byName) }

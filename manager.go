@@ -65,7 +65,7 @@ func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
 	if m.DeadLetter == nil {
 		m.DeadLetter = Halt
 	}
-	of := &categoriesRead{log: l, byID: make(map[eventlog.TopicID]*stream.Category)}
+	of := &categoriesRead{log: l, byName: make(map[string]*stream.Category)}
 	c, err := l.consume(ctx, Subscription{
 		Group: m.Name, Topics: m.Categories, Start: m.Start, Retry: m.Retry, DeadLetter: m.DeadLetter, Concurrency: m.Concurrency,
 		CommitEvery: m.CommitEvery, Session: m.Session, whole: m.Start == Earliest,

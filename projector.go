@@ -270,7 +270,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	if runs || len(run.Categories) == 0 {
 		return nil
 	}
-	of := &categoriesRead{log: j.log, byID: make(map[eventlog.TopicID]*stream.Category)}
+	of := &categoriesRead{log: j.log, byName: make(map[string]*stream.Category)}
 	sub := Subscription{
 		Group: run.Group, Topics: run.Categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
 		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch, whole: !j.p.SkipMissing,
@@ -301,19 +301,19 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 }
 
 // categoriesRead caches the categories whose events a run gets. A category that was deleted and
-// created again is a different category.
+// created again is a different one, and takes the place of the earlier one.
 type categoriesRead struct {
-	log  *Log
-	mu   sync.Mutex // guards byID
-	byID map[eventlog.TopicID]*stream.Category
+	log    *Log
+	mu     sync.Mutex // guards byName
+	byName map[string]*stream.Category
 }
 
 func (r *categoriesRead) of(ctx context.Context, e Event) (*stream.Category, error) {
 	id := e.from.key.Topic
 	r.mu.Lock()
-	c := r.byID[id]
+	c := r.byName[e.Topic]
 	r.mu.Unlock()
-	if c != nil {
+	if c != nil && c.ID() == id {
 		return c, nil
 	}
 	c, err := r.log.streams.Category(ctx, e.Topic)
@@ -325,7 +325,7 @@ func (r *categoriesRead) of(ctx context.Context, e Event) (*stream.Category, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byID[id] = c
+	r.byName[e.Topic] = c
 	return c, nil
 }
 
