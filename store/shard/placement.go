@@ -206,9 +206,9 @@ func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog
 }
 
 // Unplace deletes the placements of partitions whose topics were deleted. It leaves out those that
-// move, and those of which a shard still has something: without its placement that would be seen as
-// a partition. No epoch begins: the partitions are nowhere, by the earlier table and by the new one.
-// It costs a call of each shard that had some, and two of shard 0.
+// move, and those of which a shard still has something: without its placement that would be seen
+// as a partition. No epoch begins: the partitions are nowhere, by the earlier table and by the new
+// one. It costs a call of each shard that had some, and two of shard 0.
 func (s *Set) Unplace(ctx context.Context, deleted []eventlog.Partition) error {
 	if len(deleted) == 0 {
 		return nil

@@ -295,8 +295,8 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 		return err
 	}
 	if !u.peers {
-		// Commits may be in flight. Once a new version is stored, a commit either is in the store, and
-		// is seen below, or will be refused.
+		// Commits may be in flight. Once a new version is stored, a commit either is in the store,
+		// and is seen below, or will be refused.
 		if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
 			return nil // somebody uses it
 		} else if err != nil {
