@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// forgetEvery is how often a mover looks for positions of deleted topics.
+	// forgetEvery is how often a mover looks for positions of deleted topics, and on shards for
+	// keys of deleted partitions.
 	forgetEvery = time.Hour
 	// forgetMost bounds how many positions one statement deletes.
 	forgetMost = 1000

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,6 +70,7 @@ type shardMover struct {
 	observer  Observer
 
 	published map[eventlog.Partition]published // what is known of the keys
+	prunedAt  time.Time                        // when keys of deleted partitions were last looked for
 }
 
 // published is the value of a partition's key: the rows that were published last. All rows that a
@@ -150,6 +152,9 @@ func (m *shardMover) step(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
+	if time.Since(m.prunedAt) >= forgetEvery {
+		m.forgetKeys(ctx, m.door)
+	}
 	chunk, err := m.read(ctx)
 	if err != nil {
 		return 0, err
@@ -228,27 +233,53 @@ func (m *shardMover) tidy(ctx context.Context, door *Door) error {
 	if err := door.removeTargets(ctx); err != nil {
 		return err
 	}
+	m.forgetKeys(ctx, door)
+	return nil
+}
+
+// forgetKeys deletes the keys of partitions that are gone, and the rows that they name.
+func (m *shardMover) forgetKeys(ctx context.Context, door *Door) {
+	m.prunedAt = time.Now()
+	there := m.partitions()
+	partition := func(kv eventlog.KeyValue) (eventlog.Partition, error) {
+		n, err := strconv.ParseInt(kv.Key[strings.LastIndexByte(kv.Key, '/')+1:], 10, 64)
+		return eventlog.Partition(n), err
+	}
+	var unknown []eventlog.KeyValue
+	err := m.log.ListAll(ctx, keys.InboxPrefix+door.name+"/", func(kv eventlog.KeyValue) error {
+		p, err := partition(kv)
+		if err == nil && !there[p] {
+			unknown = append(unknown, kv)
+		}
+		return err
+	})
+	if err == nil && len(unknown) > 0 {
+		err = m.log.RefreshTopics(ctx) // a topic is older than the keys of its partitions: what is not there now was deleted
+		there = m.partitions()
+	}
+	for _, kv := range unknown {
+		if p, _ := partition(kv); err != nil || there[p] {
+			continue
+		}
+		if err = m.forgive(ctx, door, kv); err == nil {
+			_, err = m.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}}, Puts: []eventlog.Put{{Key: kv.Key}}, UsesReserve: true})
+		}
+	}
+	maps.DeleteFunc(m.published, func(p eventlog.Partition, _ published) bool { return !there[p] })
+	if err != nil { // a shard is lost, for example
+		m.logger.Debug("keys of deleted partitions stay for now", "shard", m.shard, "again", forgetEvery, "err", err)
+	}
+}
+
+// partitions returns the partitions that this process knows.
+func (m *shardMover) partitions() map[eventlog.Partition]bool {
 	there := map[eventlog.Partition]bool{}
 	for _, t := range m.log.Topics() {
 		for _, p := range t.Partitions {
 			there[p] = true
 		}
 	}
-	err := m.log.ListAll(ctx, keys.InboxPrefix+door.name+"/", func(kv eventlog.KeyValue) error {
-		n, err := strconv.ParseInt(kv.Key[strings.LastIndexByte(kv.Key, '/')+1:], 10, 64)
-		if err != nil || there[eventlog.Partition(n)] {
-			return err
-		}
-		if err := m.forgive(ctx, door, kv); err != nil {
-			return err
-		}
-		_, err = m.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}}, Puts: []eventlog.Put{{Key: kv.Key}}, UsesReserve: true})
-		return err
-	})
-	if err != nil { // a shard is lost, for example: the next process tries again
-		m.logger.Debug("keys of deleted partitions stay for now", "shard", m.shard, "err", err)
-	}
-	return nil
+	return there
 }
 
 // read returns the next rows.

@@ -701,6 +701,37 @@ func TestWhatWasPublishedBeforeItsTopicWasDeletedIsNotRefused(t *testing.T) {
 	}
 }
 
+// Keys of deleted partitions go while the process runs, from the store and from its memory.
+func TestKeysOfDeletedPartitionsGo(t *testing.T) {
+	r := newSetRig(t, "sqlite", "sqlite")
+	m := r.opened()[1]
+	r.in(1, true, "a", "0", "b", "1", "c", "2", "d", "3")
+	for range 2 {
+		if _, err := m.step(t.Context()); err != nil && !errors.Is(err, errLearned) {
+			t.Fatal(err)
+		}
+	}
+	if len(m.published) == 0 {
+		t.Fatal("nothing was published")
+	}
+	if err := r.log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	want := func(when string, some bool) {
+		t.Helper()
+		if _, err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		if err := r.log.ListAll(t.Context(), keys.InboxPrefix, func(eventlog.KeyValue) error { left++; return nil }); err != nil || left > 0 != some || len(m.published) != left {
+			t.Errorf("%s there are %d keys, and %d in memory; %v", when, left, len(m.published), err)
+		}
+	}
+	want("at once", true)
+	m.prunedAt = m.prunedAt.Add(-forgetEvery)
+	want("after an hour", false)
+}
+
 // A failover of a shard's database lost a row whose event is published, and gives its id to another
 // one.
 func TestARowWithTheIDOfALostOneIsPublished(t *testing.T) {
