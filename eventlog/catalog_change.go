@@ -18,7 +18,20 @@ const (
 	changePatience = 10 * time.Second
 	// changePause is the longest first pause between two tries. It doubles up to changePauseMax.
 	changePause, changePauseMax = 2 * time.Millisecond, 200 * time.Millisecond
+
+	// A change that makes or deletes changeLarge partitions or more takes the store's time from
+	// everybody, for half a second if there are ten thousand. Each counts as changeShare times the
+	// time that it took, at most changeMost, and what is counted may be changeBurst ahead of the
+	// clock: so clients that make and delete topics in a loop have a fifth of the store's time, and
+	// a few large topics can be made together.
+	changeLarge = 1000
+	changeShare = 5
+	changeMost  = 10 * time.Second
+	changeBurst = 20 * time.Second
 )
+
+// errResting: a large change must wait, because large ones had their share of the time.
+var errResting = errors.New("a large change of topics was made a moment ago")
 
 // topicEdit is a change of one topic, and its outcome.
 type topicEdit struct {
@@ -56,17 +69,25 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside f
 // their parts may be on different shards.
 //
 // All changes of topics check one key. Those of this process wait for each other, so that none is
-// in vain; those of other processes are the reason to try again.
+// in vain; those of other processes are the reason to try again. Small changes do not wait while a
+// large one has to.
 func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
-	select {
-	case l.changing <- struct{}{}:
-		defer func() { <-l.changing }()
-	case <-ctx.Done():
+	busy := func(why string) {
 		for _, e := range edits {
-			e.err = fmt.Errorf("change topic %q: %w: this process makes other changes first. Nothing happened", e.name, ErrBusy)
+			e.next, e.err = Topic{}, fmt.Errorf("change topic %q: %w: %s. Nothing happened; try again", e.name, ErrBusy, why)
 		}
+		edits = nil
+	}
+	if !l.takeTurn(ctx) {
+		busy("this process makes other changes first")
 		return
 	}
+	mine := true
+	defer func() {
+		if mine {
+			<-l.changing
+		}
+	}()
 	changed, until := false, time.Now().Add(changePatience)
 	for most, group := changePause, editsMax; len(edits) > 0; {
 		if l.Sharded() {
@@ -82,12 +103,15 @@ func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
 			case <-ctx.Done():
 			}
 			if timer.Stop(); ctx.Err() != nil || time.Now().After(until) {
-				for _, e := range edits {
-					e.err = fmt.Errorf("change topic %q: %w: those of other processes came first. Nothing happened", e.name, ErrBusy)
-				}
-				edits = nil
+				busy("those of other processes came first")
 			}
 			most = min(2*most, changePauseMax)
+			continue
+		case errors.Is(err, errResting):
+			if mine = l.rest(ctx); !mine {
+				busy(fmt.Sprintf("changes of %d partitions and more have a fifth of the store's time, and there were many", changeLarge))
+			}
+			until = time.Now().Add(changePatience)
 			continue
 		case errors.Is(err, ErrTooLarge) && taken > 1:
 			group = 1
@@ -110,6 +134,30 @@ func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
 	}
 }
 
+// takeTurn waits until this caller may change topics. It reports false if ctx ends first.
+func (l *Log) takeTurn(ctx context.Context) bool {
+	select {
+	case l.changing <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// rest gives the turn to others until a large change may begin, and takes it again. It reports
+// false, and the caller has no turn, if ctx ends first.
+func (l *Log) rest(ctx context.Context) bool {
+	timer := time.NewTimer(time.Until(l.largeTime) - changeBurst)
+	defer timer.Stop()
+	<-l.changing
+	select {
+	case <-timer.C:
+		return l.takeTurn(ctx)
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // checkAll returns why there cannot be so many partitions more, by the topics that this process
 // knows: every partition takes memory in every process, as long as its topic exists.
 func (l *Log) checkAll(more int) error {
@@ -121,7 +169,8 @@ func (l *Log) checkAll(more int) error {
 }
 
 // changeOnce tries to make the first of these changes, as many as fit into an entry. It returns how
-// many it has decided; those that were refused have their error. err is that of the entry.
+// many it has decided; those that were refused have their error. err is that of the entry, or
+// errResting: then nothing was tried.
 func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, err error) {
 	head, err := l.Get(ctx, catalogKey)
 	if err != nil {
@@ -176,7 +225,19 @@ func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, er
 	if len(c.records) == 0 {
 		return taken, nil // all were refused
 	}
+	if !c.large() {
+		_, err = l.Append(ctx, c.entry())
+		return taken, err
+	}
+	began := time.Now()
+	if l.largeTime.Sub(began) > changeBurst {
+		return taken, errResting
+	}
+	if l.largeTime.Before(began) {
+		l.largeTime = began
+	}
 	_, err = l.Append(ctx, c.entry())
+	l.largeTime = l.largeTime.Add(min(changeShare*time.Since(began), changeMost))
 	return taken, err
 }
 
@@ -207,9 +268,13 @@ func (l *Log) newCatalogChange(head KeyValue) (*catalogChange, error) {
 }
 
 // full reports whether the entry should have no more changes.
-func (c *catalogChange) full() bool {
-	return c.bytes >= editBytes || len(c.e.Batches)+len(c.e.Forgets) >= editPartitions
-}
+func (c *catalogChange) full() bool { return c.bytes >= editBytes || c.partitions() >= editPartitions }
+
+// large reports whether the entry keeps others waiting.
+func (c *catalogChange) large() bool { return c.partitions() >= changeLarge }
+
+// partitions is how many the entry makes and deletes, and the catalog's own.
+func (c *catalogChange) partitions() int { return len(c.e.Batches) + len(c.e.Forgets) }
 
 // add replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on
 // any.

@@ -52,6 +52,7 @@ type Log struct {
 	refusal         atomic.Pointer[error] // why the store takes no records; nil while it takes them
 	mark            Mark                  // how far the follower has polled; only the follower uses it once Run runs
 	changing        chan struct{}         // held by whoever changes a topic
+	largeTime       time.Time             // up to when the large changes of topics have used their share of the time; guarded by changing
 	catalogAt       Offset                // the end of partition 0 when the follower last read the catalog
 	gate            gate                  // shut while the log enters another incarnation of the store
 	rewindSuspected chan struct{}         // has a value when a rewind of the store is suspected
