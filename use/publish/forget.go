@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // prefix begins the keys in the store of idempotency keys.
@@ -53,18 +54,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 // claim reports whether this process should look for old keys now: no process has begun to look in
 // the last three quarters of every.
 func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error) {
-	kv, err := p.log.Get(ctx, swept)
-	if err != nil || kv.Version > 0 && kv.Age < every*3/4 {
-		return false, err
-	}
-	_, err = p.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: swept, Version: kv.Version}},
-		Puts:   []eventlog.Put{{Key: swept, Version: kv.Version + 1, Value: []byte("1")}},
-	})
-	if errors.Is(err, eventlog.ErrStale) {
-		return false, nil
-	}
-	return err == nil, err
+	return ledger.Turn(ctx, p.log, swept, []byte("1"), func(now eventlog.KeyValue) bool { return now.Age >= every*3/4 })
 }
 
 // forget reads all keys: one store call per hundred, and a share of a flush for each old one.

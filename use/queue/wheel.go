@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"cmp"
 	"container/heap"
 	"context"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -358,24 +360,14 @@ func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	asked := time.Now()
-	kv, err := w.owner.log.Get(ctx, leaderKey)
-	if err != nil {
-		return false, err
-	}
-	if string(kv.Value) != w.owner.process && kv.Version > 0 && w.silent.Of(kv, asked) < leaderTimeout {
-		return false, nil
-	}
-	_, err = w.owner.log.SubmitUpkeep(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: leaderKey, Version: kv.Version}},
-		Puts:   []eventlog.Put{{Key: leaderKey, Version: kv.Version + 1, Value: []byte(w.owner.process)}},
-	}).Wait(ctx)
-	if isStale(err) {
-		return false, nil
-	}
-	if err == nil {
+	me, upkeep := []byte(w.owner.process), ledger.Upkeep{Log: w.owner.log}
+	mine, err := ledger.Turn(ctx, upkeep, leaderKey, me, func(now eventlog.KeyValue) bool {
+		return bytes.Equal(now.Value, me) || w.silent.Of(now, asked) >= leaderTimeout
+	})
+	if mine {
 		w.ledAt = asked
 	}
-	return err == nil, err
+	return mine, err
 }
 
 // drop gives up leadership in this process, and forgets what other processes may change.

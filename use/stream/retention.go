@@ -156,17 +156,9 @@ func (s *Streams) retain(ctx context.Context) error {
 // retain applies retention to a category, unless a process has done so within retainEvery. It reads
 // the heads of all its streams and, if the age is limited, the oldest event of each stream.
 func (c *Category) retain(ctx context.Context, r Retention) error {
-	turn, err := c.owner.log.Get(ctx, retainedPrefix+c.topic.ID.String())
-	if err != nil || turn.Version > 0 && turn.Age < retainEvery {
-		return err
-	}
-	_, err = c.owner.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: turn.Key, Version: turn.Version}}, Puts: []eventlog.Put{{Key: turn.Key, Version: turn.Version.Next(), Value: []byte("{}")}},
-	})
-	if errors.Is(err, eventlog.ErrStale) {
-		return nil // another process takes this turn
-	}
-	if err != nil {
+	due := func(now eventlog.KeyValue) bool { return now.Age >= retainEvery }
+	mine, err := ledger.Turn(ctx, c.owner.log, retainedPrefix+c.topic.ID.String(), []byte("{}"), due)
+	if !mine {
 		return err
 	}
 	var errs []error // of single streams: they do not stop the other streams
