@@ -97,15 +97,15 @@ var mutants = []mutant{
 		edits: []edit{{
 			"use/queue/claim.go",
 			"if err := t.q.change(ctx, p, o); err != nil {\n",
-			"var err error\n\tif s := t.q.shard(p); s.known() != nil {\n\t\tnext := s.known().clone()\n\t\tif _, err = o.apply(next, &change{}); err == nil {\n\t\t\t_ = s.Learn(1, func() (*state, bool, error) { return next, true, nil })\n\t\t}\n\t}\n\tif err != nil {\n",
+			"var err error\n\tif s := t.q.shard(p); s.known() != nil {\n\t\tnext := s.known().Clone()\n\t\tif _, err = o.apply(next, &change{}); err == nil {\n\t\t\t_ = s.Learn(1, func() (*claims.State, bool, error) { return next, true, nil })\n\t\t}\n\t}\n\tif err != nil {\n",
 		}},
 	},
 	{
 		name: "leases end by the clock of the process that claims, and one is wrong", finds: []string{"Q2", "Q3", "Q4"},
 		edits: []edit{
-			{"use/queue/clock.go", "\t\"fmt\"\n", "\t\"fmt\"\n\t\"os\"\n"},
+			{"use/claims/clock.go", "\t\"fmt\"\n", "\t\"fmt\"\n\t\"os\"\n"},
 			{
-				"use/queue/clock.go",
+				"use/claims/clock.go",
 				"now := time.Now()\n\treturn c.read + Time(now.Sub(c.told).Milliseconds()), c.most + Time(now.Sub(c.asked).Milliseconds()) + 1, nil\n",
 				"now := Time(time.Now().UnixMilli() + int64(os.Getpid()%2)*60_000)\n\treturn now, now + 1, nil\n",
 			},
@@ -120,11 +120,11 @@ var mutants = []mutant{
 	{
 		name: "a redrive appends the message, and takes the letter in another entry", finds: []string{"QR", "Q1"},
 		edits: []edit{
-			{"use/queue/dead.go", "e.put(l.offset, run{fate: done})\n", "if !back {\n\t\t\t\t\te.put(l.offset, run{fate: done})\n\t\t\t\t}\n"},
+			{"use/queue/dead.go", "e.Put(l.offset, claims.Run{Fate: claims.Done})\n", "if !back {\n\t\t\t\t\te.Put(l.offset, claims.Run{Fate: claims.Done})\n\t\t\t\t}\n"},
 			{
 				"use/queue/dead.go",
-				"return e.apply(), nil\n\t\t}})\n",
-				"return e.apply() || back, nil\n\t\t}})\n\t\tif err == nil && back {\n\t\t\tchanged, err = q.takeLetters(ctx, some, false)\n\t\t}\n",
+				"return e.Apply(), nil\n\t\t}})\n",
+				"return e.Apply() || back, nil\n\t\t}})\n\t\tif err == nil && back {\n\t\t\tchanged, err = q.takeLetters(ctx, some, false)\n\t\t}\n",
 			},
 		},
 	},

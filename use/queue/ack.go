@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -23,14 +24,14 @@ const AnswersMax = 100_000
 // repeated ack of one claim is a *StaleReceiptError with Done; a receipt that is twice in one call
 // has one answer. If the second result is an error, the whole call was refused.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
-	return q.answer(ctx, receipts, (*edit).end, q.keepDone)
+	return q.answer(ctx, receipts, endClaim, q.keepDone)
 }
 
-// end makes the message of a claim done.
-func (e *edit) end(g grant, _ preparation) error {
-	_, err := e.held(g)
+// endClaim makes the message of a claim done.
+func endClaim(e *claims.Edit, g claims.Grant, _ preparation) error {
+	_, err := e.Held(g)
 	if err == nil {
-		e.put(g.offset, run{fate: done})
+		e.Put(g.Offset, claims.Run{Fate: claims.Done})
 	}
 	return err
 }
@@ -42,22 +43,22 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 	if lease < leaseMin || lease > leaseMax {
 		return nil, &eventlog.InvalidError{What: "lease", Value: lease.String(), Why: fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax)}
 	}
-	earliest, latest, err := q.owner.clock.now(ctx)
+	earliest, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("extend leases of queue %q: %w", q.name, err)
 	}
-	until := latest + Time(lease.Milliseconds())
-	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
-		r, err := e.held(g)
+	until := latest + claims.Time(lease.Milliseconds())
+	return q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, _ preparation) error {
+		r, err := e.Held(g)
 		if err != nil {
 			return err
 		}
 		limit := q.def.Load().settings.Concurrency
-		if limit > 0 && r.until <= latest && e.claimsBeside(g.offset, earliest) >= limit {
+		if limit > 0 && r.Until <= latest && e.ClaimsBeside(g.Offset, earliest) >= limit {
 			return &StaleReceiptError{Why: "its lease ended, and as many other messages are claimed as the queue's concurrency allows"}
 		}
-		r.until = until
-		e.put(g.offset, r)
+		r.Until = until
+		e.Put(g.Offset, r)
 		return nil
 	}, nil)
 }
@@ -65,14 +66,14 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 // answered is a receipt of a call, and what its change appends.
 type answered struct {
 	index int // of the receipt in the call
-	grant grant
+	grant claims.Grant
 	preparation
 }
 
 // answer applies one change to each receipt's message; a receipt that is repeated gets the answer
 // of the first. prepare may read what a message's change needs. Messages of one partition share
 // operations.
-func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit, grant, preparation) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
+func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*claims.Edit, claims.Grant, preparation) error, prepare func(context.Context, claims.Grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
 		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes at most %d", AnswersMax)}
 	}
@@ -96,7 +97,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 			err = known(ctx, g)
 		}
 		if errs[i] = err; err == nil {
-			byPartition[g.partition] = append(byPartition[g.partition], answered{index: i, grant: g})
+			byPartition[g.Partition] = append(byPartition[g.Partition], answered{index: i, grant: g})
 		}
 	}
 	var partitions sync.WaitGroup
@@ -127,8 +128,8 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 
 // answerSome answers the first receipts of a partition in one operation: opsMax at most, and until
 // their records have opBytesMax. It returns how many these are, and the error of their operation.
-func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*edit, grant, preparation) error,
-	prepare func(context.Context, grant) (preparation, error)) (n int, err error) {
+func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*claims.Edit, claims.Grant, preparation) error,
+	prepare func(context.Context, claims.Grant) (preparation, error)) (n int, err error) {
 	var some []answered
 	o, holds := &op{}, false
 	for n < min(len(items), opsMax) && o.bytes < opBytesMax {
@@ -173,8 +174,8 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 		return n, err
 	}
 	results := make([]error, len(some)) // not errs: the operation may write them after ctx has ended
-	o.apply = func(s *state, c *change) (bool, error) {
-		e := edit{p: s.part(p), all: s}
+	o.apply = func(s *claims.State, c *change) (bool, error) {
+		e := claims.Edit{Part: s.Part(p), All: s}
 		for i, it := range some {
 			results[i] = c.unsureIfResent(apply(&e, it.grant, it.preparation))
 			c.refused = c.refused || errors.Is(results[i], ErrStaleReceipt)
@@ -182,7 +183,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 				it.append(c)
 			}
 		}
-		return e.apply(), nil
+		return e.Apply(), nil
 	}
 	err = q.change(ctx, p, o)
 	for i, it := range some {

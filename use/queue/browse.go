@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // States of messages. Browse lists messages in the first five states; done messages only of a queue
@@ -91,12 +92,12 @@ func (q *Queue) Browse(ctx context.Context, b Browse) (page Page, err error) {
 			in, bounds, keys = append(in, places[first+i]), append(bounds, end.Bounds), append(keys, places[first+i].state)
 		}
 	}
-	err = q.owner.each(ctx, keys, func(i int, st *state) error {
+	err = q.owner.each(ctx, keys, func(i int, st *claims.State) error {
 		from := eventlog.Offset(0)
 		if bounds[i].Partition == b.From.Partition {
 			from = b.From.Offset
 		}
-		return w.add(ctx, q, in[i], st.within(bounds[i]), bounds[i], from)
+		return w.add(ctx, q, in[i], st.Within(bounds[i]), bounds[i], from)
 	})
 	if errors.Is(err, errPageFull) {
 		err = nil
@@ -113,9 +114,9 @@ type place struct {
 	only      func() []eventlog.Offset // the only offsets that may have messages of the queue; nil: any
 	state     string                   // the key of the state that says which of its messages are done; "": none
 	// wants reports whether messages in such a run are listed.
-	wants func(run) bool
+	wants func(claims.Run) bool
 	// describe completes the state of a message; false: the record is not a message of the queue.
-	describe func(batch.Record, run, Condition) (Condition, bool)
+	describe func(batch.Record, claims.Run, Condition) (Condition, bool)
 }
 
 // places returns where messages in a state are.
@@ -136,7 +137,7 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 		}
 		wheel, _ := q.owner.wheel.known()
 		for _, p := range wheel.Partitions {
-			places = append(places, place{p, only(p), wheelStateKey(p), func(r run) bool { return r.fate != done }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+			places = append(places, place{p, only(p), wheelStateKey(p), func(r claims.Run) bool { return r.Fate != claims.Done }, func(rec batch.Record, _ claims.Run, c Condition) (Condition, bool) {
 				return describeDelayed(rec, c), q.isTo(rec)
 			}})
 		}
@@ -144,23 +145,23 @@ func (q *Queue) places(ctx context.Context, state string) (places []place, err e
 	case Done:
 		topic, err := q.doneTopic(ctx)
 		for _, p := range topic.Partitions {
-			places = append(places, place{p, nil, "", func(run) bool { return true }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+			places = append(places, place{p, nil, "", func(claims.Run) bool { return true }, func(rec batch.Record, _ claims.Run, c Condition) (Condition, bool) {
 				return describeDone(rec, c), true
 			}})
 		}
 		return places, err
 	}
-	now, _, err := q.owner.clock.now(ctx)
+	now, _, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	wants := func(r run) bool {
-		return r.fate != done && (state == "" || r.describe(Condition{}, now).State == state)
+	wants := func(r claims.Run) bool {
+		return r.Fate != claims.Done && (state == "" || Condition{}.as(r, now).State == state)
 	}
 	partitions, err := q.partitions(ctx)
 	for _, p := range partitions {
-		places = append(places, place{p, nil, q.def.Load().keyOf(p), wants, func(rec batch.Record, r run, c Condition) (Condition, bool) {
-			c = r.describe(c, now)
+		places = append(places, place{p, nil, q.def.Load().keyOf(p), wants, func(rec batch.Record, r claims.Run, c Condition) (Condition, bool) {
+			c = c.as(r, now)
 			c.Attempt += priorAttempts(rec)
 			return c, !q.isOthers(rec)
 		}})
@@ -202,13 +203,13 @@ type pageWriter struct {
 
 // add adds messages of a place, from an offset on. If the page is full before their end, it sets
 // the page's Next, and returns errPageFull.
-func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *part, bounds eventlog.Bounds, from eventlog.Offset) error {
+func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *claims.Part, bounds eventlog.Bounds, from eventlog.Offset) error {
 	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
 	var only []eventlog.Offset
 	if in.only != nil {
 		only = in.only()
 	}
-	for o := max(mine.floor, from); o < bounds.Next; o++ {
+	for o := max(mine.Floor, from); o < bounds.Next; o++ {
 		if in.only != nil {
 			next, _ := slices.BinarySearch(only, o)
 			if next == len(only) {
@@ -216,12 +217,12 @@ func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *part, bo
 			}
 			o = only[next]
 		}
-		r, below := mine.at(o)
+		r, below := mine.At(o)
 		if !in.wants(r) {
 			if !below {
 				return nil // all that follow are like this one
 			}
-			o = r.end() - 1
+			o = r.End() - 1
 			continue
 		}
 		if len(w.page.Messages) == w.limit || w.size >= deadBytes || w.left == 0 {
@@ -236,7 +237,7 @@ func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *part, bo
 		if err != nil {
 			return err
 		}
-		c, is := in.describe(rec, r, Condition{ID: idOf(grant{partition: in.partition, offset: o}, rec)})
+		c, is := in.describe(rec, r, Condition{ID: idOf(claims.Grant{Partition: in.partition, Offset: o}, rec)})
 		if is {
 			w.size += batch.SealedSize(&rec)
 			w.page.Messages = append(w.page.Messages, Peeked{Condition: c, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Time: enqueued(rec)})

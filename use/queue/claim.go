@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/chance"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Claim is what a worker asks for. The zero value of every field means its default.
@@ -107,14 +108,14 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		return nil, wrapClaim(err, q.name)
 	}
 	var timeout <-chan time.Time
-	me, woken := &waiter{bell: make(chan struct{}, 1)}, false
+	me, woken := &claims.Waiter{Bell: make(chan struct{}, 1)}, false
 	if c.Wait > 0 {
 		timer := time.NewTimer(c.Wait)
 		defer timer.Stop()
 		timeout = timer.C
 		defer q.wait()()
-		q.waiting.join(me)
-		defer q.waiting.leave(me)
+		q.waiting.Join(me)
+		defer q.waiting.Leave(me)
 	}
 	if c.ID != "" {
 		c.own = make(map[MessageID]bool)
@@ -131,7 +132,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 			messages, ended, again, err = q.claimOnce(ctx, c)
 		}
 		if woken && (err != nil || len(messages) > 0) {
-			q.waiting.wake(2) // there may be more messages, or, after an error, ones that this claim could not get
+			q.waiting.Wake(2) // there may be more messages, or, after an error, ones that this claim could not get
 		}
 		if err != nil {
 			return nil, wrapClaim(err, q.name)
@@ -149,11 +150,11 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		if c.Wait == 0 {
 			return nil, nil
 		}
-		q.waiting.wakeIn(max(again, time.Millisecond))
+		q.waiting.WakeIn(max(again, time.Millisecond))
 		select {
-		case <-me.bell:
+		case <-me.Bell:
 			woken = true
-			q.waiting.join(me)
+			q.waiting.Join(me)
 		case <-timeout:
 			return nil, nil
 		case <-c.Stop:
@@ -181,18 +182,19 @@ func (q *Queue) nonce(c Claim) uint32 {
 }
 
 // wish returns what the claim asks of a state for most more messages.
-func (c Claim) wish(nonce uint32, earliest, latest Time, most int) wish {
-	return wish{
-		most: most, sweep: c.sweep, now: earliest, until: latest + Time(c.Lease.Milliseconds()),
-		nonce: nonce, worker: c.Worker, repeats: c.ID != "", own: c.own,
+func (c Claim) wish(nonce uint32, earliest, latest claims.Time, most int) claims.Wish {
+	return claims.Wish{
+		Most: most, Sweep: c.sweep, Now: earliest, Until: latest + claims.Time(c.Lease.Milliseconds()),
+		Nonce: nonce, Worker: c.Worker, Repeats: c.ID != "",
+		Has: func(g claims.Grant) bool { _, is := c.own[MessageID{g.Partition, g.Offset}]; return is },
 	}
 }
 
 // owns notes what a claim with an ID was given. found: an earlier call had claimed it.
-func (c Claim) owns(granted []grant, found bool) {
+func (c Claim) owns(granted []claims.Grant, found bool) {
 	for _, g := range granted {
 		if c.ID != "" {
-			c.own[MessageID{g.partition, g.offset}] = !found
+			c.own[MessageID{g.Partition, g.Offset}] = !found
 		}
 	}
 }
@@ -204,12 +206,12 @@ func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept [
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	_, latest, err := q.owner.clock.now(ctx)
+	_, latest, err := q.owner.clock.Now(ctx)
 	var late []Message
 	for _, m := range messages {
-		if err == nil && Time(m.Until.UnixMilli()) > latest {
+		if err == nil && claims.Time(m.Until.UnixMilli()) > latest {
 			kept = append(kept, m)
-		} else if g, err := q.parse(m.Receipt); err == nil && (c.ID == "" || c.own[MessageID{g.partition, g.offset}]) {
+		} else if g, err := q.parse(m.Receipt); err == nil && (c.ID == "" || c.own[MessageID{g.Partition, g.Offset}]) {
 			late = append(late, m)
 		}
 	}
@@ -220,14 +222,14 @@ func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept [
 // repeated claims the messages that an earlier claim with the same ID got: one store call per
 // thousand partitions or 4 MiB of states, and a commit for each partition that has some.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
-	earliest, latest, err := q.owner.clock.now(ctx)
+	earliest, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nonce := q.nonce(c)
 	w := c.wish(nonce, earliest, latest, c.Max)
 	var in []eventlog.Partition
-	mentioned := mentions(nonce) // to decode all states costs far more than to search them
+	mentioned := claims.Mentions(nonce) // to decode all states costs far more than to search them
 	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return nil, err
@@ -237,13 +239,13 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		if kv.Version == 0 || nonce != 0 && !bytes.Contains(kv.Value, mentioned[0]) && !bytes.Contains(kv.Value, mentioned[1]) {
 			return nil
 		}
-		s, err := decode(kv.Value)
+		s, err := claims.Decode(kv.Value)
 		if err != nil {
 			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
 		}
-		for i := range s.parts {
-			if len(s.parts[i].earlier(w)) > 0 {
-				in = append(in, s.parts[i].partition)
+		for i := range s.Parts {
+			if len(s.Parts[i].Earlier(w)) > 0 {
+				in = append(in, s.Parts[i].Partition)
 			}
 		}
 		return nil
@@ -264,16 +266,16 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			leave()
 		}
 	}()
-	var got []grant
+	var got []claims.Grant
 	for _, p := range in {
 		if _, there := topicOf(levels, p); !there {
 			continue // it was deleted
 		}
 		w := c.wish(nonce, earliest, latest, c.Max-len(got))
-		var some []grant
-		if err := q.change(ctx, p, &op{apply: func(st *state, _ *change) (bool, error) {
-			mine := st.part(p)
-			*mine, some = mine.repeat(w)
+		var some []claims.Grant
+		if err := q.change(ctx, p, &op{apply: func(st *claims.State, _ *change) (bool, error) {
+			mine := st.Part(p)
+			*mine, some = mine.Repeat(w)
 			return len(some) > 0, nil
 		}}); err != nil {
 			return nil, err
@@ -286,7 +288,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	}
 	var over []ending
 	for _, g := range got {
-		topic, _ := topicOf(levels, g.partition)
+		topic, _ := topicOf(levels, g.Partition)
 		m, end, err := q.message(ctx, topic, g, earliest)
 		if err != nil {
 			return nil, err
@@ -320,7 +322,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 		return nil, 0, 0, err
 	}
 	t := &try{q: q, c: c, nonce: q.nonce(c), again: time.Minute}
-	if t.earliest, t.latest, err = q.owner.clock.now(ctx); err != nil {
+	if t.earliest, t.latest, err = q.owner.clock.Now(ctx); err != nil {
 		return nil, 0, 0, err
 	}
 	defer func() {
@@ -355,9 +357,9 @@ type try struct {
 	q                *Queue
 	c                Claim
 	nonce            uint32
-	earliest, latest Time   // the store's time
-	room             int64  // how many bytes more the caller has memory for; negative: it has no more
-	leave            func() // gives the memory back, see Claim.Room; nil: the caller was not asked
+	earliest, latest claims.Time // the store's time
+	room             int64       // how many bytes more the caller has memory for; negative: it has no more
+	leave            func()      // gives the memory back, see Claim.Room; nil: the caller was not asked
 
 	messages   []Message
 	ended      int           // how many it claimed but must not hand out
@@ -365,7 +367,7 @@ type try struct {
 	unresolved bool          // other processes may give messages back
 }
 
-func (t *try) wish() wish {
+func (t *try) wish() claims.Wish {
 	return t.c.wish(t.nonce, t.earliest, t.latest, t.c.Max-len(t.messages))
 }
 
@@ -384,7 +386,7 @@ func (t *try) askAll(ctx context.Context, order iter.Seq2[*eventlog.Topic, event
 		if err != nil {
 			return err
 		}
-		if !t.consider(known, p).free {
+		if !t.consider(known, p).Free {
 			continue
 		}
 		if rate := t.q.def.Load().settings.Rate; rate > 0 {
@@ -400,7 +402,7 @@ func (t *try) askAll(ctx context.Context, order iter.Seq2[*eventlog.Topic, event
 		// Another process may have claimed first: again must not be later than its leases end.
 		if now := s.known(); now != nil && now != known {
 			t.consider(now, p)
-			if t.q.def.Load().settings.KeyOrder && now.next(p) > known.next(p) {
+			if t.q.def.Load().settings.KeyOrder && now.Next(p) > known.Next(p) {
 				t.again = 0 // messages were skipped because of their keys: there may be others after them
 			}
 		}
@@ -409,23 +411,23 @@ func (t *try) askAll(ctx context.Context, order iter.Seq2[*eventlog.Topic, event
 }
 
 // consider notes when messages of a partition may become free.
-func (t *try) consider(s *state, p eventlog.Partition) prospect {
-	seen := s.prospect(t.q.candidates(p), t.wish())
-	t.unresolved = t.unresolved || seen.unresolved
-	t.again = min(t.again, seen.wait)
+func (t *try) consider(s *claims.State, p eventlog.Partition) claims.Prospect {
+	seen := s.Prospect(t.q.candidates(p), t.wish())
+	t.unresolved = t.unresolved || seen.Unresolved
+	t.again = min(t.again, seen.Wait)
 	return seen
 }
 
 // candidates returns the messages of a partition, as this process knows it.
-func (q *Queue) candidates(p eventlog.Partition) candidates {
+func (q *Queue) candidates(p eventlog.Partition) claims.Candidates {
 	settings := q.def.Load().settings
 	bounds, _ := q.log.Known(p)
-	c := candidates{partition: p, first: bounds.First, end: bounds.Next, limits: limits{
-		paused: settings.Paused, attempts: int32(max(settings.Attempts, 0)), window: int64(settings.Window),
-		concurrency: settings.Concurrency, rate: settings.Rate,
+	c := claims.Candidates{Partition: p, First: bounds.First, End: bounds.Next, Limits: claims.Limits{
+		Paused: settings.Paused, Attempts: int32(max(settings.Attempts, 0)), Window: int64(settings.Window),
+		Concurrency: settings.Concurrency, Rate: settings.Rate,
 	}}
 	if settings.KeyOrder {
-		c.order = q.keysOf(p).keys.Load().order
+		c.InOrder = q.keysOf(p).keys.Load().order
 	}
 	return c
 }
@@ -449,7 +451,7 @@ func (t *try) askRoom(ctx context.Context) error {
 		return err
 	}
 	t.room, t.leave = room, leave
-	t.earliest, t.latest, err = t.q.owner.clock.now(ctx) // leases count from now: the caller may have waited
+	t.earliest, t.latest, err = t.q.owner.clock.Now(ctx) // leases count from now: the caller may have waited
 	return err
 }
 
@@ -463,32 +465,32 @@ func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Pa
 	if err != nil {
 		return err
 	}
-	t.c.owns(got.granted, got.found)
-	t.q.buryAll(p, got.spent)
-	if ended, err := t.q.overBefore(ctx, got.granted); ended || err != nil {
+	t.c.owns(got.Granted, got.Found)
+	t.q.buryAll(p, got.Spent)
+	if ended, err := t.q.overBefore(ctx, got.Granted); ended || err != nil {
 		// Now, not in the background: another claim that came before that would count this one as
 		// an attempt.
-		t.giveBack(p, got, got.granted)
+		t.giveBack(p, got, got.Granted)
 		return err
 	}
-	later := func(rest []grant) {
+	later := func(rest []claims.Grant) {
 		if len(rest) > 0 {
 			t.q.owner.start(func(context.Context) { t.giveBack(p, got, rest) })
 		}
 	}
-	mine, err := t.q.withoutAcked(ctx, p, got.granted)
+	mine, err := t.q.withoutAcked(ctx, p, got.Granted)
 	if err != nil {
-		later(got.granted)
+		later(got.Granted)
 		return err
 	}
-	over, rest, err := t.handOut(ctx, topic, mine, got.allowed)
-	t.ended += len(got.granted) - len(mine) + len(over)
+	over, rest, err := t.handOut(ctx, topic, mine, got.Allowed)
+	t.ended += len(got.Granted) - len(mine) + len(over)
 	later(rest)
 	if endErr := t.q.endAll(ctx, over); endErr != nil {
 		err = cmp.Or(err, endErr)
-		stay := make([]grant, len(over))
+		stay := make([]claims.Grant, len(over))
 		for i, e := range over {
-			stay[i] = e.grant
+			stay[i] = e.Grant
 		}
 		later(stay)
 	}
@@ -496,34 +498,34 @@ func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Pa
 }
 
 // take changes the state of one partition, see state.take.
-func (t *try) take(ctx context.Context, p eventlog.Partition) (taken, error) {
+func (t *try) take(ctx context.Context, p eventlog.Partition) (claims.Taken, error) {
 	if t.q.def.Load().settings.KeyOrder {
 		if err := t.q.keysOf(p).read(ctx, t.q, p, max(t.c.Max, t.c.sweep)); err != nil {
-			return taken{}, err
+			return claims.Taken{}, err
 		}
 	}
 	w := t.wish()
-	var got taken
+	var got claims.Taken
 	o := &op{
 		claims: true,
-		apply: func(st *state, ch *change) (changed bool, err error) {
-			w.repeats = ch.maybeDone || t.c.ID != ""
-			var next *state
-			next, got, changed = st.take(t.q.candidates(p), w)
+		apply: func(st *claims.State, ch *change) (changed bool, err error) {
+			w.Repeats = ch.maybeDone || t.c.ID != ""
+			var next *claims.State
+			next, got, changed = st.Take(t.q.candidates(p), w)
 			*st = *next
 			return changed, nil
 		},
-		missed: func() { t.giveBack(p, got, got.granted) },
+		missed: func() { t.giveBack(p, got, got.Granted) },
 	}
 	if err := t.q.change(ctx, p, o); err != nil {
-		return taken{}, err // not got: the operation may still be under way, and write to it
+		return claims.Taken{}, err // not got: the operation may still be under way, and write to it
 	}
 	return got, nil
 }
 
 // giveBack returns messages to the queue, unless another try may have handed them out.
-func (t *try) giveBack(p eventlog.Partition, got taken, rest []grant) {
-	if !got.found || t.c.ID == "" {
+func (t *try) giveBack(p eventlog.Partition, got claims.Taken, rest []claims.Grant) {
+	if !got.Found || t.c.ID == "" {
 		t.q.giveBack(p, rest)
 	}
 }
@@ -532,24 +534,24 @@ func (t *try) giveBack(p eventlog.Partition, got taken, rest []grant) {
 // returns those that must not be handed out, such as old, purged or acked ones, and the rest, which
 // it did not read or has no room for. There are more claims than most if many messages are expected
 // that must not be handed out.
-func (t *try) handOut(ctx context.Context, topic eventlog.Topic, claims []grant, most int) (
-	over []ending, rest []grant, err error,
+func (t *try) handOut(ctx context.Context, topic eventlog.Topic, granted []claims.Grant, most int) (
+	over []ending, rest []claims.Grant, err error,
 ) {
 	most += len(t.messages)
-	for i, g := range claims {
+	for i, g := range granted {
 		if len(t.messages) >= most {
-			return over, claims[i:], nil
+			return over, granted[i:], nil
 		}
 		m, end, err := t.q.message(ctx, topic, g, t.earliest)
 		if err != nil {
-			return over, claims[i:], err
+			return over, granted[i:], err
 		}
 		if end != nil {
 			over = append(over, *end)
 			continue
 		}
 		if t.room -= m.size(); t.room < 0 && len(t.messages) > 0 {
-			return over, claims[i:], nil
+			return over, granted[i:], nil
 		}
 		t.messages = append(t.messages, m)
 	}
@@ -558,33 +560,33 @@ func (t *try) handOut(ctx context.Context, topic eventlog.Topic, claims []grant,
 
 // message reads a claimed message. end is set if it must not be handed out: it is gone, unreadable,
 // purged, another queue's, too old, or has no attempts left.
-func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, end *ending, err error) {
-	rec, err := q.records.read(ctx, g.partition, g.offset)
+func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g claims.Grant, now claims.Time) (m Message, end *ending, err error) {
+	rec, err := q.records.read(ctx, g.Partition, g.Offset)
 	switch {
 	case errors.Is(err, errNoRecord):
-		return m, &ending{grant: g}, nil
+		return m, &ending{Grant: g}, nil
 	case errors.Is(err, errUnreadable):
 		return m, &ending{g, reasonUnreadable, err.Error()}, nil
 	case err != nil:
 		return m, nil, err
 	}
 	if q.wasPurged(rec) || q.isOthers(rec) {
-		return m, &ending{grant: g}, nil
+		return m, &ending{Grant: g}, nil
 	}
 	settings := q.def.Load().settings
-	if since := available(rec); settings.TTL > 0 && !since.IsZero() && Time(since.Add(settings.TTL).UnixMilli()) < now {
+	if since := available(rec); settings.TTL > 0 && !since.IsZero() && claims.Time(since.Add(settings.TTL).UnixMilli()) < now {
 		if settings.DropExpired {
-			return m, &ending{grant: g}, nil
+			return m, &ending{Grant: g}, nil
 		}
 		return m, &ending{g, reasonExpired, fmt.Sprintf("it is older than the queue's ttl, %v", settings.TTL)}, nil
 	}
 	before := priorAttempts(rec)
-	if settings.Attempts > 0 && before+int(g.attempt) > settings.Attempts {
+	if settings.Attempts > 0 && before+int(g.Attempt) > settings.Attempts {
 		return m, &ending{g, reasonAttempts, noAnswer}, nil
 	}
 	m = Message{
-		ID: idOf(g, rec), Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.partition), Offset: g.offset,
-		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Attempt: before + int(g.attempt), Until: time.UnixMilli(int64(g.until)),
+		ID: idOf(g, rec), Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.Partition), Offset: g.Offset,
+		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Attempt: before + int(g.Attempt), Until: time.UnixMilli(int64(g.Until)),
 	}
 	m.Time = enqueued(rec)
 	return m, nil, nil
@@ -624,13 +626,13 @@ func headerText(rec batch.Record, key string) string {
 }
 
 // idOf is where a message was first enqueued.
-func idOf(g grant, rec batch.Record) MessageID {
+func idOf(g claims.Grant, rec batch.Record) MessageID {
 	if text, moved := header(rec, HeaderID); moved {
 		if id, err := ParseID(text); err == nil {
 			return id
 		}
 	}
-	return MessageID{g.partition, g.offset}
+	return MessageID{g.Partition, g.Offset}
 }
 
 // priorAttempts returns how many attempts a message had before it was delayed for a retry: 0 to
@@ -681,11 +683,11 @@ func number(t eventlog.Topic, p eventlog.Partition) int32 {
 // attempt does not count. It is not a worker's answer, so it reports no error: if it fails, they
 // come back when their leases end.
 func (q *Queue) GiveBack(messages []Message) {
-	byPartition := make(map[eventlog.Partition][]grant)
+	byPartition := make(map[eventlog.Partition][]claims.Grant)
 	for _, m := range messages {
 		if g, err := q.parse(m.Receipt); err == nil {
-			g.until = Time(m.Until.UnixMilli())
-			byPartition[g.partition] = append(byPartition[g.partition], g)
+			g.Until = claims.Time(m.Until.UnixMilli())
+			byPartition[g.Partition] = append(byPartition[g.Partition], g)
 		}
 	}
 	for p, granted := range byPartition {
@@ -695,34 +697,34 @@ func (q *Queue) GiveBack(messages []Message) {
 
 // overBefore reports whether leases ended before their claim was stored, as can happen while the
 // store is unavailable: other workers may have the messages now.
-func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
+func (q *Queue) overBefore(ctx context.Context, granted []claims.Grant) (bool, error) {
 	if len(granted) == 0 {
 		return false, nil
 	}
-	now, _, err := q.owner.clock.now(ctx)
-	return slices.ContainsFunc(granted, func(g grant) bool { return g.until <= now }), err
+	now, _, err := q.owner.clock.Now(ctx)
+	return slices.ContainsFunc(granted, func(g claims.Grant) bool { return g.Until <= now }), err
 }
 
 // giveBack undoes claims whose messages no worker got: the next worker gets them, as the same
 // attempt.
-func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
+func (q *Queue) giveBack(p eventlog.Partition, granted []claims.Grant) {
 	if len(granted) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
-	err := q.change(ctx, p, &op{apply: func(s *state, _ *change) (changed bool, err error) {
-		e := edit{p: s.part(p)}
+	err := q.change(ctx, p, &op{apply: func(s *claims.State, _ *change) (changed bool, err error) {
+		e := claims.Edit{Part: s.Part(p)}
 		for _, g := range granted {
-			if r, err := e.held(g); err == nil && r.until == g.until { // otherwise the lease was extended, or a repeated claim has the message
-				back := run{fate: waiting, attempt: r.attempt - 1, reason: r.reason}
-				if g.again() {
-					back.until = givenBack
+			if r, err := e.Held(g); err == nil && r.Until == g.Until { // otherwise the lease was extended, or a repeated claim has the message
+				back := claims.Run{Fate: claims.Waiting, Attempt: r.Attempt - 1, Reason: r.Reason}
+				if g.Again() {
+					back.Until = claims.GivenBack
 				}
-				e.put(g.offset, back)
+				e.Put(g.Offset, back)
 			}
 		}
-		return e.apply(), nil
+		return e.Apply(), nil
 	}})
 	if err != nil {
 		q.owner.logger.Info("claimed messages were not delivered, and come back when their leases end", "queue", q.name, "messages", len(granted), "err", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Count is the number of messages of one queue.
@@ -20,7 +21,7 @@ type Count struct {
 // call per thousand queues, one per thousand partitions or 4 MiB of states, and what Stats says of
 // the oldest messages. What other processes have just written may be missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
-	now, latest, err := qs.clock.now(ctx)
+	now, latest, err := qs.clock.Now(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -44,12 +45,12 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	qs.delayed.forgetQueues(changed, func(_ eventlog.Partition, to string) bool { return waiting[to] && to != "" })
 	counts = make([]Count, len(all))
 	var keys []string
-	var visits []func(*state) error
+	var visits []func(*claims.State) error
 	var ready []oldest
 	left := func(to *int64, key string, p eventlog.Partition) {
-		keys, visits = append(keys, key), append(visits, func(st *state) error {
+		keys, visits = append(keys, key), append(visits, func(st *claims.State) error {
 			bounds := qs.boundsOf(p)
-			*to += st.within(bounds).left(bounds.Next)
+			*to += st.Within(bounds).Left(bounds.Next)
 			return nil
 		})
 	}
@@ -62,9 +63,9 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 				continue // it was deleted, or another process just made it
 			}
 			for _, p := range topic.Partitions {
-				keys, visits = append(keys, d.keyOf(p)), append(visits, func(st *state) error {
+				keys, visits = append(keys, d.keyOf(p)), append(visits, func(st *claims.State) error {
 					bounds := qs.boundsOf(p)
-					ready = append(ready, oldest{&c.Stats, p, st.within(bounds).count(&c.Stats, now, bounds.Next)})
+					ready = append(ready, oldest{&c.Stats, p, c.Stats.add(st.Within(bounds), now, bounds.Next)})
 					return nil
 				})
 			}
@@ -83,7 +84,7 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	for i, d := range all {
 		counts[i].Delayed = countIn(later, d.name+"/"+d.id)
 	}
-	err = qs.each(ctx, keys, func(i int, st *state) error { return visits[i](st) })
+	err = qs.each(ctx, keys, func(i int, st *claims.State) error { return visits[i](st) })
 	if err == nil {
 		err = qs.age(ctx, ready, latest)
 	}
@@ -108,21 +109,6 @@ func (qs *Queues) boundsOf(p eventlog.Partition) eventlog.Bounds {
 	return bounds
 }
 
-// within returns the state of a partition that has these bounds.
-func (s *state) within(b eventlog.Bounds) *part {
-	mine := &part{partition: b.Partition}
-	if known, there := s.find(b.Partition); there {
-		*mine = *known
-	}
-	mine.trimmed(b.First)
-	return mine
-}
-
-// left counts the unfinished messages of a partition that ends at next.
-func (p *part) left(next eventlog.Offset) int64 {
-	return p.unresolved() + int64(max(next-p.next, 0))
-}
-
 // oldest is the oldest ready message of a partition.
 type oldest struct {
 	of        *Stats
@@ -140,14 +126,14 @@ type ages struct {
 
 type aged struct {
 	offset eventlog.Offset
-	time   Time // negative: unknown
+	time   claims.Time // negative: unknown
 }
 
 // agesMax bounds the partitions that ages remembers.
 const agesMax = 100_000
 
 // get returns when a message was enqueued, and what ends with this incarnation of the store.
-func (a *ages) get(log *eventlog.Log, o oldest) (at Time, known bool) {
+func (a *ages) get(log *eventlog.Log, o oldest) (at claims.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.changed == nil || isClosed(a.changed) {
@@ -158,7 +144,7 @@ func (a *ages) get(log *eventlog.Log, o oldest) (at Time, known bool) {
 }
 
 // keep remembers when a message was enqueued that was read before changed was closed, if it is not.
-func (a *ages) keep(changed <-chan struct{}, o oldest, at Time) {
+func (a *ages) keep(changed <-chan struct{}, o oldest, at claims.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if isClosed(changed) || a.of == nil {
@@ -172,9 +158,9 @@ func (a *ages) keep(changed <-chan struct{}, o oldest, at Time) {
 
 // age raises Stats.Oldest to the ages of messages: a store call for each thousand that are read for
 // the first time, and one more for each 4 MiB that their batches have.
-func (qs *Queues) age(ctx context.Context, all []oldest, latest Time) error {
+func (qs *Queues) age(ctx context.Context, all []oldest, latest claims.Time) error {
 	changed := qs.log.IncarnationChanged()
-	count := func(o oldest, at Time) {
+	count := func(o oldest, at claims.Time) {
 		if at >= 0 {
 			o.of.Oldest = max(o.of.Oldest, time.Duration(latest-at)*time.Millisecond)
 		}
@@ -204,7 +190,7 @@ func (qs *Queues) age(ctx context.Context, all []oldest, latest Time) error {
 }
 
 // enqueuedAt returns the time of a record in the first batch of a slice.
-func (qs *Queues) enqueuedAt(ctx context.Context, s eventlog.Slice, o eventlog.Offset) (Time, error) {
+func (qs *Queues) enqueuedAt(ctx context.Context, s eventlog.Slice, o eventlog.Offset) (claims.Time, error) {
 	if errors.Is(s.Err, eventlog.ErrNoPartition) || s.Err == nil && len(s.Batches) == 0 {
 		return 0, errNoRecord // it was deleted meanwhile
 	}
@@ -222,5 +208,5 @@ func (qs *Queues) enqueuedAt(ctx context.Context, s eventlog.Slice, o eventlog.O
 	if missing != nil {
 		return -1, nil
 	}
-	return Time(rec.Timestamp), nil
+	return claims.Time(rec.Timestamp), nil
 }

@@ -10,6 +10,7 @@ import (
 	parser "github.com/netresearch/go-cron"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // cronMax and zoneMax bound the text of an expression and of a time zone's name, in bytes.
@@ -104,12 +105,12 @@ func markDays(parsed uint64, text string) uint64 {
 // next is the first tick after a moment; 0: there is none. It goes from one change of the zone's
 // clock to the next. Between two changes the clock runs evenly, so the parser searches in UTC,
 // where no clock is ever set: in a zone that skips a midnight the parser would find wrong ticks.
-func (c cron) next(after Time) Time {
-	last := after + Time(cronYears*366*24*time.Hour/time.Millisecond)
+func (c cron) next(after claims.Time) claims.Time {
+	last := after + claims.Time(cronYears*366*24*time.Hour/time.Millisecond)
 	for after < last {
 		at := time.UnixMilli(int64(after + 1)).In(c.zone)
 		start, end := at.ZoneBounds()
-		offset, begun := offsetOf(at), Time(start.UnixMilli())
+		offset, begun := offsetOf(at), claims.Time(start.UnixMilli())
 		before := offset
 		if !start.IsZero() {
 			before = offsetOf(start.Add(-1))
@@ -129,32 +130,32 @@ func (c cron) next(after Time) Time {
 				tick = min(tick, left-before)
 			}
 		}
-		if end.IsZero() || tick < Time(end.UnixMilli()) {
+		if end.IsZero() || tick < claims.Time(end.UnixMilli()) {
 			return tick
 		}
-		after = Time(end.UnixMilli()) - 1
+		after = claims.Time(end.UnixMilli()) - 1
 	}
 	return 0
 }
 
 // onClock returns the first time after another that the expression allows; 0: there is none. Both
 // are on a clock that is never set.
-func (c cron) onClock(after Time) Time {
+func (c cron) onClock(after claims.Time) claims.Time {
 	t := c.expression.Next(time.UnixMilli(int64(after)).UTC())
 	if t.IsZero() {
 		return 0
 	}
-	return Time(t.UnixMilli())
+	return claims.Time(t.UnixMilli())
 }
 
 // offsetOf is how far the zone's clock is ahead of UTC.
-func offsetOf(t time.Time) Time {
+func offsetOf(t time.Time) claims.Time {
 	_, seconds := t.Zone()
-	return Time(seconds) * 1000
+	return claims.Time(seconds) * 1000
 }
 
 // latest returns the last tick that is not after now. first is a tick that is not after now.
-func (c cron) latest(first, now Time) Time {
+func (c cron) latest(first, now claims.Time) claims.Time {
 	from, to := first-1, now // there is a tick in (from, now], and none in (to, now]
 	for from+1 < to {
 		middle := from + (to-from)/2

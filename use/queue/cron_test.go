@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/seed"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Clocks that are set forward at midnight (the first four), at another hour, by half an hour (Lord
@@ -36,7 +37,7 @@ func TestTicksAroundAMidnightThatTheZoneLeavesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		at := Time(after.UnixMilli())
+		at := claims.Time(after.UnixMilli())
 		for range strings.Fields(c.want) {
 			at = cr.next(at)
 			got = append(got, time.UnixMilli(int64(at)).In(cr.zone).Format(time.RFC3339))
@@ -91,7 +92,7 @@ func (f fields) allow(t time.Time) bool {
 
 // walk finds the ticks in [from, to) by looking at the zone's clock every minute. It starts three
 // hours earlier, for where a clock is set back before from, from is in an hour that it shows again.
-func (f fields) walk(zone *time.Location, from, to time.Time) (ticks []Time) {
+func (f fields) walk(zone *time.Location, from, to time.Time) (ticks []claims.Time) {
 	shown := func(t time.Time) int64 { // in minutes
 		_, offset := t.In(zone).Zone()
 		return (t.Unix() + int64(offset)) / 60
@@ -106,7 +107,7 @@ func (f fields) walk(zone *time.Location, from, to time.Time) (ticks []Time) {
 		}
 		allowed := due[t.Unix()/60] || f.allow(clock(now)) && (now > latest || f.hour == nil)
 		if allowed && !t.Before(from) {
-			ticks = append(ticks, Time(t.UnixMilli()))
+			ticks = append(ticks, claims.Time(t.UnixMilli()))
 		}
 		latest = max(latest, now)
 	}
@@ -128,15 +129,15 @@ func TestTicksAreThoseOfAWalkThroughEveryMinute(t *testing.T) {
 		}
 		to := from.Add(6 * 24 * time.Hour)
 		want := f.walk(c.zone, from, to)
-		var got []Time
-		for at := c.next(Time(from.UnixMilli()) - 1); at != 0 && at < Time(to.UnixMilli()); at = c.next(at) {
+		var got []claims.Time
+		for at := c.next(claims.Time(from.UnixMilli()) - 1); at != 0 && at < claims.Time(to.UnixMilli()); at = c.next(at) {
 			got = append(got, at)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q in %s from %v: %v, want %v", f.text, name, from, texts(got), texts(want))
 		}
 		if len(want) > 1 {
-			first, now := want[0], Time(from.UnixMilli()+r.Int64N(to.Sub(from).Milliseconds()))
+			first, now := want[0], claims.Time(from.UnixMilli()+r.Int64N(to.Sub(from).Milliseconds()))
 			last := first
 			for _, at := range want {
 				if at <= now {
@@ -144,13 +145,13 @@ func TestTicksAreThoseOfAWalkThroughEveryMinute(t *testing.T) {
 				}
 			}
 			if now >= first && c.latest(first, now) != last {
-				t.Fatalf("%q in %s: the latest tick of %v is %v", f.text, name, texts([]Time{first, now, last}), texts([]Time{c.latest(first, now)}))
+				t.Fatalf("%q in %s: the latest tick of %v is %v", f.text, name, texts([]claims.Time{first, now, last}), texts([]claims.Time{c.latest(first, now)}))
 			}
 		}
 	}
 }
 
-func texts(all []Time) (out []string) {
+func texts(all []claims.Time) (out []string) {
 	for _, at := range all {
 		out = append(out, time.UnixMilli(int64(at)).UTC().Format(time.RFC3339))
 	}
@@ -192,13 +193,13 @@ func TestDaysAreThoseOfCrontab(t *testing.T) {
 			continue
 		}
 		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		at := Time(start.UnixMilli()) - 1
+		at := claims.Time(start.UnixMilli()) - 1
 		for d := start; d.Year() == 2026; d = d.AddDate(0, 0, 1) {
 			if !want(d) {
 				continue
 			}
-			if at = c.next(at); at != Time(d.UnixMilli()) {
-				t.Errorf("%s: after the earlier ticks comes %v, want %v", text, texts([]Time{at}), d)
+			if at = c.next(at); at != claims.Time(d.UnixMilli()) {
+				t.Errorf("%s: after the earlier ticks comes %v, want %v", text, texts([]claims.Time{at}), d)
 				break
 			}
 		}

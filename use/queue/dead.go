@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -59,17 +60,17 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 		partitions = partitions[at:]
 	}
 	size := 0
-	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *part) error {
+	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *claims.Part) error {
 		from := eventlog.Offset(0)
 		if p == after.Partition {
 			from = after.Offset + 1
 		}
 		bounds := q.owner.boundsOf(p)
-		for o := max(from, mine.floor); o < bounds.Next; o++ {
+		for o := max(from, mine.Floor); o < bounds.Next; o++ {
 			if len(letters) == limit || size >= deadBytes {
 				return errPageFull
 			}
-			if r, there := mine.at(o); there && r.fate == done {
+			if r, there := mine.At(o); there && r.Fate == claims.Done {
 				continue
 			}
 			rec, err := q.records.read(ctx, p, o)
@@ -104,15 +105,15 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 		return nil, err
 	}
 	rewound := q.log.IncarnationChanged()
-	states := make(map[eventlog.Partition]*part)
+	states := make(map[eventlog.Partition]*claims.Part)
 	var partitions []eventlog.Partition
 	for _, id := range ids {
 		if number(topic, id.Partition) >= 0 && states[id.Partition] == nil {
 			partitions = append(partitions, id.Partition)
-			states[id.Partition] = &part{}
+			states[id.Partition] = &claims.Part{}
 		}
 	}
-	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *part) error { states[p] = mine; return nil })
+	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *claims.Part) error { states[p] = mine; return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 			continue
 		}
 		bounds, _ := q.log.Known(id.Partition)
-		if r, there := mine.at(id.Offset); id.Offset < mine.floor || id.Offset >= bounds.Next || there && r.fate == done {
+		if r, there := mine.At(id.Offset); id.Offset < mine.Floor || id.Offset >= bounds.Next || there && r.Fate == claims.Done {
 			continue
 		}
 		rec, err := q.records.read(ctx, id.Partition, id.Offset)
@@ -146,7 +147,7 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 // these were redriven or discarded, as the store has it now: one store call per thousand partitions
 // or 4 MiB of states. ErrUnknownQueue if another process has purged the queue: that moves the
 // states to keys of the queue's new id.
-func (q *Queue) deadParts(ctx context.Context, partitions []eventlog.Partition, visit func(eventlog.Partition, *part) error) error {
+func (q *Queue) deadParts(ctx context.Context, partitions []eventlog.Partition, visit func(eventlog.Partition, *claims.Part) error) error {
 	partitions = slices.DeleteFunc(slices.Clone(partitions), func(p eventlog.Partition) bool {
 		b, known := q.log.Known(p)
 		return known && b.First >= b.Next
@@ -156,20 +157,20 @@ func (q *Queue) deadParts(ctx context.Context, partitions []eventlog.Partition, 
 		keys[i] = deadKey(q.id, p)
 	}
 	asked := false
-	return q.owner.each(ctx, keys, func(i int, st *state) error {
-		if len(st.parts) == 0 && !asked {
+	return q.owner.each(ctx, keys, func(i int, st *claims.State) error {
+		if len(st.Parts) == 0 && !asked {
 			asked = true
 			if err := q.redefine(ctx); err != nil {
 				return err
 			}
 		}
-		return visit(partitions[i], st.within(q.owner.boundsOf(partitions[i])))
+		return visit(partitions[i], st.Within(q.owner.boundsOf(partitions[i])))
 	})
 }
 
 func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound <-chan struct{}) DeadLetter {
 	l := DeadLetter{
-		ID: idOf(grant{partition: p, offset: o}, rec), Letter: MessageID{p, o}, Key: rec.Key, Value: rec.Value, Headers: rec.Headers,
+		ID: idOf(claims.Grant{Partition: p, Offset: o}, rec), Letter: MessageID{p, o}, Key: rec.Key, Value: rec.Value, Headers: rec.Headers,
 		Enqueued: enqueued(rec), Died: time.UnixMilli(rec.Timestamp), partition: p, offset: o, rec: rec, rewound: rewound,
 	}
 	l.Reason, _ = header(rec, HeaderReason)
@@ -342,7 +343,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 			}
 		}
 	}
-	now, _, err := q.owner.clock.now(ctx)
+	now, _, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -356,28 +357,28 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 		some := letters[:n]
 		letters = letters[n:]
 		changed := 0
-		err := q.deadShard(p).do(ctx, &op{bytes: bytes, apply: func(st *state, c *change) (bool, error) {
-			mine := st.part(p)
+		err := q.deadShard(p).do(ctx, &op{bytes: bytes, apply: func(st *claims.State, c *change) (bool, error) {
+			mine := st.Part(p)
 			bounds, _ := q.log.Known(p)
-			mine.trimmed(bounds.First)
-			mine.reach(slices.MaxFunc(some, func(a, b DeadLetter) int { return cmp.Compare(a.offset, b.offset) }).offset + 1)
-			e := edit{p: mine}
+			mine.Trimmed(bounds.First)
+			mine.Reach(slices.MaxFunc(some, func(a, b DeadLetter) int { return cmp.Compare(a.offset, b.offset) }).offset + 1)
+			e := claims.Edit{Part: mine}
 			for _, l := range some {
 				if isClosed(l.rewound) {
 					return false, fmt.Errorf("%w: this id may be another letter now; list the dead letters again", eventlog.ErrRewound)
 				}
-				if r, there := e.at(l.offset); !there || r.fate == done {
+				if r, there := e.At(l.offset); !there || r.Fate == claims.Done {
 					continue
 				}
-				e.put(l.offset, run{fate: done})
+				e.Put(l.offset, claims.Run{Fate: claims.Done})
 				if back {
 					topic := topics[priorityOf(l.rec)]
 					n := publish.Default(&publish.Event{Key: l.Key}, len(topic.Partitions))
 					c.append(topic, topic.Partitions[n], q.again(l, now))
 				}
 			}
-			changed = len(e.changes)
-			return e.apply(), nil
+			changed = e.Len()
+			return e.Apply(), nil
 		}})
 		if err != nil {
 			return taken, fmt.Errorf("take dead letters of queue %q: %w", q.name, err)
@@ -390,7 +391,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 
 // again returns the message that a dead letter becomes: it keeps its id and its time, and starts
 // with its first attempt. Other queues that read the topic skip it.
-func (q *Queue) again(l DeadLetter, now Time) batch.Record {
+func (q *Queue) again(l DeadLetter, now claims.Time) batch.Record {
 	r := batch.Record{Timestamp: int64(now), Key: l.Key, Value: l.Value}
 	for _, h := range l.rec.Headers {
 		switch h.Key {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Why a message became a dead letter.
@@ -51,49 +52,49 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 	if n.Delay < 0 || n.Delay > delayMax {
 		return nil, &eventlog.InvalidError{What: "delay", Value: n.Delay.String(), Why: fmt.Sprintf("0 to %v are allowed", delayMax)}
 	}
-	_, now, err := q.owner.clock.now(ctx)
+	_, now, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("nack messages of queue %q: %w", q.name, err)
 	}
 	n.Error = shorten(n.Error, errorMax)
-	return q.answer(ctx, receipts, func(e *edit, g grant, instead preparation) error {
-		r, err := e.held(g)
+	return q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, instead preparation) error {
+		r, err := e.Held(g)
 		if err != nil {
 			return err
 		}
-		to := run{fate: done} // the record that replaces it was prepared
+		to := claims.Run{Fate: claims.Done} // the record that replaces it was prepared
 		if instead.until > 0 {
-			to = run{fate: waiting, attempt: r.attempt, until: instead.until, reason: shorten(n.Error, reasonKept)}
+			to = claims.Run{Fate: claims.Waiting, Attempt: r.Attempt, Until: instead.until, Reason: shorten(n.Error, reasonKept)}
 		}
 		if n.Uncounted {
-			to.attempt--
+			to.Attempt--
 		}
-		e.put(g.offset, to)
+		e.Put(g.Offset, to)
 		return nil
-	}, func(ctx context.Context, g grant) (instead preparation, err error) {
+	}, func(ctx context.Context, g claims.Grant) (instead preparation, err error) {
 		if n.Uncounted {
 			return preparation{until: now}, nil
 		}
 		settings := q.def.Load().settings
-		rec, err := q.records.read(ctx, g.partition, g.offset)
+		rec, err := q.records.read(ctx, g.Partition, g.Offset)
 		if errors.Is(err, errUnreadable) {
 			return q.deadLetter(ctx, g, q.runOf(g), reasonUnreadable, err.Error())
 		}
 		if err != nil {
 			return instead, noneIfGone(err)
 		}
-		attempts := priorAttempts(rec) + int(g.attempt)
+		attempts := priorAttempts(rec) + int(g.Attempt)
 		pause := n.Delay
 		if !n.SetDelay {
 			pause = settings.pause(int32(min(attempts, attemptsMax)))
 		}
-		here := preparation{until: now + Time(pause.Milliseconds())}
+		here := preparation{until: now + claims.Time(pause.Milliseconds())}
 		leaves := n.Reject || settings.Attempts > 0 && attempts >= settings.Attempts || pause > holdMax && !settings.KeyOrder
 		if !leaves {
 			return here, nil
 		}
 		if free, err := q.mayLeave(ctx, g); err != nil || !free {
-			here.until = max(here.until, now+Time(takenFor.Milliseconds()))
+			here.until = max(here.until, now+claims.Time(takenFor.Milliseconds()))
 			return here, err
 		}
 		switch {
@@ -112,7 +113,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 const holdMax = time.Minute
 
 // putOffRecord makes the record with which a message moves to the wheel.
-func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, attempts int, now, due Time) (none preparation, err error) {
+func (q *Queue) putOffRecord(ctx context.Context, g claims.Grant, rec batch.Record, attempts int, now, due claims.Time) (none preparation, err error) {
 	topic, err := q.owner.wheel.topic(ctx)
 	if err != nil {
 		return none, err
@@ -168,7 +169,7 @@ type Nack struct {
 // preparation is the record to append with a message's change or, for a message that waits in its
 // partition, the end of the wait.
 type preparation struct {
-	until     Time // the end of its wait in its partition; 0: it does not wait there
+	until     claims.Time // the end of its wait in its partition; 0: it does not wait there
 	topic     eventlog.Topic
 	partition eventlog.Partition
 	record    batch.Record
@@ -198,19 +199,19 @@ func (p preparation) bytes() int64 {
 
 // runOf returns the attempt of a grant, with its worker and the error of the attempt before if this
 // process knows them.
-func (q *Queue) runOf(g grant) run {
-	attempt := run{attempt: g.attempt}
-	if known := q.shard(g.partition).known(); known != nil {
-		if p, there := known.find(g.partition); there {
-			r, _ := p.at(g.offset)
-			attempt.worker, attempt.reason = r.worker, r.reason
+func (q *Queue) runOf(g claims.Grant) claims.Run {
+	attempt := claims.Run{Attempt: g.Attempt}
+	if known := q.shard(g.Partition).known(); known != nil {
+		if p, there := known.Find(g.Partition); there {
+			r, _ := p.At(g.Offset)
+			attempt.Worker, attempt.Reason = r.Worker, r.Reason
 		}
 	}
 	return attempt
 }
 
 // deadLetter makes a message's dead letter, after its last attempt.
-func (q *Queue) deadLetter(ctx context.Context, g grant, last run, why, text string) (preparation, error) {
+func (q *Queue) deadLetter(ctx context.Context, g claims.Grant, last claims.Run, why, text string) (preparation, error) {
 	return q.copyTo(ctx, deadSuffix, g, last, []batch.RecordHeader{
 		{Key: HeaderReason, Value: []byte(why)},
 		{Key: HeaderError, Value: []byte(text)},
@@ -218,7 +219,7 @@ func (q *Queue) deadLetter(ctx context.Context, g grant, last run, why, text str
 }
 
 // keepDone makes the copy of a handled message, if the queue keeps those, and frees its unique key.
-func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
+func (q *Queue) keepDone(ctx context.Context, g claims.Grant) (preparation, error) {
 	if q.def.Load().settings.KeepDone {
 		return q.copyTo(ctx, doneSuffix, g, q.runOf(g), nil)
 	}
@@ -228,8 +229,8 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 
 // copyTo makes a copy of a message for another topic of the queue, after its last attempt. There is
 // none if the log no longer has the message, or if it is another queue's.
-func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, headers []batch.RecordHeader) (preparation, error) {
-	rec, err := q.records.read(ctx, g.partition, g.offset)
+func (q *Queue) copyTo(ctx context.Context, suffix string, g claims.Grant, last claims.Run, headers []batch.RecordHeader) (preparation, error) {
+	rec, err := q.records.read(ctx, g.Partition, g.Offset)
 	switch {
 	case errors.Is(err, errNoRecord), err == nil && q.isOthers(rec):
 		return preparation{}, nil
@@ -253,12 +254,12 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	all = append(append(all, headers...),
 		batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())},
 		batch.RecordHeader{Key: HeaderQueue, Value: []byte(q.name)},
-		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(last.attempt)))},
-		batch.RecordHeader{Key: HeaderWorker, Value: []byte(last.worker)})
+		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(last.Attempt)))},
+		batch.RecordHeader{Key: HeaderWorker, Value: []byte(last.Worker)})
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 	}
-	_, now, err := q.owner.clock.now(ctx)
+	_, now, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return preparation{}, err
 	}
@@ -270,7 +271,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 
 // bury makes a message a dead letter, if its claim is still the last one. The caller has checked
 // that it may leave its partition (unacked).
-func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
+func (q *Queue) bury(ctx context.Context, g claims.Grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
 	if err == nil {
 		err = q.uniques(ctx, &letter)
@@ -278,11 +279,11 @@ func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
 	if err != nil {
 		return err
 	}
-	return q.change(ctx, g.partition, &op{bytes: letter.bytes(), apply: func(s *state, c *change) (bool, error) {
-		if _, err := s.part(g.partition).held(g); err != nil {
+	return q.change(ctx, g.Partition, &op{bytes: letter.bytes(), apply: func(s *claims.State, c *change) (bool, error) {
+		if _, err := s.Part(g.Partition).Held(g); err != nil {
 			return false, err
 		}
-		s.part(g.partition).resolve(g, run{fate: done})
+		s.Part(g.Partition).Resolve(g, claims.Run{Fate: claims.Done})
 		letter.append(c)
 		return true, nil
 	}})
@@ -296,7 +297,7 @@ const buriesMax = 64
 
 // buryAll makes dead letters of messages whose last lease ended. For each partition one such call
 // runs at a time; a later claim finds the remaining messages.
-func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
+func (q *Queue) buryAll(p eventlog.Partition, spent []claims.Grant) {
 	if len(spent) == 0 {
 		return
 	}
@@ -314,9 +315,9 @@ func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 	}
 	if !q.owner.start(func(ctx context.Context) {
 		defer over()
-		report := func(g grant, err error) {
+		report := func(g claims.Grant, err error) {
 			if err != nil && !errors.Is(err, ErrStaleReceipt) && ctx.Err() == nil {
-				q.owner.logger.Warn("a message that failed too often could not be made a dead letter; trying again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
+				q.owner.logger.Warn("a message that failed too often could not be made a dead letter; trying again", "queue", q.name, "partition", p, "offset", g.Offset, "err", err)
 			}
 		}
 		taken, err := q.takeOver(ctx, p, spent[:min(len(spent), takenMost)])

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/chance"
+	"github.com/weir-log/weir/use/claims"
 )
 
 const (
@@ -479,8 +480,8 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 			return end.Err
 		}
 		if p, at := end.Bounds.Partition, end.Bounds.Next; at > 0 {
-			passed := state{writer: qs.newWriterID(), parts: []part{{partition: p, floor: at, next: at}}}
-			e.Puts = append(e.Puts, eventlog.Put{Key: deadKey(d.id, p), Version: 1, Value: passed.encode()})
+			passed := claims.State{Writer: qs.newWriterID(), Parts: []claims.Part{{Partition: p, Floor: at, Next: at}}}
+			e.Puts = append(e.Puts, eventlog.Put{Key: deadKey(d.id, p), Version: 1, Value: passed.Encode()})
 		}
 	}
 	return nil
@@ -584,17 +585,17 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	for _, p := range partitions {
 		none[stateKey(d.id, p)] = true
 	}
-	var all state
+	var all claims.State
 	err = qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
-		s, err := decode(kv.Value)
+		s, err := claims.Decode(kv.Value)
 		if err == nil {
-			err = qs.addEarlier(ctx, []string{kv.Key}, []*state{s})
+			err = qs.addEarlier(ctx, []string{kv.Key}, []*claims.State{s})
 		}
 		if err != nil {
 			return fmt.Errorf("key %s: %w", kv.Key, err)
 		}
 		delete(none, kv.Key)
-		all.parts = append(all.parts, s.parts...)
+		all.Parts = append(all.Parts, s.Parts...)
 		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
 		return nil
@@ -605,16 +606,16 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	for key := range none {
 		e.Checks = append(e.Checks, eventlog.Check{Key: key})
 	}
-	slices.SortFunc(all.parts, func(a, b part) int { return cmp.Compare(a.partition, b.partition) })
-	all.writer = qs.newWriterID()
+	slices.SortFunc(all.Parts, func(a, b claims.Part) int { return cmp.Compare(a.Partition, b.Partition) })
+	all.Writer = qs.newWriterID()
 	version := eventlog.Version(0).Next()
 	if d.settings.limited() {
-		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: version, Value: all.encode()})
+		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: version, Value: all.Encode()})
 		return nil
 	}
-	for _, p := range all.parts {
-		own := state{writer: all.writer, parts: []part{p}}
-		e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: version, Value: own.encode()})
+	for _, p := range all.Parts {
+		own := claims.State{Writer: all.Writer, Parts: []claims.Part{p}}
+		e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.Partition), Version: version, Value: own.Encode()})
 	}
 	return nil
 }
@@ -715,19 +716,19 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 	addChecks(&e, topics...)
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old, note{Purged: name})}
 	e.Puts = append(e.Puts, before...)
-	all := state{writer: qs.newWriterID(), after: old}
+	all := claims.State{Writer: qs.newWriterID(), After: old}
 	for _, end := range ends {
 		if end.Err != nil {
 			return old, e, end.Err
 		}
-		*all.part(end.Bounds.Partition) = part{partition: end.Bounds.Partition, floor: end.Bounds.Next, next: end.Bounds.Next}
+		*all.Part(end.Bounds.Partition) = claims.Part{Partition: end.Bounds.Partition, Floor: end.Bounds.Next, Next: end.Bounds.Next}
 	}
 	if d.settings.limited() {
-		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: 1, Value: all.encode()})
+		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: 1, Value: all.Encode()})
 	} else {
-		for _, p := range all.parts {
-			own := state{writer: all.writer, after: old, parts: []part{p}}
-			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
+		for _, p := range all.Parts {
+			own := claims.State{Writer: all.Writer, After: old, Parts: []claims.Part{p}}
+			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.Partition), Version: 1, Value: own.Encode()})
 		}
 	}
 	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // All queues share the wheel. delayed tells which of its records are messages of one queue, so that
@@ -134,8 +135,8 @@ func (d *delayed) catchUp(ctx context.Context) error {
 			slots = append(slots, &slotReader{bounds: bounds, records: newRecords(d.owner.log, nil), saves: i >= wheelSlots})
 		}
 	}
-	err := d.owner.each(ctx, keys, func(i int, st *state) error {
-		slots[i].mine = st.within(slots[i].bounds)
+	err := d.owner.each(ctx, keys, func(i int, st *claims.State) error {
+		slots[i].mine = st.Within(slots[i].bounds)
 		return nil
 	})
 	if err == nil {
@@ -183,9 +184,9 @@ func (d *delayed) readUpTo(p eventlog.Partition) eventlog.Offset {
 // read reads the records of a slot that were not read, up to an offset.
 func (d *delayed) read(ctx context.Context, changed <-chan struct{}, slot *slotReader, to eventlog.Offset) error {
 	p := slot.bounds.Partition
-	for o := max(slot.mine.floor, d.readUpTo(p)); o < to; o++ {
-		if r, there := slot.mine.at(o); there && r.fate == done {
-			o = r.end() - 1
+	for o := max(slot.mine.Floor, d.readUpTo(p)); o < to; o++ {
+		if r, there := slot.mine.At(o); there && r.Fate == claims.Done {
+			o = r.End() - 1
 			continue
 		}
 		rec, err := slot.records.read(ctx, p, o)
@@ -226,7 +227,7 @@ func (d *delayed) add(changed <-chan struct{}, slot *slotReader, o eventlog.Offs
 		return err
 	}
 	p := slot.bounds.Partition
-	m := placed{headerText(rec, headerTo), o, idOf(grant{partition: p, offset: o}, rec)}
+	m := placed{headerText(rec, headerTo), o, idOf(claims.Grant{Partition: p, Offset: o}, rec)}
 	s := d.slot(p)
 	d.collect(s, slot, m, readable)
 	d.put(s, p, m)
@@ -312,8 +313,8 @@ func (d *delayed) counts(ctx context.Context) (map[string]int64, error) {
 		keys[i] = wheelStateKey(p)
 	}
 	n := make(map[string]int64)
-	err = d.owner.each(ctx, keys, func(i int, st *state) error {
-		mine := st.within(d.owner.boundsOf(slots[i]))
+	err = d.owner.each(ctx, keys, func(i int, st *claims.State) error {
+		mine := st.Within(d.owner.boundsOf(slots[i]))
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		s := d.slots[slots[i]]
@@ -321,12 +322,12 @@ func (d *delayed) counts(ctx context.Context) (map[string]int64, error) {
 			return nil
 		}
 		for to, pl := range s.of {
-			if mine.next <= pl.first {
+			if mine.Next <= pl.first {
 				n[to] += pl.n
 				continue
 			}
 			pl.each(slots[i], func(o eventlog.Offset, _ MessageID) {
-				if r, there := mine.at(o); o >= mine.next || there && r.fate != done {
+				if r, there := mine.At(o); o >= mine.Next || there && r.Fate != claims.Done {
 					n[to]++
 				}
 			})

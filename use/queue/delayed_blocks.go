@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // What delayed learns of a slot's records is saved, a block at a time, so that the next process
@@ -116,7 +117,7 @@ func parseBlock(p eventlog.Partition, b block, value []byte) (all []placed, ok b
 // slotReader reads what was added to a slot.
 type slotReader struct {
 	bounds  eventlog.Bounds
-	mine    *part
+	mine    *claims.Part
 	records *records // of its own: what workers need stays in memory
 	saves   bool     // the slot has blocks
 }
@@ -127,13 +128,13 @@ func (r *slotReader) blocks(next eventlog.Offset) (all []block) {
 	if !r.saves {
 		return nil
 	}
-	at := r.mine.floor
+	at := r.mine.Floor
 	if next > at {
 		at = blockOf(next + blockSize - 1).first()
 	}
 	for {
-		if run, there := r.mine.at(at); there && run.fate == done {
-			at = run.end()
+		if run, there := r.mine.At(at); there && run.Fate == claims.Done {
+			at = run.End()
 			continue
 		}
 		b := blockOf(at)
@@ -192,7 +193,7 @@ func (d *delayed) addBlock(changed <-chan struct{}, r *slotReader, b block, mess
 	}
 	s := d.slot(r.bounds.Partition)
 	for _, m := range messages {
-		if run, there := r.mine.at(m.at); m.at < max(s.next, r.mine.floor) || there && run.fate == done {
+		if run, there := r.mine.At(m.at); m.at < max(s.next, r.mine.Floor) || there && run.Fate == claims.Done {
 			continue
 		}
 		d.put(s, r.bounds.Partition, m)

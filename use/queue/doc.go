@@ -3,18 +3,15 @@
 //
 // A queue is like a consumer group that acknowledges each message by itself. Its messages are the
 // records of a topic, so one topic can feed queues and consumer groups alike, and they do not
-// affect each other. Where a consumer group keeps one offset for a partition, a queue keeps a
-// floor, and above it runs of messages that share a fate:
-//
-//	partition   0 ........ floor ............................. next ........ end
-//	            | all done | claimed | waiting | done | claimed | not claimed yet
+// affect each other. Where a consumer group keeps one offset for a partition, a queue keeps what
+// became of each message, see package claims.
 //
 // A queue consists of these keys in the store. Their values are text that people can read, mostly
 // JSON:
 //
 //	queue/def/<name>             what the queue is: its id, topic and settings
-//	queue/state/<id>/<partition> what became of the messages of one partition (state)
-//	queue/clock                  read to get the store's time; its value does not matter (clock)
+//	queue/state/<id>/<partition> what became of the messages of one partition (claims.State)
+//	queue/clock                  read to get the store's time; its value does not matter (claims.Clock)
 //	queue/dead/<id>/<partition>  what became of the dead letters (Redrive, Discard)
 //	queue/unique/<id>/<hash>     which message has a unique key (holder)
 //	queue/schedule/<id>/<name>   a schedule: its expression, next tick and last tick; <id> is that of the schedules, which a purge does not change

@@ -5,12 +5,13 @@ import (
 	"errors"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/ledger"
 )
 
 // ending says why a message that was claimed just now is not to be handed out.
 type ending struct {
-	grant
+	claims.Grant
 	why, text string // of its dead letter; "": it gets none
 }
 
@@ -21,16 +22,16 @@ var errStays = errors.New("the message may not leave the queue yet")
 // endAll ends messages that were claimed just now, if their claims are still the last ones. It
 // makes one commit for each partition, or one for each opBytesMax of its dead letters.
 func (q *Queue) endAll(ctx context.Context, over []ending) error {
-	ends := make(map[grant]ending)
+	ends := make(map[claims.Grant]ending)
 	byPartition := make(map[eventlog.Partition][]answered)
 	for i, e := range over {
-		ends[e.grant] = e
-		byPartition[e.partition] = append(byPartition[e.partition], answered{index: i, grant: e.grant})
+		ends[e.Grant] = e
+		byPartition[e.Partition] = append(byPartition[e.Partition], answered{index: i, grant: e.Grant})
 	}
 	errs := make([]error, len(over))
 	for p, items := range byPartition {
 		for len(items) > 0 {
-			n, err := q.answerSome(ctx, p, items, errs, (*edit).end, func(ctx context.Context, g grant) (preparation, error) {
+			n, err := q.answerSome(ctx, p, items, errs, endClaim, func(ctx context.Context, g claims.Grant) (preparation, error) {
 				return q.prepareEnd(ctx, ends[g])
 			})
 			if err != nil && !ledger.IsRefusal(err) {
@@ -50,20 +51,20 @@ func (q *Queue) endAll(ctx context.Context, over []ending) error {
 // prepareEnd makes what is appended when a message ends.
 func (q *Queue) prepareEnd(ctx context.Context, e ending) (preparation, error) {
 	if e.why == "" {
-		key, err := q.unique(ctx, e.grant)
+		key, err := q.unique(ctx, e.Grant)
 		return preparation{names: key}, err
 	}
-	free, err := q.mayLeave(ctx, e.grant)
+	free, err := q.mayLeave(ctx, e.Grant)
 	if err == nil && !free {
 		err = errStays
 	}
 	if err != nil {
 		return preparation{}, err
 	}
-	before := q.runOf(e.grant)
+	before := q.runOf(e.Grant)
 	text := e.text
-	if before.reason != "" {
-		text += "; its last attempt failed: " + before.reason
+	if before.Reason != "" {
+		text += "; its last attempt failed: " + before.Reason
 	}
-	return q.deadLetter(ctx, e.grant, run{attempt: e.attempt - 1}, e.why, text) // the claim that found it gave it to no worker
+	return q.deadLetter(ctx, e.Grant, claims.Run{Attempt: e.Attempt - 1}, e.why, text) // the claim that found it gave it to no worker
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -106,7 +107,7 @@ func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit 
 // events returns the events for messages. If the known settings refuse a message, events reads the
 // queue's settings and tries again: another process may have changed them.
 func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Event, error) {
-	_, latest, err := q.owner.clock.now(ctx)
+	_, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
@@ -132,7 +133,7 @@ func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Ev
 }
 
 // event returns the event for a message.
-func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Event, error) {
+func (q *Queue) event(ctx context.Context, m NewMessage, now claims.Time) (publish.Event, error) {
 	settings := q.def.Load().settings
 	switch {
 	case m.Priority < 0 || m.Priority >= settings.Priorities:
@@ -180,17 +181,17 @@ func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
 }
 
 // due returns when the message may be claimed; 0: immediately.
-func (m NewMessage) due(now Time) (Time, error) {
-	due := now + Time(m.Delay.Milliseconds())
+func (m NewMessage) due(now claims.Time) (claims.Time, error) {
+	due := now + claims.Time(m.Delay.Milliseconds())
 	switch {
 	case m.Delay < 0 || m.Delay > delayMax:
 		return 0, &eventlog.InvalidError{What: "delay", Value: m.Delay.String(), Why: fmt.Sprintf("0 to %v are allowed", delayMax)}
 	case !m.At.IsZero() && m.Delay > 0:
 		return 0, &eventlog.InvalidError{What: "delay", Value: m.Delay.String(), Why: "give a delay or a time, not both"}
 	case !m.At.IsZero():
-		due = Time(m.At.UnixMilli())
+		due = claims.Time(m.At.UnixMilli())
 	}
-	if due > now+Time(delayMax.Milliseconds()) {
+	if due > now+claims.Time(delayMax.Milliseconds()) {
 		return 0, &eventlog.InvalidError{What: "time", Value: m.At.UTC().Format(time.RFC3339), Why: fmt.Sprintf("it is more than %v in the future", delayMax)}
 	}
 	if due <= now {

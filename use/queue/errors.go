@@ -2,7 +2,8 @@ package queue
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/weir-log/weir/use/claims"
 )
 
 var (
@@ -14,17 +15,11 @@ var (
 	ErrUnknownSchedule = errors.New("unknown schedule")
 	// ErrStaleReceipt: the receipt's claim is over, or the receipt is of another queue. Nothing
 	// changed. The error is a *StaleReceiptError.
-	ErrStaleReceipt = errors.New("stale receipt")
+	ErrStaleReceipt = claims.ErrStale
 	// ErrBadReceipt: the text is not a receipt, or it names a partition that the queue does not
 	// have.
 	ErrBadReceipt = errors.New("bad receipt")
 )
 
 // StaleReceiptError says why a receipt changes nothing.
-type StaleReceiptError struct {
-	Why  string
-	Done bool // the message is done: a caller that repeats its ack may take this error for success
-}
-
-func (e *StaleReceiptError) Error() string { return fmt.Sprintf("%v: %s", ErrStaleReceipt, e.Why) }
-func (e *StaleReceiptError) Unwrap() error { return ErrStaleReceipt }
+type StaleReceiptError = claims.StaleError

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys
@@ -171,21 +172,21 @@ func (d *definition) goesBefore() []eventlog.Put {
 //
 // What a purge before that one left need not be added: the ends of the partitions were read after
 // it.
-func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*state) error {
+func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*claims.State) error {
 	earlier := make([]string, len(keys))
 	needed := false
 	for i, s := range states {
-		if s.after != "" {
-			earlier[i], needed = statesOf(s.after)+keys[i][strings.LastIndexByte(keys[i], '/')+1:], true
+		if s.After != "" {
+			earlier[i], needed = statesOf(s.After)+keys[i][strings.LastIndexByte(keys[i], '/')+1:], true
 		}
 	}
 	if !needed {
 		return nil
 	}
-	return qs.each(ctx, earlier, func(i int, old *state) error {
-		for _, p := range old.parts {
-			mine := states[i].part(p.partition)
-			if p.trimmed(mine.floor); p.next > mine.next {
+	return qs.each(ctx, earlier, func(i int, old *claims.State) error {
+		for _, p := range old.Parts {
+			mine := states[i].Part(p.Partition)
+			if p.Trimmed(mine.Floor); p.Next > mine.Next {
 				*mine = p
 			}
 		}
@@ -216,37 +217,28 @@ func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 			return err
 		}
 		after = kvs[len(kvs)-1].Key
-		keys, states, reached := make([]string, len(kvs)), make([]*state, len(kvs)), make([]eventlog.Offset, len(kvs))
+		keys, states, reached := make([]string, len(kvs)), make([]*claims.State, len(kvs)), make([]eventlog.Offset, len(kvs))
 		for i, kv := range kvs {
-			if states[i], err = decode(kv.Value); err != nil {
+			if states[i], err = claims.Decode(kv.Value); err != nil {
 				return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
 			}
-			keys[i], reached[i] = kv.Key, states[i].reached()
+			keys[i], reached[i] = kv.Key, states[i].Reached()
 		}
 		if err := qs.addEarlier(ctx, keys, states); err != nil {
 			return err
 		}
 		for i, s := range states {
-			if s.reached() == reached[i] {
+			if s.Reached() == reached[i] {
 				continue // it has all
 			}
-			s.writer, s.after = qs.newWriterID(), ""
+			s.Writer, s.After = qs.newWriterID(), ""
 			_, err := qs.log.Append(ctx, eventlog.Entry{
 				Checks: []eventlog.Check{{Key: keys[i], Version: kvs[i].Version}, d.same()},
-				Puts:   []eventlog.Put{{Key: keys[i], Version: kvs[i].Version.Next(), Value: s.encode()}},
+				Puts:   []eventlog.Put{{Key: keys[i], Version: kvs[i].Version.Next(), Value: s.Encode()}},
 			})
 			if err != nil && !isStale(err) { // else somebody changed it, or the queue was purged again or deleted
 				return err
 			}
 		}
 	}
-}
-
-// reached adds up how far claims have come in each partition. It grows with every message that is
-// added.
-func (s *state) reached() (sum eventlog.Offset) {
-	for i := range s.parts {
-		sum += s.parts[i].next
-	}
-	return sum
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // removeGone removes from the wheel the messages of all purged and deleted queues that have a note.
@@ -163,8 +164,8 @@ func (d *delayed) queues() map[string]bool {
 func (d *delayed) trim(ctx context.Context, changed <-chan struct{}, p eventlog.Partition) error {
 	bounds := d.owner.boundsOf(p)
 	below := bounds.First
-	err := d.owner.each(ctx, []string{wheelStateKey(p)}, func(_ int, st *state) error {
-		mine := st.within(bounds)
+	err := d.owner.each(ctx, []string{wheelStateKey(p)}, func(_ int, st *claims.State) error {
+		mine := st.Within(bounds)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		s := d.slots[p]
@@ -174,7 +175,7 @@ func (d *delayed) trim(ctx context.Context, changed <-chan struct{}, p eventlog.
 		below = s.next
 		for _, pl := range s.of {
 			pl.each(p, func(o eventlog.Offset, _ MessageID) {
-				if r, there := mine.at(o); o >= mine.floor && !(there && r.fate == done) {
+				if r, there := mine.At(o); o >= mine.Floor && !(there && r.Fate == claims.Done) {
 					below = min(below, o)
 				}
 			})

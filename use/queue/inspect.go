@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Stats counts a queue's messages; the partitions are counted at different moments.
@@ -31,7 +32,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	now, latest, err := q.owner.clock.now(ctx)
+	now, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -40,9 +41,9 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		return s, err
 	}
 	var ready []oldest
-	err = q.owner.each(ctx, q.def.Load().keysOfParts(partitions), func(i int, st *state) error {
-		mine := st.within(ends[i].Bounds)
-		ready = append(ready, oldest{&s, mine.partition, mine.count(&s, now, ends[i].Bounds.Next)})
+	err = q.owner.each(ctx, q.def.Load().keysOfParts(partitions), func(i int, st *claims.State) error {
+		mine := st.Within(ends[i].Bounds)
+		ready = append(ready, oldest{&s, mine.Partition, s.add(mine, now, ends[i].Bounds.Next)})
 		return ends[i].Err
 	})
 	if err == nil {
@@ -67,33 +68,33 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	for i, end := range ends {
 		keys[i] = deadKey(q.id, end.Bounds.Partition)
 	}
-	return s, q.owner.each(ctx, keys, func(i int, st *state) error {
-		s.Dead += st.within(ends[i].Bounds).left(ends[i].Bounds.Next)
+	return s, q.owner.each(ctx, keys, func(i int, st *claims.State) error {
+		s.Dead += st.Within(ends[i].Bounds).Left(ends[i].Bounds.Next)
 		return ends[i].Err
 	})
 }
 
-// count adds a partition's messages to s, and returns the oldest one that is ready; -1: none.
-func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.Offset) {
+// add counts the messages of a partition, and returns the oldest one that is ready; -1: none.
+func (s *Stats) add(p *claims.Part, now claims.Time, end eventlog.Offset) (oldest eventlog.Offset) {
 	oldest = -1
-	for _, r := range p.runs {
+	for _, r := range p.Runs {
 		switch {
-		case r.fate == done:
-		case r.until > now && r.fate == claimed:
-			s.Claimed += r.n
-		case r.until > now:
-			s.Waiting += r.n
+		case r.Fate == claims.Done:
+		case r.Until > now && r.Fate == claims.Claimed:
+			s.Claimed += r.N
+		case r.Until > now:
+			s.Waiting += r.N
 		default:
-			s.Ready += r.n
+			s.Ready += r.N
 			if oldest < 0 {
-				oldest = r.from
+				oldest = r.From
 			}
 		}
 	}
-	if end > p.next {
-		s.Ready += int64(end - p.next)
+	if end > p.Next {
+		s.Ready += int64(end - p.Next)
 		if oldest < 0 {
-			oldest = p.next
+			oldest = p.Next
 		}
 	}
 	return oldest
@@ -139,7 +140,7 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	if err != nil {
 		return c, err
 	}
-	now, _, err := q.owner.clock.now(ctx)
+	now, _, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -158,11 +159,11 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 		if err != nil {
 			return c, err
 		}
-		mine := st.part(id.Partition)
-		mine.trimmed(ends[0].Bounds.First)
-		r, there := mine.at(id.Offset)
-		if id.Offset >= mine.next || there && r.fate != done {
-			return r.describe(c, now), nil
+		mine := st.Part(id.Partition)
+		mine.Trimmed(ends[0].Bounds.First)
+		r, there := mine.At(id.Offset)
+		if id.Offset >= mine.Next || there && r.Fate != claims.Done {
+			return c.as(r, now), nil
 		}
 	}
 	s := q.owner.searches
@@ -218,7 +219,7 @@ func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 			if err != nil {
 				return c, err
 			}
-			if idOf(grant{partition: p, offset: o}, rec) == c.ID {
+			if idOf(claims.Grant{Partition: p, Offset: o}, rec) == c.ID {
 				return describeDone(rec, c), nil
 			}
 		}
@@ -238,12 +239,13 @@ func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 	return err != nil || q.isTo(rec)
 }
 
-func (r run) describe(c Condition, now Time) Condition {
-	c.Worker, c.Attempt, c.Error = r.worker, int(r.attempt), r.reason
+// as returns the condition of a message with a run's fate.
+func (c Condition) as(r claims.Run, now claims.Time) Condition {
+	c.Worker, c.Attempt, c.Error = r.Worker, int(r.Attempt), r.Reason
 	c.State = Ready
-	if r.until > now {
-		c.State = fateNames[r.fate]
-		c.Until = time.UnixMilli(int64(r.until))
+	if r.Until > now {
+		c.State = r.Fate.String()
+		c.Until = time.UnixMilli(int64(r.Until))
 	}
 	return c
 }
@@ -251,7 +253,7 @@ func (r run) describe(c Condition, now Time) Condition {
 // findMoved looks for a message in the wheel, among messages that came back from there, and among
 // the dead letters. It skips messages that are done.
 func (q *Queue) findMoved(ctx context.Context, c Condition, s *search) (_ Condition, found bool, err error) {
-	now, _, err := q.owner.clock.now(ctx)
+	now, _, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return c, false, err
 	}
@@ -271,7 +273,7 @@ func (q *Queue) findMoved(ctx context.Context, c Condition, s *search) (_ Condit
 		return c, false, err
 	}
 	if m != nil {
-		return m.run.describe(c, now), true, nil
+		return c.as(m.run, now), true, nil
 	}
 	letters, err := q.DeadLetters(ctx, MessageID{}, deadPage)
 	for read := 0; err == nil && len(letters) > 0; {
@@ -304,9 +306,9 @@ func (q *Queue) findDelayed(ctx context.Context, c Condition, s *search) (_ Cond
 	for i := range at {
 		keys[i] = wheelStateKey(at[i].Partition)
 	}
-	err = q.owner.each(ctx, keys, func(i int, st *state) error {
-		mine := st.within(q.owner.boundsOf(at[i].Partition))
-		if r, there := mine.at(at[i].Offset); at[i].Offset < mine.floor || there && r.fate == done {
+	err = q.owner.each(ctx, keys, func(i int, st *claims.State) error {
+		mine := st.Within(q.owner.boundsOf(at[i].Partition))
+		if r, there := mine.At(at[i].Offset); at[i].Offset < mine.Floor || there && r.Fate == claims.Done {
 			return nil
 		}
 		rec, err := newRecords(q.log, nil).read(ctx, at[i].Partition, at[i].Offset) // not q.records: what workers need stays cached there

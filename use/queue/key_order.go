@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/longlock"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // keySeed makes hashes unpredictable, so nobody can choose keys that collide.
@@ -47,28 +48,23 @@ func (k *keys) end() eventlog.Offset { return k.from + eventlog.Offset(len(k.bef
 // keysMax bounds how far past its floor a partition with order by key gives out messages.
 const keysMax = 100_000
 
-// order says which messages may be claimed: for each key, the first message that is not done.
-type order struct {
+// keyOrder says which messages may be claimed: for each key, the first message that is not done.
+type keyOrder struct {
 	keys *keys
 	open []bool // for each message that first was called for: whether it, or an earlier one with its key, is not done
 }
 
 // order returns the order of a partition's messages, and the offset where the known keys end:
 // messages from there on cannot be claimed yet.
-func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Offset) {
-	if k == nil || isClosed(k.changed) || k.from > p.floor {
-		return &order{keys: &keys{}}, p.next
+func (k *keys) order(p *claims.Part, end eventlog.Offset) (o claims.Order, known eventlog.Offset) {
+	if k == nil || isClosed(k.changed) || k.from > p.Floor {
+		return (&keyOrder{keys: &keys{}}).first, p.Next
 	}
-	return &order{keys: k, open: make([]bool, len(k.before))}, min(end, k.end())
+	return (&keyOrder{keys: k, open: make([]bool, len(k.before))}).first, min(end, k.end())
 }
 
-// first reports whether a message is the first of its key that is not done. It is asked for each
-// message, done or not, one after the other from the floor on. Without an order each message that
-// is not done is the first.
-func (o *order) first(at eventlog.Offset, done bool) bool {
-	if o == nil {
-		return !done
-	}
+// first reports whether a message is the first of its key that is not done.
+func (o *keyOrder) first(at eventlog.Offset, done bool) bool {
 	if at >= o.keys.end() {
 		return false // another process has claimed beyond the known keys
 	}
@@ -88,21 +84,21 @@ func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, mo
 		return err
 	}
 	bounds, _ := q.log.Known(p)
-	mine := *known.clone().part(p)
-	mine.trimmed(bounds.First)
+	mine := *known.Clone().Part(p)
+	mine.Trimmed(bounds.First)
 	k := r.keys.Load()
-	if k == nil || isClosed(k.changed) || mine.floor < k.from || mine.floor > k.end() {
-		k = &keys{from: mine.floor, changed: changed}
+	if k == nil || isClosed(k.changed) || mine.Floor < k.from || mine.Floor > k.end() {
+		k = &keys{from: mine.Floor, changed: changed}
 		r.lastOf = make(map[uint64]eventlog.Offset)
 	}
-	most := min(bounds.Next, mine.floor+keysMax)
-	if k == r.keys.Load() && k.end() >= min(most, mine.next+eventlog.Offset(more)) {
+	most := min(bounds.Next, mine.Floor+keysMax)
+	if k == r.keys.Load() && k.end() >= min(most, mine.Next+eventlog.Offset(more)) {
 		return nil
 	}
 	// Callers that use k do not see the elements that are appended to its array.
-	next := &keys{from: mine.floor, before: k.before[mine.floor-k.from:], changed: k.changed}
+	next := &keys{from: mine.Floor, before: k.before[mine.Floor-k.from:], changed: k.changed}
 	defer func() { r.keys.Store(next) }() // after an error, too: lastOf already has the keys that were read
-	for o := next.end(); o < min(most, mine.next+eventlog.Offset(max(more, 1000))); o++ {
+	for o := next.end(); o < min(most, mine.Next+eventlog.Offset(max(more, 1000))); o++ {
 		rec, err := q.records.read(ctx, p, o)
 		if noneIfGone(err) != nil {
 			return err

@@ -6,13 +6,14 @@ import (
 	"iter"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // each calls visit with the state that each key holds now, in the order given, and with its index.
 // A key that does not exist holds an empty state, and so does "". Equal keys that follow each other
 // share one state. It costs a store call for each thousand keys, or for each 4 MiB of states; an
 // error of visit ends it, before the next call.
-func (qs *Queues) each(ctx context.Context, keys []string, visit func(i int, s *state) error) error {
+func (qs *Queues) each(ctx context.Context, keys []string, visit func(i int, s *claims.State) error) error {
 	var asked []string
 	var first []int // for each key that is asked for: the first index that it has in keys
 	for i, key := range keys {
@@ -21,9 +22,9 @@ func (qs *Queues) each(ctx context.Context, keys []string, visit func(i int, s *
 		}
 	}
 	next := 0 // the index to visit next
-	until := func(end int, s *state, key string) error {
+	until := func(end int, s *claims.State, key string) error {
 		for ; next < end; next++ {
-			mine := &state{}
+			mine := &claims.State{}
 			if keys[next] == key {
 				mine = s
 			}
@@ -33,16 +34,16 @@ func (qs *Queues) each(ctx context.Context, keys []string, visit func(i int, s *
 		}
 		return nil
 	}
-	nth, last, lastKey := 0, &state{}, ""
+	nth, last, lastKey := 0, &claims.State{}, ""
 	err := qs.log.GetAll(ctx, asked, func(kv eventlog.KeyValue) error {
 		if err := until(first[nth], last, lastKey); err != nil {
 			return err
 		}
 		nth++
 		var err error
-		last, lastKey = &state{}, kv.Key
+		last, lastKey = &claims.State{}, kv.Key
 		if kv.Version > 0 {
-			if last, err = decode(kv.Value); err != nil {
+			if last, err = claims.Decode(kv.Value); err != nil {
 				return fmt.Errorf("decode the state in key %s: %w", kv.Key, err)
 			}
 		}
@@ -120,7 +121,7 @@ func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 	for i, s := range shards {
 		keys[i] = s.key
 	}
-	var states []*state
+	var states []*claims.State
 	var versions []eventlog.Version
 	err := qs.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
 		s, err := shards[len(states)].parse(kv)
@@ -134,7 +135,7 @@ func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 		return err
 	}
 	for i, s := range shards {
-		if err := s.Learn(versions[i], func() (*state, bool, error) { return states[i], true, nil }); err != nil {
+		if err := s.Learn(versions[i], func() (*claims.State, bool, error) { return states[i], true, nil }); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // One key has stood still for 100,000 messages: claims pass over them, and acks do not, so that
@@ -12,11 +13,11 @@ import (
 func TestAcksShareAChangeHoweverFarAKeyIsBehind(t *testing.T) {
 	q := &Queue{}
 	q.def.Store(&definition{settings: Settings{KeyOrder: true}})
-	for claims, want := range map[bool]int{false: 1000, true: workMax / 100_000} {
-		s, st := &shard{q: q}, &state{parts: []part{{partition: 1, next: eventlog.Offset(100_000)}}}
-		ops := slices.Repeat([]*op{{claims: claims, messages: 1}}, 1000)
+	for claim, want := range map[bool]int{false: 1000, true: workMax / 100_000} {
+		s, st := &shard{q: q}, &claims.State{Parts: []claims.Part{{Partition: 1, Next: eventlog.Offset(100_000)}}}
+		ops := slices.Repeat([]*op{{claims: claim, messages: 1}}, 1000)
 		if got := s.take(st, slices.Values(ops)); got != want {
-			t.Errorf("claims %v: %d operations share a change, want %d", claims, got, want)
+			t.Errorf("claims %v: %d operations share a change, want %d", claim, got, want)
 		}
 	}
 }

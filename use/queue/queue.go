@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/chance"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -41,7 +42,7 @@ type Queues struct {
 	logger    *slog.Logger
 	tracer    eventlog.Tracer
 	beside    Beside // nil: none
-	clock     clock
+	clock     *claims.Clock
 	records   *records
 	wheel     *wheel
 	delayed   *delayed
@@ -68,7 +69,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 		cfg.Logger = slog.Default()
 	}
 	qs := &Queues{
-		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
+		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: claims.NewClock(log),
 		process: strconv.FormatUint(uint64(chance.Uint32()), 16), opened: make(map[string]*Queue), deleted: make(map[eventlog.TopicID]bool), begun: make(chan struct{}), uses: make(chan struct{}),
 		holding: make(chan struct{}, holdingMax),
 	}
@@ -129,7 +130,7 @@ func (qs *Queues) followStore(ctx context.Context) {
 		case <-changed:
 		}
 		changed = qs.log.IncarnationChanged() // before the rest: the store may be rewound again meanwhile
-		qs.clock.forget()
+		qs.clock.Forget()
 		qs.mu.Lock()
 		clear(qs.deleted)
 		opened := slices.Collect(maps.Values(qs.opened))
@@ -254,7 +255,7 @@ type Queue struct {
 	def     atomic.Pointer[definition]
 	records *records
 	turn    atomic.Uint64 // counts claims: it decides which level and partition is asked first
-	waiting claimLine
+	waiting claims.Line
 	filling chan struct{} // has a value while a claim reads states: others would read the same ones
 
 	mu          sync.Mutex                        // guards what follows
@@ -324,7 +325,7 @@ func (q *Queue) shardOf(key string) *shard {
 }
 
 // wakeClaims wakes the claim that has waited longest: there may be a message for it.
-func (q *Queue) wakeClaims() { q.waiting.wake(1) }
+func (q *Queue) wakeClaims() { q.waiting.Wake(1) }
 
 // wait counts a waiting claim until done is called. While there is one, watch runs and waits for
 // new messages.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // receiptMax bounds the text of a receipt.
@@ -14,20 +15,20 @@ const receiptMax = 128
 
 // receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce
 // is random for each claim, so that a receipt cannot be guessed.
-func (q *Queue) receipt(g grant) string {
-	return fmt.Sprintf("%s.%d.%d.%d.%08x", q.id, g.partition, g.offset, g.attempt, g.nonce)
+func (q *Queue) receipt(g claims.Grant) string {
+	return fmt.Sprintf("%s.%d.%d.%d.%08x", q.id, g.Partition, g.Offset, g.Attempt, g.Nonce)
 }
 
-func (q *Queue) parse(receipt string) (g grant, err error) {
-	bad := func(why string) (grant, error) {
-		return grant{}, fmt.Errorf("%w: %q: %s", ErrBadReceipt, shorten(receipt, receiptMax), why)
+func (q *Queue) parse(receipt string) (g claims.Grant, err error) {
+	bad := func(why string) (claims.Grant, error) {
+		return claims.Grant{}, fmt.Errorf("%w: %q: %s", ErrBadReceipt, shorten(receipt, receiptMax), why)
 	}
 	fields := strings.Split(receipt, ".")
 	if len(receipt) > receiptMax || len(fields) != 5 {
 		return bad("send the receipt exactly as it came with the message")
 	}
 	if fields[0] != q.id {
-		return grant{}, &StaleReceiptError{Why: fmt.Sprintf("it does not belong to queue %q: the queue was purged, or deleted and created again, or the receipt is of another queue", q.name)}
+		return claims.Grant{}, &StaleReceiptError{Why: fmt.Sprintf("it does not belong to queue %q: the queue was purged, or deleted and created again, or the receipt is of another queue", q.name)}
 	}
 	partition, err1 := strconv.ParseInt(fields[1], 10, 64)
 	offset, err2 := strconv.ParseInt(fields[2], 10, 64)
@@ -36,25 +37,25 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || offset < 0 || attempt < 1 {
 		return bad("send the receipt exactly as it came with the message")
 	}
-	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
+	return claims.Grant{Partition: eventlog.Partition(partition), Offset: eventlog.Offset(offset), Attempt: int32(attempt), Nonce: uint32(nonce)}, nil
 }
 
 // partitionCheck returns a check that refuses receipts with unknown partitions. Another process may
 // have added partitions or topics: the check reads them again first, two store calls, once for all
 // receipts.
-func (q *Queue) partitionCheck() func(context.Context, grant) error {
+func (q *Queue) partitionCheck() func(context.Context, claims.Grant) error {
 	asked := false
-	return func(ctx context.Context, g grant) error {
+	return func(ctx context.Context, g claims.Grant) error {
 		for {
 			topics, err := q.levels(ctx)
 			if err != nil {
 				return err
 			}
-			if _, has := topicOf(topics, g.partition); has {
+			if _, has := topicOf(topics, g.Partition); has {
 				return nil
 			}
 			if asked {
-				return fmt.Errorf("%w: queue %q has no partition %d", ErrBadReceipt, q.name, g.partition)
+				return fmt.Errorf("%w: queue %q has no partition %d", ErrBadReceipt, q.name, g.Partition)
 			}
 			asked = true
 			if err := q.redefine(ctx); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/chance"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // A topic that a queue created has no retention by time: that would delete messages that nobody has
@@ -61,19 +62,19 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 			}
 		}
 	}
-	err = qs.each(ctx, keys, func(i int, s *state) error {
+	err = qs.each(ctx, keys, func(i int, s *claims.State) error {
 		if floors[of[i].partition] == nil {
 			floors[of[i].partition] = make(map[string]eventlog.Offset)
 		}
-		if mine, there := s.find(of[i].partition); there {
-			floors[of[i].partition][of[i].queue] = mine.floor
+		if mine, there := s.Find(of[i].partition); there {
+			floors[of[i].partition][of[i].queue] = mine.Floor
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	now, _, err := qs.clock.now(ctx)
+	now, _, err := qs.clock.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 			continue
 		}
 		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
-			if err := qs.removeFrom(ctx, id, all, floors, now-Time(handledFor.Milliseconds())); err != nil {
+			if err := qs.removeFrom(ctx, id, all, floors, now-claims.Time(handledFor.Milliseconds())); err != nil {
 				return err
 			}
 		}
@@ -98,7 +99,7 @@ type readBy struct {
 
 // removeFrom trims the partitions of a topic: it removes messages that are older than a moment, and
 // that all queues that read the topic have handled.
-func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before Time) error {
+func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before claims.Time) error {
 	topic, err := qs.log.TopicByID(id)
 	if err != nil || topic.Config[retentionMs] != forEver {
 		return nil // it was deleted, or somebody has set its retention

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Schedule enqueues a message again and again: once at each tick of a cron expression, however many
@@ -68,22 +69,22 @@ func messageKey(key string) string { return messagePrefix + strings.TrimPrefix(k
 type schedule struct {
 	Schedule
 	queue  string
-	next   Time   // the next tick; 0: none
-	last   Time   // the tick of the last message; 0: there was none
-	writer string // the process that enqueued its last message or, if later, changed its ticks
+	next   claims.Time // the next tick; 0: none
+	last   claims.Time // the tick of the last message; 0: there was none
+	writer string      // the process that enqueued its last message or, if later, changed its ticks
 	key    string
 	now    eventlog.Version // the key's version
 }
 
 // The value of a schedule's key.
 type storedSchedule struct {
-	Queue  string `json:"queue"`
-	Cron   string `json:"cron"`
-	Zone   string `json:"zone,omitempty"`
-	Paused bool   `json:"paused,omitempty"`
-	Next   Time   `json:"next,omitempty"`
-	Last   Time   `json:"last,omitempty"`
-	Writer string `json:"writer"`
+	Queue  string      `json:"queue"`
+	Cron   string      `json:"cron"`
+	Zone   string      `json:"zone,omitempty"`
+	Paused bool        `json:"paused,omitempty"`
+	Next   claims.Time `json:"next,omitempty"`
+	Last   claims.Time `json:"last,omitempty"`
+	Writer string      `json:"writer"`
 }
 
 // The value of the key of a schedule's message.
@@ -214,7 +215,7 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	}
 	// The clock's later bound: by the earlier bound, a tick that another process has enqueued
 	// already may not be due yet.
-	_, now, err := q.owner.clock.now(ctx)
+	_, now, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return s, err
 	}

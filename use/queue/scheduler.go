@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/chance"
 	"github.com/weir-log/weir/internal/longlock"
+	"github.com/weir-log/weir/use/claims"
 )
 
 const (
@@ -53,7 +54,7 @@ type scheduler struct {
 }
 
 // tick is the next tick of a schedule: when it is due, and when this process tries to take it.
-type tick struct{ due, at Time }
+type tick struct{ due, at claims.Time }
 
 func newScheduler(owner *Queues) *scheduler {
 	return &scheduler{owner: owner, ticks: make(map[string]tick), refused: make(map[string]bool), served: make(map[string]int), asked: make(chan struct{}, 1)}
@@ -109,7 +110,7 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	if len(s.ticks) == 0 {
 		return wait, nil
 	}
-	now, _, err := s.owner.clock.now(ctx)
+	now, _, err := s.owner.clock.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -135,7 +136,7 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 // due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the
 // one that was due first; queues whose last turn is longest ago come first. Thus a queue's
 // schedules, however many, delay each other, but delay another queue's schedule by one only.
-func (s *scheduler) due(now Time) []string {
+func (s *scheduler) due(now claims.Time) []string {
 	byQueue := make(map[string][]string)
 	for key, t := range s.ticks {
 		if t.at <= now {
@@ -202,7 +203,7 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 	}
 	t := tick{due: sc.next, at: sc.next}
 	if sc.writer != s.owner.process {
-		t.at += Time((tickGrace + chance.N(tickGrace)).Milliseconds())
+		t.at += claims.Time((tickGrace + chance.N(tickGrace)).Milliseconds())
 	}
 	ticks[sc.key] = t
 }
@@ -212,7 +213,7 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 // it is not tried until the schedules are listed again. After an unknown outcome the key is read
 // again: either the first try took the tick, or the next try changes the version that the first one
 // checks.
-func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
+func (s *scheduler) fire(ctx context.Context, key string, now claims.Time) error {
 	for range changesMax {
 		sc, err := s.owner.readSchedule(ctx, key)
 		if err != nil && !errors.Is(err, errBroken) {
@@ -267,7 +268,7 @@ func (s *scheduler) refuse(key string, err error) {
 // tick after now, in one entry. Of ticks that were missed, only the latest gets a message. If the
 // message has a unique key, and the message before is not done, the schedule moves on without a
 // message.
-func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
+func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now claims.Time) error {
 	c, err := parseCron(sc.Cron, sc.Zone)
 	if err != nil {
 		return err
@@ -308,7 +309,7 @@ func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
 }
 
 // ticked is a schedule's message for a tick.
-func ticked(name string, m NewMessage, at Time) NewMessage {
+func ticked(name string, m NewMessage, at claims.Time) NewMessage {
 	m.Headers = append(slices.Clone(m.Headers),
 		batch.RecordHeader{Key: HeaderSchedule, Value: []byte(name)},
 		batch.RecordHeader{Key: HeaderTick, Value: []byte(time.UnixMilli(int64(at)).UTC().Format(time.RFC3339))})

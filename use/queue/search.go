@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // search looks for a message in the records of partitions, with a budget for all of them.
@@ -26,7 +27,7 @@ type scanned struct {
 // match is a record that has the message, and what became of it there.
 type match struct {
 	record batch.Record
-	run    run
+	run    claims.Run
 }
 
 // errFound ends a scan.
@@ -45,13 +46,13 @@ func (q *Queue) scan(ctx context.Context, all []scanned, s *search, is func(batc
 	for _, in := range all {
 		keys = append(keys, in.key)
 	}
-	err = q.owner.each(ctx, keys, func(i int, st *state) error {
+	err = q.owner.each(ctx, keys, func(i int, st *claims.State) error {
 		bounds := q.owner.boundsOf(all[i].partition)
 		left := int64(len(all) - i)
 		part := search{id: s.id, bytes: s.bytes / left, records: s.records / left}
 		bytes, records := part.bytes, part.records
 		var err error
-		m, err = q.scanPartition(ctx, st.within(bounds), bounds.Next, &part, is)
+		m, err = q.scanPartition(ctx, st.Within(bounds), bounds.Next, &part, is)
 		s.bytes, s.records, s.cut = s.bytes-bytes+part.bytes, s.records-records+part.records, s.cut || part.cut
 		if m != nil {
 			return errFound
@@ -66,12 +67,12 @@ func (q *Queue) scan(ctx context.Context, all []scanned, s *search, is func(batc
 
 // scanPartition returns the last record of a message in a partition that ends at end. Outside of
 // the wheel it decodes only batches that weir made: no other batch has messages that were moved.
-func (q *Queue) scanPartition(ctx context.Context, mine *part, end eventlog.Offset, s *search, is func(batch.Record, MessageID) bool) (m *match, err error) {
-	p := mine.partition
+func (q *Queue) scanPartition(ctx context.Context, mine *claims.Part, end eventlog.Offset, s *search, is func(batch.Record, MessageID) bool) (m *match, err error) {
+	p := mine.Partition
 	reader, moved := newRecords(q.log, nil), q.owner.wheel.has(p) // not q.records: what workers need stays cached there
-	for o := mine.floor; o < end; {
-		if r, there := mine.at(o); there && r.fate == done {
-			o = r.end()
+	for o := mine.Floor; o < end; {
+		if r, there := mine.At(o); there && r.Fate == claims.Done {
+			o = r.End()
 			continue
 		}
 		if s.bytes <= 0 || s.records <= 0 {
@@ -112,11 +113,11 @@ func (q *Queue) scanPartition(ctx context.Context, mine *part, end eventlog.Offs
 			s.records -= int64(len(records))
 			for _, rec := range records {
 				at := MessageID{p, eventlog.Offset(rec.Offset)}
-				r, there := mine.at(at.Offset)
-				if at.Offset < mine.floor || there && r.fate == done {
+				r, there := mine.At(at.Offset)
+				if at.Offset < mine.Floor || there && r.Fate == claims.Done {
 					continue
 				}
-				if idOf(grant{partition: p, offset: at.Offset}, rec) == s.id && !q.isOthers(rec) && is(rec, at) {
+				if idOf(claims.Grant{Partition: p, Offset: at.Offset}, rec) == s.id && !q.isOthers(rec) && is(rec, at) {
 					m = &match{rec, r} // the newest counts
 				}
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -28,7 +29,7 @@ const holdingMax = 16
 type op struct {
 	// apply changes the state and adds records and puts to the change. It may run again on a newer
 	// state, so it must overwrite its earlier results.
-	apply    func(s *state, c *change) (changed bool, err error)
+	apply    func(s *claims.State, c *change) (changed bool, err error)
 	bytes    int64  // of records that it appends
 	messages int64  // that it changes
 	claims   bool   // it is a claim: in a queue with order by key it passes over the messages, too
@@ -115,7 +116,7 @@ func (c *change) seal() error {
 // shard changes the state in one key: of a partition, of all partitions of a queue with limits, or
 // of a wheel slot. Operations that wait become one change when the log gathers its next flush.
 type shard struct {
-	*ledger.Writer[*state, *op, struct{}]
+	*ledger.Writer[*claims.State, *op, struct{}]
 	owner *Queues
 	q     *Queue // its definition is checked with every change; nil for a slot of the wheel
 	name  string // for errors
@@ -124,7 +125,7 @@ type shard struct {
 
 func newShard(owner *Queues, q *Queue, name, key string) *shard {
 	s := &shard{owner: owner, q: q, name: name, key: key}
-	s.Writer = ledger.New(ledger.Rules[*state, *op, struct{}]{
+	s.Writer = ledger.New(ledger.Rules[*claims.State, *op, struct{}]{
 		Log: owner.log, Key: key, Name: name, Unknown: ledger.Resolve, Start: owner.start,
 		Read: s.read, Take: s.take, Size: s.size, Judge: s.judge,
 		Missed: func(o *op, _ struct{}) {
@@ -146,27 +147,27 @@ func (s *shard) do(ctx context.Context, o *op) error {
 }
 
 // known returns the state that is remembered; nil: none. The caller must not change it.
-func (s *shard) known() *state {
+func (s *shard) known() *claims.State {
 	known, _ := s.Known()
 	return known
 }
 
 // size estimates the encoded size of a state, in bytes.
-func (s *shard) size(st *state) int64 { return 256 + runSize*st.count() }
+func (s *shard) size(st *claims.State) int64 { return 256 + claims.RunSize*st.Count() }
 
 // passes estimates how many runs of a state an operation passes over, and how many messages a claim
 // passes over, besides those that it changes.
-func (s *shard) passes(st *state) (runs, messages int64) {
+func (s *shard) passes(st *claims.State) (runs, messages int64) {
 	if s.q != nil && s.q.def.Load().settings.KeyOrder {
-		for i := range st.parts {
-			messages += int64(st.parts[i].next - st.parts[i].floor)
+		for i := range st.Parts {
+			messages += int64(st.Parts[i].Next - st.Parts[i].Floor)
 		}
 	}
-	return 1 + st.count(), messages
+	return 1 + st.Count(), messages
 }
 
 // take says how many operations may share a change.
-func (s *shard) take(st *state, ops iter.Seq[*op]) (n int) {
+func (s *shard) take(st *claims.State, ops iter.Seq[*op]) (n int) {
 	bytes, work := int64(0), int64(0)
 	runs, messages := s.passes(st)
 	for o := range ops {
@@ -184,7 +185,7 @@ func (s *shard) take(st *state, ops iter.Seq[*op]) (n int) {
 }
 
 // judge applies operations to a copy of a state, and makes one entry of them.
-func (s *shard) judge(st *state, _ eventlog.Version, calls []*call) (j ledger.Judged[*state, struct{}]) {
+func (s *shard) judge(st *claims.State, _ eventlog.Version, calls []*call) (j ledger.Judged[*claims.State, struct{}]) {
 	j.Answers = make([]ledger.Answer[struct{}], len(calls))
 	if s.q != nil && !s.q.decides(s.key) { // limits were added to the queue or removed: another key holds its state now
 		for i := range j.Answers {
@@ -192,7 +193,7 @@ func (s *shard) judge(st *state, _ eventlog.Version, calls []*call) (j ledger.Ju
 		}
 		return j
 	}
-	next, c := st.clone(), &change{}
+	next, c := st.Clone(), &change{}
 	j.Changes = len(calls) == 0
 	for i, o := range calls {
 		c.maybeDone, c.overtaken, c.refused = o.MaybeDone, o.Stale, false
@@ -211,9 +212,9 @@ func (s *shard) judge(st *state, _ eventlog.Version, calls []*call) (j ledger.Ju
 	if s.q != nil { // so that a pause, change or deletion of the queue takes effect in every process immediately
 		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
 	}
-	next.writer = s.owner.newWriterID()
-	next.after = "" // what the earlier id's state has is in next
-	j.Next, j.Value, j.Entry = next, next.encode(), c.entry
+	next.Writer = s.owner.newWriterID()
+	next.After = "" // what the earlier id's state has is in next
+	j.Next, j.Value, j.Entry = next, next.Encode(), c.entry
 	return j
 }
 
@@ -221,7 +222,7 @@ func (s *shard) judge(st *state, _ eventlog.Version, calls []*call) (j ledger.Ju
 var errMoved = errors.New("the queue's state moved to another key")
 
 // read reads the queue's definition and the state: two store calls, and one more after a purge.
-func (s *shard) read(ctx context.Context) (*state, eventlog.KeyValue, error) {
+func (s *shard) read(ctx context.Context) (*claims.State, eventlog.KeyValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if s.q != nil {
@@ -235,16 +236,16 @@ func (s *shard) read(ctx context.Context) (*state, eventlog.KeyValue, error) {
 	}
 	st, err := s.parse(kv)
 	if err == nil && s.q != nil {
-		err = s.owner.addEarlier(ctx, []string{s.key}, []*state{st})
+		err = s.owner.addEarlier(ctx, []string{s.key}, []*claims.State{st})
 	}
 	return st, kv, err
 }
 
-func (s *shard) parse(kv eventlog.KeyValue) (*state, error) {
+func (s *shard) parse(kv eventlog.KeyValue) (*claims.State, error) {
 	if kv.Version == 0 {
-		return &state{}, nil
+		return &claims.State{}, nil
 	}
-	parsed, err := decode(kv.Value)
+	parsed, err := claims.Decode(kv.Value)
 	if err != nil {
 		return nil, fmt.Errorf("%s: decode the state in key %s: %w", s.name, s.key, err)
 	}
@@ -253,14 +254,14 @@ func (s *shard) parse(kv eventlog.KeyValue) (*state, error) {
 
 // refresh remembers what the key holds, unless a change is on its way: that will notice by itself.
 func (s *shard) refresh(kv eventlog.KeyValue) error {
-	return s.Learn(kv.Version, func() (*state, bool, error) {
+	return s.Learn(kv.Version, func() (*claims.State, bool, error) {
 		st, err := s.parse(kv)
-		return st, err == nil && st.after == "", err // read knows what to do with what a purge wrote
+		return st, err == nil && st.After == "", err // read knows what to do with what a purge wrote
 	})
 }
 
 // fresh returns the state as the store has it now: one store call.
-func (s *shard) fresh(ctx context.Context) (*state, error) {
+func (s *shard) fresh(ctx context.Context) (*claims.State, error) {
 	kv, err := s.owner.log.Get(ctx, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
@@ -269,13 +270,13 @@ func (s *shard) fresh(ctx context.Context) (*state, error) {
 }
 
 // get returns the state that is remembered, and reads it if none is.
-func (s *shard) get(ctx context.Context) (*state, error) {
+func (s *shard) get(ctx context.Context) (*claims.State, error) {
 	if known := s.known(); known != nil {
 		return known, nil
 	}
 	// An operation that changes nothing makes the shard read its state, and is answered after that.
-	var seen *state
-	err := s.do(ctx, &op{apply: func(st *state, _ *change) (bool, error) { seen = st.clone(); return false, nil }})
+	var seen *claims.State
+	err := s.do(ctx, &op{apply: func(st *claims.State, _ *change) (bool, error) { seen = st.Clone(); return false, nil }})
 	if err != nil {
 		return nil, err // not seen: the operation may still be under way, and write to it
 	}

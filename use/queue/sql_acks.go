@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/chance"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // Beside knows the acks that workers made in SQL transactions, and that have not reached the
@@ -38,17 +39,17 @@ func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ..
 	for i, r := range receipts {
 		current[i] = q.current(r)
 	}
-	return q.answer(ctx, current, func(e *edit, g grant, _ preparation) error {
+	return q.answer(ctx, current, func(e *claims.Edit, g claims.Grant, _ preparation) error {
 		if err := unchanged(); err != nil {
 			return err
 		}
-		switch r, there := e.at(g.offset); {
-		case g.offset >= e.p.next:
+		switch r, there := e.At(g.Offset); {
+		case g.Offset >= e.Part.Next:
 			return &StaleReceiptError{Why: "the message was never claimed"}
-		case !there || r.fate == done:
+		case !there || r.Fate == claims.Done:
 			return &StaleReceiptError{Why: "the message is done", Done: true}
 		}
-		e.put(g.offset, run{fate: done})
+		e.Put(g.Offset, claims.Run{Fate: claims.Done})
 		return nil
 	}, q.keepDone)
 }
@@ -63,8 +64,8 @@ func (q *Queue) Acked(ctx context.Context, receipt string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	acked, err := q.owner.beside.Acked(ctx, q.ids(), g.partition)
-	return slices.Contains(acked, g.offset), err
+	acked, err := q.owner.beside.Acked(ctx, q.ids(), g.Partition)
+	return slices.Contains(acked, g.Offset), err
 }
 
 // ids returns the ids that receipts in SQL transactions may have: the queue's, and that before its
@@ -144,8 +145,8 @@ func IDOfReceipt(receipt string) string {
 // withoutAcked drops claims of messages that transactions acknowledged. Only messages that were
 // claimed before can be acknowledged. The new claims are in the state already, so the workers of
 // earlier claims cannot acknowledge the messages later.
-func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted []grant) ([]grant, error) {
-	if q.owner.beside == nil || !slices.ContainsFunc(granted, grant.again) {
+func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted []claims.Grant) ([]claims.Grant, error) {
+	if q.owner.beside == nil || !slices.ContainsFunc(granted, claims.Grant.Again) {
 		return granted, nil
 	}
 	acked, err := q.owner.beside.Acked(ctx, q.ids(), p)
@@ -156,8 +157,8 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	for _, o := range acked {
 		done[o] = true
 	}
-	granted = slices.DeleteFunc(granted, func(g grant) bool { return done[g.offset] })
-	if !slices.ContainsFunc(granted, grant.again) {
+	granted = slices.DeleteFunc(granted, func(g claims.Grant) bool { return done[g.Offset] })
+	if !slices.ContainsFunc(granted, claims.Grant.Again) {
 		return granted, nil
 	}
 	// If an ack reached the queue's state after these claims but before the call of Acked above,
@@ -166,71 +167,68 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are done: %w", err)
 	}
-	part, _ := now.find(p)
-	return slices.DeleteFunc(granted, func(g grant) bool {
-		if !g.again() {
+	part, _ := now.Find(p)
+	return slices.DeleteFunc(granted, func(g claims.Grant) bool {
+		if !g.Again() {
 			return false
 		}
 		if part == nil {
 			return true
 		}
-		_, err := part.held(g)
+		_, err := part.Held(g)
 		return err != nil
 	}), nil
 }
 
-// again reports whether a worker may have had the message before.
-func (g grant) again() bool { return !g.first }
-
 // unacked returns the claims whose messages may leave their partition: those that no transaction
 // acknowledged, not even an open one.
-func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []grant) ([]grant, error) {
-	if q.owner.beside == nil || len(claims) == 0 {
-		return claims, nil
+func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, granted []claims.Grant) ([]claims.Grant, error) {
+	if q.owner.beside == nil || len(granted) == 0 {
+		return granted, nil
 	}
-	offsets := make([]eventlog.Offset, len(claims))
-	for i, g := range claims {
-		offsets[i] = g.offset
+	offsets := make([]eventlog.Offset, len(granted))
+	for i, g := range granted {
+		offsets[i] = g.Offset
 	}
 	free, err := q.owner.beside.Unacked(ctx, q.ids(), p, offsets)
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are not done: %w", err)
 	}
-	return slices.DeleteFunc(claims, func(g grant) bool { return !slices.Contains(free, g.offset) }), nil
+	return slices.DeleteFunc(granted, func(g claims.Grant) bool { return !slices.Contains(free, g.Offset) }), nil
 }
 
 // mayLeave is unacked for one claim. A claim that is known to be the first costs no store call:
 // nobody else could have acknowledged the message.
-func (q *Queue) mayLeave(ctx context.Context, g grant) (bool, error) {
-	if !g.again() {
+func (q *Queue) mayLeave(ctx context.Context, g claims.Grant) (bool, error) {
+	if !g.Again() {
 		return true, nil
 	}
-	free, err := q.unacked(ctx, g.partition, []grant{g})
+	free, err := q.unacked(ctx, g.Partition, []claims.Grant{g})
 	return len(free) > 0, err
 }
 
 // takeOver claims messages whose leases ended, as the same attempts, for takenFor: their workers
 // cannot acknowledge them any more.
-func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []grant) (taken []grant, err error) {
-	earliest, latest, err := q.owner.clock.now(ctx)
+func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []claims.Grant) (taken []claims.Grant, err error) {
+	earliest, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nonce := chance.Uint32()
-	err = q.change(ctx, p, &op{apply: func(s *state, _ *change) (bool, error) {
+	err = q.change(ctx, p, &op{apply: func(s *claims.State, _ *change) (bool, error) {
 		taken = nil
-		e := edit{p: s.part(p)}
+		e := claims.Edit{Part: s.Part(p)}
 		for _, g := range spent {
-			r, err := e.held(g)
-			if err != nil || r.until > earliest {
+			r, err := e.Held(g)
+			if err != nil || r.Until > earliest {
 				continue // it was answered, or extended
 			}
-			r.until, r.nonce = latest+Time(takenFor.Milliseconds()), nonce
-			e.put(g.offset, r)
-			g.until, g.nonce = r.until, r.nonce
+			r.Until, r.Nonce = latest+claims.Time(takenFor.Milliseconds()), nonce
+			e.Put(g.Offset, r)
+			g.Until, g.Nonce = r.Until, r.Nonce
 			taken = append(taken, g)
 		}
-		return e.apply(), nil
+		return e.Apply(), nil
 	}})
 	if err != nil {
 		return nil, err

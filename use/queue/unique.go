@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // holder is the message that has a unique key. Its key in the store holds
@@ -126,12 +127,12 @@ type named struct {
 }
 
 // names returns the unique key that the header of a message names; nil: none.
-func (q *Queue) names(rec batch.Record, g grant, ends bool) *named {
+func (q *Queue) names(rec batch.Record, g claims.Grant, ends bool) *named {
 	key, token := q.uniqueNamed(rec)
 	if key == "" {
 		return nil
 	}
-	return &named{key: key, token: token, place: MessageID{g.partition, g.offset}, id: idOf(g, rec), ends: ends, to: q.currentKey(key)}
+	return &named{key: key, token: token, place: MessageID{g.Partition, g.Offset}, id: idOf(g, rec), ends: ends, to: q.currentKey(key)}
 }
 
 // currentKey returns the key that has a unique key since the last purge.
@@ -141,11 +142,11 @@ func (q *Queue) currentKey(key string) string {
 
 // unique returns the unique key that a finished message may free. It reads the message only if the
 // queue has unique keys.
-func (q *Queue) unique(ctx context.Context, g grant) (*named, error) {
+func (q *Queue) unique(ctx context.Context, g claims.Grant) (*named, error) {
 	if !q.def.Load().settings.Unique {
 		return nil, nil
 	}
-	rec, err := q.records.read(ctx, g.partition, g.offset)
+	rec, err := q.records.read(ctx, g.Partition, g.Offset)
 	if gone(err) {
 		return nil, nil
 	}
@@ -279,14 +280,14 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 		}
 	}
 	keys := slices.Collect(maps.Keys(of))
-	return over, q.owner.each(ctx, keys, func(nth int, st *state) error {
+	return over, q.owner.each(ctx, keys, func(nth int, st *claims.State) error {
 		for _, i := range of[keys[nth]] {
 			at := holders[i].place
-			known := st.part(at.Partition)
-			r, there := known.at(at.Offset)
+			known := st.Part(at.Partition)
+			r, there := known.At(at.Offset)
 			switch {
-			case at.Offset < known.next: // a worker may still answer a claimed message, even if the log no longer has it
-				over[i] = !there || r.fate == done
+			case at.Offset < known.Next: // a worker may still answer a claimed message, even if the log no longer has it
+				over[i] = !there || r.Fate == claims.Done
 			default: // it was never claimed
 				over[i] = at.Offset < first[at.Partition]
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -38,7 +39,7 @@ const (
 	wheelTopic  = "__weir_later"
 	wheelLevels = 5
 	wheelSlots  = 64
-	wheelSpan   = Time(1000) // of a slot of level 0, in milliseconds
+	wheelSpan   = claims.Time(1000) // of a slot of level 0, in milliseconds
 
 	wheelStates = "queue/later/"
 	leaderKey   = "queue/turner"
@@ -50,7 +51,7 @@ const (
 	leaderHeartbeat = 2 * time.Second
 	leaderTimeout   = 7 * time.Second
 	// openBefore is how long before its span a slot is read.
-	openBefore = Time(2000)
+	openBefore = claims.Time(2000)
 	// stayBytes bounds what one pass reads of a slot's messages that stay there: due messages are
 	// moved only after all slots were read.
 	stayBytes = 4 << 20
@@ -80,7 +81,7 @@ const HeaderPriorAttempts = "weir.queue.tried"
 
 // slotOf returns the slot for a message due at due, as seen at now: its span begins before the
 // message is due.
-func slotOf(now, due Time) int32 {
+func slotOf(now, due claims.Time) int32 {
 	due = max(due, now)
 	span := wheelSpan
 	for level := 0; ; level++ {
@@ -113,11 +114,11 @@ type slot struct {
 	*shard
 	partition eventlog.Partition
 	next      eventlog.Offset // the next offset to read
-	opens     Time            // when its next span begins: then all its messages are read again. 0: in the next pass
+	opens     claims.Time     // when its next span begins: then all its messages are read again. 0: in the next pass
 }
 
 type dueMessage struct {
-	due  Time
+	due  claims.Time
 	slot int32
 	from eventlog.Offset // from here to at there is nothing: messages that are done, or were removed (removeGone)
 	at   eventlog.Offset
@@ -163,7 +164,7 @@ func (w *wheel) topic(ctx context.Context) (eventlog.Topic, error) {
 }
 
 // event builds the event that adds a message to the wheel.
-func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due Time) (publish.Event, error) {
+func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due claims.Time) (publish.Event, error) {
 	topic, err := w.topic(ctx)
 	if err != nil {
 		return publish.Event{}, err
@@ -176,7 +177,7 @@ func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due Time
 }
 
 // delayHeaders returns the headers that name the queue and the due time of a delayed message.
-func (q *Queue) delayHeaders(due Time) []batch.RecordHeader {
+func (q *Queue) delayHeaders(due claims.Time) []batch.RecordHeader {
 	return []batch.RecordHeader{
 		q.headerTo(),
 		{Key: headerDue, Value: strconv.AppendInt(nil, int64(due), 10)},
@@ -284,7 +285,7 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 		w.drop()
 		return leaderHeartbeat, err
 	}
-	now, _, err := w.owner.clock.now(ctx)
+	now, _, err := w.owner.clock.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -300,7 +301,7 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 		return 0, err
 	}
 	w.owner.delayed.want(topic)
-	now, _, err = w.owner.clock.now(ctx)
+	now, _, err = w.owner.clock.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -309,8 +310,8 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 
 // next returns when the next pass is due: the earliest message in due, or the opening of the next
 // slot that has messages, at most a minute from now.
-func (w *wheel) next(topic eventlog.Topic, now Time) Time {
-	next := now + Time(time.Minute.Milliseconds())
+func (w *wheel) next(topic eventlog.Topic, now claims.Time) claims.Time {
+	next := now + claims.Time(time.Minute.Milliseconds())
 	if len(w.due) > 0 {
 		next = min(next, w.due[0].due)
 	}
@@ -328,7 +329,7 @@ func (w *wheel) next(topic eventlog.Topic, now Time) Time {
 }
 
 // spanOf returns the length of a slot's span.
-func spanOf(slot int32) Time {
+func spanOf(slot int32) claims.Time {
 	span := wheelSpan
 	for range slot / wheelSlots {
 		span *= wheelSlots
@@ -337,10 +338,10 @@ func spanOf(slot int32) Time {
 }
 
 // opening returns the start of a slot's next span, the first that begins after now.
-func opening(slot int32, now Time) Time {
+func opening(slot int32, now claims.Time) claims.Time {
 	span := spanOf(slot)
 	at := now/span + 1
-	return span * (at + (Time(slot)+wheelSlots-at%wheelSlots)%wheelSlots)
+	return span * (at + (claims.Time(slot)+wheelSlots-at%wheelSlots)%wheelSlots)
 }
 
 func (w *wheel) empty(topic eventlog.Topic) bool {
@@ -419,7 +420,7 @@ func (w *wheel) fill(ctx context.Context, topic eventlog.Topic) error {
 // readSlot reads a slot's new messages, and all of them when its span begins. Those due before its
 // next span wait in due if they are due within 2 s or still belong in this slot; the others move to
 // another slot.
-func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) (err error) {
+func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now claims.Time) (err error) {
 	p := topic.Partitions[i]
 	bounds, _ := w.owner.log.Known(p)
 	if bounds.First >= bounds.Next {
@@ -440,14 +441,14 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	if err != nil {
 		return err
 	}
-	mine := *known.clone().part(p)
-	mine.trimmed(bounds.First)
-	if opens || s.next < mine.floor {
-		s.next = mine.floor
+	mine := *known.Clone().Part(p)
+	mine.Trimmed(bounds.First)
+	if opens || s.next < mine.Floor {
+		s.next = mine.Floor
 	}
 	s.opens = opening(i, now+openBefore) // earlier than it was, if the clock was set back
-	if mine.floor >= bounds.Next {
-		return w.trim(ctx, s, mine.floor)
+	if mine.Floor >= bounds.Next {
+		return w.trim(ctx, s, mine.Floor)
 	}
 	records := newRecords(w.owner.log, nil) // a reader of its own: what workers need stays in memory
 	var moves []dueMessage
@@ -455,7 +456,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	from, holes := s.next, false // where messages were removed since the last one that is there
 	for s.next < bounds.Next && w.bytes < dueBytes && stayed < stayBytes {
 		at := s.next
-		if r, there := mine.at(at); there && r.fate == done {
+		if r, there := mine.At(at); there && r.Fate == claims.Done {
 			s.next++
 			continue
 		}
@@ -499,11 +500,11 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	return w.move(ctx, topic, s, moves)
 }
 
-func dueOf(rec batch.Record) Time {
+func dueOf(rec batch.Record) claims.Time {
 	for _, h := range rec.Headers {
 		if h.Key == headerDue {
 			if due, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
-				return Time(due)
+				return claims.Time(due)
 			}
 		}
 	}
@@ -512,7 +513,7 @@ func dueOf(rec batch.Record) Time {
 
 // deliver moves due messages to their queues.
 func (w *wheel) deliver(ctx context.Context, topic eventlog.Topic) error {
-	now, _, err := w.owner.clock.now(ctx)
+	now, _, err := w.owner.clock.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -550,7 +551,7 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 	if len(messages) == 0 {
 		return nil
 	}
-	now, _, err := w.owner.clock.now(ctx)
+	now, _, err := w.owner.clock.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -569,30 +570,30 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 	for _, m := range messages {
 		end = max(end, m.at)
 	}
-	err = s.do(ctx, &op{apply: func(st *state, c *change) (bool, error) {
+	err = s.do(ctx, &op{apply: func(st *claims.State, c *change) (bool, error) {
 		if isClosed(w.rewound) { // other messages may have their offsets now
 			return false, fmt.Errorf("move delayed messages: %w", eventlog.ErrRewound)
 		}
 		if c.overtaken { // perhaps it is a queue's definition that has changed
 			return false, eventlog.ErrStale
 		}
-		p := st.part(s.partition)
+		p := st.Part(s.partition)
 		bounds, _ := w.owner.log.Known(s.partition)
-		p.trimmed(bounds.First)
-		p.reach(end + 1)
-		e := edit{p: p}
+		p.Trimmed(bounds.First)
+		p.Reach(end + 1)
+		e := claims.Edit{Part: p}
 		for i, m := range messages {
-			if r, there := e.at(m.at); there && r.fate == waiting {
-				e.put(m.at, run{fate: done})
+			if r, there := e.At(m.at); there && r.Fate == claims.Waiting {
+				e.Put(m.at, claims.Run{Fate: claims.Done})
 				to[i].append(c)
 			}
 		}
 		for name, q := range queues { // these checks refuse the entry if a queue was changed or deleted: a new queue of the same name must not get these messages
 			c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(name), Version: q.def.Load().version})
 		}
-		e.apply()
-		p.set(holesBefore(messages, p)...)
-		floor = p.floor
+		e.Apply()
+		p.Set(holesBefore(messages, p)...)
+		floor = p.Floor
 		return true, nil
 	}})
 	if isStale(err) {
@@ -609,12 +610,12 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 }
 
 // holesBefore returns the runs between messages, where there is nothing, as done.
-func holesBefore(messages []dueMessage, p *part) (holes []run) {
+func holesBefore(messages []dueMessage, p *claims.Part) (holes []claims.Run) {
 	messages = slices.SortedFunc(slices.Values(messages), func(a, b dueMessage) int { return cmp.Compare(a.at, b.at) })
-	from := p.floor
+	from := p.Floor
 	for _, m := range messages {
 		if from = max(from, m.from); from < m.at {
-			holes = append(holes, run{from: from, n: int64(m.at - from), fate: done})
+			holes = append(holes, claims.Run{From: from, N: int64(m.at - from), Fate: claims.Done})
 		}
 		from = max(from, m.at+1)
 	}
@@ -665,7 +666,7 @@ func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages [
 
 // target returns the partition and the record that a message moves to. For a deleted queue it
 // returns none: the message is dropped.
-func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m dueMessage, now Time, queues map[string]*Queue) (none preparation, err error) {
+func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m dueMessage, now claims.Time, queues map[string]*Queue) (none preparation, err error) {
 	if m.gone {
 		return none, nil
 	}

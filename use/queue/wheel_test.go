@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/seed"
+	"github.com/weir-log/weir/use/claims"
 )
 
 // A message is moved when the span of its slot begins. So it must reach its moment in few moves,
@@ -12,14 +13,14 @@ import (
 func TestAMessageReachesItsMomentInAFewMoves(t *testing.T) {
 	rng := seed.Random(t)
 	for range 100_000 {
-		now := Time(rng.Int64N(4e12))
-		due := now + Time(rng.Int64N(1<<rng.IntN(42)))
+		now := claims.Time(rng.Int64N(4e12))
+		due := now + claims.Time(rng.Int64N(1<<rng.IntN(42)))
 		start, moves := now, 0
 		for slotOf(now, due) >= wheelSlots {
 			slot := slotOf(now, due)
 			span := spanOf(slot)
 			at := now/span + 1
-			for at%wheelSlots != Time(slot%wheelSlots) {
+			for at%wheelSlots != claims.Time(slot%wheelSlots) {
 				at++
 			}
 			if now = at * span; now > due {

@@ -1,3 +1,3 @@
 -- Values of work queues are written in a form that older versions of weir cannot read
--- (use/queue/codec.go). So those refuse the tables.
+-- (use/claims/codec.go). So those refuse the tables.
 DO 0;

@@ -1,2 +1,2 @@
 -- Values of work queues are written in a form that older versions of weir cannot read
--- (use/queue/codec.go). So those refuse the file.
+-- (use/claims/codec.go). So those refuse the file.

@@ -1,4 +1,4 @@
--- queue_runs reads the runs of a partition of a queue (use/queue/codec.go, which says what the text
+-- queue_runs reads the runs of a partition of a queue (use/claims/codec.go, which says what the text
 -- has), in order: n messages up to the offset upto share the rest. texts are the state's. worker
 -- and reason are NULL if there is none; nonce has the digits that a receipt has.
 --

@@ -1,4 +1,4 @@
--- queue_parts has a row for each partition of a queue's topics, with its state (use/queue/codec.go): floor, next, and the runs between them.
+-- queue_parts has a row for each partition of a queue's topics, with its state (use/claims/codec.go): floor, next, and the runs between them.
 -- It is for the views queues and messages, which read the runs with weir.queue_runs.
 CREATE OR REPLACE VIEW weir.queue_parts AS
 SELECT d.queue,

@@ -1,4 +1,4 @@
-package queue
+package claims
 
 import (
 	"encoding/base64"
@@ -67,8 +67,8 @@ const (
 	textOmitted = "(not kept: there are too many different ones)"
 )
 
-// runSize is about what a run takes in a stored state, in bytes.
-const runSize = 12
+// RunSize is about what a run takes in a stored state, in bytes.
+const RunSize = 12
 
 // nonceText is a nonce in a stored state.
 func nonceText(nonce uint32) string {
@@ -78,14 +78,15 @@ func nonceText(nonce uint32) string {
 // nonceSize is the length of nonceText.
 var nonceSize = base64.RawStdEncoding.EncodedLen(4)
 
-// mentions returns what a stored state has if a message is claimed with a nonce: by this version of
+// Mentions returns what a stored state has if a message is claimed with a nonce: by this version of
 // weir, and by older ones.
-func mentions(nonce uint32) (texts [2][]byte) {
+func Mentions(nonce uint32) (texts [2][]byte) {
 	return [2][]byte{[]byte("C" + nonceText(nonce)), fmt.Appendf(nil, `"nonce":%d`, nonce)}
 }
 
-func (s *state) encode() []byte {
-	stored := storedState{Writer: s.writer, After: s.after, Tokens: s.tokens, TokensAt: s.tokensAt, Parts: make([]storedPart, len(s.parts))}
+// Encode returns the value of the key that holds the state.
+func (s *State) Encode() []byte {
+	stored := storedState{Writer: s.Writer, After: s.After, Tokens: s.tokens, TokensAt: s.tokensAt, Parts: make([]storedPart, len(s.Parts))}
 	indexes, bytes := make(map[string]int), 0
 	index := func(text string) int {
 		i, there := indexes[text]
@@ -100,69 +101,69 @@ func (s *state) encode() []byte {
 		}
 		return i
 	}
-	for i, p := range s.parts {
-		sp := storedPart{Partition: p.partition, Floor: p.floor, Next: p.next}
-		if len(p.runs) > 0 {
-			sp.Runs = append(appendRuns([]byte{'"'}, p.runs, index), '"')
+	for i, p := range s.Parts {
+		sp := storedPart{Partition: p.Partition, Floor: p.Floor, Next: p.Next}
+		if len(p.Runs) > 0 {
+			sp.Runs = append(appendRuns([]byte{'"'}, p.Runs, index), '"')
 		}
 		stored.Parts[i] = sp
 	}
 	value, err := json.Marshal(stored)
 	if err != nil {
-		panic(fmt.Sprintf("queue: encode state: %v", err)) // JSON can encode all its fields
+		panic(fmt.Sprintf("claims: encode state: %v", err)) // JSON can encode all its fields
 	}
 	return value
 }
 
 // appendRuns appends the text of runs. index returns the index of a text.
-func appendRuns(to []byte, runs []run, index func(string) int) []byte {
-	last := make(map[fate]run)
+func appendRuns(to []byte, runs []Run, index func(string) int) []byte {
+	last := make(map[Fate]Run)
 	number := func(letter byte, n int64) { to = strconv.AppendInt(append(to, letter), n, 10) }
 	for _, r := range runs {
-		before, any := last[r.fate]
+		before, any := last[r.Fate]
 		switch {
-		case r.fate == done:
+		case r.Fate == Done:
 			to, before = append(to, 'd'), r
-		case r.like(run{fate: waiting}):
+		case r.like(Run{Fate: Waiting}):
 			to, before = append(to, 's'), r
-		case r.fate == waiting:
+		case r.Fate == Waiting:
 			to = append(to, 'w')
-		case any && r.nonce == before.nonce:
+		case any && r.Nonce == before.Nonce:
 			to = append(to, 'c')
 		default:
-			to = append(append(to, 'C'), nonceText(r.nonce)...)
+			to = append(append(to, 'C'), nonceText(r.Nonce)...)
 		}
-		if r.n != 1 {
-			to = strconv.AppendInt(to, r.n, 10)
+		if r.N != 1 {
+			to = strconv.AppendInt(to, r.N, 10)
 		}
-		if r.attempt != before.attempt {
-			number('#', int64(r.attempt))
+		if r.Attempt != before.Attempt {
+			number('#', int64(r.Attempt))
 		}
-		if r.until > before.until {
-			number('+', int64(r.until-before.until))
-		} else if r.until < before.until {
-			number('-', int64(before.until-r.until))
+		if r.Until > before.Until {
+			number('+', int64(r.Until-before.Until))
+		} else if r.Until < before.Until {
+			number('-', int64(before.Until-r.Until))
 		}
-		if r.worker != before.worker {
-			number('@', int64(index(r.worker)))
+		if r.Worker != before.Worker {
+			number('@', int64(index(r.Worker)))
 		}
-		if r.reason != before.reason {
-			number('!', int64(index(r.reason)))
+		if r.Reason != before.Reason {
+			number('!', int64(index(r.Reason)))
 		}
-		if !r.like(run{fate: waiting}) {
-			last[r.fate] = r
+		if !r.like(Run{Fate: Waiting}) {
+			last[r.Fate] = r
 		}
 	}
 	return to
 }
 
-// decode reads a state, and refuses one that contradicts itself.
-func decode(value []byte) (*state, error) {
+// Decode reads a state, and refuses one that contradicts itself.
+func Decode(value []byte) (*State, error) {
 	var stored storedState
 	if err := json.Unmarshal(value, &stored); err != nil {
 		return nil, err
 	}
-	s := &state{writer: stored.Writer, after: stored.After, tokens: stored.Tokens, tokensAt: stored.TokensAt}
+	s := &State{Writer: stored.Writer, After: stored.After, tokens: stored.Tokens, tokensAt: stored.TokensAt}
 	for _, sp := range stored.Parts {
 		runs, err := decodeRuns(sp.Runs, stored.Texts)
 		if err != nil {
@@ -170,20 +171,20 @@ func decode(value []byte) (*state, error) {
 		}
 		covered := sp.Floor
 		for i := range runs {
-			runs[i].from = covered
-			covered = runs[i].end()
+			runs[i].From = covered
+			covered = runs[i].End()
 		}
 		if covered != sp.Next {
 			return nil, fmt.Errorf("partition %d: its runs cover [%d, %d), not up to next %d", sp.Partition, sp.Floor, covered, sp.Next)
 		}
-		p := s.part(sp.Partition)
-		p.floor, p.next, p.runs = sp.Floor, sp.Next, runs
+		p := s.Part(sp.Partition)
+		p.Floor, p.Next, p.Runs = sp.Floor, sp.Next, runs
 	}
 	return s, nil
 }
 
 // decodeRuns reads the runs of a partition, without their offsets.
-func decodeRuns(stored json.RawMessage, texts []string) ([]run, error) {
+func decodeRuns(stored json.RawMessage, texts []string) ([]Run, error) {
 	if len(stored) == 0 {
 		return nil, nil
 	}
@@ -200,11 +201,11 @@ func decodeRuns(stored json.RawMessage, texts []string) ([]run, error) {
 var errNoRun = errors.New("it is no run")
 
 // parseRuns is the reverse of appendRuns.
-func parseRuns(text string, texts []string) (runs []run, err error) {
-	last := make(map[fate]run)
+func parseRuns(text string, texts []string) (runs []Run, err error) {
+	last := make(map[Fate]Run)
 	for rest := text; rest != ""; {
 		at := len(text) - len(rest)
-		var r run
+		var r Run
 		if r, rest, err = parseRun(rest, texts, last); err != nil {
 			return nil, fmt.Errorf("run %d, at byte %d of %d: %w", len(runs), at, len(text), err)
 		}
@@ -214,19 +215,19 @@ func parseRuns(text string, texts []string) (runs []run, err error) {
 }
 
 // parseRun reads the first run of a text. last has the last run of each fate.
-func parseRun(text string, texts []string, last map[fate]run) (r run, rest string, err error) {
+func parseRun(text string, texts []string, last map[Fate]Run) (r Run, rest string, err error) {
 	letter, rest := text[0], text[1:]
 	switch letter {
 	case 'd':
-		r.fate = done
+		r.Fate = Done
 	case 's':
-		r.fate = waiting
+		r.Fate = Waiting
 	case 'w':
-		r = last[waiting]
-		r.fate = waiting
+		r = last[Waiting]
+		r.Fate = Waiting
 	case 'c':
 		var any bool
-		if r, any = last[claimed]; !any {
+		if r, any = last[Claimed]; !any {
 			return r, rest, errNoRun
 		}
 	case 'C':
@@ -237,14 +238,14 @@ func parseRun(text string, texts []string, last map[fate]run) (r run, rest strin
 		if err != nil {
 			return r, rest, err
 		}
-		r = last[claimed]
-		r.fate, r.nonce, rest = claimed, binary.BigEndian.Uint32(nonce), rest[nonceSize:]
+		r = last[Claimed]
+		r.Fate, r.Nonce, rest = Claimed, binary.BigEndian.Uint32(nonce), rest[nonceSize:]
 	default:
 		return r, rest, errNoRun
 	}
-	r.n = 1
+	r.N = 1
 	if rest != "" && isDigit(rest[0]) {
-		if r.n, rest, err = parseNumber(rest, math.MaxInt64); err == nil && r.n < 1 {
+		if r.N, rest, err = parseNumber(rest, math.MaxInt64); err == nil && r.N < 1 {
 			err = errNoRun
 		}
 	}
@@ -266,18 +267,18 @@ func parseRun(text string, texts []string, last map[fate]run) (r run, rest strin
 		}
 		switch field {
 		case '#':
-			r.attempt = int32(n)
+			r.Attempt = int32(n)
 		case '+':
-			r.until += Time(n)
+			r.Until += Time(n)
 		case '-':
-			r.until -= Time(n)
+			r.Until -= Time(n)
 		case '@':
-			r.worker = texts[n]
+			r.Worker = texts[n]
 		case '!':
-			r.reason = texts[n]
+			r.Reason = texts[n]
 		}
 	}
-	last[r.fate] = r
+	last[r.Fate] = r
 	return r, rest, err
 }
 
@@ -296,11 +297,14 @@ func parseNumber(text string, most int64) (n int64, rest string, err error) {
 	return n, text[digits:], err
 }
 
-var fateNames = map[fate]string{done: "done", claimed: "claimed", waiting: "waiting"}
+var fateNames = map[Fate]string{Done: "done", Claimed: "claimed", Waiting: "waiting"}
+
+// String returns the fate's name, as people see it.
+func (f Fate) String() string { return fateNames[f] }
 
 // decodeOlder reads runs as older versions wrote them.
-func decodeOlder(stored json.RawMessage) (runs []run, err error) {
-	fates := map[string]fate{fateNames[done]: done, fateNames[claimed]: claimed, fateNames[waiting]: waiting}
+func decodeOlder(stored json.RawMessage) (runs []Run, err error) {
+	fates := map[string]Fate{fateNames[Done]: Done, fateNames[Claimed]: Claimed, fateNames[Waiting]: Waiting}
 	var older []storedRun
 	if err := json.Unmarshal(stored, &older); err != nil {
 		return nil, err
@@ -310,7 +314,7 @@ func decodeOlder(stored json.RawMessage) (runs []run, err error) {
 		if !known || r.N <= 0 {
 			return nil, fmt.Errorf("run %d: %d messages with the fate %q", i, r.N, r.Fate)
 		}
-		runs = append(runs, run{n: r.N, fate: f, attempt: r.Attempt, until: r.Until, nonce: r.Nonce, worker: r.Worker, reason: r.Reason})
+		runs = append(runs, Run{N: r.N, Fate: f, Attempt: r.Attempt, Until: r.Until, Nonce: r.Nonce, Worker: r.Worker, Reason: r.Reason})
 	}
 	return runs, nil
 }

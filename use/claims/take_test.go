@@ -1,4 +1,4 @@
-package queue
+package claims
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 
 // aState returns a state of partitions 0, 1 and so on, with their runs as text, see storedState.
 // Workers and reasons are "w", "v", "refused" by their index. "5:" before the runs is the floor.
-func aState(t *testing.T, parts ...string) *state {
+func aState(t *testing.T, parts ...string) *State {
 	t.Helper()
-	s := &state{writer: "before"}
+	s := &State{Writer: "before"}
 	for i, text := range parts {
 		floor := eventlog.Offset(0)
 		if at, rest, has := strings.Cut(text, ":"); has {
@@ -28,32 +28,32 @@ func aState(t *testing.T, parts ...string) *state {
 		if err != nil {
 			t.Fatalf("runs %q: %v", text, err)
 		}
-		p := s.part(eventlog.Partition(i))
-		p.floor, p.next = floor, floor
+		p := s.Part(eventlog.Partition(i))
+		p.Floor, p.Next = floor, floor
 		for _, r := range runs {
-			r.from = p.next
-			p.runs, p.next = append(p.runs, r), r.end()
+			r.From = p.Next
+			p.Runs, p.Next = append(p.Runs, r), r.End()
 		}
 	}
 	return s
 }
 
 // describe is a part as a text: what aState reads, but with spaces and names.
-func (p *part) describe() string {
+func (p *Part) describe() string {
 	var text []string
-	for _, r := range p.runs {
-		what := fmt.Sprintf("%d-%d %s", r.from, r.end()-1, fateNames[r.fate])
-		if r.attempt > 0 {
-			what += fmt.Sprintf(" #%d", r.attempt)
+	for _, r := range p.Runs {
+		what := fmt.Sprintf("%d-%d %s", r.From, r.End()-1, fateNames[r.Fate])
+		if r.Attempt > 0 {
+			what += fmt.Sprintf(" #%d", r.Attempt)
 		}
-		if r.until > 0 {
-			what += fmt.Sprintf(" until %d", r.until)
+		if r.Until > 0 {
+			what += fmt.Sprintf(" until %d", r.Until)
 		}
-		if r.worker != "" {
-			what += " by " + r.worker
+		if r.Worker != "" {
+			what += " by " + r.Worker
 		}
-		if r.reason != "" {
-			what += " after " + r.reason
+		if r.Reason != "" {
+			what += " after " + r.Reason
 		}
 		text = append(text, what)
 	}
@@ -61,10 +61,10 @@ func (p *part) describe() string {
 }
 
 // offsets is a list of grants as a text: offsets with their attempts.
-func offsets(granted []grant) string {
+func offsets(granted []Grant) string {
 	text := make([]string, len(granted))
 	for i, g := range granted {
-		text[i] = fmt.Sprintf("%d#%d", g.offset, g.attempt)
+		text[i] = fmt.Sprintf("%d#%d", g.Offset, g.Attempt)
 	}
 	return strings.Join(text, " ")
 }
@@ -77,8 +77,8 @@ func TestATakeGrantsTheOldestFreeMessages(t *testing.T) {
 	other := "C" + nonceText(7)
 	for name, c := range map[string]struct {
 		parts   []string
-		from    candidates
-		wish    wish
+		from    Candidates
+		wish    Wish
 		granted string
 		spent   string
 		allowed int // default 2
@@ -90,10 +90,10 @@ func TestATakeGrantsTheOldestFreeMessages(t *testing.T) {
 			granted: "0#1 1#1", next: "0-1 claimed #1 until 1500 by w",
 		},
 		"as many as there are": {
-			from: candidates{end: 1}, granted: "0#1", next: "0-0 claimed #1 until 1500 by w",
+			from: Candidates{End: 1}, granted: "0#1", next: "0-0 claimed #1 until 1500 by w",
 		},
 		"none": {
-			from: candidates{first: 3, end: 3}, stays: true,
+			from: Candidates{First: 3, End: 3}, stays: true,
 		},
 		"those that came back first, then new ones": {
 			parts:   []string{other + "#1+2000@1dw#1+900!2"},
@@ -106,103 +106,103 @@ func TestATakeGrantsTheOldestFreeMessages(t *testing.T) {
 			granted: "0#4 1#4", next: "0-1 claimed #4 until 1500 by w",
 		},
 		"not before the end of a lease or a pause": {
-			parts: []string{other + "#1+1001@1w#1+1001"}, from: candidates{end: 2}, stays: true,
+			parts: []string{other + "#1+1001@1w#1+1001"}, from: Candidates{End: 2}, stays: true,
 			next: "0-0 claimed #1 until 1001 by v, 1-1 waiting #1 until 1001",
 		},
 		"those that were given back, as their first attempt": {
 			parts: []string{"w+1s"}, granted: "0#1 1#1", next: "0-1 claimed #1 until 1500 by w",
 		},
 		"the last attempt is spent": {
-			parts: []string{other + "2#3+900@1"}, from: candidates{limits: limits{attempts: 3}},
+			parts: []string{other + "2#3+900@1"}, from: Candidates{Limits: Limits{Attempts: 3}},
 			granted: "2#1 3#1", spent: "0#3 1#3",
 			next: "0-1 claimed #3 until 900 by v, 2-3 claimed #1 until 1500 by w",
 		},
 		"a message that its worker gave back is not spent": {
-			parts: []string{"w#3+900"}, from: candidates{end: 1, limits: limits{attempts: 3}},
+			parts: []string{"w#3+900"}, from: Candidates{End: 1, Limits: Limits{Attempts: 3}},
 			granted: "0#4", next: "0-0 claimed #4 until 1500 by w",
 		},
 		"the window is full": {
-			parts: []string{other + "2#1+2000@1"}, from: candidates{limits: limits{window: 2}}, stays: true,
+			parts: []string{other + "2#1+2000@1"}, from: Candidates{Limits: Limits{Window: 2}}, stays: true,
 			next: "0-1 claimed #1 until 2000 by v",
 		},
 		"the window has one place": {
-			parts: []string{other + "#1+2000@1"}, from: candidates{limits: limits{window: 2}},
+			parts: []string{other + "#1+2000@1"}, from: Candidates{Limits: Limits{Window: 2}},
 			granted: "1#1", next: "0-0 claimed #1 until 2000 by v, 1-1 claimed #1 until 1500 by w",
 		},
 		"a full window does not keep what was started": {
-			parts: []string{"sw#1+900" + other + "#1+2000@1"}, from: candidates{limits: limits{window: 2}},
+			parts: []string{"sw#1+900" + other + "#1+2000@1"}, from: Candidates{Limits: Limits{Window: 2}},
 			granted: "1#2", next: "0-0 waiting, 1-1 claimed #2 until 1500 by w, 2-2 claimed #1 until 2000 by v",
 		},
 		"a queue that is paused": {
-			parts: []string{"w#1+900"}, from: candidates{limits: limits{paused: true}}, stays: true,
+			parts: []string{"w#1+900"}, from: Candidates{Limits: Limits{Paused: true}}, stays: true,
 			next: "0-0 waiting #1 until 900",
 		},
 		"concurrency counts all partitions, and leases that have not ended": {
 			parts:   []string{"", other + "2#1+2000@1" + other + "#2-1100"},
-			from:    candidates{limits: limits{concurrency: 3}},
+			from:    Candidates{Limits: Limits{Concurrency: 3}},
 			granted: "0#1", allowed: 1, next: "0-0 claimed #1 until 1500 by w",
 		},
 		"concurrency leaves none": {
-			parts: []string{"", other + "2#1+2000@1"}, from: candidates{limits: limits{concurrency: 1}},
+			parts: []string{"", other + "2#1+2000@1"}, from: Candidates{Limits: Limits{Concurrency: 1}},
 			allowed: none, stays: true,
 		},
 		"a rate begins with the claims of a second": {
-			from: candidates{limits: limits{rate: 1}}, granted: "0#1", allowed: 1,
+			from: Candidates{Limits: Limits{Rate: 1}}, granted: "0#1", allowed: 1,
 			next: "0-0 claimed #1 until 1500 by w",
 		},
 		"a sweep claims more than is handed out": {
-			wish: wish{sweep: 4}, granted: "0#1 1#1 2#1 3#1", next: "0-3 claimed #1 until 1500 by w",
+			wish: Wish{Sweep: 4}, granted: "0#1 1#1 2#1 3#1", next: "0-3 claimed #1 until 1500 by w",
 		},
 		"a sweep claims more than the limits allow": {
-			wish: wish{sweep: 4}, from: candidates{limits: limits{rate: 1}},
+			wish: Wish{Sweep: 4}, from: Candidates{Limits: Limits{Rate: 1}},
 			granted: "0#1 1#1 2#1 3#1", allowed: 1, next: "0-3 claimed #1 until 1500 by w",
 		},
 		"a sweep claims none if the limits allow none": {
-			wish: wish{sweep: 4}, parts: []string{"", other + "#1+2000@1"},
-			from: candidates{limits: limits{concurrency: 1}}, allowed: none, stays: true,
+			wish: Wish{Sweep: 4}, parts: []string{"", other + "#1+2000@1"},
+			from: Candidates{Limits: Limits{Concurrency: 1}}, allowed: none, stays: true,
 		},
 		"what the log has no more": {
-			parts: []string{other + "3#1+900@1"}, from: candidates{first: 2},
+			parts: []string{other + "3#1+900@1"}, from: Candidates{First: 2},
 			granted: "2#2 3#1", next: "2-2 claimed #2 until 1500 by w, 3-3 claimed #1 until 1500 by w",
 		},
 		"a repeated wish gets what it had, a millisecond longer": {
-			parts: []string{"w#1+900" + mine + "3#1+1400@0"}, wish: wish{repeats: true},
+			parts: []string{"w#1+900" + mine + "3#1+1400@0"}, wish: Wish{Repeats: true},
 			granted: "1#1 2#1", found: true,
 			next: "0-0 waiting #1 until 900, 1-2 claimed #1 until 1401 by w, 3-3 claimed #1 until 1400 by w",
 		},
 		"a repeated wish gets what it had, in a queue that is paused": {
-			parts: []string{mine + "#1+1400@0"}, wish: wish{repeats: true},
-			from:    candidates{limits: limits{paused: true}},
+			parts: []string{mine + "#1+1400@0"}, wish: Wish{Repeats: true},
+			from:    Candidates{Limits: Limits{Paused: true}},
 			granted: "0#1", found: true, next: "0-0 claimed #1 until 1401 by w",
 		},
 		"a repeated wish gets others after what its caller has": {
-			parts: []string{mine + "#1+1400@0"}, wish: wish{repeats: true, own: map[MessageID]bool{{0, 0}: false}},
+			parts: []string{mine + "#1+1400@0"}, wish: Wish{Repeats: true, Has: func(g Grant) bool { return g.Offset == 0 }},
 			granted: "1#1 2#1", next: "0-0 claimed #1 until 1400 by w, 1-2 claimed #1 until 1500 by w",
 		},
 		"a repeated wish gets nothing of another worker, nor with another nonce": {
-			parts: []string{mine + "#1+1400@1" + other + "#1@0"}, from: candidates{end: 2}, wish: wish{repeats: true},
+			parts: []string{mine + "#1+1400@1" + other + "#1@0"}, from: Candidates{End: 2}, wish: Wish{Repeats: true},
 			stays: true, next: "0-0 claimed #1 until 1400 by v, 1-1 claimed #1 until 1400 by w",
 		},
 		"a repeated wish whose leases ended gets them as another attempt": {
-			parts: []string{mine + "#1+1000@0"}, from: candidates{end: 1}, wish: wish{repeats: true},
+			parts: []string{mine + "#1+1000@0"}, from: Candidates{End: 1}, wish: Wish{Repeats: true},
 			granted: "0#2", next: "0-0 claimed #2 until 1500 by w",
 		},
 		"a wish that is not repeated does not get what its nonce has": {
-			parts: []string{mine + "#1+1400@0"}, from: candidates{end: 1}, stays: true,
+			parts: []string{mine + "#1+1400@0"}, from: Candidates{End: 1}, stays: true,
 			next: "0-0 claimed #1 until 1400 by w",
 		},
-		"one of each key": { // a b a b
-			from:    candidates{end: 4, order: (&keys{before: []eventlog.Offset{-1, -1, 0, 1}}).order},
-			wish:    wish{most: 3},
+		"one of each key": {
+			from:    Candidates{End: 4, InOrder: byKeys("abab")},
+			wish:    Wish{Most: 3},
 			granted: "0#1 1#1", allowed: 3, next: "0-1 claimed #1 until 1500 by w, 2-3 waiting",
 		},
-		"keys that are taken are skipped, and that is put": { // a a a b
+		"keys that are taken are skipped, and that is put": {
 			parts: []string{other + "#1+2000@1"},
-			from:  candidates{end: 3, order: (&keys{before: []eventlog.Offset{-1, 0, 1}}).order},
+			from:  Candidates{End: 3, InOrder: byKeys("aaa")},
 			next:  "0-0 claimed #1 until 2000 by v, 1-2 waiting",
 		},
 		"nothing from where keys are not known": {
-			from:    candidates{end: 4, order: (&keys{before: []eventlog.Offset{-1}}).order},
+			from:    Candidates{End: 4, InOrder: byKeys("a")},
 			granted: "0#1", next: "0-0 claimed #1 until 1500 by w",
 		},
 	} {
@@ -212,11 +212,11 @@ func TestATakeGrantsTheOldestFreeMessages(t *testing.T) {
 				parts = []string{""}
 			}
 			s, before := aState(t, parts...), aState(t, parts...)
-			if c.from.end == 0 {
-				c.from.end = 10
+			if c.from.End == 0 {
+				c.from.End = 10
 			}
-			if c.from.limits.window == 0 {
-				c.from.limits.window = 100
+			if c.from.Limits.Window == 0 {
+				c.from.Limits.Window = 100
 			}
 			switch c.allowed {
 			case 0:
@@ -225,24 +225,46 @@ func TestATakeGrantsTheOldestFreeMessages(t *testing.T) {
 				c.allowed = 0
 			}
 			w := c.wish
-			w.most, w.now, w.until, w.nonce, w.worker = max(w.most, 2), 1000, 1500, nonce, "w"
-			next, got, changed := s.take(c.from, w)
+			w.Most, w.Now, w.Until, w.Nonce, w.Worker = max(w.Most, 2), 1000, 1500, nonce, "w"
+			next, got, changed := s.Take(c.from, w)
 			if !reflect.DeepEqual(s, before) {
 				t.Errorf("the state that it was taken from became %+v, from %+v", s, before)
 			}
-			if is := next.part(0).describe(); is != c.next {
+			if is := next.Part(0).describe(); is != c.next {
 				t.Errorf("the state became %q,\nwant %q", is, c.next)
 			}
-			if offsets(got.granted) != c.granted || offsets(got.spent) != c.spent || changed == c.stays {
-				t.Errorf("granted %q, spent %q, changed %v", offsets(got.granted), offsets(got.spent), changed)
+			if offsets(got.Granted) != c.granted || offsets(got.Spent) != c.spent || changed == c.stays {
+				t.Errorf("granted %q, spent %q, changed %v", offsets(got.Granted), offsets(got.Spent), changed)
 			}
-			if got.allowed != c.allowed || got.found != c.found {
-				t.Errorf("%d may be handed out, found %v", got.allowed, got.found)
+			for _, g := range got.Granted {
+				if r, _ := next.Part(0).At(g.Offset); r.Until != g.Until || r.Nonce != g.Nonce || r.Attempt != g.Attempt {
+					t.Errorf("granted %+v, and the state says %+v", g, r)
+				}
 			}
-			if len(parts) > 1 && !reflect.DeepEqual(next.parts[1:], before.parts[1:]) {
-				t.Errorf("other partitions became %+v", next.parts[1:])
+			if got.Allowed != c.allowed || got.Found != c.found {
+				t.Errorf("%d may be handed out, found %v", got.Allowed, got.Found)
+			}
+			if len(parts) > 1 && !reflect.DeepEqual(next.Parts[1:], before.Parts[1:]) {
+				t.Errorf("other partitions became %+v", next.Parts[1:])
 			}
 		})
+	}
+}
+
+// byKeys is the order of messages that each have a letter as their key; ".": none. The keys of
+// later ones are not known.
+func byKeys(letters string) func(*Part, eventlog.Offset) (Order, eventlog.Offset) {
+	return func(_ *Part, end eventlog.Offset) (Order, eventlog.Offset) {
+		open := make(map[byte]bool)
+		return func(at eventlog.Offset, done bool) bool {
+			if at >= eventlog.Offset(len(letters)) {
+				return false
+			}
+			key := letters[at]
+			first := !done && !open[key]
+			open[key] = key != '.' && (open[key] || !done)
+			return first
+		}, min(end, eventlog.Offset(len(letters)))
 	}
 }
 
@@ -266,10 +288,10 @@ func TestATakeSpendsTheRate(t *testing.T) {
 		{now: 90_000, allows: 0}, // another process reads the clock a little late
 		{now: 80_000, allows: 3}, // the clock was set back
 	} {
-		from := candidates{end: 1000, limits: limits{window: 1000, rate: 3}}
-		next, got, _ := s.take(from, wish{most: 5, sweep: c.sweep, now: c.now, until: c.now + 1_000_000})
-		if got.allowed != c.allows || min(len(got.granted), got.allowed) != c.allows {
-			t.Errorf("at %d: %d of %d may be handed out, want %d", c.now, got.allowed, len(got.granted), c.allows)
+		from := Candidates{End: 1000, Limits: Limits{Window: 1000, Rate: 3}}
+		next, got, _ := s.Take(from, Wish{Most: 5, Sweep: c.sweep, Now: c.now, Until: c.now + 1_000_000})
+		if got.Allowed != c.allows || min(len(got.Granted), got.Allowed) != c.allows {
+			t.Errorf("at %d: %d of %d may be handed out, want %d", c.now, got.Allowed, len(got.Granted), c.allows)
 		}
 		s = next
 	}
@@ -281,37 +303,37 @@ func TestAProspectIsWhatATakeGrants(t *testing.T) {
 	free := 0
 	for range 2000 {
 		s := aState(t, randomRuns(rng))
-		p := s.part(0)
-		from := candidates{first: p.floor, end: p.next + eventlog.Offset(rng.IntN(2))}
-		from.limits.window = int64(1 + rng.IntN(8))
-		w := wish{most: 1, now: 1000, until: 1500, nonce: 1, worker: "w", repeats: rng.IntN(2) == 0}
-		seen := s.prospect(from, w)
-		_, got, _ := s.take(from, w)
-		if seen.free != (len(got.granted) > 0) || seen.unresolved != (len(p.runs) > 0) {
-			t.Fatalf("%s, of %+v: %+v, and %q was granted", p.describe(), from, seen, offsets(got.granted))
+		p := s.Part(0)
+		from := Candidates{First: p.Floor, End: p.Next + eventlog.Offset(rng.IntN(2))}
+		from.Limits.Window = int64(1 + rng.IntN(8))
+		w := Wish{Most: 1, Now: 1000, Until: 1500, Nonce: 1, Worker: "w", Repeats: rng.IntN(2) == 0}
+		seen := s.Prospect(from, w)
+		_, got, _ := s.Take(from, w)
+		if seen.Free != (len(got.Granted) > 0) || seen.Unresolved != (len(p.Runs) > 0) {
+			t.Fatalf("%s, of %+v: %+v, and %q was granted", p.describe(), from, seen, offsets(got.Granted))
 		}
-		if seen.free {
+		if seen.Free {
 			free++
 			continue
 		}
-		if w.now += Time(seen.wait / time.Millisecond); seen.wait == time.Minute {
+		if w.Now += Time(seen.Wait / time.Millisecond); seen.Wait == time.Minute {
 			continue // nothing becomes free by itself
 		}
-		ends := func(r run) bool { return r.fate != done && r.until > 1000 && r.until <= w.now }
-		if !slices.ContainsFunc(p.runs, ends) {
-			t.Fatalf("%s: no lease ends within %v", p.describe(), seen.wait)
+		ends := func(r Run) bool { return r.Fate != Done && r.Until > 1000 && r.Until <= w.Now }
+		if !slices.ContainsFunc(p.Runs, ends) {
+			t.Fatalf("%s: no lease ends within %v", p.describe(), seen.Wait)
 		}
-		if w.now--; slices.ContainsFunc(p.runs, ends) {
-			t.Fatalf("%s: a lease ends before %v", p.describe(), seen.wait)
+		if w.Now--; slices.ContainsFunc(p.Runs, ends) {
+			t.Fatalf("%s: a lease ends before %v", p.describe(), seen.Wait)
 		}
 	}
 	if free < 200 || free > 1900 {
 		t.Errorf("%d of 2000 had a message", free)
 	}
-	if seen := new(state).prospect(candidates{first: 3, end: 3}, wish{}); seen != (prospect{wait: time.Minute}) {
+	if seen := new(State).Prospect(Candidates{First: 3, End: 3}, Wish{}); seen != (Prospect{Wait: time.Minute}) {
 		t.Errorf("of an empty partition nobody claimed from: %+v", seen)
 	}
-	if seen := new(state).prospect(candidates{first: 3, end: 4}, wish{}); !seen.free {
+	if seen := new(State).Prospect(Candidates{First: 3, End: 4}, Wish{}); !seen.Free {
 		t.Errorf("of a partition nobody claimed from: %+v", seen)
 	}
 }
@@ -333,21 +355,21 @@ func randomRuns(rng *rand.Rand) string {
 func TestACopyOfAPartIsItsOwn(t *testing.T) {
 	rng := seed.Random(t)
 	for range 500 {
-		p := *aState(t, randomRuns(rng)).part(0)
-		before := slices.Clone(p.runs)
+		p := *aState(t, randomRuns(rng)).Part(0)
+		before := slices.Clone(p.Runs)
 		other := p
 		for range 3 {
-			if n := int64(other.next - other.floor); n > 0 && rng.IntN(2) == 0 {
-				from := other.floor + eventlog.Offset(rng.Int64N(n))
-				n = 1 + rng.Int64N(int64(other.next-from))
-				other.set(run{from: from, n: n, fate: []fate{done, waiting}[rng.IntN(2)]})
+			if n := int64(other.Next - other.Floor); n > 0 && rng.IntN(2) == 0 {
+				from := other.Floor + eventlog.Offset(rng.Int64N(n))
+				n = 1 + rng.Int64N(int64(other.Next-from))
+				other.Set(Run{From: from, N: n, Fate: []Fate{Done, Waiting}[rng.IntN(2)]})
 			} else {
-				other.trimmed(other.floor + eventlog.Offset(rng.IntN(3)))
+				other.Trimmed(other.Floor + eventlog.Offset(rng.IntN(3)))
 			}
 		}
-		other.reach(other.next + 2)
-		if !slices.Equal(p.runs, before) {
-			t.Fatalf("it was %+v, and became %+v", before, p.runs)
+		other.Reach(other.Next + 2)
+		if !slices.Equal(p.Runs, before) {
+			t.Fatalf("it was %+v, and became %+v", before, p.Runs)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package claims
 
 import (
 	"container/list"
@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// claimLine holds a queue's waiting claims, the oldest first. When there may be a message, only the
+// Line holds a queue's waiting claims, the oldest first. When there may be a message, only the
 // oldest claim is woken. If it finds messages, it wakes two other claims, since there may be more
 // messages. So a message does not wake thousands of claims for nothing.
-type claimLine struct {
+type Line struct {
 	mu    sync.Mutex  // guards what follows
-	line  list.List   // of *waiter
+	line  list.List   // of *Waiter
 	alarm *time.Timer // wakes one claim; nil: not set
 	at    time.Time   // when alarm goes off
 }
 
-// waiter is a claim that waits. It is in the line unless it was woken and has not begun to look for
+// Waiter is a claim that waits. It is in the line unless it was woken and has not begun to look for
 // messages since.
-type waiter struct {
-	bell  chan struct{} // has a value once the claim is woken
+type Waiter struct {
+	Bell  chan struct{} // has a value once the claim is woken
 	place *list.Element // in the line; nil: none
 }
 
-// join puts a claim at the end of the line. A claim joins before it looks for messages, so that it
+// Join puts a claim at the end of the line. A claim joins before it looks for messages, so that it
 // is woken for messages that come after that.
-func (l *claimLine) join(w *waiter) {
+func (l *Line) Join(w *Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.place = l.line.PushBack(w)
 }
 
-// leave takes a claim out of the line. If it was woken and has not looked for messages since,
+// Leave takes a claim out of the line. If it was woken and has not looked for messages since,
 // another claim is woken instead.
-func (l *claimLine) leave(w *waiter) {
+func (l *Line) Leave(w *Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.place == nil {
@@ -47,7 +47,8 @@ func (l *claimLine) leave(w *waiter) {
 	}
 }
 
-func (l *claimLine) wake(claims int) {
+// Wake wakes so many claims, or all.
+func (l *Line) Wake(claims int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for range claims {
@@ -56,16 +57,16 @@ func (l *claimLine) wake(claims int) {
 }
 
 // wakeOne wakes the first claim in line. The caller holds l.mu.
-func (l *claimLine) wakeOne() {
+func (l *Line) wakeOne() {
 	if first := l.line.Front(); first != nil {
-		w := l.line.Remove(first).(*waiter)
+		w := l.line.Remove(first).(*Waiter)
 		w.place = nil
-		w.bell <- struct{}{}
+		w.Bell <- struct{}{}
 	}
 }
 
-// wakeIn wakes one claim after some time, or earlier if an earlier alarm is set.
-func (l *claimLine) wakeIn(after time.Duration) {
+// WakeIn wakes one claim after some time, or earlier if an earlier alarm is set.
+func (l *Line) WakeIn(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := time.Now().Add(after)

@@ -1,4 +1,4 @@
-package queue
+package claims
 
 import (
 	"encoding/json"
@@ -12,43 +12,43 @@ import (
 	"github.com/weir-log/weir/internal/seed"
 )
 
-func anyRun(rng *rand.Rand) run {
+func anyRun(rng *rand.Rand) Run {
 	texts := []string{"", "w1", `a "quoted" one`, "<&>", "héhé", strings.Repeat("w", 256)}
 	text := func() string { return texts[rng.IntN(len(texts))] }
 	until := func() Time {
-		return []Time{0, givenBack, 1790000000000 + Time(rng.IntN(100_000)), 1 << 62}[rng.IntN(4)]
+		return []Time{0, GivenBack, 1790000000000 + Time(rng.IntN(100_000)), 1 << 62}[rng.IntN(4)]
 	}
-	r := run{n: 1}
+	r := Run{N: 1}
 	if rng.IntN(3) == 0 {
-		r.n = 1 + rng.Int64N(1<<40)
+		r.N = 1 + rng.Int64N(1<<40)
 	}
 	switch rng.IntN(4) {
 	case 0:
-		r.fate = done
+		r.Fate = Done
 	case 1:
-		r.fate = waiting
+		r.Fate = Waiting
 	case 2:
-		r.fate, r.attempt, r.until, r.reason = waiting, rng.Int32N(3), until(), text()
+		r.Fate, r.Attempt, r.Until, r.Reason = Waiting, rng.Int32N(3), until(), text()
 	default:
-		r.fate, r.attempt, r.until, r.reason = claimed, 1+rng.Int32N(3), until(), text()
-		r.worker, r.nonce = text(), []uint32{0, 7, rng.Uint32()}[rng.IntN(3)]
+		r.Fate, r.Attempt, r.Until, r.Reason = Claimed, 1+rng.Int32N(3), until(), text()
+		r.Worker, r.Nonce = text(), []uint32{0, 7, rng.Uint32()}[rng.IntN(3)]
 	}
 	return r
 }
 
-func anyState(rng *rand.Rand) *state {
-	s := &state{writer: "9f3c-17"}
+func anyState(rng *rand.Rand) *State {
+	s := &State{Writer: "9f3c-17"}
 	if rng.IntN(2) == 0 {
-		s.after, s.tokens, s.tokensAt = "abc", 1.5, 1790000000000
+		s.After, s.tokens, s.tokensAt = "abc", 1.5, 1790000000000
 	}
 	for range rng.IntN(4) {
-		p := s.part(eventlog.Partition(rng.IntN(10)))
-		*p = part{partition: p.partition, floor: eventlog.Offset(rng.Int64N(1 << 40))}
-		p.next = p.floor
+		p := s.Part(eventlog.Partition(rng.IntN(10)))
+		*p = Part{Partition: p.Partition, Floor: eventlog.Offset(rng.Int64N(1 << 40))}
+		p.Next = p.Floor
 		for range rng.IntN(30) {
 			r := anyRun(rng)
-			r.from = p.next
-			p.runs, p.next = append(p.runs, r), r.end()
+			r.From = p.Next
+			p.Runs, p.Next = append(p.Runs, r), r.End()
 		}
 	}
 	return s
@@ -58,18 +58,18 @@ func TestAStateIsReadAsItWasWritten(t *testing.T) {
 	rng := seed.Random(t)
 	for range 2000 {
 		s := anyState(rng)
-		value := s.encode()
-		got, err := decode(value)
+		value := s.Encode()
+		got, err := Decode(value)
 		if err != nil {
 			t.Fatalf("%s\n%v", value, err)
 		}
 		if !reflect.DeepEqual(got, s) {
 			t.Fatalf("%s\nis read as\n%+v, want\n%+v", value, got, s)
 		}
-		for _, p := range s.parts {
-			for _, r := range p.runs {
-				if r.fate == claimed && !strings.Contains(string(value), string(mentions(r.nonce)[0])) {
-					t.Fatalf("%s\ndoes not mention nonce %d", value, r.nonce)
+		for _, p := range s.Parts {
+			for _, r := range p.Runs {
+				if r.Fate == Claimed && !strings.Contains(string(value), string(Mentions(r.Nonce)[0])) {
+					t.Fatalf("%s\ndoes not mention nonce %d", value, r.Nonce)
 				}
 			}
 		}
@@ -80,23 +80,23 @@ func TestAStateIsReadAsItWasWritten(t *testing.T) {
 func TestAStateHasABoundOfTexts(t *testing.T) {
 	rng := seed.Random(t)
 	for range 20 {
-		s := &state{}
-		p := s.part(4)
+		s := &State{}
+		p := s.Part(4)
 		for n := range 3000 {
-			p.runs = append(p.runs, run{from: p.next, n: 1, fate: waiting, attempt: 1, until: Time(rng.IntN(1000)), reason: fmt.Sprint("error ", n, strings.Repeat(" x", rng.IntN(100)))})
-			p.next++
+			p.Runs = append(p.Runs, Run{From: p.Next, N: 1, Fate: Waiting, Attempt: 1, Until: Time(rng.IntN(1000)), Reason: fmt.Sprint("error ", n, strings.Repeat(" x", rng.IntN(100)))})
+			p.Next++
 		}
-		value := s.encode()
-		got, err := decode(value)
+		value := s.Encode()
+		got, err := Decode(value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		texts, omitted := make(map[string]bool), 0
-		for i, r := range got.parts[0].runs {
-			was := p.runs[i]
-			if texts[r.reason] = true; r.reason == textOmitted {
+		for i, r := range got.Parts[0].Runs {
+			was := p.Runs[i]
+			if texts[r.Reason] = true; r.Reason == textOmitted {
 				omitted++
-				was.reason = textOmitted
+				was.Reason = textOmitted
 			}
 			if r != was {
 				t.Fatalf("run %d is read as %+v, want %+v", i, r, was)
@@ -107,7 +107,7 @@ func TestAStateHasABoundOfTexts(t *testing.T) {
 			bytes += len(text)
 		}
 		if bytes > textsMax+len(textOmitted) || bytes < textsMax/2 || omitted == 0 {
-			t.Errorf("%d bytes of texts, %d of %d omitted", bytes, omitted, len(p.runs))
+			t.Errorf("%d bytes of texts, %d of %d omitted", bytes, omitted, len(p.Runs))
 		}
 	}
 }
@@ -115,46 +115,46 @@ func TestAStateHasABoundOfTexts(t *testing.T) {
 // A claim that is repeated finds its messages, although the state has omitted its worker's name.
 func TestARepeatedClaimNeedsNoNameInTheState(t *testing.T) {
 	const now = 1790000000000
-	s := &state{}
-	p := s.part(4)
+	s := &State{}
+	p := s.Part(4)
 	for n := range 1000 {
-		p.runs = append(p.runs, run{from: p.next, n: 1, fate: claimed, attempt: 1, until: now, nonce: uint32(n), worker: fmt.Sprint("worker ", n, strings.Repeat(" of many", 10))})
-		p.next++
+		p.Runs = append(p.Runs, Run{From: p.Next, N: 1, Fate: Claimed, Attempt: 1, Until: now, Nonce: uint32(n), Worker: fmt.Sprint("worker ", n, strings.Repeat(" of many", 10))})
+		p.Next++
 	}
-	got, err := decode(s.encode())
+	got, err := Decode(s.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, r := range p.runs {
-		if found := got.parts[0].earlier(wish{now: now - 1, nonce: r.nonce, worker: r.worker}); len(found) != 1 || found[0].offset != r.from {
+	for n, r := range p.Runs {
+		if found := got.Parts[0].Earlier(Wish{Now: now - 1, Nonce: r.Nonce, Worker: r.Worker}); len(found) != 1 || found[0].Offset != r.From {
 			t.Fatalf("claim %d finds %+v", n, found)
 		}
 	}
 }
 
 // older writes a state as versions did that wrote an object for each run.
-func older(s *state) []byte {
-	names := map[fate]string{done: "done", claimed: "claimed", waiting: "waiting"}
+func older(s *State) []byte {
+	names := map[Fate]string{Done: "done", Claimed: "claimed", Waiting: "waiting"}
 	type list []map[string]any
 	parts := list{}
-	for _, p := range s.parts {
+	for _, p := range s.Parts {
 		runs := list{}
-		for _, r := range p.runs {
-			stored := map[string]any{"n": r.n, "fate": names[r.fate]}
-			for name, value := range map[string]any{"attempt": r.attempt, "until": r.until, "nonce": r.nonce, "worker": r.worker, "reason": r.reason} {
+		for _, r := range p.Runs {
+			stored := map[string]any{"n": r.N, "fate": names[r.Fate]}
+			for name, value := range map[string]any{"attempt": r.Attempt, "until": r.Until, "nonce": r.Nonce, "worker": r.Worker, "reason": r.Reason} {
 				if !reflect.ValueOf(value).IsZero() {
 					stored[name] = value
 				}
 			}
 			runs = append(runs, stored)
 		}
-		stored := map[string]any{"partition": p.partition, "floor": p.floor, "next": p.next}
+		stored := map[string]any{"partition": p.Partition, "floor": p.Floor, "next": p.Next}
 		if len(runs) > 0 {
 			stored["runs"] = runs
 		}
 		parts = append(parts, stored)
 	}
-	value, err := json.Marshal(map[string]any{"writer": s.writer, "after": s.after, "tokens": s.tokens, "tokens_at": s.tokensAt, "parts": parts})
+	value, err := json.Marshal(map[string]any{"writer": s.Writer, "after": s.After, "tokens": s.tokens, "tokens_at": s.tokensAt, "parts": parts})
 	if err != nil {
 		panic(err)
 	}
@@ -166,14 +166,14 @@ func TestStatesOfOlderVersionsAreRead(t *testing.T) {
 	for range 500 {
 		s := anyState(rng)
 		value := older(s)
-		got, err := decode(value)
+		got, err := Decode(value)
 		if err != nil || !reflect.DeepEqual(got, s) {
 			t.Fatalf("%s\nis read as\n%+v, %v, want\n%+v", value, got, err, s)
 		}
-		for _, p := range s.parts {
-			for _, r := range p.runs {
-				if r.nonce != 0 && !strings.Contains(string(value), string(mentions(r.nonce)[1])) {
-					t.Fatalf("%s\ndoes not mention nonce %d", value, r.nonce)
+		for _, p := range s.Parts {
+			for _, r := range p.Runs {
+				if r.Nonce != 0 && !strings.Contains(string(value), string(Mentions(r.Nonce)[1])) {
+					t.Fatalf("%s\ndoes not mention nonce %d", value, r.Nonce)
 				}
 			}
 		}
@@ -187,7 +187,7 @@ func TestAStateThatContradictsItselfIsRefused(t *testing.T) {
 		`[{"n":2,"fate":"lost"}]`, `[{"n":3,"fate":"done"}]`, `[{"n":0,"fate":"done"},{"n":2,"fate":"done"}]`,
 	} {
 		value := fmt.Sprintf(`{"writer":"w","parts":[{"partition":4,"floor":10,"next":12,"runs":%s}]}`, runs)
-		if got, err := decode([]byte(value)); err == nil {
+		if got, err := Decode([]byte(value)); err == nil {
 			t.Errorf("%s is read as %+v", value, got)
 		}
 	}
@@ -197,19 +197,19 @@ func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"writer":"9f3c-17","texts":["w1","refused"],"parts":[{"partition":4,"floor":10,"next":15,"runs":"CEjRWeA2#1+1790000000000@0dsw#1+1790000005000!1"}]}`))
 	f.Add([]byte(`{"writer":"9f3c-17","parts":[{"partition":4,"floor":10,"next":14,"runs":[{"n":2,"fate":"claimed","attempt":1,"until":1790000000000,"nonce":305419896,"worker":"w1"},{"n":2,"fate":"done"}]}]}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		s, err := decode(value)
+		s, err := Decode(value)
 		if err != nil {
 			return
 		}
-		for _, p := range s.parts {
-			for _, r := range p.runs {
-				if r.attempt < 0 || r.until < 0 { // older versions' form has room for those
+		for _, p := range s.Parts {
+			for _, r := range p.Runs {
+				if r.Attempt < 0 || r.Until < 0 { // older versions' form has room for those
 					return
 				}
 			}
 		}
-		again, err := decode(s.encode())
-		if err != nil || len(again.parts) != len(s.parts) || again.count() != s.count() {
+		again, err := Decode(s.Encode())
+		if err != nil || len(again.Parts) != len(s.Parts) || again.Count() != s.Count() {
 			t.Errorf("%s: %+v becomes %+v, %v", value, s, again, err)
 		}
 	})

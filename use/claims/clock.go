@@ -1,7 +1,8 @@
-package queue
+package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -22,13 +23,13 @@ const (
 	clockSlip = 500 * time.Millisecond
 )
 
-// clock gives the store's time. A reading is one store call; between readings the machine's own
+// Clock gives the store's time. A reading is one store call; between readings the machine's own
 // clock counts.
 //
 // The store read its clock at some time during the call, and may know only bounds of it. So its
 // time lies between two bounds: a lease has ended when the earlier bound is past the lease's end,
 // and a new lease is counted from the later bound.
-type clock struct {
+type Clock struct {
 	log *eventlog.Log
 
 	mu      longlock.Mutex // guards what follows; held during the trip, too
@@ -39,9 +40,12 @@ type clock struct {
 	reading bool           // the fields above are set
 }
 
-// now returns the earlier and the later bound of the store's time. It costs one store call every
+// NewClock returns the clock of a log's store.
+func NewClock(log *eventlog.Log) *Clock { return &Clock{log: log} }
+
+// Now returns the earlier and the later bound of the store's time. It costs one store call every
 // clockFresh.
-func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
+func (c *Clock) Now(ctx context.Context) (earliest, latest Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.fresh(time.Now()) {
@@ -53,14 +57,14 @@ func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
 	return c.read + Time(now.Sub(c.told).Milliseconds()), c.most + Time(now.Sub(c.asked).Milliseconds()) + 1, nil
 }
 
-// forget makes the next call of now read the store's clock again.
-func (c *clock) forget() {
+// Forget makes the next call of Now read the store's clock again.
+func (c *Clock) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reading = false
 }
 
-func (c *clock) fresh(now time.Time) bool {
+func (c *Clock) fresh(now time.Time) bool {
 	if !c.reading {
 		return false
 	}
@@ -69,7 +73,7 @@ func (c *clock) fresh(now time.Time) bool {
 	return monotonic < clockFresh && (wall-monotonic).Abs() < clockSlip
 }
 
-func (c *clock) ask(ctx context.Context) error {
+func (c *Clock) ask(ctx context.Context) error {
 	for {
 		asked := time.Now()
 		key := clockKey
@@ -92,12 +96,12 @@ func (c *clock) ask(ctx context.Context) error {
 }
 
 // set creates the key. If another process was first, its value stays.
-func (c *clock) set(ctx context.Context) error {
+func (c *Clock) set(ctx context.Context) error {
 	_, err := c.log.Append(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: clockKey}},
 		Puts:   []eventlog.Put{{Key: clockKey, Version: 1, Value: strconv.AppendInt(nil, time.Now().UnixMilli(), 10)}},
 	})
-	if isStale(err) {
+	if errors.Is(err, eventlog.ErrStale) {
 		return nil
 	}
 	return err
