@@ -189,7 +189,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 
 	_, err = queue.New(m.log, nil, queue.Config{}).Create(ctx, queue.Spec{Name: "q"})
 	check(err)
-	run(t, conn, `SELECT weir.enqueue('q', 'v'); BEGIN; SELECT weir.enqueue('q', 'v', delay => '1 minute'); ROLLBACK`)
+	run(t, conn, `SELECT weir.enqueue('q', 'v'), weir.enqueue_all('q', NULL, ARRAY['v']); BEGIN; SELECT weir.enqueue('q', 'v', delay => '1 minute'); ROLLBACK`)
 	carry(1)
 	driveQueue(t, m, conn, carry)
 	driveStreams(t, m, conn, carry)

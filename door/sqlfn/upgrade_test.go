@@ -104,7 +104,7 @@ func TestViewsOfQueuesAreReplacedAndWhatDependsOnThemStays(t *testing.T) {
 	}
 	pgtest.Exec(t, address, `DROP VIEW weir.messages, weir.queues, weir.queue_parts; DROP FUNCTION weir.queue_runs;`+string(older)+`
 		CREATE VIEW public.mine AS SELECT queue, claimed FROM weir.queues;
-		DELETE FROM weir.rights WHERE what LIKE '%queue_runs%'; SELECT weir.set_rights(); DELETE FROM weir.migration WHERE part = 'sqlfn' AND number >= 46`)
+		DELETE FROM weir.rights WHERE what LIKE '%queue_runs%' OR what LIKE '%enqueue_all%'; SELECT weir.set_rights(); DELETE FROM weir.migration WHERE part = 'sqlfn' AND number >= 46`)
 	openInbox(t, address).store.Close()
 	if got := pgtest.Value(t, address, views); got != today {
 		t.Errorf("the views are\n%s\nwant\n%s", got, today)
