@@ -42,8 +42,9 @@ type topicEdit struct {
 	id     TopicID
 	beside func(TopicID) string // the partitions of a new topic are on the shard of its key; nil: on any
 	// decide returns the topic's new state (no name: delete it; partitions numbered 0 are new and
-	// get a number), and what must still hold. old.Version 0: there is none.
-	decide func(old Topic) (Topic, []Check, error)
+	// get a number), and what must still hold. old.Version 0: there is none. known says which of
+	// its owners exist.
+	decide func(old Topic, known owners) (Topic, []Check, error)
 
 	next Topic
 	err  error
@@ -58,20 +59,33 @@ const (
 )
 
 // changeTopic makes one change.
-func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic) (Topic, []Check, error)) (Topic, error) {
+func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, beside func(TopicID) string, decide func(old Topic, known owners) (Topic, []Check, error)) (Topic, error) {
 	edit := &topicEdit{name: name, id: id, beside: beside, decide: decide}
 	l.changeTopics(ctx, edit)
 	return edit.next, edit.err
 }
 
-// changeTopics makes changes of different topics, each of which may be refused by itself: four
-// store calls for hundreds of them. On a store made of shards each is an entry of its own, because
-// their parts may be on different shards.
+// changeEach makes the changes that have no error yet, and returns what became of all.
+func (l *Log) changeEach(ctx context.Context, edits []*topicEdit) ([]Topic, []error) {
+	l.changeTopics(ctx, slices.DeleteFunc(slices.Clone(edits), func(e *topicEdit) bool { return e.err != nil })...)
+	topics, errs := make([]Topic, len(edits)), make([]error, len(edits))
+	for i, e := range edits {
+		topics[i], errs[i] = e.next, e.err
+	}
+	return topics, errs
+}
+
+// changeTopics makes changes of topics, each of which may be refused by itself: four store calls
+// for hundreds of them, and one more if some have owners. On a store made of shards each is an
+// entry of its own, because their parts may be on different shards.
 //
 // All changes of topics check one key. Those of this process wait for each other, so that none is
 // in vain; those of other processes are the reason to try again. Small changes do not wait while a
 // large one has to.
 func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
+	if len(edits) == 0 {
+		return
+	}
 	busy := func(why string) {
 		for _, e := range edits {
 			e.next, e.err = Topic{}, fmt.Errorf("change topic %q: %w: %s. Nothing happened; try again", e.name, ErrBusy, why)
@@ -188,13 +202,21 @@ func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, er
 	if err != nil {
 		return len(edits), err
 	}
+	olds, bad := make([]Topic, len(edits)), make([]error, len(edits))
+	for i := range edits {
+		olds[i], bad[i] = parseTopic(found[i])
+	}
+	known, err := l.ownersOf(ctx, olds)
+	if err != nil {
+		return len(edits), err
+	}
 	for i, e := range edits {
-		if c.full() {
-			break
+		if c.full() || slices.ContainsFunc(edits[:i], func(other *topicEdit) bool { return other.name == e.name }) {
+			break // an entry puts each key at most once
 		}
 		taken++
 		e.next, e.err = Topic{}, nil
-		old, err := parseTopic(found[i])
+		old, err := olds[i], bad[i]
 		if err == nil && e.id == (TopicID{}) {
 			e.id = old.ID
 		}
@@ -203,7 +225,7 @@ func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, er
 		}
 		var checks []Check
 		if err == nil {
-			e.next, checks, err = e.decide(old)
+			e.next, checks, err = e.decide(old, known)
 		}
 		if err == nil {
 			if err = l.checkAll(c.more + len(e.next.Partitions) - len(old.Partitions)); err != nil {

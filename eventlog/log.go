@@ -325,16 +325,13 @@ func (l *Log) Late(began time.Time) error {
 	return ErrUnavailable
 }
 
+// trimPage is how many partitions one store call trims at most: a commit to one of them may wait
+// until all are trimmed.
+const trimPage = 256
+
 // Trim moves the partition's First up to before, but not past its Next.
 func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
-	if l.readOnly {
-		return fmt.Errorf("trim partition %d below %d: %w", p, before, ErrReadOnly) // not an error of the store
-	}
-	if err := l.called(ctx, "trim", func() error { return l.store.Trim(ctx, p, before) }); err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
-	}
-	l.tail.trim(p, before)
-	return nil
+	return l.TrimFound(ctx, nil, Trim{p, before})[0]
 }
 
 // HeartbeatEvery returns how often a process that would put a key every usual, only to say that it
@@ -346,18 +343,60 @@ func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 	return usual
 }
 
-// TrimFound is Trim below an offset that the caller found by reading. changed is what
+// TrimFound is Trim of any number of partitions, below offsets that the caller found by reading. It
+// returns the error of each trim, and makes one store call for hundreds of them. changed is what
 // IncarnationChanged returned before that read: if the log has entered another incarnation since,
-// TrimFound does nothing and returns ErrRewound, because other records may have the offset now.
-func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partition, before Offset) error {
+// TrimFound does nothing and answers ErrRewound, because other records may have the offsets now.
+func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, trims ...Trim) []error {
+	errs := make([]error, 0, len(trims))
+	var rest error // why no more are tried
+	for some := range slices.Chunk(trims, trimPage) {
+		each, err := []error(nil), rest
+		if rest == nil {
+			each, err = l.trimFound(ctx, changed, some)
+		}
+		if rest = err; errors.Is(err, ErrUnsure) {
+			rest = fmt.Errorf("%w: not tried, because of another trim: %v", ErrUnavailable, err)
+		}
+		for i, t := range some {
+			failed := err
+			if err == nil {
+				failed = each[i]
+			}
+			if failed != nil {
+				failed = fmt.Errorf("trim partition %d below %d: %w", t.Partition, t.Before, failed)
+			}
+			errs = append(errs, failed)
+		}
+	}
+	return errs
+}
+
+// trimFound is TrimFound of so many partitions that one store call can trim them.
+func (l *Log) trimFound(ctx context.Context, changed <-chan struct{}, trims []Trim) (errs []error, err error) {
+	if l.readOnly {
+		return nil, ErrReadOnly // not an error of the store
+	}
 	l.gate.RLock() // the log enters no other incarnation meanwhile, and the store trims only in the incarnation that the log is in
 	defer l.gate.RUnlock()
 	select {
 	case <-changed:
-		return fmt.Errorf("trim partition %d below %d: %w", p, before, ErrRewound)
+		return nil, ErrRewound
 	default:
-		return l.Trim(ctx, p, before)
 	}
+	err = l.called(ctx, "trim", func() (err error) {
+		errs, err = l.store.Trim(ctx, trims)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range trims {
+		if errs[i] == nil {
+			l.tail.trim(t.Partition, t.Before)
+		}
+	}
+	return errs, nil
 }
 
 // Committed adds to the tail the batches that this process committed without Submit, as the mover

@@ -53,7 +53,7 @@ func (l *Log) DisownTopic(ctx context.Context, t Topic, by Owner, now ...Check) 
 
 // changeOwners replaces the owner of a key.
 func (l *Log) changeOwners(ctx context.Context, t Topic, key string, with []Owner, now []Check) (Topic, error) {
-	return l.changeTopic(ctx, t.Name, t.ID, nil, func(t Topic) (Topic, []Check, error) {
+	return l.changeTopic(ctx, t.Name, t.ID, nil, func(t Topic, _ owners) (Topic, []Check, error) {
 		if t.Version == 0 || t.deleting {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, t.Name)
 		}
@@ -70,9 +70,20 @@ func (l *Log) changeOwners(ctx context.Context, t Topic, key string, with []Owne
 	})
 }
 
-// CheckDeletes returns an *InvalidError if no client may delete records of the topic, because
-// somebody needs them. It costs a store call if the topic has owners.
-func (l *Log) CheckDeletes(ctx context.Context, t Topic) error {
+// CheckDeletes returns, for each topic, an *InvalidError if no client may delete its records,
+// because somebody needs them. It costs a store call for hundreds of topics that have owners.
+func (l *Log) CheckDeletes(ctx context.Context, topics ...Topic) []error {
+	errs := make([]error, len(topics))
+	known, err := l.ownersOf(ctx, topics)
+	for i, t := range topics {
+		if errs[i] = err; err == nil {
+			errs[i] = t.checkDeletes(known)
+		}
+	}
+	return errs
+}
+
+func (t Topic) checkDeletes(known owners) error {
 	refuse := func(who string) error {
 		return &InvalidError{What: "topic", Value: t.Name, Why: who + ", so clients may not delete them one by one"}
 	}
@@ -82,17 +93,16 @@ func (l *Log) CheckDeletes(ctx context.Context, t Topic) error {
 	case t.Writer != "":
 		return refuse(fmt.Sprintf("only %s may change it, and projections need its records; set its retention.ms instead", t.Writer))
 	}
-	owner, _, err := l.owner(ctx, t.Name, t.Owners)
-	if err != nil || owner.Key == "" {
-		return err
+	if owner, _ := known.first(t.Owners); owner.Key != "" {
+		return refuse(fmt.Sprintf("%s needs its records", owner.Name))
 	}
-	return refuse(fmt.Sprintf("%s needs its records", owner.Name))
+	return nil
 }
 
 // checkOwners returns an *InvalidError if an owner forbids what was changed: the topic is
 // compacted, or has partitions without a number yet. If only owners that do not exist any more
 // forbid it, it returns the topic without them, and checks that none of them begins to exist.
-func (l *Log) checkOwners(ctx context.Context, t Topic) (Topic, []Check, error) {
+func (t Topic) checkOwners(known owners) (Topic, []Check, error) {
 	compacted, grows := t.Compacted(), slices.Contains(t.Partitions, catalogPartition)
 	forbids := func(o Owner) bool { return compacted || grows && o.Fixed }
 	var asked []Owner
@@ -101,10 +111,8 @@ func (l *Log) checkOwners(ctx context.Context, t Topic) (Topic, []Check, error) 
 			asked = append(asked, o)
 		}
 	}
-	owner, gone, err := l.owner(ctx, t.Name, asked)
+	owner, gone := known.first(asked)
 	switch {
-	case err != nil:
-		return Topic{}, nil, err
 	case owner.Key != "" && compacted:
 		return Topic{}, nil, &InvalidError{What: "cleanup.policy", Value: t.Setting("cleanup.policy"),
 			Why: fmt.Sprintf("%s needs all records of topic %q; allowed: delete", owner.Name, t.Name)}
@@ -116,19 +124,38 @@ func (l *Log) checkOwners(ctx context.Context, t Topic) (Topic, []Check, error) 
 	return t, gone, nil
 }
 
-// owner returns the first of a topic's owners that exists. If none does, gone checks that this
-// stays so. It reads one key for each owner up to the first one that exists: owners that end remove
-// themselves (DisownTopic), so few do not exist.
-func (l *Log) owner(ctx context.Context, topic string, owners []Owner) (first Owner, gone []Check, err error) {
-	for _, o := range owners {
-		kv, err := l.Get(ctx, o.Key)
-		if err != nil {
-			return Owner{}, nil, fmt.Errorf("look for %s, which needs topic %q: %w", o.Name, topic, err)
+// owners says of the keys of topics' owners which exist.
+type owners map[string]bool
+
+// ownersOf reads which owners of topics exist: one store call for each thousand, none if there are
+// none.
+func (l *Log) ownersOf(ctx context.Context, topics []Topic) (owners, error) {
+	var keys []string
+	for _, t := range topics {
+		for _, o := range t.Owners {
+			keys = append(keys, o.Key)
 		}
-		if kv.Version != 0 {
-			return o, nil, nil
+	}
+	slices.Sort(keys)
+	known := make(owners)
+	err := l.GetAll(ctx, slices.Compact(keys), func(kv KeyValue) error {
+		known[kv.Key] = kv.Version != 0
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the owners of topics: %w", err)
+	}
+	return known, nil
+}
+
+// first returns the first of a topic's owners that exists. If none does, gone checks that this
+// stays so.
+func (known owners) first(of []Owner) (first Owner, gone []Check) {
+	for _, o := range of {
+		if known[o.Key] {
+			return o, nil
 		}
 		gone = append(gone, Check{Key: o.Key})
 	}
-	return Owner{}, gone, nil
+	return Owner{}, gone
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ func (l *Log) retain(ctx context.Context) error {
 		l.completeDeletions(ctx)
 		now := time.Now()
 		seen := make(map[Partition]time.Time)
+		var due []kept
 		for _, t := range l.Topics() {
 			every := l.retentionEvery(t)
 			for i, p := range t.Partitions {
@@ -57,10 +59,15 @@ func (l *Log) retain(ctx context.Context) error {
 					continue
 				}
 				seen[p] = now
-				if err := l.keep(ctx, t, p, now); err != nil && ctx.Err() == nil {
-					l.cfg.Logger.Warn("retention check failed; trying again later", "topic", t.Name, "partition", i, "err", err)
-				}
+				due = append(due, kept{topic: t, number: i, Partition: p})
 			}
+		}
+		for some := range slices.Chunk(due, seekPage) {
+			l.keepEach(ctx, some, now)
+		}
+		if failed := slices.DeleteFunc(due, func(k kept) bool { return k.err == nil }); len(failed) > 0 && ctx.Err() == nil {
+			first := failed[0]
+			l.cfg.Logger.Warn("retention checks failed; trying again later", "partitions", len(failed), "topic", first.topic.Name, "partition", first.number, "err", first.err)
 		}
 		checked = seen // without deleted partitions
 		if now.Sub(swept) >= sweepEvery {
@@ -81,79 +88,161 @@ func (l *Log) retentionEvery(t Topic) time.Duration {
 	return min(max(age/retentionShare, retentionTick), retentionEveryMax)
 }
 
-// keep trims one partition: by age first, then by size.
-func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) error {
+// kept is a partition whose retention is checked.
+type kept struct {
+	topic  Topic
+	number int // of the partition in its topic
+	Partition
+	before Offset // what is below is past its retention
+	err    error  // of this partition alone
+}
+
+// keepEach trims partitions, and sets their errors: a few store calls for hundreds of them. If a
+// call fails for a reason that may be one partition's, such as damage, it finds that partition by
+// halves, and keeps the others.
+func (l *Log) keepEach(ctx context.Context, all []kept, now time.Time) {
+	err := l.keep(ctx, all, now)
+	switch {
+	case err == nil:
+	case len(all) > 1 && !errors.Is(err, ErrUnavailable) && ctx.Err() == nil:
+		l.keepEach(ctx, all[:len(all)/2], now)
+		l.keepEach(ctx, all[len(all)/2:], now)
+	default:
+		for i := range all {
+			all[i].err = err
+		}
+	}
+}
+
+// keep trims partitions, by age first, then by size.
+func (l *Log) keep(ctx context.Context, all []kept, now time.Time) error {
 	changed := l.IncarnationChanged()
-	age, size := t.Retention()
-	held, _ := l.tail.known(p)
-	if held.First == held.Next {
+	if err := l.keepYoung(ctx, changed, all, now); err != nil {
+		return err
+	}
+	return l.keepSmall(ctx, changed, all)
+}
+
+// keepYoung trims what is too old. A record without a time is of unknown age: it is deleted by
+// size, or together with later records that are too old.
+func (l *Log) keepYoung(ctx context.Context, changed <-chan struct{}, all []kept, now time.Time) error {
+	older := func(than time.Time) func(*kept, Bounds) (Goal, bool) {
+		return func(k *kept, _ Bounds) (Goal, bool) {
+			age, _ := k.topic.Retention()
+			return Goal{At: Timestamp(than.Add(-age).UnixMilli())}, age >= 0
+		}
+	}
+	old, err := l.find(ctx, pointers(all), older(now))
+	if err != nil || len(old) == 0 { // by this process's clock
+		return err
+	}
+	kv, err := l.Get(ctx, EpochKey)
+	if err != nil {
+		return err
+	}
+	if past := kv.Past(); past.Before(now) {
+		if old, err = l.find(ctx, old, older(past)); err != nil {
+			return err
+		}
+	}
+	last := make([]Goal, len(old)) // finds the batch before the one where to trim, if it has a time
+	for i, k := range old {
+		last[i] = Goal{Partition: k.Partition, At: NoTimestamp + 1, From: k.before - 1}
+	}
+	found, err := l.Seek(ctx, last)
+	if err != nil {
+		return err
+	}
+	var dated []*kept
+	for i, k := range old {
+		if k.err = found[i].Err; k.err == nil && found[i].At < k.before { // else it has none, or another process trimmed first
+			dated = append(dated, k)
+		}
+	}
+	return l.trimAsSet(ctx, changed, dated)
+}
+
+// keepSmall trims what is too much.
+func (l *Log) keepSmall(ctx context.Context, changed <-chan struct{}, all []kept) error {
+	large, err := l.find(ctx, pointers(all), func(k *kept, held Bounds) (Goal, bool) {
+		_, size := k.topic.Retention()
+		return Goal{Bytes: max(size, 1)}, size >= 0 && held.Bytes > size
+	})
+	if err != nil {
+		return err
+	}
+	return l.trimAsSet(ctx, changed, large)
+}
+
+func pointers(all []kept) []*kept {
+	to := make([]*kept, len(all))
+	for i := range all {
+		to[i] = &all[i]
+	}
+	return to
+}
+
+// find seeks the goals of partitions that hold anything and have not failed. It returns those of
+// which something is before the goal, with that offset.
+func (l *Log) find(ctx context.Context, among []*kept, goal func(*kept, Bounds) (Goal, bool)) (before []*kept, err error) {
+	var goals []Goal
+	var of []*kept
+	for _, k := range among {
+		held, _ := l.tail.known(k.Partition)
+		if held.First == held.Next || k.err != nil {
+			continue
+		}
+		if g, has := goal(k, held); has {
+			g.Partition = k.Partition
+			goals, of = append(goals, g), append(of, k)
+		}
+	}
+	found, err := l.Seek(ctx, goals)
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range of {
+		held, _ := l.tail.known(k.Partition)
+		if k.before, k.err = found[i].At, found[i].Err; k.err == nil && k.before > held.First {
+			before = append(before, k)
+		}
+	}
+	return before, nil
+}
+
+// trimAsSet trims partitions below before, if the settings of their topics are still those that
+// this process knows: the process may have been stopped, or not have polled yet. That costs a store
+// call more. If they changed, the next check uses the new ones.
+func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, some []*kept) error {
+	if len(some) == 0 {
 		return nil
 	}
-	if age >= 0 {
-		before, err := l.seekOne(ctx, Goal{Partition: p, At: Timestamp(now.Add(-age).UnixMilli())})
-		if err != nil {
-			return err
-		}
-		if before > held.First { // by this process's clock
-			kv, err := l.Get(ctx, EpochKey)
-			if err != nil {
-				return err
-			}
-			if past := kv.Past(); past.Before(now) {
-				if before, err = l.seekOne(ctx, Goal{Partition: p, At: Timestamp(past.Add(-age).UnixMilli())}); err != nil {
-					return err
-				}
-			}
-		}
-		if before > held.First {
-			if dated, err := l.dated(ctx, p, before-1); err != nil {
-				return err
-			} else if dated {
-				if err := l.trimAsSet(ctx, changed, t, p, before); err != nil {
-					return err
-				}
-			}
-		}
+	var names []string
+	for _, k := range some {
+		names = append(names, k.topic.Name)
 	}
-	held, _ = l.tail.known(p)
-	if size >= 0 && held.Bytes > size && held.First < held.Next {
-		before, err := l.seekOne(ctx, Goal{Partition: p, Bytes: max(size, 1)})
-		if err != nil {
-			return err
-		}
-		if before > held.First {
-			return l.trimAsSet(ctx, changed, t, p, before)
-		}
-	}
-	return nil
-}
-
-// trimAsSet trims, if the topic's settings are still those that this process knows: the process may
-// have been stopped, or not have polled yet. That costs one store call more for each trim. If they
-// changed, the next check uses the new ones.
-func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, t Topic, p Partition, before Offset) error {
-	now, err := l.TopicNow(ctx, t.Name)
-	switch {
-	case err != nil && !errors.Is(err, ErrUnknownTopic):
+	slices.Sort(names)
+	now, err := l.TopicsNow(ctx, slices.Compact(names))
+	if err != nil {
 		return err
-	case err != nil || now.Version != t.Version:
+	}
+	var trims []Trim
+	var of []*kept
+	outdated := false
+	for _, k := range some {
+		if now[k.topic.Name].Version != k.topic.Version { // 0: it was deleted
+			outdated = true
+			continue
+		}
+		trims, of = append(trims, Trim{k.Partition, k.before}), append(of, k)
+	}
+	for i, err := range l.TrimFound(ctx, changed, trims...) {
+		of[i].err = err
+	}
+	if outdated {
 		return l.loadCatalog(ctx)
 	}
-	return l.TrimFound(ctx, changed, p, before)
-}
-
-// dated reports whether the batch that holds an offset has a timestamp. The age of records without
-// one is unknown: they are deleted by size, or together with later records that are too old.
-func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
-	got, err := l.Fetch(ctx, Want{Spans: []Span{{Partition: p, From: at, MaxBytes: 1}}})
-	if err != nil {
-		return false, err
-	}
-	if isDamaged(got[0].Err) {
-		return true, nil // the store knows its time; a damaged batch must not keep later batches for ever
-	}
-	// No batch: another broker trimmed first.
-	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil
+	return nil
 }
 
 // producerExpiry is how long an idempotent producer may be silent before it is forgotten, as with
@@ -184,7 +273,7 @@ func (l *Log) sweep(ctx context.Context) error {
 	}
 	changed := l.IncarnationChanged()
 	if held, _ := l.tail.known(catalogPartition); held.Next-held.First > 2*catalogKept {
-		return l.TrimFound(ctx, changed, catalogPartition, held.Next-catalogKept)
+		return l.TrimFound(ctx, changed, Trim{catalogPartition, held.Next - catalogKept})[0]
 	}
 	return nil
 }

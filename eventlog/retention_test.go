@@ -2,6 +2,9 @@ package eventlog_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -184,4 +187,145 @@ func TestATombstoneStaysWhateverTheClockOfAProcess(t *testing.T) {
 			t.Errorf("%d records are held two days later, want the newest", got)
 		}
 	})
+}
+
+// tried is a store that counts its calls, but for the polls of the log, and that fails trims and
+// searches of some partitions.
+type tried struct {
+	eventlog.Store
+	calls   atomic.Int64
+	damaged map[eventlog.Partition]bool
+	broken  eventlog.Partition                // a search that has it fails
+	fails   func(trims []eventlog.Trim) error // nil: no call fails
+}
+
+var errDamaged = errors.New("damaged")
+
+func (s *tried) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
+	s.calls.Add(1)
+	if s.fails != nil {
+		if err := s.fails(trims); err != nil {
+			return nil, err
+		}
+	}
+	errs, err := s.Store.Trim(ctx, slices.DeleteFunc(slices.Clone(trims), func(t eventlog.Trim) bool { return s.damaged[t.Partition] }))
+	for i, t := range trims {
+		if s.damaged[t.Partition] {
+			errs = slices.Insert(errs, i, errDamaged)
+		}
+	}
+	return errs, err
+}
+
+func (s *tried) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
+	s.calls.Add(1)
+	found, err := s.Store.Seek(ctx, goals)
+	for i, g := range goals {
+		if g.Partition == s.broken {
+			return nil, errDamaged
+		}
+		if s.damaged[g.Partition] && g.Partition%2 == 0 {
+			found[i].Err = errDamaged
+		}
+	}
+	return found, err
+}
+
+func (s *tried) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	s.calls.Add(1)
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+func (s *tried) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	s.calls.Add(1)
+	return s.Store.Read(ctx, spans, maxBytes)
+}
+
+// Partitions of all topics are checked and trimmed together: a few store calls for hundreds of
+// them, by age and by size. One that fails does not keep the others from being trimmed.
+func TestRetentionTrimsManyPartitionsInFewStoreCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const topics, partitions = 20, 40
+		store := &tried{Store: memory.New(), damaged: make(map[eventlog.Partition]bool)}
+		log := open(t, store, eventlog.Config{})
+		var ps []eventlog.Partition
+		var entry eventlog.Entry
+		for n := range topics {
+			config := map[string]string{"retention.ms": "60000"}
+			if n%2 == 0 {
+				config = map[string]string{"retention.ms": "-1", "retention.bytes": "5"}
+			}
+			made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: fmt.Sprint("t-", n), Partitions: partitions, Config: config})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range made.Partitions {
+				ps = append(ps, p)
+				for range 2 {
+					entry.Batches = append(entry.Batches, eventlog.Batch{Partition: p, Records: 1, MaxTime: 1, Bytes: []byte("bytes")})
+				}
+			}
+		}
+		store.damaged[ps[3]], store.damaged[ps[4]], store.damaged[ps[partitions]], store.damaged[ps[partitions+1]] = true, true, true, true
+		store.broken = ps[7]
+		if _, err := log.Append(t.Context(), entry); err != nil {
+			t.Fatal(err)
+		}
+		before := store.calls.Load()
+		time.Sleep(6 * time.Minute)
+		checks := int64(6*60/5 + 1) // the topics with retention.ms are checked every 5 s, and their damaged partitions fail each time
+		if n := store.calls.Load() - before; n > 8*checks {
+			t.Errorf("%d store calls for %d checks of %d partitions", n, checks, len(ps))
+		}
+		for i, p := range ps {
+			b, _ := log.Known(p)
+			want := eventlog.Offset(2) // by age
+			if i/partitions%2 == 0 {
+				want = 1 // by size
+			}
+			if store.damaged[p] || p == store.broken {
+				want = 0
+			}
+			if b.First != want || b.Next != 2 {
+				t.Errorf("partition %d of topic %d: %+v, want its first offset at %d", i%partitions, i/partitions, b, want)
+			}
+		}
+	})
+}
+
+// A call that fails ends the others that are due. If its outcome is unknown, theirs is not: they
+// were not made.
+func TestTrimsAfterOneThatFailedAreNotMade(t *testing.T) {
+	for _, failure := range []error{eventlog.ErrUnsure, eventlog.ErrNoSpace} {
+		store := &tried{Store: memory.New()}
+		log := open(t, store, eventlog.Config{})
+		ps := topic(t, log, "wide", 600).Partitions
+		var trims []eventlog.Trim
+		for _, p := range ps {
+			trims = append(trims, eventlog.Trim{Partition: p, Before: 1})
+		}
+		store.fails = func(trims []eventlog.Trim) error {
+			if trims[0].Partition == ps[0] {
+				return nil
+			}
+			return failure
+		}
+		before := store.calls.Load()
+		errs := log.TrimFound(t.Context(), nil, trims...)
+		if n := store.calls.Load() - before; n != 2 || len(errs) != len(trims) {
+			t.Errorf("%d store calls, and %d errors", n, len(errs))
+		}
+		unsure := 0
+		for i, err := range errs {
+			if errors.Is(err, eventlog.ErrUnsure) {
+				unsure++
+			}
+			if i == 0 && err != nil || i == len(errs)-1 && (!errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure)) {
+				t.Errorf("trim %d: %v", i, err)
+			}
+		}
+		if errors.Is(failure, eventlog.ErrUnsure) != (unsure > 0 && unsure < 300) {
+			t.Errorf("%v: %d trims have an unknown outcome", failure, unsure)
+		}
+	}
 }

@@ -339,7 +339,7 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 // the process ends after the second step, or a shard is lost then, some process completes the
 // deletion (completeDeletions).
 func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, id TopicID) error {
-	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
+	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic, _ owners) (Topic, []Check, error) {
 		if t.Version == 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}

@@ -235,10 +235,16 @@ type Goal struct {
 }
 
 // Found is the answer to one Goal. Err is ErrNoPartition, or ErrUnavailable if the store is Sharded
-// and the partition's shard does not answer.
+// and the partition's shard does not answer, or says how the partition is damaged.
 type Found struct {
 	At  Offset
 	Err error
+}
+
+// Trim asks for the removal of a partition's records below Before.
+type Trim struct {
+	Partition Partition
+	Before    Offset
 }
 
 // KeyValue is one keyed value.
@@ -306,9 +312,14 @@ type Store interface {
 	// trips that grows with the logarithm of the partitions' records.
 	Seek(ctx context.Context, goals []Goal) ([]Found, error)
 
-	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted,
-	// immediately or later. Trim of a deleted partition does nothing.
-	Trim(ctx context.Context, p Partition, before Offset) error
+	// Trim raises the First of each trim's partition to Before, but not past Next. Batches that are
+	// wholly below it are deleted, immediately or later. A trim of a deleted partition does
+	// nothing. It makes one round trip for all trims, or a few whose number does not grow with
+	// them, except that a partition in which batches were replaced may cost more of its own. errs
+	// has an element for each trim: nil, or why this one failed and others did not, because the
+	// partition is damaged or, if the store is Sharded, its shard does not answer (ErrUnavailable,
+	// ErrUnsure, ErrRewound). A partition may be in several trims.
+	Trim(ctx context.Context, trims []Trim) (errs []error, err error)
 
 	// List returns, in byte order, at most limit keys that begin with prefix and are greater than
 	// after.

@@ -315,10 +315,22 @@ func (l *Log) RefreshTopics(ctx context.Context) error { return l.loadCatalog(ct
 // CreateTopic creates a topic, durably. ErrTopicExists when the name is taken; *InvalidError when
 // the name, the number of partitions or a setting is not allowed.
 func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
-	if err := spec.Check(); err != nil {
-		return Topic{}, err
+	topics, errs := l.CreateTopics(ctx, spec)
+	return topics[0], errs[0]
+}
+
+// CreateTopics is CreateTopic for any number of topics; each may be refused by itself. It costs a
+// few store calls for hundreds of them.
+func (l *Log) CreateTopics(ctx context.Context, specs ...TopicSpec) ([]Topic, []error) {
+	edits := make([]*topicEdit, len(specs))
+	for i, spec := range specs {
+		edits[i] = creation(spec)
 	}
-	return l.changeTopic(ctx, spec.Name, TopicID{}, spec.Beside, func(old Topic) (Topic, []Check, error) {
+	return l.changeEach(ctx, edits)
+}
+
+func creation(spec TopicSpec) *topicEdit {
+	return &topicEdit{name: spec.Name, beside: spec.Beside, err: spec.Check(), decide: func(old Topic, _ owners) (Topic, []Check, error) {
 		if old.Version != 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
@@ -329,7 +341,7 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 		_, _ = cryptorand.Read(t.ID[:])                         // never fails
 		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
 		return t, nil, nil
-	})
+	}}
 }
 
 // Check returns why a topic like this is not allowed.
@@ -380,45 +392,30 @@ func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) 
 	return topics[0], errs[0]
 }
 
-// ChangeTopics changes topics, each of another name, durably; each may be refused by itself. It
-// costs a few store calls for hundreds of them, and one for each that has owners whom the change
-// concerns.
+// ChangeTopics changes topics, durably; each may be refused by itself. It costs a few store calls
+// for hundreds of them.
 func (l *Log) ChangeTopics(ctx context.Context, changes ...TopicChange) ([]Topic, []error) {
 	edits := make([]*topicEdit, len(changes))
 	for i, c := range changes {
-		edits[i] = l.alteration(ctx, c.Name, c.ID, func(t *Topic) error {
+		edits[i] = alteration(c.Name, c.ID, func(t *Topic) error {
 			if err := t.grow(c.Partitions); err != nil || c.Config == nil {
 				return err
 			}
 			return t.configure(c.Config)
 		})
 	}
-	l.changeTopics(ctx, slices.DeleteFunc(slices.Clone(edits), func(e *topicEdit) bool { return e.err != nil })...)
-	topics, errs := make([]Topic, len(edits)), make([]error, len(edits))
-	for i, e := range edits {
-		topics[i], errs[i] = e.next, e.err
-	}
-	return topics, errs
+	return l.changeEach(ctx, edits)
 }
 
 // AlterTopic calls change to edit the settings that were set for the topic. It may call it more
 // than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
-	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error { return t.configure(change) })
-}
-
-// alterTopic calls alter to edit an existing topic. It may call it more than once.
-func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter func(*Topic) error) (Topic, error) {
-	edit := l.alteration(ctx, name, id, alter)
-	if edit.err == nil {
-		l.changeTopics(ctx, edit)
-	}
-	return edit.next, edit.err
+	return l.ChangeTopic(ctx, name, TopicChange{Config: change})
 }
 
 // alteration is an edit of an existing topic by alter.
-func (l *Log) alteration(ctx context.Context, name string, id TopicID, alter func(*Topic) error) *topicEdit {
-	return &topicEdit{name: name, id: id, err: checkReserved(name), decide: func(t Topic) (Topic, []Check, error) {
+func alteration(name string, id TopicID, alter func(*Topic) error) *topicEdit {
+	return &topicEdit{name: name, id: id, err: checkReserved(name), decide: func(t Topic, known owners) (Topic, []Check, error) {
 		if t.Version == 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
@@ -428,7 +425,7 @@ func (l *Log) alteration(ctx context.Context, name string, id TopicID, alter fun
 		if err := alter(&t); err != nil {
 			return Topic{}, nil, err
 		}
-		return l.checkOwners(ctx, t)
+		return t.checkOwners(known)
 	}}
 }
 
@@ -472,39 +469,53 @@ func (t Topic) checkWriter() error {
 	return nil
 }
 
-// DeleteTopic deletes the topic that has the name now, as DeleteThisTopic does.
+// DeleteTopic deletes the topic that has the name now, as DeleteTopics does.
 func (l *Log) DeleteTopic(ctx context.Context, name string) error {
-	return l.deleteTopic(ctx, name, TopicID{})
+	return l.DeleteTopics(ctx, Topic{Name: name})[0]
 }
 
-// DeleteThisTopic deletes a topic, and never another topic that has taken its name
-// (ErrUnknownTopic). One entry deletes the name and the partitions: while the topic has the name it
-// keeps its records, and once the name is free no process can append to the old partitions. After
-// ErrUnsure the topic is unchanged, or deleted; on a store made of shards it may also be deleted
-// later, when a shard answers again, and lack some of its records until then.
-func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
-	return l.deleteTopic(ctx, t.Name, t.ID)
-}
-
-func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
-	if err := checkReserved(name); err != nil {
-		return err
+// DeleteTopics deletes topics, and never another topic that has taken a name (ErrUnknownTopic),
+// unless the Topic has no ID. Each may fail by itself. One entry deletes the name and the
+// partitions: while the topic has the name it keeps its records, and once the name is free no
+// process can append to the old partitions. After ErrUnsure the topic is unchanged, or deleted; on
+// a store made of shards it may also be deleted later, when a shard answers again, and lack some of
+// its records until then.
+//
+// It costs a few store calls for hundreds of topics; on a store made of shards some for each.
+func (l *Log) DeleteTopics(ctx context.Context, topics ...Topic) []error {
+	edits := make([]*topicEdit, len(topics))
+	for i, t := range topics {
+		edits[i] = deletion(t.Name, t.ID)
+		edits[i].err = checkReserved(t.Name)
 	}
-	if sharded, is := As[Sharded](l.store); is {
-		return l.deleteOnShards(ctx, sharded, name, id)
+	sharded, is := As[Sharded](l.store)
+	if !is {
+		_, errs := l.changeEach(ctx, edits)
+		return errs
 	}
-	return l.endTopic(ctx, name, id)
+	errs := make([]error, len(topics))
+	for i, e := range edits {
+		if errs[i] = e.err; e.err == nil {
+			errs[i] = l.deleteOnShards(ctx, sharded, e.name, e.id)
+		}
+	}
+	return errs
 }
 
 // endTopic deletes a topic with all its partitions.
 func (l *Log) endTopic(ctx context.Context, name string, id TopicID) error {
-	_, err := l.changeTopic(ctx, name, id, nil, func(t Topic) (Topic, []Check, error) {
+	edit := deletion(name, id)
+	l.changeTopics(ctx, edit)
+	return edit.err
+}
+
+func deletion(name string, id TopicID) *topicEdit {
+	return &topicEdit{name: name, id: id, decide: func(t Topic, _ owners) (Topic, []Check, error) {
 		if t.Version == 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
 		return Topic{}, nil, nil
-	})
-	return err
+	}}
 }
 
 // topicJSON is a topic's value in keyed state.

@@ -236,11 +236,11 @@ func TestADeletedTopicDoesNotComeBackToAProcess(t *testing.T) {
 func TestATopicThatIsMeantByIDIsNoOther(t *testing.T) {
 	log := open(t, memory.New(), eventlog.Config{})
 	old := topic(t, log, "orders", 1)
-	if err := log.DeleteThisTopic(t.Context(), old); err != nil {
+	if err := log.DeleteTopics(t.Context(), old)[0]; err != nil {
 		t.Fatal(err)
 	}
 	made := topic(t, log, "orders", 1)
-	if err := log.DeleteThisTopic(t.Context(), old); !errors.Is(err, eventlog.ErrUnknownTopic) {
+	if err := log.DeleteTopics(t.Context(), old)[0]; !errors.Is(err, eventlog.ErrUnknownTopic) {
 		t.Errorf("delete the old one: %v, want ErrUnknownTopic", err)
 	}
 	if _, err := log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{ID: old.ID, Partitions: 2}); !errors.Is(err, eventlog.ErrUnknownTopic) {

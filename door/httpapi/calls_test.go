@@ -53,9 +53,9 @@ func (s *counted) Read(ctx context.Context, spans []eventlog.Span, maxBytes int)
 	return s.Store.Read(ctx, spans, maxBytes)
 }
 
-func (s *counted) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+func (s *counted) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
 	s.count("trim")
-	return s.Store.Trim(ctx, p, before)
+	return s.Store.Trim(ctx, trims)
 }
 
 func (s *counted) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {

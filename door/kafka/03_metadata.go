@@ -42,28 +42,30 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		return out
 	}
 	mayCreate := !s.cfg.NoAutoCreate && !s.log.ReadOnly() && (in.AllowAutoTopicCreation || in.Version < 4)
-	mentions := make(map[string]bool) // as in Kafka, a topic that is mentioned more than once has one answer
-	for _, asked := range in.Topics {
-		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {
-			continue
-		}
-		topic, err := s.metadataFind(ctx, r, asked, mayCreate)
-		if err == nil {
-			if err := r.claimAnswer(ctx, len(topic.Partitions)*(metadataCost+replicaCost*len(view.Brokers()))); err != nil {
+	for _, m := range s.metadataFind(ctx, r, in.Topics, mayCreate) {
+		if m.err == nil {
+			if err := r.claimAnswer(ctx, len(m.topic.Partitions)*(metadataCost+replicaCost*len(view.Brokers()))); err != nil {
 				return nil
 			}
-			out.Topics = append(out.Topics, s.metadataTopic(r, in, view, topic))
+			out.Topics = append(out.Topics, s.metadataTopic(r, in, view, m.topic))
 			continue
 		}
-		s.trouble("Metadata", err)
+		s.trouble("Metadata", m.err)
 		t := kmsg.NewMetadataResponseTopic()
-		t.Topic, t.TopicID, t.ErrorCode = asked.Topic, asked.TopicID, errorCode(err)
-		if asked.TopicID != noTopicID {
+		t.Topic, t.TopicID, t.ErrorCode = m.Topic, m.TopicID, errorCode(m.err)
+		if m.TopicID != noTopicID {
 			t.Topic = nil
 		}
 		out.Topics = append(out.Topics, t)
 	}
 	return out
+}
+
+// mentioned is a topic of a request, and what was found.
+type mentioned struct {
+	kmsg.MetadataRequestTopic
+	topic eventlog.Topic
+	err   error
 }
 
 // metadataCost estimates the bytes of a partition in an answer, in memory and encoded, and
@@ -73,10 +75,53 @@ const (
 	replicaCost  = 16
 )
 
-// metadataFind finds or creates the requested topic. An id takes precedence over a name: Kafka's
-// own client sends an empty name with it (KafkaApis.handleTopicMetadataRequest checks ids first as
-// well).
-func (s *Server) metadataFind(ctx context.Context, r *request, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
+// metadataFind finds the requested topics, and creates those that are unknown, if mayCreate: a few
+// store calls for hundreds of topics. As in Kafka, a topic that is mentioned more than once has one
+// answer.
+func (s *Server) metadataFind(ctx context.Context, r *request, all []kmsg.MetadataRequestTopic, mayCreate bool) (found []*mentioned) {
+	mentions := make(map[string]bool)
+	var creating newTopics
+	var of, late []*mentioned // of creating; of them or others, those that another client's request creates first
+	isLate := func(err error) bool { return err != nil && errorCode(err) == kerr.TopicAlreadyExists.Code }
+	for _, asked := range all {
+		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {
+			continue
+		}
+		m := &mentioned{MetadataRequestTopic: asked}
+		m.topic, m.err = s.metadataTopicOf(ctx, r, asked)
+		if found = append(found, m); !mayCreate || asked.TopicID != noTopicID || !errors.Is(m.err, eventlog.ErrUnknownTopic) {
+			continue
+		}
+		if m.err = r.permitCreate(*asked.Topic); m.err == nil {
+			m.err = creating.add(ctx, r, eventlog.TopicSpec{Name: *asked.Topic, Partitions: s.cfg.Partitions})
+		}
+		switch {
+		case m.err == nil:
+			of = append(of, m)
+		case isLate(m.err):
+			late = append(late, m)
+		}
+	}
+	topics, errs := s.log.CreateTopics(ctx, creating.specs...)
+	for i, m := range of {
+		if m.topic, m.err = topics[i], errs[i]; isLate(m.err) {
+			late = append(late, m)
+		}
+	}
+	if len(late) > 0 {
+		err := s.log.RefreshTopics(ctx)
+		for _, m := range late {
+			if m.err = err; err == nil {
+				m.topic, m.err = s.log.Topic(ctx, *m.Topic)
+			}
+		}
+	}
+	return found
+}
+
+// metadataTopicOf finds a topic. An id takes precedence over a name: Kafka's own client sends an
+// empty name with it (KafkaApis.handleTopicMetadataRequest checks ids first as well).
+func (s *Server) metadataTopicOf(ctx context.Context, r *request, asked kmsg.MetadataRequestTopic) (eventlog.Topic, error) {
 	if asked.TopicID != noTopicID {
 		return s.topicByID(r, acl.Describe, asked.TopicID)
 	}
@@ -86,18 +131,7 @@ func (s *Server) metadataFind(ctx context.Context, r *request, asked kmsg.Metada
 	if err := r.permit(acl.Describe, acl.Topic, *asked.Topic); err != nil {
 		return eventlog.Topic{}, err
 	}
-	topic, err := s.lookUp(ctx, *asked.Topic)
-	if !mayCreate || !errors.Is(err, eventlog.ErrUnknownTopic) {
-		return topic, err
-	}
-	if err := r.permitCreate(*asked.Topic); err != nil {
-		return topic, err
-	}
-	topic, err = s.createTopic(ctx, r, eventlog.TopicSpec{Name: *asked.Topic, Partitions: s.cfg.Partitions})
-	if errorCode(err) == kerr.TopicAlreadyExists.Code { // another client's request was first
-		return s.log.Topic(ctx, *asked.Topic)
-	}
-	return topic, err
+	return s.lookUp(ctx, *asked.Topic)
 }
 
 func (s *Server) metadataTopic(r *request, in *kmsg.MetadataRequest, view *broker.View, topic eventlog.Topic) kmsg.MetadataResponseTopic {

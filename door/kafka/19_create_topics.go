@@ -12,70 +12,98 @@ import (
 
 // createTopics creates topics; each may fail independently.
 func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsResponse {
-	out := in.ResponseKind().(*kmsg.CreateTopicsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreateTopicsRequestTopic) string { return t.Topic })
-	for _, asked := range in.Topics {
-		skip, err := again.refuse(asked.Topic)
+	var asked []*createdTopic
+	var creating newTopics
+	var rows []*createdTopic // of creating
+	for _, a := range in.Topics {
+		skip, err := again.refuse(a.Topic)
 		if skip {
 			continue
 		}
-		t := kmsg.NewCreateTopicsResponseTopic()
-		t.Topic = asked.Topic
-		var topic eventlog.Topic
-		if err == nil {
-			err = request.permitCreate(asked.Topic)
+		t := &createdTopic{name: a.Topic, err: err}
+		if asked = append(asked, t); err != nil {
+			continue
 		}
-		if err == nil {
-			topic, err = s.createAsked(ctx, request, in, asked)
+		spec, err := s.createAsked(request, in, a)
+		if t.err = err; err != nil {
+			continue
 		}
-		if t.ErrorCode, t.ErrorMessage = codeOf(err); err != nil {
-			s.refused(request, err)
-		} else {
-			t.TopicID = topic.ID
-			if err := request.permit(acl.DescribeConfigs, acl.Topic, topic.Name); err != nil { // then Kafka tells the client nothing more about the topic (KIP-525)
-				t.NumPartitions, t.ReplicationFactor, t.ConfigErrorCode, t.Configs = -1, -1, errorCode(err), nil
-				out.Topics = append(out.Topics, t)
-				continue
+		if in.ValidateOnly {
+			t.topic = eventlog.Topic{Name: spec.Name, Partitions: make([]eventlog.Partition, spec.Partitions), Config: spec.Config}
+			if t.err = creating.check(ctx, request, spec); t.err == nil {
+				creating.note(spec.Name)
 			}
-			t.NumPartitions, t.ReplicationFactor = int32(len(topic.Partitions)), 1
-			configs := topicConfigs(topic)
-			if err := request.claimAnswer(ctx, configsCost(configs, false, false)); err != nil {
-				return nil
-			}
-			for _, c := range configs {
-				r := kmsg.NewCreateTopicsResponseTopicConfig()
-				r.Name, r.Value, r.Source = c.name, &c.value, int8(c.source)
-				t.Configs = append(t.Configs, r)
-			}
+		} else if t.err = creating.add(ctx, request, spec); t.err == nil {
+			rows = append(rows, t)
 		}
-		out.Topics = append(out.Topics, t)
+		if t.shown = request.permit(acl.DescribeConfigs, acl.Topic, spec.Name); t.shown != nil || t.err != nil {
+			continue
+		}
+		if err := request.claimAnswer(ctx, configsCost(topicConfigs(eventlog.Topic{Config: spec.Config}), false, false)); err != nil {
+			return nil
+		}
+	}
+	topics, errs := s.log.CreateTopics(ctx, creating.specs...)
+	for i, t := range rows {
+		t.topic, t.err = topics[i], errs[i]
+	}
+	out := in.ResponseKind().(*kmsg.CreateTopicsResponse)
+	for _, t := range asked {
+		if t.err != nil {
+			s.refused(request, t.err)
+		}
+		out.Topics = append(out.Topics, t.answer())
 	}
 	return out
 }
 
-// createAsked creates one topic, or only validates the request.
-func (s *Server) createAsked(ctx context.Context, request *request, in *kmsg.CreateTopicsRequest, asked kmsg.CreateTopicsRequestTopic) (eventlog.Topic, error) {
+// createdTopic is one topic of a request.
+type createdTopic struct {
+	name  string
+	topic eventlog.Topic
+	shown error // why the client is told nothing of the settings (KIP-525)
+	err   error
+}
+
+func (t *createdTopic) answer() kmsg.CreateTopicsResponseTopic {
+	out := kmsg.NewCreateTopicsResponseTopic()
+	out.Topic = t.name
+	if out.ErrorCode, out.ErrorMessage = codeOf(t.err); t.err != nil {
+		return out
+	}
+	out.TopicID = t.topic.ID
+	if t.shown != nil {
+		out.NumPartitions, out.ReplicationFactor, out.ConfigErrorCode, out.Configs = -1, -1, errorCode(t.shown), nil
+		return out
+	}
+	out.NumPartitions, out.ReplicationFactor = int32(len(t.topic.Partitions)), 1
+	for _, c := range topicConfigs(t.topic) {
+		r := kmsg.NewCreateTopicsResponseTopicConfig()
+		r.Name, r.Value, r.Source = c.name, &c.value, int8(c.source)
+		out.Configs = append(out.Configs, r)
+	}
+	return out
+}
+
+// createAsked returns the topic that a request asks for, if the client may create it and there is
+// memory to answer with its settings.
+func (s *Server) createAsked(request *request, in *kmsg.CreateTopicsRequest, asked kmsg.CreateTopicsRequestTopic) (eventlog.TopicSpec, error) {
+	if err := request.permitCreate(asked.Topic); err != nil {
+		return eventlog.TopicSpec{}, err
+	}
 	partitions, err := s.partitionsAsked(asked)
 	if err != nil {
-		return eventlog.Topic{}, err
+		return eventlog.TopicSpec{}, err
 	}
 	spec := eventlog.TopicSpec{Name: asked.Topic, Partitions: partitions, Config: make(map[string]string)}
 	for _, c := range asked.Configs {
 		if c.Value == nil {
-			return eventlog.Topic{}, deny(kerr.InvalidConfig, "%s of topic %q is null; leave it out to use the default", c.Name, asked.Topic)
+			return eventlog.TopicSpec{}, deny(kerr.InvalidConfig, "%s of topic %q is null; leave it out to use the default", c.Name, asked.Topic)
 		}
 		spec.Config[c.Name] = *c.Value
 	}
-	if err := request.checkAnswer(configsCost(topicConfigs(eventlog.Topic{Config: spec.Config}), false, false), len(in.Topics)); err != nil {
-		return eventlog.Topic{}, err
-	}
-	if !in.ValidateOnly {
-		return s.createTopic(ctx, request, spec)
-	}
-	if err := s.checkNewTopic(ctx, request, spec); err != nil {
-		return eventlog.Topic{}, err
-	}
-	return eventlog.Topic{Name: spec.Name, Partitions: make([]eventlog.Partition, spec.Partitions), Config: spec.Config}, nil
+	return spec, request.checkAnswer(configsCost(topicConfigs(eventlog.Topic{Config: spec.Config}), false, false), len(in.Topics))
 }
 
 // partitionsAsked returns the requested number of partitions. An assignment of replicas is accepted

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,32 +15,24 @@ import (
 // toHighWatermark, as an offset of DeleteRecords, means all records.
 const toHighWatermark = -1
 
-// deleteRecords deletes records below an offset: one store call for each topic with owners, one for
-// the bounds of all partitions, and one for each that changes. A partition that is named twice is
-// refused, because the offsets may differ.
+// deleteRecords deletes records below an offset: a store call for the owners of all topics, one for
+// the bounds of all partitions, and one for hundreds of partitions that change. A partition that is
+// named twice is refused, because the offsets may differ.
 func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
+	topics, refused := s.deletable(ctx, r, in.Topics)
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	var ps []eventlog.Partition
 	var slots []slot
-	mentions, needed := make(map[askedPartition]bool), make(map[eventlog.TopicID]error)
+	mentions := make(map[askedPartition]bool)
 	for i, asked := range in.Topics {
 		t := kmsg.NewDeleteRecordsResponseTopic()
 		t.Topic = asked.Topic
-		topic, refused := s.topicByName(ctx, r, acl.Delete, asked.Topic)
-		if refused == nil {
-			err, known := needed[topic.ID]
-			if !known {
-				err = s.checkDeletes(ctx, topic)
-				needed[topic.ID] = err
-			}
-			refused = err
-		}
 		for k, ask := range asked.Partitions {
 			p := kmsg.NewDeleteRecordsResponseTopicPartition()
 			p.Partition, p.LowWatermark = ask.Partition, -1
-			partition, err := eventlog.Partition(0), refused
+			partition, err := eventlog.Partition(0), refused[i]
 			if err == nil {
-				partition, err = partitionOf(topic, ask.Partition)
+				partition, err = partitionOf(topics[i], ask.Partition)
 			}
 			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
 				err = deny(kerr.InvalidRequest, "the partition is in this request more than once; name it once")
@@ -57,47 +50,77 @@ func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteR
 	if len(ps) == 0 {
 		return out
 	}
-	changed := s.log.IncarnationChanged()
-	bounds, err := s.log.EachBounds(ctx, ps...)
+	before := make([]eventlog.Offset, len(ps))
 	for i, at := range slots {
-		low, err := eventlog.Offset(0), err
-		if err == nil {
-			low, err = s.deleteBefore(ctx, changed, ps[i], bounds[i], eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset))
-		}
+		before[i] = eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset)
+	}
+	lows, errs := s.deleteBefore(ctx, ps, before)
+	for i, at := range slots {
 		p := &out.Topics[at.topic].Partitions[at.partition]
-		if err != nil {
-			s.trouble("DeleteRecords", err)
-			p.ErrorCode = errorCode(err)
+		if errs[i] != nil {
+			s.trouble("DeleteRecords", errs[i])
+			p.ErrorCode = errorCode(errs[i])
 		} else {
-			p.LowWatermark = int64(low)
+			p.LowWatermark = int64(lows[i])
 		}
 	}
 	return out
 }
 
-// checkDeletes refuses to delete records that a part of weir needs.
-func (s *Server) checkDeletes(ctx context.Context, topic eventlog.Topic) error {
-	err := s.log.CheckDeletes(ctx, topic)
-	if invalid, is := errors.AsType[*eventlog.InvalidError](err); is {
-		return deny(kerr.InvalidTopicException, "%v", invalid)
+// deletable finds topics, and returns why the client may not delete their records.
+func (s *Server) deletable(ctx context.Context, r *request, asked []kmsg.DeleteRecordsRequestTopic) ([]eventlog.Topic, []error) {
+	topics, refused := make([]eventlog.Topic, len(asked)), make([]error, len(asked))
+	for i, a := range asked {
+		topics[i], refused[i] = s.topicByName(ctx, r, acl.Delete, a.Topic)
 	}
-	if err == nil && !topic.Deletes() { // as Kafka does: Partition.deleteRecordsOnLeader
-		return deny(kerr.PolicyViolation, "topic %q has cleanup.policy=%s: a record is deleted by a newer one of its key; set cleanup.policy=compact,delete to delete records otherwise", topic.Name, topic.Setting("cleanup.policy"))
+	for i, err := range s.log.CheckDeletes(ctx, topics...) {
+		if refused[i] == nil {
+			refused[i] = checkDeletes(topics[i], err)
+		}
 	}
-	return err
+	return topics, refused
 }
 
-// deleteBefore deletes the records below an offset, and returns the partition's new first offset.
-func (s *Server) deleteBefore(ctx context.Context, changed <-chan struct{}, partition eventlog.Partition, now eventlog.Slice, before eventlog.Offset) (eventlog.Offset, error) {
-	if now.Err != nil {
-		return 0, now.Err
+// checkDeletes refuses to delete records that a part of weir needs (needed), or that Kafka does not
+// delete either.
+func checkDeletes(topic eventlog.Topic, needed error) error {
+	if invalid, is := errors.AsType[*eventlog.InvalidError](needed); is {
+		return deny(kerr.InvalidTopicException, "%v", invalid)
 	}
-	b := now.Bounds
-	if before == toHighWatermark {
-		before = b.Next
+	if needed == nil && !topic.Deletes() { // as Kafka does: Partition.deleteRecordsOnLeader
+		return deny(kerr.PolicyViolation, "topic %q has cleanup.policy=%s: a record is deleted by a newer one of its key; set cleanup.policy=compact,delete to delete records otherwise", topic.Name, topic.Setting("cleanup.policy"))
 	}
-	if before < 0 || before > b.Next {
-		return 0, &eventlog.RangeError{Partition: partition, Asked: before, First: b.First, Next: b.Next}
+	return needed
+}
+
+// deleteBefore deletes records of partitions below offsets, and returns the partitions' new first
+// offsets.
+func (s *Server) deleteBefore(ctx context.Context, ps []eventlog.Partition, before []eventlog.Offset) (lows []eventlog.Offset, errs []error) {
+	lows, errs = make([]eventlog.Offset, len(ps)), make([]error, len(ps))
+	changed := s.log.IncarnationChanged()
+	bounds, err := s.log.EachBounds(ctx, ps...)
+	if err != nil {
+		return lows, slices.Repeat([]error{err}, len(ps))
 	}
-	return max(before, b.First), s.log.TrimFound(ctx, changed, partition, before)
+	var trims []eventlog.Trim
+	var of []int
+	for i, p := range ps {
+		b, to := bounds[i].Bounds, before[i]
+		if to == toHighWatermark {
+			to = b.Next
+		}
+		switch {
+		case bounds[i].Err != nil:
+			errs[i] = bounds[i].Err
+		case to < 0 || to > b.Next:
+			errs[i] = &eventlog.RangeError{Partition: p, Asked: to, First: b.First, Next: b.Next}
+		default:
+			lows[i] = max(to, b.First)
+			trims, of = append(trims, eventlog.Trim{Partition: p, Before: to}), append(of, i)
+		}
+	}
+	for i, err := range s.log.TrimFound(ctx, changed, trims...) {
+		errs[of[i]] = err
+	}
+	return lows, errs
 }

@@ -17,39 +17,44 @@ import (
 // alterConfigs replaces all settings of a topic: settings that the request does not name get their
 // defaults.
 func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
-	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
-	for _, asked := range in.Resources {
-		skip, err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
+	var asked []*alteration
+	for _, a := range in.Resources {
+		skip, err := again.refuse(resourceName(a.ResourceType, a.ResourceName))
 		if skip {
 			continue
 		}
+		asked = append(asked, &alteration{
+			kind: a.ResourceType, name: a.ResourceName, err: err,
+			settings: namesOf(a.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name }),
+			change:   func(config map[string]string) error { return replaceAll(config, a.Configs) },
+		})
+	}
+	s.alterResources(ctx, request, asked, in.ValidateOnly)
+	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
+	for _, a := range asked {
 		r := kmsg.NewAlterConfigsResponseResource()
-		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
-		if err == nil {
-			names := namesOf(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
-			err = s.alterResource(ctx, request, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
-				clear(config)
-				again := repeated(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
-				for _, c := range asked.Configs {
-					if _, err := again.refuse(c.Name); err != nil {
-						return err
-					}
-					if c.Value == nil {
-						return deny(kerr.InvalidRequest, "%s is null; leave it out to use the default", c.Name)
-					}
-					config[c.Name] = *c.Value
-				}
-				return nil
-			})
-		}
-		if err != nil {
-			s.refused(request, err)
-			r.ErrorCode, r.ErrorMessage = codeOf(err)
-		}
+		r.ResourceType, r.ResourceName = a.kind, a.name
+		r.ErrorCode, r.ErrorMessage = codeOf(a.err)
 		out.Resources = append(out.Resources, r)
 	}
 	return out
+}
+
+// replaceAll replaces all settings.
+func replaceAll(config map[string]string, configs []kmsg.AlterConfigsRequestResourceConfig) error {
+	clear(config)
+	again := repeated(configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
+	for _, c := range configs {
+		if _, err := again.refuse(c.Name); err != nil {
+			return err
+		}
+		if c.Value == nil {
+			return deny(kerr.InvalidRequest, "%s is null; leave it out to use the default", c.Name)
+		}
+		config[c.Name] = *c.Value
+	}
+	return nil
 }
 
 // namesOf returns the names of the settings that a request is to change, each once.
@@ -62,30 +67,57 @@ func namesOf[C any](configs []C, name func(C) string) []string {
 	return slices.Compact(names)
 }
 
-// alterResource changes a topic's settings, or only validates the request. Settings of other
-// resources cannot be changed while weir runs: the error names settings, the ones that the request
-// would change.
-func (s *Server) alterResource(ctx context.Context, r *request, kind kmsg.ConfigResourceType, name string, settings []string, validateOnly bool, change func(config map[string]string) error) error {
-	if err := r.permitConfigs(acl.AlterConfigs, kind, name); err != nil {
-		return err
-	}
-	if kind != kmsg.ConfigResourceTypeTopic {
-		if err := change(make(map[string]string)); err != nil {
-			return err
+// alteration is what a request is to change of one resource.
+type alteration struct {
+	kind     kmsg.ConfigResourceType
+	name     string
+	settings []string // the settings that it would change
+	change   func(config map[string]string) error
+	err      error // why it is not changed
+}
+
+// alterResources changes settings of topics that were not refused yet, or only validates the
+// request: a few store calls for hundreds of topics. Settings of other resources cannot be changed
+// while weir runs: the error names the settings.
+func (s *Server) alterResources(ctx context.Context, r *request, all []*alteration, validateOnly bool) {
+	var changes []eventlog.TopicChange
+	var of []*alteration
+	for _, a := range all {
+		if a.err == nil {
+			a.err = r.permitConfigs(acl.AlterConfigs, a.kind, a.name)
 		}
-		return s.alterNothing(kind, name, settings)
+		switch {
+		case a.err != nil:
+		case a.kind != kmsg.ConfigResourceTypeTopic:
+			if a.err = a.change(make(map[string]string)); a.err == nil {
+				a.err = s.alterNothing(a.kind, a.name, a.settings)
+			}
+		case validateOnly:
+			a.err = s.validate(ctx, a)
+		default:
+			changes, of = append(changes, eventlog.TopicChange{Name: a.name, Config: a.change}), append(of, a)
+		}
 	}
-	if !validateOnly {
-		_, err := s.log.AlterTopic(ctx, name, change)
-		return err
+	_, errs := s.log.ChangeTopics(ctx, changes...)
+	for i, a := range of {
+		a.err = errs[i]
 	}
-	topic, err := s.lookUp(ctx, name)
+	for _, a := range all {
+		if a.err != nil {
+			s.refused(r, a.err)
+		}
+	}
+}
+
+// validate returns why a topic's settings cannot be changed like this.
+func (s *Server) validate(ctx context.Context, a *alteration) error {
+	topic, err := s.lookUp(ctx, a.name)
 	if err != nil {
 		return err
 	}
 	config := make(map[string]string)
 	maps.Copy(config, topic.Config)
-	if err := change(config); err != nil {
+	if err := a.change(config); err != nil {
 		return err
 	}
 	return eventlog.CheckConfig(config)

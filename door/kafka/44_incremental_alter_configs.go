@@ -13,30 +13,30 @@ import (
 
 // incrementalAlterConfigs changes the named settings and keeps the other settings.
 func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, in *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
-	out := in.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) string {
 		return resourceName(r.ResourceType, r.ResourceName)
 	})
-	for _, asked := range in.Resources {
-		skip, err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
+	var asked []*alteration
+	for _, a := range in.Resources {
+		skip, err := again.refuse(resourceName(a.ResourceType, a.ResourceName))
 		if skip {
 			continue
 		}
+		kept := slices.DeleteFunc(slices.Clone(a.Configs), func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
+			return c.Op == kmsg.IncrementalAlterConfigOpDelete // what is deleted is not set: brokers and groups have no settings that could be
+		})
+		asked = append(asked, &alteration{
+			kind: a.ResourceType, name: a.ResourceName, err: err,
+			settings: namesOf(kept, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name }),
+			change:   func(config map[string]string) error { return alterEach(config, a.Configs) },
+		})
+	}
+	s.alterResources(ctx, request, asked, in.ValidateOnly)
+	out := in.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	for _, a := range asked {
 		r := kmsg.NewIncrementalAlterConfigsResponseResource()
-		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
-		if err == nil {
-			kept := slices.DeleteFunc(slices.Clone(asked.Configs), func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
-				return c.Op == kmsg.IncrementalAlterConfigOpDelete // what is deleted is not set: brokers and groups have no settings that could be
-			})
-			names := namesOf(kept, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
-			err = s.alterResource(ctx, request, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
-				return alterEach(config, asked.Configs)
-			})
-		}
-		if err != nil {
-			s.refused(request, err)
-			r.ErrorCode, r.ErrorMessage = codeOf(err)
-		}
+		r.ResourceType, r.ResourceName = a.kind, a.name
+		r.ErrorCode, r.ErrorMessage = codeOf(a.err)
 		out.Resources = append(out.Resources, r)
 	}
 	return out

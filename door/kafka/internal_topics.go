@@ -18,7 +18,11 @@ func (s *Server) openOffsetsTopic(ctx context.Context, r *request) {
 	if _, err := s.log.Topic(ctx, offsetsTopic); err == nil || s.log.ReadOnly() {
 		return
 	}
-	_, err := s.createTopic(ctx, r, eventlog.TopicSpec{Name: offsetsTopic, Partitions: 1})
+	var creating newTopics
+	err := creating.add(ctx, r, eventlog.TopicSpec{Name: offsetsTopic, Partitions: 1})
+	if err == nil {
+		_, err = s.log.CreateTopic(ctx, creating.specs[0])
+	}
 	if err != nil && errorCode(err) != kerr.TopicAlreadyExists.Code { // another client's request was first
 		s.trouble("create "+offsetsTopic, err)
 	}

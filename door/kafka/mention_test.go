@@ -18,6 +18,7 @@ type Mentions struct {
 
 	Partitions int // above 0: element n mentions partition n%Partitions; else all mention partition 0
 
+	Changes bool   // what is asked for happens, and is not only checked
 	Alone   bool   // no member of the group asks
 	Text    string // metadata, reasons, values of settings; "": Name
 	Bytes   []byte // of members and assignments
@@ -56,8 +57,24 @@ func (m Mentions) fill(v reflect.Value, element, depth, times int) (deep bool) {
 				f.SetInt(-1)
 			case field == "Records":
 				f.SetBytes(m.Records)
-			case strings.HasPrefix(field, "Include") || field == "ValidateOnly":
+			case strings.HasPrefix(field, "Include"):
 				f.SetBool(true)
+			case field == "ValidateOnly":
+				f.SetBool(!m.Changes)
+			case m.Changes && field == "AllowAutoTopicCreation":
+				f.SetBool(true)
+			case m.Changes && (field == "ReplicaAssignment" || field == "Assignment"): // the broker assigns them
+			case m.Changes && (field == "NumPartitions" || field == "ReplicationFactor"):
+				f.SetInt(1)
+			case m.Changes && field == "Count":
+				f.SetInt(3)
+			case m.Changes && field == "Configs":
+				deep = m.fill(f, element, depth, times) || deep
+				value := "60000"
+				for n := range f.Len() {
+					f.Index(n).FieldByName("Name").SetString("retention.ms")
+					f.Index(n).FieldByName("Value").Set(reflect.ValueOf(&value))
+				}
 			case field == "Partition" && f.Kind() == reflect.Int32:
 				f.SetInt(m.partition(element))
 			case m.Text != "" && (field == "Metadata" || field == "Reason" || field == "Value") && f.Kind() == reflect.Pointer:

@@ -77,14 +77,13 @@ func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) erro
 	return fmt.Errorf("%w: %q", eventlog.ErrUnknownTopic, name)
 }
 
-// topicNow is topicByName for requests that change topics. It asks the store, because another
-// process may have deleted the topic and created another with that name.
-func (s *Server) topicNow(ctx context.Context, r *request, op acl.Operation, name string) (eventlog.Topic, error) {
+// permitName returns nil if the client may do the operation to a topic of this name, and the name
+// is valid.
+func (r *request) permitName(op acl.Operation, name string) error {
 	if err := r.permit(op, acl.Topic, name); err != nil {
-		return eventlog.Topic{}, err
+		return err
 	}
-	t, err := s.log.TopicNow(ctx, name)
-	return t, unknownIfInvalid(err)
+	return unknownIfInvalid(eventlog.CheckTopicName(name))
 }
 
 func unknownIfInvalid(err error) error {
@@ -167,9 +166,13 @@ func (s *Server) checkNewTopic(ctx context.Context, r *request, spec eventlog.To
 		if !r.may(acl.Describe, acl.Topic, other) {
 			return deny(kerr.InvalidTopicException, "the name %q collides with that of another topic: the names differ only in '.' and '_', which are the same character in the names of metrics; choose another name", spec.Name)
 		}
-		return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: their names differ only in '.' and '_', which are the same character in the names of metrics; choose another name", spec.Name, other)
+		return nameCollides(spec.Name, other)
 	}
 	return nil
+}
+
+func nameCollides(name, other string) error {
+	return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: their names differ only in '.' and '_', which are the same character in the names of metrics; choose another name", name, other)
 }
 
 // metricNames finds topics by their names in metrics. It walks over the topics once after each
@@ -200,15 +203,39 @@ func (m *metricNames) find(topics []eventlog.Topic, name string) (topic string, 
 
 func metricName(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
 
-// createTopic creates a topic that checkNewTopic allows.
-func (s *Server) createTopic(ctx context.Context, r *request, spec eventlog.TopicSpec) (eventlog.Topic, error) {
-	if err := s.checkNewTopic(ctx, r, spec); err != nil {
-		return eventlog.Topic{}, err
+// newTopics are the topics that a request creates: a few store calls for hundreds of them.
+type newTopics struct {
+	specs []eventlog.TopicSpec
+	names map[string]string // of specs, by their name in metrics
+}
+
+// check is Server.checkNewTopic, and checks that the topic can be beside those that were added.
+func (n *newTopics) check(ctx context.Context, r *request, spec eventlog.TopicSpec) error {
+	if other, collides := n.names[metricName(spec.Name)]; collides {
+		return nameCollides(spec.Name, other)
+	}
+	return r.conn.s.checkNewTopic(ctx, r, spec)
+}
+
+// add adds a topic that check allows, and counts its partitions for the client's quota.
+func (n *newTopics) add(ctx context.Context, r *request, spec eventlog.TopicSpec) error {
+	if err := n.check(ctx, r, spec); err != nil {
+		return err
 	}
 	if err := r.mutates(spec.Partitions); err != nil {
-		return eventlog.Topic{}, err
+		return err
 	}
-	return s.log.CreateTopic(ctx, spec)
+	n.specs = append(n.specs, spec)
+	n.note(spec.Name)
+	return nil
+}
+
+// note notes the name of a topic that others must not collide with.
+func (n *newTopics) note(name string) {
+	if n.names == nil {
+		n.names = make(map[string]string)
+	}
+	n.names[metricName(name)] = name
 }
 
 // names counts the names in a request that may name each only once.

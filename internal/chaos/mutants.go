@@ -66,7 +66,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a topic asked for by its id is deleted by its name", finds: []string{"L10"},
-		edits: []edit{{"door/kafka/20_delete_topics.go", "err = s.log.DeleteThisTopic(ctx, topic)", "err = s.log.DeleteTopic(ctx, topic.Name)"}},
+		edits: []edit{{"door/kafka/20_delete_topics.go", "doomed, of = append(doomed, t.topic)", "doomed, of = append(doomed, eventlog.Topic{Name: t.topic.Name})"}},
 	},
 	{
 		name: "a waiter on a deleted partition is not woken", finds: []string{"L7"},

@@ -21,9 +21,9 @@ func (r *Replica) Commit(context.Context, []eventlog.Entry) ([]eventlog.Outcome,
 }
 
 // Trim refuses.
-func (r *Replica) Trim(context.Context, eventlog.Partition, eventlog.Offset) error {
+func (r *Replica) Trim(context.Context, []eventlog.Trim) ([]error, error) {
 	r.Tried.Add(1)
-	return eventlog.ErrReadOnly
+	return nil, eventlog.ErrReadOnly
 }
 
 // Replica implements eventlog.Replica.

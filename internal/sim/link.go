@@ -130,12 +130,12 @@ func (l *link) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Foun
 }
 
 // Trim implements eventlog.Store.
-func (l *link) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	_, err := call(ctx, l, func() (struct{}, error) { return struct{}{}, l.store.Trim(context.Background(), p, before) })
+func (l *link) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
+	errs, err := call(ctx, l, func() ([]error, error) { return l.store.Trim(context.Background(), trims) })
 	if errors.Is(err, errLost) || ctx.Err() != nil && err != nil {
-		return fmt.Errorf("%w: %w", eventlog.ErrUnsure, err)
+		return nil, fmt.Errorf("%w: %w", eventlog.ErrUnsure, err)
 	}
-	return err
+	return errs, err
 }
 
 // List implements eventlog.Store. The store's clock is known within bounds.

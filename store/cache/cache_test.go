@@ -22,6 +22,7 @@ import (
 	"github.com/weir-log/weir/internal/smalldisk"
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // counting counts the reads of batches, and may hold them.
@@ -297,7 +298,7 @@ func TestWhatAnotherProcessChangesIsSeen(t *testing.T) {
 	}
 	for name, change := range map[string]func(t *testing.T, r *rig){
 		"trimmed": func(t *testing.T, r *rig) {
-			if err := r.inner.Trim(t.Context(), 1, 13); err != nil {
+			if err := storetest.Trim(t.Context(), r.inner, 1, 13); err != nil {
 				t.Fatal(err)
 			}
 		},

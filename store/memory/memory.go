@@ -296,23 +296,29 @@ func (p *partition) seek(goal eventlog.Goal) eventlog.Offset {
 }
 
 // Trim implements eventlog.Store.
-func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
+func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
 	if err := alive(ctx); err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rewound(s.told) {
-		return fmt.Errorf("trim partition %d below %d: %w", id, before, eventlog.ErrRewound)
-	}
-	p := s.partitions[id]
-	if p == nil {
-		return nil
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), eventlog.ErrRewound)
 	}
 	s.tick++
+	for _, t := range trims {
+		if p := s.partitions[t.Partition]; p != nil && p.trim(t.Before) {
+			p.moved = s.tick
+		}
+	}
+	return make([]error, len(trims)), nil
+}
+
+// trim reports whether it removed anything.
+func (p *partition) trim(before eventlog.Offset) bool {
 	first := max(p.first, min(before, p.next))
 	if first == p.first {
-		return nil
+		return false
 	}
 	p.first = first
 	gone := p.index(p.first)
@@ -320,8 +326,7 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 		p.bytes -= int64(len(b.Bytes))
 	}
 	p.batches = slices.Clone(p.batches[gone:]) // frees the old array
-	p.moved = s.tick
-	return nil
+	return true
 }
 
 // List implements eventlog.Store.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/mytest"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // An iteration appends 1000 batches of 1 KiB, and trims so many that 20,000 stay. With an old view,
@@ -48,7 +49,7 @@ func BenchmarkTrim(b *testing.B) {
 					b.Fatal(err, outcomes)
 				}
 				next += 1000
-				if err := s.Trim(b.Context(), 1, max(0, next-20_000)); err != nil {
+				if err := storetest.Trim(b.Context(), s, 1, max(0, next-20_000)); err != nil {
 					b.Fatal(err)
 				}
 				for left := 1; left > 0; {

@@ -24,40 +24,47 @@ const (
 
 // Trim implements eventlog.Store. It changes the bounds and notes what to delete; the sweeper
 // deletes it in small steps.
-func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
-	_, err := change(ctx, s, func(tx *transaction) (none struct{}, err error) {
+func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
+	if len(trims) == 0 {
+		return nil, nil
+	}
+	ids := make([]any, len(trims))
+	for i, t := range trims {
+		ids[i] = int64(t.Partition)
+	}
+	errs, err := change(ctx, s, func(tx *transaction) ([]error, error) {
 		var t text
 		var now incarnation
-		var p *storerow.Partition
+		partitions := make(map[eventlog.Partition]*storerow.Partition, len(trims))
 		begin(&t, &now, false)
-		t.add(func(row *sql.Rows) (err error) {
-			_, p, err = scanPartition(row)
+		t.add(func(row *sql.Rows) error {
+			id, p, err := scanPartition(row)
+			partitions[id] = p
 			return err
-		}, selectPartition+"(?) FOR UPDATE", int64(id))
+		}, selectPartition+list(len(ids))+" ORDER BY id FOR UPDATE", ids...) // locked in the order in which commits lock them
 		if err := tx.run(&t); err != nil {
-			return none, err
+			return nil, err
 		}
 		if err := s.lastIncarnation.check(now); err != nil {
-			return none, err
+			return nil, err
+		}
+		changed, errs, err := storerow.Trim(index{tx.run}, partitions, trims)
+		if err != nil {
+			return nil, err
 		}
 		var writes text
-		if p != nil {
-			changed, err := p.Trim(index{tx.run}, id, before)
-			if err != nil {
-				return none, err
-			}
-			if changed {
-				writes.add(nil, "UPDATE weir_partition SET first_offset = ?, first_byte = ?, removed = ? WHERE id = ?", int64(p.First), p.FirstByte, p.Removed, int64(id))
-				writes.add(nil, addTrash, int64(id), int64(p.First))
-			}
+		for _, id := range changed {
+			p := partitions[id]
+			writes.add(nil, "UPDATE weir_partition SET first_offset = ?, first_byte = ?, removed = ? WHERE id = ?", int64(p.First), p.FirstByte, p.Removed, int64(id))
+			writes.add(nil, addTrash, int64(id), int64(p.First))
 		}
-		return none, tx.commit(&writes)
+		return errs, tx.commit(&writes)
 	})
 	if err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), err)
 	}
 	s.sweeper.wake()
-	return nil
+	return errs, nil
 }
 
 // sweeper deletes trimmed batches in the background. Any number of processes may do that

@@ -8,12 +8,13 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/mytest"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // trimmed trims partition 1, and waits until all that is trimmed is deleted.
 func trimmed(t *testing.T, s *Store, before eventlog.Offset) {
 	t.Helper()
-	if err := s.Trim(t.Context(), 1, before); err != nil {
+	if err := storetest.Trim(t.Context(), s, 1, before); err != nil {
 		t.Fatal(err)
 	}
 	swept(t, s)
@@ -91,7 +92,7 @@ func TestALongDeletionIsNotedStepByStep(t *testing.T) {
 		entry.Batches = append(entry.Batches, eventlog.Batch{Partition: 1, Records: 2, Bytes: []byte("two")})
 	}
 	must(t, s, entry)
-	if err := s.Trim(t.Context(), 1, math.MaxInt64); err != nil {
+	if err := storetest.Trim(t.Context(), s, 1, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	for _, below := range []int{2 * sweepBatches, 4 * sweepBatches, 4*sweepBatches + 6} {
@@ -120,5 +121,36 @@ func TestADatabaseWithoutWeirSweptIsUpgraded(t *testing.T) {
 	swept(t, s)
 	if got, want := basesIn(t, address), "1 1"; got != want {
 		t.Errorf("%s are left, want %s", got, want)
+	}
+}
+
+// Where a partition's first batch is not there, only this partition cannot be trimmed and searched.
+func TestAMissingBatchWithholdsNoOtherPartition(t *testing.T) {
+	address := mytest.URL(t)
+	s := at(t, address)
+	var entry eventlog.Entry
+	for id := range eventlog.Partition(3) {
+		three := eventlog.Batch{Partition: id + 1, Records: 3, Bytes: []byte("here")}
+		entry.Batches = append(entry.Batches, eventlog.Batch{Partition: id + 1}, three, three)
+	}
+	must(t, s, entry)
+	mytest.Exec(t, address, "DELETE FROM weir_batch WHERE partition_id = 2 AND base_offset = 0")
+	for _, goal := range []eventlog.Goal{{At: 0}, {Bytes: 7}} {
+		goals := []eventlog.Goal{goal, goal, goal}
+		for i := range goals {
+			goals[i].Partition = eventlog.Partition(i + 1)
+		}
+		found, err := s.Seek(t.Context(), goals)
+		if err != nil || found[0] != (eventlog.Found{}) || found[1].Err == nil || found[2] != (eventlog.Found{}) {
+			t.Errorf("seek %+v: %+v, %v", goal, found, err)
+		}
+	}
+	errs, err := s.Trim(t.Context(), []eventlog.Trim{{Partition: 3, Before: 2}, {Partition: 2, Before: 2}, {Partition: 1, Before: 2}})
+	if err != nil || errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("trim: %v, %v", errs, err)
+	}
+	got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}, {Partition: 2}, {Partition: 3}}, 0)
+	if err != nil || got[0].Bounds.First != 2 || got[1].Bounds.First != 0 || got[2].Bounds.First != 2 {
+		t.Errorf("trimmed: %+v, %v", got, err)
 	}
 }

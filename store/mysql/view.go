@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
@@ -94,23 +92,17 @@ func (ix index) one(statement string, args []any, into ...any) (found bool, err 
 
 // Holding costs one trip.
 func (ix index) Holding(places []storerow.Place) ([]storerow.Batch, error) {
-	batches, found := make([]storerow.Batch, len(places)), make([]bool, len(places))
+	batches := make([]storerow.Batch, len(places))
 	var t text
 	for i, p := range places {
 		b := &batches[i]
+		b.Base = storerow.None
 		t.add(func(row *sql.Rows) error {
-			found[i] = true
 			return row.Scan(&b.Base, &b.Records, &b.MaxTime, &b.Newest, &b.FirstByte, &b.Size)
 		}, "SELECT base_offset, records, max_time, newest, first_byte, size FROM weir_batch WHERE partition_id = ? AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1",
 			int64(p.Partition), int64(p.At))
 	}
-	if err := ix.run(&t); err != nil {
-		return nil, err
-	}
-	if i := slices.Index(found, false); i >= 0 {
-		return nil, fmt.Errorf("no batch of partition %d has the offset %d: %w", places[i].Partition, places[i].At, errDamaged)
-	}
-	return batches, nil
+	return batches, ix.run(&t)
 }
 
 // NotOlder costs one trip.

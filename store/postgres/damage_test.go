@@ -68,3 +68,30 @@ func TestMissingBatchesSayWhereTheNextOneBegins(t *testing.T) {
 		}
 	}
 }
+
+// Where a partition's first batch is not there, only this partition cannot be trimmed and searched.
+func TestAMissingBatchWithholdsNoOtherPartition(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 3)
+	for range 2 {
+		for id := range eventlog.Partition(3) {
+			b := batch(id+1, 10)
+			b.Records = 3
+			publish(t, s, b)
+		}
+	}
+	pgtest.Exec(t, address, `DELETE FROM weir.batch WHERE partition_id = 2 AND base_offset = 0`)
+	found, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1, Bytes: 15}, {Partition: 2, Bytes: 15}, {Partition: 3, Bytes: 15}})
+	if err != nil || found[0] != (eventlog.Found{}) || found[1].Err == nil || errors.Is(found[1].Err, eventlog.ErrNoPartition) || found[2] != (eventlog.Found{}) {
+		t.Errorf("seek: %+v, %v", found, err)
+	}
+	errs, err := s.Trim(t.Context(), []eventlog.Trim{{Partition: 3, Before: 2}, {Partition: 2, Before: 2}, {Partition: 1, Before: 2}})
+	if err != nil || errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("trim: %v, %v", errs, err)
+	}
+	got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}, {Partition: 2}, {Partition: 3}}, 0)
+	if err != nil || got[0].Bounds.First != 2 || got[1].Bounds.First != 0 || got[2].Bounds.First != 2 {
+		t.Errorf("trimmed: %+v, %v", got, err)
+	}
+}

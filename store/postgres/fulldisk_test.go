@@ -9,6 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/smalldisk"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // The disk with the tables is full, and that with the server's WAL is not: then PostgreSQL refuses,
@@ -66,7 +67,7 @@ func TestAFullDiskRefusesRecordsAlone(t *testing.T) {
 		if err != nil || len(slices[0].Batches) != 10 {
 			t.Fatalf("read on a full disk: %d batches, %v", len(slices[0].Batches), err)
 		}
-		if err := s.Trim(t.Context(), 1, 5); err != nil {
+		if err := storetest.Trim(t.Context(), s, 1, 5); err != nil {
 			t.Errorf("trim on a full disk: %v", err)
 		}
 		free()

@@ -133,6 +133,34 @@ func TestAReplacementThatWaitedForAnEpochFails(t *testing.T) {
 	}
 }
 
+func TestTrimsThatWaitedForAnEpochFail(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 2)
+	publish(t, s, batch(1, 10), batch(2, 10))
+	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+		t.Fatal(err)
+	}
+	lock := connect(t, address)
+	begin(t, lock, `BEGIN; SELECT weir.commit('{}', '{incarnation}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+		'{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'x', '{}')`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Trim(t.Context(), []eventlog.Trim{{Partition: 2, Before: 1}, {Partition: 1, Before: 1}})
+		done <- err
+	}()
+	until(t, address, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%weir.trim%')`)
+	begin(t, lock, `COMMIT`)
+	if err := <-done; !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("trims that waited while another process began an epoch: %v, want ErrRewound", err)
+	}
+	for p := range eventlog.Partition(2) {
+		if got := bounds(t, at(t, address), p+1); got.First != 0 {
+			t.Errorf("trimmed in an epoch that is over: %+v", got)
+		}
+	}
+}
+
 // VACUUM, ANALYZE, REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY lock their tables like this,
 // for as long as they run.
 func TestAnEpochBeginsWhileTablesAreVacuumed(t *testing.T) {

@@ -205,11 +205,14 @@ func (s *Store) seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Fou
 	rows := seekStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(params, s.lastIncarnation.now().params()...)...)
 	found := make([]eventlog.Found, 0, len(goals))
 	for rows.NextRow() {
+		f := eventlog.Found{Err: eventlog.ErrNoPartition}
 		if at := rows.Values()[0]; at != nil {
-			found = append(found, eventlog.Found{At: eventlog.Offset(wire.Bigint(at))})
-		} else {
-			found = append(found, eventlog.Found{Err: eventlog.ErrNoPartition})
+			f = eventlog.Found{At: eventlog.Offset(wire.Bigint(at))}
 		}
+		if f.At < 0 {
+			f = eventlog.Found{Err: fmt.Errorf("partition %d lacks batches: the tables are damaged", goals[len(found)].Partition)}
+		}
+		found = append(found, f)
 	}
 	_, err = rows.Close()
 	return found, err

@@ -134,7 +134,7 @@ func publish(t *testing.T, s eventlog.Store, batches ...eventlog.Batch) {
 
 func trim(t *testing.T, s eventlog.Store, p eventlog.Partition, before eventlog.Offset) {
 	t.Helper()
-	if err := s.Trim(t.Context(), p, before); err != nil {
+	if err := storetest.Trim(t.Context(), s, p, before); err != nil {
 		t.Fatal(err)
 	}
 }

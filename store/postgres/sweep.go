@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,29 +22,49 @@ const (
 	sweepAgain = 10 * time.Second
 )
 
-// Trim implements eventlog.Store. It raises First immediately; disk space is freed once no batch of
-// a segment is needed.
-func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	sql, args := `SELECT moved FROM weir.trim($4, $5) AS moved WHERE weir.still_after($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
-	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
+// trimEach locks the partitions in the order in which commits lock them. HAVING is evaluated once,
+// after all are locked.
+const trimEach = `SELECT array_agg(moved) FROM unnest($4::bigint[], $5::bigint[]) AS t(id, before) CROSS JOIN LATERAL weir.trim(t.id, t.before) AS moved
+	HAVING weir.still_after($1, $2, $3)`
+
+// Trim implements eventlog.Store with one statement. It raises First immediately; disk space is
+// freed once no batch of a segment is needed.
+func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
+	order := make([]int, len(trims)) // indexes of trims
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(trims[a].Partition, trims[b].Partition) })
+	ids, before := make([]int64, len(trims)), make([]int64, len(trims))
+	for i, at := range order {
+		ids[i], before[i] = int64(trims[at].Partition), int64(trims[at].Before)
+	}
+	args := append(s.lastIncarnation.now().args(), ids, before)
+	moved, err := retry(ctx, rolledBack, func() (moved []*bool, err error) {
 		conn, err := s.reader(ctx)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		defer conn.Release()
 		ctx, cancel := s.detached(ctx)
 		defer cancel()
-		err = conn.QueryRow(ctx, sql, args...).Scan(&moved)
+		err = conn.QueryRow(ctx, trimEach, args...).Scan(&moved)
 		return moved, err
 	})
 	if err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", p, before, writeFailed(s.fits(ctx, err)))
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), writeFailed(s.fits(ctx, err)))
 	}
-	if moved {
+	errs := make([]error, len(trims))
+	for i, at := range order {
+		if moved[i] == nil {
+			errs[at] = fmt.Errorf("no batch of partition %d has the offset %d: the tables are damaged", trims[at].Partition, trims[at].Before)
+		}
+	}
+	if slices.ContainsFunc(moved, func(m *bool) bool { return m != nil && *m }) {
 		s.news.tell()
 		s.sweeper.wake()
 	}
-	return nil
+	return errs, nil
 }
 
 // sweeper decides when to check for segments to seal and to drop.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,19 +45,25 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 }
 
 // Trim implements eventlog.Store.
-func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
+func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
 	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
-		if p := st.partitions[id]; p != nil {
-			if first := min(before, p.next); first > p.first {
-				e.trims = []trim{{id, first}}
+		below := make(map[eventlog.Partition]eventlog.Offset, len(trims))
+		for _, t := range trims {
+			if p := st.partitions[t.Partition]; p != nil {
+				below[t.Partition] = max(p.first, below[t.Partition], min(t.Before, p.next))
+			}
+		}
+		for _, id := range slices.Sorted(maps.Keys(below)) {
+			if first := below[id]; first > st.partitions[id].first {
+				e.trims = append(e.trims, trim{id, first})
 			}
 		}
 		return e, nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), err)
 	}
-	return nil
+	return make([]error, len(trims)), nil
 }
 
 // change makes one commit of what decide says. It calls decide again whenever another process

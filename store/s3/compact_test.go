@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // compacting calls during while a compaction waits for a commit that tells what it moved, and
@@ -60,7 +61,7 @@ func TestACommitTakesAlongWhatACompactionMoved(t *testing.T) {
 			mustPublish(t, s, "c", "d")
 		}, 2, 2, 0, []string{"a", "b", "c", "d"}},
 		"a trim does not, and what it removed is not moved": {func(t *testing.T, s *Store) {
-			if err := s.Trim(t.Context(), 1, 1); err != nil {
+			if err := storetest.Trim(t.Context(), s, 1, 1); err != nil {
 				t.Fatal(err)
 			}
 		}, 2, 1, 1, []string{"b"}},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 var errLost = errors.New("the answer was lost")
@@ -257,7 +258,7 @@ func TestWhatIsDeleted(t *testing.T) {
 	}
 	expect(t, s, texts...)
 	expect(t, opened(t, f), texts...)
-	if err := s.Trim(t.Context(), 1, 9); err != nil {
+	if err := storetest.Trim(t.Context(), s, 1, 9); err != nil {
 		t.Fatal(err)
 	}
 	tended(t, s, f, "j", "k", "l")
@@ -327,7 +328,7 @@ func TestDamageIsLoud(t *testing.T) {
 			f := newFake()
 			s := opened(t, f)
 			mustPublish(t, s, "a", "b")
-			if err := s.Trim(t.Context(), 1, 1); err != nil { // commit 3 is nothing but a head
+			if err := storetest.Trim(t.Context(), s, 1, 1); err != nil { // commit 3 is nothing but a head
 				t.Fatal(err)
 			}
 			mustPublish(t, s, "c", "d")

@@ -58,9 +58,10 @@ func (s *several) Commit(ctx context.Context, flush []eventlog.Entry) (out []eve
 	return out, err
 }
 
-func (s *several) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+func (s *several) Trim(ctx context.Context, trims []eventlog.Trim) (errs []error, err error) {
 	w := s.writer()
-	return s.tried(func() error { return w.Trim(ctx, p, before) })
+	err = s.tried(func() error { errs, err = w.Trim(ctx, trims); return err })
+	return errs, err
 }
 
 func (s *several) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (got []eventlog.Slice, err error) {

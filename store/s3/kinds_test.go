@@ -14,13 +14,14 @@ import (
 	"testing/synctest"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // calls are those of a store's methods that ask the server, with errors of which the log has to
 // know what they mean.
 var calls = map[string]func(t *testing.T, s *Store) error{
 	"commit": func(t *testing.T, s *Store) error { _, err := publish(t, s, "x"); return err },
-	"trim":   func(t *testing.T, s *Store) error { return s.Trim(t.Context(), 1, 1) },
+	"trim":   func(t *testing.T, s *Store) error { return storetest.Trim(t.Context(), s, 1, 1) },
 	"read": func(t *testing.T, s *Store) error {
 		_, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1000}}, 1000)
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/internal/seed"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // readOnly is the address of a bucket for a process that only reads.
@@ -83,7 +84,7 @@ func TestAReplicaNeedsNoRightToWrite(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(server.Directory(address), "log", commitKey(2))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("commit 2 was not deleted (%v): the test tests little", err)
 	}
-	if err := replica.Trim(t.Context(), 1, 1); !errors.Is(err, eventlog.ErrReadOnly) {
+	if err := storetest.Trim(t.Context(), replica, 1, 1); !errors.Is(err, eventlog.ErrReadOnly) {
 		t.Errorf("trim: %v", err)
 	}
 	if _, err := publish(t, replica, "refused"); !errors.Is(err, eventlog.ErrReadOnly) || errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) {
@@ -138,7 +139,7 @@ func TestAReplicaHasAllThatWasAcknowledged(t *testing.T) {
 				case 5:
 					if random.IntN(4) == 0 && len(texts) > first+1 {
 						first += 1 + random.IntN(len(texts)-first-1)
-						if err := writer.Trim(t.Context(), 1, eventlog.Offset(first)); err != nil {
+						if err := storetest.Trim(t.Context(), writer, 1, eventlog.Offset(first)); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // encodeOld returns the state as a snapshot of the first format.
@@ -138,7 +139,7 @@ func TestAFrozenStateStaysAsItIs(t *testing.T) {
 	if err := putKey(t, s, "another key"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Trim(t.Context(), 1, 2); err != nil {
+	if err := storetest.Trim(t.Context(), s, 1, 2); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(encoded(), before) {

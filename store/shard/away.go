@@ -177,12 +177,12 @@ func (a *away) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Foun
 }
 
 // Trim implements eventlog.Store.
-func (a *away) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+func (a *away) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
 	s, err := a.use()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.Trim(ctx, p, before)
+	return s.Trim(ctx, trims)
 }
 
 // List implements eventlog.Store.

@@ -25,6 +25,7 @@ import (
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/shard"
+	"github.com/weir-log/weir/store/storetest"
 	"github.com/weir-log/weir/use/keys"
 )
 
@@ -198,7 +199,7 @@ func TestAProcessStartsWhileAShardIsAway(t *testing.T) {
 			if got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: of[1], MaxBytes: 100}, {Partition: of[2], MaxBytes: 100}}}); err != nil || !errors.Is(got[0].Err, eventlog.ErrUnavailable) || len(got[1].Batches) == 0 {
 				t.Errorf("fetch from two shards: %+v, %v", got, err)
 			}
-			if err := set.Trim(t.Context(), of[1], 1); !errors.Is(err, eventlog.ErrUnavailable) {
+			if err := storetest.Trim(t.Context(), set, of[1], 1); !errors.Is(err, eventlog.ErrUnavailable) {
 				t.Errorf("trim: %v", err)
 			}
 			if n, _ := said.count("a shard does not answer"); n != 1 {

@@ -203,8 +203,12 @@ func (s single) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Fou
 	return s.Set.Seek(ctx, goals)
 }
 
-func (s single) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	return s.Set.Trim(ctx, p.On(s.at), before)
+func (s single) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
+	trims = slices.Clone(trims)
+	for i := range trims {
+		trims[i].Partition = trims[i].Partition.On(s.at)
+	}
+	return s.Set.Trim(ctx, trims)
 }
 
 func (s single) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {

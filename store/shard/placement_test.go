@@ -13,6 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/sqlite"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // halted is a store whose next commit waits.
@@ -185,7 +186,7 @@ func TestAMovedPartitionIsSeenOnce(t *testing.T) {
 	if at, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: p, Bytes: 1}}); err != nil || at[0] != (eventlog.Found{}) {
 		t.Errorf("%d, %v", at, err)
 	}
-	if err := s.Trim(t.Context(), p, 2); err != nil {
+	if err := storetest.Trim(t.Context(), s, p, 2); err != nil {
 		t.Error(err)
 	}
 	if got, want := held(t, s), "[{1 2 2 0}]"; got != want {
@@ -228,7 +229,7 @@ func TestAPlacementNeedsEveryShard(t *testing.T) {
 			t.Errorf("%s of a closed partition: %v", what, out[0].Err)
 		}
 	}
-	if err := s.Trim(t.Context(), p, 1); !errors.Is(err, eventlog.ErrUnavailable) {
+	if err := storetest.Trim(t.Context(), s, p, 1); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a trim of a closed partition: %v", err)
 	}
 }

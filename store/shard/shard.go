@@ -259,22 +259,68 @@ func (s *Set) Intact(p eventlog.Partition) bool {
 // home is the shard that has the keys without a rule, and decides which epoch it is.
 func (s *Set) home() *member { return s.members[0] }
 
-// Trim implements eventlog.Store.
-func (s *Set) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+// Trim implements eventlog.Store: one call to each shard that has one of the partitions, all at the
+// same time. If one shard has them all, its error is that of the call.
+func (s *Set) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
 	s.routing.RLock()
 	defer s.routing.RUnlock()
+	if s.entering.Load() {
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), eventlog.ErrRewound)
+	}
 	where := s.where()
-	m, err := s.holding(where, p)
-	if err == nil && s.entering.Load() {
-		err = eventlog.ErrRewound
+	errs := make([]error, len(trims))
+	of := make([][]int, len(s.members)) // indexes of trims
+	for i, t := range trims {
+		m, err := s.holding(where, t.Partition)
+		if err == nil {
+			err = where.table.refusal(t.Partition)
+		}
+		if errs[i] = err; err == nil {
+			of[m.number] = append(of[m.number], i)
+		}
 	}
-	if err == nil {
-		err = where.table.refusal(p)
+	failed := make([]error, len(s.members))
+	var trimming errgroup.Group
+	for n, indexes := range of {
+		if len(indexes) > 0 {
+			trimming.Go(func() error {
+				failed[n] = s.trimIn(ctx, where, s.members[n], trims, indexes, errs)
+				return nil
+			})
+		}
 	}
+	_ = trimming.Wait()
+	for n, indexes := range of {
+		if failed[n] != nil && len(indexes) == len(trims) {
+			return nil, failed[n]
+		}
+		for _, i := range indexes {
+			if failed[n] != nil {
+				errs[i] = failed[n]
+			}
+		}
+	}
+	return errs, nil
+}
+
+// trimIn makes the trims with these indexes in a shard, and sets their errors.
+func (s *Set) trimIn(ctx context.Context, where place, m *member, trims []eventlog.Trim, indexes []int, errs []error) error {
+	own := make([]eventlog.Trim, len(indexes))
+	for i, at := range indexes {
+		own[i] = eventlog.Trim{Partition: where.id(trims[at].Partition), Before: trims[at].Before}
+	}
+	var each []error
+	err := m.call(ctx, commitPatience, func(ctx context.Context) (err error) {
+		each, err = m.store.Trim(ctx, own)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
+		return err
 	}
-	return m.call(ctx, commitPatience, func(ctx context.Context) error { return m.store.Trim(ctx, where.id(p), before) })
+	for i, at := range indexes {
+		errs[at] = each[i]
+	}
+	return nil
 }
 
 // holding returns the shard of a partition.

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 func records(p eventlog.Partition, n int32) eventlog.Batch {
@@ -221,7 +222,7 @@ func TestASetIsLikeOneStore(t *testing.T) {
 			}
 			if p := ps[r.IntN(len(ps))]; r.IntN(3) == 0 {
 				before := eventlog.Offset(r.IntN(20))
-				if err := errors.Join(s.Trim(t.Context(), p, before), model.Trim(t.Context(), p, before)); err != nil {
+				if err := errors.Join(storetest.Trim(t.Context(), s, p, before), storetest.Trim(t.Context(), model, p, before)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -342,11 +343,11 @@ func (f *frail) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlo
 	return f.Store.Get(ctx, keys, maxBytes)
 }
 
-func (f *frail) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+func (f *frail) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
 	if err := f.fail(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return f.Store.Trim(ctx, p, before)
+	return f.Store.Trim(ctx, trims)
 }
 
 func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
@@ -384,8 +385,15 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	if _, err := s.List(t.Context(), "t/", "", 10); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("keys of all shards: %v; an answer without the lost shard's would be wrong", err)
 	}
-	if err := s.Trim(t.Context(), ps[1], 1); !errors.Is(err, eventlog.ErrUnavailable) {
+	if err := storetest.Trim(t.Context(), s, ps[1], 1); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("trim: %v", err)
+	}
+	errs, err := s.Trim(t.Context(), []eventlog.Trim{{Partition: ps[0], Before: 1}, {Partition: ps[1], Before: 1}, {Partition: ps[2], Before: 1}})
+	if err != nil || errs[0] != nil || errs[2] != nil || !errors.Is(errs[1], eventlog.ErrUnavailable) {
+		t.Errorf("trims on all shards: %v, %v", errs, err)
+	}
+	if got, err := s.Read(t.Context(), spans, 0); err != nil || got[0].Bounds.First != 1 || got[2].Bounds.First != 1 {
+		t.Errorf("after trims on all shards: %+v, %v", got, err)
 	}
 	if all, in, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil || len(all) != 3 || in.Incarnation != mark.Incarnation {
 		t.Errorf("moved from the beginning: %+v in %+v, %v; want the lost shard as it was", all, in, err)

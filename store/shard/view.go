@@ -101,8 +101,12 @@ func (v view) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found
 	return v.shard.Seek(ctx, own)
 }
 
-func (v view) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	return v.shard.Trim(ctx, v.id(p), before)
+func (v view) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
+	own := slices.Clone(trims)
+	for i := range own {
+		own[i].Partition = v.id(own[i].Partition)
+	}
+	return v.shard.Trim(ctx, own)
 }
 
 func (v view) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {

@@ -63,3 +63,39 @@ func TestMissingBatchesSayWhereTheNextOneBegins(t *testing.T) {
 		}
 	}
 }
+
+// Where a partition's first batch is not there, not even its head, only this partition cannot be
+// trimmed and searched.
+func TestAMissingHeadWithholdsNoOtherPartition(t *testing.T) {
+	s := openTest(t)
+	for id := range eventlog.Partition(3) {
+		commit(t, s, eventlog.Batch{Partition: id + 1})
+		for range 2 {
+			commit(t, s, eventlog.Batch{Partition: id + 1, Records: 3, Bytes: []byte("here")})
+		}
+	}
+	w := <-s.writer.idle
+	_, err := w.integer("DELETE FROM batch WHERE partition_id = 2 AND base_offset = 0 RETURNING 1")
+	s.writer.give(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, goal := range []eventlog.Goal{{At: 0}, {Bytes: 7}} {
+		goals := []eventlog.Goal{goal, goal, goal}
+		for i := range goals {
+			goals[i].Partition = eventlog.Partition(i + 1)
+		}
+		found, err := s.Seek(t.Context(), goals)
+		if err != nil || found[0] != (eventlog.Found{}) || found[1].Err == nil || found[2] != (eventlog.Found{}) {
+			t.Errorf("seek %+v: %+v, %v", goal, found, err)
+		}
+	}
+	errs, err := s.Trim(t.Context(), []eventlog.Trim{{Partition: 3, Before: 2}, {Partition: 2, Before: 2}, {Partition: 1, Before: 2}})
+	if err != nil || errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("trim: %v, %v", errs, err)
+	}
+	got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}, {Partition: 2}, {Partition: 3}}, 0)
+	if err != nil || got[0].Bounds.First != 2 || got[1].Bounds.First != 0 || got[2].Bounds.First != 2 {
+		t.Errorf("trimmed: %+v, %v", got, err)
+	}
+}

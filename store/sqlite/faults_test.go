@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // refused makes commits until one fails, and returns how many records are there and the error.
@@ -83,14 +84,14 @@ func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
 	if err := outcomes[1].Err; err != nil {
 		t.Errorf("a put: %v", err)
 	}
-	if err := s.Trim(t.Context(), 1, 5); err != nil {
+	if err := storetest.Trim(t.Context(), s, 1, 5); err != nil {
 		t.Errorf("trim: %v", err)
 	}
 	now.Store(&disk{free: 100 << 20, total: 1 << 30})
 	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1, Bytes: make([]byte, 4<<20)}); base[0] != 5 {
 		t.Errorf("on a small disk the next record got offset %d, want 5", base[0])
 	}
-	if err := s.Trim(t.Context(), 1, 6); err != nil {
+	if err := storetest.Trim(t.Context(), s, 1, 6); err != nil {
 		t.Errorf("trim: %v", err)
 	}
 	swept(t, s)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/smalldisk"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // openSmall opens a store on a disk of 24 MiB.
@@ -92,7 +93,7 @@ func TestADiskFilledByRecordsCanBeEmptiedByTrimming(t *testing.T) {
 		}
 		checkNoSpace(t, "publish", err)
 		checkNoSpace(t, "Writable", refusalOf(t, s))
-		if err := s.Trim(t.Context(), 1, taken); err != nil {
+		if err := storetest.Trim(t.Context(), s, 1, taken); err != nil {
 			t.Fatalf("trim: %v", err)
 		}
 		swept(t, s)
@@ -139,7 +140,7 @@ func TestADiskFilledByAnotherProgramRefusesRecordsAlone(t *testing.T) {
 		if err != nil || len(slices[0].Batches) != 31 {
 			t.Fatalf("read on a full disk: %d batches, %v", len(slices[0].Batches), err)
 		}
-		if err := s.Trim(t.Context(), 1, 20); err != nil {
+		if err := storetest.Trim(t.Context(), s, 1, 20); err != nil {
 			t.Fatalf("trim on a full disk: %v", err)
 		}
 		swept(t, s)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"database/sql/driver"
-	"fmt"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
@@ -15,11 +14,11 @@ func (c index) Holding(places []storerow.Place) ([]storerow.Batch, error) {
 	batches := make([]storerow.Batch, len(places))
 	for i, p := range places {
 		row, err := c.integers(sqlHolding, int64(p.Partition), int64(p.At))
-		if err == nil && row == nil {
-			err = fmt.Errorf("no batch of partition %d has the offset %d: the file is damaged", p.Partition, p.At)
-		}
 		if err != nil {
 			return nil, err
+		}
+		if batches[i].Base = storerow.None; row == nil {
+			continue
 		}
 		batches[i] = storerow.Batch{Base: eventlog.Offset(row[0]), Newest: eventlog.Timestamp(row[1]), MaxTime: eventlog.Timestamp(row[2]), FirstByte: row[3]}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 const (
@@ -18,33 +19,46 @@ const (
 
 // Trim implements eventlog.Store. It changes the bounds and records what to delete; the keeper
 // deletes it in small steps.
-func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
-	err := s.change(ctx, func(w *conn) error {
+func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) (errs []error, err error) {
+	err = s.change(ctx, func(w *conn) (err error) {
 		if err := s.unchanged(w); err != nil {
 			return err
 		}
-		p, err := w.partition(id)
-		if err != nil || p == nil {
-			return err
-		}
-		return w.trim(id, p, before)
+		errs, err = w.trim(trims)
+		return err
 	})
 	if err != nil {
-		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), err)
 	}
 	s.keeper.wake()
-	return nil
+	return errs, nil
 }
 
-func (c *conn) trim(id eventlog.Partition, p *partition, before eventlog.Offset) error {
-	changed, err := p.Trim(index{c}, id, before)
-	if err != nil || !changed {
-		return err
+func (c *conn) trim(trims []eventlog.Trim) ([]error, error) {
+	partitions := make(map[eventlog.Partition]*storerow.Partition, len(trims))
+	for _, t := range trims {
+		p, err := c.partition(t.Partition)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			partitions[t.Partition] = &p.Partition
+		}
 	}
-	if err := p.put(c, id); err != nil {
-		return err
+	changed, errs, err := storerow.Trim(index{c}, partitions, trims)
+	if err != nil {
+		return nil, err
 	}
-	return c.exec(sqlAddTrash, int64(id), int64(p.First))
+	for _, id := range changed {
+		p := partition{Partition: *partitions[id]}
+		if err := p.put(c, id); err != nil {
+			return nil, err
+		}
+		if err := c.exec(sqlAddTrash, int64(id), int64(p.First)); err != nil {
+			return nil, err
+		}
+	}
+	return errs, nil
 }
 
 // forget deletes a partition. The keeper deletes its batches in small steps.

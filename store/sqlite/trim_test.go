@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // count runs a statement that counts.
@@ -43,7 +44,7 @@ func TestTrimmedSpaceIsUsedAgain(t *testing.T) {
 	fill(t, s, 1)
 	pages := count(t, s, "PRAGMA page_count")
 	for round := range 3 {
-		if err := s.Trim(t.Context(), 1, eventlog.Offset(400*(round+1)-5)); err != nil {
+		if err := storetest.Trim(t.Context(), s, 1, eventlog.Offset(400*(round+1)-5)); err != nil {
 			t.Fatal(err)
 		}
 		swept(t, s)
@@ -83,11 +84,8 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 	fill(t, s, 2)
 	// As if the process ended right after Trim: the keeper is not told.
 	err := s.change(t.Context(), func(w *conn) error {
-		p, err := w.partition(1)
-		if err != nil {
-			return err
-		}
-		return w.trim(1, p, 395)
+		_, err := w.trim([]eventlog.Trim{{Partition: 1, Before: 395}})
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

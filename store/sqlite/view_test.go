@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 // A read takes several statements. All of them see one state of the file, whatever others commit in
@@ -19,7 +20,7 @@ func TestAReadSeesOneState(t *testing.T) {
 			return err
 		}
 		commit(t, s, eventlog.Batch{Partition: 1, Records: 3, Bytes: []byte("here")})
-		if err := s.Trim(t.Context(), 1, 3); err != nil {
+		if err := storetest.Trim(t.Context(), s, 1, 3); err != nil {
 			return err
 		}
 		after, err := r.partition(1)

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/storecopy"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 const part = eventlog.Partition(1)
@@ -108,7 +109,7 @@ func TestACopyFollowsCompactionOfWhatIsThenTrimmedInPart(t *testing.T) {
 	pass(t, c)
 	small(t, from, 20, 5)
 	commit(t, from, eventlog.Entry{Replaces: []eventlog.Replace{{Partition: part, From: 0, To: 26, Batches: []eventlog.Batch{sealed(t, 0, 26, 10, 2, 9, 19, 21, 25)}}}})
-	if err := from.Trim(t.Context(), part, 5); err != nil {
+	if err := storetest.Trim(t.Context(), from, part, 5); err != nil {
 		t.Fatal(err)
 	}
 	pass(t, c)
@@ -131,7 +132,7 @@ func TestACopyWithoutARecordOfAHalfTrimmedBatchIsDifferent(t *testing.T) {
 	pass(t, c)
 	commit(t, to, eventlog.Entry{Replaces: []eventlog.Replace{{Partition: part, From: 8, To: 10, Batches: []eventlog.Batch{sealed(t, 8, 10, 10, 8)}}}})
 	commit(t, from, eventlog.Entry{Replaces: []eventlog.Replace{{Partition: part, From: 0, To: 20, Batches: []eventlog.Batch{sealed(t, 0, 20, 10, 2, 9, 19)}}}})
-	if err := from.Trim(t.Context(), part, 5); err != nil {
+	if err := storetest.Trim(t.Context(), from, part, 5); err != nil {
 		t.Fatal(err)
 	}
 	var different *storecopy.DifferentError
@@ -159,7 +160,7 @@ func (h hooked) Read(ctx context.Context, spans []eventlog.Span, most int) ([]ev
 func TestCompareIsNotMisledByASourceThatChangesMeanwhile(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, from *memory.Store){
 		"trimmed": func(t *testing.T, from *memory.Store) {
-			if err := from.Trim(t.Context(), part, 8); err != nil {
+			if err := storetest.Trim(t.Context(), from, part, 8); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -299,8 +299,9 @@ func (s mortalShard) Commit(ctx context.Context, flush []eventlog.Entry) (out []
 	return out, err
 }
 
-func (s mortalShard) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	return s.of.step(func() error { return s.Store.Trim(ctx, p, before) })
+func (s mortalShard) Trim(ctx context.Context, trims []eventlog.Trim) (errs []error, err error) {
+	err = s.of.step(func() error { errs, err = s.Store.Trim(ctx, trims); return err })
+	return errs, err
 }
 
 // A move whose process died in any step is completed by the next one, or abandoned. Nothing is lost

@@ -168,12 +168,18 @@ func (c *Copy) copySome(ctx context.Context, some []pair) error {
 			return err
 		}
 	}
+	var trims []eventlog.Trim
 	for _, p := range some {
 		if p.to.First < p.from.First {
-			if err := c.to.Trim(ctx, p.Partition, p.from.First); err != nil {
-				return fmt.Errorf("trim partition %d of the target below %d: %w", p.Partition, p.from.First, err)
-			}
+			trims = append(trims, eventlog.Trim{Partition: p.Partition, Before: p.from.First})
 		}
+	}
+	if len(trims) == 0 {
+		return nil
+	}
+	errs, err := c.to.Trim(ctx, trims)
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return fmt.Errorf("trim partitions of the target: %w", err)
 	}
 	return nil
 }

@@ -3,7 +3,10 @@
 package storerow
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -64,7 +67,7 @@ const None eventlog.Offset = -1
 // Index finds batches of partitions.
 type Index interface {
 	// Holding returns, for each place, the batch that holds it: the last one that begins at or
-	// below it. No batch is an error.
+	// below it. If there is none, the store is damaged, and its Base is None.
 	Holding(places []Place) ([]Batch, error)
 	// NotOlder returns, for each place, where the first batch at or above it begins whose MaxTime
 	// is not older than the place's time; None: there is no such batch.
@@ -76,13 +79,40 @@ type Index interface {
 	Down(id eventlog.Partition, from eventlog.Offset, yield func(base eventlog.Offset, size int64) bool) error
 }
 
-// holding returns the batch that holds one offset.
+// holding returns the batch that holds one offset; a *lacksError if there is none.
 func holding(in Index, id eventlog.Partition, at eventlog.Offset) (b Batch, err error) {
 	found, err := in.Holding([]Place{{Partition: id, At: at}})
 	if err != nil {
 		return b, err
 	}
-	return found[0], nil
+	return found[0], lacks(found[0], id, at)
+}
+
+// lacksError: no batch has an offset that the partition has. It concerns this partition alone.
+type lacksError struct {
+	id eventlog.Partition
+	at eventlog.Offset
+}
+
+func (e *lacksError) Error() string {
+	return fmt.Sprintf("no batch of partition %d has the offset %d: the store is damaged", e.id, e.at)
+}
+
+// lacks returns the error for a batch that Holding did not find.
+func lacks(b Batch, id eventlog.Partition, at eventlog.Offset) error {
+	if b.Base == None {
+		return &lacksError{id, at}
+	}
+	return nil
+}
+
+// ofOne divides an error of one partition's work: what concerns only that partition, and what ends
+// all.
+func ofOne(err error) (own, all error) {
+	if _, is := errors.AsType[*lacksError](err); is {
+		return err, nil
+	}
+	return nil, err
 }
 
 // Seek is eventlog.Store's Seek, by binary search: some forty calls of Holding for all goals by
@@ -97,15 +127,17 @@ func Seek(in Index, partitions map[eventlog.Partition]*Partition, goals []eventl
 		case p == nil:
 			answer.Err = eventlog.ErrNoPartition
 		case goal.Bytes > 0:
-			var err error
-			if answer.At, err = seekBytes(in, goal.Partition, p, goal.Bytes); err != nil {
-				return nil, fmt.Errorf("partition %d: %w", goal.Partition, err)
+			at, err := seekBytes(in, goal.Partition, p, goal.Bytes)
+			if answer.At = at; err != nil {
+				if answer.Err, err = ofOne(err); err != nil {
+					return nil, fmt.Errorf("partition %d: %w", goal.Partition, err)
+				}
 			}
 		case p.Newest < goal.At:
 			answer.At = p.Next
 		default:
 			from := min(max(p.First, goal.From), p.Next)
-			times = append(times, &search{id: goal.Partition, low: from, high: p.Next, next: p.Next, goal: goal.At, into: &answer.At,
+			times = append(times, &search{id: goal.Partition, low: from, high: p.Next, next: p.Next, goal: goal.At, into: answer,
 				right: func(b Batch) bool { return b.Newest >= goal.At }})
 		}
 	}
@@ -121,17 +153,18 @@ type search struct {
 
 	next eventlog.Offset    // the end of the partition
 	goal eventlog.Timestamp // for seekTimes
-	into *eventlog.Offset   // where seekTimes puts the answer
+	into *eventlog.Found    // where seekTimes puts the answer
+	err  error              // of this search alone: it has no answer
 }
 
 // run makes searches in step with each other, with a call of Holding for each step. Then low is the
-// answer of each.
+// answer of each that has no error.
 func run(in Index, searches []*search) error {
 	for {
 		var open []*search
 		var places []Place
 		for _, s := range searches {
-			if s.low < s.high {
+			if s.low < s.high && s.err == nil {
 				open = append(open, s)
 				places = append(places, Place{Partition: s.id, At: s.low + (s.high-s.low)/2})
 			}
@@ -144,6 +177,9 @@ func run(in Index, searches []*search) error {
 			return err
 		}
 		for i, s := range open {
+			if s.err = lacks(batches[i], s.id, places[i].At); s.err != nil {
+				continue
+			}
 			if s.right(batches[i]) {
 				s.high = places[i].At
 			} else {
@@ -160,7 +196,7 @@ func seekTimes(in Index, searches []*search) error {
 	var open []*search
 	var places []Place
 	for _, s := range searches {
-		if *s.into = s.low; s.low < s.next {
+		if s.into.At, s.into.Err = s.low, s.err; s.low < s.next && s.err == nil {
 			open = append(open, s)
 			places = append(places, Place{Partition: s.id, At: s.low, NotOlder: s.goal})
 		}
@@ -177,7 +213,7 @@ func seekTimes(in Index, searches []*search) error {
 	var later []*search
 	places = places[:0:0]
 	for i, s := range open {
-		if batches[i].MaxTime < s.goal {
+		if s.into.Err = lacks(batches[i], s.id, s.low); s.into.Err == nil && batches[i].MaxTime < s.goal {
 			later = append(later, s)
 			places = append(places, Place{Partition: s.id, At: s.low, NotOlder: s.goal})
 		}
@@ -190,8 +226,8 @@ func seekTimes(in Index, searches []*search) error {
 		return err
 	}
 	for i, s := range later {
-		if *s.into = found[i]; found[i] == None {
-			*s.into = s.next
+		if s.into.At = found[i]; found[i] == None {
+			s.into.At = s.next
 		}
 	}
 	return nil
@@ -203,7 +239,11 @@ func seekBytes(in Index, id eventlog.Partition, p *Partition, goal int64) (event
 	}
 	// The first batch that leaves too few bytes; the batch before it is the answer.
 	s := search{id: id, low: p.First, high: p.Next, right: func(b Batch) bool { return p.NextByte-b.FirstByte < goal }}
-	if err := run(in, []*search{&s}); err != nil || s.low == p.First {
+	err := run(in, []*search{&s})
+	if err == nil {
+		err = s.err
+	}
+	if err != nil || s.low == p.First {
 		return p.First, err
 	}
 	b, err := holding(in, id, s.low-1)
@@ -229,26 +269,68 @@ func seekReplaced(in Index, id eventlog.Partition, p *Partition, goal int64) (at
 	return at, err
 }
 
-// Trim raises First to before, but not past Next. It reports whether that changed the partition.
-func (p *Partition) Trim(in Index, id eventlog.Partition, before eventlog.Offset) (changed bool, err error) {
-	first := max(p.First, min(before, p.Next))
-	if first == p.First {
-		return false, nil
+// Trim raises the First of each trim's partition to Before, but not past Next. It returns the
+// partitions that changed, in order, and the error of each trim. A partition that is not among
+// partitions does not exist. It calls Holding once, and twice more with Span for each partition in
+// which batches were replaced.
+func Trim(in Index, partitions map[eventlog.Partition]*Partition, trims []eventlog.Trim) (changed []eventlog.Partition, errs []error, err error) {
+	below := make(map[eventlog.Partition]eventlog.Offset, len(trims))
+	for _, t := range trims {
+		if p := partitions[t.Partition]; p != nil {
+			below[t.Partition] = max(p.First, below[t.Partition], min(t.Before, p.Next))
+		}
 	}
-	if first == p.Next {
-		p.First, p.FirstByte, p.Removed = first, p.NextByte, 0
-		return true, nil
+	var places []Place
+	for _, id := range slices.Sorted(maps.Keys(below)) {
+		if at := below[id]; at > partitions[id].First {
+			changed = append(changed, id)
+			if at < partitions[id].Next {
+				places = append(places, Place{Partition: id, At: at})
+			}
+		}
 	}
-	b, err := holding(in, id, first)
-	if err != nil {
-		return false, err
+	first := make(map[eventlog.Partition]Batch, len(places)) // that is held then
+	if len(places) > 0 {
+		batches, err := in.Holding(places)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, place := range places {
+			first[place.Partition] = batches[i]
+		}
 	}
-	excess, err := p.excess(in, id, b)
-	if err != nil {
-		return false, err
+	damaged := make(map[eventlog.Partition]error)
+	for _, id := range changed {
+		own, err := ofOne(partitions[id].trim(in, id, below[id], first[id]))
+		if err != nil {
+			return nil, nil, err
+		}
+		if own != nil {
+			damaged[id] = own
+		}
 	}
-	p.First, p.FirstByte, p.Removed = first, b.FirstByte, p.Removed-excess
-	return true, nil
+	changed = slices.DeleteFunc(changed, func(id eventlog.Partition) bool { return damaged[id] != nil })
+	errs = make([]error, len(trims))
+	for i, t := range trims {
+		errs[i] = damaged[t.Partition]
+	}
+	return changed, errs, nil
+}
+
+// trim raises First to an offset, which the batch first holds, if it is not Next.
+func (p *Partition) trim(in Index, id eventlog.Partition, to eventlog.Offset, first Batch) error {
+	if to == p.Next {
+		p.First, p.FirstByte, p.Removed = to, p.NextByte, 0
+		return nil
+	}
+	if err := lacks(first, id, to); err != nil {
+		return err
+	}
+	excess, err := p.excess(in, id, first)
+	if err == nil {
+		p.First, p.FirstByte, p.Removed = to, first.FirstByte, p.Removed-excess
+	}
+	return err
 }
 
 // excess returns what Removed counts between the batch that holds First and a later batch.

@@ -202,12 +202,16 @@ func (p *pair) seek() string {
 }
 
 func (p *pair) trim() string {
-	id, before := p.partition(), eventlog.Offset(p.random.IntN(200))
-	what := fmt.Sprintf("trim partition %d below %d", id, before)
-	if err := p.store.Trim(p.ctx, id, before); err != nil {
+	trims := make([]eventlog.Trim, 1+p.random.IntN(4))
+	for i := range trims {
+		trims[i] = eventlog.Trim{Partition: p.partition(), Before: eventlog.Offset(p.random.IntN(200))}
+	}
+	what := fmt.Sprintf("trim %+v", trims)
+	errs, err := p.store.Trim(p.ctx, trims)
+	if err = errors.Join(append(errs, err)...); err != nil {
 		p.Errorf("%s: %v", what, err)
 	}
-	_ = p.model.Trim(p.ctx, id, before)
+	_, _ = p.model.Trim(p.ctx, trims)
 	return what
 }
 

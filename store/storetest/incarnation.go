@@ -45,7 +45,7 @@ func testRestored(t *testing.T, h Harness) {
 			_, err := r.store.Commit(r.ctx, []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 1, 10)}}})
 			return err
 		},
-		"a trim":                        func() error { return r.store.Trim(r.ctx, 1, 2) },
+		"a trim":                        func() error { return Trim(r.ctx, r.store, 1, 2) },
 		"a read":                        func() error { return r.readError(eventlog.Span{Partition: 1, From: 2, MaxBytes: 100}) },
 		"a seek":                        func() error { _, err := seekOne(r.ctx, r.store, 1, eventlog.Goal{At: 1}); return err },
 		"a list":                        func() error { _, err := r.store.List(r.ctx, "k", "", 1); return err },

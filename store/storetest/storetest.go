@@ -201,9 +201,18 @@ func (r *rig) get(maxBytes int, keys ...string) []eventlog.KeyValue {
 
 func (r *rig) trim(id eventlog.Partition, before eventlog.Offset) {
 	r.Helper()
-	if err := r.store.Trim(r.ctx, id, before); err != nil {
+	if err := Trim(r.ctx, r.store, id, before); err != nil {
 		r.Fatalf("trim: %v", err)
 	}
+}
+
+// Trim trims one partition.
+func Trim(ctx context.Context, s eventlog.Store, id eventlog.Partition, before eventlog.Offset) error {
+	errs, err := s.Trim(ctx, []eventlog.Trim{{Partition: id, Before: before}})
+	if err != nil {
+		return err
+	}
+	return errs[0]
 }
 
 func (r *rig) forget(ids ...eventlog.Partition) {

@@ -16,6 +16,7 @@ var trimTests = map[string]func(*testing.T, Harness){
 	"ForgettingIsAPartOfItsEntry":          testForgetWhole,
 	"ForgottenStaysForgottenWhenReopened":  testForgetReopen,
 	"TrimOfAPartitionNeverOpenedIsNothing": testTrimUnknown,
+	"TrimsAreMadeTogether":                 testTrimMany,
 }
 
 func testTrimExact(t *testing.T, h Harness) {
@@ -164,5 +165,55 @@ func testTrimUnknown(t *testing.T, h Harness) {
 	r.openPartitions(1)
 	if got := r.bounds(1); got != (eventlog.Bounds{Partition: 1}) {
 		t.Errorf("opened afterwards: %+v", got)
+	}
+}
+
+// Many partitions are trimmed by one call: some do not exist, some have nothing to trim, one is
+// named twice, and none is in order.
+func testTrimMany(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	const partitions = 40
+	var opened []eventlog.Partition
+	for id := range eventlog.Partition(partitions) {
+		if id%10 != 9 {
+			opened = append(opened, id+1)
+		}
+	}
+	r.openPartitions(opened...)
+	for range 3 {
+		var all []eventlog.Batch
+		for _, id := range opened {
+			all = append(all, batch(id, 10, 100))
+		}
+		r.publish(all...)
+	}
+	var trims []eventlog.Trim
+	want := make(map[eventlog.Partition]eventlog.Offset)
+	for id := eventlog.Partition(partitions); id > 0; id-- {
+		before := eventlog.Offset(id) - 3 // from -2 to 37, and the partitions end at 30
+		trims = append(trims, eventlog.Trim{Partition: id, Before: before})
+		want[id] = min(max(before, 0), 30)
+	}
+	trims = append(trims, eventlog.Trim{Partition: 12, Before: 25}, eventlog.Trim{Partition: 12, Before: 5})
+	want[12] = 25
+	errs, err := r.store.Trim(r.ctx, trims)
+	if err != nil || len(errs) != len(trims) {
+		t.Fatalf("%d errors for %d trims: %v", len(errs), len(trims), err)
+	}
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("%+v: %v", trims[i], err)
+		}
+	}
+	for range 2 {
+		for _, id := range opened {
+			if got := r.bounds(id); got.First != want[id] || got.Next != 30 {
+				t.Errorf("%+v, want [%d, 30)", got, want[id])
+			}
+		}
+		r.reopen()
+	}
+	if errs, err := r.store.Trim(r.ctx, nil); err != nil || len(errs) != 0 {
+		t.Errorf("no trims: %v, %v", errs, err)
 	}
 }

@@ -188,5 +188,5 @@ func (d *delayed) trim(ctx context.Context, changed <-chan struct{}, p eventlog.
 	if err := d.unsave(ctx, p, bounds.First, below); err != nil {
 		return err
 	}
-	return d.owner.log.TrimFound(ctx, changed, p, below)
+	return d.owner.log.TrimFound(ctx, changed, eventlog.Trim{Partition: p, Before: below})[0]
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -37,8 +38,9 @@ func (qs *Queues) retain(ctx context.Context) {
 	}
 }
 
-// removeHandled costs two trips, and up to three for each partition that is trimmed, or might be.
+// removeHandled costs a few trips for hundreds of partitions.
 func (qs *Queues) removeHandled(ctx context.Context) error {
+	changed := qs.log.IncarnationChanged()
 	var all []definition
 	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
 		d, err := parseDefinition(kv)
@@ -78,17 +80,7 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range all {
-		if !d.made {
-			continue
-		}
-		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
-			if err := qs.removeFrom(ctx, id, all, floors, now-claims.Time(handledFor.Milliseconds())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return qs.removeOld(ctx, changed, all, floors, now-claims.Time(handledFor.Milliseconds()))
 }
 
 // readBy is a partition that a queue reads, by its id.
@@ -97,50 +89,70 @@ type readBy struct {
 	partition eventlog.Partition
 }
 
-// removeFrom trims the partitions of a topic: it removes messages that are older than a moment, and
-// that all queues that read the topic have handled.
-func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before claims.Time) error {
-	topic, err := qs.log.TopicByID(id)
-	if err != nil || topic.Config[retentionMs] != forEver {
-		return nil // it was deleted, or somebody has set its retention
-	}
-	changed := qs.log.IncarnationChanged()
-	goals := make([]eventlog.Goal, len(topic.Partitions))
-	for i, p := range topic.Partitions {
-		goals[i] = eventlog.Goal{Partition: p, At: eventlog.Timestamp(before)}
+// removeOld trims the partitions of topics that queues made: it removes messages that are older
+// than a moment, and that all queues that read their topic have handled.
+func (qs *Queues) removeOld(ctx context.Context, changed <-chan struct{}, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before claims.Time) error {
+	trims := handledBelow(qs.log, all, floors)
+	goals := make([]eventlog.Goal, len(trims))
+	for i, t := range trims {
+		goals[i] = eventlog.Goal{Partition: t.Partition, At: eventlog.Timestamp(before)}
 	}
 	young, err := qs.log.Seek(ctx, goals)
 	if err != nil {
 		return err
 	}
-	for i, p := range topic.Partitions {
-		bounds, _ := qs.log.Known(p)
-		floor := bounds.Next
-		for _, d := range all {
-			if d.reads(id) {
-				floor = min(floor, floors[p][d.id]) // 0: it has claimed nothing yet
-			}
-		}
-		if floor <= bounds.First {
-			continue
-		}
-		if young[i].Err != nil {
-			return young[i].Err
-		}
-		to := min(floor, young[i].At)
-		if to <= bounds.First {
-			continue
-		}
-		// A record without a time is of unknown age: if it is the last one to remove, nothing is
-		// removed yet.
-		if rec, err := qs.records.read(ctx, p, to-1); err == nil && rec.Timestamp < 0 {
-			continue
-		} else if err != nil && !gone(err) {
-			return err
-		}
-		if err := qs.log.TrimFound(ctx, changed, p, to); err != nil {
-			return err
+	var old []eventlog.Trim
+	var last []eventlog.Goal // finds the last batch to remove from, if it has a time
+	var failed []error
+	for i, t := range trims {
+		bounds, _ := qs.log.Known(t.Partition)
+		t.Before = min(t.Before, young[i].At)
+		switch {
+		case young[i].Err != nil:
+			failed = append(failed, young[i].Err)
+		case t.Before > bounds.First:
+			old, last = append(old, t), append(last, eventlog.Goal{Partition: t.Partition, At: 0, From: t.Before - 1})
 		}
 	}
-	return nil
+	found, err := qs.log.Seek(ctx, last)
+	if err != nil {
+		return err
+	}
+	var dated []eventlog.Trim
+	for i, t := range old {
+		// A record without a time is of unknown age: if it is the last one to remove, nothing is
+		// removed yet.
+		if failed = append(failed, found[i].Err); found[i].Err == nil && found[i].At < t.Before {
+			dated = append(dated, t)
+		}
+	}
+	return errors.Join(append(failed, qs.log.TrimFound(ctx, changed, dated...)...)...)
+}
+
+// handledBelow returns, for each partition of the topics that queues made, below which offset all
+// queues that read it have handled all messages, if there are any.
+func handledBelow(log *eventlog.Log, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset) (trims []eventlog.Trim) {
+	seen := make(map[eventlog.TopicID]bool)
+	for _, made := range all {
+		for _, id := range append([]eventlog.TopicID{made.topicID}, made.levels...) {
+			topic, err := log.TopicByID(id)
+			if !made.made || seen[id] || err != nil || topic.Config[retentionMs] != forEver {
+				continue // it was deleted, or somebody has set its retention
+			}
+			seen[id] = true
+			for _, p := range topic.Partitions {
+				bounds, _ := log.Known(p)
+				floor := bounds.Next
+				for _, d := range all {
+					if d.reads(id) {
+						floor = min(floor, floors[p][d.id]) // 0: it has claimed nothing yet
+					}
+				}
+				if floor > bounds.First {
+					trims = append(trims, eventlog.Trim{Partition: p, Before: floor})
+				}
+			}
+		}
+	}
+	return trims
 }

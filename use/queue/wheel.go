@@ -631,7 +631,7 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	if err := w.owner.delayed.unsave(ctx, s.partition, bounds.First, floor); err != nil {
 		return err
 	}
-	return w.owner.log.TrimFound(ctx, w.rewound, s.partition, floor)
+	return w.owner.log.TrimFound(ctx, w.rewound, eventlog.Trim{Partition: s.partition, Before: floor})[0]
 }
 
 // findUnique finds the unique keys that the messages that move hold: one store call per thousand.

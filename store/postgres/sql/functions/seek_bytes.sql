@@ -1,5 +1,5 @@
 -- seek_bytes returns the highest batch boundary with at least this many bytes after it; NULL if the partition does not
--- exist.
+-- exist; -1: no batch has that boundary, so the partition is damaged.
 CREATE OR REPLACE FUNCTION weir.seek_bytes(partition bigint, behind bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 :by_index
@@ -15,9 +15,12 @@ BEGIN
         RETURN p.first_offset;
     END IF;
     SELECT * INTO r FROM weir.runs(p, p.first_offset) x WHERE x.first_byte <= p.next_byte - behind ORDER BY x.next_offset DESC LIMIT 1;
+    IF r.segment IS NULL THEN
+        RETURN -1;
+    END IF;
     EXECUTE format('SELECT base_offset FROM weir.batch_%s
                     WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte <= $4
                     ORDER BY base_offset DESC LIMIT 1', r.segment)
-    INTO STRICT at USING p.id, r.first_offset, r.next_offset, p.next_byte - behind - r.shift;
-    RETURN greatest(at, p.first_offset);
+    INTO at USING p.id, r.first_offset, r.next_offset, p.next_byte - behind - r.shift;
+    RETURN CASE WHEN at IS NULL THEN -1 ELSE greatest(at, p.first_offset) END;
 END $$;

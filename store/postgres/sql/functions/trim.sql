@@ -1,5 +1,6 @@
 -- trim raises a partition's first offset to before, but not above its end. It changes the partition's row and deletes runs.
--- Batches are deleted with their segments (sweep.go). It returns whether anything changed.
+-- Batches are deleted with their segments (sweep.go). It returns whether anything changed; NULL: no batch has the new first
+-- offset, so the partition is damaged, and nothing changed.
 CREATE OR REPLACE FUNCTION weir.trim(partition bigint, before bigint) RETURNS boolean
 LANGUAGE plpgsql
 :by_index
@@ -19,10 +20,16 @@ BEGIN
     END IF;
     byte := p.next_byte;
     IF target < p.next_offset THEN
-        SELECT * INTO STRICT home FROM weir.runs(p, target) x LIMIT 1;
-        EXECUTE format('SELECT byte + $3 FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
-                        ORDER BY base_offset DESC, piece DESC LIMIT 1', home.segment)
-        INTO STRICT byte USING p.id, target, home.shift;
+        byte := NULL;
+        SELECT * INTO home FROM weir.runs(p, target) x LIMIT 1;
+        IF home.segment IS NOT NULL THEN
+            EXECUTE format('SELECT byte + $3 FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
+                            ORDER BY base_offset DESC, piece DESC LIMIT 1', home.segment)
+            INTO byte USING p.id, target, home.shift;
+        END IF;
+        IF byte IS NULL THEN
+            RETURN NULL;
+        END IF;
     END IF;
     UPDATE weir.partition x
     SET first_offset = target, first_byte = byte, writes = x.writes + 1, turn = (x.writes + 1) / 64
