@@ -347,4 +347,15 @@ func TestOnlyAdministratorsAlterUsers(t *testing.T) {
 	wantCode(t, "login", w.scram("alice", "right password").ErrorCode, nil)
 	wantCode(t, "alter", tells[*kmsg.AlterUserSCRAMCredentialsResponse](w, alterUsers("alice", 1, 4096)).Results[0].ErrorCode, kerr.ClusterAuthorizationFailed)
 	wantCode(t, "describe", tells[*kmsg.DescribeUserSCRAMCredentialsResponse](w, kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()).ErrorCode, kerr.ClusterAuthorizationFailed)
+	for _, queues := range [][]string{nil, {"mail"}} { // without queues, the key is for all of them
+		var want *kerr.Error
+		spec := everything("ops")
+		if spec.Queues = queues; queues != nil {
+			want = kerr.ClusterAuthorizationFailed // a user may be given rights to other queues
+		}
+		_, secret := p.key(spec)
+		w := p.enter("ops", secret)
+		wantCode(t, "alter, with a key", tells[*kmsg.AlterUserSCRAMCredentialsResponse](w, alterUsers("alice", 1, 4096)).Results[0].ErrorCode, want)
+		wantCode(t, "describe, with a key", tells[*kmsg.DescribeUserSCRAMCredentialsResponse](w, kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()).ErrorCode, nil)
+	}
 }

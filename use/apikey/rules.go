@@ -19,8 +19,12 @@ var granted = map[Access]map[acl.Kind][]acl.Operation{
 // belongs to no single topic or group.
 var grantedAll = map[Access][]acl.Operation{
 	Read:  {acl.Describe, acl.DescribeConfigs},
-	Admin: {acl.All},
+	Admin: {acl.Create, acl.Describe, acl.ClusterAction, acl.DescribeConfigs, acl.AlterConfigs, acl.IdempotentWrite},
 }
+
+// grantedAdministrator is what an administrator's key may do to the cluster: also ALTER, with which
+// it can give any right to any user.
+var grantedAdministrator = []acl.Operation{acl.All}
 
 // Rules returns what the key allows, as rules: the same rights, for doors that ask for one
 // operation at a time. Queues and streams have no rules.
@@ -45,7 +49,10 @@ func (k Key) Rules() acl.Rules {
 	for _, access := range slices.Compact(slices.Sorted(slices.Values(k.Access))) {
 		add(acl.Topic, k.AllTopics, k.Topics, granted[access][acl.Topic])
 		add(acl.Group, k.AllGroups, k.Groups, granted[access][acl.Group])
-		if k.AllTopics && k.AllGroups {
+		switch {
+		case access == Admin && (Identity{k}).Administers():
+			add(acl.Cluster, true, nil, grantedAdministrator)
+		case k.AllTopics && k.AllGroups:
 			add(acl.Cluster, true, nil, grantedAll[access])
 		}
 	}

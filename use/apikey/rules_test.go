@@ -14,11 +14,12 @@ func TestRulesSayWhatTheKeySays(t *testing.T) {
 	keys := New(memory.New(), slog.New(slog.DiscardHandler))
 	topicNeeds := map[acl.Operation]Access{acl.Read: Read, acl.DescribeConfigs: Read, acl.Write: Write, acl.Create: Admin, acl.Delete: Admin, acl.Alter: Admin, acl.AlterConfigs: Admin}
 	groupNeeds := map[acl.Operation]Access{acl.Read: Read, acl.Describe: Read, acl.Delete: Admin}
-	clusterNeeds := map[acl.Operation]Access{acl.Describe: Read, acl.Create: Admin, acl.Alter: Admin}
+	clusterNeeds := map[acl.Operation]Access{acl.Describe: Read, acl.Create: Admin, acl.AlterConfigs: Admin}
 	checked := 0
 	for _, access := range [][]Access{{Read}, {Write}, {Admin}, {Read, Write}} {
 		for _, scope := range []Spec{
 			{AllTopics: true, AllGroups: true},
+			{AllTopics: true, AllGroups: true, Queues: []string{"q"}},
 			{AllTopics: true, Groups: []string{"g"}},
 			{Topics: []string{"a", "orders."}},
 			{Topics: []string{"a"}, AllGroups: true},
@@ -49,6 +50,9 @@ func TestRulesSayWhatTheKeySays(t *testing.T) {
 				if got, want := rules.May(op, acl.Cluster, acl.ClusterName), id.May(need, ""); got != want {
 					t.Errorf("%+v: %s on the cluster: the rules say %v, the key %v", scope, op, got, want)
 				}
+			}
+			if got, want := rules.May(acl.Alter, acl.Cluster, acl.ClusterName), id.Administers(); got != want {
+				t.Errorf("%+v: ALTER on the cluster: the rules say %v, the key %v", scope, got, want)
 			}
 		}
 	}
