@@ -44,8 +44,9 @@
 // anew, while somebody publishes through a process that does not hear of it (links.go).
 //
 // On S3 the last quarter of a run is a history of its own: again and again a copy of the bucket, up
-// to three seconds old, is put back under processes that write over slow lines and are killed
-// (putbacks.go). What the other actors rely on is lost then, so they have finished before.
+// to three seconds old, is put back under processes that write over slow lines, fall behind, write
+// snapshots and are killed (putbacks.go). What the other actors rely on is lost then, so they have
+// finished before.
 //
 // Which invariants are checked (internal/judge/invariants.go says what each is), and by what:
 //

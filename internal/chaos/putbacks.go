@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,8 +23,8 @@ import (
 
 // A history with put-backs: processes write one bucket, each over a line of its own that is slow
 // and loses answers, and again and again a copy of the bucket, up to three seconds old, is put back
-// under them. A process, or all of them, are killed right after it. Then the lines are good again,
-// and judge.JudgePutBacks says what must be there.
+// under them. After some of them a process, or all of them, are killed. Then the lines are good
+// again, and judge.JudgePutBacks says what must be there.
 //
 // Much of what other actors rely on is lost with a bucket that is put back, so they have finished
 // by then.
@@ -34,10 +35,11 @@ const (
 	copyOldest   = 3 * time.Second  // when it is put back
 	settleMax    = 60 * time.Second // until every process writes, and shows what others wrote
 	answerMax    = 3 * time.Second  // of a request while lines are slow
-	nearSnapshot = 490              // commits since the last snapshot; weir writes one after 500
-	fillMax      = 5 * time.Second  // of commits until then
+	nearSnapshot = 495              // commits since the last snapshot; weir writes one after 500
+	fillPart     = 4                // commits until then take at most this part of the length
 
-	topicRounds = 5  // so many copies are put back before another topic is written
+	topicRounds = 5  // so many rounds write a topic
+	backsMost   = 6  // so many copies are put back in a round
 	marksMax    = 30 // so many void commits are marked by hand in a row
 	// clocksApart is how long others must have committed before they show that a commit of a
 	// process that was killed is void: what processes know of the server's time differs by less.
@@ -49,6 +51,7 @@ type putBackRun struct {
 	bucket *bucket
 	random *rand.Rand
 	lines  []*line // of w.processes()
+	length time.Duration
 
 	topic string // the present one, and the put-backs since it was made
 	backs []judge.PutBack
@@ -57,7 +60,7 @@ type putBackRun struct {
 // runPutBacks puts copies of the bucket back for some time, in rounds.
 func (w *world) runPutBacks(ctx context.Context, length time.Duration) error {
 	w.history.Add("from now on the bucket is put back")
-	h := &putBackRun{w: w, bucket: w.engines[0].(*bucket), random: w.random("put-backs")}
+	h := &putBackRun{w: w, bucket: w.engines[0].(*bucket), random: w.random("put-backs"), length: length}
 	for _, p := range w.processes() {
 		l, err := newLine(w.url, w.random("line of "+p.name))
 		if err != nil {
@@ -65,7 +68,7 @@ func (w *world) runPutBacks(ctx context.Context, length time.Duration) error {
 		}
 		defer l.proxy.Close()
 		h.lines = append(h.lines, l)
-		if err := restartOn(ctx, p, l.proxy.URL()); err != nil {
+		if err := restartOn(ctx, p, l.url()); err != nil {
 			return err
 		}
 	}
@@ -97,7 +100,7 @@ func restartOn(ctx context.Context, p *process, address string) error {
 	return p.start(ctx)
 }
 
-// round puts one copy back, and judges what is there then.
+// round puts some copies back, and judges what is there then.
 func (h *putBackRun) round(ctx context.Context, n int) error {
 	if n%topicRounds == 0 {
 		h.topic, h.backs = fmt.Sprintf("putback%d", n/topicRounds), nil
@@ -111,15 +114,13 @@ func (h *putBackRun) round(ctx context.Context, n int) error {
 	acting, stop := context.WithCancel(ctx)
 	defer stop()
 	var writers sync.WaitGroup
-	h.pace(30*time.Millisecond, 300*time.Millisecond, time.Second)
 	for i, p := range h.w.processes() {
 		slow := []time.Duration{0, 0, 20, 100, 400}[h.random.IntN(5)]
 		h.lines[i].harm(slow * time.Millisecond)
 		random := h.w.random(fmt.Sprintf("writer %s %d", p.name, n))
 		writers.Go(func() { h.write(acting, p, h.lines[i], random) })
 	}
-	pause(ctx, time.Duration(h.random.IntN(500))*time.Millisecond)
-	killed, err := h.putBack(ctx)
+	killed, err := h.putSomeBack(ctx)
 	stop()
 	writers.Wait()
 	if err != nil {
@@ -141,7 +142,7 @@ func (h *putBackRun) round(ctx context.Context, n int) error {
 // fill commits until a process is about to write a snapshot, so that copies are put back under
 // snapshots, too. Else there would be next to none.
 func (h *putBackRun) fill(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, fillMax)
+	ctx, cancel := context.WithTimeout(ctx, h.length/fillPart)
 	defer cancel()
 	for n := 0; ctx.Err() == nil; n++ {
 		if n%20 == 0 && h.newest("commit")-h.newest("snapshot") >= nearSnapshot {
@@ -199,22 +200,40 @@ func (h *putBackRun) publish(ctx context.Context, p *process) *judge.Record {
 	return records[0]
 }
 
+// putSomeBack puts copies back, some in a row, which costs less time than a round for each. Then it
+// kills processes, or not; it returns how many.
+func (h *putBackRun) putSomeBack(ctx context.Context) (killed int, err error) {
+	for left := h.random.IntN(backsMost); ; left-- {
+		h.pace(30*time.Millisecond, 300*time.Millisecond, time.Second)
+		pause(ctx, time.Duration(h.random.IntN(500))*time.Millisecond)
+		underSnapshot, err := h.putBack(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if left == 0 || underSnapshot || ctx.Err() != nil { // who starts now reads that snapshot
+			return h.killSome(ctx), nil
+		}
+		pause(ctx, time.Duration(h.random.IntN(1500))*time.Millisecond)
+	}
+}
+
 // putBack copies the bucket, and puts the copy back a while later, or as soon as somebody sends a
-// snapshot, which arrives after it. Then processes are killed, or not; it returns how many.
-func (h *putBackRun) putBack(ctx context.Context) (killed int, err error) {
+// snapshot, which arrives after it.
+func (h *putBackRun) putBack(ctx context.Context) (underSnapshot bool, err error) {
 	w := h.w
 	back := judge.PutBack{Copied: w.now()}
 	restore, err := h.bucket.server.Copy(w.url)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	age := []time.Duration{500 * time.Millisecond, time.Second, copyOldest}[h.random.IntN(3)]
+	age := []time.Duration{300 * time.Millisecond, time.Second, copyOldest}[h.random.IntN(3)]
 	came, arrive := make(chan struct{}, len(h.lines)), make(chan struct{})
 	for _, l := range h.lines {
 		l.hold(came, arrive)
 	}
 	select {
 	case <-came:
+		underSnapshot = true
 		w.counts.add("put-backs under a snapshot")
 	case <-time.After(200*time.Millisecond + time.Duration(h.random.Int64N(int64(age)))):
 	}
@@ -224,17 +243,22 @@ func (h *putBackRun) putBack(ctx context.Context) (killed int, err error) {
 		l.hold(nil, nil)
 	}
 	close(arrive)
-	h.pace(0, 20*time.Millisecond, 300*time.Millisecond)
+	h.pace(0, 20*time.Millisecond, 300*time.Millisecond, time.Second)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	h.backs = append(h.backs, back)
 	w.counts.add("put-backs")
 	w.history.Add(fmt.Sprintf("a copy of %v is put back", back.Copied), h.topic)
+	return underSnapshot, nil
+}
+
+// killSome kills processes, or not, after a copy was put back. It returns how many.
+func (h *putBackRun) killSome(ctx context.Context) (killed int) {
 	pause(ctx, time.Duration(h.random.IntN(500))*time.Millisecond)
 	switch h.random.IntN(4) {
 	case 0:
-		return 0, nil
+		return 0
 	case 1:
 		killed = len(h.lines)
 		h.kill(0, killed)
@@ -243,7 +267,7 @@ func (h *putBackRun) putBack(ctx context.Context) (killed int, err error) {
 		h.kill(h.random.IntN(len(h.lines)), killed)
 	}
 	pause(ctx, time.Duration(h.random.IntN(1000))*time.Millisecond) // the others go on
-	return killed, nil
+	return killed
 }
 
 // kill kills so many processes, from one on.
@@ -426,6 +450,16 @@ func newLine(address string, random *rand.Rand) (*line, error) {
 	l := &line{proxy: proxy, random: random, slow: -1}
 	proxy.Faults(l.fault)
 	return l, nil
+}
+
+// url is that of the bucket over the line, for a process that asks for what others wrote as seldom
+// as by default, so that it falls behind.
+func (l *line) url() string {
+	u, _ := url.Parse(l.proxy.URL())
+	options := u.Query()
+	options.Del("poll")
+	u.RawQuery = options.Encode()
+	return u.String()
 }
 
 // harm makes the line slow, and lets it lose requests; below 0 it does neither.
