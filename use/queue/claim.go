@@ -227,29 +227,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		return nil, err
 	}
 	nonce := q.nonce(c)
-	w := c.wish(nonce, earliest, latest, c.Max)
-	var in []eventlog.Partition
-	mentioned := claims.Mentions(nonce) // to decode all states costs far more than to search them
-	partitions, err := q.partitions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	keys := slices.Compact(q.def.Load().keysOfParts(partitions))
-	err = q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
-		if kv.Version == 0 || nonce != 0 && !bytes.Contains(kv.Value, mentioned[0]) && !bytes.Contains(kv.Value, mentioned[1]) {
-			return nil
-		}
-		s, err := claims.Decode(kv.Value)
-		if err != nil {
-			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
-		}
-		for i := range s.Parts {
-			if len(s.Parts[i].Earlier(w)) > 0 {
-				in = append(in, s.Parts[i].Partition)
-			}
-		}
-		return nil
-	})
+	in, err := q.having(ctx, c.wish(nonce, earliest, latest, c.Max))
 	if err != nil || len(in) == 0 {
 		return nil, err
 	}
@@ -306,6 +284,35 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		return nil, err
 	}
 	return q.inTime(ctx, c, messages)
+}
+
+// having returns the partitions of which a wish has messages.
+func (q *Queue) having(ctx context.Context, w claims.Wish) (in []eventlog.Partition, err error) {
+	partitions, err := q.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mentioned := claims.Mentions(w.Nonce) // to decode all states costs far more than to search them
+	mentions := func(state []byte) bool {
+		return w.Nonce == 0 || bytes.Contains(state, mentioned[0]) || bytes.Contains(state, mentioned[1])
+	}
+	keys := slices.Compact(q.def.Load().keysOfParts(partitions))
+	err = q.log.GetAll(ctx, keys, func(kv eventlog.KeyValue) error {
+		if kv.Version == 0 || !mentions(kv.Value) {
+			return nil
+		}
+		s, err := claims.Decode(kv.Value)
+		if err != nil {
+			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
+		}
+		for i := range s.Parts {
+			if len(s.Parts[i].Earlier(w)) > 0 {
+				in = append(in, s.Parts[i].Partition)
+			}
+		}
+		return nil
+	})
+	return in, err
 }
 
 // claimOnce asks the partitions, one after the other, until there are enough messages. If there are
