@@ -23,7 +23,7 @@ import (
 type ledger struct {
 	w *world
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows; judge reads all but handled without it
 	notes    []*note
 	values   map[string]bool
 	handled  map[string]bool              // by the group
@@ -182,9 +182,7 @@ func (l *ledger) help(err error) {
 // judge waits until the group has got everything, and holds what each process sees against what was
 // acknowledged.
 func (l *ledger) judge() {
-	l.awaitGroup()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.awaitGroup() // the writers have ended; the lock is not held over calls, as handlers want it, and fake time would stand still
 	var before map[string][]string
 	for _, p := range l.w.processes {
 		live := p.live()
@@ -206,11 +204,17 @@ func (l *ledger) judge() {
 	}
 	l.judgeNotes(before)
 	for _, v := range before[keptTopic] {
-		if !l.handled[v] {
+		if !l.hasHandled(v) {
 			l.broken("G1", "%s is in %s, and the group %s, which has nothing left to do, did not handle it", v, keptTopic, keptGroup)
 		}
 	}
 	l.drain(before[keptQueue])
+}
+
+func (l *ledger) hasHandled(value string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handled[value]
 }
 
 func (l *ledger) awaitGroup() {
