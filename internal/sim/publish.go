@@ -283,17 +283,19 @@ func (w *world) acts(name string) bool {
 func (w *world) judgeTopics() {
 	p := w.first()
 	for _, l := range w.model.Alive() {
-		ctx, cancel := asks()
-		held, err := judge.ReadAll(ctx, p.log, l)
+		var held judge.Held
+		err := patiently(func(ctx context.Context) (err error) {
+			held, err = judge.ReadAll(ctx, p.log, l)
+			return err
+		})
 		if err != nil && l.Name == brief { // retention may have dropped what was to be read next
-			cancel()
 			continue
 		}
 		if err != nil {
 			w.model.Broken("L5", nil, "read all of %s at the end: %v", l, err)
-			cancel()
 			continue
 		}
+		ctx, cancel := asks()
 		w.model.JudgeHeld(held)
 		for name, read := range groups {
 			if !slices.Contains(read, l.Name) {
