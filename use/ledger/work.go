@@ -327,14 +327,14 @@ func (w *Writer[S, O, A]) setHeld(held bool) {
 // putBack queues the operations that are taken again, before the others, and returns how many.
 // Those whose callers have given up get the error.
 func (w *Writer[S, O, A]) putBack(err error) int {
-	left := slices.DeleteFunc(slices.Clone(w.taken), func(o *Op[O, A]) bool { return !o.left })
-	w.fail(left, err)
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := len(w.taken)
-	w.queued = append(w.taken, w.queued...)
-	w.taken, w.awaited = nil, 0
-	return n
+	left := slices.DeleteFunc(slices.Clone(w.taken), func(o *Op[O, A]) bool { return !o.left })
+	back := slices.DeleteFunc(slices.Clone(w.taken), func(o *Op[O, A]) bool { return o.left })
+	w.queued = append(slices.Clone(back), w.queued...)
+	w.taken, w.awaited = left, 0
+	w.mu.Unlock()
+	w.fail(left, err)
+	return len(back)
 }
 
 // answerPrepared ends the operations that Prepare has answered.

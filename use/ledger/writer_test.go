@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -666,6 +667,57 @@ func TestAHeldKeyIsTriedAgainUntilItIsFree(t *testing.T) {
 		}
 		s.has(t, 10)
 	})
+}
+
+// Callers give up in the moment in which the others' operations are queued again, because a
+// transaction holds the key. What they have given up is not done later.
+func TestWhoGivesUpWhileTheKeyIsHeldHasNoEffectLater(t *testing.T) {
+	for round := range 12 {
+		in(t, func(t *testing.T, s *store) {
+			const callers = 2000
+			a := begin(t, s, "a", early(nil))
+			a.adds(t, 1, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			free := time.Now().Add(10 * time.Second)
+			var held commitFunc
+			held = func(ctx context.Context, s *store, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+				if time.Now().After(free) {
+					return committed(ctx, s, flush)
+				}
+				s.then(held)
+				return refusing(eventlog.ErrHeld)(ctx, s, flush)
+			}
+			wait := make(chan struct{})
+			s.then(after(func() { <-wait }, refusing(eventlog.ErrHeld)), after(func() {
+				go cancel()
+				for range 3 * round {
+					runtime.Gosched()
+				}
+			}, held))
+			stays := a.begins(t.Context(), add{n: 10}) // its entry is on its way: the others come together
+			var all []<-chan result
+			for range callers {
+				done := make(chan result, 1)
+				go func() {
+					sum, err := a.Do(ctx, add{n: 1000})
+					done <- result{sum, err}
+				}()
+				all = append(all, done)
+			}
+			synctest.Wait()
+			close(wait)
+			for _, done := range all {
+				if r := <-done; r.err == nil {
+					t.Errorf("the key is held, but %+v", r)
+				}
+			}
+			if r := <-stays; r.err != nil || r.sum != 11 {
+				t.Errorf("who stays: %+v, want 11", r)
+			}
+			a.adds(t, 1, 12)
+			s.has(t, 12)
+		})
+	}
 }
 
 func TestWhatIsLearntIsUsedWhileNothingIsOnItsWay(t *testing.T) {
