@@ -90,7 +90,7 @@ func (s *State) Encode() []byte {
 	indexes, bytes := make(map[string]int), 0
 	index := func(text string) int {
 		i, there := indexes[text]
-		if !there && bytes+len(text) > textsMax {
+		if !there && text != "" && bytes+len(text) > textsMax {
 			text = textOmitted
 			i, there = indexes[text]
 		}

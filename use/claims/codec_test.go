@@ -112,6 +112,31 @@ func TestAStateHasABoundOfTexts(t *testing.T) {
 	}
 }
 
+// However many texts there are: a lease that ended without an answer has no reason, and a worker
+// without a name has none.
+func TestNoTextIsNotTakenForOneThatIsNotKept(t *testing.T) {
+	p := Part{Partition: 1}
+	add := func(r Run) {
+		r.From, r.N = p.Next, 1
+		p.Set(r)
+	}
+	for i := range 100 {
+		add(Run{Fate: Waiting, Attempt: 1, Reason: fmt.Sprintf("%0512d", i)})
+	}
+	add(Run{Fate: Waiting, Attempt: 2})
+	add(Run{Fate: Claimed, Attempt: 1, Nonce: 1, Worker: "w"})
+	add(Run{Fate: Claimed, Attempt: 1, Nonce: 2})
+	got, err := Decode((&State{Writer: "w-1", Parts: []Part{p}}).Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for o, r := range got.Parts[0].Runs[100:] {
+		if r.Reason != "" || r.Worker == textOmitted && o == 2 {
+			t.Errorf("run %d has worker %q and reason %q", 100+o, r.Worker, r.Reason)
+		}
+	}
+}
+
 // A claim that is repeated finds its messages, although the state has omitted its worker's name.
 func TestARepeatedClaimNeedsNoNameInTheState(t *testing.T) {
 	const now = 1790000000000
