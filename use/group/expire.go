@@ -126,8 +126,9 @@ func (c *Coordinator) inspect(ctx context.Context, kv eventlog.KeyValue) (string
 // use is how a group is used, and which of its offsets may be deleted by Kafka's rules (KIP-211):
 // offsets whose topic is gone; in a group without members, offsets committed longer ago than the
 // retention, if the last member left longer ago as well; in a group of consumers, offsets committed
-// that long ago in topics that no member reads any more. A group is deleted when it has neither
-// members nor offsets. Expired members left at their last heartbeat, by the store's clock. Reading
+// that long ago in topics that no member reads any more. Where a group began in a topic is an offset,
+// too, and stays as long as another one in the topic. A group is deleted when it has neither members
+// nor offsets. Expired members left at their last heartbeat, by the store's clock. Reading
 // a group does not change these times.
 type use struct {
 	c        *Coordinator
@@ -167,7 +168,24 @@ func (g *group) used(ctx context.Context) (*use, error) {
 	if err := u.spare(ctx, g.name); err != nil {
 		return nil, fmt.Errorf("expiry of group %q: %w (%w)", g.name, ErrLoading, err)
 	}
+	u.keepStarts(offsets)
 	return u, nil
+}
+
+// keepStarts takes out of the expired offsets where the group began in topics in which another
+// offset of it stays: without it the group would begin in the topic's other partitions with their
+// first records, see addStarts. offsets are all of the group.
+func (u *use) keepStarts(offsets []stored) {
+	gone, stays := make(map[TopicPartition]bool), make(map[eventlog.TopicID]bool)
+	for _, o := range u.expired {
+		gone[o.TopicPartition] = true
+	}
+	for _, o := range offsets {
+		stays[o.Topic] = stays[o.Topic] || !gone[o.TopicPartition]
+	}
+	before := len(u.expired)
+	u.expired = slices.DeleteFunc(u.expired, func(o Committed) bool { return o.Partition == allPartitions && stays[o.Topic] })
+	u.left += before - len(u.expired)
 }
 
 // spare takes out of the expired offsets those that SQL committed, and that wait for records: the

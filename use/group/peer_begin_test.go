@@ -87,6 +87,32 @@ func TestTheEndsOfAllPartitionsAreRemembered(t *testing.T) {
 	})
 }
 
+// A group without members has an offset in one partition that somebody commits now and then. In the
+// others it goes on where it began, however long ago that was, and not with their first records.
+func TestWhereAGroupBeganStaysWhileItHasAnOffsetInTheTopic(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		offsets := b.topic(t, "orders", 2)
+		topic, err := b.log.Topic(t.Context(), "orders")
+		check(t, err)
+		publish(t, b, topic.Partitions[1], "old")
+		check(t, joinPeer(t, b, group.PeerConfig{FromLatest: true}).stop())
+		for range 10 {
+			commit(t, b, "g", at(offsets[0], 0))
+			time.Sleep(day)
+		}
+		wantOffset(t, b, "g", offsets[1].TopicPartition, 1)
+		p := joinPeer(t, b, group.PeerConfig{FromLatest: true})
+		if got := p.Assignment().Own[1].Position; got != 1 {
+			t.Errorf("it goes on at %d, want 1", got)
+		}
+		check(t, p.stop())
+		time.Sleep(10 * day)
+		wantOffset(t, b, "g", offsets[0].TopicPartition, -1)
+		wantOffset(t, b, "g", offsets[1].TopicPartition, -1)
+	})
+}
+
 // Where a group began counts as committed, for everybody who asks, until something is.
 func TestWhereAGroupBeganIsItsOffset(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
