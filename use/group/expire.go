@@ -126,10 +126,10 @@ func (c *Coordinator) inspect(ctx context.Context, kv eventlog.KeyValue) (string
 // use is how a group is used, and which of its offsets may be deleted by Kafka's rules (KIP-211):
 // offsets whose topic is gone; in a group without members, offsets committed longer ago than the
 // retention, if the last member left longer ago as well; in a group of consumers, offsets committed
-// that long ago in topics that no member reads any more. Where a group began in a topic is an offset,
-// too, and stays as long as another one in the topic. A group is deleted when it has neither members
-// nor offsets. Expired members left at their last heartbeat, by the store's clock. Reading
-// a group does not change these times.
+// that long ago in topics that no member reads any more. Where a group began in a topic is an
+// offset, too, and stays as long as another one in the topic. A group is deleted when it has
+// neither members nor offsets. Expired members left at their last heartbeat, by the store's clock.
+// Reading a group does not change these times.
 type use struct {
 	c        *Coordinator
 	owned    bool
