@@ -652,6 +652,18 @@ func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, pag
 	return nil
 }
 
+// AllUnder returns every key under prefix from list, which is a store's List, with a store call for
+// each page of keys. A use that bounds its keys by a count that it read finds more once several
+// processes have added some at the same time: all of them count.
+func AllUnder(ctx context.Context, list func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error),
+	prefix string, page int) (all []KeyValue, err error) {
+	err = lister(list).pages(ctx, prefix, page, nil, func(kv KeyValue) error {
+		all = append(all, kv)
+		return nil
+	})
+	return all, err
+}
+
 func (list lister) pages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	for after := ""; ; {
 		if before != nil {

@@ -246,14 +246,12 @@ type held struct {
 	version eventlog.Version
 }
 
-// read reads all rules from the store: one store call.
+// read reads all rules from the store: one store call, and one more for each rulesMax rules by
+// which callers of Create that did not know of each other have exceeded it.
 func (a *ACLs) read(ctx context.Context) (*stored, error) {
-	kvs, err := a.store.List(ctx, statePrefix, "", listMax)
+	kvs, err := eventlog.AllUnder(ctx, a.store.List, statePrefix, rulesMax+1)
 	if err != nil {
 		return nil, fmt.Errorf("list ACLs: %w", err)
-	}
-	if len(kvs) == listMax { // a rule that forbids may be missing
-		return nil, fmt.Errorf("list ACLs: there are %d or more; the limit is %d: delete some", listMax, rulesMax)
 	}
 	all := &stored{rules: make(map[string]held, len(kvs)), damaged: make(map[string]eventlog.Version)}
 	for _, kv := range kvs {
@@ -267,10 +265,6 @@ func (a *ACLs) read(ctx context.Context) (*stored, error) {
 	}
 	return all, nil
 }
-
-// listMax is how many rules are read: rulesMax, and those by which callers of Create that did not
-// know of each other have exceeded it.
-const listMax = 4 * rulesMax
 
 // encode returns a rule's key and value.
 func encode(b Binding) (key string, raw []byte) {

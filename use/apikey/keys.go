@@ -269,10 +269,10 @@ func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 	return outcomes[0].Err
 }
 
-// read reads all keys from the store, by id: one store call.
+// read reads all keys from the store, by id: one store call, and one more for each keysMax keys by
+// which callers of Create that did not know of each other have exceeded it.
 func (k *Keys) read(ctx context.Context) (map[string]held, error) {
-	const racers = 100 // keys beyond keysMax: concurrent calls of Create may each find space for one more
-	kvs, err := k.store.List(ctx, statePrefix, "", keysMax+racers)
+	kvs, err := eventlog.AllUnder(ctx, k.store.List, statePrefix, keysMax+1)
 	if err != nil {
 		return nil, fmt.Errorf("list API keys: %w", err)
 	}

@@ -215,13 +215,10 @@ type held struct {
 	version eventlog.Version
 }
 
-// listMax is how many quotas are read: entitiesMax, and those by which callers of Change that did
-// not know of each other have exceeded it.
-const listMax = 4 * entitiesMax
-
-// read reads all quotas from the store: one store call.
+// read reads all quotas from the store: one store call, and one more for each entitiesMax by which
+// callers of Change that did not know of each other have exceeded it.
 func (q *Quotas) read(ctx context.Context) (*stored, error) {
-	kvs, err := q.store.List(ctx, statePrefix, "", listMax)
+	kvs, err := eventlog.AllUnder(ctx, q.store.List, statePrefix, entitiesMax+1)
 	if err != nil {
 		return nil, fmt.Errorf("list quotas: %w", err)
 	}

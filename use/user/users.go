@@ -220,10 +220,10 @@ func (u *Users) commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return outcomes, err
 }
 
-// read reads all users from the store: one store call.
+// read reads all users from the store: one store call, and one more for each usersMax users by
+// which callers of Change that did not know of each other have exceeded it.
 func (u *Users) read(ctx context.Context) (stored, error) {
-	const racers = 100 // users beyond usersMax: concurrent calls of Change may each find space for one more
-	kvs, err := u.store.List(ctx, statePrefix, "", usersMax+racers+1)
+	kvs, err := eventlog.AllUnder(ctx, u.store.List, statePrefix, usersMax+2) // with secretKey
 	if err != nil {
 		return stored{}, fmt.Errorf("list users: %w", err)
 	}
