@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -129,8 +130,8 @@ func (v *visit) createKey() error {
 		}
 	}
 	if days := form.Get("days"); days != "" {
-		n, err := strconv.ParseFloat(days, 64)
-		if err != nil || n <= 0 || n > daysMost {
+		n, ok := number(days)
+		if !ok || n <= 0 || n > daysMost {
 			return badForm("This is no number of days", fmt.Sprintf("Give a number from 0 to %d, or nothing: then the key is valid until it is revoked.", daysMost))
 		}
 		body["expires"] = time.Now().Add(time.Duration(n * 24 * float64(time.Hour))).UnixMilli()
@@ -162,6 +163,12 @@ func (v *visit) revokeKey() error {
 
 func badForm(title, detail string) error {
 	return &problem{Status: http.StatusBadRequest, Title: title, Detail: detail}
+}
+
+// number reads a number of a form. NaN and infinite ones are none: JSON has no word for them.
+func number(text string) (n float64, ok bool) {
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)
 }
 
 // lines are the lines of a field, without those that are empty.
@@ -286,8 +293,8 @@ func (v *visit) setQuota() error {
 		if text == "" {
 			continue
 		}
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil {
+		n, ok := number(text)
+		if !ok {
 			return badForm("A limit must be a number", name+" is "+strconv.Quote(text)+".")
 		}
 		limits[name] = n

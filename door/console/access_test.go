@@ -147,8 +147,13 @@ func TestUsersRulesAndQuotasAreManagedOnTheirPages(t *testing.T) {
 	}
 	step("/console/access/users/" + escaped + "/delete")
 	shows("/console/access/users", "No users")
-	if p := b.post("/console/access/quotas", "user", name, "producer_byte_rate", "much"); p.status != http.StatusBadRequest {
-		t.Errorf("a limit that is no number: %d", p.status)
+	for _, no := range []string{"much", "NaN", "Inf", "-inf", "1e400"} {
+		if p := b.post("/console/access/quotas", "user", name, "producer_byte_rate", no); p.status != http.StatusBadRequest {
+			t.Errorf("a limit that is no number, %s: %d", no, p.status)
+		}
+		if p := b.post("/console/access/keys", "name", "k", "access", "read", "topics", "t", "days", no); p.status != http.StatusBadRequest || !strings.Contains(p.text, "number of days") {
+			t.Errorf("a key for %s days: %d %s", no, p.status, p.text)
+		}
 	}
 }
 
