@@ -157,6 +157,19 @@ func TestUsersRulesAndQuotasAreManagedOnTheirPages(t *testing.T) {
 	}
 }
 
+func TestADelayThatIsNoNumberIsRefused(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	b.get("/")
+	for _, no := range []string{"soon", "NaN", "Inf", "-1"} {
+		p := b.post("/console/queues/mails/enqueue", "value", "1", "delay", no)
+		if p.status != http.StatusBadRequest || !strings.Contains(p.text, "no number of seconds") {
+			t.Errorf("a delay of %s: %d %s", no, p.status, p.text)
+		}
+	}
+}
+
 // The first key is made, used, rotated and revoked with nothing but the browser.
 func TestChromiumManagesKeys(t *testing.T) {
 	s := serve(t)

@@ -184,8 +184,8 @@ func messageOf(form url.Values) (map[string]any, error) {
 		message["headers"] = headers
 	}
 	if seconds := form.Get("delay"); seconds != "" {
-		s, err := strconv.ParseFloat(seconds, 64)
-		if err != nil || s < 0 || s > 1e9 {
+		s, ok := number(seconds)
+		if !ok || s < 0 || s > 1e9 {
 			return nil, &problem{Status: http.StatusBadRequest, Title: "The delay is no number of seconds", Detail: "Nothing was enqueued."}
 		}
 		message["delay_ms"] = int64(s * 1000)
