@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,7 +71,8 @@ func TestWhoAwaitsAProjectionThatIsTakenOverWaitsForBothRuns(t *testing.T) {
 		c := category(t, w, "order", 1)
 		appendTo(t, c, "1", "A")
 		var m model
-		hold, taking := make(chan struct{}), make(chan struct{}, 10)
+		hold, taking := make(chan struct{}), make(chan struct{}, 1)
+		var once sync.Once
 		p := weir.Projection{Name: "orders", Categories: []string{"order"}, CommitEvery: time.Millisecond,
 			Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
 				if e.Run == 2 && e.Type == "B" {
@@ -84,10 +86,10 @@ func TestWhoAwaitsAProjectionThatIsTakenOverWaitsForBothRuns(t *testing.T) {
 			},
 		}
 		p.TakeOver = func(ctx context.Context, run int64) error {
-			if len(m.of(1)) == 1 {
+			once.Do(func() { // it is called again, perhaps before either run has B
 				appendTo(t, c, "1", "B")
 				taking <- struct{}{}
-			}
+			})
 			return errors.New("not yet")
 		}
 		project(t, w, p)

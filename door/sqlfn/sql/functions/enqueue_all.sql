@@ -13,5 +13,5 @@ BEGIN
         RAISE 'values: element % is null', array_position("values", NULL)
         USING ERRCODE = 'null_value_not_allowed', HINT = 'A message may be empty, but not null.';
     END IF;
-    RETURN weir.publish_all(about.name, keys, "values", coalesce(weir.headers_of_new(headers), '{}')); -- a message is an event of the queue's topic
+    RETURN weir.post_all(about, keys, "values", coalesce(weir.headers_of_new(headers), '{}')); -- a message is an event of the queue's topic
 END $$;
