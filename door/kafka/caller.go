@@ -32,7 +32,7 @@ var anybody = &caller{principal: "User:ANONYMOUS", rights: acl.Unlimited}
 // or a principal; "" for anybody.
 func (w *caller) id() string {
 	switch {
-	case w.principal == anybody.principal:
+	case w == anybody:
 		return ""
 	case w.key != "":
 		return w.key

@@ -167,7 +167,6 @@ func TestAGroupThatACommitMakesIsTheClients(t *testing.T) {
 		g := guard(t, memory.New(), kafka.Config{}, true)
 		defer g.stop()
 		g.createTopic("orders", 1, nil)
-		key, secret := g.key(everything("ops"))
 		commit := func(name string) *kmsg.OffsetCommitRequest {
 			r := kmsg.NewPtrOffsetCommitRequest()
 			r.Version, r.Group, r.Generation = 8, name, -1
@@ -177,10 +176,13 @@ func TestAGroupThatACommitMakesIsTheClients(t *testing.T) {
 			r.Topics = append(r.Topics, of)
 			return r
 		}
-		w := g.enter("ops", secret)
-		wantCode(t, "commit", tells[*kmsg.OffsetCommitResponse](w, commit("mine")).Topics[0].Partitions[0].ErrorCode, nil)
-		g.madeBy("mine", key.ID)
-		w.nc.Close()
+		for _, name := range []string{"ops", "ANONYMOUS"} { // nobody is anybody by its name
+			key, secret := g.key(everything(name))
+			w := g.enter(name, secret)
+			wantCode(t, "commit", tells[*kmsg.OffsetCommitResponse](w, commit("of "+name)).Topics[0].Partitions[0].ErrorCode, nil)
+			g.madeBy("of "+name, key.ID)
+			w.nc.Close()
+		}
 		wantCode(t, "commit", ask[*kmsg.OffsetCommitResponse](g.broker, commit("ours")).Topics[0].Partitions[0].ErrorCode, nil)
 		if state, err := g.log.Get(t.Context(), group.StateKey("ours")); err != nil || strings.Contains(string(state.Value), "made_by") {
 			t.Errorf("a group that anybody made: %s, %v", state.Value, err)
