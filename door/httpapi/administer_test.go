@@ -2,12 +2,18 @@ package httpapi
 
 import (
 	"fmt"
+	"io"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/quota"
+	"github.com/weir-log/weir/use/user"
 )
 
 // changes are requests that would give their client every right, or take it from others.
@@ -142,5 +148,80 @@ func TestAnAdministratorIsOneWhileTheRuleStands(t *testing.T) {
 	}
 	if w := door.as(auth, "GET", "/v1/acls", ""); w.Code != 403 {
 		t.Errorf("without the rule again: %d", w.Code)
+	}
+}
+
+// Whoever may no longer do something while the body of a request arrives does not do it: a client
+// that holds bodies back has no rights in reserve.
+func TestRightsThatEndWhileABodyArrivesAreNotUsed(t *testing.T) {
+	requests := append([][3]string{{"POST", ordersPublish, "x"}, {"POST", "/v1/topics", `{"name": "mine", "partitions": 1}`}}, changes[:10]...)
+	for name, end := range map[string]func(*testing.T, *locked) (auth string, end func() error, want int){
+		"a key is revoked": func(t *testing.T, door *locked) (string, func() error, int) {
+			id, secret := door.key(t, apikey.Spec{Access: admins})
+			return "Bearer " + secret, func() error { _, err := door.keys.Revoke(t.Context(), id); return err }, 401
+		},
+		"a user is deleted": func(t *testing.T, door *locked) (string, func() error, int) {
+			auth := door.user(t, "ops")
+			door.rule(t, "ops", "all cluster kafka-cluster", "all topic *")
+			return auth, func() error { return door.users.Change(t.Context(), []user.Change{{Name: "ops", Clear: true}})[0] }, 401
+		},
+		"a rule is deleted": func(t *testing.T, door *locked) (string, func() error, int) {
+			auth, principal := door.user(t, "ops"), "User:ops"
+			door.rule(t, "ops", "all cluster kafka-cluster", "all topic *")
+			all := acl.Filter{Kind: acl.Any, Pattern: acl.Match, Operation: acl.Any, Effect: acl.Any, Principal: &principal}
+			return auth, func() error { return door.acls.Delete(t.Context(), []acl.Filter{all})[0].Err }, 403
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				door := lock(t, Config{})
+				root, _ := door.key(t, apikey.Spec{Access: admins})
+				door.user(t, "admin")
+				auth, end, want := end(t, door)
+				type held struct {
+					what string
+					rest func()
+					w    *httptest.ResponseRecorder
+				}
+				var all []held
+				var answered sync.WaitGroup
+				for _, c := range requests {
+					if c[0] == "DELETE" {
+						continue // has no body
+					}
+					body, send := io.Pipe()
+					r := httptest.NewRequestWithContext(t.Context(), c[0], "http://127.0.0.1:8080"+strings.ReplaceAll(c[1], "KEY", root), body)
+					r.RemoteAddr = elsewhere
+					r.Header.Set("Authorization", auth)
+					if c[1] != ordersPublish {
+						r.Header.Set("Content-Type", "application/json")
+					}
+					w := httptest.NewRecorder()
+					answered.Go(func() {
+						door.ServeHTTP(w, r)
+						_ = body.Close() // of a body that nobody reads
+					})
+					all = append(all, held{c[0] + " " + c[1], func() { _, _ = io.WriteString(send, c[2]); _ = send.Close() }, w})
+				}
+				synctest.Wait()
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				before := door.stored(t)
+				time.Sleep(3 * time.Second)
+				for _, h := range all {
+					h.rest()
+				}
+				answered.Wait()
+				for _, h := range all {
+					if h.w.Code != want {
+						t.Errorf("%s: %d %s, want %d", h.what, h.w.Code, h.w.Body, want)
+					}
+				}
+				if after := door.stored(t); after != before {
+					t.Errorf("the store changed from\n%s\nto\n%s", before, after)
+				}
+			})
+		})
 	}
 }

@@ -30,16 +30,31 @@ var (
 // allow finds out who the caller is, and checks what it may do, before a handler runs. It reports
 // whether the caller may do what the route does to what the path names; if not, it has answered.
 // For the topics and queues that the path does not name the handler asks.
-func (s *Server) allow(c *call, n need, topic string) bool {
+func (s *Server) allow(c *call, n need) bool {
+	c.needs = n
 	if n.access == public {
 		return true
 	}
 	who, err := s.identify(c.r)
 	if err == nil {
 		c.who = who
-		err = s.mayPath(c, n, topic)
+		err = s.mayPath(c)
 	}
 	return s.letIn(c, err)
+}
+
+// stillMay returns nil if a caller that was allowed before may now do what its route does to what
+// its path names: credentials and rights end while its body arrives.
+func (s *Server) stillMay(c *call) error {
+	if c.needs.access == public {
+		return nil
+	}
+	who, err := s.now(c.r.Context(), c.who)
+	if err != nil {
+		return err
+	}
+	c.who = who
+	return s.mayPath(c)
 }
 
 // still reports whether a caller that was allowed before is allowed now: credentials and rights end

@@ -27,6 +27,7 @@ const (
 
 	bodyGrace = 10 * time.Second // time for any body to arrive
 	bodyRate  = 64 << 10         // bytes a second: the time that the body's bytes take at this rate is added to bodyGrace
+	bodyLong  = time.Second      // a body that takes longer is as a wait: rights may have ended meanwhile
 )
 
 // bodyTime is how long a request's body has to arrive.
@@ -54,7 +55,8 @@ func readBy(w http.ResponseWriter, deadline time.Time) {
 
 // body reads and decompresses the whole body. If no memory of Server.bodies is free, it waits for
 // it. While other requests wait, a client that sends nothing for budget.SilentMax is disconnected.
-// The claim is released when the call ends. The caller owns the bytes.
+// After a body that took long to arrive, the client may still do what it asks for. The claim is
+// released when the call ends. The caller owns the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil
@@ -79,7 +81,7 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if c.memory.Rests() {
 		err = kindSlowBody.because("no byte of the body arrived for %v, while other clients waited for memory. Nothing happened; try again", budget.SilentMax)
 	}
-	if took := time.Since(began); took > time.Second {
+	if time.Since(began) > bodyLong {
 		c.restartTimeout()
 	}
 	if err == nil && with != nil {
@@ -88,7 +90,10 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	return b, nil
+	if time.Since(began) > bodyLong {
+		err = s.stillMay(c)
+	}
+	return b, err
 }
 
 // releaseBody releases the body's claim on Server.bodies, once the body is not needed any more.

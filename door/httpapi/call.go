@@ -17,6 +17,7 @@ type call struct {
 	route    string
 	id       string
 	query    url.Values    // the route's parameters, each at most once, except repeatable
+	needs    need          // of the route; set by allow
 	who      *caller       // set by allow; never nil
 	status   int           // of the answer; 0: none yet
 	memory   *budget.Claim // on Server.bodies; nil: none

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -222,7 +223,8 @@ func (n need) ofUser(kind string) string {
 // mayPath returns nil if the caller may do to what the path names what a route does. If the path
 // names nothing, an API key must have the access to anything at all, and the handler checks each
 // topic or queue that it touches.
-func (s *Server) mayPath(c *call, n need, topic string) error {
+func (s *Server) mayPath(c *call) error {
+	n, topic := c.needs, cmp.Or(c.r.PathValue("topic"), c.r.PathValue("category"))
 	group, queue, projection := c.r.PathValue("group"), c.r.PathValue("queue"), c.r.PathValue("projection")
 	switch {
 	case n.cluster != nil && !c.who.mayAdminister(n):

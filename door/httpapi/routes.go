@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"net/http"
 	"strings"
 	"time"
@@ -177,7 +176,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			s.refuse(c, kindOverloaded.past(int64(s.cfg.limits.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.limits.Requests))
 			return
 		}
-		if !s.allow(c, rt.needs, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {
+		if !s.allow(c, rt.needs) {
 			return
 		}
 		if s.cfg.Log.ReadOnly() && r.Method != http.MethodGet && r.Method != http.MethodHead { // all other methods write, claims, acks and joins too
