@@ -18,7 +18,8 @@ import (
 //	          ^ ^^ ^ ^^ ^^       came while read 1 was under way: all of them get read 2
 //
 // So a thousand streams of a topic that begin together cost two store calls, and nobody gets bounds
-// that were read before it came.
+// that were read before it came. A read goes on when the client that began it leaves: others would
+// wait for its turn in vain.
 type boundsReads struct {
 	log *eventlog.Log
 	ask func(context.Context, []eventlog.Partition) ([]eventlog.Slice, error) // one store call
@@ -48,7 +49,7 @@ type boundsRead struct {
 
 // read returns the bounds of a topic's partitions, or of one partition, and the leader epoch that
 // the log was in before they were read: if the store is rewound after this, the first fetch
-// notices. The caller must not change the bounds, because others have them, too.
+// notices. The caller must not change the bounds, because others have them, too. ctx has a deadline.
 func (r *boundsReads) read(ctx context.Context, ps []eventlog.Partition) (bounds []eventlog.Slice, epoch int32, err error) {
 	key := boundsKey{ps[0], len(ps)}
 	b := r.use(key)
@@ -65,8 +66,11 @@ func (r *boundsReads) read(ctx context.Context, ps []eventlog.Partition) (bounds
 	}
 	number := b.begun.Add(1)
 	epoch = r.log.LeaderEpoch()
-	bounds, err = r.ask(ctx, ps)
-	if err != nil && ctx.Err() != nil {
+	until, _ := ctx.Deadline()
+	asking, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	bounds, err = r.ask(asking, ps)
+	if err != nil && asking.Err() != nil {
 		return nil, 0, err // the time of this caller is over, and not that of others
 	}
 	b.number, b.bounds, b.epoch, b.err = number, bounds, epoch, err

@@ -130,3 +130,33 @@ func TestAClientThatLeavesEndsNoReadOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// Clients that leave one after the other, each shortly before its read ends, do not delay others: a
+// read goes on without the client that began it.
+func TestClientsThatLeaveDelayNoReadOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, store := openSlow(t)
+		defer d.stop()
+		d.topic("orders", 1)
+		store.takeReads()
+		var leaving []net.Conn
+		for range 10 {
+			leaving = append(leaving, d.ask("/v1/topics/orders/stream?from=latest"))
+			synctest.Wait()
+		}
+		stays := d.ask("/v1/topics/orders/stream?from=latest")
+		defer stays.Close()
+		var left sync.WaitGroup
+		left.Go(func() {
+			for _, c := range leaving {
+				time.Sleep(900 * time.Millisecond)
+				c.Close()
+			}
+		})
+		began := time.Now()
+		if got := status(stays); got != started || time.Since(began) > 2*time.Second {
+			t.Errorf("the client that stays got %q after %v; the read that was under way and its own take 2 s", got, time.Since(began))
+		}
+		left.Wait()
+	})
+}
