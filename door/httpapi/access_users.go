@@ -64,6 +64,9 @@ func (s *Server) credentials(ctx context.Context, c *call, p newPassword) (map[u
 		return nil, kindOverloaded.because("too many passwords are being checked. Nothing happened; try again")
 	}
 	defer s.checks.release(c.who.ID())
+	if err := s.stillMay(c); err != nil { // it may have waited for long
+		return nil, err
+	}
 	return user.Credentials(p.password, p.mechanisms, cmp.Or(p.iterations, user.IterationsDefault))
 }
 

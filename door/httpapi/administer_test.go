@@ -151,6 +151,10 @@ func TestAnAdministratorIsOneWhileTheRuleStands(t *testing.T) {
 	}
 }
 
+// knownAfter is fake time after which every request knows of a change: one of many at the same time
+// reads it, and the others wait for that only if what they know is older than recent's patience.
+const knownAfter = 6 * time.Second
+
 // Whoever may no longer do something while the body of a request arrives does not do it: a client
 // that holds bodies back has no rights in reserve.
 func TestRightsThatEndWhileABodyArrivesAreNotUsed(t *testing.T) {
@@ -208,7 +212,7 @@ func TestRightsThatEndWhileABodyArrivesAreNotUsed(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := door.stored(t)
-				time.Sleep(3 * time.Second)
+				time.Sleep(knownAfter)
 				for _, h := range all {
 					h.rest()
 				}
@@ -224,4 +228,41 @@ func TestRightsThatEndWhileABodyArrivesAreNotUsed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever may no longer do something while a new password waits for its turn does not do it.
+func TestRightsThatEndWhileAPasswordWaitsAreNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{})
+		id, secret := door.key(t, apikey.Spec{Access: admins})
+		door.user(t, "admin")
+		for i := range door.server.checks.most {
+			if err := door.server.checks.acquire(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answers := make(chan *httptest.ResponseRecorder)
+		for _, c := range [][3]string{changes[3], changes[4]} {
+			go func() {
+				answers <- door.ask(elsewhere, c[0], c[1], c[2], "Authorization", "Bearer "+secret, "Content-Type", "application/json")
+			}()
+		}
+		synctest.Wait()
+		if _, err := door.keys.Revoke(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		before := door.stored(t)
+		time.Sleep(knownAfter)
+		for i := range door.server.checks.most {
+			door.server.checks.release(fmt.Sprint(i))
+		}
+		for range 2 {
+			if w := <-answers; w.Code != 401 {
+				t.Errorf("%d %s, want 401", w.Code, w.Body)
+			}
+		}
+		if after := door.stored(t); after != before {
+			t.Errorf("the store changed from\n%s\nto\n%s", before, after)
+		}
+	})
 }

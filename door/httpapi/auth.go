@@ -44,7 +44,7 @@ func (s *Server) allow(c *call, n need) bool {
 }
 
 // stillMay returns nil if a caller that was allowed before may now do what its route does to what
-// its path names: credentials and rights end while its body arrives.
+// its path names: credentials and rights end while its body arrives, or while it waits.
 func (s *Server) stillMay(c *call) error {
 	if c.needs.access == public {
 		return nil
