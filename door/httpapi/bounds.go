@@ -49,7 +49,8 @@ type boundsRead struct {
 
 // read returns the bounds of a topic's partitions, or of one partition, and the leader epoch that
 // the log was in before they were read: if the store is rewound after this, the first fetch
-// notices. The caller must not change the bounds, because others have them, too. ctx has a deadline.
+// notices. The caller must not change the bounds, because others have them, too. ctx must have a
+// deadline.
 func (r *boundsReads) read(ctx context.Context, ps []eventlog.Partition) (bounds []eventlog.Slice, epoch int32, err error) {
 	key := boundsKey{ps[0], len(ps)}
 	b := r.use(key)
