@@ -23,8 +23,8 @@ const (
 	// everybody, for half a second if there are ten thousand. Each counts as changeShare times the
 	// time that it took, at most changeMost, and what is counted may be changeBurst ahead of the
 	// clock: so clients that make and delete topics in a loop have a fifth of the store's time, and
-	// a few large topics can be made together.
-	changeLarge = 1000
+	// a few large topics can be made together. Smaller changes cost about what a commit costs.
+	changeLarge = 100
 	changeShare = 5
 	changeMost  = 10 * time.Second
 	changeBurst = 20 * time.Second

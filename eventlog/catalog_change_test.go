@@ -15,7 +15,7 @@ import (
 	"github.com/weir-log/weir/store/memory"
 )
 
-// wideCommits is a store that takes a second for a flush that makes or deletes a thousand
+// wideCommits is a store that takes a second for a flush that makes or deletes a hundred
 // partitions.
 type wideCommits struct {
 	eventlog.Store
@@ -27,7 +27,7 @@ func (s *wideCommits) Commit(ctx context.Context, flush []eventlog.Entry) ([]eve
 	for _, e := range flush {
 		partitions += len(e.Batches) + len(e.Forgets)
 	}
-	if partitions >= 1000 {
+	if partitions >= 100 {
 		s.wide.Add(1)
 		time.Sleep(time.Second) // fake time
 	}
@@ -52,7 +52,7 @@ func TestLargeTopicsInALoopLeaveTheStoreToOthers(t *testing.T) {
 			loops.Go(func() {
 				for range 5 {
 					name := fmt.Sprint("large-", client)
-					create(name, 2000)
+					create(name, 100)
 					if err := log.DeleteTopic(t.Context(), name); err != nil {
 						t.Error(err)
 					}
@@ -94,15 +94,15 @@ func TestALargeChangeThatRestsTooLongSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, &wideCommits{Store: memory.New()}, eventlog.Config{})
 		for n := range 6 { // a few are made together
-			topic(t, log, fmt.Sprint("large-", n), 2000)
+			topic(t, log, fmt.Sprint("large-", n), 100)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := log.CreateTopic(ctx, eventlog.TopicSpec{Name: "second", Partitions: 2000})
+		_, err := log.CreateTopic(ctx, eventlog.TopicSpec{Name: "second", Partitions: 100})
 		if !errors.Is(err, eventlog.ErrBusy) || !strings.Contains(err.Error(), "a fifth of the store's time") || strings.Contains(err.Error(), "unavailable") {
 			t.Error(err)
 		}
 		topic(t, log, "small", 1) // it waits for nothing
-		topic(t, log, "second", 2000)
+		topic(t, log, "second", 100)
 	})
 }
