@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -84,6 +85,7 @@ func (s *Server) createACL(c *call) error {
 	if err := acls.Create(ctx, []acl.Binding{b})[0]; err != nil {
 		return sentAgain(err)
 	}
+	c.changed = fmt.Sprintf("%s %s %s on %s %q, prefix %v, from %s", b.Principal, b.Effect(), b.Operation, b.Kind, b.Name, b.Prefixed, b.Host)
 	return c.json(http.StatusOK, viewOfACL(b, ""))
 }
 

@@ -125,7 +125,7 @@ func (c *call) answerNewKey(key apikey.Key, secret string, err error) error {
 	if key.From.After(key.Created) {
 		v = viewOfKey(apikey.Listed{Key: key, Err: apikey.ErrNotYet})
 	}
-	v.Secret = secret
+	v.Secret, c.changed = secret, key.ID
 	c.Header().Set("Location", "/v1/keys/"+url.PathEscape(key.ID))
 	return c.json(http.StatusCreated, v)
 }

@@ -347,6 +347,9 @@ func TestChangesOfAccessTellWhetherTheyHappened(t *testing.T) {
 	d.asJSON("PATCH", "/v1/quotas", `{"user":"alice","limits":{"producer_byte_rate":5}}`, admin).contains(200, "alice")
 	var key keyAnswer
 	d.asJSON("POST", "/v1/keys", `{"name":"shop","access":["read"],"topics":["a"]}`, admin).into(201, &key)
+	if said := d.said.String(); strings.Count(said, "rights were changed") != 4 || !strings.Contains(said, key.ID) || !strings.Contains(said, "User:alice") || strings.Contains(said, "a long password") {
+		t.Errorf("the log says %s", said)
+	}
 	const again = "Send the request again: this is safe"
 	for _, c := range [][4]string{
 		{"POST", "/v1/keys", `{"name":"mail","access":["read"],"topics":["a"]}`, "nobody has its secret"},
@@ -360,14 +363,21 @@ func TestChangesOfAccessTellWhetherTheyHappened(t *testing.T) {
 		{"DELETE", "/v1/acls?principal=User:alice", "", again},
 		{"DELETE", "/v1/users/alice", "", again},
 	} {
+		d.said.Reset()
 		store.err, store.done = eventlog.ErrUnavailable, false
 		d.asJSON(c[0], c[1], c[2], admin).refused(503, "unavailable", "Nothing happened")
 		if !strings.HasPrefix(c[1], "/v1/acls") { // a rule that somebody else made or deleted at the same time is as it should be
 			store.err, store.done = eventlog.ErrStale, false
 			d.asJSON(c[0], c[1], c[2], admin).refused(409, "overtaken", "nothing was changed")
 		}
+		if strings.Contains(d.said.String(), "rights were changed") {
+			t.Errorf("%s %s: nothing happened, and the log says %s", c[0], c[1], d.said)
+		}
 		store.err, store.done = eventlog.ErrUnsure, true
 		d.asJSON(c[0], c[1], c[2], admin).refused(500, "outcome_unknown", c[3])
+		if said := d.said.String(); !strings.Contains(said, "rights were changed") || !strings.Contains(said, "unknown=true") {
+			t.Errorf("%s %s: the log says %s", c[0], c[1], said)
+		}
 		store.err = nil
 	}
 }

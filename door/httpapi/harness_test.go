@@ -62,6 +62,12 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
+func (s *said) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Reset()
+}
+
 func open(t testing.TB, cfg httpapi.Config) *door { return openOn(t, memory.New(), cfg) }
 
 func openOn(t testing.TB, store eventlog.Store, cfg httpapi.Config) *door {

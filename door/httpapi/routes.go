@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -196,10 +197,23 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		if c.query, err = query(r.URL, params); err == nil {
 			err = rt.handle(s, c)
 		}
+		s.tellOfRights(c, rt, err)
 		if err != nil {
 			s.refuse(c, err)
 		}
 	})
+}
+
+// tellOfRights logs who changed what others may do, or perhaps did. No body is logged: it may have
+// a password.
+func (s *Server) tellOfRights(c *call, rt route, err error) {
+	changes := len(rt.needs.cluster) > 0 && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead
+	if !changes || err != nil && problemOf(err).Status != kindUnknown.status {
+		return
+	}
+	client, _, _ := net.SplitHostPort(c.r.RemoteAddr)
+	s.cfg.Logger.Info("rights were changed over HTTP", "request", c.id, "who", c.who.ID(), "client", client, "method", c.r.Method,
+		"path", c.r.URL.RequestURI(), "what", c.changed, "unknown", err != nil)
 }
 
 // nothingHere answers for unknown paths and methods.
