@@ -198,6 +198,7 @@ func TestTheEventsThatAreNotRefusedAreStoredTogether(t *testing.T) {
 		d := openAt(t, store, httpapi.Config{}, l, l.dial)
 		defer d.stop()
 		d.topic("orders", 1)
+		synctest.Wait() // what the log and its uses do when they start is done
 		store.take()
 		large := strings.Repeat("x", 1100<<10)
 		got := d.asJSON("POST", "/v1/topics/orders/batch?partial=true", `{"events":[{"value":"a"},{"value":"`+large+`"},{"value":"b"},{"valu":1},{"value":2,"partition":7},{"value":"c"}]}`)
