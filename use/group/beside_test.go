@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,17 @@ import (
 
 // sqlPositions is a group.Beside that keeps what a test commits with it.
 type sqlPositions struct {
+	mu    sync.Mutex                 // guards kept
 	kept  map[string]eventlog.Offset // by key
 	carry func()                     // called by Carried
+}
+
+func (s *sqlPositions) keep(name string, offsets ...group.Committed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range offsets {
+		s.kept[group.OffsetKey(name, o.TopicPartition)] = o.Offset
+	}
 }
 
 func (s *sqlPositions) Positions(_ context.Context, _ string, of []group.TopicPartition) ([]group.Position, error) {
@@ -26,6 +36,8 @@ func (s *sqlPositions) Positions(_ context.Context, _ string, of []group.TopicPa
 }
 
 func (s *sqlPositions) Keeps(_ context.Context, name string, of []group.TopicPartition) ([]bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	kept := make([]bool, len(of))
 	for i, tp := range of {
 		_, kept[i] = s.kept[group.OffsetKey(name, tp)]
@@ -43,6 +55,8 @@ func (s *sqlPositions) Carried(context.Context, []string, []group.TopicPartition
 }
 
 func (s *sqlPositions) Forget(_ context.Context, groups []string, of []group.TopicPartition) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	maps.DeleteFunc(s.kept, func(key string, _ eventlog.Offset) bool {
 		return slices.ContainsFunc(groups, func(name string) bool {
 			if of == nil {
@@ -58,9 +72,7 @@ func (s *sqlPositions) Forget(_ context.Context, groups []string, of []group.Top
 func (s *sqlPositions) both(t *testing.T, b *broker, name string, offsets ...group.Committed) {
 	t.Helper()
 	commit(t, b, name, offsets...)
-	for _, o := range offsets {
-		s.kept[group.OffsetKey(name, o.TopicPartition)] = o.Offset
-	}
+	s.keep(name, offsets...)
 }
 
 // publishForGood appends records to all partitions of a topic, for good.
@@ -90,8 +102,12 @@ func (s *sqlPositions) want(t *testing.T, b *broker, when string, want ...group.
 	for _, o := range want {
 		wanted[group.OffsetKey("g", o.TopicPartition)] = o.Offset
 	}
-	if !maps.Equal(s.kept, wanted) {
-		t.Errorf("%s SQL has %v, want %v", when, s.kept, wanted)
+	synctest.Wait()
+	s.mu.Lock()
+	kept := maps.Clone(s.kept)
+	s.mu.Unlock()
+	if !maps.Equal(kept, wanted) {
+		t.Errorf("%s SQL has %v, want %v", when, kept, wanted)
 	}
 	keys := slices.Sorted(maps.Keys(stored(t, b, "group/offset/")))
 	if all := slices.Sorted(maps.Keys(wanted)); !slices.Equal(keys, all) {
@@ -130,9 +146,7 @@ func TestWhatSQLCommittedOfPeersGoesWithTheTopic(t *testing.T) {
 		kept, orders := at(b.topic(t, "kept", 1)[0], 3), at(b.topic(t, "orders", 1)[0], 4)
 		p := joinPeer(t, b, group.PeerConfig{Topics: []string{"kept", "orders"}})
 		check(t, p.Commit(t.Context(), []group.Committed{kept, orders}))
-		for _, o := range []group.Committed{kept, orders} {
-			sql.kept[group.OffsetKey("g", o.TopicPartition)] = o.Offset
-		}
+		sql.keep("g", kept, orders)
 		check(t, b.log.DeleteTopic(t.Context(), "orders"))
 		time.Sleep(time.Hour)
 		sql.want(t, b, "after its topic", kept)
