@@ -104,6 +104,7 @@ func TestAHistoryThatDoesNotEndSaysWhatItWaitsFor(t *testing.T) {
 				_, _ = opt.Show.Write([]byte("the last line\n"))
 				happens(opt)
 				end()
+				synctest.Wait() // for what says it
 				for _, want := range []string{"seed 42 does not end", "the last line", "TestAHistoryThatDoesNotEnd"} {
 					if !strings.Contains(said, want) {
 						t.Errorf("it says nothing of %q: %s", want, said)
