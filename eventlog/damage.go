@@ -34,11 +34,6 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-func isDamaged(err error) bool {
-	_, is := errors.AsType[*DamagedError](err)
-	return is
-}
-
 // examine checks the batches that the store returned for spans. Batches of the tail, and prefetched
 // ones, were checked before. It cuts each slice at the first damaged batch and, if that is the
 // first of the slice, sets Err.

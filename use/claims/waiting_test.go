@@ -73,7 +73,7 @@ func TestTheEarliestAlarmWakesOneClaim(t *testing.T) {
 		l.WakeIn(2 * time.Second)
 		time.Sleep(time.Second - 1)
 		same(t, "before the alarm", woken())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		same(t, "at the alarm", woken(), 0)
 		time.Sleep(time.Minute)
