@@ -53,7 +53,10 @@ func (b *broker) admin() (*kadm.Client, error) {
 	return kadm.NewClient(client), nil
 }
 
-// kafkaClient makes a client of some brokers. It is closed when the world rests.
+// kafkaClient makes a client of some brokers. It is closed when the world rests. By default
+// franz-go never fails a record that may have been stored, although its topic is deleted for good
+// (bumpRepeatedLoadErr in sink.go, v1.22.2): who sent it would wait for ever. With cancellation its
+// outcome is unknown, and it is not sent again.
 func (w *world) kafkaClient(brokers []*broker, opts ...kgo.Opt) (*kgo.Client, error) {
 	var seeds []string
 	for _, b := range brokers {
@@ -61,7 +64,7 @@ func (w *world) kafkaClient(brokers []*broker, opts ...kgo.Opt) (*kgo.Client, er
 	}
 	client, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(seeds...), kgo.MetadataMinAge(200 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second),
-		kgo.RetryTimeout(clientPatience), kgo.DialTimeout(5 * time.Second),
+		kgo.RetryTimeout(clientPatience), kgo.DialTimeout(5 * time.Second), kgo.AllowIdempotentProduceCancellation(),
 	}, opts...)...)
 	if err == nil {
 		w.mu.Lock()
