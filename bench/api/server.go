@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/bench/system"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // Options say what Serve serves.
@@ -79,10 +80,11 @@ func Start(ctx context.Context, o Options) (system.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := system.FreeAddress()
+	port, err := proctest.FreePort()
 	if err != nil {
 		return nil, err
 	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	o.Address = address
 	p, err := system.StartProcess(ctx, o.Dir, address, program, o.args()...)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/bench/fetch"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // linger is how long the client gathers records. It is the default of Kafka's own client
@@ -62,14 +63,11 @@ func startKafka(ctx context.Context, place Place, mode Mode) (Server, error) {
 		return nil, err
 	}
 	classes := filepath.Join(libs, "libs", "*")
-	address, err := FreeAddress()
+	addresses, err := proctest.FreeAddresses(2)
 	if err != nil {
 		return nil, err
 	}
-	controller, err := FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+	address, controller := addresses[0], addresses[1]
 	config := fmt.Sprintf(`process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@%[2]s
@@ -121,14 +119,11 @@ func startWeirServe(ctx context.Context, place Place, st weirStore) (*broker, er
 		}
 		return db.Close()
 	}
-	kafka, err := FreeAddress()
+	addresses, err := proctest.FreeAddresses(2)
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
-	http, err := FreeAddress()
-	if err != nil {
-		return nil, errors.Join(err, closeStore())
-	}
+	kafka, http := addresses[0], addresses[1]
 	p, err := StartProcess(ctx, place.Dir, kafka, program, "serve", "--store", url, "--kafka", kafka, "--http", http)
 	if err != nil {
 		return nil, errors.Join(err, closeStore())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/bench/fetch"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // natsJetStream is NATS with one server: a stream for a topic, whose subjects are its partitions,
@@ -31,15 +31,12 @@ func natsJetStream() System {
 			if err != nil {
 				return nil, err
 			}
-			address, err := FreeAddress()
+			port, err := proctest.FreePort()
 			if err != nil {
 				return nil, err
 			}
-			host, port, err := net.SplitHostPort(address)
-			if err != nil {
-				return nil, err
-			}
-			config := fmt.Sprintf("host: %s\nport: %s\njetstream {\n  store_dir: %q\n", host, port, filepath.Join(place.Dir, "nats"))
+			address := fmt.Sprintf("127.0.0.1:%d", port)
+			config := fmt.Sprintf("host: 127.0.0.1\nport: %d\njetstream {\n  store_dir: %q\n", port, filepath.Join(place.Dir, "nats"))
 			if mode == Durable {
 				config += "  sync_interval: always\n"
 			}

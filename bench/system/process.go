@@ -97,12 +97,3 @@ func (p *Process) Stop() error {
 	<-p.ended
 	return fmt.Errorf("%s did not stop within %v", p.cmd.Path, closeWait)
 }
-
-// FreeAddress returns an address of this machine that nobody uses.
-func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}

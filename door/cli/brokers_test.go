@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 	"github.com/weir-log/weir/internal/seed"
 )
 
@@ -76,14 +77,9 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 	random := seed.Random(t)
 	program, store := build(t), pgtest.URL(t)
 	var members []*clusterMember
-	var addresses []string
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses = append(addresses, l.Addr().String())
-		l.Close()
+	addresses, err := proctest.FreeAddresses(3)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, address := range addresses {
 		m := &clusterMember{binary: program, store: store, kafka: address}

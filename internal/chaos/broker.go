@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os/exec"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // broker is a `weir serve`. Its addresses stay the same over restarts.
@@ -27,7 +27,7 @@ type broker struct {
 const clientPatience = 40 * time.Second
 
 func newBroker(w *world, name string) (*broker, error) {
-	addresses, err := freeAddresses(2)
+	addresses, err := proctest.FreeAddresses(2)
 	if err != nil {
 		return nil, err
 	}
@@ -92,18 +92,4 @@ func (b *broker) isReady(ctx context.Context) error {
 		case <-time.After(30 * time.Millisecond):
 		}
 	}
-}
-
-// freeAddresses returns n addresses that nobody listened on just now.
-func freeAddresses(n int) ([]string, error) {
-	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses, nil
 }

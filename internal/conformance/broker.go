@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 	"github.com/weir-log/weir/internal/s3test"
 )
 
@@ -93,7 +94,7 @@ func (c *cluster) env() []string {
 }
 
 func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName string) error {
-	addresses, err := freeAddresses(3)
+	addresses, err := proctest.FreeAddresses(3)
 	if err != nil {
 		return err
 	}
@@ -204,18 +205,4 @@ func (b *broker) end() error {
 func (c *cluster) fail(err error) error {
 	_ = c.stop() // err says more
 	return err
-}
-
-// freeAddresses returns n addresses that nobody listened on just now.
-func freeAddresses(n int) ([]string, error) {
-	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses, nil
 }

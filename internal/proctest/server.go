@@ -3,7 +3,6 @@ package proctest
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -79,16 +78,6 @@ rm -rf "$1"`
 
 // lifelines keeps the write ends of the watchdogs' pipes from being collected, and so closed.
 var lifelines sync.Map
-
-// FreePort returns a port of the loopback address that is free now.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
 
 // Unprivileged returns the user to run a database server as, because some refuse to run as root:
 // one of that name, or nobody. nil: our own user.

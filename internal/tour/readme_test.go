@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // Each door that README shows is tried as it is shown there, by somebody who has nothing yet.
@@ -44,7 +45,11 @@ func TestTheReadmesDoors(t *testing.T) {
 		{"SQL", "SQL", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			kafka, http, database := freeAddress(t), freeAddress(t), pgtest.URL(t)
+			addresses, err := proctest.FreeAddresses(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kafka, http, database := addresses[0], addresses[1], pgtest.URL(t)
 			sh := startShell(t, nil, "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
 			there := strings.NewReplacer("./weir", "weir", kafkaAddress, kafka, httpAddress, http, "postgres://localhost/postgres", database,
 				"curl -N ", "curl -N -sS -m 3 ") // which goes on until somebody is tired of it

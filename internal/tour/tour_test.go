@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // The pages name the addresses that weir listens on by default. Here they are others, which are
@@ -45,7 +45,11 @@ func replay(t *testing.T, page string, examples ...string) *shell {
 	if len(steps) < 8 {
 		t.Fatalf("%s has %d commands: a tour is longer, or its blocks are not marked ```console", page, len(steps))
 	}
-	kafka, http := freeAddress(t), freeAddress(t)
+	addresses, err := proctest.FreeAddresses(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kafka, http := addresses[0], addresses[1]
 	there := strings.NewReplacer(kafkaAddress, kafka, httpAddress, http)
 	back := strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
 	sh := startShell(t, examples, "DATABASE="+pgtest.URL(t), "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka, "WEIR_SERVER=http://"+http)
@@ -224,14 +228,4 @@ func (s *shell) logFiles() {
 			s.t.Logf("--- %s\n%s", name, text)
 		}
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
