@@ -123,11 +123,11 @@ func (d *Door) Carried(ctx context.Context, groups []string, of []group.TopicPar
 		case carried:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%w: after %v, positions that SQL committed are not yet moved to the group: try again later", eventlog.ErrUnavailable, carriedWithin)
+			return fmt.Errorf("%w after %v: try again later", group.ErrNotCarried, carriedWithin)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: positions that SQL committed are not yet moved to the group: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+			return fmt.Errorf("%w: %w", group.ErrNotCarried, context.Cause(ctx))
 		case <-time.After(carriedPoll):
 		}
 	}

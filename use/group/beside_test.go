@@ -2,10 +2,12 @@ package group_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +22,7 @@ import (
 type sqlPositions struct {
 	mu    sync.Mutex                 // guards kept
 	kept  map[string]eventlog.Offset // by key
-	carry func()                     // called by Carried
+	carry func(group string) error   // called by Carried, for each group
 }
 
 func (s *sqlPositions) keep(name string, offsets ...group.Committed) {
@@ -47,9 +49,14 @@ func (s *sqlPositions) Keeps(_ context.Context, name string, of []group.TopicPar
 
 func (s *sqlPositions) Mark(eventlog.Offset, group.Position) string { return "" }
 
-func (s *sqlPositions) Carried(context.Context, []string, []group.TopicPartition) error {
-	if s.carry != nil {
-		s.carry()
+func (s *sqlPositions) Carried(_ context.Context, groups []string, _ []group.TopicPartition) error {
+	if s.carry == nil {
+		return nil
+	}
+	for _, name := range groups {
+		if err := s.carry(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -162,14 +169,15 @@ func TestAnOffsetThatSQLCommitsWhileTheGroupExpiresStays(t *testing.T) {
 		publishForGood(t, b, "orders", 10)
 		sql.both(t, b, "g", o)
 		carried := 0
-		sql.carry = func() {
+		sql.carry = func(string) error {
 			if carried++; carried > 1 {
-				return
+				return nil
 			}
 			state, err := b.log.Get(t.Context(), group.StateKey("g"))
 			check(t, err)
 			_, err = b.log.Append(t.Context(), group.OffsetEntry(state, "g", []group.Committed{at(o, 5)}))
 			check(t, err)
+			return nil
 		}
 		time.Sleep(8 * day)
 		synctest.Wait()
@@ -197,5 +205,56 @@ func TestAnOffsetOfSQLStaysWhileThereIsNothingToCommit(t *testing.T) {
 		sql.want(t, b, "while the first event is young", atEnd)
 		time.Sleep(2 * day)
 		sql.want(t, b, "when it is old")
+	})
+}
+
+// While one offset's position is deleted, another one expires: its own goes with its key, later.
+func TestWhatSQLCommittedGoesWithAKeyThatExpiresMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var waited atomic.Int32
+		sql := &sqlPositions{kept: make(map[string]eventlog.Offset), carry: func(string) error {
+			if waited.Add(1) == 1 {
+				time.Sleep(day + time.Hour) // the second one expires
+			}
+			return nil
+		}}
+		b := startBroker(t, memory.New(), group.Config{Beside: sql})
+		orders := b.topic(t, "orders", 3)
+		publishForGood(t, b, "orders", 10)
+		sql.both(t, b, "g", at(orders[0], 1))
+		time.Sleep(day)
+		sql.both(t, b, "g", at(orders[1], 2))
+		time.Sleep(2 * day)
+		third := at(orders[2], 3)
+		sql.both(t, b, "g", third)
+		time.Sleep(6 * day)
+		if waited.Load() == 0 {
+			t.Fatal("nothing expired")
+		}
+		sql.want(t, b, "after the second one has expired", third)
+	})
+}
+
+func TestAGroupWhosePositionsAreNotCarriedKeepsNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		sql := &sqlPositions{kept: make(map[string]eventlog.Offset), carry: func(name string) error {
+			if name != "g" {
+				return fmt.Errorf("%w after 3s", group.ErrNotCarried)
+			}
+			return nil
+		}}
+		b := startBroker(t, memory.New(), group.Config{Beside: sql})
+		o := at(b.topic(t, "orders", 1)[0], 3)
+		publishForGood(t, b, "orders", 10)
+		const stuck = 50 // one of them is swept before g
+		for i := range stuck {
+			sql.both(t, b, fmt.Sprint("stuck", i), o)
+		}
+		sql.both(t, b, "g", o)
+		time.Sleep(7*day + 11*time.Minute) // one sweep, or two
+		synctest.Wait()
+		if left := stored(t, b, "group/state/"); len(left) != stuck {
+			t.Errorf("there are the groups %v, want the %d whose positions are not carried", slices.Sorted(maps.Keys(left)), stuck)
+		}
 	})
 }

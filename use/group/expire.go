@@ -94,7 +94,8 @@ func (c *Coordinator) forgetStrays(ctx context.Context, others []eventlog.Entry,
 // orElse returns an error of the store, which ends the sweep. It logs any other error, and the
 // sweep goes on.
 func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable) {
+	ofStore := errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable)
+	if err == nil || ctx.Err() != nil || ofStore && !errors.Is(err, ErrNotCarried) {
 		return err
 	}
 	c.logger.Error("expiry of a group or of its offsets failed; trying again later", "key", key, "err", err)
@@ -185,6 +186,18 @@ func (u *use) keepStarts(offsets []stored) {
 	}
 	before := len(u.expired)
 	u.expired = slices.DeleteFunc(u.expired, func(o Committed) bool { return o.Partition == allPartitions && stays[o.Topic] })
+	u.left += before - len(u.expired)
+}
+
+// only takes out of the expired offsets those of other partitions: they have expired since the
+// others were found, and Beside still has them.
+func (u *use) only(of []TopicPartition) {
+	found := make(map[TopicPartition]bool, len(of))
+	for _, tp := range of {
+		found[tp] = true
+	}
+	before := len(u.expired)
+	u.expired = slices.DeleteFunc(u.expired, func(o Committed) bool { return !found[o.TopicPartition] })
 	u.left += before - len(u.expired)
 }
 
@@ -330,6 +343,9 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 		return fmt.Errorf("group %q: %w (%w)", name, ErrLoading, err)
 	}
 	u, err = g.used(ctx) // the keys have what SQL committed meanwhile
+	if err == nil && !whole {
+		u.only(of)
+	}
 	switch {
 	case err != nil || !u.over():
 		return err

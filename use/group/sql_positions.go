@@ -24,13 +24,17 @@ type Beside interface {
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
 	// Carried returns nil once the keys have all offsets that the groups have committed with SQL in
-	// some partitions (nil: in all). The error matches eventlog.ErrUnavailable if that takes longer
-	// than a few seconds.
+	// some partitions (nil: in all), ErrNotCarried if that takes longer than a few seconds, or
+	// longer than ctx.
 	Carried(ctx context.Context, groups []string, of []TopicPartition) error
 	// Forget deletes what SQL committed for groups in some partitions (nil: in all), except what no
 	// key has yet, and what open transactions have locked.
 	Forget(ctx context.Context, groups []string, of []TopicPartition) error
 }
+
+// ErrNotCarried says that groups have committed offsets with SQL that the keys do not have yet. It
+// is about these groups, and says nothing about others.
+var ErrNotCarried = fmt.Errorf("%w: positions that SQL committed are not yet moved to the group", eventlog.ErrUnavailable)
 
 // Position is a group's committed offset in a partition.
 type Position struct {
