@@ -124,9 +124,9 @@ type Entry struct {
 // Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key
 // does not exist.
 //
-// Holdable: users of a store may hold keys in transactions of their own (weir.hold on PostgreSQL).
-// While Key is held, or a change that such a transaction committed is not moved into the log yet,
-// the entry is refused with ErrHeld. Other stores, and checks that are not Holdable, ignore this.
+// Holdable: where users of a store can hold keys in transactions of their own, and Key is held, or
+// a change that such a transaction committed is not moved into the log yet, the entry is refused
+// with ErrHeld. A store without such transactions ignores the field.
 type Check struct {
 	Key      string
 	Version  Version
@@ -175,12 +175,17 @@ func (r Replace) Check() error {
 	return nil
 }
 
-// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check
-// failed or batches to replace are not there, ErrHeld if a transaction holds a key, ErrNoPartition
-// if a partition does not exist, ErrNoSpace if the store has no space for records: then the entry
-// certainly did not happen. A store that is Sharded also answers ErrSpansShards, and
-// ErrUnavailable, ErrUnsure or ErrRewound for the entries of a shard that does not answer, while
-// other entries of the flush happen.
+// Outcome is the answer to one Entry. If Err is nil, the entry is durable. With these the entry
+// certainly did not happen:
+//
+//   - ErrStale: a check failed, or batches to replace are not there.
+//   - ErrHeld: a transaction holds a key.
+//   - ErrNoPartition: a partition does not exist.
+//   - ErrNoSpace: the store has no space for records.
+//   - ErrSpansShards: the entry does not live on one shard (Sharded stores only).
+//
+// If a shard of a Sharded store does not answer, Err of its entries is ErrUnavailable, ErrUnsure or
+// ErrRewound; the other entries of the flush happen.
 type Outcome struct {
 	Base      []Offset // the base offset of each batch; 0 for a batch that only creates its partition
 	Duplicate bool     // set by the log, not by stores: the batch had been appended before, at Base
@@ -206,10 +211,12 @@ type Bounds struct {
 func (b Bounds) Lag(committed Offset) int64 { return int64(max(0, b.Next-max(committed, b.First))) }
 
 // Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier
-// spans used the budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From
-// cannot be read back; DamagedError.Next is where the next batch begins, or ErrUnavailable if the
-// store is Sharded and the partition's shard does not answer. Other spans are not affected. The log
-// checks the bytes, not the store.
+// spans used the budget. The log checks the bytes, not the store. Err does not affect other spans:
+//
+//   - ErrNoPartition: the partition does not exist.
+//   - a *DamagedError: the batch that holds From cannot be read back. Its Next is where the next
+//     batch begins.
+//   - ErrUnavailable: the partition's shard does not answer (Sharded stores only).
 type Slice struct {
 	Bounds  Bounds
 	Batches []Placed
@@ -283,6 +290,16 @@ func (kv KeyValue) Past() time.Time {
 // commit that changes EpochKey was answered, no commit of an earlier incarnation happens any more,
 // also one that was in progress. Moved with the zero mark returns the current one. A process that
 // opens a store in use, or reconnects to it, begins no new incarnation.
+//
+// These methods are the whole contract. A store may also have optional interfaces, which As finds:
+//
+//	interface  who asks                                 without it
+//	Waker      the log's follower                       the follower polls
+//	Costly     the log, and upkeep that shows life      a commit costs nothing but time
+//	Replica    the log when it starts                   this process may write
+//	Writable   the log after each poll                  records are refused only when one is
+//	Sharded    the log, and doors with tables beside    the store is one: entries may have anything
+//	Wrapper    As                                       the store is not around another one
 type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are
 	// independent: one that fails does not affect the others; outcomes come in the order of the
