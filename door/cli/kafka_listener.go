@@ -166,7 +166,7 @@ func (c *serveCmd) checkKafka(ctx context.Context, a kafkaAddress, logger *slog.
 		defer cancel()
 		if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
 			logger.Warn("this machine cannot resolve the advertised host; clients that cannot resolve it either will fail after their first connection",
-				"advertise", a.advertised, "error", err)
+				"advertise", a.advertised, "err", err)
 		}
 	}
 	return nil

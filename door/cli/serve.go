@@ -282,7 +282,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) []doctor.Finding {
 	findings, err := store.Examine(ctx, c.Store)
 	if err != nil {
-		logger.Warn("cannot examine the store", "error", err)
+		logger.Warn("cannot examine the store", "err", err)
 	}
 	for _, f := range findings {
 		if f.Level == doctor.Bad {

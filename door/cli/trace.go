@@ -35,7 +35,7 @@ func tracing(ctx context.Context, version buildVersion, logger *slog.Logger) (tr
 		return nil, nil, config(fmt.Errorf("the variable OTEL_EXPORTER_OTLP_PROTOCOL is %q, but weir supports only http/protobuf", protocol),
 			"unset it, and set the endpoint to the HTTP port of the collector, usually 4318")
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("cannot send spans to the collector; they are lost", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("cannot send spans to the collector; they are lost", "err", err) }))
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, nil, config(fmt.Errorf("send spans to %s: %w", store.Redact(endpoint), err), "check the variables that begin with OTEL_EXPORTER_OTLP")
@@ -43,7 +43,7 @@ func tracing(ctx context.Context, version buildVersion, logger *slog.Logger) (tr
 	about, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("weir"), semconv.ServiceVersion(string(version))),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // OTEL_SERVICE_NAME takes precedence over our name
 	if err != nil {
-		logger.Warn("cannot read all OpenTelemetry resource attributes; spans will not have all of them", "error", err)
+		logger.Warn("cannot read all OpenTelemetry resource attributes; spans will not have all of them", "err", err)
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
 	logger.Info("sending spans to the collector", "to", store.Redact(endpoint))
@@ -51,7 +51,7 @@ func tracing(ctx context.Context, version buildVersion, logger *slog.Logger) (tr
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSpans)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
-			logger.Warn("cannot send spans before the end; they are lost", "error", err)
+			logger.Warn("cannot send spans before the end; they are lost", "err", err)
 		}
 	}
 	return weirotel.New(provider), stop, nil

@@ -222,6 +222,6 @@ func detached(rec batch.Record) batch.Record {
 func (s *Server) logGap(topic string, partition int32, g *gap) {
 	if g != nil && g.err != nil {
 		s.cfg.Logger.Error("http: events cannot be read; the answer reports a gap, and the reader continues after it",
-			"topic", topic, "partition", partition, "from", g.from, "to", g.to, "error", g.err)
+			"topic", topic, "partition", partition, "from", g.from, "to", g.to, "err", g.err)
 	}
 }

@@ -306,7 +306,7 @@ func (s *Server) refuse(c *call, err error) {
 		p = *kindUnavailable.because("the store did not answer in time; try again") // a read has no unknown outcome
 	}
 	if p.Type == problemPrefix+kindInternal.name {
-		s.cfg.Logger.Error("http: request failed", "request", c.id, "route", c.route, "error", err)
+		s.cfg.Logger.Error("http: request failed", "request", c.id, "route", c.route, "err", err)
 	}
 	s.answerProblem(c, &p)
 }

@@ -128,7 +128,7 @@ func (ss *streams) checkKeys(ctx context.Context) {
 		st.end()
 		if id := st.who.ID(); !logged[id] {
 			logged[id] = true
-			ss.logger.Info("http: closes the streams of a client whose credentials are no longer valid", "who", id, "reason", err)
+			ss.logger.Info("http: closes the streams of a client whose credentials are no longer valid", "who", id, "err", err)
 		}
 	}
 }

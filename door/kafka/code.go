@@ -178,6 +178,6 @@ func kafkaInvalid(e *eventlog.InvalidError) *kerr.Error {
 // store's errors.
 func (s *Server) trouble(what string, err error) {
 	if kafkaError(err) == kerr.UnknownServerError {
-		s.cfg.Logger.Error("kafka: request failed", "request", what, "error", err)
+		s.cfg.Logger.Error("kafka: request failed", "request", what, "err", err)
 	}
 }

@@ -606,7 +606,7 @@ func (s *sendBuffers) giveBack() {
 func (c *conn) explain(err error) {
 	var r *refusal
 	if !errors.As(err, &r) {
-		c.s.cfg.Logger.Debug("kafka: connection ended", "client", c.nc.RemoteAddr().String(), "error", err)
+		c.s.cfg.Logger.Debug("kafka: connection ended", "client", c.nc.RemoteAddr().String(), "err", err)
 		return
 	}
 	c.s.cfg.Observer.Refused(r.reason)
@@ -617,7 +617,7 @@ func (c *conn) explain(err error) {
 		c.s.logLack(c, r.clientID, r.lacks, r.lacks, r)
 		return
 	}
-	c.s.cfg.Logger.Warn("kafka: closed the connection of a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "error", r.text)
+	c.s.cfg.Logger.Warn("kafka: closed the connection of a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "err", r.text)
 	if r.answer != "" {
 		c.nc.SetWriteDeadline(time.Now().Add(time.Second))
 		io.WriteString(c.nc, r.answer)

@@ -114,6 +114,6 @@ func (s *Server) logLack(c *conn, clientID, kind, request string, err error) {
 	clientID = shorten(clientID)
 	if s.lacks.first(lack{clientID, kind}) {
 		s.cfg.Logger.Warn("kafka: a client uses an unsupported feature; logged once for each client id and kind",
-			"client_id", clientID, "client", c.nc.RemoteAddr().String(), "kind", kind, "request", request, "error", err)
+			"client_id", clientID, "client", c.nc.RemoteAddr().String(), "kind", kind, "request", request, "err", err)
 	}
 }

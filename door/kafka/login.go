@@ -254,7 +254,7 @@ func (b *badLogins) log(c *conn, mechanism string, err error) {
 		b.more++
 		return
 	}
-	c.s.cfg.Logger.Warn("kafka: a client could not log in", "client", c.nc.RemoteAddr().String(), "listener", c.at.Name, "mechanism", mechanism, "error", err, "more_before", b.more)
+	c.s.cfg.Logger.Warn("kafka: a client could not log in", "client", c.nc.RemoteAddr().String(), "listener", c.at.Name, "mechanism", mechanism, "err", err, "more_before", b.more)
 	b.last, b.more = time.Now(), 0
 }
 

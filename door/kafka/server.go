@@ -261,7 +261,7 @@ func (s *Server) accept(ctx context.Context, l Listener, serve func(nc net.Conn,
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("kafka: accept: %w", err)
 		case err != nil: // out of file descriptors, most likely: other connections close in time
-			s.cfg.Logger.Error("kafka: cannot accept a connection", "error", err, "retry_in", pause)
+			s.cfg.Logger.Error("kafka: cannot accept a connection", "err", err, "retry_in", pause)
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -273,7 +273,7 @@ func (s *Server) accept(ctx context.Context, l Listener, serve func(nc net.Conn,
 		leave, reason, err := s.enter(nc.RemoteAddr())
 		if err != nil {
 			s.cfg.Observer.Refused(reason)
-			s.cfg.Logger.Debug("kafka: connection refused", "client", nc.RemoteAddr(), "error", err)
+			s.cfg.Logger.Debug("kafka: connection refused", "client", nc.RemoteAddr(), "err", err)
 			nc.Close()
 			continue
 		}

@@ -185,7 +185,7 @@ func (s *Server) tooOften(ctx context.Context, nc net.Conn) bool {
 	err := refuse("connection_rate", "%s has connected more often than its quota, %s, allows", host, quota.ConnectionCreationRate)
 	s.cfg.Observer.Refused(err.reason)
 	s.cfg.Observer.Throttled(string(quota.ConnectionCreationRate), pause)
-	s.cfg.Logger.Debug("kafka: connection refused", "client", nc.RemoteAddr(), "error", err)
+	s.cfg.Logger.Debug("kafka: connection refused", "client", nc.RemoteAddr(), "err", err)
 	select {
 	case <-time.After(pause):
 	case <-ctx.Done():

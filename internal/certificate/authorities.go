@@ -72,7 +72,7 @@ func (a *Authorities) now() *x509.CertPool {
 	switch err := a.look(); {
 	case err != nil && err.Error() != a.said:
 		a.said = err.Error()
-		a.logger.Error("the new file of clients' authorities is not valid; the previous authorities stay in use", "error", err)
+		a.logger.Error("the new file of clients' authorities is not valid; the previous authorities stay in use", "err", err)
 	case err == nil:
 		a.said = ""
 		if a.pool != before {

@@ -68,7 +68,7 @@ func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c.said = ""
 	case err != nil && err.Error() != c.said:
 		c.said = err.Error()
-		c.logger.Error("the new TLS certificate is not valid; the previous one stays in use", "error", err, "expires", c.pair.Leaf.NotAfter)
+		c.logger.Error("the new TLS certificate is not valid; the previous one stays in use", "err", err, "expires", c.pair.Leaf.NotAfter)
 	case changed:
 		c.said = ""
 		c.logger.Info("the TLS certificate was read again", "file", c.certFile, "expires", c.pair.Leaf.NotAfter)

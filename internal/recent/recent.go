@@ -90,7 +90,7 @@ func (v *Value[T]) ask(ctx context.Context, old *Reading[T]) *Reading[T] {
 	now := time.Now()
 	if err != nil {
 		if old.err == nil {
-			v.logger.Warn(v.what+" cannot be read; the last known "+v.what+" are used", "error", err, "for", StaleMax)
+			v.logger.Warn(v.what+" cannot be read; the last known "+v.what+" are used", "err", err, "for", StaleMax)
 		}
 		return &Reading[T]{Value: old.Value, At: old.At, tried: now, err: err}
 	}

@@ -190,9 +190,9 @@ func (k *keys) say(before, after *known) {
 	}
 	switch {
 	case after.err != nil && after.signers == nil && before.err == nil:
-		k.logger.Warn("the keys of OAuth tokens cannot be fetched; until they are, nobody can log in with a token", "from", k.from.String(), "error", after.err, "retry_in", refetchEvery)
+		k.logger.Warn("the keys of OAuth tokens cannot be fetched; until they are, nobody can log in with a token", "from", k.from.String(), "err", after.err, "retry_in", refetchEvery)
 	case after.err != nil && before.err == nil:
-		k.logger.Warn("the keys of OAuth tokens cannot be fetched; the last known keys are used", "from", k.from.String(), "error", after.err, "keys", ids(after), "retry_in", refetchEvery)
+		k.logger.Warn("the keys of OAuth tokens cannot be fetched; the last known keys are used", "from", k.from.String(), "err", after.err, "keys", ids(after), "retry_in", refetchEvery)
 	case after.err == nil && (before.err != nil || ids(before) != ids(after)):
 		k.logger.Info("the keys of OAuth tokens were fetched", "from", k.from.String(), "keys", ids(after))
 	}

@@ -84,7 +84,7 @@ func (s *Store) sweep(ctx context.Context) {
 	for {
 		more, err := s.sweepStep(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.logger.Warn("mysql: cannot delete trimmed batches; it is tried again", "store", s.name, "error", err)
+			s.logger.Warn("mysql: cannot delete trimmed batches; it is tried again", "store", s.name, "err", err)
 			more = false
 		}
 		if more && ctx.Err() == nil {

@@ -284,7 +284,7 @@ func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 		if err == nil {
 			h.Key, h.sum = s.Key, sum
 		} else {
-			k.logger.Error("an API key cannot be read, so it is refused: revoke it and create another", "id", id, "error", err)
+			k.logger.Error("an API key cannot be read, so it is refused: revoke it and create another", "id", id, "err", err)
 			h.damaged = true
 		}
 		h.ID = id

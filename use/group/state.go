@@ -217,7 +217,7 @@ func (g *group) refused(err error) error {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrTooLarge, err)
 	}
 	// Overtaken by another process, or of unknown outcome: what the store holds decides.
-	g.c.logger.Info("reading the group again from the store", "group", g.name, "because", err)
+	g.c.logger.Info("reading the group again from the store", "group", g.name, "err", err)
 	g.reset()
 	g.overtaken = errors.Is(err, eventlog.ErrStale)
 	if errors.Is(err, eventlog.ErrUnsure) {

@@ -238,7 +238,7 @@ func (u *Users) read(ctx context.Context) (stored, error) {
 		}
 		h := held{version: kv.Version}
 		if h.scram, err = decode(kv.Value); err != nil {
-			u.logger.Error("a user cannot be read, so it cannot log in: delete it and add it again", "user", name, "error", err)
+			u.logger.Error("a user cannot be read, so it cannot log in: delete it and add it again", "user", name, "err", err)
 			h.damaged = true
 		}
 		all.users[name] = h

@@ -183,7 +183,7 @@ func (ms *Members) checkCaller(ctx context.Context, m *Member) {
 	if m.who != who {
 		return // it was adopted meanwhile
 	}
-	m.cfg.Logger.Info("http: a member leaves its group, because its credentials are no longer valid", "group", m.Group, "member", m.Peer.ID(), "who", who.ID(), "reason", err)
+	m.cfg.Logger.Info("http: a member leaves its group, because its credentials are no longer valid", "group", m.Group, "member", m.Peer.ID(), "who", who.ID(), "err", err)
 	m.leave()
 }
 
@@ -208,7 +208,7 @@ func (ms *Members) watch(ctx context.Context, m *Member) {
 	running.Go(func() {
 		defer close(over)
 		if err := m.Peer.Run(ctx); err != nil {
-			m.cfg.Logger.Warn("http: a member was removed from its group", "group", m.Group, "member", m.Peer.ID(), "error", err)
+			m.cfg.Logger.Warn("http: a member was removed from its group", "group", m.Group, "member", m.Peer.ID(), "err", err)
 		}
 	})
 	defer running.Wait()
@@ -259,7 +259,7 @@ func (m *Member) ReleaseIdle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
 	defer cancel()
 	if err := m.Peer.Release(ctx, free...); err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("http: cannot give up partitions; the member's next request tries again", "group", m.Group, "member", m.Peer.ID(), "error", err)
+		m.cfg.Logger.Warn("http: cannot give up partitions; the member's next request tries again", "group", m.Group, "member", m.Peer.ID(), "err", err)
 	}
 }
 
