@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -18,26 +19,28 @@ import (
 
 // commands is the whole command line. Field tags are its reference; Help methods hold the examples.
 type commands struct {
-	Serve       serveCmd         `cmd:"" help:"Start a broker."`
-	Topic       topicCmd         `cmd:"" help:"Create, list, describe, alter and delete topics."`
-	Produce     produceCmd       `cmd:"" help:"Send lines from standard input to a topic."`
-	Consume     consumeCmd       `cmd:"" help:"Print the records of a topic."`
-	Group       groupCmd         `cmd:"" help:"List, describe, reset and delete consumer groups."`
-	Queue       queueCmd         `cmd:"" help:"Create and manage work queues, send messages, and handle them."`
-	Stream      streamCmd        `cmd:"" help:"Append to, read and manage event-sourced streams."`
-	Projection  projectionCmd    `cmd:"" help:"Manage projections of event-sourced streams."`
-	Key         keyCmd           `cmd:"" help:"Create, list and revoke the API keys of HTTP clients."`
-	User        userCmd          `cmd:"" help:"Add, list and delete users, who log in over Kafka with SCRAM, and over HTTP with their password."`
-	ACL         aclCmd           `cmd:"" name:"acl" help:"Add, list and remove the rules that say what users may do, over Kafka and HTTP."`
-	Quota       quotaCmd         `cmd:"" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
-	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
-	Copy        copyCmd          `cmd:"" help:"Copy a store to another one, of any kind, and switch to it."`
-	Shard       shardCmd         `cmd:"" help:"On a store made of shards: show where partitions are, and move them."`
-	Cost        costCmd          `cmd:"" help:"Compute what a month costs on each store, beside Kafka."`
-	Version     versionCmd       `cmd:"" help:"Print the version."`
-	Completion  completionCmd    `cmd:"" help:"Print a completion script for a shell."`
+	Serve       serveCmd         `cmd:"" group:"Servers:" help:"Start a broker."`
+	Topic       topicCmd         `cmd:"" group:"Topics and consumer groups:" help:"Create, list, describe, alter and delete topics."`
+	Produce     produceCmd       `cmd:"" group:"Topics and consumer groups:" help:"Send lines from standard input to a topic."`
+	Consume     consumeCmd       `cmd:"" group:"Topics and consumer groups:" help:"Print the records of a topic."`
+	Group       groupCmd         `cmd:"" group:"Topics and consumer groups:" help:"List, describe, reset and delete consumer groups."`
+	Queue       queueCmd         `cmd:"" group:"Work queues:" help:"Create and manage work queues, send messages, and handle them."`
+	Stream      streamCmd        `cmd:"" group:"Event-sourced streams:" help:"Append to, read and manage event-sourced streams."`
+	Projection  projectionCmd    `cmd:"" group:"Event-sourced streams:" help:"Manage projections of event-sourced streams."`
+	Key         keyCmd           `cmd:"" group:"Who may do what:" help:"Create, list and revoke the API keys of HTTP clients."`
+	User        userCmd          `cmd:"" group:"Who may do what:" help:"Add, list and delete users, who log in over Kafka with SCRAM, and over HTTP with their password."`
+	ACL         aclCmd           `cmd:"" group:"Who may do what:" name:"acl" help:"Add, list and remove the rules that say what users may do, over Kafka and HTTP."`
+	Quota       quotaCmd         `cmd:"" group:"Who may do what:" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
+	Doctor      doctorCmd        `cmd:"" group:"Servers:" help:"Examine a store: check whether its settings can lose acknowledged records."`
+	Copy        copyCmd          `cmd:"" group:"Servers:" help:"Copy a store to another one, of any kind, and switch to it."`
+	Shard       shardCmd         `cmd:"" group:"Servers:" help:"On a store made of shards: show where partitions are, and move them."`
+	Cost        costCmd          `cmd:"" group:"Servers:" help:"Compute what a month costs on each store, beside Kafka."`
+	Version     versionCmd       `cmd:"" group:"This program:" help:"Print the version."`
+	Completion  completionCmd    `cmd:"" group:"This program:" help:"Print a completion script for a shell."`
+	Help        helpCmd          `cmd:"" group:"This program:" help:"Show the help of a command: weir help queue send."`
 	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print only the version."`
-	Complete    completeCmd      `cmd:"" hidden:""`
+	Complete    completeCmd      `cmd:"" hidden:"" group:"This program:"`
+	Manual      manualCmd        `cmd:"" hidden:"" group:"This program:"`
 }
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
@@ -84,8 +87,8 @@ func isTTY(f *os.File) bool {
 
 // run is Main without the process around it.
 func run(ctx context.Context, version string, args []string, t *terminal, environ []string) int {
-	if len(args) == 0 {
-		args = []string{"--help"}
+	if len(args) == 0 || args[0] == "help" {
+		args = append(slices.Clone(args[min(1, len(args)):]), "--help")
 	}
 	helped := false
 	parser, err := newParser(t, version, func(int) { helped = true })
@@ -123,6 +126,7 @@ func newParser(t *terminal, version string, exit func(int)) (*kong.Kong, error) 
 		kong.Vars{"position": positionForms, "version": version},
 		kong.DefaultEnvars("WEIR"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Help(printHelp),
 	)
 }
 

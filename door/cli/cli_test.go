@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -124,6 +127,53 @@ func TestNoArgumentsPrintHelp(t *testing.T) {
 	weir(t, "").want(t, exitOK, "Usage: weir <command>")
 }
 
+func TestHelpOfACommand(t *testing.T) {
+	r := weir(t, "", "help")
+	r.want(t, exitOK, "Work queues:\n  queue ", "This program:\n")
+	if strings.Contains(r.out, "queue create") || strings.Contains(r.out, "Commands:") {
+		t.Errorf("the list is not short: %s", r.out)
+	}
+	weir(t, "", "help", "queue").want(t, exitOK, "queue create ", "queue schedule set ")
+	weir(t, "", "help", "queue", "send").want(t, exitOK, "Usage: weir queue send", "Examples:\n")
+	weir(t, "", "help", "qeue").want(t, exitUsage, "qeue")
+}
+
+// man, where there is one, finds nothing wrong with the page.
+func TestTheManualPage(t *testing.T) {
+	r := weir(t, "", "manual")
+	r.want(t, exitOK)
+	page := []byte(r.out)
+	for _, text := range []string{
+		".TH WEIR 1 \"\" \"weir test\"\n", ".SH WORK QUEUES\n", ".SS weir queue send", "\n.nf\n  weir serve\n", `\fB\-\-bootstrap=`, "($WEIR_BOOTSTRAP)", ".SH EXIT STATUS\n.TP\n0\n",
+	} {
+		if !bytes.Contains(page, []byte(text)) {
+			t.Errorf("the page has no %q", text)
+		}
+	}
+	man, err := exec.LookPath("man")
+	if err != nil {
+		t.Skip("there is no man here that could read the page")
+	}
+	file := filepath.Join(t.TempDir(), "weir.1")
+	if err := os.WriteFile(file, page, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(man, "--warnings", "-l", file)
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=100")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil || said.Len() > 0 || !bytes.Contains(out, []byte("weir queue purge <name>")) {
+		t.Errorf("man: %v: %s\n%.2000s", err, said.String(), out)
+	}
+}
+
+func TestRoffEscapes(t *testing.T) {
+	if got := roff(".a\n'b \\c --d"); got != "\\&.a\n\\&'b \\ec \\-\\-d" {
+		t.Errorf("it is %q", got)
+	}
+}
+
 func TestUnreachableBrokerExitsFour(t *testing.T) {
 	weir(t, "", "topic", "list", "--bootstrap", "127.0.0.1:1").want(t, exitUnreachable,
 		"no answer from a Kafka broker at 127.0.0.1:1", "connection refused", "weir serve")
@@ -187,9 +237,10 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\ncopy\nshard\ncost\nversion\ncompletion\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\ncopy\nshard\ncost\nversion\ncompletion\nhelp\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
+		"help topic de":         "describe\ndelete\n",
 		"topic create x --ret":  "--retention\n--retention-size\n",
 		"completion ":           "bash\nzsh\nfish\n",
 		"consume orders --foll": "--follow\n",

@@ -61,6 +61,9 @@ func (c *completeCmd) Run(t *terminal, model *kong.Application) error {
 
 func complete(node *kong.Node, words []string) []string {
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "--" })
+	if len(words) > 1 && words[0] == "help" { // of a command
+		words = words[1:]
+	}
 	if len(words) == 0 {
 		words = []string{""}
 	}

@@ -21,6 +21,21 @@ const (
 	exitPipe        = 141 // the reader of our output is gone
 )
 
+// exitMeanings are the exit codes for people.
+var exitMeanings = []struct {
+	code  int
+	means string
+}{
+	{exitOK, "It is done."},
+	{exitFailed, "What was asked could not be done."},
+	{exitUsage, "The command line is wrong; nothing was done."},
+	{exitConfig, "A setting cannot work: an address in use, a host that does not resolve."},
+	{exitUnreachable, "The store, the broker or the server does not answer, or its answer was lost."},
+	{exitRefused, "The store answers, and refuses."},
+	{exitUnsafe, "It would work, and could lose or expose data."},
+	{exitPipe, "The reader of the output is gone."},
+}
+
 // problem is an error with an exit code and a hint.
 type problem struct {
 	code int

@@ -20,12 +20,16 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop weir.ser
 
 // debian makes a package as deb(5) has it: an ar archive of debian-binary, control.tar.gz and
 // data.tar.gz.
-func debian(version, arch string, binary []byte) ([]byte, error) {
-	data, err := archive([]file{
+func debian(version, arch string, binary []byte, extras extras) ([]byte, error) {
+	files, err := extras.inPackage()
+	if err != nil {
+		return nil, err
+	}
+	data, err := archive(append(files, []file{
 		{"./etc/default/weir", 0o644, settings},
 		{"./usr/bin/weir", 0o755, binary},
 		{"./usr/lib/systemd/system/weir.service", 0o644, service},
-	})
+	}...))
 	if err != nil {
 		return nil, err
 	}

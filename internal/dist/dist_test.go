@@ -16,6 +16,7 @@ import (
 func made(t *testing.T) (dir string) {
 	t.Helper()
 	trim = false
+	licenceFile = "../../LICENSE"
 	dir = t.TempDir()
 	if err := build("v1.2.3", dir, runtime.GOOS+"/"+runtime.GOARCH); err != nil {
 		t.Fatal(err)
@@ -103,6 +104,27 @@ func TestTheDebianPackageInstallsAndRunsInAnEmptyRoot(t *testing.T) {
 		}
 	}
 	unitIsSound(t, root)
+	if zip, err := os.ReadFile(filepath.Join(root, "usr/share/man/man1/weir.1.gz")); err != nil || len(zip) == 0 {
+		t.Errorf("the manual page has %d bytes: %v", len(zip), err)
+	}
+	for _, name := range []string{"bash-completion/completions/weir", "zsh/vendor-completions/_weir", "fish/vendor_completions.d/weir.fish", "doc/weir/copyright"} {
+		if text, err := os.ReadFile(filepath.Join(root, "usr/share", name)); err != nil || !strings.Contains(string(text), "weir") {
+			t.Errorf("%s has %q: %v", name, text, err)
+		}
+	}
+}
+
+func TestTheArchiveHasWhatBelongsToTheBinary(t *testing.T) {
+	dir := made(t)
+	run(t, exec.Command("tar", "-xzf", filepath.Join(dir, fmt.Sprintf("weir_v1.2.3_%s_%s.tar.gz", runtime.GOOS, runtime.GOARCH)), "-C", dir))
+	for name, text := range map[string]string{"LICENSE": "Apache License", "weir.1": ".SS weir queue send", "completion/weir.bash": "complete -o default", "completion/_weir": "#compdef weir", "completion/weir.fish": "complete -c weir"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(got), text) {
+			t.Errorf("%s has no %q: %v", name, text, err)
+		}
+	}
+	if got := run(t, exec.Command(filepath.Join(dir, "weir"), "--version")); got != "v1.2.3\n" {
+		t.Errorf("weir --version says %q", got)
+	}
 }
 
 func unitIsSound(t *testing.T, root string) {

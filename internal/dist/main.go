@@ -46,6 +46,10 @@ func build(version, out, only string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
+	extras, err := beside(version)
+	if err != nil {
+		return err
+	}
 	var made []string
 	for _, t := range targets {
 		if only != "" && only != t.os+"/"+t.arch {
@@ -56,7 +60,7 @@ func build(version, out, only string) error {
 			return err
 		}
 		name := fmt.Sprintf("weir_%s_%s_%s.tar.gz", version, t.os, t.arch)
-		packed, err := archive([]file{{"weir", 0o755, binary}})
+		packed, err := archive(append([]file{{"weir", 0o755, binary}}, extras.inArchive()...))
 		if err != nil {
 			return err
 		}
@@ -80,7 +84,7 @@ func build(version, out, only string) error {
 		}
 		made = append(made, name)
 		name = fmt.Sprintf("weir_%s_%s.deb", debianVersion(version), t.arch)
-		if packed, err = debian(debianVersion(version), t.arch, binary); err != nil {
+		if packed, err = debian(debianVersion(version), t.arch, binary, extras); err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(out, name), packed, 0o644); err != nil {
