@@ -28,19 +28,21 @@ type costCmd struct {
 	Processes int      `help:"On S3: how many processes use the bucket, each on a machine. Default: ${default}." default:"1" placeholder:"N"`
 	Linger    duration `help:"On S3: linger in the store's URL. Default: ${default}." default:"250ms"`
 	Alone     bool     `help:"On S3: alone=true in the store's URL."`
+	Machine   *float64 `help:"What a machine costs a month, in the currency of the prices. Default: as the prices have it." placeholder:"PRICE"`
 	Prices    string   `help:"A file with other prices; docs/cost.md shows its form." type:"existingfile" placeholder:"FILE"`
 	Output    format   `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (costCmd) Help() string {
 	return `Computes the month's bill of a load on S3, PostgreSQL with a standby, and SQLite, beside Apache Kafka with three brokers in three zones.
-Without --in, it watches a running server, and uses the requests that this one makes to its bucket. docs/cost.md has the arithmetic. How many machines a load needs
+The last line is what a month costs in which nothing is published. Without --in, it watches a running server, and uses the requests that this one makes to its bucket. docs/cost.md has the arithmetic. How many machines a load needs
 is not computed: one runs weir unless --processes says otherwise.
 
 Examples:
 
   weir cost
   weir cost --in 500KB --reads 3 --retention 7d
+  weir cost --in 10KB --machine 5                      (a small virtual server)
   weir cost --in 20MB --processes 3 --linger 500ms --prices ours.json`
 }
 
@@ -60,17 +62,31 @@ func (c *costCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	if requests == (cost.Requests{}) { // given, or on another store
-		requests = cost.Bucket{Processes: c.Processes, Linger: time.Duration(c.Linger), Alone: c.Alone}.Requests(load)
+		requests = c.bucket().Requests(load)
 	}
-	bills := []cost.Bill{prices.S3(load, c.Processes, requests), prices.PostgreSQL(load), prices.SQLite(load), prices.Kafka(load)}
+	bills := c.bills(load, prices, requests)
 	if c.Output.json() {
 		return printCost(t, load, requests, prices, bills)
 	}
-	return c.print(t, load, prices, bills)
+	if err := c.print(t, load, prices, bills); err != nil {
+		return err
+	}
+	c.advise(t, load, prices, bills[0].Total())
+	return nil
+}
+
+func (c *costCmd) bucket() cost.Bucket {
+	return cost.Bucket{Processes: c.Processes, Linger: time.Duration(c.Linger), Alone: c.Alone}
+}
+
+func (c *costCmd) bills(l cost.Load, p cost.Prices, r cost.Requests) []cost.Bill {
+	return []cost.Bill{p.S3(l, c.Processes, r), p.PostgreSQL(l), p.SQLite(l), p.Kafka(l)}
 }
 
 func (c *costCmd) check() error {
 	switch {
+	case c.Machine != nil && !(*c.Machine >= 0 && *c.Machine <= 1e6):
+		return usage(fmt.Errorf("--machine %v: it must be from 0 to 1000000", *c.Machine), "give what a machine costs a month, such as 5")
 	case c.Record <= 0:
 		return usage(errors.New("--record is 0"), "give the size of a record, such as 1KB")
 	case math.IsNaN(c.Reads) || c.Reads < 0 || c.Reads > 1e6:
@@ -87,7 +103,16 @@ func (c *costCmd) check() error {
 	return nil
 }
 
+// prices are those of the file, or of the program, with the machine's price of the flag.
 func (c *costCmd) prices() (cost.Prices, error) {
+	prices, err := c.listed()
+	if err == nil && c.Machine != nil {
+		prices.SetMachine("priced by --machine", *c.Machine)
+	}
+	return prices, err
+}
+
+func (c *costCmd) listed() (cost.Prices, error) {
 	if c.Prices == "" {
 		return cost.Default(), nil
 	}
@@ -184,15 +209,44 @@ func (c *costCmd) print(t *terminal, l cost.Load, p cost.Prices, bills []cost.Bi
 		}
 		rows = append(rows, row)
 	}
-	total := []string{"total"}
-	for _, b := range bills {
-		total = append(total, money(b.Total()))
+	totals := func(what string, bills []cost.Bill) []string {
+		row := []string{what}
+		for _, b := range bills {
+			row = append(row, money(b.Total()))
+		}
+		return row
 	}
-	if err := table(t.out, "PART S3 POSTGRESQL SQLITE KAFKA", append(rows, total)); err != nil {
+	rows = append(rows, totals("total", bills), totals("total, idle", c.bills(cost.Load{}, p, c.bucket().Requests(cost.Load{}))))
+	if err := table(t.out, "PART S3 POSTGRESQL SQLITE KAFKA", rows); err != nil {
 		return err
 	}
 	fmt.Fprintf(t.out, "\nS3: weir on %s. PostgreSQL: with a standby in another zone. SQLite: one copy. Kafka: three brokers in three zones. Clients are spread over three zones.\n", plural(int64(c.Processes), "machine"))
 	return nil
+}
+
+// worthwhile is the part of S3's bill that advice must save.
+const worthwhile = 0.05
+
+// advise prints what the bucket's bill would be with other settings, if they save enough. Requests
+// are computed for both, because those that were counted have no setting to change.
+func (c *costCmd) advise(t *terminal, l cost.Load, p cost.Prices, total float64) {
+	if c.In == nil {
+		return
+	}
+	try := func(flag, price string, b cost.Bucket) {
+		if less := p.S3(l, c.Processes, b.Requests(l)).Total(); less < total*(1-worthwhile) {
+			fmt.Fprintf(t.out, "S3 with %s: %s instead of %s; %s.\n", flag, money(less), money(total), price)
+		}
+	}
+	const longer = 2 * time.Second
+	if b := c.bucket(); b.Linger < longer {
+		b.Linger = longer
+		try("--linger 2s", "a busy log then acknowledges up to 2 s later", b)
+	}
+	if b := c.bucket(); !b.Alone && b.Processes == 1 {
+		b.Alone = true
+		try("--alone", "no other process may then use the bucket", b)
+	}
 }
 
 // costAnswer is the answer in JSON.

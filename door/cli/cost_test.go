@@ -24,7 +24,10 @@ func TestCostOfAGivenLoad(t *testing.T) {
 	weir(t, "", "cost", "--in", "1MB", "--prices", prices).want(t, exitOK, "nobody, today, in EUR", "2190.00")
 	write(`{"as_of":"today"}`)
 	weir(t, "", "cost", "--in", "1MB", "--prices", prices).want(t, exitConfig, "what is missing", "docs/cost.md")
+	weir(t, "", "cost", "--in", "1MB", "--machine", "5").want(t, exitOK, "machines are priced by --machine", "5.00 ", "10.00 ", "15.00")
 	for _, c := range []struct{ flags, want string }{
+		{"--in 1MB --machine=-1", "--machine -1"},
+		{"--in 1MB --machine NaN", "--machine NaN"},
 		{"--in 1MB --record 0", "--record is 0"},
 		{"--in 1MB --reads=-1", "--reads -1"},
 		{"--in 1MB --reads NaN", "--reads NaN"},
@@ -34,6 +37,20 @@ func TestCostOfAGivenLoad(t *testing.T) {
 		{"--for 10ms", "--for 10ms"},
 	} {
 		weir(t, "", append([]string{"cost"}, strings.Fields(c.flags)...)...).want(t, exitUsage, c.want)
+	}
+}
+
+// The figures are those of docs/cost.md: a longer linger is advised where it saves much, and gives
+// what was said that it gives.
+func TestCostAdvisesALongerLinger(t *testing.T) {
+	weir(t, "", "cost", "--in", "10KB").want(t, exitOK, "total, idle            63.58", "S3 with --linger 2s: 69.25 instead of 123.06")
+	followed := weir(t, "", "cost", "--in", "10KB", "--linger", "2s")
+	followed.want(t, exitOK, "69.25")
+	large := weir(t, "", "cost", "--in", "20MB")
+	for _, r := range []result{followed, large} {
+		if strings.Contains(r.out, "--linger") {
+			t.Errorf("it advises what saves nothing: %s", r.out)
+		}
 	}
 }
 

@@ -127,14 +127,67 @@ func (c *projectionVerb) run(ctx context.Context, t *terminal, method, verb, don
 	return nil
 }
 
-type projectionRebuildCmd struct{ projectionVerb }
+type projectionRebuildCmd struct {
+	projectionVerb
+	Wait bool `help:"Wait until readers use the new read model."`
+}
 
 func (projectionRebuildCmd) Help() string {
-	return "A new run reads all events from the first one on. Readers use the previous run until the new one has caught up.\n\nExamples:\n\n  weir projection rebuild totals"
+	return "A new run reads all events from the first one on. Readers use the previous run until the new one has caught up. With --wait the command ends then, " +
+		"and shows on a terminal how many events are left; if it is stopped, the rebuilding goes on.\n\n" +
+		"Examples:\n\n  weir projection rebuild totals\n  weir projection rebuild totals --wait"
 }
 
 func (c *projectionRebuildCmd) Run(ctx context.Context, t *terminal) error {
-	return c.run(ctx, t, "POST", "rebuild", "projection %s will be rebuilt as soon as a program works on it")
+	if err := c.run(ctx, t, "POST", "rebuild", "projection %s will be rebuilt as soon as a program works on it"); err != nil || !c.Wait {
+		return err
+	}
+	return c.wait(ctx, t)
+}
+
+// lookEvery is the pause between two questions how far a rebuild has come.
+const lookEvery = 500 * time.Millisecond
+
+// wait returns when the run that is being made has taken over.
+func (c *projectionRebuildCmd) wait(ctx context.Context, t *terminal) error {
+	shown := &progress{t: t}
+	defer shown.done()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	began, run, first := time.Now(), int64(0), int64(0)
+	for {
+		var p projectionPicture
+		if err := c.ask(ctx, "GET", apiPath("projections", c.Name), nil, &p, 0); err != nil {
+			return c.answer(fmt.Sprintf("see how far projection %q is", c.Name), err)
+		}
+		if p.Next == nil || run != 0 && p.Run.Number >= run {
+			shown.done()
+			fmt.Fprintf(t.out, "projection %s is rebuilt: readers use run %d\n", printable(c.Name), p.Run.Number)
+			return nil
+		}
+		if run == 0 {
+			run, first = p.Next.Number, p.Next.Lag
+		}
+		shown.say("run %d: %s left%s", p.Next.Number, plural(p.Next.Lag, "event"), remaining(p, first, time.Since(began)))
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// remaining says how long the rest of a run takes if it goes on as before.
+func remaining(p projectionPicture, first int64, since time.Duration) string {
+	handled := first - p.Next.Lag
+	switch {
+	case p.Paused:
+		return ", paused"
+	case handled <= 0:
+		return ""
+	}
+	left := time.Duration(float64(since) * float64(p.Next.Lag) / float64(handled))
+	return fmt.Sprintf(", about %v", left.Round(time.Second))
 }
 
 type projectionPauseCmd struct{ projectionVerb }

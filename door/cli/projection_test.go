@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	lib "github.com/weir-log/weir"
 )
@@ -70,6 +72,29 @@ func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
 			t.Errorf("run %d handles %+v", e.Run, e)
 		}
 	}
+	go func() {
+		for {
+			select {
+			case <-handled:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	rebuilt := func() (run int64) {
+		t.Helper()
+		r := weir(t, "", "projection", "rebuild", "totals", "--wait")
+		const said = "projection totals is rebuilt: readers use run "
+		r.want(t, exitOK, said)
+		if _, err := fmt.Sscan(r.out[strings.Index(r.out, said)+len(said):], &run); err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	before := rebuilt() // by run 2, if it still is in the making
+	if after := rebuilt(); after != before+1 {
+		t.Errorf("rebuild --wait ends while readers use run %d, want %d", after, before+1)
+	}
 	if err := p.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -77,4 +102,20 @@ func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
 	weir(t, "", "projection", "delete", "totals", "--yes").want(t, exitOK, "deleted projection totals")
 	weir(t, "", "projection", "list").want(t, exitOK, "PROJECTION")
 	weir(t, "", "projection", "pause", "totals").want(t, exitFailed, "no such projection")
+}
+
+func TestWhatARebuildStillTakes(t *testing.T) {
+	next := func(lag int64, paused bool) projectionPicture {
+		return projectionPicture{Paused: paused, Next: &runPicture{Lag: lag}}
+	}
+	for _, c := range []struct {
+		p    projectionPicture
+		want string
+	}{
+		{next(100, false), ""}, {next(120, false), ""}, {next(25, false), ", about 10s"}, {next(75, false), ", about 1m30s"}, {next(50, true), ", paused"},
+	} {
+		if got := remaining(c.p, 100, 30*time.Second); got != c.want {
+			t.Errorf("%d of 100 events are left after 30s: %q, want %q", c.p.Next.Lag, got, c.want)
+		}
+	}
 }

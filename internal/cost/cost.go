@@ -48,6 +48,11 @@ func Default() Prices {
 	return p
 }
 
+// SetMachine says what a machine costs a month, and what it is called.
+func (p *Prices) SetMachine(what string, monthly float64) {
+	p.Machine, p.MachineHour = what, monthly/hours
+}
+
 // ParsePrices reads a file like prices.json. Every field must be there, and no other.
 func ParsePrices(text []byte) (Prices, error) {
 	var p Prices
