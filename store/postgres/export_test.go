@@ -14,6 +14,12 @@ func Restless(o Options) Options {
 // Tidy makes one sweep, now.
 func (s *Store) Tidy(ctx context.Context) (done bool, err error) { return s.sweepOnce(ctx) }
 
+// ByArrays makes a store commit one entry as it commits several.
+func ByArrays(o Options) Options {
+	o.arraysOnly = true
+	return o
+}
+
 // Hasty makes a store wait for answers for a moment only.
 func Hasty(o Options) Options {
 	o.answerMax = 300 * time.Millisecond

@@ -27,7 +27,7 @@ func TestAHeldKeyRefusesHoldableChecksAndNothingElse(t *testing.T) {
 			t.Fatal(err, out)
 		}
 	}
-	expect := func(when string, version eventlog.Version, want error) {
+	expectIn := func(when string, version eventlog.Version, want error, beside ...eventlog.Entry) {
 		t.Helper()
 		for _, c := range []struct {
 			entry eventlog.Entry
@@ -39,14 +39,19 @@ func TestAHeldKeyRefusesHoldableChecksAndNothingElse(t *testing.T) {
 			{entry("free", 0, true), nil},
 			{eventlog.Entry{Checks: []eventlog.Check{{Key: "free", Holdable: true}, {Key: "held", Version: version, Holdable: true}}}, want},
 		} {
-			out, err := s.Commit(t.Context(), []eventlog.Entry{c.entry, entry("other", 0, false)})
-			if err != nil || !errors.Is(out[0].Err, c.want) || c.want == nil && out[0].Err != nil || out[1].Err != nil {
-				t.Errorf("%s: %+v: %v %v, want %v", when, c.entry.Checks, out, err, c.want)
+			out, err := s.Commit(t.Context(), append([]eventlog.Entry{c.entry}, beside...))
+			if err != nil || !errors.Is(out[0].Err, c.want) || c.want == nil && out[0].Err != nil || len(beside) > 0 && out[1].Err != nil {
+				t.Errorf("%s: %+v beside %d: %v %v, want %v", when, c.entry.Checks, len(beside), out, err, c.want)
 			}
 		}
 		if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.state WHERE key = 'put with held'`); want != nil && got != "1" { // by the check that is not holdable
 			t.Errorf("%s: %s keys were put", when, got)
 		}
+	}
+	expect := func(when string, version eventlog.Version, want error) {
+		t.Helper()
+		expectIn(when, version, want)
+		expectIn(when, version, want, entry("other", 0, false))
 	}
 	conn := connect(t, address)
 	expect("nothing is held", 0, nil)
@@ -67,6 +72,15 @@ func TestAHeldKeyRefusesHoldableChecksAndNothingElse(t *testing.T) {
 // After a transaction has got a key, no commit that did not see that is still on its way: hold
 // waits for those that have checked the key.
 func TestHoldWaitsForCommitsThatHaveCheckedTheKey(t *testing.T) {
+	for name, statement := range map[string]string{
+		"several": `SELECT weir.commit('{}', '{k}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}', '{1}', '{0}', '{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'v', '{1}')`,
+		"one":     `SELECT weir.commit_one(NULL, NULL, NULL, NULL, '{k}', '{t}', '{0}', '{7}', '{0}', '{1}', '{f}', 1, 'v', NULL, NULL, NULL)`,
+	} {
+		t.Run(name, func(t *testing.T) { holdWaitsFor(t, statement) })
+	}
+}
+
+func holdWaitsFor(t *testing.T, statement string) {
 	address := pgtest.URL(t)
 	s, err := postgres.Open(t.Context(), address, postgres.Options{})
 	if err != nil {
@@ -74,7 +88,7 @@ func TestHoldWaitsForCommitsThatHaveCheckedTheKey(t *testing.T) {
 	}
 	t.Cleanup(func() { s.Close() })
 	flush, holder := connect(t, address), connect(t, address)
-	begin(t, flush, `BEGIN; SELECT weir.commit('{}', '{k}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}', '{1}', '{0}', '{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'v', '{1}')`)
+	begin(t, flush, `BEGIN; `+statement)
 	found := make(chan string, 1)
 	go func() {
 		var version string

@@ -38,6 +38,8 @@ func TestStatementsReadFewPagesWhateverTheStatisticsSay(t *testing.T) {
 			for _, statement := range []string{
 				`SELECT weir.commit('{7,4000}', '{"key 1","key 9999"}', '{1,1}', '{1,2}', '{1,1}', '{1,1}', '{0,0}', '{3,3}', '{1}', '{1}', '{1}',
 					'{1,1}', '{1,2}', '{2,2}', '{0,0}', '{3,3}', '{0,0}', 'abc', '{1}')`,
+				`SELECT weir.commit_one(4000, 1, 1, 3, '{"key 1","key 9999","new 1"}', '{f,f,t}', '{1,-1,-1}', '{2,2,1}', '{0,0,0}', '{3,3,3}', '{f,f,f}', 1, 'abc', NULL, NULL, NULL)`,
+				`SELECT weir.commit_one(NULL, NULL, NULL, NULL, '{"new 1","new 2","key 9998"}', '{t,t,f}', '{-1,0,-1}', '{1,1,1}', '{0,0,0}', '{3,3,-1}', '{f,f,f}', 0, 'abc', NULL, NULL, NULL)`,
 				`SELECT weir.commit('{}', '{"new 1","new 2"}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1,1}', '{1,2}', '{1,1}', '{0,0}', '{3,3}', '{0,0}', 'abc', '{}')`,
 				`SELECT weir.commit('{6000}', '{}', '{1}', '{1}', '{0}', '{0}', '{0}', '{0}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}')`,
 				`SELECT count(*) FROM weir.read('{4000}', '{0}', '{1000}', 1000)

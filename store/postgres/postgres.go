@@ -65,6 +65,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	sweepPause, answerMax, probePause time.Duration // shorter in tests
+	arraysOnly                        bool          // one entry, too, is committed by weir.commit; in tests
 }
 
 // Store keeps batches and keyed state in PostgreSQL.
@@ -140,7 +141,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store
 	s.used(logPart)
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
-	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement, replaceStatement); err == nil {
+	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement, commitOneStatement, replaceStatement); err == nil {
 		s.readPool, err = pool(config, opts.Readers, readStatement, seekStatement, listStatement, getStatement)
 	}
 	if err != nil {

@@ -90,6 +90,10 @@ func TestTrimFreesTheDiskThoughSomebodyHoldsASnapshot(t *testing.T) {
 		WHERE s.number IS NULL OR p.oid IS NULL OR has_function_privilege('public', p.oid, 'execute')`); got != "" {
 		t.Errorf("segments without their function, functions without a segment, and functions that everybody may call: %s", got)
 	}
+	if got := pgtest.Value(t, address, `SELECT p.prosrc LIKE '%batch_' || s.number || ' VALUES%' AND NOT has_function_privilege('public', p.oid, 'execute')
+		FROM weir.segment s, pg_proc p WHERE s.sealed_at IS NULL AND NOT s.survivors AND p.proname = 'insert_piece'`); got != "true" {
+		t.Errorf("insert_piece is made for the open segment, and nobody else may call it: %s", got)
+	}
 }
 
 func TestSomebodyWhoReadsOurTablesStallsNobody(t *testing.T) {
@@ -389,18 +393,25 @@ func TestACommitWhoseSegmentWasDroppedIsTriedAgain(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)
 	openPartitions(t, s, 1)
-	pgtest.Exec(t, address, `ALTER FUNCTION weir.write_1 RENAME TO written_1`)
 	pgtest.Exec(t, address, `CREATE SEQUENCE weir.tries`)
-	pgtest.Exec(t, address, `
-		CREATE FUNCTION weir.write_1(a bigint[], b bigint[], c bigint[], d bigint[], e int[], f int[], g int[], h bytea) RETURNS void LANGUAGE plpgsql AS $$
-		BEGIN
-			IF nextval('weir.tries') < 3 THEN
-				RAISE 'there is no such function' USING ERRCODE = 'undefined_function';
-			END IF;
-			PERFORM weir.written_1(a, b, c, d, e, f, g, h);
-		END $$`)
+	for function, parameters := range map[string]string{
+		"write_1":      "a bigint[], b bigint[], c bigint[], d bigint[], e int[], f int[], g int[], h bytea",
+		"insert_piece": "a int, b bigint, c bigint, d bigint, e bigint, f int, g int, h bytea",
+	} {
+		pgtest.Exec(t, address, `ALTER FUNCTION weir.`+function+` RENAME TO renamed_`+function)
+		pgtest.Exec(t, address, `
+			CREATE FUNCTION weir.`+function+`(`+parameters+`) RETURNS void LANGUAGE plpgsql AS $$
+			BEGIN
+				IF nextval('weir.tries') < 3 THEN
+					RAISE 'there is no such function' USING ERRCODE = 'undefined_function';
+				END IF;
+				PERFORM weir.renamed_`+function+`(a, b, c, d, e, f, g, h);
+			END $$`)
+	}
 	publish(t, s, batch(1, 10))
-	if got := held(t, s, 1); len(got) != 1 || got[0].Base != 0 {
-		t.Errorf("afterwards the log holds %+v, want the batch at 0", got)
+	pgtest.Exec(t, address, `SELECT setval('weir.tries', 1)`)
+	commit(t, s, eventlog.Entry{Batches: []eventlog.Batch{batch(1, 10), batch(1, 10)}})
+	if got := held(t, s, 1); len(got) != 3 || got[2].Base != 2 {
+		t.Errorf("afterwards the log holds %+v, want batches at 0, 1 and 2", got)
 	}
 }

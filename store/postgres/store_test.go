@@ -19,6 +19,9 @@ func open(ctx context.Context, place string) (eventlog.Store, error) {
 	if strings.Contains(place, "weir_segment_age") {
 		opts = postgres.Restless(opts)
 	}
+	if strings.Contains(place, "application_name=arrays") {
+		opts = postgres.ByArrays(opts)
+	}
 	return postgres.Open(ctx, place, opts)
 }
 
@@ -74,12 +77,12 @@ func TestStoreOnMovingGround(t *testing.T) {
 	})
 }
 
-// And behind a real pooler.
+// And behind a real pooler, with one function for all commits.
 func TestStoreBehindAPooler(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Place: func(t *testing.T) string {
 			pooled, _ := pgtest.PooledURL(t)
-			return pooled + "&weir_pooled=true"
+			return pooled + "&weir_pooled=true&application_name=arrays"
 		},
 		Open: open,
 	})

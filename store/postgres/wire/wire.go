@@ -11,6 +11,7 @@ import (
 )
 
 const (
+	oidBool = 16
 	oidInt8 = 20
 	oidInt4 = 23
 	oidText = 25
@@ -63,6 +64,20 @@ func Int8Array[T ~int64](values []T) []byte {
 	for _, v := range values {
 		b = binary.BigEndian.AppendUint32(b, 8)
 		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
+// BoolArray writes an array of boolean.
+func BoolArray(values []bool) []byte {
+	b := appendArrayHeader(make([]byte, 0, arrayHeader+5*len(values)), oidBool, len(values))
+	for _, v := range values {
+		b = binary.BigEndian.AppendUint32(b, 1)
+		if v {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
 	}
 	return b
 }

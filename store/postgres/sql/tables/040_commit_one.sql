@@ -1,0 +1,1 @@
+-- functions/commit_one.sql is new.
