@@ -8,20 +8,35 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
 
-// made builds what this machine can run.
+// shared is where made builds.
+var shared string
+
+func TestMain(m *testing.M) {
+	trim, licenceFile = false, "../../LICENSE"
+	var err error
+	if shared, err = os.MkdirTemp("", "weir-dist-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(shared)
+	os.Exit(code)
+}
+
+var buildOnce = sync.OnceValue(func() error { return build("v1.2.3", shared, runtime.GOOS+"/"+runtime.GOARCH) })
+
+// made builds what this machine can run, once for all tests.
 func made(t *testing.T) (dir string) {
 	t.Helper()
-	trim = false
-	licenceFile = "../../LICENSE"
-	dir = t.TempDir()
-	if err := build("v1.2.3", dir, runtime.GOOS+"/"+runtime.GOARCH); err != nil {
+	if err := buildOnce(); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	return shared
 }
 
 func run(t *testing.T, cmd *exec.Cmd) string {
