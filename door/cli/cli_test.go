@@ -150,15 +150,15 @@ func TestTheManualPage(t *testing.T) {
 			t.Errorf("the page has no %q", text)
 		}
 	}
-	man, err := exec.LookPath("man")
-	if err != nil {
-		t.Skip("there is no man here that could read the page")
+	// Some container images have a script in its place.
+	if told, err := exec.Command("man", "--version").Output(); err != nil || !bytes.HasPrefix(told, []byte("man ")) {
+		t.Skipf("there is no man here that could read the page: %q, %v", told, err)
 	}
 	file := filepath.Join(t.TempDir(), "weir.1")
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(man, "--warnings", "-l", file)
+	cmd := exec.Command("man", "--warnings", "-l", file)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=100")
 	var said bytes.Buffer
 	cmd.Stderr = &said
