@@ -64,7 +64,7 @@ func (l *Log) examine(spans []Span, slices []Slice) {
 // nil: none is damaged. The slice must begin with the batch that holds the offset at.
 func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 	for i, b := range slice.Batches {
-		if damaged := check(at, b, i == 0); damaged != nil {
+		if damaged := CheckPlaced(at, b, i == 0); damaged != nil {
 			slice.Batches = slice.Batches[:i:i]
 			if i == 0 {
 				slice.Err = damaged
@@ -76,9 +76,10 @@ func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 	return nil
 }
 
-// check compares a batch with what the store says of it and with its own checksum. The batch must
-// begin at the offset at; with inside it may begin below at, but must hold at.
-func check(at Offset, b Placed, inside bool) *DamagedError {
+// CheckPlaced compares a batch with what the store says of it and with its own checksum; nil: they
+// agree. The batch must begin at the offset at; with inside it may begin below at, but must hold
+// at.
+func CheckPlaced(at Offset, b Placed, inside bool) *DamagedError {
 	end := b.Base + Offset(b.Records)
 	switch {
 	case b.Base > at: // the batches between are missing

@@ -283,7 +283,35 @@ type Producer struct {
 	ID           int64
 	Epoch        int16
 	LastSequence int32
-	Idle         time.Duration // since it last wrote
+	Idle         time.Duration   // since it last wrote
+	Batches      []ProducerBatch // the newest last
+}
+
+// ProducerBatch is a batch of an idempotent producer: its first and last sequence number, and its
+// base offset.
+type ProducerBatch struct {
+	First, Last int32
+	Base        Offset
+}
+
+// ProducersPrefix begins the keys that ProducerIn reads.
+const ProducersPrefix = producerPrefix
+
+// ProducerIn reads a key under ProducersPrefix.
+func ProducerIn(kv KeyValue) (Partition, Producer, error) {
+	var key producerKey
+	if _, err := fmt.Sscanf(kv.Key, producerPrefix+"%d/%d", &key.id, &key.partition); err != nil {
+		return 0, Producer{}, fmt.Errorf("key %q: %w", kv.Key, err)
+	}
+	state, err := parseProducer(string(kv.Value))
+	if err != nil {
+		return 0, Producer{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+	}
+	p := Producer{ID: key.id, Epoch: state.epoch, LastSequence: state.batches[len(state.batches)-1].last, Idle: kv.Age}
+	for _, b := range state.batches {
+		p.Batches = append(p.Batches, ProducerBatch{b.first, b.last, b.base})
+	}
+	return key.partition, p, nil
 }
 
 // Producers visits the idempotent producers of all partitions, until visit returns an error. It
@@ -291,15 +319,11 @@ type Producer struct {
 // hot paths.
 func (l *Log) Producers(ctx context.Context, visit func(Partition, Producer) error) error {
 	return l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
-		var key producerKey
-		if _, err := fmt.Sscanf(kv.Key, producerPrefix+"%d/%d", &key.id, &key.partition); err != nil {
-			return fmt.Errorf("key %q: %w", kv.Key, err)
-		}
-		state, err := parseProducer(string(kv.Value))
+		p, producer, err := ProducerIn(kv)
 		if err != nil {
-			return fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+			return err
 		}
-		return visit(key.partition, Producer{ID: key.id, Epoch: state.epoch, LastSequence: state.batches[len(state.batches)-1].last, Idle: kv.Age})
+		return visit(p, producer)
 	})
 }
 

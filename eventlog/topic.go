@@ -207,6 +207,16 @@ func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog,
 	}
 }
 
+// TopicsIn reads all topics of a store without a log, by name, and the version of their catalog: it
+// changes with every change of a topic.
+func TopicsIn(ctx context.Context, store Store) ([]Topic, Version, error) {
+	c, err := readCatalog(ctx, store.List, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	return c.sorted, c.version, nil
+}
+
 // swapCatalog replaces the catalog by a newer snapshot, and drops the partitions that it no longer
 // has.
 func (l *Log) swapCatalog(next *catalog) {

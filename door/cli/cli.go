@@ -32,6 +32,7 @@ type commands struct {
 	ACL         aclCmd           `cmd:"" group:"Who may do what:" name:"acl" help:"Add, list and remove the rules that say what users may do, over Kafka and HTTP."`
 	Quota       quotaCmd         `cmd:"" group:"Who may do what:" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
 	Doctor      doctorCmd        `cmd:"" group:"Servers:" help:"Examine a store: check whether its settings can lose acknowledged records."`
+	Verify      verifyCmd        `cmd:"" group:"Servers:" help:"Read everything in a store, and find where its content contradicts itself."`
 	Copy        copyCmd          `cmd:"" group:"Servers:" help:"Copy a store to another one, of any kind, and switch to it."`
 	Shard       shardCmd         `cmd:"" group:"Servers:" help:"On a store made of shards: show where partitions are, and move them."`
 	Cost        costCmd          `cmd:"" group:"Servers:" help:"Compute what a month costs on each store, beside Kafka."`

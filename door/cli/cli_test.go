@@ -116,7 +116,7 @@ func TestEveryCommandHasExamplesAndEveryFlagAVariable(t *testing.T) {
 	for _, command := range strings.Fields(strings.ReplaceAll(`topic-create topic-list topic-describe topic-alter topic-delete
 		produce consume group-list group-describe group-reset group-delete queue-create queue-list queue-describe queue-alter queue-delete queue-send queue-work queue-peek
 		queue-redrive queue-purge queue-pause queue-resume projection-list projection-describe projection-rebuild projection-pause
-		projection-resume projection-delete key-create key-list key-revoke serve doctor version completion`, "\n", " ")) {
+		projection-resume projection-delete key-create key-list key-revoke serve doctor verify version completion`, "\n", " ")) {
 		r := weir(t, "", append(strings.Split(command, "-"), "--help")...)
 		r.want(t, exitOK, "Examples:\n", "Usage: weir ")
 	}
@@ -237,7 +237,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\ncopy\nshard\ncost\nversion\ncompletion\nhelp\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\nverify\ncopy\nshard\ncost\nversion\ncompletion\nhelp\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
 		"help topic de":         "describe\ndelete\n",

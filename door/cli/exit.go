@@ -18,6 +18,7 @@ const (
 	exitUnreachable = 4   // the store, the broker or the server does not answer; or its answer was lost
 	exitRefused     = 5   // the store answers, but refuses us
 	exitUnsafe      = 6   // it would work, and could lose or expose data
+	exitUnfinished  = 2   // of weir verify: the store could not be examined to the end, perhaps because the command line is wrong
 	exitPipe        = 141 // the reader of our output is gone
 )
 

@@ -55,10 +55,10 @@ var layers = []layer{
 	{"examples", []string{".", "weirotel"}},                                           // what anybody could write
 	{"internal/chaos", []string{".", "eventlog", "store", "use/keys", "internal"}},    // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
-	{"internal/everystore", []string{"eventlog", "store", "use/keys", "internal"}}, // opens them for tests
-	{"internal/sim", []string{".", "use", "eventlog", "store", "internal"}},        // a process has all of it
-	{"internal/judge", []string{".", "eventlog", "internal"}},                      // speaks of what callers of the library see
-	{"internal/node", []string{"door/sqlfn", "door/inbox", "use", "eventlog"}},     // what stands below all doors
+	{"internal/everystore", []string{"eventlog", "store", "use/keys", "internal"}},                // opens them for tests
+	{"internal/sim", []string{".", "use", "eventlog", "store", "internal"}},                       // a process has all of it
+	{"internal/judge", []string{".", "eventlog", "internal"}},                                     // speaks of what callers of the library see
+	{"internal/node", []string{"door/sqlfn", "door/inbox", "use", "eventlog", "internal/verify"}}, // what stands below all doors
 	{"internal", []string{"eventlog", "internal"}},
 }
 

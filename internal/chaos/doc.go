@@ -77,6 +77,7 @@
 //	QT, QL              judge/queues.go: times to live, and limits of claims
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
 //	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
+//	D5                  final.go, after the end of the history, and after put-backs: weir verify finds nothing
 //	D1, D2, D4, M1      harm.go, tenants.go: once the histories are over and everything is deleted the store is changed by hand, under brokers that run.
 //	                    D4 as far as that tables newer than the program are refused: there is no older release that could run beside this one
 //	L1, L2, L3, D3      judge/putback.go, of histories with put-backs: what was acknowledged before a copy was taken, or to a call that began after it was put

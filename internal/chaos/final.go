@@ -217,3 +217,13 @@ func (w *world) judgeBills(ctx context.Context) error {
 	}
 	return nil
 }
+
+// judgeContent sees D5: nothing that weir verify reads contradicts itself, while processes run on
+// the store.
+func (w *world) judgeContent(ctx context.Context) {
+	out, exit := w.program(ctx, "verify", "--store", w.url)
+	if exit != 0 {
+		w.model.Broken("D5", nil, "weir verify exits with %d, and says %s", exit, out)
+	}
+	w.history.Add("weir verify: " + out)
+}

@@ -40,11 +40,17 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 		w.dumpPositions(ctx)
 	}
 	err = w.finalCheck(ctx)
+	if err == nil && len(w.model.Found()) == 0 {
+		w.judgeContent(ctx) // before checkLeaks deletes everything
+	}
 	if err == nil && len(w.model.Found()) == 0 { // else it has enough to tell
 		err = w.checkLeaks(ctx)
 	}
 	if err == nil && len(w.model.Found()) == 0 && opt.putBackLength() > 0 {
 		err = w.runPutBacks(ctx, opt.putBackLength())
+	}
+	if err == nil && len(w.model.Found()) == 0 {
+		w.judgeContent(ctx)
 	}
 	if err == nil && len(w.model.Found()) == 0 {
 		err = w.judgeHarm(ctx)

@@ -56,6 +56,7 @@ var Invariants = map[string]string{
 	"D2":  "a changed byte is an error of its own batch, and never other data",
 	"D3":  "a store that went back in time is noticed: nobody passes over what has the offsets of what was lost",
 	"D4":  "a program refuses tables that are newer than it",
+	"D5":  "weir verify finds no contradiction in a store that only weir wrote",
 	"M1":  "a key reaches what it is for, and nothing else",
 	"R1":  "what was made and deleted leaves nothing behind in memory",
 }
