@@ -8,6 +8,13 @@ PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 # By count: by time, go test takes its own deadline for a failure now and then (golang/go#75804, mended in Go 1.27).
 FUZZTIME    ?= 50000x
 ARGS        ?=
+# SQLite keeps its data outside Go's memory, where the race detector sees nothing. Its code, which is C made Go, is
+# therefore built without it: with it, tests on SQLite take twice the time. Its driver is built with it, as all else.
+RACE        := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
+# Packages wait for databases and processes half of the time: twice as many run side by side as there are cores.
+# Those that take longest begin first, so that none of them is left alone at the end.
+BESIDE      := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+LONGEST     := ./use/queue ./door/cli . ./door/sqlfn ./store/s3 ./store/postgres ./door/httpapi
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +29,7 @@ run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 	@./weir serve $(ARGS)
 
 test: ## run all tests with the race detector, a real PostgreSQL included
-	CGO_ENABLED=1 go test -race -timeout 30m ./...
+	CGO_ENABLED=1 go test $(RACE) -p $(BESIDE) -timeout 30m $(LONGEST) ./...
 	go test -run NobodyTakes ./door/kafka # which the race detector makes too dear
 	cd bench && go test ./...
 
