@@ -1,313 +1,287 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"runtime/debug"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/internal/retry"
+	"github.com/weir-log/weir/use/deliver"
+	"github.com/weir-log/weir/use/publish"
 )
+
+// Subscription says what a consumer reads and what it does with it. Group, Topics, and one of
+// Handler and BatchHandler are required; the zero value of every other field is a sensible default.
+type Subscription struct {
+	// Group is the consumer group. All consumers of one group, in any number of processes, share
+	// the partitions; each group gets all events.
+	Group string
+	// Topics are the names of the topics to read. A topic that does not exist yet is read once it
+	// is created.
+	Topics []string
+	// Name names this consumer for people: in the list of the group's members and in dead letters.
+	// Default: the program's name and process number.
+	Name string
+
+	// Handler handles one event. Calls for one partition come one after the other, in the order of
+	// the events; calls for different partitions run concurrently. The event counts as handled when
+	// Handler returns nil.
+	//
+	// ctx ends when the result does not matter any more: the group took the partition from this
+	// consumer, because its session timed out; or Close does not wait for the handler any longer.
+	Handler func(ctx context.Context, e Event) error
+	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as
+	// Handler handles one. Return FailedAt to say which event failed. After any other error the
+	// batch is tried again; after the last attempt each of its events is tried once more alone, and
+	// only the events that fail then become dead letters.
+	BatchHandler func(ctx context.Context, events []Event) error
+	// MinBatch is how many events a batch waits for, at most for MaxWait. Default 1: no wait.
+	MinBatch int
+	// MaxBatch is the most events that BatchHandler gets. Default 100.
+	MaxBatch int
+	// MaxWait is how long events wait at most until there are MinBatch of them. Default 1 s.
+	MaxWait time.Duration
+
+	// Start is where the group begins in a partition in which it has no committed offset: Earliest,
+	// the default, or Latest. With Latest it commits immediately where the partitions end that hold
+	// events, so that no later event is skipped if the consumer dies before its first commit. With
+	// Earliest it commits nothing before it has handled an event. Give all consumers of a group the
+	// same Start: until the group's first commit each of them follows its own.
+	//
+	// Latest applies only to topics that exist when the consumer joins and in which the group has
+	// no committed offset at all. Topics that are created later, and partitions that
+	// RaisePartitions adds, are read from their beginning. So is a partition without a committed
+	// offset if the group has one in another partition of the topic. If a consumer joins in the
+	// second between the creation of a topic and its discovery by the group, the group may begin at
+	// its end.
+	Start Position
+	// Retry says how often and how soon an event is delivered again after its handler failed.
+	Retry Retry
+	// DeadLetter decides what becomes of an event that failed for good. Default ToDeadLetterTopic.
+	DeadLetter DeadLetter
+	// Concurrency bounds how many calls of the handler run concurrently in this consumer. Default
+	// 0: one for each partition.
+	Concurrency int
+
+	// CommitEvery is the pause between two commits while events are handled: events handled since
+	// the last commit come again after a crash. A commit is one trip for all partitions. After an
+	// idle time a consumer commits immediately. Close commits everything. Default 100 ms.
+	CommitEvery time.Duration
+	// Session is how long a consumer may be silent before other members of the group take over its
+	// partitions. So it is about how long nobody works on the partitions after its process was
+	// killed. A handler may run for longer. Default 10 s, at least 1 s.
+	Session time.Duration
+}
+
+// maxBatchDefault is the default of Subscription.MaxBatch.
+const maxBatchDefault = 100
+
+// Retry says how often, and after which pauses, an event is delivered again after its handler
+// failed. The zero value tries 15 times, with pauses of up to 100 ms, 200 ms and so on up to 30 s.
+// All pauses take 100 s on average, so that an outage of a minute makes no dead letters. Later
+// events of the partition wait meanwhile. If they must not wait so long, set fewer attempts.
+type Retry struct {
+	Attempts int           // how often an event is delivered before it becomes a dead letter; default 15, 1: no retry, negative: for ever
+	First    time.Duration // longest pause after the first attempt; it doubles with each attempt; default 100 ms
+	Max      time.Duration // upper limit of all pauses; default 30 s
+}
 
 // Consumer reads topics as a member of a group. Its methods may be called concurrently. Handlers
 // may call all of them except Close.
 type Consumer struct {
-	log    *Log
-	sub    Subscription
-	logger *slog.Logger
-	slots  chan struct{} // limits the concurrent calls of the handler; nil: no limit
-
-	stop  context.CancelFunc // ends the consumer's own goroutines, not those of its partitions
-	ended chan struct{}      // closed when these goroutines have ended
-	dirty chan struct{}      // receives when there is something to commit
-	again chan struct{}      // receives when the assignment must be read again
-	turn  chan struct{}      // the lock for commits: commits of one partition come one after the other
-
-	mu         sync.Mutex // guards what follows
-	peer       *group.Peer
-	partitions map[group.TopicPartition]*partition // until their goroutines have ended
-	pauses     pauses
-	closed     bool
+	log *Log
+	c   *deliver.Consumer
 }
 
 // Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds
 // only the joining; the consumer works until it or the Log is closed. While the store is
 // unavailable the consumer waits.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
-	return l.consume(ctx, sub, false)
-}
-
-// consume is Consume. If paused is true the consumer begins with all partitions paused.
-func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Consumer, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "consume as group %q", sub.Group)
 	}
-	sub, err := sub.checked()
+	to, err := l.subscription(sub)
 	if err != nil {
 		return nil, fmt.Errorf("consume: the subscription is not complete: %w", err)
 	}
-	if sub.Name == "" {
-		sub.Name = fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid())
+	return l.consume(ctx, to)
+}
+
+// subscription is the subscription as the consumer below wants it.
+func (l *Log) subscription(s Subscription) (deliver.Subscription, error) {
+	to := deliver.Subscription{
+		Group: s.Group, Topics: s.Topics, Name: s.Name, MinBatch: s.MinBatch, MaxBatch: s.MaxBatch, MaxWait: s.MaxWait, Start: s.Start.at,
+		Retry: retry.Policy(s.Retry), DeadLetter: l.deadLetter(s.DeadLetter), Concurrency: s.Concurrency, CommitEvery: s.CommitEvery, Session: s.Session,
 	}
-	c := &Consumer{
-		log: l, sub: sub, logger: l.logger,
-		ended: make(chan struct{}), dirty: make(chan struct{}, 1), again: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		partitions: make(map[group.TopicPartition]*partition), pauses: pauses{all: paused},
+	switch {
+	case (s.Handler == nil) == (s.BatchHandler == nil):
+		return to, errors.New("it needs a Handler or a BatchHandler, and not both")
+	case s.BatchHandler == nil && (s.MinBatch > 1 || s.MaxBatch != 0):
+		return to, errors.New("its MinBatch and MaxBatch need a BatchHandler")
+	case s.BatchHandler == nil:
+		to.Handle = func(ctx context.Context, from *deliver.Partition, events []deliver.Event) error {
+			return s.Handler(ctx, l.delivered(from, &events[0]))
+		}
+	default:
+		to.MaxBatch = cmp.Or(s.MaxBatch, max(maxBatchDefault, s.MinBatch))
+		to.Handle = func(ctx context.Context, from *deliver.Partition, events []deliver.Event) error {
+			batch := make([]Event, len(events))
+			for i := range events {
+				batch[i] = l.delivered(from, &events[i])
+			}
+			return s.BatchHandler(ctx, batch)
+		}
 	}
-	if sub.Concurrency > 0 {
-		c.slots = make(chan struct{}, sub.Concurrency)
+	return to, nil
+}
+
+// consume joins a group and starts a consumer, unless the Log was closed.
+func (l *Log) consume(ctx context.Context, sub deliver.Subscription) (*Consumer, error) {
+	below, err := l.delivery.Join(ctx, sub)
+	if err != nil {
+		return nil, err
 	}
-	if c.peer, err = c.join(ctx); err != nil {
-		return nil, fmt.Errorf("consume as group %q: %w", sub.Group, err)
-	}
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	c.stop = stop
-	if !l.begins(c, work) {
-		stop()
-		return nil, errors.Join(fmt.Errorf("consume as group %q: %w", sub.Group, ErrClosed), c.peer.Leave(ctx))
+	c := &Consumer{log: l, c: below}
+	if !l.begin(c, func() { below.Start(ctx) }) {
+		return nil, errors.Join(fmt.Errorf("consume as group %q: %w", sub.Group, ErrClosed), below.Leave(ctx))
 	}
 	return c, nil
 }
 
-// begins runs a consumer, unless the Log was closed.
-func (l *Log) begins(c *Consumer, work context.Context) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	l.consumers[c] = struct{}{}
-	go c.run(work)
-	return true
+// Close ends the consumer in order: no further call of the handler begins, running calls finish,
+// what they handled is committed, and other members of the group take over the partitions
+// immediately. When ctx is about to end, the contexts of calls that still run are cancelled. A call
+// that does not return then is left behind: its events will be delivered again, and the error names
+// its partition and offset. Close returns at the latest a second after ctx ends. A handler must not
+// call it.
+func (c *Consumer) Close(ctx context.Context) error {
+	c.log.forget(c)
+	return c.c.Close(ctx)
 }
 
-func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
-	return c.log.groups.JoinPeer(ctx, group.PeerConfig{
-		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
-		FromLatest: c.sub.Start.kind == latest, FromZero: c.sub.whole, Session: c.sub.Session, Logger: c.logger,
-	})
+// Assigned is a partition that a consumer works on.
+type Assigned struct {
+	TopicPartition
+	Next      int64 // offset of the next event to be handled
+	Committed int64 // the group's committed offset: where another consumer would start
+	Paused    bool
+	Halted    error // why it has halted, until Resume; nil: it has not
 }
 
-// run works until ctx ends. If the group evicts the consumer, it joins again.
-func (c *Consumer) run(ctx context.Context) {
-	defer close(c.ended)
-	var work sync.WaitGroup
-	defer work.Wait()
-	work.Go(func() { c.commits(ctx) })
-	for ctx.Err() == nil {
-		err := c.attend(ctx)
-		c.follow(ctx, group.Assignment{}) // no partition is ours any more
-		if ctx.Err() != nil || c.isClosed() {
-			return
-		}
-		c.logger.Warn("this consumer is no longer a member of its group; joining again", "group", c.sub.Group, "err", err)
-		c.rejoin(ctx)
+// Assigned lists the partitions that this consumer works on now, sorted by topic and number.
+func (c *Consumer) Assigned() []Assigned { return assigned(c.c.Assigned()) }
+
+func assigned(list []deliver.Assigned) (out []Assigned) {
+	for _, a := range list {
+		out = append(out, Assigned{
+			TopicPartition: TopicPartition(a.TopicPartition), Next: int64(a.Next), Committed: int64(a.Committed), Paused: a.Paused, Halted: outward(a.Halted),
+		})
 	}
+	return out
 }
 
-// attend works with the consumer's current membership of the group until the membership ends.
-func (c *Consumer) attend(ctx context.Context) error {
-	peer := c.member()
-	alive := make(chan error, 1)
-	go func() { alive <- peer.Run(ctx) }()
-	for {
-		c.follow(ctx, peer.Assignment())
-		select {
-		case err := <-alive:
-			return err
-		case <-peer.Changed():
-		case <-c.again:
-		}
+// Pause stops the delivery of partitions: all, or those named. After it returns, no further call of
+// the handler begins for them. It does not wait for a running call. The partitions stay assigned to
+// this consumer. Pause also applies to partitions that this consumer gets later, but not to other
+// consumers.
+func (c *Consumer) Pause(tps ...TopicPartition) { c.c.Pause(inward(tps)...) }
+
+// Resume continues paused partitions: all, or those named. A partition that halted at an event
+// tries the event again.
+func (c *Consumer) Resume(tps ...TopicPartition) { c.c.Resume(inward(tps)...) }
+
+// Seek moves partitions to another position: all of this consumer, or those named, which must be
+// assigned to it. If it returns nil, the new position is committed. It does not wait for a running
+// call of the handler, so a handler may call Seek; the result of that call no longer changes the
+// position. After an error some partitions may have moved; their positions are committed later.
+func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
+	if c.log.over.Load() {
+		return fmt.Errorf("seek to %v: %w", to, ErrClosed)
 	}
+	return c.c.Seek(ctx, to.at, inward(tps)...)
 }
 
-func (c *Consumer) rejoin(ctx context.Context) {
-	for attempt := 1; ctx.Err() == nil; attempt++ {
-		peer, err := c.join(ctx)
-		if err == nil {
-			c.mu.Lock()
-			c.peer = peer
-			closed := c.closed
-			c.mu.Unlock()
-			if closed { // Close may have left the group only as the old member
-				leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeReserve)
-				defer cancel()
-				if err := peer.Leave(leave); err != nil {
-					c.logger.Warn("cannot leave the group; other members take over when the session times out", "group", c.sub.Group, "err", err)
-				}
-			}
-			return
-		}
-		c.logger.Warn("cannot join the group; trying again", "group", c.sub.Group, "err", err)
-		sleep(ctx, rejoinRetry.pause(attempt))
+func inward(tps []TopicPartition) (list []deliver.TopicPartition) {
+	for _, tp := range tps {
+		list = append(list, deliver.TopicPartition(tp))
 	}
-}
-
-var rejoinRetry = Retry{First: 200 * time.Millisecond, Max: 5 * time.Second}
-
-// follow starts, ends and gives back partitions as the assignment says. A partition that was lost
-// and assigned again starts after its old goroutine has ended: this consumer never runs two calls
-// for one partition at the same time.
-func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for key, p := range c.partitions {
-		is := func(as group.Assigned) bool { return as.TopicPartition == key && as.Since == p.since }
-		switch {
-		case slices.ContainsFunc(a.Own, is):
-		case slices.ContainsFunc(a.Revoking, is):
-			p.drain()
-		default:
-			p.lose()
-			p.drain()
-			p.cut(fmt.Errorf("%w: the group assigned %s/%d to another member", ErrNotAssigned, p.name.Topic, p.name.Partition))
-		}
-	}
-	if c.closed {
-		return
-	}
-	for _, as := range a.Own {
-		if c.partitions[as.TopicPartition] == nil {
-			c.begin(ctx, as)
-		}
-	}
-	for _, as := range a.Revoking {
-		if c.partitions[as.TopicPartition] == nil { // this consumer does not work on it any more: it only has to be given back
-			c.begin(ctx, as)
-			c.partitions[as.TopicPartition].drain() // then giveBack releases it
-		}
-	}
-}
-
-// begin starts work on a partition. The caller holds c.mu.
-func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
-	name := TopicPartition{Topic: as.Topic, Partition: as.TopicPartition.Partition}
-	p := &partition{
-		c: c, name: name, key: as.TopicPartition, since: as.Since, member: c.peer.ID(),
-		ended: make(chan struct{}), handled: as.Position, epoch: as.Epoch, committed: as.Position,
-		paused: c.pauses.holds(name),
-	}
-	p.reader = reader{log: c.log.log, of: name, id: as.Log, from: p, next: as.Position, epoch: as.Epoch}
-	// calls and draining do not end with ctx: Close decides how long a running call may take.
-	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
-	draining, drain := context.WithCancel(calls)
-	p.cut, p.drain = cut, drain
-	c.partitions[p.key] = p
-	go p.run(calls, draining)
-	go c.giveBack(ctx, p)
-}
-
-// giveBack waits until a partition's goroutine has ended, then commits what was handled and gives
-// the partition back.
-func (c *Consumer) giveBack(ctx context.Context, p *partition) {
-	<-p.ended
-	defer p.cut(nil)
-	// A lost partition is not released: this consumer may get it back with the same Since. But
-	// after a commit of unknown outcome it is released: then its next holder, perhaps this
-	// consumer, starts at the offset in the store.
-	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
-		err := c.commit(ctx, p)
-		if err == nil {
-			err = c.member().Release(ctx, p.key)
-		}
-		if err == nil || errors.Is(err, group.ErrFenced) {
-			break
-		}
-		c.logger.Warn("a partition cannot be released; trying again", p.attrs("err", err)...)
-		sleep(ctx, rejoinRetry.pause(attempt))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed { // Close commits what is left
-		delete(c.partitions, p.key)
-	}
-	poke(c.again)
-}
-
-// enter waits until one more call may run. It returns false if ctx ends first.
-func (c *Consumer) enter(ctx context.Context) bool {
-	if c.slots == nil {
-		return true
-	}
-	select {
-	case c.slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (c *Consumer) leave() {
-	if c.slots != nil {
-		<-c.slots
-	}
-}
-
-// deadLetters asks the subscription for an event's dead letters.
-func (c *Consumer) deadLetters(ctx context.Context, f Failure) (letters []Event, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			letters, err = nil, panicked
-			c.logger.Error("DeadLetter panicked", "topic", f.Event.Topic, "partition", f.Event.Partition, "offset", f.Event.Offset, "panic", v, "stack", string(panicked.Stack))
-		}
-	}()
-	return c.sub.DeadLetter(ctx, f)
-}
-
-// member returns the consumer's current membership of the group.
-func (c *Consumer) member() *group.Peer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.peer
-}
-
-func (c *Consumer) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
-
-// isOver reports whether the consumer has ended.
-func (c *Consumer) isOver() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// all lists the consumer's partitions, by name.
-func (c *Consumer) all() []*partition {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := make([]*partition, 0, len(c.partitions))
-	for _, p := range c.partitions {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b *partition) int { return a.name.compare(b.name) })
 	return list
 }
 
-func (tp TopicPartition) compare(other TopicPartition) int {
-	if d := strings.Compare(tp.Topic, other.Topic); d != 0 {
-		return d
-	}
-	return int(tp.Partition) - int(other.Partition)
+// Failure describes an event whose handler failed for good.
+type Failure struct {
+	Event       Event
+	Err         error // the error of the last attempt; a *PanicError if the handler panicked
+	Attempts    int   // how often this process tried the event
+	FirstFailed time.Time
+	Group       string
+	Consumer    string // Subscription.Name
 }
 
-// poke puts a value into a channel of capacity 1, unless it is full.
-func poke(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
+// DeadLetter decides what becomes of an event that failed for good. It returns the dead letters to
+// publish instead. If it returns none, the event is dropped, which is logged. If it returns an
+// error, the partition halts at the event: the error is logged, and no more events of that
+// partition are delivered until Consumer.Resume. The partition also halts if DeadLetter panics, or
+// if a dead letter is too large for its topic or invalid.
+//
+// Publishing the dead letters and committing the event as handled are one change of the log: each
+// dead letter is there once, also after a crash.
+type DeadLetter func(ctx context.Context, f Failure) ([]Event, error)
+
+// ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`,
+// with the same key, value and headers, and with the headers below. If that topic does not exist it
+// is created, with as many partitions as the event's topic and without retention: its events stay
+// until they are deleted. For other settings create it beforehand, or alter it.
+func ToDeadLetterTopic(_ context.Context, f Failure) ([]Event, error) {
+	return []Event{f.DeadLetterEvent()}, nil
+}
+
+// Discard is a DeadLetter that drops the event.
+func Discard(context.Context, Failure) ([]Event, error) { return nil, nil }
+
+// Halt is a DeadLetter that stops the partition at the event.
+func Halt(ctx context.Context, f Failure) ([]Event, error) {
+	_, err := deliver.Halt(ctx, deliver.Failure{})
+	return nil, err
+}
+
+// Headers of a dead letter, in addition to the headers of the event. Times are in RFC 3339.
+const (
+	HeaderReason      = deliver.HeaderReason      // the last error, cut after 4 KiB
+	HeaderAttempts    = deliver.HeaderAttempts    // how often the event was tried
+	HeaderGroup       = deliver.HeaderGroup       // the consumer group
+	HeaderConsumer    = deliver.HeaderConsumer    // the consumer's name
+	HeaderTopic       = deliver.HeaderTopic       // where the event is stored
+	HeaderPartition   = deliver.HeaderPartition   //
+	HeaderOffset      = deliver.HeaderOffset      //
+	HeaderTime        = deliver.HeaderTime        // when the event was published
+	HeaderFirstFailed = deliver.HeaderFirstFailed // when it failed for the first time
+)
+
+// DeadLetterTopic is the name of a topic's dead-letter topic.
+func DeadLetterTopic(topic string) string { return deliver.DeadLetterTopic(topic) }
+
+// DeadLetterEvent is what ToDeadLetterTopic publishes. A DeadLetter of your own may change it and
+// return it. Its time is that of the publication.
+func (f Failure) DeadLetterEvent() Event {
+	letter := (&deliver.Failure{
+		Topic: f.Event.Topic, Partition: f.Event.Partition, Event: deliver.Event{Record: recordOf(&f.Event)}, Err: f.Err, Attempts: f.Attempts,
+		FirstFailed: f.FirstFailed, Group: f.Group, Consumer: f.Consumer,
+	}).Letter()
+	return Event{Topic: letter.Topic, Key: letter.Key, Value: letter.Value, Headers: letter.Headers}
+}
+
+// deadLetter is a DeadLetter as the consumer below wants it; nil: nil.
+func (l *Log) deadLetter(decide DeadLetter) deliver.DeadLetter {
+	if decide == nil {
+		return nil
+	}
+	return func(ctx context.Context, f deliver.Failure) ([]publish.Event, error) {
+		letters, err := decide(ctx, Failure{
+			Event: l.delivered(f.From, &f.Event), Err: outward(f.Err), Attempts: f.Attempts, FirstFailed: f.FirstFailed, Group: f.Group, Consumer: f.Consumer,
+		})
+		return l.outgoing(nil, letters), err
 	}
 }

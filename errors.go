@@ -2,9 +2,11 @@ package weir
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recovered"
+	"github.com/weir-log/weir/internal/retry"
+	"github.com/weir-log/weir/use/deliver"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -56,11 +58,11 @@ var (
 	ErrMixedGroup = group.ErrInconsistentProtocol
 	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; or Seek moved
 	// it while the handler ran.
-	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
+	ErrNotAssigned = deliver.ErrNotAssigned
 	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier
 	// event of the batch. Roll back: this consumer continues after the handled events, whatever the
 	// handler returns.
-	ErrHandled = errors.New("the event was handled before")
+	ErrHandled = deliver.ErrHandled
 	// ErrNotPostgres: weir can commit, enqueue or acknowledge within the caller's transaction only
 	// on PostgreSQL, and publish there or with PublishSQLTx.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
@@ -73,45 +75,27 @@ type InvalidError = eventlog.InvalidError
 // is logged at the first attempt.
 type PanicError struct {
 	Value any    // the value of the panic
-	Stack []byte // the stack of the panic, from runtime/debug.Stack
+	At    string // function, file and line
+	Stack []byte // at most 4 KiB: the calls nearest to the panic
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+func (e *PanicError) Error() string { return (*recovered.Error)(e).Error() }
 
 // Unwrap returns the value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
+func (e *PanicError) Unwrap() error { return (*recovered.Error)(e).Unwrap() }
+
+// outward is an error from below as callers of this package get it.
+func outward(err error) error {
+	if panicked, is := err.(*recovered.Error); is {
+		return (*PanicError)(panicked)
+	}
 	return err
 }
 
 // Permanent marks a handler's error as final: the event is not tried again, and becomes a dead
 // letter immediately. Permanent(nil) is nil.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &permanentError{err}
-}
-
-type permanentError struct{ error }
-
-func (e *permanentError) Unwrap() error { return e.error }
+func Permanent(err error) error { return retry.Permanent(err) }
 
 // FailedAt marks which event of a batch failed. The events before it count as handled, and are not
 // delivered again. With FailedAt(i, Permanent(err)) the event is not tried again.
-func FailedAt(index int, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &failedAtError{index, err}
-}
-
-type failedAtError struct {
-	index int
-	err   error
-}
-
-func (e *failedAtError) Error() string {
-	return fmt.Sprintf("event %d of the batch: %v", e.index, e.err)
-}
-func (e *failedAtError) Unwrap() error { return e.err }
+func FailedAt(index int, err error) error { return retry.FailedAt(index, err) }

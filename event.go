@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/deliver"
 )
 
 // Event is one event: what Publish takes, and what handlers get. To publish a delivered event to
@@ -24,7 +25,8 @@ type Event struct {
 	// the partition moves to another process, it starts at 1 again.
 	Attempt int
 
-	from *partition // the consumer's partition that delivered it
+	log  *Log               // the Log whose consumer delivered it
+	from *deliver.Partition // the partition that delivered it
 }
 
 // Header is one header of an event:
@@ -67,3 +69,27 @@ type Partitioner func(e *Event, n int) int32
 // ByPartitionField is a Partitioner for publishers that choose the partition themselves: it returns
 // Event.Partition.
 func ByPartitionField(e *Event, _ int) int32 { return e.Partition }
+
+// delivered is an event that a partition passes on.
+func (l *Log) delivered(from *deliver.Partition, e *deliver.Event) Event {
+	out := eventOf(from.Topic(), from.Number(), &e.Record)
+	out.Attempt, out.log, out.from = e.Attempt, l, from
+	return out
+}
+
+func eventOf(topic string, partition int32, r *batch.Record) Event {
+	e := Event{Topic: topic, Partition: partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Headers: r.Headers}
+	if r.Timestamp != batch.NoTimestamp {
+		e.Time = time.UnixMilli(r.Timestamp)
+	}
+	return e
+}
+
+// recordOf is an event as a record of its topic.
+func recordOf(e *Event) batch.Record {
+	r := batch.Record{Offset: e.Offset, Timestamp: batch.NoTimestamp, Key: e.Key, Value: e.Value, Headers: e.Headers}
+	if !e.Time.IsZero() {
+		r.Timestamp = e.Time.UnixMilli()
+	}
+	return r
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-log/weir/use/deliver"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -97,15 +98,15 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 			partitions = append(partitions, int32(n))
 		}
 	}
-	places := make([]place, len(partitions))
+	places := make([]deliver.Place, len(partitions))
 	for i, n := range partitions {
 		if n < 0 || int(n) >= len(t.Partitions) {
 			return what(fmt.Errorf("the topic has no partition %d: it has %d partitions, numbered from 0", n, len(t.Partitions)))
 		}
-		places[i] = place{TopicPartition{Topic: topic, Partition: n}, t.Partitions[n]}
+		places[i] = deliver.Place{TopicPartition: deliver.TopicPartition{Topic: topic, Partition: n}, ID: t.Partitions[n]}
 	}
 	epoch := l.log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, consumers that start there are sent back to its new end
-	offsets, err := l.resolve(ctx, to, places)
+	offsets, err := to.at.Resolve(ctx, l.log, places)
 	if err != nil {
 		return what(err)
 	}

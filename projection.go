@@ -1,10 +1,14 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/weir-log/weir/internal/retry"
+	"github.com/weir-log/weir/use/deliver"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/stream"
 )
@@ -15,7 +19,7 @@ var ErrUnknownProjection = stream.ErrUnknownProjection
 // ErrEventsMissing: retention or a deletion of records removed events of a partition that a
 // projection has not handled yet. If the partition halted because of that, Projector.Halted has
 // this error.
-var ErrEventsMissing = errors.New("events are missing")
+var ErrEventsMissing = deliver.ErrEventsMissing
 
 // Projection is a read model that a handler makes from the events of categories. Name, and one of
 // Handler and BatchHandler, are required.
@@ -157,9 +161,186 @@ func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 func (l *Log) changeProjection(ctx context.Context, verb, name string, change func(context.Context, string) error) error {
 	err := l.usable()
 	if err == nil {
-		if err = change(ctx, name); err == nil {
-			l.tellProjectors(name)
-		}
+		err = change(ctx, name)
 	}
 	return wrap(err, "%s projection %q", verb, name)
+}
+
+// Projector works on a projection's runs in this process.
+type Projector struct {
+	log *Log
+	p   *projection.Projector
+}
+
+// Project starts to work on a projection, and creates it if there is none. A Version above those of
+// all runs begins a new run beside the run that readers use. With an older Version the projector
+// works only on runs of that Version, if there are any. *InvalidError if the categories differ from
+// those of the same Version. ctx bounds only the start; the projector works until it or the Log is
+// closed.
+func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "project %q", p.Name)
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("project: the projection is not complete: %w", err)
+	}
+	if p.DeadLetter == nil {
+		p.DeadLetter = Halt
+	}
+	w := projection.Work{
+		Name: p.Name, Version: p.Version, Categories: p.Categories, TakeOver: p.TakeOver, Poll: l.opts.Poll, Handle: l.projectionHandler(p),
+		Consumer: deliver.Subscription{
+			Retry: retry.Policy(p.Retry), DeadLetter: l.deadLetter(p.DeadLetter), Concurrency: p.Concurrency, CommitEvery: p.CommitEvery,
+			Session: p.Session, Whole: !p.SkipMissing, MaxBatch: 1,
+		},
+	}
+	if p.BatchHandler != nil {
+		w.Consumer.MaxBatch = cmp.Or(p.MaxBatch, maxBatchDefault)
+	}
+	below, err := l.projections.Projector(ctx, l.delivery, w)
+	if err != nil {
+		return nil, wrap(err, "project %q", p.Name)
+	}
+	j := &Projector{log: l, p: below}
+	if !l.begin(j, func() { below.Start(ctx) }) {
+		return nil, fmt.Errorf("project %q: %w", p.Name, ErrClosed)
+	}
+	return j, nil
+}
+
+func (p *Projection) check() error {
+	switch {
+	case p.Name == "":
+		return errors.New("it has no Name")
+	case (p.Handler == nil) == (p.BatchHandler == nil):
+		return errors.New("it needs a Handler or a BatchHandler, and not both")
+	case p.MaxBatch < 0 || p.MaxBatch > 0 && p.BatchHandler == nil:
+		return fmt.Errorf("its MaxBatch is %d: it must be 1 or more, and needs a BatchHandler", p.MaxBatch)
+	case p.Version < 0:
+		return fmt.Errorf("its Version is %d: it must be 0 or more", p.Version)
+	case p.Concurrency < 0:
+		return fmt.Errorf("its Concurrency is %d: it must be 0 or more", p.Concurrency)
+	}
+	return nil
+}
+
+// projectionHandler calls the projection's handlers.
+func (l *Log) projectionHandler(p Projection) func(context.Context, int64, *deliver.Partition, []projection.Event) error {
+	return func(ctx context.Context, run int64, from *deliver.Partition, events []projection.Event) error {
+		projected := make([]ProjectedEvent, len(events))
+		for i := range events {
+			e := &events[i]
+			projected[i] = ProjectedEvent{
+				StreamEvent: e.Event, Category: from.Topic(), Run: run, Deleted: e.Deleted, Attempt: e.Record.Attempt, event: l.delivered(from, &e.Record),
+			}
+		}
+		if p.Handler != nil {
+			return p.Handler(ctx, projected[0])
+		}
+		return p.BatchHandler(ctx, projected)
+	}
+}
+
+// Close ends the projector in order, as Consumer.Close does. Other processes take over its
+// partitions.
+func (j *Projector) Close(ctx context.Context) error {
+	j.log.forget(j)
+	return j.p.Close(ctx)
+}
+
+// Halted returns the partitions that have halted at an event in this process, and why.
+func (j *Projector) Halted() map[TopicPartition]error {
+	halted := make(map[TopicPartition]error)
+	for _, list := range j.Assigned() {
+		for _, a := range list {
+			if a.Halted != nil {
+				halted[a.TopicPartition] = a.Halted
+			}
+		}
+	}
+	return halted
+}
+
+// Assigned lists, for each run by its number, the partitions that this process works on now.
+func (j *Projector) Assigned() map[int64][]Assigned {
+	out := make(map[int64][]Assigned)
+	for run, list := range j.p.Assigned() {
+		out[run] = assigned(list)
+	}
+	return out
+}
+
+// ProcessManager reacts to events of streams with events for other streams: an order that was paid
+// has its parcel sent, a transfer that was begun debits one account and credits the other. Name,
+// Categories and React are required.
+//
+// What React returns is appended in the same change of the log that commits the event as handled.
+// So for each event it is appended exactly once, whatever fails: a process, the store, an answer
+// that got lost. React itself may be called more than once for an event, and must have no other
+// effects.
+type ProcessManager struct {
+	// Name is the consumer group of the process manager. All processes that run one of that name
+	// share the partitions.
+	Name string
+	// Categories are the names of the categories whose events it gets. They must exist.
+	Categories []string
+	// React returns what to append to streams because of an event; nothing: the event is handled.
+	// Calls for one stream come one after the other, in the order of its events; calls for streams
+	// in different partitions run concurrently. If a stream is not at the version that a part
+	// expects, or React fails, it is called again, as Retry says: so let React read the streams
+	// that its decision depends on, and expect the versions that it read.
+	React func(ctx context.Context, e CategoryEvent) ([]StreamPart, error)
+
+	// Start is where the process manager begins if it has never run. Default: the first event.
+	Start Position
+	// Retry says how often and how soon an event is tried again. Default: 15 attempts, which take
+	// one to two minutes.
+	Retry Retry
+	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition
+	// halts there until Consumer.Resume.
+	DeadLetter DeadLetter
+	// Concurrency bounds how many calls of React run concurrently in this process. Default 0: one
+	// for each partition.
+	Concurrency int
+	// CommitEvery and Session are as in Subscription.
+	CommitEvery, Session time.Duration
+}
+
+// CategoryEvent is an event that a process manager gets.
+type CategoryEvent struct {
+	StreamEvent
+	Category string
+	Deleted  bool // this is no event of the stream: it says that the stream was deleted. Version and Data mean nothing then
+	Attempt  int  // how often this process has delivered it, from 1
+}
+
+// Manage runs a process manager until the returned Consumer or the Log is closed. Call it in as
+// many processes as you like.
+func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
+	if m.React == nil {
+		return nil, errors.New("manage: the process manager has no React")
+	}
+	if m.DeadLetter == nil {
+		m.DeadLetter = Halt
+	}
+	decoder := l.streams.Decoder()
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "manage %q", m.Name)
+	}
+	c, err := l.consume(ctx, deliver.Subscription{
+		Group: m.Name, Topics: m.Categories, Start: m.Start.at, Retry: retry.Policy(m.Retry), DeadLetter: l.deadLetter(m.DeadLetter),
+		Concurrency: m.Concurrency, CommitEvery: m.CommitEvery, Session: m.Session, Whole: m.Start == Earliest,
+		React: func(ctx context.Context, from *deliver.Partition, e deliver.Event) (deliver.Reaction, error) {
+			found, _, err := decoder.Events(ctx, from.Topic(), from.TopicID(), e.Record)
+			if err != nil || len(found) == 0 {
+				return nil, err
+			}
+			parts, err := m.React(ctx, CategoryEvent{StreamEvent: found[0], Category: from.Topic(), Deleted: found[0].Type == stream.TypeDeleted, Attempt: e.Attempt})
+			if err != nil || len(parts) == 0 {
+				return nil, err
+			}
+			return l.streams.Reaction(parts...)
+		},
+	})
+	return c, wrap(err, "manage %q", m.Name)
 }

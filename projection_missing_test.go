@@ -119,32 +119,3 @@ func TestAProjectionReadsACategoryThatWasMadeAgain(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
-
-// However often a category is deleted and created again, a run has it in memory once.
-func TestARunForgetsDeletedCategories(t *testing.T) {
-	eachStore(t, func(t *testing.T, s site) {
-		w := s.open(t)
-		read := weir.NewCategoriesRead(w)
-		var before eventlog.TopicID
-		for range 3 {
-			category(t, w, "order", 1)
-			topic, err := w.Core().Topic(t.Context(), "order")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := read.Get(t.Context(), "order", topic.ID); err != nil {
-				t.Fatal(err)
-			}
-			if err := read.Get(t.Context(), "order", before); !errors.Is(err, weir.ErrUnknownCategory) {
-				t.Errorf("an event of a deleted category: %v, want ErrUnknownCategory", err)
-			}
-			before = topic.ID
-			if err := w.DeleteTopic(t.Context(), "order"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n := read.Len(); n != 1 {
-			t.Errorf("%d categories are in memory, want 1", n)
-		}
-	}, "memory")
-}

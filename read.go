@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
-	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/deliver"
 )
 
 // Read yields the events of one partition, without a group: from a position up to the end that the
@@ -36,42 +38,26 @@ func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit 
 	if of.Partition < 0 || int(of.Partition) >= len(topic.Partitions) {
 		return &InvalidError{What: "partition", Value: fmt.Sprint(of.Partition), Why: fmt.Sprintf("topic %q has the partitions 0 to %d", of.Topic, len(topic.Partitions)-1)}
 	}
-	id := topic.Partitions[of.Partition]
-	epoch := l.log.LeaderEpoch()
-	bounds, err := l.log.Bounds(ctx, id)
-	if err == nil {
-		err = bounds[0].Err
-	}
-	if err != nil {
-		return err
-	}
-	r := reader{log: l.log, of: of, id: id, epoch: epoch}
-	starts, err := l.resolveIn(ctx, from, []place{{of, id}}, bounds)
-	if err != nil {
-		return err
-	}
-	r.next = starts[0]
-	for end := bounds[0].Bounds.Next; r.next < end; {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		before := r.epoch
-		outside, err := r.more(ctx, 0)
-		if outside != nil && outside.Asked > outside.Next {
-			return outside // the store was rewound, and lost events that were yielded
-		}
-		if _, cut, known := l.log.EpochEnd(id, before, end); known && r.epoch != before {
-			end = cut // what follows was published after Read began
-		}
-		for _, e := range r.queue {
-			if eventlog.Offset(e.Offset) >= end || !visit(e) {
-				return nil
-			}
-		}
-		r.take(len(r.queue))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return deliver.Read(ctx, l.log, deliver.Place{TopicPartition: deliver.TopicPartition(of), ID: topic.Partitions[of.Partition]}, from.at, func(rec batch.Record) bool {
+		return visit(eventOf(of.Topic, of.Partition, &rec))
+	})
 }
+
+// Position is a place in a partition: Earliest (the zero value), Latest, AtOffset or AtTime.
+type Position struct{ at deliver.Position }
+
+var (
+	// Earliest is the oldest event that is still there.
+	Earliest = Position{}
+	// Latest is after the newest event: only events published from now on follow.
+	Latest = Position{deliver.Latest}
+)
+
+// AtOffset is the event with that offset.
+func AtOffset(offset int64) Position { return Position{deliver.AtOffset(offset)} }
+
+// AtTime is the first event that was published at that time or later; if there is none, it is
+// Latest.
+func AtTime(t time.Time) Position { return Position{deliver.AtTime(t)} }
+
+func (p Position) String() string { return p.at.String() }

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir"
-	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 )
 
 func TestReadYieldsWhatWasThere(t *testing.T) {
@@ -56,34 +54,5 @@ func TestReadOfWhatIsNotThereIsOneError(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%+v: %d errors", c, n)
 		}
-	}
-}
-
-// Batches that are small in the log and large in memory are not all decoded because the first is
-// wanted, and one that is too large is not decoded at all.
-func TestAReadEndsWhereItsEventsTakeMuchMemory(t *testing.T) {
-	log := newSite(t, "memory").open(t)
-	topic, err := log.Core().CreateTopic(t.Context(), eventlog.TopicSpec{Name: "t", Partitions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := topic.Partitions[0]
-	for _, headers := range []int{150_000, 150_000, 150_000, 150_000, 150_000, 150_000, batch.DecodedMax/40 + 1, 1} {
-		raw, err := batch.Seal([]batch.Record{{Headers: make([]batch.RecordHeader, headers)}}, batch.Zstd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := log.Core().Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{{Partition: p, Records: 1, Bytes: raw}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n, err := weir.ReadOnce(t.Context(), log, p, 0); err != nil || n != 3 {
-		t.Errorf("%d events of 6 MB are decoded at once, want the 3 that pass 16 MiB: %v", n, err)
-	}
-	if n, err := weir.ReadOnce(t.Context(), log, p, 6); n != 0 || !errors.Is(err, batch.ErrDecodedTooLarge) {
-		t.Errorf("%d events of a batch that takes more than %d bytes: %v", n, batch.DecodedMax, err)
-	}
-	if n, err := weir.ReadOnce(t.Context(), log, p, 7); err != nil || n != 1 {
-		t.Errorf("%d events after it: %v", n, err)
 	}
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/deliver"
+	"github.com/weir-log/weir/use/publish"
 )
 
 // PgxTx is the caller's transaction with pgx: a pgx.Tx.
@@ -332,148 +334,185 @@ func (e Event) CommitSQLTx(ctx context.Context, tx SQLTx) error {
 }
 
 func (e Event) commitIn(ctx context.Context, run exec) error {
-	p := e.from
-	if p == nil {
+	if e.from == nil {
 		return errors.New("no consumer has delivered the event")
 	}
-	if err := p.c.log.usable(); err != nil {
+	if err := e.log.usable(); err != nil {
 		return err
 	}
-	if p.c.log.sql == nil {
+	if e.log.sql == nil {
 		return ErrNotPostgres
 	}
-	if call, runs := p.running(); !runs || eventlog.Offset(e.Offset) < call.first {
-		return fmt.Errorf("%w: its handler has returned", ErrNotAssigned)
-	}
-	from, err := p.beginTx(ctx)
-	if err != nil {
-		return err
-	}
-	next := eventlog.Offset(e.Offset) + 1
-	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.key.Topic.String(), strconv.Itoa(int(p.name.Partition)),
-		strconv.FormatInt(int64(next), 10), from, p.member))
-	if errors.Is(err, ErrHandled) {
-		err = p.catchUp(ctx, err)
-	}
-	p.endTx(next, err)
-	return err
+	return e.from.CommitTx(ctx, eventlog.Offset(e.Offset), func(ctx context.Context, c deliver.TxCommit) error {
+		var from any
+		if c.From != nil {
+			from = strconv.FormatInt(int64(*c.From), 10)
+		}
+		return explain(run(ctx, commitOffset, c.Group, c.Topic.String(), strconv.Itoa(int(c.Partition)), strconv.FormatInt(int64(c.Next), 10), from, c.Member))
+	})
 }
 
-// beginTx commits what was handled before, and returns the offset that the group has if no earlier
-// transaction was rolled back; nil if this call of the handler has already committed an offset.
-func (p *partition) beginTx(ctx context.Context) (from any, err error) {
-	if err := p.c.takeTurn(ctx); err != nil {
-		return nil, err
+// spanOf adds events to the description of a span: their number, and links to the spans in their
+// headers.
+func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
+	info.Records = len(events)
+	for i := range events {
+		info.Link(events[i].Headers)
 	}
-	defer p.c.giveTurn()
-	if err := p.c.commitNow(ctx, []*partition{p}); err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.seen != p.seeks {
-		return nil, fmt.Errorf("%w: Seek moved the consumer to another offset", ErrNotAssigned)
-	}
-	if p.inTx > 0 {
-		return nil, nil
-	}
-	return strconv.FormatInt(int64(max(p.committed, p.claimed)), 10), nil
+	return info
 }
 
-// errBehind: an earlier transaction that should have raised the group's offset was rolled back, and
-// this transaction came before prove noticed that.
-var errBehind = errors.New("the group's offset was too low, because an earlier transaction of this handler was rolled back; it is correct now: " +
-	"roll this transaction back too and return this error; then the event is delivered again immediately")
+// insertMax is how many events one INSERT has at most: SQLite allows 32,766 arguments, MySQL
+// 65,535.
+const insertMax = 1000
 
-// catchUp finds out why a commit was refused. Either another consumer committed first, or the
-// group's offset is below what this consumer has handled: then it commits the handled offset, if
-// the partition is still ours.
-func (p *partition) catchUp(ctx context.Context, refused error) error {
-	if err := p.c.takeTurn(ctx); err != nil {
-		return err
+// publishRows publishes events in a transaction on MariaDB, MySQL or SQLite, by inserting rows.
+func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err error) {
+	if len(events) == 0 {
+		return nil
 	}
-	defer p.c.giveTurn()
-	at, err := p.c.positions(ctx, p)
-	if err != nil {
-		return fmt.Errorf("%w, after: %v", err, refused) // so it is unknown whether the event was handled
+	var trace []Header
+	if t := l.opts.Tracer; t != nil {
+		var end func(error)
+		ctx, end = t.Start(ctx, "publish", spanOf(eventlog.SpanInfo{Topic: events[0].Topic}, events))
+		defer func() { end(err) }()
+		trace = t.Inject(ctx)
 	}
-	p.mu.Lock()
-	before := at[0] > p.handled
-	if !before {
-		p.committed, p.claimed = at[0], 0
-	}
-	p.mu.Unlock()
-	if before {
-		return refused
-	}
-	if err := p.c.commitNow(ctx, []*partition{p}); err != nil {
-		return fmt.Errorf("%w, after: %v", err, refused)
-	}
-	return errBehind
-}
-
-func (p *partition) endTx(next eventlog.Offset, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case err == nil:
-		p.inTx = next
-	case errors.Is(err, ErrHandled):
-		p.astray = true
-	case errors.Is(err, ErrNotAssigned):
-		p.notOurs = true
-	case errors.Is(err, errBehind):
-		p.behind = true
-	}
-}
-
-// notOursPause is how long a partition waits after the group took it, or its topic was deleted:
-// within that time the consumer learns of it.
-const notOursPause = 5 * time.Second
-
-// waitsForGroup waits, if the call's commit was refused because the partition is not ours, until
-// the partition is taken away. It returns whether it was refused.
-func (p *partition) waitsForGroup(wait context.Context) bool {
-	p.mu.Lock()
-	notOurs := p.notOurs
-	p.mu.Unlock()
-	if notOurs {
-		sleep(wait, notOursPause)
-	}
-	return notOurs
-}
-
-func (p *partition) isAstray() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.astray
-}
-
-// reconcile finds out, after a call that failed or was refused, whether its transaction was
-// committed, or another consumer committed first. It returns true if the failure does not count:
-// the partition continues at the committed offset, or the event comes again.
-func (p *partition) reconcile(ctx, wait context.Context) bool {
-	p.mu.Lock()
-	inTx, astray, behind, handled := p.inTx, p.astray, p.behind, p.handled
-	p.mu.Unlock()
-	if inTx == 0 && !astray {
-		return behind
-	}
-	epoch := p.c.log.log.LeaderEpoch()
-	at, err := p.c.positions(ctx, p)
-	switch {
-	case err != nil:
-		p.c.logger.Warn("the group's offset cannot be read; trying again", p.attrs("err", err)...)
-		sleep(wait, readPause)
-		return true
-	case at[0] > handled:
-		p.change(func() {
-			if p.seen == p.seeks { // otherwise there was a seek meanwhile
-				p.seeks++
-				p.handled, p.epoch, p.committed, p.claimed = at[0], epoch, at[0], 0
+	now := time.Now().UnixMilli()
+	var args []any
+	for i, e := range l.outgoing(nil, events) {
+		object, err := headersJSON(e.Headers, trace)
+		if err == nil && e.Key == nil && e.Value == nil {
+			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: an event without a value is a tombstone, which needs a key"}
+		}
+		id := ""
+		if err == nil {
+			id, err = l.checkRow(ctx, &e)
+		}
+		if err != nil {
+			return fmt.Errorf("event %d: %w", i, err)
+		}
+		var partition any
+		if l.opts.Partitioner != nil {
+			number, err := l.choose(ctx, &events[i])
+			if err != nil {
+				return fmt.Errorf("event %d: %w", i, err)
 			}
-		})
-		return true
+			partition = int64(number)
+		}
+		args = append(args, e.Topic, id, column(e.Key), column(e.Value), object, partition, now)
 	}
-	return astray || behind
+	const columns = 7
+	for len(args) > 0 {
+		some := min(len(args)/columns, insertMax)
+		if _, err := tx.ExecContext(ctx, inbox.Insert(some), args[:some*columns]...); err != nil {
+			if strings.Contains(err.Error(), "weir_inbox") {
+				return fmt.Errorf("the transaction is not on the database that holds the log, or its user may not insert into weir_inbox: %w", err)
+			}
+			return err
+		}
+		args = args[some*columns:]
+	}
+	if l.inbox != nil { // else a shard's mover looks by itself
+		l.inbox.Wake()
+	}
+	return nil
+}
+
+// checkRow refuses what the mover would refuse, and returns the topic's id.
+func (l *Log) checkRow(ctx context.Context, e *publish.Event) (id string, err error) {
+	topic, _, err := l.publisher.Choose(ctx, e)
+	if errors.Is(err, ErrUnknownTopic) {
+		err = fmt.Errorf("%w: create it with EnsureTopic or weir topic create", err)
+	}
+	return topic.ID.String(), err
+}
+
+// column returns bytes for a statement: nil is NULL.
+func column(b []byte) any {
+	if b == nil {
+		return nil
+	}
+	return b
+}
+
+// EnqueueTx enqueues messages within the caller's transaction, on the PostgreSQL database that
+// holds the log: they exist if it commits. They never exist if it rolls back, or rolls back to a
+// savepoint before the call. They can be claimed a few milliseconds after the commit. It costs one
+// trip.
+//
+// It returns no message ids: weir assigns them after the commit. At that time a message is dropped
+// if another message that is not done has its unique key. A delay counts from this call; its time
+// is the message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat
+// within a message. After any error from the database, such as ErrUnknownQueue or ErrTooLarge,
+// PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
+func (l *Log) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {
+	return wrap(l.enqueueIn(ctx, pgxExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
+}
+
+// EnqueueSQLTx is EnqueueTx for database/sql.
+func (l *Log) EnqueueSQLTx(ctx context.Context, tx SQLTx, name string, messages ...NewMessage) error {
+	return wrap(l.enqueueIn(ctx, sqlExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
+}
+
+func (l *Log) enqueueIn(ctx context.Context, run exec, name string, messages []NewMessage) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if l.sql == nil {
+		return ErrNotPostgres
+	}
+	return TxPublisher{Tracer: l.opts.Tracer}.enqueue(ctx, run, name, messages)
+}
+
+// EnqueueTx is Log.EnqueueTx.
+func (t TxPublisher) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {
+	return wrap(t.enqueue(ctx, pgxExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
+}
+
+// EnqueueSQLTx is EnqueueTx for database/sql.
+func (t TxPublisher) EnqueueSQLTx(ctx context.Context, tx SQLTx, name string, messages ...NewMessage) error {
+	return wrap(t.enqueue(ctx, sqlExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
+}
+
+func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, messages []NewMessage) (err error) {
+	if len(messages) == 0 {
+		return nil
+	}
+	if err := checkText("queue", name); err != nil {
+		return err
+	}
+	var trace []Header
+	if t.Tracer != nil {
+		var end func(error)
+		ctx, end = t.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: name, Records: len(messages)})
+		defer func() { end(err) }()
+		trace = t.Tracer.Inject(ctx)
+	}
+	var keys, values, headers, delays, times, priorities, uniques list
+	first, alike := "", true
+	for i, m := range messages {
+		object, err := headersJSON(m.Headers, trace)
+		if err == nil {
+			err = checkText("unique key", m.Unique)
+		}
+		if err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
+		}
+		if i == 0 {
+			first = object
+		}
+		alike = alike && object == first && m.Delay == 0 && m.At.IsZero() && m.Priority == 0 && m.Unique == ""
+		keys.add(octets(m.Key), m.Key != nil)
+		values.add(octets(m.Value), true)
+		headers.add(object, true)
+		delays.add(fmt.Sprintf("%d milliseconds", m.Delay.Milliseconds()), m.Delay != 0)
+		times.add(m.At.UTC().Format(time.RFC3339Nano), !m.At.IsZero())
+		priorities.add(strconv.Itoa(m.Priority), true)
+		uniques.add(m.Unique, m.Unique != "")
+	}
+	if alike {
+		return explain(run(ctx, enqueueAll, name, keys.String(), values.String(), first))
+	}
+	return explain(run(ctx, enqueueEach, name, keys.String(), values.String(), headers.String(), delays.String(), times.String(), priorities.String(), uniques.String()))
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,10 +19,12 @@ import (
 	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/closing"
 	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/deliver"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/keys"
 	"github.com/weir-log/weir/use/projection"
@@ -77,6 +81,7 @@ type Log struct {
 	queues      *queue.Queues
 	streams     *stream.Streams
 	projections *projection.Projections
+	delivery    *deliver.Delivery
 	opts        Options
 	logger      *slog.Logger
 
@@ -87,12 +92,10 @@ type Log struct {
 	ended    chan struct{} // closed when the store is closed, too; then closing is set
 	closing  error
 
-	mu         sync.Mutex // guards consumers, workers, projectors and closed
-	consumers  map[*Consumer]struct{}
-	workers    map[*Worker]struct{}
-	projectors map[*Projector]struct{}
-	closed     bool        // no new consumer, worker or projector is accepted
-	over       atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
+	mu     sync.Mutex // guards work and closed
+	work   map[closer]struct{}
+	closed bool        // no new consumer, worker or projector is accepted
+	over   atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE,
@@ -166,8 +169,11 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 	l := &Log{
 		store: store, parts: parts, sql: parts.SQL, inbox: parts.Inbox, log: parts.Log, publisher: parts.Publisher, groups: parts.Groups,
 		queues: parts.Queues, streams: parts.Streams, projections: parts.Projections, opts: opts, logger: logger,
-		flushed: make(chan struct{}), ended: make(chan struct{}),
-		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}), projectors: make(map[*Projector]struct{}),
+		delivery: &deliver.Delivery{Log: parts.Log, Groups: parts.Groups, Publisher: parts.Publisher, Tracer: opts.Tracer, Logger: logger},
+		flushed:  make(chan struct{}), ended: make(chan struct{}), work: make(map[closer]struct{}),
+	}
+	if parts.SQL != nil {
+		l.delivery.SQL = parts.SQL
 	}
 	l.start(context.WithoutCancel(ctx), append(parts.Uses(), node.Part{Name: "queues", Run: l.queues.Run}))
 	return l, nil
@@ -233,22 +239,13 @@ func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed
 	l.closed = true
-	var work []closer
-	for c := range l.consumers {
-		work = append(work, c)
-	}
-	for w := range l.workers {
-		work = append(work, w)
-	}
-	for j := range l.projectors {
-		work = append(work, j)
-	}
+	work := slices.Collect(maps.Keys(l.work))
 	l.mu.Unlock()
 
 	var err error
 	if first {
 		l.log.EndLinger()
-		err = closeAll(ctx, work) // their handlers may use the Log until they return
+		err = closing.All(ctx, work) // their handlers may use the Log until they return
 		l.over.Store(true)
 		l.stopUses()
 		go l.end()
@@ -273,12 +270,21 @@ func (l *Log) end() {
 // closer is a consumer, a projector or a worker.
 type closer interface{ Close(context.Context) error }
 
-func closeAll(ctx context.Context, work []closer) error {
-	errs := make([]error, len(work))
-	var wait sync.WaitGroup
-	for i, c := range work {
-		wait.Go(func() { errs[i] = c.Close(ctx) })
+// begin starts a consumer, a projector or a worker, unless the Log was closed. Close will close it.
+func (l *Log) begin(c closer, start func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
 	}
-	wait.Wait()
-	return errors.Join(errs...)
+	l.work[c] = struct{}{}
+	start()
+	return true
+}
+
+// forget removes what was closed by itself.
+func (l *Log) forget(c closer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.work, c)
 }

@@ -41,13 +41,14 @@ var layers = []layer{
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door/inbox", []string{"use", "eventlog", "store", "internal"}},                   // as well
 	{"door", []string{"use", "eventlog", "internal"}},
-	{"use/claims", []string{"eventlog", "internal"}},                                           // arithmetic, and the store's clock
-	{"use/queue", []string{"use/claims", "use/ledger", "use/publish", "eventlog", "internal"}}, // enqueues by publishing
-	{"use/apikey", []string{"use/acl", "eventlog", "internal"}},                                // a key's scopes are rules
-	{"use/keys", []string{"use/group", "use/stream", "eventlog"}},                              // gathers their rules
-	{"use/projection", []string{"use/group", "use/stream", "eventlog", "internal"}},            // a run is a group that reads streams
-	{"use/stream", []string{"use/ledger", "use/publish", "eventlog", "internal"}},              // places streams as keys are placed
-	{"use", []string{"use/ledger", "eventlog", "internal"}},                                    // a ledger changes the keys of all uses
+	{"use/claims", []string{"eventlog", "internal"}},                                               // arithmetic, and the store's clock
+	{"use/queue", []string{"use/claims", "use/ledger", "use/publish", "eventlog", "internal"}},     // enqueues by publishing
+	{"use/apikey", []string{"use/acl", "eventlog", "internal"}},                                    // a key's scopes are rules
+	{"use/keys", []string{"use/group", "use/stream", "eventlog"}},                                  // gathers their rules
+	{"use/deliver", []string{"use/group", "use/publish", "eventlog", "internal"}},                  // a consumer is a member of a group; dead letters are published
+	{"use/projection", []string{"use/deliver", "use/group", "use/stream", "eventlog", "internal"}}, // a run is a group that reads streams
+	{"use/stream", []string{"use/ledger", "use/publish", "eventlog", "internal"}},                  // places streams as keys are placed
+	{"use", []string{"use/ledger", "eventlog", "internal"}},                                        // a ledger changes the keys of all uses
 	{"eventlog", []string{"eventlog", "internal"}},
 	{"store/storetest", []string{"eventlog", "internal", "store/memory"}},             // memory is its model
 	{"store", []string{"eventlog", "internal", "store/storerow"}},                     // what stores with a row for each batch have in common
@@ -77,6 +78,20 @@ func TestImportsGoDownOnly(t *testing.T) {
 			}
 			t.Errorf("%s imports %s: %s may not know it (cmd → door → use → eventlog ← store)", file, imported, pkg)
 		}
+	}
+}
+
+// The root is what callers of the library see. What runs is below it.
+func TestTheLibraryIsAFacade(t *testing.T) {
+	const most = 14
+	var files []string
+	for _, file := range goFiles(t) {
+		if path.Dir(file) == "." && !strings.HasSuffix(file, "_test.go") {
+			files = append(files, file)
+		}
+	}
+	if len(files) > most {
+		t.Errorf("the root has %d files, limit %d: %v", len(files), most, files)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -28,11 +29,14 @@ type Projections struct {
 	groups  *group.Coordinator
 	sql     Positions // nil: no offsets are committed with SQL
 	logger  *slog.Logger
+
+	mu         sync.Mutex // guards projectors
+	projectors map[*Projector]struct{}
 }
 
 // New returns the projections of a log. sql is nil on stores without SQL transactions.
 func New(log *eventlog.Log, streams *stream.Streams, groups *group.Coordinator, sql Positions, logger *slog.Logger) *Projections {
-	return &Projections{log: log, streams: streams, groups: groups, sql: sql, logger: logger}
+	return &Projections{log: log, streams: streams, groups: groups, sql: sql, logger: logger, projectors: make(map[*Projector]struct{})}
 }
 
 // Run is one run of a projection.
@@ -218,6 +222,7 @@ func (ps *Projections) HandledTo(ctx context.Context, name string, places []Plac
 // when it has caught up. If there is a next run already, that run goes on, and no other begins.
 func (ps *Projections) Rebuild(ctx context.Context, name string) error {
 	_, err := ps.streams.RebuildProjection(ctx, name)
+	ps.tell(name)
 	return err
 }
 
@@ -225,12 +230,14 @@ func (ps *Projections) Rebuild(ctx context.Context, name string) error {
 // running calls of the handler.
 func (ps *Projections) Pause(ctx context.Context, name string) error {
 	_, err := ps.streams.PauseProjection(ctx, name)
+	ps.tell(name)
 	return err
 }
 
 // Resume ends a Pause. A partition that halted at an event tries the event again.
 func (ps *Projections) Resume(ctx context.Context, name string) error {
 	_, err := ps.streams.ResumeProjection(ctx, name)
+	ps.tell(name)
 	return err
 }
 
@@ -246,6 +253,7 @@ func (ps *Projections) Delete(ctx context.Context, name string) error {
 		}
 		return ps.unused(ctx, groups)
 	})
+	ps.tell(name)
 	if err != nil {
 		return err
 	}

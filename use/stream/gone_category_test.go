@@ -44,3 +44,26 @@ func TestNothingIsLeftOfADeletedCategory(t *testing.T) {
 		}))
 	})
 }
+
+// However often a category is deleted and created again, a decoder has it in memory once, and finds
+// no events of the deleted ones.
+func TestADecoderForgetsDeletedCategories(t *testing.T) {
+	p := begin(t, memory.New())
+	decoder := p.Decoder()
+	var before eventlog.TopicID
+	for range 3 {
+		c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "order", Partitions: 1})
+		check(t, err)
+		if _, _, err := decoder.Events(t.Context(), "order", c.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := decoder.Events(t.Context(), "order", before); !errors.Is(err, stream.ErrUnknownCategory) {
+			t.Errorf("an event of a deleted category: %v, want ErrUnknownCategory", err)
+		}
+		before = c.ID()
+		check(t, p.log.DeleteTopic(t.Context(), "order"))
+	}
+	if n := decoder.Known(); n != 1 {
+		t.Errorf("%d categories are in memory, want 1", n)
+	}
+}

@@ -255,3 +255,16 @@ func conflictIn(parts []Part, ops []*op, heads []head) error {
 	}
 	return nil
 }
+
+// Reaction returns what appends the parts within an entry of somebody else, each time it is called
+// (AddTo). An error: the parts can never be appended.
+func (s *Streams) Reaction(parts ...Part) (func(ctx context.Context, e *eventlog.Entry) error, error) {
+	several, err := s.Several(parts...)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, e *eventlog.Entry) error {
+		_, err := several.AddTo(ctx, e)
+		return err
+	}, nil
+}

@@ -1,4 +1,4 @@
-package weir
+package deliver
 
 import (
 	"context"
@@ -24,9 +24,7 @@ const (
 // reader reads the events of one partition, in order.
 type reader struct {
 	log   *eventlog.Log
-	of    TopicPartition
 	id    eventlog.Partition
-	from  *partition      // for Event.from
 	next  eventlog.Offset // offset of the event that follows the queue
 	epoch int32           // the leader epoch in which the events before next were read
 	queue []Event         // read, and not yet taken
@@ -44,8 +42,8 @@ func (e *brokenError) Error() string { return "the batch cannot be read: " + e.e
 func (e *brokenError) Unwrap() error { return e.err }
 
 // event makes one event that stands for the whole range.
-func (e *brokenError) event(p *partition) Event {
-	return Event{Topic: p.name.Topic, Partition: p.name.Partition, Offset: int64(e.from), Value: e.raw, Attempt: 1, from: p}
+func (e *brokenError) event() Event {
+	return Event{Record: batch.Record{Offset: int64(e.from), Timestamp: batch.NoTimestamp, Value: e.raw}, Attempt: 1}
 }
 
 // seek moves the reader to an offset that was found in a leader epoch.
@@ -100,7 +98,7 @@ func (r *reader) dropLost() (outside *eventlog.RangeError) {
 // first is the offset of the next event to take.
 func (r *reader) first() eventlog.Offset {
 	if len(r.queue) > 0 {
-		return eventlog.Offset(r.queue[0].Offset)
+		return r.queue[0].at()
 	}
 	return r.next
 }
@@ -108,7 +106,7 @@ func (r *reader) first() eventlog.Offset {
 // goTo continues at an offset. Events of the queue from that offset on are dropped.
 func (r *reader) goTo(next eventlog.Offset) {
 	r.next = next
-	if i := slices.IndexFunc(r.queue, func(e Event) bool { return eventlog.Offset(e.Offset) >= next }); i >= 0 {
+	if i := slices.IndexFunc(r.queue, func(e Event) bool { return e.at() >= next }); i >= 0 {
 		r.queue = r.queue[:i]
 	}
 }
@@ -149,22 +147,11 @@ func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 			return size, &brokenError{from: r.next, next: end, raw: b.Bytes, err: err}
 		}
 		if at := eventlog.Offset(rec.Offset); at >= r.next {
-			r.queue = append(r.queue, r.event(rec))
+			r.queue = append(r.queue, Event{Record: rec})
 			r.next = at + 1
 			size += rec.DecodedSize() + batch.SealedSize(&rec)
 		}
 	}
 	r.next = end // also past a control batch, which has no events
 	return size, nil
-}
-
-func (r *reader) event(rec batch.Record) Event {
-	e := Event{
-		Topic: r.of.Topic, Partition: r.of.Partition, Offset: rec.Offset,
-		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, from: r.from,
-	}
-	if rec.Timestamp != batch.NoTimestamp {
-		e.Time = time.UnixMilli(rec.Timestamp)
-	}
-	return e
 }

@@ -1,19 +1,17 @@
-package weir
+package deliver
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/closing"
 )
 
-const (
-	// closeReserve is the time that Close keeps to commit and to leave the group after the
-	// handlers: at most a quarter of the time it was given.
-	closeReserve = time.Second
-	// cutGrace is how long a handler may take to return after its context ended.
-	cutGrace = 100 * time.Millisecond
-)
+// cutGrace is how long a handler may take to return after its context ended.
+const cutGrace = 100 * time.Millisecond
 
 // Close ends the consumer in order: no further call of the handler begins, running calls finish,
 // what they handled is committed, and other members of the group take over the partitions
@@ -30,18 +28,23 @@ func (c *Consumer) Close(ctx context.Context) error {
 			return fmt.Errorf("close the consumer of group %q: another call is closing it: %w", c.sub.Group, context.Cause(ctx))
 		}
 	}
-	c.log.forget(c)
-	calls, rest, done := split(ctx)
+	calls, rest, done := closing.Split(ctx)
 	defer done()
 	all := c.all()
 	errs := c.drain(calls, all)
-	errs = append(errs, wrap(c.commit(rest, all...), "commit the offsets of handled events"), c.member().Leave(rest))
+	if err := c.commit(rest, all...); err != nil {
+		errs = append(errs, fmt.Errorf("commit the offsets of handled events: %w", err))
+	}
+	errs = append(errs, c.member().Leave(rest))
 	c.stop()
 	select {
 	case <-c.ended:
 	case <-rest.Done():
 	}
-	return wrap(errors.Join(errs...), "close the consumer of group %q", c.sub.Group)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close the consumer of group %q: %w", c.sub.Group, err)
+	}
+	return nil
 }
 
 // finish lets no further call of the handler begin. It returns false if finish was called before.
@@ -57,8 +60,8 @@ func (c *Consumer) finish() bool {
 }
 
 // drain waits for the running calls, and cancels those that still run when ctx ends.
-func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []error) {
-	var late []*partition
+func (c *Consumer) drain(ctx context.Context, partitions []*Partition) (errs []error) {
+	var late []*Partition
 	for _, p := range partitions {
 		select {
 		case <-p.ended:
@@ -72,7 +75,7 @@ func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []e
 		late = append(late, p)
 	}
 	for _, p := range late {
-		p.cut(ErrClosed)
+		p.cut(eventlog.ErrClosed)
 	}
 	grace := time.After(cutGrace)
 	for _, p := range late {
@@ -83,28 +86,4 @@ func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []e
 		}
 	}
 	return errs
-}
-
-// split divides the time until ctx ends: calls is for the running handlers, and ends a little
-// earlier if ctx has a deadline. rest is for the commit and what follows, and ends closeReserve
-// after ctx.
-func split(ctx context.Context) (calls, rest context.Context, done func()) {
-	calls, cancelCalls := ctx, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok {
-		calls, cancelCalls = context.WithDeadline(ctx, deadline.Add(-min(closeReserve, time.Until(deadline)/4)))
-	}
-	rest, cancelRest := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeReserve, cancelRest) })
-	return calls, rest, func() {
-		stop()
-		cancelCalls()
-		cancelRest()
-	}
-}
-
-// forget removes a closed consumer from the list.
-func (l *Log) forget(c *Consumer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.consumers, c)
 }

@@ -1,4 +1,4 @@
-package weir
+package deliver
 
 import (
 	"context"
@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/retry"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
-	"github.com/weir-log/weir/use/stream"
 )
 
 // wakeCommits wakes commits.
@@ -34,20 +34,20 @@ func (c *Consumer) commits(ctx context.Context) {
 			return // ctx ended; Close commits what is left
 		default:
 			failures++
-			pause = max(pause, commitRetry.pause(failures))
+			pause = max(pause, commitRetry.Pause(failures))
 			c.logger.Warn("offsets cannot be committed; trying again", "group", c.sub.Group, "err", err)
 			poke(c.dirty)
 		}
-		sleep(ctx, pause)
+		retry.Sleep(ctx, pause)
 	}
 }
 
-var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
+var commitRetry = retry.Policy{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // commit commits the partitions' handled offsets in one store call. If it returns nil, the offsets
 // of all partitions that are still ours are committed. If transactions of the handler should have
 // committed some of them, it first checks whether they did: one more call for all partitions.
-func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
+func (c *Consumer) commit(ctx context.Context, partitions ...*Partition) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 // rolled back, commit_offset refuses all later transactions until the group's offset is repaired.
 // So no later transaction has committed, and the offset may be committed now. The caller holds the
 // turn.
-func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
-	var of []*partition
+func (c *Consumer) prove(ctx context.Context, partitions []*Partition) error {
+	var of []*Partition
 	var claims []eventlog.Offset
 	for _, p := range partitions {
 		if claimed, is := p.unproven(); is {
@@ -85,9 +85,9 @@ func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 
 // commitNow commits handled offsets that are neither committed nor claimed by a transaction. The
 // caller holds the turn.
-func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error {
+func (c *Consumer) commitNow(ctx context.Context, partitions []*Partition) error {
 	var offsets []group.Committed
-	var of []*partition
+	var of []*Partition
 	for _, p := range partitions {
 		if o, is := p.uncommitted(); is {
 			offsets, of = append(offsets, o), append(of, p)
@@ -123,16 +123,16 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 // however often it is called with the same mark. On a store made of shards, letters that go to
 // another shard than the group's are published before the commit, and may be there twice after a
 // crash. Only run calls it.
-func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
+func (c *Consumer) commitLetters(ctx context.Context, p *Partition, next eventlog.Offset, mark string, letters []publish.Event) error {
 	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
-		err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
+		err := c.d.Publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
 			return c.member().Commit(ctx, []group.Committed{offset}, batches...)
-		}, c.log.outgoing(nil, letters)...)
+		}, letters...)
 		if !errors.Is(err, eventlog.ErrSpansShards) {
 			return err
 		}
 		for _, letter := range letters { // each by itself: they may be on several shards
-			if _, err := c.log.publisher.Publish(ctx, c.log.outgoing(nil, []Event{letter})...); err != nil {
+			if _, err := c.d.Publisher.Publish(ctx, letter); err != nil {
 				return err
 			}
 		}
@@ -140,21 +140,18 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 	})
 }
 
-// commitReaction appends to streams and commits next with that: both or neither, and only once,
+// commitReaction appends a reaction and commits next with that: both or neither, and only once,
 // however often it is called with the same mark. Only run calls it. *group.AddError: nothing was
 // appended or committed, not even by an earlier call.
-func (c *Consumer) commitReaction(ctx context.Context, p *partition, next eventlog.Offset, mark string, parts *stream.Several) error {
+func (c *Consumer) commitReaction(ctx context.Context, p *Partition, next eventlog.Offset, mark string, add Reaction) error {
 	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
-		return c.member().CommitWith(ctx, []group.Committed{offset}, func(ctx context.Context, e *eventlog.Entry) error {
-			_, err := parts.AddTo(ctx, e)
-			return err
-		})
+		return c.member().CommitWith(ctx, []group.Committed{offset}, add)
 	})
 }
 
 // commitOnce commits next, marked with mark, by calling with, which commits other changes in the
 // same entry.
-func (c *Consumer) commitOnce(ctx context.Context, p *partition, next eventlog.Offset, mark string, with func(offset group.Committed) error) error {
+func (c *Consumer) commitOnce(ctx context.Context, p *Partition, next eventlog.Offset, mark string, with func(offset group.Committed) error) error {
 	// From here on nothing else of the partition is committed: while the outcome is unknown, a
 	// commit could move the group back.
 	if err := c.commit(ctx, p); err != nil {
@@ -181,7 +178,7 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 	case c.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("commit: %w: gave up while it waited for another commit to end (%w)", ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("commit: %w: gave up while it waited for another commit to end (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 	}
 }
 
@@ -189,12 +186,12 @@ func (c *Consumer) giveTurn() { <-c.turn }
 
 // positions returns the group's committed offsets in some partitions: one store call. It includes
 // what transactions of handlers committed, whether the mover has moved it into the log or not.
-func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]eventlog.Offset, error) {
+func (c *Consumer) positions(ctx context.Context, partitions ...*Partition) ([]eventlog.Offset, error) {
 	of, at := make([]group.TopicPartition, len(partitions)), make([]eventlog.Offset, len(partitions))
 	for i, p := range partitions {
 		of[i] = p.key
 	}
-	found, err := c.log.sql.Positions(ctx, c.sub.Group, of) // only called on PostgreSQL: on other stores no handler has such transactions
+	found, err := c.d.SQL.Positions(ctx, c.sub.Group, of) // only a handler that has committed in a transaction needs it
 	for i := range found {
 		at[i] = found[i].Offset
 	}

@@ -1,4 +1,4 @@
-package weir
+package deliver
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const (
 var (
 	// Earliest is the oldest event that is still there.
 	Earliest = Position{}
-	// Latest is after the newest event: only events published from now on follow.
+	// Latest is after the newest event.
 	Latest = Position{kind: latest}
 )
 
@@ -51,48 +51,54 @@ func (p Position) String() string {
 	return "earliest"
 }
 
-// place is a partition's name and its number in the store.
-type place struct {
-	TopicPartition
-	id eventlog.Partition
+// TopicPartition is one partition of a topic. Partitions count from 0.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
 }
 
-// resolve finds a position's offsets in some partitions: one store call, and for AtTime two more
+// Place is a partition's name and its number in the store.
+type Place struct {
+	TopicPartition
+	ID eventlog.Partition
+}
+
+// Resolve finds a position's offsets in some partitions: one store call, and for AtTime two more
 // for each thousand partitions, or for each 4 MiB of batches.
-func (l *Log) resolve(ctx context.Context, to Position, places []place) ([]eventlog.Offset, error) {
+func (p Position) Resolve(ctx context.Context, log *eventlog.Log, places []Place) ([]eventlog.Offset, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
 	ids := make([]eventlog.Partition, len(places))
-	for i, p := range places {
-		ids[i] = p.id
+	for i, pl := range places {
+		ids[i] = pl.ID
 	}
-	bounds, err := l.log.Bounds(ctx, ids...)
+	bounds, err := log.Bounds(ctx, ids...)
 	if err != nil {
 		return nil, err
 	}
-	return l.resolveIn(ctx, to, places, bounds)
+	return p.resolveIn(ctx, log, places, bounds)
 }
 
-// resolveIn is resolve for partitions whose bounds are known.
-func (l *Log) resolveIn(ctx context.Context, to Position, places []place, bounds []eventlog.Slice) ([]eventlog.Offset, error) {
+// resolveIn is Resolve for partitions whose bounds are known.
+func (p Position) resolveIn(ctx context.Context, log *eventlog.Log, places []Place, bounds []eventlog.Slice) ([]eventlog.Offset, error) {
 	offsets := make([]eventlog.Offset, len(places))
 	for i, s := range bounds {
 		if s.Err == nil {
-			offsets[i], s.Err = to.within(s.Bounds)
+			offsets[i], s.Err = p.within(s.Bounds)
 		}
 		if s.Err != nil {
 			return nil, fmt.Errorf("%s/%d: %w", places[i].Topic, places[i].Partition, s.Err)
 		}
 	}
-	if to.kind != atTime {
+	if p.kind != atTime {
 		return offsets, nil
 	}
 	goals := make([]eventlog.Goal, len(places))
-	for i, p := range places {
-		goals[i] = eventlog.Goal{Partition: p.id, At: eventlog.Timestamp(to.time.UnixMilli())}
+	for i, pl := range places {
+		goals[i] = eventlog.Goal{Partition: pl.ID, At: eventlog.Timestamp(p.time.UnixMilli())}
 	}
-	found, err := l.log.OffsetsAt(ctx, goals)
+	found, err := log.OffsetsAt(ctx, goals)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +122,7 @@ func (p Position) within(b eventlog.Bounds) (eventlog.Offset, error) {
 	case atOffset:
 		at := eventlog.Offset(p.offset)
 		if at < b.First || at > b.Next {
-			return 0, &InvalidError{What: "offset", Value: strconv.FormatInt(p.offset, 10),
+			return 0, &eventlog.InvalidError{What: "offset", Value: strconv.FormatInt(p.offset, 10),
 				Why: fmt.Sprintf("it must be %d to %d", b.First, b.Next)}
 		}
 		return at, nil

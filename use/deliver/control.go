@@ -1,15 +1,18 @@
-package weir
+package deliver
 
 import (
 	"context"
 	"fmt"
+	"slices"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 // Assigned is a partition that a consumer works on.
 type Assigned struct {
 	TopicPartition
-	Next      int64 // offset of the next event to be handled
-	Committed int64 // the group's committed offset: where another consumer would start
+	Next      eventlog.Offset // offset of the next event to be handled
+	Committed eventlog.Offset // the group's committed offset: where another consumer would start
 	Paused    bool
 	Halted    error // why it has halted, until Resume; nil: it has not
 }
@@ -19,8 +22,8 @@ func (c *Consumer) Assigned() []Assigned {
 	var list []Assigned
 	for _, p := range c.all() {
 		p.mu.Lock()
-		if !p.lost {
-			list = append(list, Assigned{TopicPartition: p.name, Next: int64(p.handled), Committed: int64(p.committed), Paused: p.paused, Halted: p.halted})
+		if !p.control.lost {
+			list = append(list, Assigned{TopicPartition: p.name, Next: p.progress.handled, Committed: p.progress.committed, Paused: p.control.paused, Halted: p.control.halted})
 		}
 		p.mu.Unlock()
 	}
@@ -68,7 +71,7 @@ func (c *Consumer) pause(on bool, tps []TopicPartition) {
 	defer c.mu.Unlock()
 	c.pauses.set(on, tps)
 	for _, p := range c.partitions {
-		if len(tps) == 0 || contains(tps, p.name) {
+		if len(tps) == 0 || slices.Contains(tps, p.name) {
 			p.pause(on)
 		}
 	}
@@ -79,30 +82,30 @@ func (c *Consumer) pause(on bool, tps []TopicPartition) {
 // call of the handler, so a handler may call Seek; the result of that call no longer changes the
 // position. After an error some partitions may have moved; their positions are committed later.
 func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
-	if c.isOver() || c.log.over.Load() {
-		return fmt.Errorf("seek to %v: %w", to, ErrClosed)
+	if c.Over() {
+		return fmt.Errorf("seek to %v: %w", to, eventlog.ErrClosed)
 	}
 	all := c.all()
 	partitions := all
 	if len(tps) > 0 {
 		partitions = nil
 		for _, p := range all {
-			if contains(tps, p.name) {
+			if slices.Contains(tps, p.name) {
 				partitions = append(partitions, p)
 			}
 		}
 		for _, tp := range tps {
-			if !holds(partitions, tp) {
+			if !slices.ContainsFunc(partitions, func(p *Partition) bool { return p.name == tp }) {
 				return fmt.Errorf("seek %s/%d to %v: %w", tp.Topic, tp.Partition, to, ErrNotAssigned)
 			}
 		}
 	}
-	places := make([]place, len(partitions))
+	places := make([]Place, len(partitions))
 	for i, p := range partitions {
-		places[i] = place{p.name, p.reader.id}
+		places[i] = Place{p.name, p.reader.id}
 	}
-	epoch := c.log.log.LeaderEpoch() // read before the offsets: the epoch of what was read last may be older
-	offsets, err := c.log.resolve(ctx, to, places)
+	epoch := c.d.Log.LeaderEpoch() // read before the offsets: the epoch of what was read last may be older
+	offsets, err := to.Resolve(ctx, c.d.Log, places)
 	if err != nil {
 		return fmt.Errorf("seek to %v: %w", to, err)
 	}
@@ -111,24 +114,7 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 	}
 	if err = c.commit(ctx, partitions...); err != nil {
 		c.wakeCommits()
+		return fmt.Errorf("commit the seek to %v: %w", to, err)
 	}
-	return wrap(err, "commit the seek to %v", to)
-}
-
-func contains(tps []TopicPartition, tp TopicPartition) bool {
-	for _, t := range tps {
-		if t == tp {
-			return true
-		}
-	}
-	return false
-}
-
-func holds(partitions []*partition, tp TopicPartition) bool {
-	for _, p := range partitions {
-		if p.name == tp {
-			return true
-		}
-	}
-	return false
+	return nil
 }
