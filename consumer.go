@@ -270,7 +270,7 @@ func (f Failure) DeadLetterEvent() Event {
 		Topic: f.Event.Topic, Partition: f.Event.Partition, Event: deliver.Event{Record: recordOf(&f.Event)}, Err: f.Err, Attempts: f.Attempts,
 		FirstFailed: f.FirstFailed, Group: f.Group, Consumer: f.Consumer,
 	}).Letter()
-	return Event{Topic: letter.Topic, Key: letter.Key, Value: letter.Value, Headers: letter.Headers}
+	return Event{Topic: letter.Topic, Key: letter.Key, Value: letter.Value, Headers: headersOut(letter.Headers)}
 }
 
 // deadLetter is a DeadLetter as the consumer below wants it; nil: nil.

@@ -69,7 +69,11 @@ var (
 )
 
 // InvalidError names the value that is not allowed, and says why.
-type InvalidError = eventlog.InvalidError
+type InvalidError struct {
+	What, Value, Why string
+}
+
+func (e *InvalidError) Error() string { return (*eventlog.InvalidError)(e).Error() }
 
 // PanicError is the error that a handler's panic becomes. Its text does not have the stack, which
 // is logged at the first attempt.

@@ -29,15 +29,11 @@ type Event struct {
 	from *deliver.Partition // the partition that delivered it
 }
 
-// Header is one header of an event:
-//
-//	type Header struct {
-//		Key   string
-//		Value []byte // nil is not the same as empty
-//	}
-//
-// Keys may repeat, and their order is kept.
-type Header = batch.RecordHeader
+// Header is one header of an event. Keys may repeat, and their order is kept.
+type Header struct {
+	Key   string
+	Value []byte // nil is not the same as empty
+}
 
 // Header returns the value of the last header with that key, and whether there is one.
 func (e *Event) Header(key string) (value []byte, found bool) {
@@ -78,7 +74,7 @@ func (l *Log) delivered(from *deliver.Partition, e *deliver.Event) Event {
 }
 
 func eventOf(topic string, partition int32, r *batch.Record) Event {
-	e := Event{Topic: topic, Partition: partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Headers: r.Headers}
+	e := Event{Topic: topic, Partition: partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Headers: headersOut(r.Headers)}
 	if r.Timestamp != batch.NoTimestamp {
 		e.Time = time.UnixMilli(r.Timestamp)
 	}
@@ -87,9 +83,33 @@ func eventOf(topic string, partition int32, r *batch.Record) Event {
 
 // recordOf is an event as a record of its topic.
 func recordOf(e *Event) batch.Record {
-	r := batch.Record{Offset: e.Offset, Timestamp: batch.NoTimestamp, Key: e.Key, Value: e.Value, Headers: e.Headers}
+	r := batch.Record{Offset: e.Offset, Timestamp: batch.NoTimestamp, Key: e.Key, Value: e.Value, Headers: headersIn(e.Headers)}
 	if !e.Time.IsZero() {
 		r.Timestamp = e.Time.UnixMilli()
 	}
 	return r
+}
+
+// headersIn are headers as the uses below take them.
+func headersIn(headers []Header) []batch.RecordHeader {
+	if headers == nil {
+		return nil
+	}
+	in := make([]batch.RecordHeader, 0, len(headers))
+	for _, h := range headers {
+		in = append(in, batch.RecordHeader(h))
+	}
+	return in
+}
+
+// headersOut are headers of the uses below as callers get them.
+func headersOut(headers []batch.RecordHeader) []Header {
+	if headers == nil {
+		return nil
+	}
+	out := make([]Header, 0, len(headers))
+	for _, h := range headers {
+		out = append(out, Header(h))
+	}
+	return out
 }

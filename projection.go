@@ -96,12 +96,23 @@ func (e ProjectedEvent) CommitSQLTx(ctx context.Context, tx SQLTx) error {
 	return e.event.CommitSQLTx(ctx, tx)
 }
 
-type (
-	// ProjectionRun is one run of a projection.
-	ProjectionRun = projection.Run
-	// ProjectionInfo describes a projection.
-	ProjectionInfo = projection.Info
-)
+// ProjectionRun is one run of a projection.
+type ProjectionRun struct {
+	Number     int64
+	Version    int
+	Categories []string      // empty: all categories
+	Group      string        // the run's consumer group
+	Lag        int64         // how many records are still to be handled
+	Behind     time.Duration // the highest age of a partition's first record that is still to be handled, by its Time and this process's clock; 0: there is none. A NewStreamEvent.Time in the past makes it larger
+}
+
+// ProjectionInfo describes a projection.
+type ProjectionInfo struct {
+	Name   string
+	Run    ProjectionRun  // the run whose read model readers use
+	Next   *ProjectionRun // the run that is to take over when it has caught up; nil: there is none
+	Paused bool
+}
 
 // Projections lists the names of all projections.
 func (l *Log) Projections(ctx context.Context) (names []string, err error) {
@@ -115,7 +126,9 @@ func (l *Log) Projections(ctx context.Context) (names []string, err error) {
 // that has events still to be handled.
 func (l *Log) Projection(ctx context.Context, name string) (info ProjectionInfo, err error) {
 	if err = l.usable(); err == nil {
-		info, err = l.projections.Describe(ctx, name)
+		var below projection.Info
+		below, err = l.projections.Describe(ctx, name)
+		info = ProjectionInfo{Name: below.Name, Run: ProjectionRun(below.Run), Next: (*ProjectionRun)(below.Next), Paused: below.Paused}
 	}
 	return info, wrap(err, "describe projection %q", name)
 }
@@ -231,7 +244,7 @@ func (l *Log) projectionHandler(p Projection) func(context.Context, int64, *deli
 		for i := range events {
 			e := &events[i]
 			projected[i] = ProjectedEvent{
-				StreamEvent: e.Event, Category: from.Topic(), Run: run, Deleted: e.Deleted, Attempt: e.Record.Attempt, event: l.delivered(from, &e.Record),
+				StreamEvent: streamEventOf(&e.Event), Category: from.Topic(), Run: run, Deleted: e.Deleted, Attempt: e.Record.Attempt, event: l.delivered(from, &e.Record),
 			}
 		}
 		if p.Handler != nil {
@@ -335,11 +348,11 @@ func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
 			if err != nil || len(found) == 0 {
 				return nil, err
 			}
-			parts, err := m.React(ctx, CategoryEvent{StreamEvent: found[0], Category: from.Topic(), Deleted: found[0].Type == stream.TypeDeleted, Attempt: e.Attempt})
+			parts, err := m.React(ctx, CategoryEvent{StreamEvent: streamEventOf(&found[0]), Category: from.Topic(), Deleted: found[0].Type == stream.TypeDeleted, Attempt: e.Attempt})
 			if err != nil || len(parts) == 0 {
 				return nil, err
 			}
-			return l.streams.Reaction(parts...)
+			return l.streams.Reaction(partsOf(parts)...)
 		},
 	})
 	return c, wrap(err, "manage %q", m.Name)

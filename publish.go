@@ -42,7 +42,7 @@ func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (pla
 func (l *Log) outgoing(buf []publish.Event, events []Event) []publish.Event {
 	for i := range events {
 		e := &events[i]
-		out := publish.Event{Topic: e.Topic, Key: e.Key, Value: e.Value, Headers: e.Headers, Time: e.Time}
+		out := publish.Event{Topic: e.Topic, Key: e.Key, Value: e.Value, Headers: headersIn(e.Headers), Time: e.Time}
 		if l.opts.Partitioner != nil {
 			out.Wish = e.Partition // without a Partitioner it is ignored
 		}
@@ -57,7 +57,7 @@ func (p Partitioner) adapted() publish.Partitioner {
 		return nil
 	}
 	return func(e *publish.Event, n int) int32 {
-		return p(&Event{Topic: e.Topic, Partition: e.Wish, Key: e.Key, Value: e.Value, Headers: e.Headers, Time: e.Time}, n)
+		return p(&Event{Topic: e.Topic, Partition: e.Wish, Key: e.Key, Value: e.Value, Headers: headersOut(e.Headers), Time: e.Time}, n)
 	}
 }
 

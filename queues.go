@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -27,30 +29,193 @@ var (
 	ErrHandlerTimeout = queue.ErrHandlerTimeout
 )
 
-// Types of work queues. docs/queue.md says what each setting means.
-type (
-	// QueueSettings say how a queue treats its messages. The zero value of a field means its
-	// default.
-	QueueSettings = queue.Settings
-	// QueueInfo describes a queue that exists.
-	QueueInfo = queue.Info
-	// QueueStats counts the messages of a queue by state.
-	QueueStats = queue.Stats
-	// NewMessage is a message to enqueue.
-	NewMessage = queue.NewMessage
-	// Enqueued says where a message was enqueued.
-	Enqueued = queue.Enqueued
-	// MessageID is a message's id: it stays the same for the whole life of the message.
-	MessageID = queue.MessageID
-	// Condition is the state of a message.
-	Condition = queue.Condition
-	// Browse says which messages BrowseQueue lists.
-	Browse = queue.Browse
-	// MessagePage is a page of a queue's messages. It may be empty though others follow.
-	MessagePage = queue.Page
-	// DeadMessage is a message that a queue gave up.
-	DeadMessage = queue.DeadLetter
+// QueueSettings say how a queue treats its messages. The zero value of a field means its default.
+// docs/queue.md says more of each.
+type QueueSettings struct {
+	// Lease is how long a claim lasts unless the worker asks for another time. Default 30 s.
+	Lease time.Duration
+	// Attempts is how often a message is delivered before it becomes a dead letter. Default 10;
+	// negative: no limit.
+	Attempts int
+	// Backoff is the longest pause after the first failed attempt; it doubles with each attempt, up
+	// to BackoffMax. The actual pause is random, between 0 and the longest. Defaults: 1 s; 5 min,
+	// or Backoff if that is longer.
+	Backoff, BackoffMax time.Duration
+	// Delays, if set, replace Backoff: the exact pauses after each failed attempt. The last one
+	// also applies to all later attempts.
+	Delays []time.Duration
+	// TTL is how old a message may be when it is delivered. Its age counts from when it was
+	// enqueued or, if it had a delay, from the delay's end; retries do not change that. An older
+	// message becomes a dead letter, or is dropped if DropExpired is set. Default: no limit.
+	TTL         time.Duration
+	DropExpired bool
+	// KeyOrder delivers messages of one key one at a time, in the order of their partition.
+	// Messages without a key have no order, and there is none between priorities. The topics of the
+	// queue's messages get no more partitions meanwhile.
+	KeyOrder bool
+	// KeepDone appends each handled message to the topic `<queue>.done`.
+	KeepDone bool
+	// Window is how many messages of a partition may be claimed or waiting for another attempt at a
+	// time. Default 2000, as in KIP-932.
+	Window int
+	// Paused: no message can be claimed. Acks and enqueuing still work.
+	Paused bool
+	// Unique lets messages have a unique key: while a message is unfinished, no other message with
+	// its key is enqueued.
+	Unique bool
+	// Concurrency bounds the messages claimed at the same time, and Rate the claims per second,
+	// over all processes. With either limit all partitions share one state, so claims are
+	// serialised. 0: no limit.
+	Concurrency int
+	Rate        float64
+	// Priorities is the number of levels. Higher levels are delivered first; one claim in eight
+	// starts with a lower level, each in turn, so that no level starves. Each level above 0 is a
+	// topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, but not shrink.
+	Priorities int
+}
+
+// QueueInfo describes a queue that exists.
+type QueueInfo struct {
+	Name, Topic string
+	ID          string // of the topic
+	Settings    QueueSettings
+}
+
+// QueueStats counts the messages of a queue by state.
+type QueueStats struct {
+	Ready   int64         // may be claimed now
+	Claimed int64         // with a lease that has not ended
+	Waiting int64         // for another attempt, in their partition
+	Delayed int64         // by a delay, or for more than a minute until another attempt; -1: unknown
+	Dead    int64         // dead letters, neither redriven nor discarded
+	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
+}
+
+// NewMessage is a message to enqueue.
+type NewMessage struct {
+	Key     []byte // nil: none. Messages of one key are in one partition, in order
+	Value   []byte
+	Headers []Header  // those named weir.queue.… are left out, except a schedule's: they belong to another message
+	Time    time.Time // zero: now, by the store's clock
+	// Delay is how long the message waits before it can be claimed; At is when it can be claimed.
+	// Both count by the store's clock. Only one may be set, at most 100 years ahead.
+	Delay time.Duration
+	At    time.Time
+	// Priority is the message's level, 0 the lowest; a queue has QueueSettings.Priorities of them.
+	Priority int
+	// Unique is the message's unique key, for a queue with QueueSettings.Unique; "": none. While a
+	// message with the key is unfinished, no other message with the key is enqueued. At most 512
+	// bytes.
+	Unique string
+}
+
+// Enqueued says where a message was enqueued.
+type Enqueued struct {
+	ID       MessageID
+	Repeated bool // an unfinished message has this unique key; ID is that message's
+}
+
+// MessageID is a message's id: it stays the same for the whole life of the message.
+type MessageID struct {
+	Partition eventlog.Partition // its number in the store
+	Offset    eventlog.Offset
+}
+
+// String is the id as every protocol writes it.
+func (id MessageID) String() string { return queue.MessageID(id).String() }
+
+// The states of messages.
+const (
+	MessageReady   = queue.Ready   // it may be claimed now
+	MessageClaimed = queue.Claimed // with a lease that has not ended
+	MessageWaiting = queue.Waiting // for another attempt, in its partition
+	MessageDelayed = queue.Delayed // by a delay, or for more than a minute until another attempt
+	MessageDone    = queue.Done
+	MessageDead    = queue.Dead    // it is a dead letter
+	MessageUnclear = queue.Unclear // it is done, or among more messages than a search reads
+	MessageUnknown = queue.Unknown // the queue has no such message
 )
+
+// Condition is the state of a message.
+type Condition struct {
+	ID      MessageID
+	State   string    // one of the states above
+	Worker  string    // Claimed, Done and Dead: by whom
+	Attempt int       // Claimed and Done: which one; Waiting and Delayed: how many failed
+	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
+	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many newer copies
+	Error   string    // of the last attempt
+	Letter  MessageID // Dead: the dead letter
+}
+
+func conditionOf(c queue.Condition) Condition {
+	return Condition{
+		ID: MessageID(c.ID), State: c.State, Worker: c.Worker, Attempt: c.Attempt, Until: c.Until, Done: c.Done, Error: c.Error, Letter: MessageID(c.Letter),
+	}
+}
+
+// Browse says which messages BrowseQueue lists.
+type Browse struct {
+	State string    // Ready, Claimed, Waiting, Delayed or Done; "": any of the first three
+	From  MessageID // the Next of the page before; zero: the beginning
+	Limit int       // at most so many messages: 1 to 1000; 0: 100
+}
+
+// MessagePage is a page of a queue's messages. It may be empty though others follow.
+type MessagePage struct {
+	Messages []ListedMessage
+	Next     MessageID // From of the next page; zero: there is none
+}
+
+// ListedMessage is a message and its state.
+type ListedMessage struct {
+	Condition
+	Key, Value []byte
+	Headers    []Header
+	Time       time.Time // when it was enqueued; zero: unknown
+}
+
+// DeadMessage is a message that a queue gave up.
+type DeadMessage struct {
+	ID       MessageID // of the message
+	Letter   MessageID // of the dead letter: what DeadMessages begins after
+	Key      []byte
+	Value    []byte
+	Headers  []Header // those that the message came with, and those that the queue added
+	Reason   string   // attempts, expired, rejected or unreadable
+	Error    string   // of the last attempt
+	Attempts string
+	Worker   string
+	Enqueued time.Time
+	Died     time.Time
+
+	below queue.DeadLetter
+}
+
+func deadOf(d queue.DeadLetter) DeadMessage {
+	return DeadMessage{
+		ID: MessageID(d.ID), Letter: MessageID(d.Letter), Key: d.Key, Value: d.Value, Headers: headersOut(d.Headers), Reason: d.Reason, Error: d.Error,
+		Attempts: d.Attempts, Worker: d.Worker, Enqueued: d.Enqueued, Died: d.Died, below: d,
+	}
+}
+
+func lettersOf(dead []DeadMessage) []queue.DeadLetter {
+	letters := make([]queue.DeadLetter, len(dead))
+	for i := range dead {
+		letters[i] = dead[i].below
+	}
+	return letters
+}
+
+func (m *NewMessage) below() queue.NewMessage {
+	return queue.NewMessage{
+		Key: m.Key, Value: m.Value, Headers: headersIn(m.Headers), Time: m.Time, Delay: m.Delay, At: m.At, Priority: m.Priority, Unique: m.Unique,
+	}
+}
+
+func infoOf(i queue.Info) QueueInfo {
+	return QueueInfo{Name: i.Name, Topic: i.Topic, ID: i.ID, Settings: QueueSettings(i.Settings)}
+}
 
 // Queue describes a work queue to create.
 type Queue struct {
@@ -70,7 +235,7 @@ func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "create queue %q", q.Name)
 	}
-	_, err := l.queues.Create(ctx, queue.Spec(q))
+	_, err := l.queues.Create(ctx, queue.Spec{Name: q.Name, Topic: q.Topic, Partitions: q.Partitions, Settings: queue.Settings(q.Settings)})
 	return err
 }
 
@@ -105,7 +270,8 @@ func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
 // Queue describes a queue.
 func (l *Log) Queue(ctx context.Context, name string) (info QueueInfo, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		info, err = q.Now(ctx)
+		now, err := q.Now(ctx)
+		info = infoOf(now)
 		return err
 	})
 	return info, err
@@ -116,7 +282,12 @@ func (l *Log) Queues(ctx context.Context) ([]QueueInfo, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "list queues")
 	}
-	return l.queues.List(ctx)
+	list, err := l.queues.List(ctx)
+	infos := make([]QueueInfo, len(list))
+	for i := range list {
+		infos[i] = infoOf(list[i])
+	}
+	return infos, err
 }
 
 // AlterQueue lets change edit a queue's settings, durably. change may be called more than once. The
@@ -125,7 +296,7 @@ func (l *Log) AlterQueue(ctx context.Context, name string, change func(*QueueSet
 	if err := l.usable(); err != nil {
 		return wrap(err, "alter queue %q", name)
 	}
-	_, err := l.queues.Alter(ctx, name, change)
+	_, err := l.queues.Alter(ctx, name, func(s *queue.Settings) error { return change((*QueueSettings)(s)) })
 	return err
 }
 
@@ -162,7 +333,14 @@ func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 // After ErrUnsure it is safe to enqueue messages with unique keys again.
 func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) (at []Enqueued, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		at, err = q.Enqueue(ctx, messages...)
+		below := make([]queue.NewMessage, len(messages))
+		for i := range messages {
+			below[i] = messages[i].below()
+		}
+		list, err := q.Enqueue(ctx, below...)
+		for _, e := range list {
+			at = append(at, Enqueued{MessageID(e.ID), e.Repeated})
+		}
 		return err
 	})
 	return at, err
@@ -172,7 +350,8 @@ func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) 
 // message is not cached.
 func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		stats, err = q.Stats(ctx)
+		counted, err := q.Stats(ctx)
+		stats = QueueStats(counted)
 		return err
 	})
 	return stats, err
@@ -182,7 +361,8 @@ func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, er
 // state is "unclear" if the message is done, or waits among more messages than one search reads.
 func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found Condition, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		found, err = q.Find(ctx, id)
+		c, err := q.Find(ctx, queue.MessageID(id))
+		found = conditionOf(c)
 		return err
 	})
 	return found, err
@@ -193,7 +373,11 @@ func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found
 // their states: some may come twice or not at all.
 func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page MessagePage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		page, err = q.Browse(ctx, b)
+		below, err := q.Browse(ctx, queue.Browse{State: b.State, From: queue.MessageID(b.From), Limit: b.Limit})
+		page.Next = MessageID(below.Next)
+		for _, m := range below.Messages {
+			page.Messages = append(page.Messages, ListedMessage{conditionOf(m.Condition), m.Key, m.Value, headersOut(m.Headers), m.Time})
+		}
 		return err
 	})
 	return page, err
@@ -204,7 +388,10 @@ func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page Mess
 // begins with the first. It returns at most limit messages, at most 1000, and at most about 4 MiB.
 func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, limit int) (dead []DeadMessage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		dead, err = q.DeadLetters(ctx, after, limit)
+		letters, err := q.DeadLetters(ctx, queue.MessageID(after), limit)
+		for _, d := range letters {
+			dead = append(dead, deadOf(d))
+		}
 		return err
 	})
 	return dead, err
@@ -215,7 +402,7 @@ func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, li
 // not count.
 func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		moved, err = q.Redrive(ctx, dead...)
+		moved, err = q.Redrive(ctx, lettersOf(dead)...)
 		return err
 	})
 	return moved, err
@@ -234,7 +421,7 @@ func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (m
 // DiscardDead drops dead messages, and returns how many it dropped.
 func (l *Log) DiscardDead(ctx context.Context, name string, dead ...DeadMessage) (dropped int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		dropped, err = q.Discard(ctx, dead...)
+		dropped, err = q.Discard(ctx, lettersOf(dead)...)
 		return err
 	})
 	return dropped, err
@@ -252,7 +439,32 @@ var ErrUnknownSchedule = queue.ErrUnknownSchedule
 
 // Schedule enqueues a message at each tick of a cron expression: one message, however many
 // processes run.
-type Schedule = queue.Schedule
+type Schedule struct {
+	Name string // 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'
+	// Cron says when: minute, hour, day of the month, month and day of the week, as in "30 8 * *
+	// MON-FRI"; or @hourly, @daily, @weekly, @monthly, @yearly.
+	Cron string
+	// Zone is the IANA time zone in which Cron is read, as "Europe/Berlin". Default UTC.
+	Zone string
+	// Message is what is enqueued. It has neither Time, Delay nor At, and at most 64 KiB.
+	// HeaderSchedule and HeaderTick are added to it.
+	Message NewMessage
+	// Paused: nothing is enqueued. Ticks that pass meanwhile are skipped.
+	Paused bool
+	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule
+	// does not read it.
+	Next time.Time
+	// Err, in a list, says why the schedule cannot be read: then other fields may be empty. Set the
+	// schedule again, or delete it. SetSchedule does not read Err.
+	Err error
+}
+
+func scheduleOf(s queue.Schedule) Schedule {
+	return Schedule{
+		Name: s.Name, Cron: s.Cron, Zone: s.Zone, Paused: s.Paused, Next: s.Next, Err: s.Err,
+		Message: NewMessage{Key: s.Message.Key, Value: s.Message.Value, Headers: headersOut(s.Message.Headers), Priority: s.Message.Priority, Unique: s.Message.Unique},
+	}
+}
 
 // Headers of a message that a schedule enqueued: the schedule's name, and the tick's time (RFC
 // 3339, UTC).
@@ -266,7 +478,8 @@ const (
 // that is due is lost if Cron and Zone stay the same. *InvalidError if a value is not allowed.
 func (l *Log) SetSchedule(ctx context.Context, name string, s Schedule) (set Schedule, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		set, err = q.SetSchedule(ctx, s)
+		done, err := q.SetSchedule(ctx, queue.Schedule{Name: s.Name, Cron: s.Cron, Zone: s.Zone, Message: s.Message.below(), Paused: s.Paused})
+		set = scheduleOf(done)
 		return err
 	})
 	return set, err
@@ -275,7 +488,10 @@ func (l *Log) SetSchedule(ctx context.Context, name string, s Schedule) (set Sch
 // Schedules lists the schedules of a queue, by name.
 func (l *Log) Schedules(ctx context.Context, name string) (list []Schedule, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		list, err = q.Schedules(ctx)
+		all, err := q.Schedules(ctx)
+		for _, s := range all {
+			list = append(list, scheduleOf(s))
+		}
 		return err
 	})
 	return list, err
@@ -284,7 +500,8 @@ func (l *Log) Schedules(ctx context.Context, name string) (list []Schedule, err 
 // Schedule returns a schedule of a queue. ErrUnknownSchedule when there is none of that name.
 func (l *Log) Schedule(ctx context.Context, name, schedule string) (found Schedule, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
-		found, err = q.Schedule(ctx, schedule)
+		s, err := q.Schedule(ctx, schedule)
+		found = scheduleOf(s)
 		return err
 	})
 	return found, err

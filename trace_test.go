@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // spans is a Tracer that keeps what it is told. A span is a number, and its traceparent is that
@@ -47,12 +48,12 @@ func (s *spans) Start(ctx context.Context, name string, info eventlog.SpanInfo) 
 	}
 }
 
-func (s *spans) Inject(ctx context.Context) []weir.Header {
+func (s *spans) Inject(ctx context.Context) []batch.RecordHeader {
 	id, is := ctx.Value(spanKey{}).(int)
 	if !is {
 		return nil
 	}
-	return []weir.Header{{Key: eventlog.TraceParent, Value: fmt.Append(nil, id)}}
+	return []batch.RecordHeader{{Key: eventlog.TraceParent, Value: fmt.Append(nil, id)}}
 }
 
 // ending returns what a span ended with, and whether it has.

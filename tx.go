@@ -167,7 +167,7 @@ func (t TxPublisher) publish(ctx context.Context, run exec, events []Event, choo
 		var end func(error)
 		ctx, end = t.Tracer.Start(ctx, "publish", spanOf(eventlog.SpanInfo{Topic: events[0].Topic}, events))
 		defer func() { end(err) }()
-		trace = t.Tracer.Inject(ctx)
+		trace = headersOut(t.Tracer.Inject(ctx))
 	}
 	alike := true // all have one topic, the same headers and a value, and no Partitioner chooses their partitions
 	first := ""
@@ -357,7 +357,7 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
 	info.Records = len(events)
 	for i := range events {
-		info.Link(events[i].Headers)
+		info.Link(headersIn(events[i].Headers))
 	}
 	return info
 }
@@ -376,12 +376,12 @@ func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err er
 		var end func(error)
 		ctx, end = t.Start(ctx, "publish", spanOf(eventlog.SpanInfo{Topic: events[0].Topic}, events))
 		defer func() { end(err) }()
-		trace = t.Inject(ctx)
+		trace = headersOut(t.Inject(ctx))
 	}
 	now := time.Now().UnixMilli()
 	var args []any
 	for i, e := range l.outgoing(nil, events) {
-		object, err := headersJSON(e.Headers, trace)
+		object, err := headersJSON(events[i].Headers, trace)
 		if err == nil && e.Key == nil && e.Value == nil {
 			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: an event without a value is a tombstone, which needs a key"}
 		}
@@ -487,7 +487,7 @@ func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, message
 		var end func(error)
 		ctx, end = t.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: name, Records: len(messages)})
 		defer func() { end(err) }()
-		trace = t.Tracer.Inject(ctx)
+		trace = headersOut(t.Tracer.Inject(ctx))
 	}
 	var keys, values, headers, delays, times, priorities, uniques list
 	first, alike := "", true

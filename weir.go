@@ -19,6 +19,7 @@ import (
 	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/closing"
 	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/store"
@@ -66,8 +67,16 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Tracer starts spans and puts their context into the headers of events.
-type Tracer = eventlog.Tracer
+// Tracer starts spans and puts their context into the headers of events: publish, flush, mover,
+// deliver, handle, work. Calls may come from many goroutines.
+type Tracer interface {
+	// Start begins a span, a child of the one in ctx, and returns a context that carries it. The
+	// caller calls the returned function once, with the error that the work ended with.
+	Start(ctx context.Context, name string, s eventlog.SpanInfo) (context.Context, func(error))
+	// Inject returns the headers (traceparent, tracestate) that carry the span in ctx; none when
+	// there is no span.
+	Inject(ctx context.Context) []batch.RecordHeader
+}
 
 // Log is an open event log. All methods may be called concurrently.
 type Log struct {

@@ -83,7 +83,7 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 		}
 		w.Handle = func(ctx context.Context, j *queue.Job) error {
 			return handler(ctx, Job{
-				Queue: opts.Queue, ID: j.ID, Key: j.Key, Value: j.Value, Headers: j.Headers, Time: j.Time, Attempt: j.Attempt, log: l, job: j,
+				Queue: opts.Queue, ID: MessageID(j.ID), Key: j.Key, Value: j.Value, Headers: headersOut(j.Headers), Time: j.Time, Attempt: j.Attempt, log: l, job: j,
 			})
 		}
 	}

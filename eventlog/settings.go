@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,17 @@ const (
 // InvalidError reports a value that is not allowed, and why.
 type InvalidError struct {
 	What, Value, Why string
+}
+
+// As lets errors.As find an InvalidError as a like type of another package: the Go library has one
+// of its own.
+func (e *InvalidError) As(target any) bool {
+	to := reflect.ValueOf(target).Elem()
+	is := to.Kind() == reflect.Pointer && reflect.TypeOf(e).ConvertibleTo(to.Type())
+	if is {
+		to.Set(reflect.ValueOf(e).Convert(to.Type()))
+	}
+	return is
 }
 
 func (e *InvalidError) Error() string {

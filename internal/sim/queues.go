@@ -71,7 +71,7 @@ func (w *world) enqueue(ctx context.Context, random *rand.Rand) {
 		if p == nil {
 			continue
 		}
-		m := queue.NewMessage{}
+		m := weir.NewMessage{}
 		if q.Ordered {
 			m.Key = fmt.Appendf(nil, "key%d", random.IntN(4))
 		}

@@ -263,7 +263,7 @@ func TestOnPostgresEnqueueAndAckInOneTransactionAreDoneIfItCommits(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	order, err := w.Enqueue(t.Context(), "orders", message("order"))
+	order, err := w.Enqueue(t.Context(), "orders", weir.NewMessage{Value: []byte("order")})
 	if err != nil {
 		t.Fatal(err)
 	}
