@@ -104,3 +104,67 @@ func ExampleLog_Project() {
 	// <nil>
 	// <nil> map[4711:true]
 }
+
+// A seat may be taken once, whoever's booking it is: the decision rests on all events that have the
+// seat's tag.
+func ExampleCategory_AppendWithin() {
+	ctx := context.Background()
+	log, bookings := exampleCategory(ctx)
+	defer log.Close(ctx)
+
+	book := func(booking, seat string) error {
+		taken, boundary, err := bookings.Tagged(ctx, "seat:"+seat)
+		if err != nil {
+			return err
+		}
+		if len(taken) > 0 {
+			return fmt.Errorf("seat %s is taken", seat)
+		}
+		_, err = bookings.AppendWithin(ctx, boundary, booking, weir.NoStream, weir.NewStreamEvent{Type: "Booked", Tags: []string{"seat:" + seat}})
+		return err // ErrBoundary: another booking was first, so decide again
+	}
+	fmt.Println(book("anne", "12A"))
+	fmt.Println(book("bob", "12A"))
+	// Output:
+	// <nil>
+	// seat 12A is taken
+}
+
+// A transfer that was begun debits one account and credits the other.
+func ExampleLog_Manage() {
+	ctx := context.Background()
+	log, accounts := exampleCategory(ctx)
+	defer log.Close(ctx)
+	transfers, err := log.EnsureCategory(ctx, weir.CategorySpec{Name: "transfer"})
+	if err != nil {
+		panic(err)
+	}
+	done := make(chan struct{})
+	manager, err := log.Manage(ctx, weir.ProcessManager{
+		Name: "transfers", Categories: []string{"transfer", "account"},
+		React: func(_ context.Context, e weir.CategoryEvent) ([]weir.StreamPart, error) {
+			if e.Category == "account" {
+				close(done)
+				return nil, nil
+			}
+			return []weir.StreamPart{{
+				Category: accounts, Stream: string(e.Data), Expected: weir.AnyVersion,
+				Events: []weir.NewStreamEvent{{Type: "Credited", Metadata: []weir.Header{{Key: weir.EventCausationID, Value: []byte(e.ID)}}}},
+			}}, nil
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	_, err = transfers.Append(ctx, "t1", weir.NoStream, weir.NewStreamEvent{ID: "e1", Type: "Begun", Data: []byte("4711")})
+	fmt.Println(err)
+	<-done
+	for e, err := range accounts.Events(ctx, "4711", weir.StreamRange{}) {
+		fmt.Println(e.Type, "because of", string(e.Metadata[0].Value), err)
+	}
+	fmt.Println(manager.Close(ctx))
+	// Output:
+	// <nil>
+	// Credited because of e1 <nil>
+	// <nil>
+}

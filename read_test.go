@@ -1,7 +1,9 @@
 package weir_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -55,4 +57,19 @@ func TestReadOfWhatIsNotThereIsOneError(t *testing.T) {
 			t.Errorf("%+v: %d errors", c, n)
 		}
 	}
+}
+
+// What is in a partition is read without a group, up to the end that it has now.
+func ExampleLog_Read() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders", Partitions: 1}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("placed")}, weir.Event{Topic: "orders", Value: []byte("paid")}))
+
+	for e, err := range w.Read(ctx, weir.TopicPartition{Topic: "orders", Partition: 0}, weir.AtOffset(1)) {
+		fmt.Println(e.Offset, string(e.Value), err)
+	}
+	// Output:
+	// 1 paid <nil>
 }

@@ -304,14 +304,14 @@ func (c *Category) Name() string {
 // Append appends events durably if the stream is as expected: all of them, with consecutive
 // versions, or none. A *ConflictError says at which version the stream was.
 //
-// After ErrUnsure the events may have been appended. Append them again with the same ids:
-// events that are there already are recognised by their ids, and StreamAppended.Duplicate is set. This
+// After ErrUnsure the events may have been appended. Append them again with the same ids: events
+// that are there already are recognised by their ids, and StreamAppended.Duplicate is set. This
 // needs an id on every event. ErrEventIDReused: the events there have other content.
 //
 // With a version as expected, events are recognised for ever, unless they were deleted since. With
-// AnyVersion, NoStream and StreamExists the whole list of ids is recognised, for 24 hours: the same events one
-// by one, or with another event, are new events. A list is recognised after a deletion, too: it is
-// a Duplicate, although the stream does not exist.
+// AnyVersion, NoStream and StreamExists the whole list of ids is recognised, for 24 hours: the same
+// events one by one, or with another event, are new events. A list is recognised after a deletion,
+// too: it is a Duplicate, although the stream does not exist.
 //
 // These errors also refuse the events for good: *InvalidError, ErrTooLarge
 // (max.message.bytes of the category, for all events of the call), ErrUnknownCategory.
@@ -336,8 +336,8 @@ func (c *Category) AppendWithin(ctx context.Context, b TagBoundary, stream strin
 // about. The cost does not grow with the stream, nor with the log. A stream that does not exist has
 // no events.
 //
-// Events that are appended meanwhile are not read. It ends with the first error: ErrStreamChanged if
-// events were deleted meanwhile.
+// Events that are appended meanwhile are not read. It ends with the first error: ErrStreamChanged
+// if events were deleted meanwhile.
 func (c *Category) Events(ctx context.Context, name string, r StreamRange) iter.Seq2[StreamEvent, error] {
 	return func(yield func(StreamEvent, error) bool) {
 		for e, err := range c.below.Events(ctx, name, stream.Range(r)) {

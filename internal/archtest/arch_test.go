@@ -81,20 +81,6 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-// The root is what callers of the library see. What runs is below it.
-func TestTheLibraryIsAFacade(t *testing.T) {
-	const most = 14
-	var files []string
-	for _, file := range goFiles(t) {
-		if path.Dir(file) == "." && !strings.HasSuffix(file, "_test.go") {
-			files = append(files, file)
-		}
-	}
-	if len(files) > most {
-		t.Errorf("the root has %d files, limit %d: %v", len(files), most, files)
-	}
-}
-
 func mayImport(pkg, imported string) bool {
 	if pkg == opener && within(imported, "store") {
 		return true
