@@ -85,7 +85,7 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	s.tick++
 	outcomes := make([]eventlog.Outcome, len(flush))
 	for i, entry := range flush {
-		if err := s.judge(entry); err != nil {
+		if err, _ := entry.Refusal(s.content, nil); err != nil {
 			outcomes[i].Err = err
 			continue
 		}
@@ -94,31 +94,18 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return outcomes, nil
 }
 
-// judge returns why an entry cannot happen. It changes nothing.
-func (s *Store) judge(entry eventlog.Entry) error {
-	for _, check := range entry.Checks {
-		if s.state[check.Key].version != check.Version {
-			return eventlog.ErrStale
-		}
-	}
-	opened := map[eventlog.Partition]bool{}
-	for _, b := range entry.Batches {
-		if b.Records == 0 {
-			opened[b.Partition] = true
-		} else if s.partitions[b.Partition] == nil && !opened[b.Partition] {
-			return eventlog.ErrNoPartition
-		}
-	}
-	for _, r := range entry.Replaces {
-		p := s.partitions[r.Partition]
-		if p == nil {
-			return eventlog.ErrNoPartition
-		}
-		if _, _, whole := p.span(r); !whole {
-			return eventlog.ErrStale
-		}
-	}
-	return nil
+// The content, for Entry.Refusal.
+
+// Version implements eventlog.Content.
+func (c *content) Version(key string) (eventlog.Version, error) { return c.state[key].version, nil }
+
+// Exists implements eventlog.Content.
+func (c *content) Exists(id eventlog.Partition) (bool, error) { return c.partitions[id] != nil, nil }
+
+// Holds implements eventlog.Content.
+func (c *content) Holds(r eventlog.Replace) (bool, error) {
+	_, _, whole := c.partitions[r.Partition].span(r)
+	return whole, nil
 }
 
 func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
@@ -143,11 +130,7 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 			delete(s.state, put.Key)
 			continue
 		}
-		v := value{version: put.Version, bytes: bytes.Clone(put.Value), putAt: time.Now()}
-		if put.AddBase > 0 {
-			v.bytes = strconv.AppendInt(v.bytes, int64(base[put.AddBase-1]), 10)
-		}
-		s.state[put.Key] = v
+		s.state[put.Key] = value{version: put.Version, bytes: put.Stored(base), putAt: time.Now()}
 	}
 	for _, r := range entry.Replaces {
 		s.partitions[r.Partition].replace(r)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
@@ -103,7 +102,7 @@ func (f *flush) run(told *lastIncarnation) error {
 		if f.outcomes[i].Err != nil {
 			continue
 		}
-		refusal, err := f.check(entry)
+		refusal, err := entry.Refusal(f, f.noSpace)
 		if err != nil {
 			return err
 		}
@@ -229,39 +228,18 @@ func checkKeys(e eventlog.Entry, packet int) error {
 	return nil
 }
 
-// check returns why an entry is refused. It changes nothing.
-func (f *flush) check(entry eventlog.Entry) (refusal, err error) {
-	for _, check := range entry.Checks {
-		if f.versions[check.Key] != check.Version {
-			return eventlog.ErrStale, nil
-		}
-	}
-	var opens []eventlog.Partition
-	for _, b := range entry.Batches {
-		if b.Records == 0 {
-			opens = append(opens, b.Partition)
-		} else if f.noSpace != nil && !entry.UsesReserve {
-			return f.noSpace, nil
-		} else if f.partitions[b.Partition] == nil && !slices.Contains(opens, b.Partition) {
-			return eventlog.ErrNoPartition, nil
-		}
-	}
-	for _, r := range entry.Replaces {
-		p := f.partitions[r.Partition]
-		switch {
-		case f.noSpace != nil:
-			return f.noSpace, nil
-		case p == nil:
-			return eventlog.ErrNoPartition, nil
-		}
-		if refusal, err := p.Refuses(index{f.transaction.run}, r); refusal != nil || err != nil {
-			return refusal, err
-		}
-	}
-	return nil, nil
+// Version implements eventlog.Content.
+func (f *flush) Version(key string) (eventlog.Version, error) { return f.versions[key], nil }
+
+// Exists implements eventlog.Content.
+func (f *flush) Exists(id eventlog.Partition) (bool, error) { return f.partitions[id] != nil, nil }
+
+// Holds implements eventlog.Content.
+func (f *flush) Holds(r eventlog.Replace) (bool, error) {
+	return f.partitions[r.Partition].Holds(index{f.transaction.run}, r)
 }
 
-// apply notes what an entry that passed check writes.
+// apply notes what an entry that is not refused writes.
 func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 	base := make([]eventlog.Offset, len(entry.Batches))
 	for i, b := range entry.Batches {
@@ -279,11 +257,7 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 		f.batches = append(f.batches, batchRow{b.Partition, row, b.Bytes})
 	}
 	for _, put := range entry.Puts {
-		value := put.Value
-		if value != nil && put.AddBase > 0 {
-			value = strconv.AppendInt(slices.Clip(value), int64(base[put.AddBase-1]), 10)
-		}
-		f.puts = append(f.puts, putRow{put, value})
+		f.puts = append(f.puts, putRow{put, put.Stored(base)})
 	}
 	for _, r := range entry.Replaces {
 		old, err := index{f.transaction.run}.Span(r.Partition, r.From, r.To)

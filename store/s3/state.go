@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"strconv"
 
 	"github.com/tidwall/btree"
 
@@ -119,7 +118,7 @@ func (st *state) judge(flush []eventlog.Entry) (effects, [][]byte, []eventlog.Ou
 	j := judgement{st: st, next: map[eventlog.Partition]eventlog.Offset{}}
 	outcomes := make([]eventlog.Outcome, len(flush))
 	for i, entry := range flush {
-		if err := j.refuse(entry); err != nil {
+		if err, _ := entry.Refusal(&j, nil); err != nil {
 			outcomes[i].Err = err
 			continue
 		}
@@ -138,35 +137,24 @@ type judgement struct {
 	replacing [][]byte
 }
 
+// Version implements eventlog.Content.
+func (j *judgement) Version(key string) (eventlog.Version, error) {
+	v, _ := j.st.keys.Get(key)
+	return v.version, nil
+}
+
+// Exists implements eventlog.Content.
+func (j *judgement) Exists(id eventlog.Partition) (bool, error) { return j.exists(id), nil }
+
+// Holds implements eventlog.Content.
+func (j *judgement) Holds(r eventlog.Replace) (bool, error) {
+	_, _, whole := j.st.partitions[r.Partition].span(r.From, r.To)
+	return whole, nil
+}
+
 func (j *judgement) exists(id eventlog.Partition) bool {
 	_, opened := j.next[id]
 	return opened || j.st.partitions[id] != nil
-}
-
-func (j *judgement) refuse(entry eventlog.Entry) error {
-	for _, check := range entry.Checks {
-		if v, _ := j.st.keys.Get(check.Key); v.version != check.Version {
-			return eventlog.ErrStale
-		}
-	}
-	opened := map[eventlog.Partition]bool{}
-	for _, b := range entry.Batches {
-		if b.Records == 0 {
-			opened[b.Partition] = true
-		} else if !opened[b.Partition] && !j.exists(b.Partition) {
-			return eventlog.ErrNoPartition
-		}
-	}
-	for _, r := range entry.Replaces {
-		p := j.st.partitions[r.Partition]
-		if p == nil {
-			return eventlog.ErrNoPartition
-		}
-		if _, _, whole := p.span(r.From, r.To); !whole {
-			return eventlog.ErrStale
-		}
-	}
-	return nil
 }
 
 func (j *judgement) accept(entry eventlog.Entry) []eventlog.Offset {
@@ -190,14 +178,7 @@ func (j *judgement) accept(entry eventlog.Entry) []eventlog.Offset {
 		j.next[b.Partition] = next + eventlog.Offset(b.Records)
 	}
 	for _, p := range entry.Puts {
-		done := put{key: p.Key, version: p.Version, deleted: p.Value == nil, secret: p.Secret && p.Value != nil}
-		if !done.deleted {
-			done.value = slices.Clone(p.Value)
-			if p.AddBase > 0 {
-				done.value = strconv.AppendInt(done.value, int64(base[p.AddBase-1]), 10)
-			}
-		}
-		e.puts = append(e.puts, done)
+		e.puts = append(e.puts, put{key: p.Key, version: p.Version, deleted: p.Value == nil, secret: p.Secret && p.Value != nil, value: p.Stored(base)})
 	}
 	for _, r := range entry.Replaces {
 		done := replace{partition: r.Partition, from: r.From, to: r.To}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -76,7 +74,7 @@ type partition struct {
 func (f *flush) run(entries []eventlog.Entry) error {
 	f.outcomes = make([]eventlog.Outcome, len(entries))
 	for i, entry := range entries {
-		refusal, err := f.check(entry)
+		refusal, err := entry.Refusal(f, f.noSpace)
 		if err != nil {
 			return err
 		}
@@ -98,38 +96,27 @@ func (f *flush) run(entries []eventlog.Entry) error {
 	return nil
 }
 
-// check returns why an entry is refused. It changes nothing.
-func (f *flush) check(entry eventlog.Entry) (refusal, err error) {
-	for _, check := range entry.Checks {
-		version, err := f.conn.integers(sqlVersion, check.Key)
-		if err != nil {
-			return nil, err
-		}
-		if len(version) == 0 {
-			version = []int64{0}
-		}
-		if version[0] != int64(check.Version) {
-			return eventlog.ErrStale, nil
-		}
+// Version implements eventlog.Content.
+func (f *flush) Version(key string) (eventlog.Version, error) {
+	version, err := f.conn.integers(sqlVersion, key)
+	if len(version) == 0 {
+		return 0, err
 	}
-	var opens []eventlog.Partition
-	for _, b := range entry.Batches {
-		p, err := f.partition(b.Partition)
-		if err != nil {
-			return nil, err
-		}
-		if b.Records == 0 {
-			opens = append(opens, b.Partition)
-		} else if f.noSpace != nil && !entry.UsesReserve {
-			return f.noSpace, nil
-		} else if p == nil && !slices.Contains(opens, b.Partition) {
-			return eventlog.ErrNoPartition, nil
-		}
-	}
-	return f.checkReplaces(entry)
+	return eventlog.Version(version[0]), err
 }
 
-// apply writes an entry that passed check.
+// Exists implements eventlog.Content.
+func (f *flush) Exists(id eventlog.Partition) (bool, error) {
+	p, err := f.partition(id)
+	return p != nil, err
+}
+
+// Holds implements eventlog.Content.
+func (f *flush) Holds(r eventlog.Replace) (bool, error) {
+	return f.partitions[r.Partition].Holds(index{f.conn}, r)
+}
+
+// apply writes an entry that is not refused.
 func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 	base := make([]eventlog.Offset, len(entry.Batches))
 	for i, b := range entry.Batches {
@@ -185,11 +172,7 @@ func (f *flush) put(put eventlog.Put, base []eventlog.Offset) error {
 	if put.Value == nil {
 		return f.conn.exec(sqlForget, put.Key)
 	}
-	value := put.Value
-	if put.AddBase > 0 {
-		value = strconv.AppendInt(slices.Clip(value), int64(base[put.AddBase-1]), 10)
-	}
-	return f.conn.exec(sqlPut, put.Key, int64(put.Version), value, f.now)
+	return f.conn.exec(sqlPut, put.Key, int64(put.Version), put.Stored(base), f.now)
 }
 
 // partition returns a partition as this flush has changed it so far; nil: it does not exist.

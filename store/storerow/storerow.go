@@ -358,20 +358,14 @@ func CheckReplaces(flush []eventlog.Entry) error {
 	return nil
 }
 
-// Refuses returns why the partition's batches cannot be replaced; p is nil if there is no
-// partition.
-func (p *Partition) Refuses(in Index, r eventlog.Replace) (refusal, err error) {
-	switch {
-	case p == nil:
-		return eventlog.ErrNoPartition, nil
-	case r.From < p.First:
-		return eventlog.ErrStale, nil
+// Holds reports whether the partition's batches hold exactly the offsets of a replacement, and were
+// not trimmed.
+func (p *Partition) Holds(in Index, r eventlog.Replace) (bool, error) {
+	if r.From < p.First {
+		return false, nil
 	}
 	old, err := in.Span(r.Partition, r.From, r.To)
-	if err == nil && (old.Batches == 0 || old.From != r.From || old.To != r.To) {
-		refusal = eventlog.ErrStale
-	}
-	return refusal, err
+	return old.Batches > 0 && old.From == r.From && old.To == r.To, err
 }
 
 // Replace returns the rows of the new batches of r, which take the place of old. Other batches keep
