@@ -1,13 +1,11 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"log/slog"
 	"math"
 	"strconv"
@@ -372,7 +370,7 @@ func rowOf(columns []any) row {
 	}
 	if headers := bytesOf(columns[5]); headers != nil {
 		var err error
-		if e.Headers, err = headersOf(headers); err != nil && r.wrong == nil {
+		if e.Headers, err = publish.ParseHeaders(headers); err != nil && r.wrong == nil {
 			r.wrong = err
 		}
 	}
@@ -414,41 +412,4 @@ func bytesOf(column any) []byte {
 		return strconv.AppendFloat(nil, v, 'g', -1, 64)
 	}
 	return fmt.Append(nil, column)
-}
-
-// headersOf reads a JSON object, in its order: strings, null, and of anything else its JSON.
-func headersOf(object []byte) (headers []batch.RecordHeader, err error) {
-	invalid := func(err error) error {
-		return &eventlog.InvalidError{What: "headers", Value: fmt.Sprintf("%.100q", object), Why: fmt.Sprintf("it is not a JSON object: %v", err)}
-	}
-	d := json.NewDecoder(bytes.NewReader(object))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') {
-		return nil, invalid(err)
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, invalid(err)
-		}
-		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
-			return nil, invalid(err)
-		}
-		var value *string
-		h := batch.RecordHeader{Key: key.(string)}
-		switch err := json.Unmarshal(raw, &value); {
-		case err != nil:
-			h.Value = raw
-		case value != nil:
-			h.Value = []byte(*value)
-		}
-		headers = append(headers, h)
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, invalid(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, invalid(errors.New("something follows it"))
-	}
-	return headers, nil
 }

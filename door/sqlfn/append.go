@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/postgres/wire"
+	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -252,7 +253,7 @@ func (i *inbox) uncarried(ctx context.Context, some []*appended) (all []uncarrie
 				u.head = eventlog.KeyValue{Key: keys[nth-1], Version: eventlog.Version(version), Value: bytes.Clone(value)}
 				return nil
 			}
-			headers, err := parseHeaders(metadata)
+			headers, err := publish.ParseHeaders(metadata)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -55,7 +56,7 @@ func (r *row) message() (to placing, m queue.NewMessage, err error) {
 	if to.Due > 0 {
 		m.At = time.UnixMilli(to.Due)
 	}
-	m.Headers, err = parseHeaders(plain)
+	m.Headers, err = publish.ParseHeaders(plain)
 	return to, m, err
 }
 

@@ -1,10 +1,8 @@
 package sqlfn
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -122,7 +120,7 @@ func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bo
 // does not exist, or negative if the row is invalid. weir.publish writes no invalid rows, and no
 // other row waits for one.
 func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHeader, p int32, err error) {
-	if headers, err = parseHeaders(row.headers); err != nil {
+	if headers, err = publish.ParseHeaders(row.headers); err != nil {
 		return nil, -1, err
 	}
 	n, by := len(topic.Partitions), "the event asks for"
@@ -137,32 +135,4 @@ func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHea
 		return nil, p, fmt.Errorf("%s partition %d of topic %q, which has %d, numbered from 0", by, p, topic.Name, n)
 	}
 	return headers, p, nil
-}
-
-// parseHeaders reads a flat JSON object, and keeps the order of its members.
-func parseHeaders(object []byte) ([]batch.RecordHeader, error) {
-	if object == nil {
-		return nil, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(object))
-	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return nil, fmt.Errorf("headers %s: they must be an object (%w)", object, err)
-	}
-	var headers []batch.RecordHeader
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, fmt.Errorf("headers %s: %w", object, err)
-		}
-		var value *string
-		if err := d.Decode(&value); err != nil {
-			return nil, fmt.Errorf("headers %s: %w", object, err)
-		}
-		h := batch.RecordHeader{Key: key.(string)}
-		if value != nil {
-			h.Value = []byte(*value)
-		}
-		headers = append(headers, h)
-	}
-	return headers, nil
 }
