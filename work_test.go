@@ -283,7 +283,7 @@ func TestTheNextMessageIsClaimedWhileTheAckIsOnItsWay(t *testing.T) {
 		for range messages {
 			<-handled
 		}
-		if took := time.Since(began); took > (messages+5)*time.Second {
+		if took := time.Since(began); took > messages*7/4*time.Second { // one after the other takes 2 s for each; which of both comes first in a commit is the scheduler's
 			t.Errorf("%d messages took %v, where a commit takes 1 s", messages, took)
 		}
 		if err := worker.Close(t.Context()); err != nil {

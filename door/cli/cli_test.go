@@ -265,3 +265,29 @@ func TestErrorsStayOnTheirLinesAndBringNoEscapes(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
+
+// What exists is completed, too, from the server that the command would go to.
+func TestCompletionKnowsTheNamesOnTheServer(t *testing.T) {
+	s := serve(t, "--store", "memory:")
+	address := "http://" + s.http
+	weir(t, "", "topic", "create", "orders", "--bootstrap", s.kafka).want(t, exitOK)
+	weir(t, "", "topic", "create", "other", "--bootstrap", s.kafka).want(t, exitOK)
+	weir(t, "", "queue", "create", "mails", "--server", address).want(t, exitOK)
+	weir(t, "", "stream", "category", "create", "account", "--server", address).want(t, exitOK)
+	for _, c := range []struct{ typed, want string }{
+		{"topic describe --bootstrap " + s.kafka + " or", "orders\n"},
+		{"consume --bootstrap=" + s.kafka + " o", "orders\nother\n"},
+		{"topic delete --bootstrap " + s.kafka + " orders ot", "other\n"}, // several
+		{"topic describe --bootstrap " + s.kafka + " orders ot", ""},      // one
+		{"topic create --bootstrap " + s.kafka + " or", ""},               // a new one
+		{"topic describe --bootstrap 127.0.0.1:1 or", ""},
+		{"queue work --server " + address + " --concurrency 3 ", "mails\n"},
+		{"stream read --server " + address + " acc", "account\n"},
+		{"help queue describe ", ""},
+	} {
+		r := weir(t, "", append([]string{"complete", "--"}, strings.Split(c.typed, " ")...)...)
+		if r.want(t, exitOK); r.out != c.want {
+			t.Errorf("%q completes to %q, want %q", c.typed, r.out, c.want)
+		}
+	}
+}

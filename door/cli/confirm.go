@@ -37,7 +37,7 @@ func (c consent) obtain(t *terminal, what, name string) error {
 type deletion struct {
 	brokerFlags
 	consent
-	Names []string `arg:"" name:"name" help:"The names of what to delete."`
+	Names []string `arg:"" names:"parent" name:"name" help:"The names of what to delete."`
 }
 
 type (

@@ -14,7 +14,7 @@ import (
 
 type consumeCmd struct {
 	brokerFlags
-	Topic        string   `arg:"" help:"The topic to read."`
+	Topic        string   `arg:"" names:"topic" help:"The topic to read."`
 	Group        string   `help:"Read as a member of this consumer group, and commit the offsets of the printed records." placeholder:"NAME"`
 	From         position `help:"Where to begin: ${position}. With --group, this is for partitions for which the group has committed nothing." default:"earliest" placeholder:"POSITION"`
 	Partition    *int32   `help:"Read this partition only." placeholder:"N"`

@@ -59,7 +59,7 @@ func (c *groupListCmd) Run(ctx context.Context, t *terminal) error {
 
 type groupDescribeCmd struct {
 	brokerFlags
-	Name   string `arg:"" help:"The group's name."`
+	Name   string `arg:"" names:"group" help:"The group's name."`
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
@@ -153,7 +153,7 @@ func pictureOf(group kadm.DescribedGroupLag) groupPicture {
 type groupResetCmd struct {
 	brokerFlags
 	consent
-	Name   string   `arg:"" help:"The group's name."`
+	Name   string   `arg:"" names:"group" help:"The group's name."`
 	Topic  []string `help:"Topics whose offsets to set. Default: all for which the group has committed offsets." placeholder:"NAME"`
 	To     position `help:"The new position: ${position}." required:"" placeholder:"POSITION"`
 	DryRun bool     `help:"Show what would change, and change nothing."`

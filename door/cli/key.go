@@ -121,7 +121,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 
 type keyRotateCmd struct {
 	keyStore
-	ID string `arg:"" help:"The id of the key, as weir key list shows it."`
+	ID string `arg:"" names:"key" help:"The id of the key, as weir key list shows it."`
 }
 
 func (keyRotateCmd) Help() string {
@@ -266,7 +266,7 @@ func day(at time.Time) string {
 type keyRevokeCmd struct {
 	keyStore
 	consent
-	IDs []string `arg:"" name:"id" help:"The ids of the keys, as weir key list shows them."`
+	IDs []string `arg:"" names:"key" name:"id" help:"The ids of the keys, as weir key list shows them."`
 }
 
 func (keyRevokeCmd) Help() string {

@@ -28,7 +28,7 @@ const bufferMax = 64 << 20
 
 type produceCmd struct {
 	brokerFlags
-	Topic        string   `arg:"" help:"The topic to write to."`
+	Topic        string   `arg:"" names:"topic" help:"The topic to write to."`
 	Input        string   `help:"Format of a line: text, where the line is the value; or json, where it is a record." enum:"text,json" default:"text"`
 	Key          *string  `help:"The key of every line." placeholder:"KEY"`
 	KeySeparator string   `help:"A line has the key, this separator, and the value. Use $'\\t' for a tab." placeholder:"TEXT"`

@@ -80,7 +80,7 @@ func (r runPicture) late() string { return (time.Duration(r.Behind) * time.Milli
 
 type projectionDescribeCmd struct {
 	serverFlags
-	Name   string `arg:"" help:"The projection's name."`
+	Name   string `arg:"" names:"projection" help:"The projection's name."`
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
@@ -112,7 +112,7 @@ func (r runPicture) row(read string) []string {
 // projectionVerb is a command that changes a projection.
 type projectionVerb struct {
 	serverFlags
-	Name string `arg:"" help:"The projection's name."`
+	Name string `arg:"" names:"projection" help:"The projection's name."`
 }
 
 func (c *projectionVerb) run(ctx context.Context, t *terminal, method, verb, done string) error {

@@ -180,7 +180,7 @@ func (c *queueListCmd) Run(ctx context.Context, t *terminal) error {
 
 type queueDescribeCmd struct {
 	serverFlags
-	Name   string `arg:"" help:"The queue's name."`
+	Name   string `arg:"" names:"queue" help:"The queue's name."`
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
@@ -222,7 +222,7 @@ func (c *queueDescribeCmd) Run(ctx context.Context, t *terminal) error {
 type queueAlterCmd struct {
 	serverFlags
 	queueSettings
-	Name  string   `arg:"" help:"The queue's name."`
+	Name  string   `arg:"" names:"queue" help:"The queue's name."`
 	Unset []string `help:"Settings to set back to their default, with the names that weir queue describe shows." placeholder:"NAME"`
 }
 
@@ -254,7 +254,7 @@ func (c *queueAlterCmd) Run(ctx context.Context, t *terminal) error {
 type queueDeleteCmd struct {
 	serverFlags
 	consent
-	Names []string `arg:"" name:"name" help:"The names of the queues."`
+	Names []string `arg:"" names:"queue" name:"name" help:"The names of the queues."`
 }
 
 func (queueDeleteCmd) Help() string {
@@ -280,7 +280,7 @@ func (c *queueDeleteCmd) Run(ctx context.Context, t *terminal) error {
 // queueVerb is a command that needs a queue's name and nothing else.
 type queueVerb struct {
 	serverFlags
-	Name string `arg:"" help:"The queue's name."`
+	Name string `arg:"" names:"queue" help:"The queue's name."`
 }
 
 func (c *queueVerb) run(ctx context.Context, t *terminal, verb, done string) error {
@@ -330,7 +330,7 @@ func (c *queueResumeCmd) Run(ctx context.Context, t *terminal) error {
 
 type queuePeekCmd struct {
 	serverFlags
-	Name   string `arg:"" help:"The queue's name."`
+	Name   string `arg:"" names:"queue" help:"The queue's name."`
 	ID     string `arg:"" optional:"" help:"Show the state of this message."`
 	Dead   bool   `help:"Show dead letters."`
 	State  string `help:"Show messages in this state: ready, claimed, waiting, delayed or, in a queue with --keep-done, done. Default: any of the first three." placeholder:"STATE"`
@@ -467,7 +467,7 @@ func moment(ms *int64) string {
 type queueRedriveCmd struct {
 	serverFlags
 	consent
-	Name    string   `arg:"" help:"The queue's name."`
+	Name    string   `arg:"" names:"queue" help:"The queue's name."`
 	Letters []string `arg:"" optional:"" help:"The ids of the dead letters, or of their messages, as weir queue peek QUEUE --dead shows them."`
 	All     bool     `help:"All dead letters that exist now."`
 	Rate    float64  `help:"With --all: at most this many per second; 0: no limit." default:"0"`

@@ -27,7 +27,7 @@ type schedulePicture struct {
 
 type scheduleSetCmd struct {
 	serverFlags
-	Queue    string  `arg:"" help:"The queue's name."`
+	Queue    string  `arg:"" names:"queue" help:"The queue's name."`
 	Name     string  `arg:"" help:"The schedule's name."`
 	Cron     string  `required:"" help:"Minute, hour, day of the month, month and day of the week; or @hourly, @daily, @weekly, @monthly, @yearly." placeholder:"EXPRESSION"`
 	Zone     string  `help:"The time zone of the expression, such as Europe/Berlin. Default: UTC." env:"-" placeholder:"NAME"`
@@ -94,7 +94,7 @@ func (c *scheduleSetCmd) Run(ctx context.Context, t *terminal) error {
 
 type scheduleListCmd struct {
 	serverFlags
-	Queue  string `arg:"" help:"The queue's name."`
+	Queue  string `arg:"" names:"queue" help:"The queue's name."`
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
@@ -128,7 +128,7 @@ func (c *scheduleListCmd) Run(ctx context.Context, t *terminal) error {
 
 type scheduleDescribeCmd struct {
 	serverFlags
-	Queue string `arg:"" help:"The queue's name."`
+	Queue string `arg:"" names:"queue" help:"The queue's name."`
 	Name  string `arg:"" help:"The schedule's name."`
 }
 
@@ -146,7 +146,7 @@ func (c *scheduleDescribeCmd) Run(ctx context.Context, t *terminal) error {
 
 type scheduleDeleteCmd struct {
 	serverFlags
-	Queue string `arg:"" help:"The queue's name."`
+	Queue string `arg:"" names:"queue" help:"The queue's name."`
 	Name  string `arg:"" help:"The schedule's name."`
 }
 

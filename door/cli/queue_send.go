@@ -11,7 +11,7 @@ import (
 
 type queueSendCmd struct {
 	serverFlags
-	Name      string    `arg:"" help:"The queue's name."`
+	Name      string    `arg:"" names:"queue" help:"The queue's name."`
 	Input     string    `help:"Format of a line: text, where the line is the value; or json, where it is a message as in POST /v1/queues/{queue}/batch." enum:"text,json" default:"text"`
 	Key       *string   `help:"The key of every line." placeholder:"KEY"`
 	Delay     *duration `help:"Delay the messages for this time." placeholder:"TIME"`

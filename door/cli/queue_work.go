@@ -21,7 +21,7 @@ import (
 
 type queueWorkCmd struct {
 	serverFlags
-	Name        string    `arg:"" help:"The queue's name."`
+	Name        string    `arg:"" names:"queue" help:"The queue's name."`
 	Command     []string  `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 	Concurrency int       `help:"Run up to this many commands at the same time." default:"1"`
 	Lease       *duration `help:"How long a claim lasts; it is extended while the command runs. Default: the queue's setting lease_ms." placeholder:"TIME"`

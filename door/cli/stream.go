@@ -27,7 +27,7 @@ type streamCmd struct {
 
 // streamName names the stream that a command is about.
 type streamName struct {
-	Category string `arg:"" help:"The category's name."`
+	Category string `arg:"" names:"category" help:"The category's name."`
 	Stream   string `arg:"" help:"The stream's name. It may have slashes."`
 }
 
@@ -73,7 +73,7 @@ func (e expectation) headers() ([]string, error) {
 
 type streamListCmd struct {
 	serverFlags
-	Category string `arg:"" help:"The category's name."`
+	Category string `arg:"" names:"category" help:"The category's name."`
 	Prefix   string `help:"Only streams whose names begin with this prefix." placeholder:"TEXT"`
 	Max      int    `help:"Show at most this many; 0: all." short:"n" default:"0"`
 	Output   format `help:"What to print: text for people, or json with one stream on each line." enum:"text,json" default:"text"`

@@ -11,7 +11,7 @@ import (
 
 type streamRetentionCmd struct {
 	serverFlags
-	Category   string    `arg:"" help:"The category's name."`
+	Category   string    `arg:"" names:"category" help:"The category's name."`
 	Stream     string    `arg:"" optional:"" help:"A stream that is to have a retention of its own. Without it: all streams that have none of their own."`
 	KeepEvents int64     `help:"How many of the newest events a stream keeps; 0: no limit." default:"0" env:"-"`
 	KeepFor    *duration `help:"How old events may be; older ones are deleted. Default: any age." env:"-" placeholder:"TIME"`
@@ -129,7 +129,7 @@ func (c *streamRetentionCmd) show(ctx context.Context, t *terminal) error {
 type streamForgetCmd struct {
 	serverFlags
 	consent
-	Category string `arg:"" help:"The category's name."`
+	Category string `arg:"" names:"category" help:"The category's name."`
 	Subject  string `arg:"" help:"The subject, as it is named in the events."`
 }
 

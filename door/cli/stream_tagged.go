@@ -10,7 +10,7 @@ import (
 
 type streamTaggedCmd struct {
 	serverFlags
-	Category string   `arg:"" help:"The category's name."`
+	Category string   `arg:"" names:"category" help:"The category's name."`
 	Tags     []string `arg:"" name:"tag" help:"Tags: an event is printed if it has one of them. At most 16."`
 	Output   format   `help:"What to print: text for people, or json with one event on each line, and the boundary on the last." enum:"text,json" default:"text"`
 }

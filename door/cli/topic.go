@@ -142,7 +142,7 @@ func (c *topicListCmd) Run(ctx context.Context, t *terminal) error {
 
 type topicDescribeCmd struct {
 	brokerFlags
-	Name   string `arg:"" help:"The topic's name."`
+	Name   string `arg:"" names:"topic" help:"The topic's name."`
 	All    bool   `help:"Also show settings that are at their default."`
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
@@ -240,7 +240,7 @@ func (c *topicDescribeCmd) picture(ctx context.Context, admin *kadm.Client) (*to
 type topicAlterCmd struct {
 	brokerFlags
 	topicSettings
-	Name       string   `arg:"" help:"The topic's name."`
+	Name       string   `arg:"" names:"topic" help:"The topic's name."`
 	Unset      []string `help:"Settings to set back to their default." placeholder:"NAME"`
 	Partitions int      `help:"Increase the number of partitions to this. Afterwards, many keys go to other partitions than before." default:"0"`
 }

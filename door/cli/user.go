@@ -121,7 +121,7 @@ func (c *userAddCmd) Run(ctx context.Context, t *terminal) error {
 type userPasswordCmd struct {
 	userStore
 	newPassword
-	Name string `arg:"" help:"The user's name."`
+	Name string `arg:"" names:"user" help:"The user's name."`
 }
 
 func (userPasswordCmd) Help() string {
@@ -208,7 +208,7 @@ func (c *userListCmd) Run(ctx context.Context, t *terminal) error {
 type userDeleteCmd struct {
 	userStore
 	consent
-	Names []string `arg:"" name:"name" help:"The names of the users."`
+	Names []string `arg:"" names:"user" name:"name" help:"The names of the users."`
 }
 
 func (userDeleteCmd) Help() string {
