@@ -11,9 +11,8 @@ ARGS        ?=
 # SQLite keeps its data outside Go's memory, where the race detector sees nothing. Its code, which is C made Go, is
 # therefore built without it: with it, tests on SQLite take twice the time. Its driver is built with it, as all else.
 RACE        := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
-# Packages wait for databases and processes half of the time: twice as many run side by side as there are cores.
-# Those that take longest begin first, so that none of them is left alone at the end.
-BESIDE      := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Those that take longest begin first, so that none of them is left alone at the end. More packages beside each other
+# than there are cores make tests fail whose processes have a session of seconds.
 LONGEST     := ./use/queue ./door/cli . ./door/sqlfn ./store/s3 ./store/postgres ./door/httpapi
 
 help: ## print these targets
@@ -29,7 +28,7 @@ run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 	@./weir serve $(ARGS)
 
 test: ## run all tests with the race detector, a real PostgreSQL included
-	CGO_ENABLED=1 go test $(RACE) -p $(BESIDE) -timeout 30m $(LONGEST) ./...
+	CGO_ENABLED=1 go test $(RACE) -timeout 30m $(LONGEST) ./...
 	go test -run NobodyTakes ./door/kafka # which the race detector makes too dear
 	cd bench && go test ./...
 
