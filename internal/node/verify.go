@@ -1,6 +1,10 @@
 package node
 
-import "github.com/weir-log/weir/internal/verify"
+import (
+	"github.com/weir-log/weir/internal/verify"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/stream"
+)
 
 // Checks are those of the uses, for verify.Run.
-func Checks() []verify.Check { return nil }
+func Checks() []verify.Check { return []verify.Check{group.Verify(), stream.Verify()} }

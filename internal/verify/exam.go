@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
@@ -250,6 +251,23 @@ func (x *Exam) Get(ctx context.Context, keys ...string) (all []eventlog.KeyValue
 	return all, nil
 }
 
+// GetEach is Get that holds only a few MiB of values at a time.
+func (x *Exam) GetEach(ctx context.Context, keys []string, visit func(eventlog.KeyValue) error) error {
+	for len(keys) > 0 {
+		page, err := x.store.Get(ctx, keys[:min(len(keys), pageKeys)], readBytes)
+		if err != nil {
+			return fmt.Errorf("read %d keys: %w", len(keys), err)
+		}
+		for _, kv := range page {
+			if err := visit(kv); err != nil {
+				return err
+			}
+		}
+		keys = keys[len(page):]
+	}
+	return nil
+}
+
 // List reads keys as eventlog.Store.List does.
 func (v *View) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
 	list, err := v.x.store.List(ctx, prefix, after, limit)
@@ -264,6 +282,50 @@ func (v *View) Read(ctx context.Context, p eventlog.Partition, from eventlog.Off
 		return eventlog.Slice{}, err
 	}
 	return slices[0], nil
+}
+
+// Bounds reads the bounds of a partition; false: it does not exist. Keys that must not pass its end
+// are read before.
+func (v *View) Bounds(ctx context.Context, p eventlog.Partition) (eventlog.Bounds, bool, error) {
+	all, err := v.x.Bounds(ctx, p)
+	b, there := all[p]
+	return b, there, err
+}
+
+// Bounds reads the bounds of partitions, those that exist, for a first look.
+func (x *Exam) Bounds(ctx context.Context, ps ...eventlog.Partition) (map[eventlog.Partition]eventlog.Bounds, error) {
+	bounds := make(map[eventlog.Partition]eventlog.Bounds, len(ps))
+	for some := range slices.Chunk(ps, pageKeys) {
+		spans := make([]eventlog.Span, len(some))
+		for i, p := range some {
+			spans[i].Partition = p
+		}
+		read, err := x.store.Read(ctx, spans, 0)
+		if err != nil {
+			return nil, fmt.Errorf("read the bounds of %d partitions: %w", len(some), err)
+		}
+		for i, slice := range read {
+			if slice.Err == nil {
+				bounds[some[i]] = slice.Bounds
+			}
+		}
+	}
+	return bounds, nil
+}
+
+// First is a first look: it reports nothing, and says whether there is something to Confirm.
+func (x *Exam) First(look func(v *View) error) (suspicious bool, err error) {
+	v := &View{x: x}
+	err = look(v)
+	return len(v.found) > 0, err
+}
+
+// Judge is Confirm, if a first look finds something.
+func (x *Exam) Judge(ctx context.Context, look func(v *View) error) error {
+	if suspicious, err := x.First(look); err != nil || !suspicious {
+		return err
+	}
+	return x.Confirm(ctx, look)
 }
 
 // Topics reads all topics, by their ids.

@@ -43,15 +43,7 @@ func (ps *producers) visit(*Exam, eventlog.Topic, int) Visitor {
 func (ps *producers) run(ctx context.Context, x *Exam) error {
 	return x.Keys(ctx, eventlog.ProducersPrefix, func(page []eventlog.KeyValue) error {
 		for _, kv := range page {
-			look := func(v *View) error { return ps.look(ctx, v, kv.Key) }
-			first := &View{x: x}
-			if err := look(first); err != nil {
-				return err
-			}
-			if len(first.found) == 0 {
-				continue
-			}
-			if err := x.Confirm(ctx, look); err != nil {
+			if err := x.Judge(ctx, func(v *View) error { return ps.look(ctx, v, kv.Key) }); err != nil {
 				return err
 			}
 		}
