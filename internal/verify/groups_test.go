@@ -64,4 +64,3 @@ func TestOffsetsOfADeletedTopicAreNoFinding(t *testing.T) {
 		r.clean()
 	})
 }
-

@@ -177,6 +177,9 @@ func Decode(value []byte) (*State, error) {
 		if covered != sp.Next {
 			return nil, fmt.Errorf("partition %d: its runs cover [%d, %d), not up to next %d", sp.Partition, sp.Floor, covered, sp.Next)
 		}
+		if _, twice := s.Find(sp.Partition); twice {
+			return nil, fmt.Errorf("partition %d: it has two states", sp.Partition)
+		}
 		p := s.Part(sp.Partition)
 		p.Floor, p.Next, p.Runs = sp.Floor, sp.Next, runs
 	}
