@@ -56,7 +56,7 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
 	answer := verified{Findings: []verify.Finding{}}
 	line := &progress{t: t}
 	opts := verify.Options{
-		Rate: int64(c.Rate), Checks: node.Checks(),
+		Rate: int64(c.Rate), Checks: append(node.Checks(), store.Verify()),
 		Found: func(f verify.Finding) {
 			if len(answer.Findings) < findingsMost {
 				answer.Findings = append(answer.Findings, f)

@@ -3,11 +3,17 @@ package verify_test
 import (
 	"encoding/binary"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
+	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/internal/verify"
+	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -184,4 +190,46 @@ func TestAProducersStateThatNamesAnothersBatchIsFound(t *testing.T) {
 		r.put(eventlog.Put{Key: key, Value: []byte(strings.Replace(string(r.get(key)), "21-23@51", "21-23@48", 1))})
 		r.finds("producers", verify.AtKey(key))
 	})
+}
+
+func TestAMissingObjectOfABucketIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts an S3 server")
+	}
+	server := s3test.Start(t)
+	r := &rig{t: t, kind: "s3", url: server.URL()}
+	r.store = everystore.Open(t, r.url)
+	r.start()
+	published(r)
+	r.stop()
+	dir := server.Directory(r.url)
+	var objects []string
+	r.must(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && strings.Contains(path, "/log/commit/") {
+			objects = append(objects, path)
+		}
+		return err
+	}))
+	missing := objects[len(objects)/2]
+	content, err := os.ReadFile(missing)
+	r.must(err)
+	key := "commit/" + filepath.Base(missing)
+	for what, harm := range map[string]func() error{
+		"missing": func() error { return os.Remove(missing) },
+		"cut":     func() error { return os.WriteFile(missing, content[:len(content)-5], 0o600) },
+	} {
+		// The process that looks has read the commits before.
+		opened := everystore.Open(t, r.url)
+		r.must(harm())
+		found := map[string]bool{}
+		_, err = verify.Run(t.Context(), opened, verify.Options{Checks: []verify.Check{store.Verify()}, Found: func(f verify.Finding) {
+			found[f.Check+" "+f.Key] = true
+		}})
+		t.Log(what, err, found)
+		if !found["objects "+key] {
+			t.Errorf("%s: %s is not among what was found: %v", what, key, found)
+		}
+		_ = os.Remove(missing)
+		r.must(os.WriteFile(missing, content, 0o600))
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/verify"
+	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
@@ -99,11 +100,11 @@ func (r *rig) must(err error) {
 // examine returns what an exam of the store finds.
 func (r *rig) examine() (found []verify.Finding) {
 	r.t.Helper()
-	store := r.store
+	opened := r.store
 	if r.kind == "s3" { // as another process sees it
-		store = everystore.Open(r.t, r.url)
+		opened = everystore.Open(r.t, r.url)
 	}
-	result, err := verify.Run(r.t.Context(), store, verify.Options{Checks: node.Checks(), Found: func(f verify.Finding) { found = append(found, f) },
+	result, err := verify.Run(r.t.Context(), opened, verify.Options{Checks: append(node.Checks(), store.Verify()), Found: func(f verify.Finding) { found = append(found, f) },
 		Undecided: func(check string, place verify.Place) { r.t.Errorf("undecided: %s: %s", check, place) }})
 	r.must(err)
 	if int64(len(found)) != result.Found {
