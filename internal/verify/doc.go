@@ -11,7 +11,8 @@
 //	producers what the log knows of idempotent producers agrees with their batches
 //
 // A check of keys stands beside the codec that wrote them, so that no format is known in two
-// places: group.Verify, stream.Verify, queue.Verify. internal/node puts them together.
+// places: group.Verify, stream.Verify, queue.Verify, and store.Verify for the objects of a bucket.
+// internal/node puts those of the uses together.
 //
 // # Reads while others write
 //

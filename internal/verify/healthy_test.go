@@ -21,8 +21,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// workload does at random what users do, until ctx ends. Each of its actors does one thing after the
-// other.
+// workload does at random what users do, until ctx ends. Each of its actors does one thing after
+// the other.
 type workload struct {
 	*rig
 	topics    []eventlog.Topic

@@ -9,8 +9,8 @@ import (
 
 const (
 	restoreObject = "restore the object from a version or a copy of the bucket; without it, these events are lost"
-	// orphanAges is after how many times grace a segment that nothing names should be gone: a server
-	// looks every quarter of grace.
+	// orphanAges is after how many times grace a segment that nothing names should be gone: a
+	// server looks every quarter of grace.
 	orphanAges = 3
 )
 

@@ -107,8 +107,8 @@ func readDefinitions(ctx context.Context, v *verify.View) (all []definition, err
 	}
 }
 
-// ofID returns the queue with an id, which is the second-last part of a key; earlier: the id is that
-// of before its last purge.
+// ofID returns the queue with an id, which is the second-last part of a key; earlier: the id is
+// that of before its last purge.
 func (e *examination) ofID(ctx context.Context, v *verify.View, key string) (d definition, earlier, is bool, err error) {
 	parts := strings.Split(key, "/")
 	id := parts[len(parts)-2]
@@ -227,8 +227,8 @@ func (e *examination) uniques(ctx context.Context, page []eventlog.KeyValue) err
 	return nil
 }
 
-// livesAt returns the key of the state that knows the message which has a unique key; "": none does,
-// or the key is not checked.
+// livesAt returns the key of the state that knows the message which has a unique key; "": none
+// does, or the key is not checked.
 func (e *examination) livesAt(ctx context.Context, v *verify.View, key string, held holder) (d definition, stateAt string, err error) {
 	d, earlier, is, err := e.ofID(ctx, v, key)
 	if err != nil || !is || earlier || held.lost || !d.settings.Unique {

@@ -356,8 +356,8 @@ func (c *Category) reach(kv eventlog.KeyValue) (keys, want []string) {
 	return keys, want
 }
 
-// unreached returns the versions of events that are not found by all their tags, or whose subject's key
-// is missing.
+// unreached returns the versions of events that are not found by all their tags, or whose subject's
+// key is missing.
 func (c *Category) unreached(ctx context.Context, x *verify.Exam, events []eventlog.KeyValue) (doubts []int64, err error) {
 	var keys, want []string
 	var of []int64
