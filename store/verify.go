@@ -2,11 +2,23 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/verify"
+	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/s3"
 )
+
+// VerifyCache checks that the files of a cache have what the store has. address is the store's URL,
+// as the process has it that uses the cache. An error: that store's caches are not used again by
+// another process, so there is nothing to check.
+func VerifyCache(address, dir string) (verify.Check, error) {
+	if !Shared(address) {
+		return verify.Check{}, errors.New("a cache in front of a store that is a file, or in memory, begins empty with each process: there is nothing to check")
+	}
+	return cache.Verify(cache.Options{Dir: dir, Store: Redact(address)}), nil
+}
 
 // Verify checks what only one kind of store has: the objects of a bucket.
 func Verify() verify.Check {

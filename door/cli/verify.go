@@ -15,9 +15,10 @@ import (
 )
 
 type verifyCmd struct {
-	Store  string `help:"The store to examine; as for weir serve. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
-	Rate   size   `help:"Read at most so many bytes in a second, to leave the store to its servers. Default: as fast as it goes." placeholder:"BYTES" env:"-"`
-	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+	Store    string `help:"The store to examine; as for weir serve. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	Rate     size   `help:"Read at most so many bytes in a second, to leave the store to its servers. Default: as fast as it goes." placeholder:"BYTES" env:"-"`
+	CacheDir string `help:"Also compare the files of a cache with the store: the --cache-dir of a server on this machine, which may run." name:"cache-dir" env:"-" placeholder:"DIR"`
+	Output   format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (verifyCmd) Help() string {
@@ -100,6 +101,13 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
 func (c *verifyCmd) examine(ctx context.Context, t *terminal, opts verify.Options) (result verify.Result, err error) {
 	if store.Missing(c.Store) {
 		return result, fmt.Errorf("the store %s does not exist", c.Store)
+	}
+	if c.CacheDir != "" {
+		check, err := store.VerifyCache(c.Store, c.CacheDir)
+		if err != nil {
+			return result, err
+		}
+		opts.Checks = append(opts.Checks, check)
 	}
 	address := c.Store
 	if only, err := store.ReadOnly(address); err == nil {

@@ -1,9 +1,12 @@
 package verify_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/weir-log/weir/door/inbox"
+	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/verify"
 	"github.com/weir-log/weir/use/group"
@@ -63,4 +66,29 @@ func TestOffsetsOfADeletedTopicAreNoFinding(t *testing.T) {
 		r.must(r.Log.DeleteTopic(r.t.Context(), topic.Name))
 		r.clean()
 	})
+}
+
+func TestAPositionOfSQLBeyondTheEndIsFound(t *testing.T) {
+	for _, kind := range []string{"postgres", "mysql"} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, kind)
+			topic := published(r)
+			_, err := sqlfn.Attach(t.Context(), r.store)
+			r.must(err)
+			_, err = inbox.Attach(t.Context(), r.store, quiet)
+			r.must(err)
+			// count groups, more than one statement reads.
+			position := func(group string, count, at int) {
+				r.statement(map[string]string{
+					"postgres": fmt.Sprintf(`WITH c AS (INSERT INTO weir.consumer (grp, topic, partition) SELECT '%s ü ' || n, '%s', 1 FROM generate_series(1, %d) AS n RETURNING id)
+						INSERT INTO weir.consumed (consumer, next_offset, committed_at) SELECT id, %d, now() FROM c`, group, topic.ID, count, at),
+					"mysql": fmt.Sprintf(`INSERT INTO weir_position SELECT CONCAT('%s ü ', seq), '%s', 1, %d FROM seq_1_to_%d`, group, topic.ID, at, count),
+				})
+			}
+			position("group", 1500, 30)
+			r.clean()
+			position("the last", 1, 31)
+			r.finds("positions", at(topic, 31))
+		})
+	}
 }

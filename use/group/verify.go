@@ -165,3 +165,55 @@ func lookAtOffset(ctx context.Context, v *verify.View, key string) error {
 	}
 	return nil
 }
+
+// SQLPosition is an offset that a group has committed with SQL, in a table beside the keys.
+type SQLPosition struct {
+	Group string
+	TopicPartition
+	Offset eventlog.Offset
+}
+
+// VerifyPositions checks that no position is beyond the end of its partition. read calls visit with
+// pages of all positions that are committed, or not at all if the store has no such table. Those of
+// topics that were deleted are left out: they are deleted later.
+func VerifyPositions(table string, read func(ctx context.Context, store eventlog.Store, visit func([]SQLPosition) error) error) verify.Check {
+	return verify.Check{Name: "positions", Run: func(ctx context.Context, x *verify.Exam) error {
+		topics := make(map[eventlog.TopicID]eventlog.Topic)
+		for _, t := range x.Topics {
+			topics[t.ID] = t
+		}
+		return read(ctx, x.Store(), func(page []SQLPosition) error {
+			var ps []eventlog.Partition
+			of := make(map[eventlog.Partition][]SQLPosition)
+			for _, at := range page {
+				if t := topics[at.Topic]; at.Partition >= 0 && int(at.Partition) < len(t.Partitions) {
+					p := t.Partitions[at.Partition]
+					ps, of[p] = append(ps, p), append(of[p], at)
+				}
+			}
+			bounds, err := x.Bounds(ctx, ps...) // after the positions: ends only grow
+			if err != nil {
+				return err
+			}
+			for p, b := range bounds {
+				for _, at := range of[p] {
+					if at.Offset >= 0 && at.Offset <= b.Next {
+						continue
+					}
+					err := x.Confirm(ctx, func(v *verify.View) error {
+						b, there, err := v.Bounds(ctx, p)
+						if err == nil && there && (at.Offset < 0 || at.Offset > b.Next) {
+							v.Find(x.Place(p, at.Offset), "correct the row with SQL: the group would pass over the events that come until the log has reached it",
+								"in %s the group %q is at offset %d, but the partition ends at %d", table, at.Group, at.Offset, b.Next)
+						}
+						return err
+					})
+					if err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}}
+}
