@@ -26,6 +26,10 @@ type Topic struct {
 	deleting   bool              // its deletion has begun (deleteOnShards)
 }
 
+// Deleting reports whether the topic is being deleted, on a store made of shards: some of its
+// partitions may be gone.
+func (t Topic) Deleting() bool { return t.deleting }
+
 // TopicID is a topic's identity. A topic that is deleted and created again is another topic
 // (KIP-516).
 type TopicID [16]byte

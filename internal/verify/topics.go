@@ -59,8 +59,8 @@ func (v *View) partitionOf(ctx context.Context, id eventlog.TopicID, p eventlog.
 	if err != nil {
 		return err
 	}
-	if _, there := topics[id]; !there {
-		return nil // deleted meanwhile
+	if t, there := topics[id]; !there || t.Deleting() {
+		return nil
 	}
 	place := v.x.Place(p, -1)
 	place.Topic = topics[id].Name
