@@ -231,9 +231,23 @@ func TestAClaimInAPartitionThatIsAddedWhileTheQueueGetsLimitsHolds(t *testing.T)
 	})
 }
 
+// afterDays stops a process, and begins another one so many days later, which has looked for old
+// messages when afterDays returns. A process that ran all the time would look once a second for
+// work.
+func afterDays(t *testing.T, p process, store eventlog.Store, days int) process {
+	t.Helper()
+	const looks = 2 * time.Hour // every retainEvery, with chance
+	p.stop()
+	time.Sleep(time.Duration(days)*24*time.Hour - looks)
+	p = begin(t, store, time.Hour)
+	time.Sleep(looks)
+	return p
+}
+
 func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, newStore(t), time.Hour)
+		store := newStore(t)
+		p := begin(t, store, time.Hour)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		if _, err := p.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "kept", Partitions: 1, Config: map[string]string{"retention.ms": "-1"}}); err != nil {
@@ -273,21 +287,21 @@ func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testin
 			}
 			return held[0].Bounds.First
 		}
-		time.Sleep(6 * 24 * time.Hour)
+		p = afterDays(t, p, store, 6)
 		if first := begins("mail"); first != 0 {
 			t.Errorf("after 6 days the topic begins at %d", first)
 		}
 		if first := begins("undated"); first != 0 {
 			t.Errorf("a record without a time is gone after 6 days: the topic begins at %d", first)
 		}
-		time.Sleep(9 * 24 * time.Hour)
+		p = afterDays(t, p, store, 9)
 		if first := begins("mail"); first != 1 {
 			t.Errorf("after 15 days the topic of the queue begins at %d, want 1, the first that nobody handled", first)
 		}
 		if first := begins("kept"); first != 0 {
 			t.Errorf("a topic that was there before the queue begins at %d", first)
 		}
-		if got := values(claimN(t, q, 10)); got != "first second " {
+		if got := values(claimN(t, open(t, p.Queues, "mail"), 10)); got != "first second " {
 			t.Errorf("after 15 days %q is claimed", got)
 		}
 	})
@@ -296,18 +310,19 @@ func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testin
 // What one queue of a topic has handled, another one may not have claimed yet.
 func TestAMessageIsKeptForTheSlowestQueueOfItsTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, newStore(t), time.Hour)
+		store := newStore(t)
+		p := begin(t, store, time.Hour)
 		synctest.Wait()
 		fast := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
-		slow := create(t, p.Queues, queue.Spec{Name: "audit", Topic: "mail"})
+		create(t, p.Queues, queue.Spec{Name: "audit", Topic: "mail"})
 		enqueue(t, fast, "a", "b")
 		for _, m := range claimN(t, fast, 10) {
 			if errs, err := fast.Ack(t.Context(), m.Receipt); errors.Join(append(errs, err)...) != nil {
 				t.Fatal(errs, err)
 			}
 		}
-		time.Sleep(15 * 24 * time.Hour)
-		if got := values(claimN(t, slow, 10)); got != "a b " {
+		p = afterDays(t, p, store, 15)
+		if got := values(claimN(t, open(t, p.Queues, "audit"), 10)); got != "a b " {
 			t.Errorf("the other queue claims %q", got)
 		}
 	})
