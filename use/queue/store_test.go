@@ -1,9 +1,12 @@
 package queue_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -18,15 +21,33 @@ var storeUnderTest = "memory"
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	storeUnderTest = "sqlite"
-	fmt.Println("again, on SQLite")
-	os.Exit(max(code, m.Run()))
+	var names []string
+	askers.Range(func(name, _ any) bool { names = append(names, name.(string)); return true })
+	if len(names) > 0 { // the others would do the same again
+		storeUnderTest = "sqlite"
+		fmt.Println("again, on SQLite")
+		_, subtests, are := strings.Cut(flag.Lookup("test.run").Value.String(), "/")
+		run := "^(" + strings.Join(names, "|") + ")$"
+		if are {
+			run += "/" + subtests
+		}
+		if err := flag.Set("test.run", run); err != nil {
+			panic(err) // only for an unknown flag
+		}
+		code = max(code, m.Run())
+	}
+	os.Exit(code)
 }
+
+// askers has the names of the tests that asked for a store.
+var askers sync.Map
 
 // newStore returns an empty store.
 func newStore(t testing.TB) eventlog.Store {
 	t.Helper()
 	if storeUnderTest == "memory" {
+		name, _, _ := strings.Cut(t.Name(), "/")
+		askers.Store(name, true)
 		return memory.New()
 	}
 	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "weir.db"), sqlite.Options{})
