@@ -67,6 +67,7 @@ func (m *clusterMember) up(t *testing.T) {
 // Nothing acknowledged is lost, twice in the log, or out of order, and the group gets everything.
 // WEIR_ROUNDS says how often; default 3.
 func TestBrokersComeAndGoUnderLoad(t *testing.T) {
+	t.Parallel()
 	rounds := 3
 	if given := os.Getenv("WEIR_ROUNDS"); given != "" {
 		var err error
@@ -229,12 +230,12 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 // A process that was killed and is started again at its address is the one broker there, before it
 // answers its first client.
 func TestAfterAKillThereIsOneBrokerAtTheAddress(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Parallel()
+	addresses, err := proctest.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close()
-	m := &clusterMember{binary: build(t), store: pgtest.URL(t), kafka: l.Addr().String()}
+	m := &clusterMember{binary: build(t), store: pgtest.URL(t), kafka: addresses[0]}
 	for range 3 {
 		m.up(t)
 		client, err := kgo.NewClient(kgo.SeedBrokers(m.kafka))
@@ -253,6 +254,7 @@ func TestAfterAKillThereIsOneBrokerAtTheAddress(t *testing.T) {
 // A client asks a broker to delete a topic; the broker is suspended, so the client repeats that
 // elsewhere, and the topic is created again. When the broker goes on, the new topic stays.
 func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {
+	t.Parallel()
 	m := &clusterMember{binary: build(t), store: pgtest.URL(t), kafka: "127.0.0.1:0"}
 	m.up(t)
 	other := &clusterMember{binary: m.binary, store: m.store, kafka: "127.0.0.1:0"}
@@ -342,6 +344,7 @@ func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {
 // A consumer reads from the broker in its rack, whoever leads the partition (KIP-392), and from the
 // leader when no broker of its rack lives.
 func TestConsumersReadInTheirRack(t *testing.T) {
+	t.Parallel()
 	url, program := pgtest.URL(t), build(t)
 	var brokers []*clusterMember
 	for _, rack := range []string{"east", "west"} {
