@@ -51,6 +51,7 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 		"emptied": {fill, empty, analyze, fill},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each has a server of its own, and waits for it
 			srv := pgtest.Start(t)
 			settings := []string{
 				`autovacuum = off`, `track_functions = 'all'`, `log_line_prefix = '%a|'`, `session_preload_libraries = 'auto_explain'`,
