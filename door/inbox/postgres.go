@@ -99,7 +99,7 @@ func (p postgresTables) install(ctx context.Context, name string, _ *slog.Logger
 	if err != nil {
 		return fmt.Errorf("read the door's SQL: %w", err)
 	}
-	if err := p.store.Install(ctx, postgres.Part{Name: "inbox", Files: files}); err != nil {
+	if err := p.store.Install(ctx, postgres.Part{Name: "inbox", Files: files, Public: []string{"publish", "publish_all", "tombstone"}}); err != nil {
 		return err
 	}
 	if err := p.exec(ctx, "SELECT weir.set_inbox_rights()"); err != nil { // a role may have been created since

@@ -21,7 +21,16 @@ func part() postgres.Part {
 	if err != nil {
 		panic(err)
 	}
-	return postgres.Part{Name: "sqlfn", Files: files}
+	return postgres.Part{Name: "sqlfn", Files: files, Public: public}
+}
+
+// public names the functions and views for sessions, which docs/sql.md describes. All others in the
+// schema are weir's own.
+var public = []string{
+	"publish", "publish_all", "tombstone", "enqueue", "enqueue_all", "append", "append_all",
+	"claim", "ack", "nack", "extend", "commit_offset", "commit_offset_by_id", "position",
+	"events", "last_events", "stream", "state_at", "grant_to",
+	"topics", "partitions", "groups", "queues", "messages", "streams", "projections",
 }
 
 // Door serves SQL sessions: its functions and tables, and the mover's session.

@@ -80,6 +80,7 @@ func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
 				`SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.relnamespace = 'weir'::regnamespace AND c.relkind = 'v' ORDER BY 1`,
 				`SELECT indexdef FROM pg_indexes WHERE schemaname = 'weir' ORDER BY 1`,
 				`SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'weir.state'::regclass ORDER BY 1`,
+				`SELECT format('%s %s', p.oid::regprocedure, obj_description(p.oid, 'pg_proc')) FROM pg_proc p WHERE p.pronamespace = 'weir'::regnamespace ORDER BY 1`,
 				`SELECT format('%s %s', kind, what) FROM weir.rights ORDER BY 1`,
 				`SELECT format('%s %s %s', p.oid::regprocedure, p.proacl::text, p.prosecdef) FROM pg_proc p WHERE p.pronamespace = 'weir'::regnamespace ORDER BY 1`,
 			} {

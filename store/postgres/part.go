@@ -31,12 +31,17 @@ var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 //	after.sql             runs after each installation
 //	start.sql             runs whenever a process opens the part and need not install it; may be missing
 //
+// The first paragraph of a file's comment becomes the comment of what it creates: see comment.go.
+//
 // The highest number is the version of the part. A release that changes a function adds a file to
 // tables, which may be only a comment: so an older binary that is started later does not install
 // the older function again.
 type Part struct {
 	Name  string
 	Files fs.FS
+	// Public names the files of functions and views that users call and read. All others are
+	// internal.
+	Public []string
 }
 
 // under is a directory of embedded files.
@@ -111,6 +116,7 @@ func (p Part) hash() string {
 	for _, f := range append(p.list("functions"), p.list("views")...) {
 		fmt.Fprintf(h, "%s\n%s\n", f.name, f.sql)
 	}
+	fmt.Fprintf(h, "%s\n", strings.Join(p.Public, " "))
 	h.Write([]byte(p.read("after.sql")))
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
@@ -147,6 +153,9 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	}
 	if err := run(ctx, conn, p.read("after.sql")); err != nil {
 		return fmt.Errorf("after.sql: %w", err)
+	}
+	if err := p.comment(ctx, conn); err != nil {
+		return fmt.Errorf("comment on functions and views: %w", err)
 	}
 	_, err = conn.Exec(ctx, `UPDATE weir.migration SET functions = $3 WHERE part = $1 AND number = $2`, p.Name, p.newest(), p.hash())
 	return err

@@ -1,5 +1,7 @@
 -- append appends an event to an event-sourced stream, if the transaction commits and the stream is as expected: a version, or none, exists or any. It returns the
--- stream's version after the event. A literal counts as text. See append_events.
+-- stream's version after the event. A literal counts as text.
+--
+-- See append_events.
 CREATE OR REPLACE FUNCTION weir.append(
     category text, stream text, expected bigint, type text, data text, metadata jsonb DEFAULT '{}', id text DEFAULT NULL, at timestamptz DEFAULT NULL
 ) RETURNS bigint

@@ -1,3 +1,6 @@
+-- events reads a topic from an offset on: one partition, or all, one after the other; all events, or at most max_events. If from_offset is
+-- no longer in the partition, it reads from the first offset that is; if it is past the end, it reads nothing.
+--
 -- Reading the log with SQL: weir.events and weir.last_events return one row for each record.
 --
 --   events ── span_events ─┬─ topic_spans  which partitions, from where to where
@@ -8,9 +11,6 @@
 -- in memory. A function in PL/pgSQL would collect all its rows before it returns the first.
 --
 -- All of it uses the snapshot of the caller's statement, and sees nothing that was committed after that began.
-
--- events reads a topic from an offset on: one partition, or all, one after the other; all events, or at most max_events. If from_offset is
--- no longer in the partition, it reads from the first offset that is; if it is past the end, it reads nothing.
 CREATE OR REPLACE FUNCTION weir.events(topic text, from_offset bigint DEFAULT 0, partition int DEFAULT NULL, max_events bigint DEFAULT NULL)
 RETURNS SETOF weir.event
 LANGUAGE sql STABLE

@@ -1,3 +1,4 @@
+-- partitions has a row for each partition of each topic: its first offset, its next one, and how many bytes are between them.
 CREATE VIEW weir.partitions AS
 SELECT t.name AS topic,
        (u.nth - 1)::int AS partition,

@@ -1,3 +1,4 @@
+-- topics has a row for each topic: how many partitions, records and bytes it has, and the settings that were set for it.
 CREATE VIEW weir.topics AS
 SELECT t.name,
        t.id,

@@ -1,5 +1,7 @@
 -- publish_all publishes one event for each value (text[], jsonb[] or bytea[]), in order. keys (text[] or bytea[]) has one key for each value, or is
--- NULL: no event has a key. It returns the number of events. It has the name and the arguments that it has in door/sqlfn.
+-- NULL: no event has a key. It returns the number of events.
+--
+-- It has the name and the arguments that it has in door/sqlfn.
 CREATE OR REPLACE FUNCTION weir.publish_all(topic text, keys anycompatiblearray, "values" anyarray, headers jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 :pinned

@@ -1,0 +1,1 @@
+-- Functions have comments (store/postgres/comment.go).

@@ -1,0 +1,1 @@
+-- Functions and views have comments (store/postgres/comment.go).
