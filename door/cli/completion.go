@@ -95,7 +95,8 @@ func commandIn(node *kong.Node, words []string) (command *kong.Node, arguments [
 	return node, arguments
 }
 
-// flagOf returns a flag of a command; nil: there is none of that name, or its value is joined to it.
+// flagOf returns a flag of a command; nil: there is none of that name, or its value is joined to
+// it.
 func flagOf(node *kong.Node, name string) *kong.Flag {
 	for _, flags := range node.AllFlags(true) {
 		for _, flag := range flags {
