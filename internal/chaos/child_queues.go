@@ -61,7 +61,11 @@ func (c *child) work(ctx context.Context, o order) error {
 // receiptOf reads what a Job keeps for itself: it tells the records of a redriven message apart,
 // and the transactions that acknowledged.
 func receiptOf(j weir.Job) string {
-	return reflect.ValueOf(j).FieldByName("job").Elem().FieldByName("receipt").String()
+	receipt := reflect.ValueOf(j).FieldByName("job").Elem().FieldByName("Receipt")
+	if receipt.Kind() != reflect.String {
+		panic("a Job keeps its receipt elsewhere")
+	}
+	return receipt.String()
 }
 
 // handleMax bounds a transaction of a handler, so that the process ends in time.
