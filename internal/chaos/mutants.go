@@ -76,7 +76,7 @@ var mutants = []mutant{
 		name: "a commit in a transaction names the topic, and may meet its namesake", finds: []string{"G1", "G6"}, store: "postgres",
 		edits: []edit{
 			{"sql/commit_offset.sql", "weir.commit_offset_by_id($1::text, $2::uuid,", "weir.commit_offset($1::text, $2::text,"},
-			{"tx.go", "commitOffset, p.c.sub.Group, p.key.Topic.String(),", "commitOffset, p.c.sub.Group, p.name.Topic,"},
+			{"tx.go", "commitOffset, c.Group, c.Topic.String(),", "commitOffset, c.Group, e.Topic,"},
 			{"door/sqlfn/sql/functions/commit_position.sql", "IF at.place IS NULL AND from_offset > held.first_offset THEN", "IF false THEN"},
 			{"door/sqlfn/sql/functions/commit_position.sql", "ELSIF next_offset > held.next_offset THEN", "ELSIF false THEN"},
 		},
@@ -172,7 +172,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "the checkpoint of a projection is saved before the handler's commit", finds: []string{"S8"},
-		edits: []edit{{"partition.go", "\t\t\terr := p.call(ctx, wait, events)\n", "\t\t\tp.advance(eventlog.Offset(events[len(events)-1].Offset) + 1)\n\t\t\terr := p.call(ctx, wait, events)\n"}},
+		edits: []edit{{"use/deliver/partition.go", "\t\t\terr := p.call(ctx, wait, events)\n", "\t\t\tp.advance(events[len(events)-1].at() + 1)\n\t\t\terr := p.call(ctx, wait, events)\n"}},
 	},
 	{
 		name: "a batch's checksum is not checked", finds: []string{"D2"}, calm: true,
