@@ -164,13 +164,13 @@ func TestRowsThatAreNoEventsStayWhereTheyAre(t *testing.T) {
 	p := startWith(t, address, sqlfn.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	topic := p.create("orders", 1, nil)
 	conn := connect(t, address)
-	for _, row := range []string{`7, '{}'`, `NULL, '[1]'`, `NULL, '{"a": 1}'`, `NULL, '"a"'`} {
+	for _, row := range []string{`7, '{}'`, `NULL, '[1]'`, `NULL, '"a"'`} {
 		exec(t, conn, `INSERT INTO weir.inbox (xact, topic, value, size, partition, headers) SELECT pg_current_xact_id(), $1, 'odd', 1, `+row, topic.ID.String())
 		exec(t, conn, `SELECT weir.publish('orders', 'k', 'v')`)
 	}
-	p.read("orders", 4)
-	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); got != "4" {
-		t.Errorf("%s rows are in the inbox, want the 4 odd ones", got)
+	p.read("orders", 3)
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); got != "3" {
+		t.Errorf("%s rows are in the inbox, want the 3 odd ones", got)
 	}
 	if lines := said.lines("cannot move events published by SQL into the log; they stay"); len(lines) == 0 {
 		t.Error("nothing was said")
