@@ -242,10 +242,7 @@ func ToDeadLetterTopic(_ context.Context, f Failure) ([]Event, error) {
 func Discard(context.Context, Failure) ([]Event, error) { return nil, nil }
 
 // Halt is a DeadLetter that stops the partition at the event.
-func Halt(ctx context.Context, f Failure) ([]Event, error) {
-	_, err := deliver.Halt(ctx, deliver.Failure{})
-	return nil, err
-}
+func Halt(context.Context, Failure) ([]Event, error) { return nil, deliver.ErrHalt }
 
 // Headers of a dead letter, in addition to the headers of the event. Times are in RFC 3339.
 const (

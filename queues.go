@@ -462,7 +462,9 @@ type Schedule struct {
 func scheduleOf(s queue.Schedule) Schedule {
 	return Schedule{
 		Name: s.Name, Cron: s.Cron, Zone: s.Zone, Paused: s.Paused, Next: s.Next, Err: s.Err,
-		Message: NewMessage{Key: s.Message.Key, Value: s.Message.Value, Headers: headersOut(s.Message.Headers), Priority: s.Message.Priority, Unique: s.Message.Unique},
+		Message: NewMessage{ // it has neither Time, Delay nor At
+			Key: s.Message.Key, Value: s.Message.Value, Headers: headersOut(s.Message.Headers), Priority: s.Message.Priority, Unique: s.Message.Unique,
+		},
 	}
 }
 

@@ -63,15 +63,12 @@ func (e *Entry) Refusal(of Content, noSpace error) (refusal, err error) {
 	return nil, nil
 }
 
-// Stored returns the value that a put gives its key, in bytes of its own; nil: it deletes the key.
-// base has the base offsets of the entry's batches.
+// Stored returns the value that a put gives its key; nil: it deletes the key. base has the base
+// offsets of the entry's batches. The bytes are those of Value unless an offset is added to them:
+// whoever keeps them clones them.
 func (p *Put) Stored(base []Offset) []byte {
-	if p.Value == nil {
-		return nil
+	if p.Value == nil || p.AddBase == 0 {
+		return p.Value
 	}
-	value := append(make([]byte, 0, len(p.Value)+20), p.Value...)
-	if p.AddBase > 0 {
-		value = strconv.AppendInt(value, int64(base[p.AddBase-1]), 10)
-	}
-	return value
+	return strconv.AppendInt(slices.Clip(p.Value), int64(base[p.AddBase-1]), 10)
 }

@@ -94,8 +94,6 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return outcomes, nil
 }
 
-// The content, for Entry.Refusal.
-
 // Version implements eventlog.Content.
 func (c *content) Version(key string) (eventlog.Version, error) { return c.state[key].version, nil }
 
@@ -130,7 +128,7 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 			delete(s.state, put.Key)
 			continue
 		}
-		s.state[put.Key] = value{version: put.Version, bytes: put.Stored(base), putAt: time.Now()}
+		s.state[put.Key] = value{version: put.Version, bytes: bytes.Clone(put.Stored(base)), putAt: time.Now()}
 	}
 	for _, r := range entry.Replaces {
 		s.partitions[r.Partition].replace(r)

@@ -178,7 +178,7 @@ func (j *judgement) accept(entry eventlog.Entry) []eventlog.Offset {
 		j.next[b.Partition] = next + eventlog.Offset(b.Records)
 	}
 	for _, p := range entry.Puts {
-		e.puts = append(e.puts, put{key: p.Key, version: p.Version, deleted: p.Value == nil, secret: p.Secret && p.Value != nil, value: p.Stored(base)})
+		e.puts = append(e.puts, put{key: p.Key, version: p.Version, deleted: p.Value == nil, secret: p.Secret && p.Value != nil, value: slices.Clone(p.Stored(base))})
 	}
 	for _, r := range entry.Replaces {
 		done := replace{partition: r.Partition, from: r.From, to: r.To}

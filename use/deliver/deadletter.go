@@ -42,13 +42,8 @@ func ToDeadLetterTopic(_ context.Context, f Failure) ([]publish.Event, error) {
 	return []publish.Event{f.Letter()}, nil
 }
 
-// Discard drops the event.
-func Discard(context.Context, Failure) ([]publish.Event, error) { return nil, nil }
-
-// Halt stops the partition at the event.
-func Halt(context.Context, Failure) ([]publish.Event, error) { return nil, errHalt }
-
-var errHalt = errors.New("the event was given up, and DeadLetter is Halt")
+// ErrHalt is what a DeadLetter returns that does nothing but stop the partition at the event.
+var ErrHalt = errors.New("the event was given up, and DeadLetter is Halt")
 
 // Headers of a dead letter, in addition to the headers of the event. Times are in RFC 3339.
 const (

@@ -78,7 +78,7 @@ func (ps *Projections) lateRun(ctx context.Context, p stream.Projection, categor
 		if run.Group != p.Run.Group && run.Group != p.TakingOver && p.Run.Reads(category) {
 			continue // readers do not use this run
 		}
-		at, err := ps.HandledTo(ctx, run.Group, []Place{place})
+		at, err := ps.handledTo(ctx, run.Group, []Place{place})
 		if err != nil {
 			return nil, err
 		}

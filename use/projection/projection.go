@@ -105,15 +105,15 @@ func (ps *Projections) describe(ctx context.Context, p stream.Projection) (info 
 
 func (ps *Projections) describeRun(ctx context.Context, run stream.Run) (Run, error) {
 	r := Run{Number: run.Number, Version: run.Version, Categories: run.Categories, Group: run.Group}
-	places, err := ps.Places(ctx, run)
+	places, err := ps.places(ctx, run)
 	if err != nil {
 		return r, err
 	}
-	at, err := ps.HandledTo(ctx, r.Group, places)
+	at, err := ps.handledTo(ctx, r.Group, places)
 	if err != nil || len(places) == 0 {
 		return r, err
 	}
-	bounds, err := ps.Bounds(ctx, places)
+	bounds, err := ps.bounds(ctx, places)
 	if err != nil {
 		return r, err
 	}
@@ -156,17 +156,17 @@ type Place struct {
 	ID  eventlog.Partition
 }
 
-// Categories lists the categories that a run reads.
-func (ps *Projections) Categories(ctx context.Context, run stream.Run) ([]string, error) {
+// categories lists the categories that a run reads.
+func (ps *Projections) categories(ctx context.Context, run stream.Run) ([]string, error) {
 	if len(run.Categories) > 0 {
 		return run.Categories, nil
 	}
 	return ps.streams.Categories(ctx)
 }
 
-// Places lists the partitions that a run reads.
-func (ps *Projections) Places(ctx context.Context, run stream.Run) (places []Place, err error) {
-	categories, err := ps.Categories(ctx, run)
+// places lists the partitions that a run reads.
+func (ps *Projections) places(ctx context.Context, run stream.Run) (places []Place, err error) {
+	categories, err := ps.categories(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +185,8 @@ func (ps *Projections) Places(ctx context.Context, run stream.Run) (places []Pla
 	return places, nil
 }
 
-// Bounds returns the bounds of partitions.
-func (ps *Projections) Bounds(ctx context.Context, places []Place) ([]eventlog.Slice, error) {
+// bounds returns the bounds of partitions.
+func (ps *Projections) bounds(ctx context.Context, places []Place) ([]eventlog.Slice, error) {
 	ids := make([]eventlog.Partition, len(places))
 	for i, pl := range places {
 		ids[i] = pl.ID
@@ -194,8 +194,8 @@ func (ps *Projections) Bounds(ctx context.Context, places []Place) ([]eventlog.S
 	return ps.log.Bounds(ctx, ids...)
 }
 
-// HandledTo returns the offsets that a run's group has committed in partitions; 0 if there is none.
-func (ps *Projections) HandledTo(ctx context.Context, name string, places []Place) ([]eventlog.Offset, error) {
+// handledTo returns the offsets that a run's group has committed in partitions; 0 if there is none.
+func (ps *Projections) handledTo(ctx context.Context, name string, places []Place) ([]eventlog.Offset, error) {
 	keys := make([]group.TopicPartition, len(places))
 	for i, p := range places {
 		keys[i] = p.Key

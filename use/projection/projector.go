@@ -219,7 +219,7 @@ func (j *Projector) follow(ctx context.Context) error {
 		if run.Version != j.w.Version {
 			continue
 		}
-		if run.Categories, err = j.ps.Categories(ctx, run); err != nil {
+		if run.Categories, err = j.ps.categories(ctx, run); err != nil {
 			return err
 		}
 		wanted[run.Number] = run
@@ -343,7 +343,7 @@ const endRunTime = 10 * time.Second
 // takeOver lets the next run take over if it has reached a recent goal and has handled all that the
 // current run has handled.
 func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
-	places, err := j.ps.Places(ctx, *p.Next)
+	places, err := j.ps.places(ctx, *p.Next)
 	if err != nil {
 		return err
 	}
@@ -385,11 +385,11 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 // caughtUp reports whether the next run has reached the goal and has handled all that the current
 // run has handled.
 func (j *Projector) caughtUp(ctx context.Context, p stream.Projection, places []Place) (bool, error) {
-	present, err := j.ps.HandledTo(ctx, p.Run.Group, places)
+	present, err := j.ps.handledTo(ctx, p.Run.Group, places)
 	if err != nil {
 		return false, err
 	}
-	next, err := j.ps.HandledTo(ctx, p.Next.Group, places)
+	next, err := j.ps.handledTo(ctx, p.Next.Group, places)
 	if err != nil {
 		return false, err
 	}
@@ -406,7 +406,7 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []P
 	if len(places) == 0 {
 		return g, nil
 	}
-	bounds, err := j.ps.Bounds(ctx, places)
+	bounds, err := j.ps.bounds(ctx, places)
 	if err != nil {
 		return goal{}, err
 	}

@@ -1,8 +1,8 @@
--- claim claims messages of a work queue, for a worker that has only SQL: CALL weir.claim('mail', 10). It commits, so call it outside a transaction. It returns a JSON array of
--- messages; acknowledge each with weir.ack(receipt).
+-- claim claims messages of a work queue, for a worker that has only SQL: CALL weir.claim('mail', 10).
+-- It commits, so call it outside a transaction. It returns a JSON array of messages; acknowledge
+-- each with weir.ack(receipt).
 --
--- A claim must be durable before the worker gets it, and a session
--- cannot change the queue's state without blocking weir. So claim adds a request, commits it, and waits for the answer of a running weir (door/sqlfn/claim.go).
+-- A claim must be durable before the worker gets it, and a session cannot change the queue's state without blocking weir. So claim adds a request, commits it, and waits for the answer of a running weir (door/sqlfn/claim.go).
 --
 -- A procedure that commits can have neither SECURITY DEFINER nor settings. So it runs with the rights of its caller, and leaves the work to other functions.
 CREATE OR REPLACE PROCEDURE weir.claim(
