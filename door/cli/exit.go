@@ -29,7 +29,7 @@ var exitMeanings = []struct {
 }{
 	{exitOK, "It is done."},
 	{exitFailed, "What was asked could not be done."},
-	{exitUsage, "The command line is wrong; nothing was done."},
+	{exitUsage, "The command line is wrong; nothing was done. Of weir verify: the store could not be examined to the end."},
 	{exitConfig, "A setting cannot work: an address in use, a host that does not resolve."},
 	{exitUnreachable, "The store, the broker or the server does not answer, or its answer was lost."},
 	{exitRefused, "The store answers, and refuses."},
