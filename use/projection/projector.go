@@ -57,7 +57,7 @@ type Event struct {
 type Projector struct {
 	ps       *Projections
 	delivery *deliver.Delivery
-	w        Work
+	opts     Work
 	wake     chan struct{} // receives when the projection may have changed
 
 	stop  context.CancelFunc
@@ -107,7 +107,7 @@ func (ps *Projections) Projector(ctx context.Context, d *deliver.Delivery, w Wor
 		ps.logger.Warn("this program has an older version of a projection than the one that readers use; it has nothing to do", "projection", w.Name, "version", w.Version, "used", known.Run.Version)
 	}
 	return &Projector{
-		ps: ps, delivery: d, w: w, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		ps: ps, delivery: d, opts: w, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		resumed: known.Resumed, runs: make(map[int64]*projectorRun),
 	}, nil
 }
@@ -140,7 +140,7 @@ func (j *Projector) Close(ctx context.Context) error {
 		late = fmt.Errorf("its TakeOver has not returned, or the store has not answered yet: %w", context.Cause(ctx))
 	}
 	if err := errors.Join(late, <-closed); err != nil {
-		return fmt.Errorf("close the projector of %q: %w", j.w.Name, err)
+		return fmt.Errorf("close the projector of %q: %w", j.opts.Name, err)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (ps *Projections) tell(name string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for j := range ps.projectors {
-		if j.w.Name == name {
+		if j.opts.Name == name {
 			j.poke()
 		}
 	}
@@ -186,13 +186,13 @@ func (j *Projector) poke() {
 // work calls follow again and again until ctx ends.
 func (j *Projector) work(ctx context.Context) {
 	defer close(j.ended)
-	tick := time.NewTicker(min(projectorPoll, cmp.Or(j.w.Poll, projectorPoll)))
+	tick := time.NewTicker(min(projectorPoll, cmp.Or(j.opts.Poll, projectorPoll)))
 	defer tick.Stop()
 	troubled := false
 	for {
 		err := j.follow(ctx)
 		if err != nil && ctx.Err() == nil && !troubled {
-			j.ps.logger.Warn("a projection cannot continue; trying again", "projection", j.w.Name, "err", err)
+			j.ps.logger.Warn("a projection cannot continue; trying again", "projection", j.opts.Name, "err", err)
 		}
 		troubled = err != nil
 		select {
@@ -207,7 +207,7 @@ func (j *Projector) work(ctx context.Context) {
 // follow begins, ends and pauses consumers as the projection in the store says. If the next run has
 // caught up, it takes over.
 func (j *Projector) follow(ctx context.Context) error {
-	p, err := j.ps.streams.Projection(ctx, j.w.Name)
+	p, err := j.ps.streams.Projection(ctx, j.opts.Name)
 	if errors.Is(err, stream.ErrUnknownProjection) {
 		return errors.Join(err, j.endRuns(ctx, nil))
 	}
@@ -216,7 +216,7 @@ func (j *Projector) follow(ctx context.Context) error {
 	}
 	wanted := make(map[int64]stream.Run) // the runs of this version, with the categories that exist now
 	for _, run := range p.Runs() {
-		if run.Version != j.w.Version {
+		if run.Version != j.opts.Version {
 			continue
 		}
 		if run.Categories, err = j.ps.categories(ctx, run); err != nil {
@@ -237,7 +237,7 @@ func (j *Projector) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	if p.Next != nil && p.Next.Version == j.w.Version && !p.Paused {
+	if p.Next != nil && p.Next.Version == j.opts.Version && !p.Paused {
 		if err := j.takeOver(ctx, p); err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 		return nil
 	}
 	decoder := j.ps.streams.Decoder()
-	sub := j.w.Consumer
+	sub := j.opts.Consumer
 	sub.Group, sub.Topics, sub.Paused = run.Group, run.Categories, paused
 	sub.Handle = func(ctx context.Context, from *deliver.Partition, events []deliver.Event) error {
 		return j.handle(ctx, run.Number, decoder, from, events)
@@ -310,7 +310,7 @@ func (j *Projector) handle(ctx context.Context, run int64, decoder *stream.Decod
 	for i, e := range found {
 		projected[i] = Event{Event: e, Deleted: e.Type == stream.TypeDeleted, Record: events[place[i]]}
 	}
-	err = j.w.Handle(ctx, run, from, projected)
+	err = j.opts.Handle(ctx, run, from, projected)
 	if failed, named := retry.FailedIndex(err, len(projected)); named {
 		return retry.FailedAt(place[failed], err) // the handler's index counts only the events in projected
 	}
@@ -365,8 +365,8 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	if caughtUp, err = j.caughtUp(ctx, p, places); err != nil || !caughtUp {
 		return err
 	}
-	if j.w.TakeOver != nil {
-		if err := recovered.Do(func() error { return j.w.TakeOver(ctx, p.Next.Number) }); err != nil {
+	if j.opts.TakeOver != nil {
+		if err := recovered.Do(func() error { return j.opts.TakeOver(ctx, p.Next.Number) }); err != nil {
 			return fmt.Errorf("run %d has caught up and cannot take over: %w", p.Next.Number, err)
 		}
 		// TakeOver may have taken long, and the current run may have handled more events.

@@ -58,7 +58,7 @@ const (
 // Worker handles a queue's messages. Its methods may be called concurrently.
 type Worker struct {
 	qs      *Queues
-	w       Work
+	opts    Work
 	slots   chan struct{} // a value for each message whose handler has not returned, or that is about to be claimed
 	answers chan struct{} // a value for each message whose handler has returned and that is being acked or nacked; as many as slots
 	handled chan *Job     // the messages to ack, many in one call
@@ -75,7 +75,7 @@ type Worker struct {
 // Job is a message that is being handled, acked or nacked.
 type Job struct {
 	Message
-	w      *Worker
+	worker *Worker
 	cut    context.Context // ends when the worker's time is over
 	until  time.Time       // the lease ends at this time or later, by this machine's clock
 	over   *time.Timer     // calls lose when the time until has come
@@ -116,7 +116,7 @@ func (qs *Queues) Worker(ctx context.Context, w Work) (*Worker, error) {
 		w.Name = fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid())
 	}
 	worker := &Worker{
-		qs: qs, w: w, slots: make(chan struct{}, w.Concurrency), answers: make(chan struct{}, w.Concurrency), handled: make(chan *Job, w.Concurrency),
+		qs: qs, opts: w, slots: make(chan struct{}, w.Concurrency), answers: make(chan struct{}, w.Concurrency), handled: make(chan *Job, w.Concurrency),
 		stopping: make(chan struct{}), ended: make(chan struct{}), running: make(map[string]*Job),
 	}
 	worker.stop = sync.OnceFunc(func() { close(worker.stopping) })
@@ -150,7 +150,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	case <-w.ended:
 		return nil
 	case <-rest.Done():
-		return fmt.Errorf("close the worker of queue %q: a handler has not returned: %w", w.w.Queue, context.Cause(ctx))
+		return fmt.Errorf("close the worker of queue %q: a handler has not returned: %w", w.opts.Queue, context.Cause(ctx))
 	}
 }
 
@@ -182,7 +182,7 @@ func (w *Worker) run(ctx context.Context) {
 			continue
 		}
 		if failures++; failures == 1 {
-			w.qs.logger.Warn("a worker cannot claim messages; it tries again", "queue", w.w.Queue, "worker", w.w.Name, "err", err)
+			w.qs.logger.Warn("a worker cannot claim messages; it tries again", "queue", w.opts.Queue, "worker", w.opts.Name, "err", err)
 		}
 		timer := time.NewTimer(min(claimPause<<min(failures-1, 10), claimPauseMax))
 		select {
@@ -223,8 +223,8 @@ func (w *Worker) free() (n int) {
 
 // claim waits for messages. Their leases began at asked or later.
 func (w *Worker) claim(ctx context.Context, most int) (messages []Message, asked time.Time, err error) {
-	err = w.qs.With(ctx, w.w.Queue, func(q *Queue) error {
-		messages, err = q.Claim(ctx, Claim{Max: most, Lease: w.w.Lease, Wait: claimWait, Worker: w.w.Name, Stop: w.stopping,
+	err = w.qs.With(ctx, w.opts.Queue, func(q *Queue) error {
+		messages, err = q.Claim(ctx, Claim{Max: most, Lease: w.opts.Lease, Wait: claimWait, Worker: w.opts.Name, Stop: w.stopping,
 			Room: func(context.Context) (int64, func(), error) { asked = time.Now(); return claimRoom, func() {}, nil }})
 		return err
 	})
@@ -238,7 +238,7 @@ const claimRoom = 16 << 20
 // soon as the handler has returned: so the next message is claimed while the ack is on its way,
 // often in the same commit.
 func (w *Worker) handle(ctx context.Context, m Message, asked time.Time, end func()) {
-	j := &Job{Message: m, w: w, cut: ctx, until: asked.Add(w.w.Lease), end: end}
+	j := &Job{Message: m, worker: w, cut: ctx, until: asked.Add(w.opts.Lease), end: end}
 	ctx, j.lose = context.WithCancelCause(ctx)
 	w.mu.Lock()
 	w.running[m.Receipt] = j
@@ -264,10 +264,10 @@ func (w *Worker) handle(ctx context.Context, m Message, asked time.Time, end fun
 // callInTime runs the handler with the limit Timeout, if it is set. If the handler took longer and
 // failed, the error says so.
 func (w *Worker) callInTime(ctx context.Context, j *Job) error {
-	if w.w.Timeout == 0 {
+	if w.opts.Timeout == 0 {
 		return w.call(ctx, j)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, w.w.Timeout, fmt.Errorf("%w, %v", ErrHandlerTimeout, w.w.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, w.opts.Timeout, fmt.Errorf("%w, %v", ErrHandlerTimeout, w.opts.Timeout))
 	defer cancel()
 	err := w.call(ctx, j)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrHandlerTimeout) && !errors.Is(err, ErrHandlerTimeout) {
@@ -279,22 +279,22 @@ func (w *Worker) callInTime(ctx context.Context, j *Job) error {
 // call runs the handler, and turns a panic into an error.
 func (w *Worker) call(ctx context.Context, j *Job) (err error) {
 	if w.qs.tracer != nil {
-		info := eventlog.SpanInfo{Topic: j.Topic, Group: w.w.Queue, Records: 1}
+		info := eventlog.SpanInfo{Topic: j.Topic, Group: w.opts.Queue, Records: 1}
 		info.Link(j.Headers)
 		var end func(error)
 		ctx, end = w.qs.tracer.Start(ctx, "work", info)
 		defer func() { end(err) }()
 	}
-	err = recovered.Do(func() error { return w.w.Handle(ctx, j) })
+	err = recovered.Do(func() error { return w.opts.Handle(ctx, j) })
 	if panicked := (*recovered.Error)(nil); errors.As(err, &panicked) && j.Attempt == 1 {
-		w.qs.logger.Error("handler panicked", "queue", w.w.Queue, "message", j.ID.String(), "panic", panicked.Value, "stack", string(panicked.Stack))
+		w.qs.logger.Error("handler panicked", "queue", w.opts.Queue, "message", j.ID.String(), "panic", panicked.Value, "stack", string(panicked.Stack))
 	}
 	return err
 }
 
 // extendAll extends the leases of all messages that are being handled, three times in each lease.
 func (w *Worker) extendAll(ctx context.Context) {
-	ticker := time.NewTicker(w.w.Lease / 3)
+	ticker := time.NewTicker(w.opts.Lease / 3)
 	defer ticker.Stop()
 	for {
 		select {
@@ -317,11 +317,11 @@ func (w *Worker) extend(ctx context.Context) {
 	}
 	receipts := slices.Collect(maps.Keys(jobs))
 	asked := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, min(extendTimeout, w.w.Lease))
+	ctx, cancel := context.WithTimeout(ctx, min(extendTimeout, w.opts.Lease))
 	defer cancel()
 	var errs []error
-	err := w.qs.With(ctx, w.w.Queue, func(q *Queue) (err error) {
-		errs, err = q.Extend(ctx, w.w.Lease, receipts...)
+	err := w.qs.With(ctx, w.opts.Queue, func(q *Queue) (err error) {
+		errs, err = q.Extend(ctx, w.opts.Lease, receipts...)
 		return err
 	})
 	w.mu.Lock()
@@ -336,7 +336,7 @@ func (w *Worker) extend(ctx context.Context) {
 		}
 		switch {
 		case failed == nil:
-			j.until = asked.Add(w.w.Lease)
+			j.until = asked.Add(w.opts.Lease)
 			j.over.Reset(time.Until(j.until))
 		case j.inTx && done(failed): // by the handler's own transaction: if another worker had handled the message, AckTx would have failed
 			j.done = true

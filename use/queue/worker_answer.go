@@ -77,7 +77,7 @@ func (w *Worker) answer(j *Job, failed error) {
 				continue
 			}
 		}
-		w.qs.logger.Warn("a message was handled, but that could not be written to its queue: the message may come again", "queue", w.w.Queue, "message", j.ID.String(), "failed", failed, "err", err)
+		w.qs.logger.Warn("a message was handled, but that could not be written to its queue: the message may come again", "queue", w.opts.Queue, "message", j.ID.String(), "failed", failed, "err", err)
 		return
 	}
 }
@@ -121,7 +121,7 @@ func (w *Worker) tell(j *Job, failed error) error {
 func (w *Worker) callQueue(f func(context.Context, *Queue) ([]error, error)) (errs []error, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
 	defer cancel()
-	err = w.qs.With(ctx, w.w.Queue, func(q *Queue) (err error) {
+	err = w.qs.With(ctx, w.opts.Queue, func(q *Queue) (err error) {
 		errs, err = f(ctx, q)
 		return err
 	})
@@ -132,18 +132,18 @@ func (w *Worker) callQueue(f func(context.Context, *Queue) ([]error, error)) (er
 // receipt with it. ErrClaimLost if the handler has returned, and what run returns. The handler
 // calls it while it runs.
 func (j *Job) AckTx(ctx context.Context, run func(ctx context.Context, receipt string) error) error {
-	j.w.mu.Lock()
-	runs := j.w.running[j.Receipt] == j
+	j.worker.mu.Lock()
+	runs := j.worker.running[j.Receipt] == j
 	j.inTx = true
-	j.w.mu.Unlock()
+	j.worker.mu.Unlock()
 	if !runs {
 		return fmt.Errorf("%w: its handler has returned", ErrClaimLost)
 	}
 	err := run(ctx, j.Receipt)
 	if err == nil {
-		j.w.mu.Lock()
+		j.worker.mu.Lock()
 		j.acked = true
-		j.w.mu.Unlock()
+		j.worker.mu.Unlock()
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (w *Worker) reconcile(j *Job, failed error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
 	defer cancel()
 	acked := false
-	err := w.qs.With(ctx, w.w.Queue, func(q *Queue) (err error) {
+	err := w.qs.With(ctx, w.opts.Queue, func(q *Queue) (err error) {
 		acked, err = q.Acked(ctx, j.Receipt)
 		return err
 	})
@@ -176,7 +176,7 @@ func (w *Worker) reconcile(j *Job, failed error) error {
 		return nil
 	case err != nil || mine:
 		w.qs.logger.Warn("a handler failed after it acknowledged its message in a transaction, and it is not known whether that was committed: if not, the message comes again when its lease ends",
-			"queue", w.w.Queue, "message", j.ID.String(), "failed", failed, "err", err)
+			"queue", w.opts.Queue, "message", j.ID.String(), "failed", failed, "err", err)
 		return errInDoubt
 	}
 	return failed
