@@ -117,6 +117,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 		c := s.compose(e)
 		before := s.st.end
 		s.mu.Unlock()
+		began := time.Now()
 		if !e.none() {
 			done, won, err := s.create(ctx, sent, c, payload)
 			if err != nil {
@@ -127,6 +128,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 					return err
 				}
 				s.apply(c, done.hash, done.head)
+				s.wins(began)
 				s.took(along, len(e.moves) > 0)
 				s.wakeUpkeep()
 				return nil
@@ -147,8 +149,22 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 }
 
 // pace waits so that puts begin at least linger apart. A put after a pause is made at once.
+//
+// A process that commits again and again without a pause would keep all others out: it knows its
+// own commit at once, and they have to read it before they can try the next number. So after some
+// commits in a row it leaves them the time for that, if linger does not.
 func (s *Store) pace(ctx context.Context) error {
 	s.mu.Lock()
+	inRow := streakMax
+	if time.Since(s.lost) < rivalFor {
+		inRow = streakRival
+	}
+	if s.streak >= inRow && !s.alone {
+		s.streak = 0
+		if until := s.won.Add(yieldRounds * s.round); until.After(s.nextPut) {
+			s.nextPut = until
+		}
+	}
 	wait := time.Until(s.nextPut)
 	s.nextPut = time.Now().Add(max(wait, 0) + s.linger)
 	s.mu.Unlock()
@@ -161,6 +177,15 @@ func (s *Store) pace(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
 	}
+}
+
+// wins notes that this process made a commit, in the round that began at a time.
+func (s *Store) wins(began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streak++
+	s.won = time.Now()
+	s.round = s.won.Sub(began)
 }
 
 // compose makes the next commit. The caller holds mu and has the turn.

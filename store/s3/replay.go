@@ -154,6 +154,9 @@ func (s *Store) advance(ctx context.Context) error {
 				return err
 			}
 			s.apply(f.commit, f.hash, f.head)
+			s.mu.Lock()
+			s.streak, s.lost = 0, time.Now()
+			s.mu.Unlock()
 			slow = 0
 		}
 		ahead = min(2*ahead, aheadMax)

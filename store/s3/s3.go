@@ -34,6 +34,12 @@ const (
 	commitMax = 256 << 20
 	// roundsMax bounds how often a change is evaluated anew because other processes were faster.
 	roundsMax = 1000
+	// After streakMax commits in a row a process waits for others; after streakRival, if one of
+	// them made a commit within rivalFor. It waits yieldRounds times as long as its last commit
+	// took. Who lost has to read the winner's commit, check that it is on the chain, and find the
+	// next number free: five requests, where the winner has two.
+	streakMax, streakRival, yieldRounds = 16, 2, 4
+	rivalFor                            = 10 * time.Second
 	// headGuess is how much of a commit is read at first. The heads of most commits are smaller.
 	headGuess = 64 << 10
 )
@@ -75,6 +81,10 @@ type Store struct {
 	asked    time.Time       // this machine's clock at the last request for the next commit that found none
 	verified time.Time       // when the newest known commit was last read again
 	nextPut  time.Time       // see linger
+	streak   int             // commits of this process since another's, or since it waited for others
+	won      time.Time       // when this process last made a commit
+	lost     time.Time       // when it last read another's
+	round    time.Duration   // how long that took
 	newest   int64           // the newest known snapshot
 	floor    int64           // the log has this commit at least: a snapshot covers it
 	sent     []tip           // commits that this process wrote, or may have written, and that are void if the bucket was rewound
