@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -34,12 +35,15 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 	s.groups.DescribeEach(ctx, names, func(d group.Described, err error) bool {
 		g := &out.Groups[rows[0]]
 		rows = rows[1:]
+		if err == nil && d.Consumer { // as in Kafka (GroupMetadataManager.describeGroups): tools ask with ConsumerGroupDescribe
+			d, err = group.Described{State: group.Dead}, fmt.Errorf("%w: group %q is of the consumer protocol: describe it with ConsumerGroupDescribe", group.ErrNotFound, g.Group)
+		}
 		switch {
 		case errors.Is(err, group.ErrNotFound) && in.Version < 6:
 		case err != nil:
 			s.trouble("DescribeGroups", err)
 			g.State = string(d.State)
-			g.ErrorCode, g.ErrorMessage = codeOf(err)
+			g.ErrorCode, g.ErrorMessage = codeOf(inWords(err))
 		default:
 			size := len(d.ProtocolType) + len(d.Protocol)
 			for _, m := range d.Members {

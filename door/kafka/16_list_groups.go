@@ -11,16 +11,18 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// groupType is the type of all groups here: those of the classic protocol.
-const groupType = "classic"
+// typeOf is the type of a group: consumer, if members of that protocol (KIP-848) are in it.
+func typeOf(l group.Listed) string {
+	if l.Consumer {
+		return "consumer"
+	}
+	return "classic"
+}
 
 // listGroups lists the groups that this broker coordinates: clients ask all brokers. From version 4
 // on they are filtered by state (KIP-518), from 5 on by type (KIP-848).
 func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	out := in.ResponseKind().(*kmsg.ListGroupsResponse)
-	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {
-		return out
-	}
 	var crowded error
 	listed, err := s.groups.Select(ctx, group.Filter{
 		Prefixes: group.AllPrefixes,
@@ -41,12 +43,15 @@ func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroups
 		return view.Is(c) || view.AtOurAddress(c) // a client cannot choose which process it reaches at one address
 	}
 	all := r.may(acl.Describe, acl.Cluster, acl.ClusterName) // as in Kafka (KafkaApis.handleListGroupsRequest)
+	wanted := func(l group.Listed) bool {
+		return len(in.TypesFilter) == 0 || slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, typeOf(l)) })
+	}
 	for _, l := range listed {
-		if !here(l.Group) || !all && !r.may(acl.Describe, acl.Group, l.Group) {
+		if !wanted(l) || !here(l.Group) || !all && !r.may(acl.Describe, acl.Group, l.Group) {
 			continue
 		}
 		g := kmsg.NewListGroupsResponseGroup()
-		g.Group, g.ProtocolType, g.GroupState, g.GroupType = l.Group, l.ProtocolType, string(l.State), groupType
+		g.Group, g.ProtocolType, g.GroupState, g.GroupType = l.Group, l.ProtocolType, string(l.State), typeOf(l)
 		out.Groups = append(out.Groups, g)
 	}
 	return out

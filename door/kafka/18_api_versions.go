@@ -8,8 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// apiVersions lists the APIs that weir serves. No features are advertised: they would turn on
-// transactions and group protocols that weir does not have.
+// apiVersions lists the APIs that weir serves. Of features only group.version is advertised, the
+// consumer protocol of KIP-848: others would turn on transactions and group protocols that weir
+// does not have.
 func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsResponse {
 	out := in.ResponseKind().(*kmsg.ApiVersionsResponse)
 	if in.Version >= 3 && !(softwareName(in.ClientSoftwareName) && softwareName(in.ClientSoftwareVersion)) {
@@ -17,6 +18,13 @@ func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersions
 		return out
 	}
 	out.ApiKeys = s.versions
+	if in.Version >= 3 {
+		supported, finalized := kmsg.NewApiVersionsResponseSupportedFeature(), kmsg.NewApiVersionsResponseFinalizedFeature()
+		supported.Name, supported.MinVersion, supported.MaxVersion = "group.version", 0, 1
+		finalized.Name, finalized.MinVersionLevel, finalized.MaxVersionLevel = "group.version", 1, 1
+		out.SupportedFeatures, out.FinalizedFeatures = append(out.SupportedFeatures, supported), append(out.FinalizedFeatures, finalized)
+		out.FinalizedFeaturesEpoch = 1
+	}
 	return out
 }
 

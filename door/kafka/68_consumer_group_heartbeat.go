@@ -2,20 +2,74 @@ package kafka
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/group"
 )
 
-var errConsumerProtocol = lacking("group.protocol=consumer", kerr.UnsupportedVersion, "weir has only the classic group protocol: set group.protocol=classic")
-
-// consumerGroupHeartbeat refuses members of the group protocol of KIP-848, as a broker of Kafka
-// does that is configured without it (KafkaApis.handleConsumerGroupHeartbeat). If the key were not
-// advertised, librdkafka would wait for ever without an error; after this answer it fails at once,
-// and franz-go goes on with the classic protocol.
-func (s *Server) consumerGroupHeartbeat(_ context.Context, r *request, in *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.ConsumerGroupHeartbeatResponse {
+// consumerGroupHeartbeat keeps a member of the consumer protocol (KIP-848) in its group, and tells
+// it which partitions it may have.
+func (s *Server) consumerGroupHeartbeat(ctx context.Context, r *request, in *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.ConsumerGroupHeartbeatResponse {
 	out := in.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
-	s.refused(r, errConsumerProtocol)
-	out.ErrorCode, out.ErrorMessage = r.codeOf(errConsumerProtocol)
+	refuse := func(err error) *kmsg.ConsumerGroupHeartbeatResponse {
+		s.trouble("ConsumerGroupHeartbeat", err)
+		out.ErrorCode, out.ErrorMessage = r.codeOf(err)
+		return out
+	}
+	if err := r.permit(acl.Read, acl.Group, in.Group); err != nil {
+		return refuse(err)
+	}
+	for _, topic := range in.SubscribedTopicNames {
+		if err := r.permit(acl.Describe, acl.Topic, topic); err != nil { // for one topic all are refused, as in Kafka (KafkaApis.handleConsumerGroupHeartbeat)
+			return refuse(err)
+		}
+	}
+	if in.Version >= 1 && in.MemberID == "" { // since KIP-1082 the client makes it
+		return refuse(deny(kerr.InvalidRequest, "the member id is empty"))
+	}
+	beat := group.ConsumerBeat{
+		Group: in.Group, Member: in.MemberID, Epoch: in.MemberEpoch, Instance: in.InstanceID, Rack: in.RackID,
+		ClientID: r.clientID, ClientHost: r.host(), By: r.conn.who.Load().id(),
+		Rebalance: time.Duration(in.RebalanceTimeoutMillis) * time.Millisecond,
+		Topics:    in.SubscribedTopicNames, Pattern: in.SubscribedTopicRegex, Assignor: in.ServerAssignor,
+		Sees: func(topic string) bool { return r.may(acl.Describe, acl.Topic, topic) },
+	}
+	if in.Topics != nil {
+		beat.Owned = []group.TopicPartition{}
+	}
+	for _, t := range in.Topics {
+		for _, p := range t.Partitions {
+			beat.Owned = append(beat.Owned, group.TopicPartition{Topic: t.TopicID, Partition: p})
+		}
+	}
+	if err := s.coordinates(r, in.Group); err != nil {
+		return refuse(err)
+	}
+	done := r.waits()
+	beaten, err := s.groups.ConsumerHeartbeat(ctx, beat)
+	done()
+	if err != nil {
+		return refuse(inWords(err))
+	}
+	if err := r.claimAnswer(ctx, 32*len(beaten.Assigned)); err != nil {
+		return nil
+	}
+	out.MemberID, out.MemberEpoch, out.HeartbeatIntervalMillis = &beaten.Member, beaten.Epoch, int32(beaten.Interval.Milliseconds())
+	if beaten.Tells {
+		out.Assignment = new(kmsg.ConsumerGroupHeartbeatResponseAssignment)
+		for _, tp := range beaten.Assigned { // by topic
+			if n := len(out.Assignment.Topics); n == 0 || out.Assignment.Topics[n-1].TopicID != tp.Topic {
+				row := kmsg.NewConsumerGroupHeartbeatResponseAssignmentTopic()
+				row.TopicID = tp.Topic
+				out.Assignment.Topics = append(out.Assignment.Topics, row)
+			}
+			row := &out.Assignment.Topics[len(out.Assignment.Topics)-1]
+			row.Partitions = append(row.Partitions, tp.Partition)
+		}
+	}
 	return out
 }

@@ -14,6 +14,7 @@ var groupCodes = []struct {
 	err   error
 	kafka *kerr.Error
 }{
+	{group.ErrNotConsumerGroup, kerr.GroupIDNotFound}, // as GroupMetadataManager.getOrMaybeCreateConsumerGroup; before the errors that it wraps
 	{group.ErrInvalidGroup, kerr.InvalidGroupID},
 	{group.ErrInvalidSession, kerr.InvalidSessionTimeout},
 	{group.ErrInconsistentProtocol, kerr.InconsistentGroupProtocol},
@@ -29,6 +30,12 @@ var groupCodes = []struct {
 	{group.ErrNotFound, kerr.GroupIDNotFound},
 	{group.ErrNotEmpty, kerr.NonEmptyGroup},
 	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
+	{group.ErrFencedEpoch, kerr.FencedMemberEpoch},
+	{group.ErrStaleEpoch, kerr.StaleMemberEpoch},
+	{group.ErrUnreleasedInstance, kerr.UnreleasedInstanceID},
+	{group.ErrUnsupportedAssignor, kerr.UnsupportedAssignor},
+	{group.ErrInvalidPattern, kerr.InvalidRegularExpression},
+	{group.ErrInvalidRequest, kerr.InvalidRequest},
 	{group.ErrReadOnly, kerr.GroupAuthorizationFailed}, // these answers have no text; with this code Java says that it may not access the group, and gives up (AbstractCoordinator)
 	{group.ErrLoading, kerr.CoordinatorLoadInProgress},
 	{group.ErrUnavailable, kerr.CoordinatorNotAvailable},
@@ -44,6 +51,15 @@ func groupError(err error) *kerr.Error {
 		}
 	}
 	return nil
+}
+
+// inWords is an error of a group with its own text, where the answer has a field for it: those are
+// about what the client sent, and about its group.
+func inWords(err error) error {
+	if groupError(err) != nil && !errors.Is(err, group.ErrUnavailable) && !errors.Is(err, group.ErrLoading) {
+		return denyFor(err)
+	}
+	return err
 }
 
 // host is the client's address as Kafka shows it.

@@ -121,7 +121,7 @@ func startJoined(t testing.TB, store eventlog.Store, cfg kafka.Config, as *regis
 			t.Error(err)
 		}
 	})
-	groups := group.New(b.log, group.Config{InitialDelay: -1, Logger: cfg.Logger})
+	groups := group.New(b.log, group.Config{InitialDelay: -1, ConsumerHeartbeat: 200 * time.Millisecond, Logger: cfg.Logger})
 	running.Go(func() {
 		if err := groups.Run(logCtx); err != nil {
 			t.Error(err)

@@ -99,15 +99,6 @@ func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
 // would wait for ever if the key were not advertised.
 func TestMembersOfOtherGroupProtocolsAreRefused(t *testing.T) {
 	b := start(t, kafka.Config{})
-	for version := range b.maxVersion(kmsg.ConsumerGroupHeartbeat) + 1 {
-		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-		req.Version, req.Group, req.MemberID = version, "g", "m"
-		got := ask[*kmsg.ConsumerGroupHeartbeatResponse](b, req)
-		wantCode(t, fmt.Sprint("consumer, version ", version), got.ErrorCode, kerr.UnsupportedVersion)
-		if said := text(got.ErrorMessage); !strings.Contains(said, "group.protocol=classic") {
-			t.Errorf("consumers are told %q", said)
-		}
-	}
 	req := kmsg.NewPtrShareGroupHeartbeatRequest()
 	req.Version, req.GroupID, req.MemberID = b.maxVersion(kmsg.ShareGroupHeartbeat), "g", "m"
 	got := ask[*kmsg.ShareGroupHeartbeatResponse](b, req)
@@ -116,22 +107,6 @@ func TestMembersOfOtherGroupProtocolsAreRefused(t *testing.T) {
 		t.Errorf("share consumers are told %q", said)
 	}
 	b.said.await(t, "kind=\"share groups\"", 1)
-	b.said.await(t, "kind=\"group.protocol=consumer\"", 1)
-}
-
-// franz-go asks for the new protocol, and goes on with the classic one.
-func TestFranzGoGoesOnWithTheClassicProtocol(t *testing.T) {
-	b := start(t, kafka.Config{})
-	b.createTopic("t", 1, nil)
-	cl := b.client(kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.ServerSideBalancer(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if got := cl.PollFetches(ctx); got.NumRecords() != 1 {
-		t.Errorf("the group gets %d records: %v", got.NumRecords(), got.Err())
-	}
 }
 
 func TestABrokerShowsWhenClientsMustLogInAgain(t *testing.T) {

@@ -79,6 +79,7 @@ func apis() []api {
 		{key: kmsg.DescribeProducers, min: 0, max: 0, answer: typed((*Server).describeProducers)},
 		{key: kmsg.ListTransactions, min: 0, max: 2, answer: typed((*Server).listTransactions)},
 		{key: kmsg.ConsumerGroupHeartbeat, min: 0, max: 1, answer: typed((*Server).consumerGroupHeartbeat)},
+		{key: kmsg.ConsumerGroupDescribe, min: 0, max: 1, answer: typed((*Server).consumerGroupDescribe)},
 		{key: kmsg.ListConfigResources, min: 0, max: 1, answer: typed((*Server).listConfigResources)},
 		{key: kmsg.DescribeTopicPartitions, min: 0, max: 0, answer: typed((*Server).describeTopicPartitions)},
 		{key: kmsg.ShareGroupHeartbeat, min: 1, max: 1, answer: typed((*Server).shareGroupHeartbeat)},

@@ -266,7 +266,7 @@ func TestApiVersionsIsTheTable(t *testing.T) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.Version, req.ClientSoftwareName, req.ClientSoftwareVersion = 3, "test", "1.0"
 	resp := ask[*kmsg.ApiVersionsResponse](b, req)
-	if len(resp.FinalizedFeatures)+len(resp.SupportedFeatures) > 0 {
+	if f := resp.FinalizedFeatures; len(f) != 1 || len(resp.SupportedFeatures) != 1 || f[0].Name != "group.version" || f[0].MaxVersionLevel != 1 {
 		t.Errorf("features %v %v", resp.SupportedFeatures, resp.FinalizedFeatures)
 	}
 	var keys []int16
@@ -279,7 +279,7 @@ func TestApiVersionsIsTheTable(t *testing.T) {
 	if !slices.IsSorted(keys) {
 		t.Errorf("keys %v", keys)
 	}
-	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.EndTxn, kmsg.ConsumerGroupDescribe, kmsg.ShareFetch} {
+	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.EndTxn, kmsg.StreamsGroupHeartbeat, kmsg.ShareFetch} {
 		if slices.Contains(keys, key.Int16()) {
 			t.Errorf("%s is advertised", key.Name())
 		}

@@ -19,6 +19,7 @@ type (
 		Group        string
 		ProtocolType string
 		State        State
+		Consumer     bool // it has members that speak Kafka's consumer protocol (KIP-848)
 	}
 
 	// Described is a group in full.
@@ -29,6 +30,9 @@ type (
 		ProtocolType string
 		Protocol     string
 		Members      []Member
+		Peers        bool   // its members' partitions are assigned by weir: they are peers, or speak Kafka's consumer protocol
+		Consumer     bool   // as Listed.Consumer
+		Assignor     string // of a group with Peers: uniform or range
 	}
 
 	// Member is one member of a described group.
@@ -36,6 +40,22 @@ type (
 		ID, Instance         string
 		ClientID, ClientHost string
 		Metadata, Assignment []byte
+
+		// Of a group with Described.Peers.
+		Kafka   bool     // it speaks Kafka's consumer protocol
+		Epoch   int32    // the group's generation as it knows it
+		Topics  []string // that it reads
+		Pattern string   // the regular expression that they match; "": it named them itself
+		Rack    string
+		Has     []Share // by topic
+		Target  []Share // what it has once all others have given up what they are to
+	}
+
+	// Share is a member's partitions of one topic.
+	Share struct {
+		Topic      string
+		ID         eventlog.TopicID
+		Partitions []int32 // in order
 	}
 )
 
@@ -143,10 +163,10 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 		}
 		o := surveyed{Listed: Listed{Group: name, ProtocolType: s.ProtocolType, State: Empty}, version: kv.Version, members: len(s.Members)}
 		switch {
-		case s.ProtocolType == peerProtocol && !peers[name]: // all members have expired
+		case ofPeers(s.ProtocolType) && !peers[name]: // all members have expired
 			o.ProtocolType, o.members = "", 0
-		case s.ProtocolType == peerProtocol:
-			o.ProtocolType, o.State = consumerProtocol, Stable
+		case ofPeers(s.ProtocolType):
+			o.ProtocolType, o.State, o.Consumer = consumerProtocol, s.peerState(), s.ProtocolType == hostedProtocol
 			if f.held {
 				o.held, err = s.held()
 			}

@@ -19,7 +19,13 @@ type Config struct {
 	// together, short enough for a person who waits at a console. It is Kafka's
 	// group.initial.rebalance.delay.ms (KIP-134), whose default is 3 s.
 	InitialDelay time.Duration
-	Beside       Beside // where SQL sessions commit offsets; nil: they commit none
+	// ConsumerSession and ConsumerHeartbeat are for members of the consumer protocol (KIP-848):
+	// after so long without a heartbeat they are evicted, and how often they send one. They are
+	// Kafka's group.consumer.session.timeout.ms and group.consumer.heartbeat.interval.ms; default
+	// 45 s and 5 s.
+	ConsumerSession, ConsumerHeartbeat time.Duration
+
+	Beside Beside // where SQL sessions commit offsets; nil: they commit none
 
 	Logger *slog.Logger // default: slog.Default()
 
@@ -49,6 +55,8 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.InitialDelay = cmp.Or(c.InitialDelay, 500*time.Millisecond)
+	c.ConsumerSession = cmp.Or(c.ConsumerSession, 45*time.Second)
+	c.ConsumerHeartbeat = cmp.Or(c.ConsumerHeartbeat, 5*time.Second)
 	c.limits.MembersMax = cmp.Or(c.limits.MembersMax, 2000)
 	c.limits.GroupBytes = cmp.Or(c.limits.GroupBytes, 16<<20)
 	c.limits.MembersBytes = cmp.Or(c.limits.MembersBytes, 256<<20)
@@ -67,11 +75,12 @@ func (c Config) withDefaults() Config {
 // Only the goroutine that holds a group's lock uses the group: the goroutine of a request, or of
 // the group's timer. Groups without members cost neither a goroutine nor a running timer.
 type Coordinator struct {
-	log    *eventlog.Log
-	cfg    Config
-	logger *slog.Logger
-	peers  register // the peers that joined through this coordinator
-	census census   // of the groups in the store
+	log     *eventlog.Log
+	cfg     Config
+	logger  *slog.Logger
+	peers   register // the peers that joined through this coordinator, and its hosts
+	hosting hosting  // its members of Kafka's consumer protocol
+	census  census   // of the groups in the store
 
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
@@ -91,7 +100,7 @@ type Coordinator struct {
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
 	return &Coordinator{
-		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[*Peer]bool)}, census: census{most: cfg.limits.StoredMax},
+		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[chan struct{}]bool)}, census: census{most: cfg.limits.StoredMax},
 		groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New(),
 	}
 }
@@ -117,6 +126,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		c.forgetSilent()
 		select {
 		case <-ctx.Done():
+			c.endHosts()
 			c.close()
 			return nil
 		case <-time.After(c.cfg.limits.ExpireEvery):

@@ -1,13 +1,13 @@
 // Package group is consumer groups: who is a member, who reads which partition, and how far each
-// partition was read. It follows Kafka's classic group protocol as Apache Kafka 4.2 does, so any
-// client of that protocol works.
+// partition was read. It follows Kafka's classic group protocol and its consumer protocol (KIP-848)
+// as Apache Kafka does, so any client of them works.
 //
 // A group is a set of keys in the store. Their values are JSON, which a person can read:
 //
 //	group/state/<group>                        generation, protocol, leader, members and their assignments
 //	group/offset/<group>/<topic id>/<partition> one committed offset
 //	group/start/<group>/<topic id>             where the group began in a topic, if it began at the end
-//	group/member/<group>/<peer>                one peer's heartbeat
+//	group/member/<group>/<peer>                the heartbeat of one peer, or of one host
 //	group/owner/<group>                        the coordinator's heartbeat, while the group has members that are not peers
 //
 // The names of groups are escaped as in a URL path, so the keys of one group cannot be mistaken for
@@ -23,8 +23,10 @@
 // Two kinds of members share these keys. Members of a Coordinator speak Kafka's protocol to a
 // broker. Peers need no broker, only a process that has the store open: each peer reads the group
 // from the store, and writes a new assignment if one is needed. The store refuses it if another
-// peer changed the group first. A group has members of one kind at a time; its offsets are the same
-// for both kinds, and for callers that commit with OffsetEntry.
+// peer changed the group first. Members of Kafka's consumer protocol (KIP-848) live beside the
+// peers: a host in the broker that they speak to keeps them in the same state, see host.go. A group
+// has members with a coordinator, or members of these kinds; its offsets are the same for all, and
+// for callers that commit with OffsetEntry.
 //
 // The sessions of a Coordinator's members are in memory only. A broker that starts reads the groups
 // from the store. The first request of a member gives all members a full session timeout, and

@@ -46,6 +46,25 @@ var (
 	// is another peer's now. Nothing was committed.
 	ErrFenced = errors.New("fenced: the partition is no longer assigned to this member")
 
+	// The errors of members of Kafka's consumer protocol (KIP-848).
+
+	// ErrFencedEpoch: the member's epoch is not the group's. It gives up its partitions, and joins
+	// again.
+	ErrFencedEpoch = errors.New("fenced member epoch")
+	// ErrStaleEpoch: the offsets are those of an earlier assignment. The member tries again after
+	// its next heartbeat.
+	ErrStaleEpoch = errors.New("stale member epoch")
+	// ErrUnreleasedInstance: another member with the same instance id is in the group.
+	ErrUnreleasedInstance = errors.New("instance id in use")
+	// ErrUnsupportedAssignor: neither uniform nor range.
+	ErrUnsupportedAssignor = errors.New("unsupported assignor")
+	// ErrInvalidPattern: the subscription is not a regular expression of RE2.
+	ErrInvalidPattern = errors.New("invalid regular expression")
+	// ErrInvalidRequest: a heartbeat lacks what it must have, or has what it may not.
+	ErrInvalidRequest = errors.New("invalid heartbeat")
+	// ErrNotConsumerGroup: members of the classic protocol are in the group.
+	ErrNotConsumerGroup = errors.New("not a consumer group")
+
 	// ErrReadOnly: this process only reads the store, so it has no members and commits nothing.
 	// Offsets that others commit can be read.
 	ErrReadOnly = fmt.Errorf("no groups can be joined or changed here: %w", eventlog.ErrReadOnly)

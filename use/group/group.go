@@ -25,6 +25,8 @@ const (
 	CompletingRebalance State = "CompletingRebalance"
 	Stable              State = "Stable"
 	Dead                State = "Dead"
+	// Reconciling: members of the consumer protocol still have partitions that others wait for.
+	Reconciling State = "Reconciling"
 )
 
 // newMemberJoinTimeout bounds how long a member that never got an answer may wait in a join: it
@@ -45,7 +47,8 @@ type group struct {
 	slot  chan struct{} // the group's lock: holds one value while nobody has locked it
 
 	owned            bool             // this process is its coordinator: it knows of no other process that wrote the state since version
-	peers            bool             // its members are peers, and coordinate it themselves
+	peers            bool             // its members are peers or have a host, and coordinate it themselves
+	hosted           bool             // it has members with a host
 	expired          bool             // all members have expired, but the store still has them
 	deadPeers        []heartbeat      // expired peers whose heartbeat keys are still in the store
 	version          eventlog.Version // of its state in the store; 0: not there
@@ -131,7 +134,7 @@ func (g *group) reset() {
 		g.answerSync(m, Synced{}, ErrMoved)
 	}
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
-	g.peers, g.expired, g.deadPeers, g.heartbeatVersion = false, false, nil, 0
+	g.peers, g.hosted, g.expired, g.deadPeers, g.heartbeatVersion = false, false, false, nil, 0
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader, g.maker = 0, "", "", "", ""
 	g.members, g.instances = map[string]*member{}, map[string]string{}

@@ -67,6 +67,20 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			fit = append(fit, o)
 		}
 	}
+	hosted := func() (is bool, err error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+		defer cancel()
+		h, done, _, err := c.hostKnows(ctx, r.Group, r.Member)
+		if err != nil || h == nil {
+			return false, err
+		}
+		defer done()
+		return true, h.commit(ctx, r, fit)
+	}
+	if h := c.hostIfAny(r.Group); h != nil && h.knows(r.Member) {
+		_, err := hosted()
+		return errs, err
+	}
 	trusted := owned
 	if r.Generation < 0 {
 		trusted = knownEmpty
@@ -86,6 +100,11 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 		}
 		return change{offsets: fit}, nil
 	})
+	if r.Generation >= 0 && errors.Is(err, ErrUnknownMember) { // the member's broker may be gone
+		if is, why := hosted(); is || why != nil {
+			err = why
+		}
+	}
 	return errs, err
 }
 

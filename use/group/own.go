@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -36,16 +37,21 @@ func ownerKey(group string) string { return ownerPrefix + url.PathEscape(group) 
 
 // ownerInfo is the value of the owner's heartbeat key: host and process id, for operators to read.
 var ownerInfo = func() []byte {
-	host, err := os.Hostname()
+	value, err := json.Marshal(map[string]any{"host": ownerHost(), "pid": os.Getpid()})
 	if err != nil {
-		host = "" // it is for people only
-	}
-	value, err := json.Marshal(map[string]any{"host": host[:min(len(host), clientIDMax)], "pid": os.Getpid()})
-	if err != nil {
-		panic(fmt.Sprintf("host %q: %v", host, err)) // numbers and strings always encode
+		panic(fmt.Sprintf("host %q: %v", ownerHost(), err)) // numbers and strings always encode
 	}
 	return value
 }()
+
+// ownerHost is the name of this machine, for people.
+var ownerHost = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host[:min(len(host), clientIDMax)]
+})
 
 // A trust reports whether the group in memory may be used as it is, without reading it from the
 // store again.
@@ -199,12 +205,13 @@ func (g *group) adopt(l loaded, s signs) {
 	case kv.Version == 0:
 		return
 	case len(l.state.Members) == 0:
-		if l.state.ProtocolType != peerProtocol {
+		if !ofPeers(l.state.ProtocolType) {
 			g.protocolType = l.state.ProtocolType // as in Kafka; members of another type may still join
 		}
 		g.since = time.Now().Add(-kv.Age - time.Duration(l.state.EmptyMS)*time.Millisecond)
-	case l.state.ProtocolType == peerProtocol:
+	case ofPeers(l.state.ProtocolType):
 		g.adoptPeers(kv, l.state, s.peers[g.name])
+		g.heartbeatVersion = s.owners[g.name].Version // see hostedProtocol
 	default:
 		g.adoptMembers(kv, l.state, s.owners[g.name], s.asked)
 	}
@@ -248,10 +255,11 @@ func (g *group) adoptPeers(kv eventlog.KeyValue, s storedState, beats []heartbea
 		return
 	}
 	// Assignments are encoded as a Kafka consumer's, so that Kafka's tools show them.
-	g.state, g.protocolType, g.protocol, g.deadPeers = Stable, consumerProtocol, peerProtocol, nil
+	g.state, g.protocolType, g.protocol, g.deadPeers = s.peerState(), consumerProtocol, peerProtocol, nil
 	for _, sm := range s.Members {
+		g.hosted = g.hosted || sm.HostedBy != ""
 		g.add(&member{
-			id: sm.ID, clientID: sm.ClientID, clientHost: "/" + sm.ClientHost, // as Kafka shows hosts
+			id: sm.ID, instance: sm.Instance, clientID: sm.ClientID, clientHost: "/" + sm.ClientHost, // as Kafka shows hosts
 			protocols:  []Protocol{{Name: peerProtocol, Metadata: subscriptionOf(sm.Topics)}},
 			assignment: assignmentOf(sm.reads()), synced: true,
 		})

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -87,31 +86,16 @@ func (c PeerConfig) check() error {
 // for good: Run returns ErrFenced, Assignment is empty, and this Peer can commit nothing more. Call
 // JoinPeer for a new one.
 type Peer struct {
-	log     *eventlog.Log
-	among   *register // the peers of this process
-	census  *census   // of the groups in the store
-	beside  Beside    // as Config.Beside
-	others  silentFor // of members that are not peers
+	roster
+	beside  Beside // as Config.Beside
 	cfg     PeerConfig
-	id      string
 	self    storedPeer
-	logger  *slog.Logger
 	changed chan struct{} // holds one value when Assignment changed
-	wake    chan struct{} // has a value when the group is to be read now
 	over    chan struct{} // closed when the peer is no longer a member
-	turn    chan struct{} // a lock: has a value while nobody reads or changes the group through this peer
 
 	before map[eventlog.TopicID]int // how many partitions its topics had when it joined
 
 	heartbeatVersion eventlog.Version // of the last heartbeat; used only by Run
-	graceFrom        time.Time        // when the grace period began: since then heartbeats have been in time; used only by Run
-	grace            time.Duration    // how long after graceFrom nobody is evicted; used only by Run
-
-	silent eventlog.Silence // of the group's heartbeats; guarded by turn
-
-	plannedVersion eventlog.Version // the version of the state that was last found to need no change for plannedTopics; guarded by turn
-	plannedTopics  []topicSize      // guarded by turn
-	refreshed      eventlog.Version // the version of the state for which the catalog was read again; guarded by turn
 
 	mu            sync.Mutex                          // guards what follows
 	group         membership                          // as last read from the store; version 0: not a member yet
@@ -164,19 +148,15 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 	if err := c.mayChange(cfg.Group); err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "" // it is for people only
-	}
 	p := &Peer{
-		log: c.log, among: &c.peers, census: &c.census, beside: c.cfg.Beside, others: c.silentFor, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
-		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
-		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
+		roster: c.newRoster(cfg.Group, cmp.Or(cfg.Client, "peer")+"-"+rand.Text(), cfg.By),
+		beside: c.cfg.Beside, cfg: cfg,
+		self:    storedPeer{Client: cfg.Client, Host: ownerHost(), Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds(), KnowsHosts: true},
+		changed: make(chan struct{}, 1), over: make(chan struct{}),
 		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
-	p.turn <- struct{}{}
-	err = p.enter(ctx)
+	err := p.enter(ctx)
 	if err != nil {
 		p.withdraw(ctx)
 		return nil, fmt.Errorf("join group %q: %w", cfg.Group, err)
@@ -242,7 +222,7 @@ func (p *Peer) withdraw(ctx context.Context) {
 // It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads
 // the other peers' heartbeats and the state: by default fewer than two store calls a second.
 func (p *Peer) Run(ctx context.Context) error {
-	defer p.among.add(p)()
+	defer p.among.add(p.name, p.wake)()
 	doubt := time.AfterFunc(p.cfg.Session, p.notify) // fires a session timeout after the last heartbeat: Assignment is empty then
 	defer doubt.Stop()
 	nextBeat := p.heartbeatSent().Add(p.cfg.Heartbeat)
@@ -464,22 +444,10 @@ func poke(c chan struct{}) {
 	}
 }
 
-// take waits for the turn.
-func (p *Peer) take(ctx context.Context) error {
-	select {
-	case <-p.turn:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("group %q: %w: gave up while another call changed the group (%w)", p.cfg.Group, ErrUnavailable, context.Cause(ctx))
-	}
-}
-
-func (p *Peer) giveTurn() { p.turn <- struct{}{} }
-
-func (p *Peer) encode() []byte {
-	value, err := json.Marshal(p.self)
+func (s storedPeer) encode() []byte {
+	value, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("cannot encode peer %+v as JSON: %v", p.self, err))
+		panic(fmt.Sprintf("cannot encode peer %+v as JSON: %v", s, err))
 	}
 	return value
 }

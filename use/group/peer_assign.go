@@ -27,11 +27,19 @@ type topicSize struct {
 // If every partition has a holder, the result depends only on who holds what, and keeps every
 // holder. So a second call changes nothing.
 func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
+	return assign(members, topics).result()
+}
+
+func assign(members []peerMember, topics []topicSize) *balance {
 	b := newBalance(members, topics)
+	if wishRange(members) {
+		b.deal()
+		return b
+	}
 	b.giveOut()
 	for b.improve() {
 	}
-	return b.result()
+	return b
 }
 
 // balance is the working state of assignPartitions. Members and topics are identified by their
@@ -84,7 +92,9 @@ func newBalance(members []peerMember, topics []topicSize) *balance {
 			t, there := b.index[tp.Topic]
 			if _, taken := b.holder[tp]; there && !taken {
 				b.holder[tp] = m
-				b.give(tp, t, m)
+				if n := len(b.readers[t]); n > 0 && b.readers[t][n-1] == m { // otherwise it no longer reads the topic
+					b.give(tp, t, m)
+				}
 			}
 		}
 	}
@@ -222,19 +232,24 @@ func (b *balance) move(topic, from, to int) {
 func (b *balance) result() []peerMember {
 	out := make([]peerMember, len(b.members))
 	for m, member := range b.members {
-		out[m] = peerMember{id: member.id, info: member.info, names: make(map[eventlog.TopicID]string)}
+		out[m] = peerMember{id: member.id, info: member.info, kafka: member.kafka, names: make(map[eventlog.TopicID]string)}
 	}
-	for tp, owner := range b.owner {
-		holder, held := b.holder[tp]
-		if !held {
-			holder = owner
-		}
-		s := &out[holder]
-		s.names[tp.Topic] = b.topics[b.index[tp.Topic]].name
-		if holder == owner {
+	name := func(m int, tp TopicPartition) *peerMember {
+		out[m].names[tp.Topic] = b.topics[b.index[tp.Topic]].name
+		return &out[m]
+	}
+	for tp, holder := range b.holder {
+		s := name(holder, tp)
+		if owner, is := b.owner[tp]; is && owner == holder {
 			s.own = append(s.own, tp)
 		} else {
 			s.revoking = append(s.revoking, tp)
+		}
+	}
+	for tp, owner := range b.owner {
+		if _, held := b.holder[tp]; !held {
+			s := name(owner, tp)
+			s.own = append(s.own, tp)
 		}
 	}
 	for m := range out {
@@ -243,3 +258,50 @@ func (b *balance) result() []peerMember {
 	}
 	return out
 }
+
+// The assignors that members of Kafka's consumer protocol may wish for, as in Kafka
+// (group.consumer.assignors).
+const (
+	uniformAssignor = "uniform" // assignPartitions as described there
+	rangeAssignor   = "range"   // each topic in blocks, so that topics with as many partitions are assigned alike
+)
+
+// wishRange reports whether more members wish for range than for uniform. As in Kafka, those that
+// name no assignor do not count (ConsumerGroup.preferredServerAssignor).
+func wishRange(members []peerMember) bool {
+	votes := 0
+	for _, m := range members {
+		switch m.kafka.assignor {
+		case rangeAssignor:
+			votes++
+		case uniformAssignor:
+			votes--
+		}
+	}
+	return votes > 0
+}
+
+// deal gives each topic's readers one block of its partitions each, in the order of their ids: the
+// first readers get one more if the partitions are not a multiple. Static members are in the order
+// of their instance ids, so that they keep their blocks when they come back.
+func (b *balance) deal() {
+	clear(b.owner)
+	for t, topic := range b.topics {
+		readers := slices.SortedFunc(slices.Values(b.readers[t]), func(x, y int) int {
+			return cmp.Or(cmp.Compare(b.members[x].order(), b.members[y].order()), cmp.Compare(x, y))
+		})
+		next := 0
+		for i, m := range readers {
+			block := topic.partitions / len(readers)
+			if i < topic.partitions%len(readers) {
+				block++
+			}
+			for range block {
+				b.owner[TopicPartition{topic.id, int32(next)}] = m
+				next++
+			}
+		}
+	}
+}
+
+func (s peerMember) order() string { return cmp.Or(s.kafka.instance, s.id) }

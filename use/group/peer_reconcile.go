@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -21,7 +20,7 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	key, sent := memberKey(p.cfg.Group, p.id), time.Now()
 	_, err := p.log.SubmitUpkeep(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: key, Version: p.heartbeatVersion}},
-		Puts:   []eventlog.Put{{Key: key, Version: p.heartbeatVersion + 1, Value: p.encode()}},
+		Puts:   []eventlog.Put{{Key: key, Version: p.heartbeatVersion + 1, Value: p.self.encode()}},
 	}).Wait(ctx)
 	if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
 		asked := time.Now()
@@ -108,186 +107,6 @@ func (p *Peer) read(ctx context.Context) (membership, error) {
 	return r, err
 }
 
-// plan returns the group's next state, and the checks and puts on heartbeat keys that must be
-// committed with it.
-func (p *Peer) plan(ctx context.Context, r membership, checkMembers bool) (next membership, heartbeats eventlog.Entry, err error) {
-	next = r
-	if checkMembers {
-		// The heartbeats are read after the state: a member without a heartbeat key was evicted or
-		// has left.
-		asked := time.Now()
-		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group, p.silent.Of)
-		if err != nil {
-			return r, heartbeats, fmt.Errorf("%w (%w)", ErrUnavailable, err)
-		}
-		p.silent.Forget(asked)
-		next.members, heartbeats = p.liveMembers(r.members, beats)
-	}
-	topics, err := p.topics(ctx, next)
-	if err != nil {
-		return r, heartbeats, err
-	}
-	if !checkMembers && r.version == p.plannedVersion && slices.Equal(topics, p.plannedTopics) {
-		return r, heartbeats, nil
-	}
-	total := 0
-	for _, t := range topics {
-		total += t.partitions
-	}
-	if total > partitionsMax {
-		return r, heartbeats, fmt.Errorf("%w: the group's topics have %d partitions, the limit is %d: split the topics over several groups", ErrTooLarge, total, partitionsMax)
-	}
-	next.members = assignStable(next.members, topics)
-	if next.same(r) {
-		p.plannedVersion, p.plannedTopics = r.version, topics
-	}
-	return next, heartbeats, nil
-}
-
-// assignStable runs assignPartitions twice: after the first run every subscribed partition has a
-// holder, so that a third run would change nothing.
-func assignStable(members []peerMember, topics []topicSize) []peerMember {
-	return assignPartitions(assignPartitions(members, topics), topics)
-}
-
-// liveMembers returns the members with a recent heartbeat, and new peers. For each evicted peer it
-// adds a put that deletes its heartbeat key, and a check that the peer has not sent another
-// heartbeat.
-func (p *Peer) liveMembers(members []peerMember, beats []heartbeat) (alive []peerMember, heartbeats eventlog.Entry) {
-	// A full group evicts without the grace period: otherwise short-lived joiners could fill it for
-	// good.
-	full := len(beats) > peersMax
-	dead := func(s heartbeat) bool { return s.dead() && s.id != p.id && (full || p.graceElapsed(s)) }
-	last := make(map[string]heartbeat)
-	for _, s := range beats {
-		last[s.id] = s
-	}
-	forget := func(s heartbeat) {
-		key := memberKey(p.cfg.Group, s.id)
-		heartbeats.Checks = append(heartbeats.Checks, eventlog.Check{Key: key, Version: s.version})
-		heartbeats.Puts = append(heartbeats.Puts, eventlog.Put{Key: key, Version: s.version + 1})
-	}
-	for _, m := range members {
-		s, there := last[m.id]
-		delete(last, m.id)
-		switch {
-		case there && dead(s):
-			p.logger.Warn("evicting a member: it sent no heartbeat within its session timeout", "other", m.id, "silent", s.age, "partitions", len(m.own)+len(m.revoking))
-			forget(s)
-		case there:
-			alive = append(alive, m)
-		}
-	}
-	for _, s := range beats {
-		switch _, is := last[s.id]; {
-		case !is: // a member
-		case dead(s):
-			forget(s) // it died before it became a member
-		case (!s.dead() || s.id == p.id) && len(alive) < peersMax:
-			alive = append(alive, peerMember{id: s.id, info: s.info})
-		}
-	}
-	slices.SortFunc(alive, byMemberID)
-	return alive, heartbeats
-}
-
-// graceElapsed reports whether a live peer would have sent a heartbeat by now. After this peer's
-// own heartbeats failed, or just after its start, the store may have been down for everybody. A
-// live peer sends three per session.
-func (p *Peer) graceElapsed(s heartbeat) bool {
-	return time.Since(p.graceFrom) >= max(p.grace, s.session()/2)
-}
-
-// topics returns the existing topics that members subscribe to. If the state assigns a partition
-// that this process does not know, it refreshes the catalog first.
-func (p *Peer) topics(ctx context.Context, r membership) ([]topicSize, error) {
-	topics := p.known(r)
-	if r.version == p.refreshed || r.covers(topics) {
-		return topics, nil
-	}
-	if err := p.log.RefreshTopics(ctx); err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrUnavailable, err)
-	}
-	p.refreshed = r.version
-	return p.known(r), nil
-}
-
-func (p *Peer) known(r membership) (out []topicSize) {
-	names := make(map[string]bool)
-	for _, m := range r.members {
-		for _, name := range m.info.Topics {
-			names[name] = true
-		}
-	}
-	all := p.log.Topics()
-	for name := range names {
-		i, ok := slices.BinarySearchFunc(all, name, func(t eventlog.Topic, name string) int { return strings.Compare(t.Name, name) })
-		if ok {
-			out = append(out, topicSize{name, all[i].ID, len(all[i].Partitions)})
-		}
-	}
-	slices.SortFunc(out, func(a, b topicSize) int { return strings.Compare(a.name, b.name) })
-	return out
-}
-
-// covers reports whether topics contains every assigned partition.
-func (r membership) covers(topics []topicSize) bool {
-	size := make(map[eventlog.TopicID]int)
-	for _, t := range topics {
-		size[t.id] = t.partitions
-	}
-	for _, m := range r.members {
-		for _, tp := range slices.Concat(m.own, m.revoking) {
-			if int(tp.Partition) >= size[tp.Topic] {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func (r membership) same(o membership) bool {
-	return slices.EqualFunc(r.members, o.members, func(a, b peerMember) bool {
-		return a.id == b.id && slices.Equal(a.own, b.own) && slices.Equal(a.revoking, b.revoking)
-	})
-}
-
-// write commits next as a new generation if the group is still at the version that next was made
-// from.
-func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) (membership, error) {
-	before := next.version
-	next.generation++
-	next.version = before.Next()
-	if before == 0 {
-		next.maker = p.cfg.By
-	}
-	value, err := next.encode(p.cfg.Group)
-	if err != nil {
-		return next, err
-	}
-	if beat := next.expiredOwner; beat != nil {
-		next.expiredOwner = nil
-		with.Checks = append(with.Checks, eventlog.Check{Key: beat.Key, Version: beat.Version}) // the expired coordinator has not come back
-		if beat.Version > 0 {
-			with.Puts = append(with.Puts, eventlog.Put{Key: beat.Key, Version: beat.Version + 1})
-		}
-	}
-	with.Checks = append(with.Checks, eventlog.Check{Key: StateKey(p.cfg.Group), Version: before})
-	with.Puts = append(with.Puts, eventlog.Put{Key: StateKey(p.cfg.Group), Version: next.version, Value: value})
-	_, err = p.log.Append(ctx, with)
-	switch {
-	case err == nil:
-		p.logger.Info("group has a new generation", "generation", next.generation, "members", len(next.members))
-		p.among.wake(p)
-		if before == 0 {
-			p.census.count(next.maker, 1)
-		}
-	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
-		err = fmt.Errorf("%w (%w)", ErrUnavailable, err)
-	}
-	return next, err
-}
-
 // adopt makes r this peer's view of the group. Lost partitions leave the assignment immediately;
 // new ones are added when fill has read their positions.
 func (p *Peer) adopt(r membership) {
@@ -317,47 +136,23 @@ func (p *Peer) membership() membership {
 	return p.group
 }
 
-// change applies edit, reassigns and commits: one store call if the known state is current;
-// otherwise it reads and retries. edit returns false if there is nothing to do. ErrFenced: this
-// peer is no longer a member.
+// change is roster.change for a peer that is still a member; ErrFenced: it is none any more.
 func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember, bool), puts ...eventlog.Put) error {
-	r := p.membership()
-	for range peerTries {
-		if _, member := r.find(p.id); !member {
-			return ErrFenced
+	err := p.roster.change(ctx, p.membership(), func(members []peerMember) ([]peerMember, bool, error) {
+		if !slices.ContainsFunc(members, func(s peerMember) bool { return s.id == p.id }) {
+			return nil, false, ErrFenced
 		}
-		next := r
-		members, needed := edit(slices.Clone(r.members))
-		if !needed {
-			return nil
-		}
-		topics, err := p.topics(ctx, r)
-		if err != nil {
-			return err
-		}
-		next.members = assignStable(members, topics)
-		next, err = p.write(ctx, next, eventlog.Entry{Puts: puts})
-		if err == nil {
-			if _, member := next.find(p.id); member {
-				p.adopt(next)
-			}
-			return nil
-		}
-		if !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
-			return err
-		}
-		var readErr error
-		if r, readErr = p.read(ctx); readErr != nil {
-			if errors.Is(err, eventlog.ErrUnsure) {
-				return fmt.Errorf("%w (%v)", err, readErr)
-			}
-			return readErr
-		}
+		next, needed := edit(members)
+		return next, needed, nil
+	}, func(r membership) {
 		if _, member := r.find(p.id); member {
 			p.adopt(r)
 		}
+	}, puts...)
+	if errors.Is(err, ErrInconsistentProtocol) {
+		return ErrFenced
 	}
-	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
+	return err
 }
 
 func (p *Peer) leave(ctx context.Context) error {

@@ -26,11 +26,21 @@ import (
 const (
 	// peerProtocol is the protocol type of a group of peers, in the store.
 	peerProtocol = "weir"
-	memberPrefix = "group/member/"
+	// hostedProtocol is the protocol type of a group of peers in which a host has members. To a
+	// weir that knows no hosts it is the type of members with a coordinator, which has the owner's
+	// key: so it leaves the group alone, and tells its clients why. The hosts put that key for it
+	// alone.
+	hostedProtocol = "weir+kafka"
+	memberPrefix   = "group/member/"
 )
 
 func memberKeysOf(group string) string    { return memberPrefix + url.PathEscape(group) + "/" }
 func memberKey(group, peer string) string { return memberKeysOf(group) + url.PathEscape(peer) }
+
+// ofPeers reports whether members of this protocol type are peers, or have a host.
+func ofPeers(protocolType string) bool {
+	return protocolType == peerProtocol || protocolType == hostedProtocol
+}
 
 // storedPeer is the value of a peer's heartbeat key: what the other peers need in order to add it.
 type storedPeer struct {
@@ -38,6 +48,9 @@ type storedPeer struct {
 	Host      string   `json:"host,omitempty"`
 	Topics    []string `json:"topics"`
 	SessionMS int64    `json:"session_ms"`
+
+	Hosts      bool `json:"hosts,omitempty"`       // it is the heartbeat of a host, which is no member itself
+	KnowsHosts bool `json:"knows_hosts,omitempty"` // its weir can share a group with members that have a host
 }
 
 // storedShare is a peer's partitions of one topic, as part of the group's state.
@@ -54,6 +67,7 @@ type membership struct {
 	generation int32
 	maker      string       // see storedState.MadeBy
 	members    []peerMember // by id
+	hosted     bool         // it is stored as one that has members with a host
 	// expiredOwner is the last heartbeat of the coordinator whose members have expired, in a group
 	// that is not one of peers yet.
 	expiredOwner *eventlog.KeyValue
@@ -63,9 +77,26 @@ type membership struct {
 type peerMember struct {
 	id       string
 	info     storedPeer
+	kafka    kafkaMember      // of a member that has a host
 	own      []TopicPartition // in order
 	revoking []TopicPartition // in order: the peer still has them, and another peer waits for them
 	names    map[eventlog.TopicID]string
+}
+
+// kafkaMember is what the state has of a member that speaks Kafka's consumer protocol to its host.
+// It is zero for a peer.
+type kafkaMember struct {
+	host      string // the id of the host's heartbeat key
+	instance  string // of a static member
+	away      bool   // the static member has left for a while: it may come back as another member
+	rack      string
+	assignor  string        // that it wishes; "": any
+	pattern   string        // the regular expression that its topics match; "": it named them itself
+	rebalance time.Duration // how long it may take to give up partitions
+}
+
+func (r membership) hasHosted() bool {
+	return slices.ContainsFunc(r.members, func(m peerMember) bool { return m.kafka.host != "" })
 }
 
 func (r membership) find(id string) (peerMember, bool) {
@@ -98,8 +129,8 @@ func readMembership(ctx context.Context, log *eventlog.Log, group string, of sil
 	if err := json.Unmarshal(kv.Value, &s); err != nil {
 		return r, fmt.Errorf("key %q: %w", kv.Key, err)
 	}
-	r.generation, r.maker = s.Generation, s.MadeBy
-	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
+	r.generation, r.maker, r.hosted = s.Generation, s.MadeBy, s.ProtocolType == hostedProtocol
+	if len(s.Members) > 0 && !ofPeers(s.ProtocolType) {
 		asked := time.Now()
 		beat, err := log.Get(ctx, ownerKey(group))
 		if err != nil {
@@ -130,7 +161,11 @@ func byMemberID(a, b peerMember) int { return cmp.Compare(a.id, b.id) }
 // peerMember parses a stored member that is a peer.
 func (m storedMember) peerMember() (peerMember, error) {
 	s := peerMember{id: m.ID, names: make(map[eventlog.TopicID]string),
-		info: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS}}
+		info: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS},
+		kafka: kafkaMember{
+			host: m.HostedBy, instance: m.Instance, away: m.Away, rack: m.Rack, assignor: m.Assignor, pattern: m.Pattern,
+			rebalance: time.Duration(m.RebalanceMS) * time.Millisecond,
+		}}
 	for _, h := range m.Holds {
 		id, err := hex.DecodeString(h.ID)
 		if err != nil || len(id) != len(eventlog.TopicID{}) {
@@ -148,6 +183,17 @@ func (m storedMember) peerMember() (peerMember, error) {
 	slices.SortFunc(s.own, byPlace)
 	slices.SortFunc(s.revoking, byPlace)
 	return s, nil
+}
+
+// peerState is the state of a group of peers. Only groups with members that have a host are ever
+// Reconciling: Kafka's clients know this state of groups of the consumer protocol.
+func (s storedState) peerState() State {
+	if s.ProtocolType == hostedProtocol && slices.ContainsFunc(s.Members, func(m storedMember) bool {
+		return slices.ContainsFunc(m.Holds, func(h storedShare) bool { return len(h.Revoking) > 0 })
+	}) {
+		return Reconciling
+	}
+	return Stable
 }
 
 // held returns the partitions of all peers.
@@ -181,9 +227,14 @@ func (r membership) encode(group string) ([]byte, error) {
 	if len(r.members) > 0 {
 		s.ProtocolType, s.Protocol = peerProtocol, peerProtocol
 	}
+	if r.hasHosted() {
+		s.ProtocolType = hostedProtocol
+	}
 	for _, m := range r.members {
 		s.Members = append(s.Members, storedMember{
 			ID: m.id, ClientID: m.info.Client, ClientHost: m.info.Host, SessionMS: m.info.SessionMS, Topics: m.info.Topics, Holds: m.shares(),
+			HostedBy: m.kafka.host, Instance: m.kafka.instance, Away: m.kafka.away, Rack: m.kafka.rack, Assignor: m.kafka.assignor, Pattern: m.kafka.pattern,
+			RebalanceMS: m.kafka.rebalance.Milliseconds(),
 		})
 	}
 	value, err := json.Marshal(s)

@@ -55,6 +55,8 @@ func (c *Coordinator) signsOf(ctx context.Context, all ...loaded) (s signs, err 
 	for _, l := range all {
 		switch {
 		case len(l.state.Members) == 0:
+		case l.state.ProtocolType == hostedProtocol:
+			peers, keys, names = append(peers, l.name), append(keys, ownerKey(l.name)), append(names, l.name)
 		case l.state.ProtocolType == peerProtocol:
 			peers = append(peers, l.name)
 		default:
@@ -212,10 +214,18 @@ func (c *Coordinator) describe(l loaded, s signs) (Described, error) {
 	if g.version == 0 && g.state == Empty {
 		return none()
 	}
-	d := Described{Group: l.name, State: g.state, Generation: g.generation, ProtocolType: g.protocolType}
+	d := Described{Group: l.name, State: g.state, Generation: g.generation, ProtocolType: g.protocolType, Peers: g.peers, Consumer: g.hosted}
+	var peers map[string]Member
+	if g.peers {
+		var err error
+		if peers, d.Assignor, err = c.describePeers(l); err != nil {
+			return Described{Group: l.name, State: Dead}, err
+		}
+	}
 	for _, m := range g.byID() {
-		o := Member{ID: m.id, Instance: m.instance, ClientID: m.clientID, ClientHost: m.clientHost}
-		if g.state == Stable {
+		o := peers[m.id]
+		o.ID, o.Instance, o.ClientID, o.ClientHost = m.id, m.instance, m.clientID, m.clientHost
+		if g.state == Stable || g.peers {
 			d.Protocol = g.protocol
 			o.Metadata, o.Assignment = m.metadata(g.protocol), m.assignment
 		}

@@ -108,6 +108,13 @@ type storedMember struct {
 	// Of a peer, instead of Subscription and Assignment.
 	Topics []string      `json:"topics,omitempty"`
 	Holds  []storedShare `json:"holds,omitempty"`
+
+	// Of a member that has a host, too.
+	HostedBy string `json:"hosted_by,omitempty"`
+	Away     bool   `json:"away,omitempty"`
+	Rack     string `json:"rack,omitempty"`
+	Assignor string `json:"assignor,omitempty"`
+	Pattern  string `json:"pattern,omitempty"`
 }
 
 // storedOffset is the value of one committed offset.

@@ -47,7 +47,7 @@ func anyNames(t *testing.T, store eventlog.Store) {
 	listed, err := b.List(t.Context(), nil)
 	check(t, err)
 	if len(listed) != len(names) {
-		t.Errorf("listed %q", listed)
+		t.Errorf("listed %v", listed)
 	}
 	for _, name := range names {
 		check(t, b.Delete(t.Context(), name))

@@ -2,7 +2,7 @@
 -- partitions has one row, with no topic.
 CREATE VIEW weir.groups AS
 WITH known AS MATERIALIZED (
-    SELECT x.name, CASE WHEN x.state ->> 'protocol_type' = 'weir' AND NOT EXISTS ( -- a group of peers, whose sessions have all ended
+    SELECT x.name, CASE WHEN x.state ->> 'protocol_type' IN ('weir', 'weir+kafka') AND NOT EXISTS ( -- a group of peers, whose sessions have all ended
         SELECT FROM weir.state m
         WHERE m.key >= 'group/member/' || x.name || '/' AND m.key < 'group/member/' || x.name || '0'
           AND clock_timestamp() - m.put_at <= interval '1 ms' * (convert_from(m.value, 'UTF8')::json ->> 'session_ms')::int

@@ -1,0 +1,567 @@
+package group
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// The rules of Kafka's consumer protocol (KIP-848), as GroupMetadataManager of Apache Kafka 4.3 has
+// them. A member's epoch is the generation of the group that it was told last; as long as it has
+// partitions to give up, that is the generation before.
+
+// The member epochs that are none.
+const (
+	epochJoin        = 0
+	epochLeave       = -1
+	epochStaticLeave = -2 // a static member leaves for a while
+)
+
+const (
+	memberIDMax = 512  // bytes of a member id that a client made
+	patternMax  = 4096 // bytes of a regular expression
+)
+
+type (
+	// ConsumerBeat is a heartbeat of a member of the consumer protocol. What is nil, or negative,
+	// is as it was in the heartbeat before.
+	ConsumerBeat struct {
+		Group, Member string // Member is empty for one that wants an id
+		Epoch         int32
+		Instance      *string
+		Rack          *string
+		ClientID      string
+		ClientHost    string
+		By            string        // as Join.By
+		Rebalance     time.Duration // how long it may take to give up partitions
+		Topics        []string
+		Pattern       *string // a regular expression for whole names of topics, beside Topics; "": none
+		Assignor      *string
+		Owned         []TopicPartition // what it has; what it no longer has of what it was to give up is released
+
+		// Sees reports whether the member's user may see a topic: Pattern matches no other.
+		Sees func(topic string) bool
+	}
+
+	// ConsumerBeaten is the answer to a ConsumerBeat.
+	ConsumerBeaten struct {
+		Member   string
+		Epoch    int32
+		Interval time.Duration    // until its next heartbeat
+		Assigned []TopicPartition // what it may have, if Tells
+		Tells    bool
+	}
+)
+
+// complete reports whether the heartbeat has everything, so that its answer has everything, too.
+func (b ConsumerBeat) complete() bool {
+	return b.Epoch == epochJoin || b.Rebalance >= 0 && (b.Topics != nil || b.Pattern != nil) && b.Owned != nil
+}
+
+func (b ConsumerBeat) check() error {
+	invalid := func(why string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrInvalidRequest, fmt.Sprintf(why, args...))
+	}
+	empty := func(s *string) bool { return s != nil && *s == "" }
+	switch {
+	case b.Group == "":
+		return invalid("the group's name is empty")
+	case len(b.Group) > nameMax:
+		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrInvalidGroup, len(b.Group), nameMax)
+	case b.Member == "" && b.Epoch != epochJoin:
+		return invalid("the member id is empty")
+	case len(b.Member) > memberIDMax:
+		return invalid("the member id has %d bytes, the limit is %d", len(b.Member), memberIDMax)
+	case empty(b.Instance):
+		return invalid("the instance id is empty")
+	case empty(b.Rack):
+		return invalid("the rack id is empty")
+	case b.Epoch < epochStaticLeave:
+		return invalid("the member epoch is %d", b.Epoch)
+	case b.Epoch == epochJoin && b.Rebalance < 0:
+		return invalid("a member that joins must give its rebalance time-out")
+	case b.Epoch == epochJoin && (b.Owned == nil || len(b.Owned) > 0):
+		return invalid("a member that joins must have an empty list of partitions")
+	case b.Epoch == epochJoin && b.Topics == nil && b.Pattern == nil:
+		return invalid("a member that joins must give topics or a regular expression")
+	case len(b.Topics) > peerTopicsMax:
+		return invalid("the member subscribes to %d topics, the limit is %d", len(b.Topics), peerTopicsMax)
+	case b.Assignor != nil && *b.Assignor != uniformAssignor && *b.Assignor != rangeAssignor:
+		return fmt.Errorf("%w %q: weir has %s and %s", ErrUnsupportedAssignor, *b.Assignor, uniformAssignor, rangeAssignor)
+	}
+	for _, s := range []*string{&b.Member, b.Instance, b.Rack} { // they are part of the group's state, which is text
+		if s != nil && (!utf8.ValidString(*s) || len(*s) > memberIDMax || strings.Contains(*s, "\x00")) {
+			return invalid("%q is longer than %d bytes, or is no text", (*s)[:min(len(*s), memberIDMax)], memberIDMax)
+		}
+	}
+	if b.Pattern != nil {
+		if _, err := compile(*b.Pattern); err != nil {
+			return fmt.Errorf("%w %q: %v", ErrInvalidPattern, (*b.Pattern)[:min(len(*b.Pattern), patternMax)], err)
+		}
+	}
+	return nil
+}
+
+// compile returns what matches whole names of topics, as in Kafka. nil: the pattern is empty.
+func compile(pattern string) (*regexp.Regexp, error) {
+	switch {
+	case pattern == "":
+		return nil, nil
+	case len(pattern) > patternMax:
+		return nil, fmt.Errorf("it has %d bytes, the limit is %d", len(pattern), patternMax)
+	case !utf8.ValidString(pattern) || strings.Contains(pattern, "\x00"):
+		return nil, errors.New("it is no text")
+	}
+	return regexp.Compile("^(?:" + pattern + ")$")
+}
+
+// pattern is compile for what was checked before.
+func pattern(checked string) *regexp.Regexp {
+	re, err := compile(checked)
+	if err != nil {
+		return nil
+	}
+	return re
+}
+
+// ConsumerHeartbeat keeps a member of the consumer protocol in its group, tells it which partitions
+// it may have, and takes back those that it no longer has. A heartbeat that changes nothing costs
+// no store call.
+func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a ConsumerBeaten, err error) {
+	a.Member = b.Member
+	if err := c.mayChange(b.Group); err != nil {
+		return a, err
+	}
+	if err := b.check(); err != nil {
+		return a, err
+	}
+	h, done, err := c.hostOf(b.Group, b.By)
+	if err != nil {
+		return a, err
+	}
+	defer done()
+	if err := h.load(ctx, b.Member); err != nil {
+		if errors.Is(err, ErrInconsistentProtocol) {
+			return a, fmt.Errorf("%w: %w", ErrNotConsumerGroup, err)
+		}
+		return a, err
+	}
+	if b.Epoch == epochLeave || b.Epoch == epochStaticLeave {
+		a.Epoch = b.Epoch
+		return a, h.leave(ctx, b)
+	}
+	if b.Epoch == epochJoin {
+		if err := h.admits(ctx); err != nil {
+			return a, err
+		}
+		if b.Member == "" {
+			b.Member = rand.Text()
+			a.Member = b.Member
+		}
+	}
+	next, needed, err := h.judge(b)
+	if err != nil {
+		return a, err
+	}
+	if b.Topics != nil && needed && slices.ContainsFunc(b.Topics, func(name string) bool { return !c.log.KnowsTopic(name) }) {
+		if err := c.log.RefreshTopics(ctx); err != nil { // another process may have created them a moment ago
+			return a, fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		}
+	}
+	if needed {
+		if err := h.submit(ctx, next); err != nil {
+			return a, err
+		}
+	}
+	return h.answer(b)
+}
+
+// admits reads whether members may join that have a host: a store call if the group has none yet.
+func (h *host) admits(ctx context.Context) error {
+	h.mu.Lock()
+	r := h.group
+	h.mu.Unlock()
+	if r.version == 0 {
+		if err := h.census.admit(h.name, h.by); err != nil {
+			return err
+		}
+	}
+	if r.hosted || len(r.members) == 0 {
+		return nil
+	}
+	beats, err := listHeartbeats(ctx, h.log, h.name, h.others)
+	if err != nil {
+		return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+	}
+	for _, s := range beats {
+		if !s.info.KnowsHosts && !s.dead() {
+			return fmt.Errorf("group %q: %w: its member %q runs in a process of an older weir, which knows no members of Kafka's consumer protocol. Upgrade that process first", h.name, ErrNotConsumerGroup, s.id)
+		}
+	}
+	return nil
+}
+
+// judge decides about a heartbeat that does not leave. It returns the change that it asks for.
+func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, bool, error), needed bool, err error) {
+	wants := h.wants(b)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.Epoch != epochJoin {
+		if err := h.entitled(b); err != nil {
+			return nil, false, err
+		}
+	}
+	edit = func(members []peerMember) ([]peerMember, bool, error) { return wants(members) }
+	_, needed, err = edit(slices.Clone(h.group.members))
+	return edit, needed, err
+}
+
+// entitled checks the member's id, instance and epoch. h.mu is held.
+func (h *host) entitled(b ConsumerBeat) error {
+	known := h.members[b.Member]
+	me, _ := h.group.find(b.Member)
+	if b.Instance != nil {
+		switch owner, is := h.group.instance(*b.Instance); {
+		case !is:
+			return fmt.Errorf("%w: the group has no member with the instance id %q", ErrUnknownMember, *b.Instance)
+		case owner.id != b.Member:
+			return fmt.Errorf("%w: the instance id %q is that of member %q now", ErrFencedInstance, *b.Instance, owner.id)
+		}
+	}
+	switch {
+	case known == nil:
+		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
+	case !h.trusted():
+		return fmt.Errorf("group %q: %w: the store has taken no heartbeat of this broker for %v", h.name, ErrUnavailable, hostSession)
+	case known.epoch == 0 && b.Epoch <= h.group.generation: // another host told it that epoch
+		known.epoch = b.Epoch
+	case b.Epoch > known.epoch:
+		return fmt.Errorf("%w: %d is newer than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
+	case b.Epoch < known.epoch && !(b.Epoch == known.previous && b.Owned != nil && !slices.ContainsFunc(b.Owned, func(tp TopicPartition) bool { return !me.has(tp) })):
+		// The epoch before counts, if the answer with the new one may have been lost.
+		return fmt.Errorf("%w: %d is older than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
+	}
+	return nil
+}
+
+// trusted reports whether others may not have evicted this host. h.mu is held.
+func (h *host) trusted() bool { return time.Since(h.beaten) < hostSession }
+
+func (r membership) instance(id string) (peerMember, bool) {
+	i := slices.IndexFunc(r.members, func(m peerMember) bool { return m.kafka.instance == id && m.kafka.host != "" })
+	if i < 0 {
+		return peerMember{}, false
+	}
+	return r.members[i], true
+}
+
+// wants returns the change of the group that a heartbeat asks for: the member joins, or comes back
+// as a static member; it subscribes to other topics; it gives up partitions.
+func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, error) {
+	topics := h.subscription(b)
+	return func(members []peerMember) ([]peerMember, bool, error) {
+		i := slices.IndexFunc(members, func(m peerMember) bool { return m.id == b.Member })
+		if i >= 0 && members[i].kafka.host == "" {
+			return nil, false, fmt.Errorf("%w: %q is a member that does not speak Kafka's protocol", ErrUnknownMember, b.Member)
+		}
+		var me peerMember
+		if i >= 0 {
+			me = members[i]
+		}
+		was := me
+		if b.Epoch == epochJoin {
+			if b.Instance != nil && (i < 0 || me.kafka.instance != *b.Instance) {
+				if old, is := (membership{members: members}).instance(*b.Instance); is {
+					if !old.kafka.away {
+						return nil, false, fmt.Errorf("%w: %q is that of member %q. Stop it, or wait until its session ends", ErrUnreleasedInstance, *b.Instance, old.id)
+					}
+					members = slices.DeleteFunc(members, func(m peerMember) bool { return m.id == old.id || m.id == b.Member })
+					me, i = old, -1 // it takes over what the other one had
+				}
+			}
+			if i < 0 && me.id == "" && len(members) >= h.c.cfg.limits.MembersMax {
+				return nil, false, fmt.Errorf("%w: it has %d members, which is the limit", ErrFull, len(members))
+			}
+			if i < 0 {
+				i = len(members)
+				members = append(members, me)
+			}
+			me.id, me.kafka.host, me.kafka.away = b.Member, h.id, false
+			me.info.Client, me.info.Host = text(b.ClientID), strings.TrimPrefix(b.ClientHost, "/")
+			me.info.SessionMS = h.c.cfg.ConsumerSession.Milliseconds()
+			me.revoking = nil
+			if b.Instance != nil {
+				me.kafka.instance = *b.Instance
+			}
+		} else if i < 0 {
+			return nil, false, fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
+		}
+		if b.Rebalance >= 0 {
+			me.kafka.rebalance = b.Rebalance.Truncate(time.Millisecond)
+		}
+		if b.Rack != nil {
+			me.kafka.rack = *b.Rack
+		}
+		if b.Assignor != nil {
+			me.kafka.assignor = *b.Assignor
+		}
+		if b.Pattern != nil {
+			me.kafka.pattern = *b.Pattern
+		}
+		if topics != nil {
+			me.info.Topics = topics
+		}
+		if b.Owned != nil {
+			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool { return !slices.Contains(b.Owned, tp) })
+		}
+		members[i] = me
+		return members, was.id != me.id || was.kafka != me.kafka || !slices.Equal(was.info.Topics, me.info.Topics) || len(was.revoking) != len(me.revoking), nil
+	}
+}
+
+// text is a client's id as the group's state can hold it.
+func text(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+	return s[:min(len(s), clientIDMax)]
+}
+
+// subscription returns the topics that a member reads now; nil: they are as before. What a pattern
+// matches is found again at every heartbeat.
+func (h *host) subscription(b ConsumerBeat) []string {
+	h.mu.Lock()
+	me, _ := h.group.find(b.Member)
+	h.mu.Unlock()
+	before := pattern(me.kafka.pattern)
+	now := before
+	if b.Pattern != nil {
+		now = pattern(*b.Pattern)
+	}
+	named := b.Topics
+	switch {
+	case now == nil && named == nil && b.Pattern == nil:
+		return nil
+	case named == nil: // those that it named before
+		named = slices.DeleteFunc(slices.Clone(me.info.Topics), func(name string) bool { return before != nil && before.MatchString(name) })
+	}
+	found := append(make([]string, 0, len(named)), named...)
+	for _, t := range h.log.Topics() {
+		if now != nil && !eventlog.InternalTopic(t.Name) && now.MatchString(t.Name) && (b.Sees == nil || b.Sees(t.Name)) && len(found) < peerTopicsMax {
+			found = append(found, t.Name)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// answer ends a heartbeat of a member that is in the group.
+func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	me, _ := h.group.find(b.Member)
+	k := h.members[b.Member]
+	if k == nil {
+		return ConsumerBeaten{Member: b.Member}, fmt.Errorf("%w: member %q is no longer in group %q", ErrUnknownMember, b.Member, h.name)
+	}
+	now := time.Now()
+	k.deadline = now.Add(me.session())
+	switch {
+	case len(me.revoking) == 0:
+		k.giveUpBy = time.Time{}
+		if k.epoch != h.group.generation {
+			k.previous, k.epoch = k.epoch, h.group.generation
+		}
+	case k.giveUpBy.IsZero():
+		k.giveUpBy = now.Add(me.kafka.rebalance)
+	}
+	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: h.c.cfg.ConsumerHeartbeat}
+	if a.Tells = b.complete() || !slices.Equal(k.told, me.own); a.Tells {
+		a.Assigned, k.told = me.own, me.own
+	}
+	return a, nil
+}
+
+// leave removes a member; a static member that leaves for a while keeps its partitions.
+func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
+	return h.submit(ctx, func(members []peerMember) ([]peerMember, bool, error) {
+		i := slices.IndexFunc(members, func(m peerMember) bool { return m.kafka.host != "" && m.id == b.Member })
+		if b.Instance != nil {
+			switch owner, is := (membership{members: members}).instance(*b.Instance); {
+			case !is:
+				return nil, false, fmt.Errorf("%w: the group has no member with the instance id %q", ErrUnknownMember, *b.Instance)
+			case owner.id != b.Member:
+				return nil, false, fmt.Errorf("%w: the instance id %q is that of member %q now", ErrFencedInstance, *b.Instance, owner.id)
+			}
+		}
+		if i < 0 {
+			return nil, false, fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
+		}
+		if b.Epoch == epochStaticLeave && members[i].kafka.instance != "" {
+			was := members[i].kafka.away
+			members[i].kafka.away = true
+			return members, !was, nil
+		}
+		return slices.Delete(members, i, i+1), true, nil
+	})
+}
+
+// judgeEpoch decides whether a member may commit, or ask for, offsets with this epoch. Where Kafka
+// asks for the latest epoch, each partition has its own since 4.3 (KIP-1251): offsets of a
+// partition count that the member has had since an epoch that is not newer. h.mu is held.
+func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
+	k := h.members[member]
+	me, _ := h.group.find(member)
+	if k == nil {
+		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, member, h.name)
+	}
+	if k.epoch == 0 && epoch > 0 && epoch <= h.group.generation {
+		k.epoch = epoch
+	}
+	if epoch > k.epoch || epoch < 0 {
+		return fmt.Errorf("%w: %d; the member has %d", ErrStaleEpoch, epoch, k.epoch)
+	}
+	for _, o := range of {
+		since, is := k.since[o.TopicPartition]
+		switch {
+		case me.has(o.TopicPartition) && (!is || since <= epoch):
+		case epoch == k.epoch && !me.has(o.TopicPartition) && !h.group.taken(o.TopicPartition):
+		default:
+			return fmt.Errorf("%w: %d; partition %d of topic %q is not the member's since then", ErrStaleEpoch, epoch, o.Partition, o.Name)
+		}
+	}
+	return nil
+}
+
+func (r membership) taken(tp TopicPartition) bool {
+	return slices.ContainsFunc(r.members, func(m peerMember) bool { return m.has(tp) })
+}
+
+// hostKnows finds the host that a member speaks to. nil: the group has no such member, and with
+// consumer set it has others of the consumer protocol.
+func (c *Coordinator) hostKnows(ctx context.Context, group, member string) (h *host, done func(), consumer bool, err error) {
+	if h := c.hostIfAny(group); h != nil && h.knows(member) {
+		return h, func() {}, true, nil
+	}
+	r, err := readMembership(ctx, c.log, group, c.silentFor)
+	if err != nil && !errors.Is(err, ErrInconsistentProtocol) {
+		return nil, nil, false, err
+	}
+	if m, is := r.find(member); !is || m.kafka.host == "" {
+		return nil, nil, r.hosted && err == nil, nil
+	}
+	h, done, err = c.hostOf(group, "")
+	if err != nil {
+		return nil, nil, true, err
+	}
+	if err := h.load(ctx, member); err != nil {
+		done()
+		return nil, nil, true, err
+	}
+	return h, done, true, nil
+}
+
+// CheckEpoch judges a request for offsets by a member of the consumer protocol. Other groups'
+// members have none.
+func (c *Coordinator) CheckEpoch(ctx context.Context, group, member string, epoch int32) error {
+	h, done, consumer, err := c.hostKnows(ctx, group, member)
+	if err != nil || h == nil && !consumer {
+		return err
+	}
+	if h == nil {
+		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, member, group)
+	}
+	defer done()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.judgeEpoch(member, epoch, nil); err != nil || epoch == h.members[member].epoch {
+		return err
+	}
+	return fmt.Errorf("%w: %d; the member has %d", ErrStaleEpoch, epoch, h.members[member].epoch)
+}
+
+// commit commits offsets of one of the host's members: one store call, and more if the group
+// changed meanwhile.
+func (h *host) commit(ctx context.Context, r Commit, fit []Committed) error {
+	for range peerTries {
+		if err := h.settle(ctx); err != nil {
+			return err
+		}
+		h.mu.Lock()
+		version := h.group.version
+		err := h.judgeEpoch(r.Member, r.Generation, fit)
+		if k := h.members[r.Member]; err == nil {
+			me, _ := h.group.find(r.Member)
+			k.deadline = time.Now().Add(me.session()) // a commit is as good as a heartbeat
+		}
+		h.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
+		}
+		if len(fit) == 0 {
+			return nil
+		}
+		_, err = h.log.Append(ctx, OffsetEntry(eventlog.KeyValue{Version: version}, r.Group, fit))
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, eventlog.ErrStale):
+			if err := h.readAgain(ctx, version); err != nil {
+				return err
+			}
+		case errors.Is(err, eventlog.ErrUnsure):
+			h.mu.Lock()
+			h.unsure = max(h.unsure, version)
+			h.mu.Unlock()
+			return fmt.Errorf("group %q: %w (%w)", h.name, ErrMoved, err)
+		case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
+			return fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, err)
+		default:
+			return err
+		}
+	}
+	return fmt.Errorf("group %q: %w: other members changed the group %d times meanwhile", h.name, ErrUnavailable, peerTries)
+}
+
+// settle increments the group's version if a commit of unknown outcome may still be in flight: that
+// commit is then refused, and cannot take back what is committed next.
+func (h *host) settle(ctx context.Context) error {
+	unsettled := func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.unsure != 0 && h.unsure == h.group.version
+	}
+	if !unsettled() {
+		return nil
+	}
+	return h.submit(ctx, func(members []peerMember) ([]peerMember, bool, error) { return members, unsettled(), nil })
+}
+
+// readAgain reads the group's state, unless that was done since version seen.
+func (h *host) readAgain(ctx context.Context, seen eventlog.Version) error {
+	if err := h.take(ctx); err != nil {
+		return err
+	}
+	defer h.giveTurn()
+	h.mu.Lock()
+	current := h.group.version
+	h.mu.Unlock()
+	if current != seen {
+		return nil
+	}
+	r, err := readMembership(ctx, h.log, h.name, h.others)
+	if errors.Is(err, ErrInconsistentProtocol) {
+		r, err = membership{}, nil
+	}
+	if err == nil {
+		h.adopt(r)
+		poke(h.wake)
+	}
+	return err
+}

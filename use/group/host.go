@@ -1,0 +1,451 @@
+package group
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// host keeps the members of one group that speak Kafka's consumer protocol (KIP-848) to this
+// process. In the store they are members beside the peers: all rules about who has which partition
+// are the same. What is the host's own: it hears their heartbeats, so that they cost the store
+// nothing, and it has one heartbeat key, one poll and one writer for all of them. What its members
+// want while a write is in progress goes into the next one.
+//
+//	group/member/<group>/<host>   the host's heartbeat. A member in the group's state names its host
+//
+// When a host's heartbeat stops for a session, the others evict its members. Before that, a member
+// whose broker is gone asks another one, whose host adopts all the group's members with one write.
+type host struct {
+	roster
+	c     *Coordinator
+	users int // guarded by c.hosting.mu
+
+	lastBeat eventlog.Version // of its last heartbeat; guarded by turn
+
+	mu      sync.Mutex // guards what follows
+	group   membership // as last read from the store; version 0: unknown
+	members map[string]*hosted
+	beaten  time.Time        // when the last heartbeat that the store took was sent
+	unsure  eventlog.Version // a commit that checks this version may still be in flight
+	wishes  []*wish
+}
+
+// hosted is what a host remembers of one of its members. A new host remembers nothing.
+type hosted struct {
+	epoch    int32 // the member epoch of the last answer; 0: not known yet
+	previous int32 // the epoch before, in case the answer was lost
+	told     []TopicPartition
+	since    map[TopicPartition]int32 // the generation that gave it a partition; not there: before the host knew the member
+	deadline time.Time                // when its session ends
+	giveUpBy time.Time                // when it must have given up what it is to revoke; zero: nothing
+}
+
+// wish is one member's change of the group, which waits for the host's next write.
+type wish struct {
+	edit func(members []peerMember) (next []peerMember, changed bool, err error)
+	done chan error
+}
+
+const (
+	hostSession   = 45 * time.Second // after so long without a heartbeat of the host others evict its members
+	hostHeartbeat = 5 * time.Second
+	hostLook      = time.Second
+)
+
+// hosting is the hosts of a process, by group.
+type hosting struct {
+	mu      sync.Mutex // guards the rest, and every host's users
+	byGroup map[string]*host
+	closed  bool
+	running sync.WaitGroup
+}
+
+// hostOf finds the host of a group, or makes one; done must be called after use. A host without
+// members ends when nobody uses it.
+func (c *Coordinator) hostOf(group, by string) (h *host, done func(), err error) {
+	hs := &c.hosting
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.closed {
+		return nil, nil, fmt.Errorf("group %q: %w: this broker is stopping", group, ErrMoved)
+	}
+	h = hs.byGroup[group]
+	if h == nil {
+		if len(hs.byGroup) >= c.cfg.limits.GroupsMax {
+			return nil, nil, fmt.Errorf("group %q: %w: %d groups are in use, which is the limit", group, ErrUnavailable, c.cfg.limits.GroupsMax)
+		}
+		h = &host{roster: c.newRoster(group, "host-"+rand.Text(), by), c: c, members: make(map[string]*hosted), beaten: time.Now()}
+		if hs.byGroup == nil {
+			hs.byGroup = make(map[string]*host)
+		}
+		hs.byGroup[group] = h
+		hs.running.Go(h.run)
+	}
+	h.users++
+	return h, func() {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		if h.users--; h.users == 0 {
+			poke(h.wake) // it may end
+		}
+	}, nil
+}
+
+// hostIfAny is hostOf that makes none.
+func (c *Coordinator) hostIfAny(group string) *host {
+	c.hosting.mu.Lock()
+	defer c.hosting.mu.Unlock()
+	return c.hosting.byGroup[group]
+}
+
+// endHosts ends all hosts. Their members stay in the store: the broker that they ask next adopts
+// them.
+func (c *Coordinator) endHosts() {
+	c.hosting.mu.Lock()
+	c.hosting.closed = true
+	for _, h := range c.hosting.byGroup {
+		poke(h.wake)
+	}
+	c.hosting.mu.Unlock()
+	c.hosting.running.Wait()
+}
+
+// ends removes a host that has neither members nor users, or whose coordinator closes.
+func (h *host) ends() bool {
+	hs := &h.c.hosting
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !hs.closed && (len(h.members) > 0 || h.users > 0) {
+		return false
+	}
+	delete(hs.byGroup, h.name)
+	return true
+}
+
+// run keeps the host's members in the group until it has none. It reads the group once every
+// hostLook, and once every heartbeat interval it writes its heartbeat and reads the others'.
+func (h *host) run() {
+	defer h.among.add(h.name, h.wake)()
+	var nextBeat time.Time
+	changed := h.log.IncarnationChanged()
+	for next := time.Now().Add(hostLook); ; next = earlier(time.Now().Add(jitter(hostLook)), nextBeat) {
+		select {
+		case <-h.wake:
+		case <-changed:
+			changed, nextBeat = h.log.IncarnationChanged(), time.Now()
+		case <-time.After(time.Until(next)):
+		}
+		if h.ends() {
+			return
+		}
+		due := !time.Now().Before(nextBeat)
+		if due {
+			nextBeat = time.Now().Add(hostHeartbeat)
+		}
+		if err := h.step(due); err != nil && due {
+			h.logger.Warn("a broker's heartbeat for the members of a group failed; trying again", "err", err)
+		}
+	}
+}
+
+// step is one turn of run.
+func (h *host) step(due bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), hostHeartbeat)
+	defer cancel()
+	if err := h.take(ctx); err != nil {
+		return err
+	}
+	defer h.giveTurn()
+	if !h.hasMembers() {
+		return nil
+	}
+	if due {
+		if err := h.beat(ctx); err != nil {
+			return err
+		}
+	}
+	if err := h.look(ctx, due); err != nil {
+		return err
+	}
+	h.evict(ctx)
+	return nil
+}
+
+func (h *host) hasMembers() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.members) > 0
+}
+
+// beatPuts are the host's heartbeat: its own key, and the one that older weirs look at. Nothing is
+// checked: a host that was evicted finds that in the state.
+func (h *host) beatPuts() []eventlog.Put {
+	h.lastBeat = h.lastBeat.Next()
+	info := storedPeer{Client: "kafka", Host: ownerHost(), SessionMS: hostSession.Milliseconds(), Hosts: true, KnowsHosts: true}
+	return []eventlog.Put{
+		{Key: memberKey(h.name, h.id), Version: h.lastBeat, Value: info.encode()},
+		{Key: ownerKey(h.name), Version: eventlog.Version(0).Next(), Value: ownerInfo},
+	}
+}
+
+func (h *host) beat(ctx context.Context) error {
+	sent := time.Now()
+	if _, err := h.log.SubmitUpkeep(ctx, eventlog.Entry{Puts: h.beatPuts()}).Wait(ctx); err != nil {
+		return fmt.Errorf("heartbeat: %w (%w)", ErrUnavailable, err)
+	}
+	h.mu.Lock()
+	silent := sent.Sub(h.beaten)
+	h.beaten = sent
+	h.mu.Unlock()
+	switch {
+	case h.graceFrom.IsZero():
+		h.graceFrom = sent
+	case silent > hostSession/2:
+		h.graceFrom, h.grace = sent, hostSession
+	}
+	return nil
+}
+
+// look reads the group, and writes a new assignment if one is needed. With checkMembers it also
+// reads the others' heartbeats. The caller has the turn.
+func (h *host) look(ctx context.Context, checkMembers bool) error {
+	for range peerTries {
+		r, err := readMembership(ctx, h.log, h.name, h.others)
+		if errors.Is(err, ErrInconsistentProtocol) { // its members were evicted, and others have joined
+			h.adopt(membership{})
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		next, heartbeats, err := h.plan(ctx, r, checkMembers)
+		if err != nil {
+			return err
+		}
+		if !next.same(r) || len(heartbeats.Puts) > 0 {
+			next, err = h.write(ctx, next, heartbeats)
+		}
+		switch {
+		case err == nil:
+			h.adopt(next)
+			return nil
+		case !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure):
+			return err
+		}
+	}
+	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
+}
+
+// adopt makes r the host's view of the group. Members that were evicted, or that another host
+// adopted, are forgotten.
+func (h *host) adopt(r membership) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.group = r
+	mine := make(map[string]bool)
+	for _, m := range r.members {
+		if m.kafka.host != h.id {
+			continue
+		}
+		mine[m.id] = true
+		known := h.members[m.id]
+		if known == nil {
+			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32)}
+			h.members[m.id] = known
+		}
+		known.note(m, r.generation)
+	}
+	for id := range h.members {
+		if !mine[id] {
+			delete(h.members, id)
+		}
+	}
+	if len(h.members) == 0 {
+		poke(h.wake) // it may end
+	}
+}
+
+// note remembers since when a member has its partitions.
+func (k *hosted) note(m peerMember, generation int32) {
+	for tp := range k.since {
+		if !m.has(tp) {
+			delete(k.since, tp)
+		}
+	}
+	for _, tp := range m.own {
+		if _, has := k.since[tp]; !has && !slices.Contains(k.told, tp) {
+			k.since[tp] = generation
+		}
+	}
+}
+
+func (s peerMember) session() time.Duration {
+	return time.Duration(s.info.SessionMS) * time.Millisecond
+}
+
+// evict removes members whose session has ended, and those that did not give up a partition within
+// their rebalance time-out. The caller has the turn.
+func (h *host) evict(ctx context.Context) {
+	now := time.Now()
+	gone := make(map[string]string)
+	h.mu.Lock()
+	for id, k := range h.members {
+		switch {
+		case due(k.deadline, now) && graceElapsed(h.log, h.c.cfg.ConsumerSession, 0):
+			gone[id] = "it sent no heartbeat within its session time-out"
+		case due(k.giveUpBy, now):
+			gone[id] = "it did not give up a partition within its rebalance time-out"
+		}
+	}
+	h.mu.Unlock()
+	if len(gone) == 0 {
+		return
+	}
+	for id, why := range gone {
+		h.logger.Info("a member of a consumer group is evicted", "member", id, "why", why)
+	}
+	h.mu.Lock()
+	h.wishes = append(h.wishes, &wish{done: make(chan error, 1), edit: func(members []peerMember) ([]peerMember, bool, error) {
+		before := len(members)
+		members = slices.DeleteFunc(members, func(m peerMember) bool { return m.kafka.host == h.id && gone[m.id] != "" })
+		return members, len(members) < before, nil
+	}})
+	h.mu.Unlock()
+	h.fulfil(ctx)
+}
+
+// submit changes the group: with the next write, which has all that waits for it.
+func (h *host) submit(ctx context.Context, edit func([]peerMember) ([]peerMember, bool, error)) error {
+	w := &wish{edit: edit, done: make(chan error, 1)}
+	h.mu.Lock()
+	h.wishes = append(h.wishes, w)
+	h.mu.Unlock()
+	select {
+	case err := <-w.done:
+		return err
+	case <-h.turn:
+		// The write has other members' changes, too: this client's end must not end it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+		defer cancel()
+		h.fulfil(ctx)
+		h.giveTurn()
+		return <-w.done
+	case <-ctx.Done():
+		return fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// fulfil makes all changes that wait, in one write. The caller has the turn.
+func (h *host) fulfil(ctx context.Context) {
+	h.mu.Lock()
+	wishes, r, had := h.wishes, h.group, len(h.members) > 0
+	h.wishes = nil
+	h.mu.Unlock()
+	if len(wishes) == 0 {
+		return
+	}
+	errs := make([]error, len(wishes))
+	var puts []eventlog.Put
+	sent := time.Now()
+	if !had { // the heartbeat's key comes with the first member
+		puts = h.beatPuts()
+	}
+	err := h.change(ctx, r, func(members []peerMember) ([]peerMember, bool, error) {
+		changed := false
+		for i, w := range wishes {
+			next, did, err := w.edit(slices.Clone(members))
+			if errs[i] = err; err == nil && did {
+				members, changed = next, true
+			}
+		}
+		slices.SortFunc(members, byMemberID)
+		return members, changed, nil
+	}, h.adopt, puts...)
+	if err == nil && !had {
+		h.mu.Lock()
+		h.beaten = sent
+		h.mu.Unlock()
+	}
+	if err == nil && !h.hasMembers() && had {
+		h.forgetBeat(ctx)
+	}
+	for i, w := range wishes {
+		if errs[i] == nil {
+			errs[i] = err
+		}
+		w.done <- errs[i]
+	}
+}
+
+// forgetBeat deletes the heartbeat's key, after the last member has left. If that fails, it goes
+// when it is older than a session.
+func (h *host) forgetBeat(ctx context.Context) {
+	_, err := h.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: memberKey(h.name, h.id), Version: h.lastBeat + 1}}})
+	if err != nil {
+		h.logger.Debug("the heartbeat's key stays until its session ends", "err", err)
+	}
+}
+
+// load reads the group if the host does not know the member, and adopts all members that other
+// hosts had: whoever asks here has found that this broker coordinates the group.
+func (h *host) load(ctx context.Context, member string) error {
+	if h.knows(member) {
+		return nil
+	}
+	if err := h.take(ctx); err != nil {
+		return err
+	}
+	defer h.giveTurn()
+	if h.knows(member) {
+		return nil
+	}
+	r, err := readMembership(ctx, h.log, h.name, h.others)
+	if err != nil {
+		return err
+	}
+	h.adopt(r)
+	if m, is := r.find(member); !is || m.kafka.host == "" {
+		return nil
+	}
+	h.mu.Lock()
+	h.wishes = append(h.wishes, &wish{done: make(chan error, 1), edit: func(members []peerMember) ([]peerMember, bool, error) {
+		adopts := false
+		for i, m := range members {
+			if m.kafka.host != "" && m.kafka.host != h.id {
+				members[i].kafka.host, adopts = h.id, true
+			}
+		}
+		return members, adopts, nil
+	}})
+	w := h.wishes[len(h.wishes)-1]
+	h.mu.Unlock()
+	h.fulfil(ctx)
+	if err := <-w.done; err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.members {
+		if k.epoch == 0 { // what it has it may have had for long
+			for tp := range k.since {
+				k.since[tp] = 0
+			}
+		}
+	}
+	return nil
+}
+
+func (h *host) knows(member string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.members[member] != nil
+}
