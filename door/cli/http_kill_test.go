@@ -179,11 +179,12 @@ func (m *member) events(t *testing.T) (values []string, next string, ok bool) {
 func follow(t *testing.T, total int, through ...*process) map[string]int {
 	seen, id := make(map[string]int), ""
 	for _, p := range through {
-		r, err := http.NewRequest("GET", "http://"+p.http+"/v1/topics/orders/stream?from=earliest", nil)
+		r, err := http.NewRequest("GET", "http://"+p.http+"/v1/topics/orders/events?from=earliest", nil)
 		if err != nil {
 			t.Error(err)
 			return seen
 		}
+		r.Header.Set("Accept", "text/event-stream")
 		if id != "" {
 			r.Header.Set("Last-Event-ID", id)
 		}

@@ -267,10 +267,10 @@ func TestWithoutRightsEveryDoorIsShut(t *testing.T) {
 		"a key for queues":       {"Bearer " + onlyQueues, trust, 403},
 	} {
 		for _, try := range []struct{ method, path, body string }{
-			{"GET", "/v1/topics/secret.orders", ""}, {"GET", "/v1/topics/secret.orders/partitions/0/events", ""}, {"GET", "/v1/topics/secret.orders/stream", ""},
+			{"GET", "/v1/topics/secret.orders", ""}, {"GET", "/v1/topics/secret.orders/partitions/0/events", ""}, {"GET", "/v1/topics/secret.orders/events", ""},
 			{"POST", "/v1/topics/secret.orders/events", `{"value": "x"}`}, {"POST", "/v1/topics", `{"name": "secret.new"}`}, {"DELETE", "/v1/topics/secret.orders", ""},
 			{"GET", "/v1/groups/secret.group", ""}, {"DELETE", "/v1/groups/secret.group", ""}, {"POST", "/v1/groups/secret.group/members", `{"topics": ["secret.orders"]}`},
-			{"POST", "/v1/queues", `{"name": "secret.queue"}`}, {"POST", "/v1/streams", `{"name": "secret.streams"}`}, {"POST", "/v1/queues/secret.queue/messages", `{}`},
+			{"POST", "/v1/queues", `{"name": "secret.queue"}`}, {"POST", "/v1/categories", `{"name": "secret.streams"}`}, {"POST", "/v1/queues/secret.queue/messages", `{}`},
 		} {
 			if status, body := d.web(t, c.tls, c.auth, try.method, try.path, try.body); status != c.want || strings.Contains(body, "offset") {
 				t.Errorf("over HTTP, %s: %s %s: %d %s, want %d", name, try.method, try.path, status, body, c.want)

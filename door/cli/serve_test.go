@@ -559,7 +559,12 @@ func TestCtrlCEndsTheProgramInOrder(t *testing.T) {
 		p := start(t, binary, "serve", "--store", store)
 		t.Setenv("WEIR_BOOTSTRAP", p.kafka)
 		weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
-		stream, err := http.Get("http://" + p.http + "/v1/topics/greetings/stream?from=earliest")
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+p.http+"/v1/topics/greetings/events?from=earliest", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/event-stream")
+		stream, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -266,12 +266,12 @@ func TestANameOfDotsIsNoOtherPath(t *testing.T) {
 	s := serve(t)
 	s.fill()
 	b := s.browser()
-	s.api("POST", "/v1/streams/accounts/%2e%2e", `{"events": [{"type": "Opened"}]}`)
+	s.api("POST", "/v1/categories/accounts/streams/%2e%2e/events", `{"events": [{"type": "Opened"}]}`)
 	if p := b.get("/console/streams/accounts/%2e%2e"); p.status != http.StatusOK || !strings.Contains(p.text, "Opened") {
 		t.Errorf("the stream ..: %d", p.status)
 	}
 	for _, name := range []string{".", "..", "/", "~", "~~", "~.", "a;b", "a/b"} {
-		s.api("POST", "/v1/streams/accounts/"+strings.ReplaceAll(url.PathEscape(name), ".", "%2E"), `{"events": [{"type": "Opened"}]}`)
+		s.api("POST", "/v1/categories/accounts/streams/"+strings.ReplaceAll(url.PathEscape(name), ".", "%2E")+"/events", `{"events": [{"type": "Opened"}]}`)
 		link := regexp.MustCompile(`href="(/console/streams/accounts/[^"]+)">` + regexp.QuoteMeta(name) + `</a>`).FindStringSubmatch(b.get("/console/streams/accounts").text)
 		if link == nil {
 			t.Errorf("no link leads to stream %q", name)

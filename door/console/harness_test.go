@@ -142,8 +142,8 @@ func (s *server) fill() {
 		s.api("POST", "/v1/queues/mails/nack", `{"receipts": ["`+m[1]+`"], "error": "550 mailbox unavailable"}`)
 	}
 	s.api("PUT", "/v1/queues/mails/schedules/daily", `{"cron": "30 8 * * MON-FRI", "zone": "Europe/Berlin", "message": {"value": "report"}}`)
-	s.api("POST", "/v1/streams", `{"name": "accounts"}`)
-	s.api("POST", "/v1/streams/accounts/acc-1", `{"events": [
+	s.api("POST", "/v1/categories", `{"name": "accounts"}`)
+	s.api("POST", "/v1/categories/accounts/streams/acc-1/events", `{"events": [
 		{"type": "Opened", "value": {"owner": "Ada"}, "tags": ["owner:ada"], "metadata": {"correlation-id": "c-1"}},
 		{"type": "Deposited", "value": {"amount": 100}, "metadata": {"causation-id": "e-0"}}]}`)
 }

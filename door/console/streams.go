@@ -10,8 +10,6 @@ type categoryInfo struct {
 	Name, ID   string
 	Partitions int64
 	Retention  retention
-	Streams    []streamInfo
-	Next       string
 }
 
 type retention struct {
@@ -27,7 +25,7 @@ type streamInfo struct {
 
 func (v *visit) categories() error {
 	var p struct{ Categories []string }
-	if err := v.get("/v1/streams", &p); err != nil {
+	if err := v.get("/v1/categories", &p); err != nil {
 		return err
 	}
 	v.show(http.StatusOK, "categories", "Streams", p)
@@ -36,13 +34,19 @@ func (v *visit) categories() error {
 
 type categoryPage struct {
 	categoryInfo
-	Prefix string
+	Prefix  string
+	Streams []streamInfo
+	Next    string
 }
 
 func (v *visit) category() error {
 	name, q := v.named("category"), v.r.URL.Query()
 	p := categoryPage{Prefix: q.Get("prefix")}
-	if err := v.get(path("/v1/streams/%s", name)+query("prefix", p.Prefix, "after", q.Get("after"), "max", "100"), &p.categoryInfo); err != nil {
+	at := path("/v1/categories/%s", name)
+	if err := v.get(at, &p.categoryInfo); err != nil {
+		return err
+	}
+	if err := v.get(at+"/streams"+query("prefix", p.Prefix, "after", q.Get("after"), "max", "100"), &p); err != nil {
 		return err
 	}
 	v.show(http.StatusOK, "category", "Category "+name, p)
@@ -90,8 +94,8 @@ func (v *visit) stream() error {
 	} else {
 		args = append(args, "from", q.Get("at"))
 	}
-	at := path("/v1/streams/%s/%s", p.Category, p.Stream)
-	if err := v.get(at+query(args...), &p); err != nil {
+	at := path("/v1/categories/%s/streams/%s", p.Category, p.Stream)
+	if err := v.get(at+"/events"+query(args...), &p); err != nil {
 		return err
 	}
 	p.MayArchive, p.MayDelete = v.may(http.MethodPost, at+"/archive"), v.may(http.MethodDelete, at)
@@ -103,7 +107,7 @@ func (v *visit) stream() error {
 // page showed.
 func (v *visit) changeStream() error {
 	category, stream, form := v.named("category"), v.named("stream"), v.r.PostForm
-	at := path("/v1/streams/%s/%s", category, stream)
+	at := path("/v1/categories/%s/streams/%s", category, stream)
 	switch form.Get("do") {
 	case "archive", "unarchive":
 		if err := v.do(http.MethodPost, at+"/"+form.Get("do"), nil, nil); err != nil {
@@ -129,7 +133,7 @@ func (v *visit) tagged() error {
 		Events        []streamEvent
 	}
 	p.Category, p.Tag = v.named("category"), v.r.URL.Query().Get("tag")
-	if err := v.get(path("/v1/tagged/%s", p.Category)+query("tag", p.Tag), &p); err != nil {
+	if err := v.get(path("/v1/categories/%s/events", p.Category)+query("tag", p.Tag), &p); err != nil {
 		return err
 	}
 	v.show(http.StatusOK, "tagged", "Events with tag "+p.Tag, p)

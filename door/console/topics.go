@@ -406,7 +406,7 @@ func (v *visit) download() error {
 
 // live passes the topic's events on as they are published (server-sent events).
 func (v *visit) live() error {
-	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/stream", v.named("topic")), nil)
+	r, err := v.request(v.r.Context(), http.MethodGet, path("/v1/topics/%s/events", v.named("topic")), nil)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // appendAll appends to several streams. Each part is the inside of an object.
 func (d *door) appendAll(parts ...string) answer {
 	d.t.Helper()
-	return d.asJSON("POST", "/v1/append", `{"streams":[{`+strings.Join(parts, "},{")+`}]}`)
+	return d.asJSON("POST", "/v1/categories/append", `{"streams":[{`+strings.Join(parts, "},{")+`}]}`)
 }
 
 // part is what is appended to a stream: one event with an id.
@@ -25,7 +25,7 @@ func part(category, stream, expect, id string) string {
 // ids are those of a stream's events.
 func (d *door) ids(category, stream string) (list string) {
 	d.t.Helper()
-	a := d.get(streamPath(category, stream))
+	a := d.get(streamPath(category, stream) + "/events")
 	if a.status == 404 {
 		return ""
 	}
@@ -95,15 +95,15 @@ func TestAppendsToSeveralStreamsThatCannotBe(t *testing.T) {
 		`{"streams":[{` + part("account", "s", `0`, "1") + `},{` + part("account", strings.Repeat("n", 256), `0`, "2") + `}]}`:                              "at most 255",
 		`{"streams":[{` + part("account", "s", `0`, "1") + `},{"category":"account","stream":"u","events":[{"id":"1","type":"t"},{"id":"1","type":"t"}]}]}`: "same id",
 	} {
-		if got := d.asJSON("POST", "/v1/append", body); got.status != 400 || !strings.Contains(got.body, says) {
+		if got := d.asJSON("POST", "/v1/categories/append", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%.200s: %d %.400s\ndoes not say %s", body, got.status, got.body, says)
 		}
 	}
 	for _, header := range []string{`If-Match: "0"`, "If-None-Match: *", "Idempotency-Key: k"} {
 		name, _, _ := strings.Cut(header, ":")
-		d.asJSON("POST", "/v1/append", `{"streams":[{`+part("account", "s", `0`, "1")+`}]}`, header).refused(400, "invalid_request", name)
+		d.asJSON("POST", "/v1/categories/append", `{"streams":[{`+part("account", "s", `0`, "1")+`}]}`, header).refused(400, "invalid_request", name)
 	}
-	d.do("POST", "/v1/append", `{"streams":[]}`, "Content-Type: text/plain").refused(415, "unsupported_media_type")
+	d.do("POST", "/v1/categories/append", `{"streams":[]}`, "Content-Type: text/plain").refused(415, "unsupported_media_type")
 	var most []string
 	for i := range 101 {
 		most = append(most, part("account", fmt.Sprint("s", i), `"none"`, "1"))
@@ -114,7 +114,7 @@ func TestAppendsToSeveralStreamsThatCannotBe(t *testing.T) {
 	d.appendAll(part("account", "s", `0`, "1"), `"category":"account","stream":"u","events":[{"type":"t","value":"`+strings.Repeat("v", 2<<20)+`"}]`).
 		refused(413, "too_large", `stream \"u\" of category \"account\"`, "max.message.bytes")
 	var list struct{ Streams []any }
-	if d.get("/v1/streams/account").into(200, &list); len(list.Streams) > 0 {
+	if d.get("/v1/categories/account").into(200, &list); len(list.Streams) > 0 {
 		t.Errorf("what was refused left %v", list)
 	}
 	if got := d.appendAll(most[:100]...); got.status != 201 {

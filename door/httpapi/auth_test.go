@@ -337,7 +337,8 @@ func TestRevokedKeyEndsItsStreams(t *testing.T) {
 		_, writer := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Write}})
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/stream", nil)
+		r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/events", nil)
+		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Authorization", "Bearer "+secret)
 		w, ended := httptest.NewRecorder(), make(chan struct{})
 		go func() {

@@ -303,7 +303,7 @@ func TestOddPathsLeadNowhere(t *testing.T) {
 func TestEveryNameIsReachedByItsPath(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
-	d.do("POST", "/v1/streams", `{"name":"c","partitions":1}`, "Content-Type: application/json")
+	d.do("POST", "/v1/categories", `{"name":"c","partitions":1}`, "Content-Type: application/json")
 	for _, name := range []string{"/", "//", ".", "..", "...", ";", "a;b", "a/b", "/a", "a/", "./..", "%2F", "%", "+", " ", "?", "#", "~", "\x00", "a\x00", "\n", "ÿ", "é/;"} {
 		escaped := escapedSegment(name)
 		head := func(method, path string, length int) string {
@@ -336,13 +336,13 @@ func TestEveryNameIsReachedByItsPath(t *testing.T) {
 		if strings.ContainsAny(name, "\x00\n") { // no stream has control characters
 			continue
 		}
-		if status, text := send("POST", "/v1/streams/c/"+escaped, `{"events":[{"type":"t","value":1}]}`); status != 201 {
+		if status, text := send("POST", "/v1/categories/c/streams/"+escaped+"/events", `{"events":[{"type":"t","value":1}]}`); status != 201 {
 			t.Errorf("append to stream %q: %d %s", name, status, text)
 		}
-		if status, text := send("GET", "/v1/streams/c/"+escaped, ""); status != 200 || !strings.Contains(text, `"version":1`) {
+		if status, text := send("GET", "/v1/categories/c/streams/"+escaped+"/events", ""); status != 200 || !strings.Contains(text, `"version":1`) {
 			t.Errorf("stream %q: %d %s", name, status, text)
 		}
-		if status, text := send("POST", "/v1/streams/c/"+escaped+"/archive", ""); status != 204 {
+		if status, text := send("POST", "/v1/categories/c/streams/"+escaped+"/archive", ""); status != 204 {
 			t.Errorf("archive of stream %q: %d %s", name, status, text)
 		}
 	}
@@ -361,8 +361,8 @@ func TestOddMethodsAndHeaders(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
 	for _, method := range []string{"TRACE", "PUT", "DELETE", "FOO", "OPTIONS"} {
-		got := d.do(method, "/v1/topics/orders/events", "").refused(405, "method_not_allowed", "it supports POST")
-		if got.header.Get("Allow") != "POST" {
+		got := d.do(method, "/v1/topics/orders/events", "").refused(405, "method_not_allowed", "it supports GET, POST")
+		if got.header.Get("Allow") != "GET, POST" {
 			t.Errorf("%s: Allow %q", method, got.header.Get("Allow"))
 		}
 	}
@@ -371,7 +371,7 @@ func TestOddMethodsAndHeaders(t *testing.T) {
 	d.do("POST", "/v1/topics/orders/batch", `{}`, "Content-Type: text/xml").refused(415, "unsupported_media_type", "application/x-ndjson")
 	d.do("POST", "/v1/topics/orders/batch", `{}`).refused(415, "unsupported_media_type")
 	d.get("/v1/topics/orders", "Range: bytes=0-3").want(200, d.get("/v1/topics/orders").body)
-	if got := d.do("HEAD", "/v1/topics/orders/stream", ""); got.status != 200 || got.body != "" {
+	if got := d.do("HEAD", "/v1/topics/orders/events", ""); got.status != 200 || got.body != "" {
 		t.Errorf("HEAD of a stream: %d %q", got.status, got.body)
 	}
 	for host, status := range map[string]int{

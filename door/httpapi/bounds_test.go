@@ -67,7 +67,7 @@ func TestStreamsThatBeginTogetherShareTheirReads(t *testing.T) {
 				conns := make([]net.Conn, streams)
 				for i := range conns {
 					all.Go(func() {
-						conns[i] = d.ask("/v1/topics/wide/stream" + asked)
+						conns[i] = d.ask("/v1/topics/wide/events" + asked)
 						if got := status(conns[i]); got != started {
 							t.Errorf("stream %d: %q", i, got)
 						}
@@ -92,11 +92,11 @@ func TestAStreamSharesNoReadThatBeganBeforeIt(t *testing.T) {
 		d, store := openSlow(t)
 		defer d.stop()
 		d.topic("orders", 1)
-		first := d.ask("/v1/topics/orders/stream?from=latest")
+		first := d.ask("/v1/topics/orders/events?from=latest")
 		defer first.Close()
 		synctest.Wait() // it reads
 		store.takeReads()
-		second := d.ask("/v1/topics/orders/stream?from=latest")
+		second := d.ask("/v1/topics/orders/events?from=latest")
 		defer second.Close()
 		for _, c := range []net.Conn{first, second} {
 			if got := status(c); got != started {
@@ -117,7 +117,7 @@ func TestAClientThatLeavesEndsNoReadOfOthers(t *testing.T) {
 		d.topic("orders", 1)
 		var conns []net.Conn
 		for range 3 {
-			conns = append(conns, d.ask("/v1/topics/orders/stream?from=latest"))
+			conns = append(conns, d.ask("/v1/topics/orders/events?from=latest"))
 			synctest.Wait()
 		}
 		time.Sleep(1500 * time.Millisecond) // fake time: the second one's read is under way
@@ -141,10 +141,10 @@ func TestClientsThatLeaveDelayNoReadOfOthers(t *testing.T) {
 		store.takeReads()
 		var leaving []net.Conn
 		for range 10 {
-			leaving = append(leaving, d.ask("/v1/topics/orders/stream?from=latest"))
+			leaving = append(leaving, d.ask("/v1/topics/orders/events?from=latest"))
 			synctest.Wait()
 		}
-		stays := d.ask("/v1/topics/orders/stream?from=latest")
+		stays := d.ask("/v1/topics/orders/events?from=latest")
 		defer stays.Close()
 		var left sync.WaitGroup
 		left.Go(func() {

@@ -22,8 +22,12 @@ type categoryView struct {
 	ID         string        `json:"id"`
 	Partitions int           `json:"partitions"`
 	Retention  retentionView `json:"retention"`
-	Streams    *[]namedView  `json:"streams,omitempty"` // only if they are listed
-	Next       string        `json:"next,omitempty"`    // name of the last listed stream, if there may be more
+}
+
+// streamList is a page of a category's streams.
+type streamList struct {
+	Streams []namedView `json:"streams"`
+	Next    string      `json:"next,omitempty"` // name of the last one, if there may be more
 }
 
 // retentionView is which events the category's streams keep; 0: all.
@@ -72,8 +76,23 @@ func (s *Server) listCategories(c *call) error {
 	return answerList(c, "categories", s.cfg.Categories.Categories, func(name string) bool { return c.who.mayTopic(toDescribe, name) }, asItIs)
 }
 
-// describeCategory describes a category and lists streams of it.
+// describeCategory describes a category.
 func (s *Server) describeCategory(c *call) error {
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	category, err := s.category(ctx, c)
+	if err != nil {
+		return err
+	}
+	v, err := s.viewOfCategory(ctx, category)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, v)
+}
+
+// listStreams lists streams of a category.
+func (s *Server) listStreams(c *call) error {
 	most, err := number(c.query, "max", 1, math.MaxInt64, listedDefault)
 	if err != nil {
 		return err
@@ -88,20 +107,16 @@ func (s *Server) describeCategory(c *call) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.viewOfCategory(ctx, category)
-	if err != nil {
-		return err
-	}
 	streams, err := category.List(ctx, c.query.Get("prefix"), c.query.Get("after"), int(most))
 	if err != nil {
 		return err
 	}
-	list := make([]namedView, len(streams))
+	v := streamList{Streams: make([]namedView, len(streams))}
 	for i, n := range streams {
-		list[i] = viewOfStream(n)
+		v.Streams[i] = viewOfStream(n)
 	}
-	if v.Streams = &list; len(list) == int(most) {
-		v.Next = list[len(list)-1].Stream
+	if len(streams) == int(most) {
+		v.Next = streams[len(streams)-1].Stream
 	}
 	return c.json(http.StatusOK, v)
 }
@@ -119,7 +134,7 @@ func (s *Server) createCategory(c *call) error {
 	defer cancel()
 	category, err := s.cfg.Categories.CreateCategory(ctx, spec)
 	if uncertain(err) {
-		return kindUnknown.because("the category was sent to the store, but no answer came. GET /v1/streams/%s shows whether it exists. If the answer is unknown_category but a topic of that name exists, delete the topic and try again", url.PathEscape(shorten(spec.Name)))
+		return kindUnknown.because("the category was sent to the store, but no answer came. GET /v1/categories/%s shows whether it exists. If the answer is unknown_category but a topic of that name exists, delete the topic and try again", url.PathEscape(shorten(spec.Name)))
 	}
 	if err != nil {
 		return err
@@ -128,7 +143,7 @@ func (s *Server) createCategory(c *call) error {
 	if err != nil {
 		return kindUnknown.because("the category was created, but weir could not read it afterwards")
 	}
-	c.Header().Set("Location", "/v1/streams/"+url.PathEscape(spec.Name))
+	c.Header().Set("Location", "/v1/categories/"+url.PathEscape(spec.Name))
 	return c.json(http.StatusCreated, v)
 }
 

@@ -135,7 +135,7 @@ func TestTwoServersOnOneDatabase(t *testing.T) {
 	one := openOn(t, openPostgres(t, url), httpapi.Config{})
 	other := openOn(t, openPostgres(t, url), httpapi.Config{})
 	one.asJSON("POST", "/v1/topics", `{"name":"orders","partitions":2}`)
-	l := other.listen("/v1/topics/orders/stream") // the topic, too, was made at the other one
+	l := other.listen("/v1/topics/orders/events") // the topic, too, was made at the other one
 	polled := make(chan answer)
 	go func() { polled <- other.get("/v1/topics/orders/partitions/1/events?wait_ms=60000&max=1") }()
 	var want []string

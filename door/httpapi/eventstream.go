@@ -17,8 +17,11 @@ const (
 	streamPageEvents  = 16 // how many events of the largest size a page has memory for, if so much is free
 )
 
-// readStream answers with a page of a stream's events.
+// readStream answers with a page of a stream's events, or with its events as they come.
 func (s *Server) readStream(c *call) error {
+	if follows(c.r) {
+		return s.followStream(c)
+	}
 	asked, most, err := rangeOf(c)
 	if err != nil {
 		return err

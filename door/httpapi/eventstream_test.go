@@ -21,7 +21,7 @@ import (
 // category makes a category.
 func (d *door) category(name string) {
 	d.t.Helper()
-	if a := d.asJSON("POST", "/v1/streams", fmt.Sprintf(`{"name":%q,"partitions":1}`, name)); a.status != 201 || a.header.Get("Location") != "/v1/streams/"+name {
+	if a := d.asJSON("POST", "/v1/categories", fmt.Sprintf(`{"name":%q,"partitions":1}`, name)); a.status != 201 || a.header.Get("Location") != "/v1/categories/"+name {
 		d.t.Fatalf("create category %s: %d %s", name, a.status, a.body)
 	}
 }
@@ -40,12 +40,12 @@ func (d *door) fill(category, name string, n, size int) {
 }
 
 func streamPath(category, name string) string {
-	return "/v1/streams/" + category + "/" + url.PathEscape(name)
+	return "/v1/categories/" + category + "/streams/" + url.PathEscape(name)
 }
 
 func (d *door) append(category, name, body string, headers ...string) answer {
 	d.t.Helper()
-	return d.asJSON("POST", streamPath(category, name), body, headers...)
+	return d.asJSON("POST", streamPath(category, name)+"/events", body, headers...)
 }
 
 // tagged sees that the answer has an ETag.
@@ -87,8 +87,8 @@ func TestEventsAreAppendedAndRead(t *testing.T) {
 		d.append("order", "a/b é", `{"events":[{"id":"1","type":"Placed","value":{"n":1.0},"subject":"ann","tags":["x"],"metadata":{"causation-id":"c"},"timestamp":5},
 			{"id":"2","type":"Paid","value_b64":"/w=="}]}`, "If-None-Match: *").want(201, `{"first":0,"version":2}`).tagged("2")
 		d.append("order", "a/b é", `{"events":[{"type":"Sent"}]}`, `If-Match: "2"`).want(201, `{"first":2,"version":3}`).tagged("3")
-		p := d.page(streamPath("order", "a/b é"))
-		d.get(streamPath("order", "a/b é")).tagged("3")
+		p := d.page(streamPath("order", "a/b é") + "/events")
+		d.get(streamPath("order", "a/b é") + "/events").tagged("3")
 		if e := p.Events; len(e) != 3 || p.Version != 3 || p.Next != nil || e[0].ID != "1" || e[0].Type != "Placed" || *e[0].Value != `{"n":1.0}` || e[0].Subject != "ann" || e[0].Timestamp != 5 ||
 			!slices.Equal(e[0].Tags, []string{"x"}) || e[0].Metadata[0].Name != "causation-id" || *e[1].ValueB64 != "/w==" || e[2].Version != 2 || *e[2].Value != "" {
 			t.Errorf("%+v", p)
@@ -102,7 +102,7 @@ func TestEventsAreAppendedAndRead(t *testing.T) {
 		if err := c.ForgetSubject(t.Context(), "ann"); err != nil {
 			t.Fatal(err)
 		}
-		if e := d.page(streamPath("order", "a/b é")).Events[0]; !e.Erased || e.Value != nil || e.ID != "1" {
+		if e := d.page(streamPath("order", "a/b é") + "/events").Events[0]; !e.Erased || e.Value != nil || e.ID != "1" {
 			t.Errorf("of a forgotten subject: %+v", e)
 		}
 	})
@@ -136,7 +136,7 @@ func TestWhatAnAppendExpects(t *testing.T) {
 	d.append("order", "s", one, `If-Match: "3"`, "If-None-Match: *").refused(400, "invalid_request")
 	d.append("order", "s", one, `If-Match: "3"`, `If-Match: "3"`).refused(400, "invalid_request")
 	d.append("order", "s", one, "Idempotency-Key: k").refused(400, "invalid_request", "id")
-	if p := d.page("/v1/streams/order/s"); p.Version != 3 {
+	if p := d.page("/v1/categories/order/streams/s/events"); p.Version != 3 {
 		t.Errorf("what was refused was appended: %+v", p)
 	}
 }
@@ -190,11 +190,11 @@ func TestEventsThatCannotBeAppended(t *testing.T) {
 	d.append("order", "s", `{"events":`+many(100_000, `{"type":"t"}`)+`}`).refused(413, "too_large", `"limit":10000`)
 	d.append("order", "s", `{"events":[{"type":"t","value":"`+strings.Repeat("v", 20<<20)+`"}]}`).refused(413, "too_large")
 	d.append("order", "s", `{"events":[{"type":"t","value":"`+strings.Repeat("v", 2<<20)+`"}]}`).refused(413, "too_large", "max.message.bytes")
-	d.do("POST", "/v1/streams/order/s", `{"events":[{"type":"t"}]}`, "Content-Type: text/plain").refused(415, "unsupported_media_type")
-	d.append("none", "s", `{"events":[{"type":"t"}]}`).refused(404, "unknown_category", "POST /v1/streams")
+	d.do("POST", "/v1/categories/order/streams/s/events", `{"events":[{"type":"t"}]}`, "Content-Type: text/plain").refused(415, "unsupported_media_type")
+	d.append("none", "s", `{"events":[{"type":"t"}]}`).refused(404, "unknown_category", "POST /v1/categories")
 	d.topic("plain", 1)
 	d.append("plain", "s", `{"events":[{"type":"t"}]}`).refused(404, "unknown_category")
-	d.get("/v1/streams/order/s").refused(404, "unknown_stream")
+	d.get("/v1/categories/order/streams/s/events").refused(404, "unknown_stream")
 }
 
 func TestStreamsThatCannotBeNamed(t *testing.T) {
@@ -211,24 +211,24 @@ func TestStreamsThatCannotBeNamed(t *testing.T) {
 		"a/b":                       404,
 		strings.Repeat("n", 20<<10): 400,
 	} {
-		if a := d.asJSON("POST", "/v1/streams/order/"+path, one); a.status != status {
+		if a := d.asJSON("POST", "/v1/categories/order/streams/"+path+"/events", one); a.status != status {
 			t.Errorf("%.20s…: %d %.200s, want %d", path, a.status, a.body, status)
 		}
 	}
-	if response, err := d.client.Get("http://" + d.addr + "/v1/streams/order/" + strings.Repeat("n", 1<<20)); err == nil {
+	if response, err := d.client.Get("http://" + d.addr + "/v1/categories/order/streams/" + strings.Repeat("n", 1<<20) + "/events"); err == nil {
 		if response.Body.Close(); response.StatusCode != 431 {
 			t.Errorf("a name of 1 MiB: %s", response.Status)
 		}
 	}
 	for _, name := range []string{"a/b", "/a", "a/", "//", "..", ".", "a b+c%2F", "?x=1#y", "*", "/", ";", "a;b", strings.Repeat("é", 127) + "n"} {
-		path := "/v1/streams/order/" + strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
+		path := "/v1/categories/order/streams/" + strings.ReplaceAll(url.PathEscape(name), ".", "%2E") + "/events"
 		d.asJSON("POST", path, one, "If-None-Match: *").want(201, `{"first":0,"version":1}`)
 		if p := d.page(path); p.Version != 1 {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
 	var list struct{ Streams []struct{ Stream string } }
-	d.get("/v1/streams/order").into(200, &list)
+	d.get("/v1/categories/order/streams").into(200, &list)
 	if len(list.Streams) != 13 {
 		t.Errorf("%+v", list)
 	}
@@ -245,7 +245,7 @@ func TestAStreamIsReadInPages(t *testing.T) {
 	read := func(query string, backward bool) (got []int64, pages int) {
 		t.Helper()
 		for at := ""; ; {
-			p := d.page("/v1/streams/order/s?" + query + at)
+			p := d.page("/v1/categories/order/streams/s/events?" + query + at)
 			if pages++; pages > 100 {
 				t.Fatal("it does not end")
 			}
@@ -275,15 +275,15 @@ func TestAStreamIsReadInPages(t *testing.T) {
 		}
 	}
 	for _, query := range []string{"from=25", "from=9223372036854775807", "type=other", "from=3&to=3"} {
-		if p := d.page("/v1/streams/order/s?" + query); len(p.Events) != 0 || p.Version != 25 || p.Next != nil {
+		if p := d.page("/v1/categories/order/streams/s/events?" + query); len(p.Events) != 0 || p.Version != 25 || p.Next != nil {
 			t.Errorf("%s: %+v", query, p)
 		}
 	}
 	for _, query := range []string{"from=-1", "from=9223372036854775808", "to=-1", "to=0", "to=9223372036854775808", "to=99999999999999999999", "from=4&to=3", "max=0", "max=-1", "until=-1", "until=now", "backward=yes", "from=1&from=2", "form=1"} {
-		d.get("/v1/streams/order/s?"+query).refused(400, "invalid_request")
+		d.get("/v1/categories/order/streams/s/events?"+query).refused(400, "invalid_request")
 	}
-	d.get("/v1/streams/order/none").refused(404, "unknown_stream")
-	d.get("/v1/streams/none/s").refused(404, "unknown_category")
+	d.get("/v1/categories/order/streams/none/events").refused(404, "unknown_stream")
+	d.get("/v1/categories/none/streams/s/events").refused(404, "unknown_category")
 }
 
 // A page has memory for its events before they are read: where there is little, it is short, and
@@ -292,7 +292,7 @@ func TestPagesOfAStreamAreShortWhereMemoryIs(t *testing.T) {
 	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}))
 	d.category("order")
 	d.fill("order", "s", 20, 40<<10)
-	p := d.page("/v1/streams/order/s")
+	p := d.page("/v1/categories/order/streams/s/events")
 	if len(p.Events) == 0 || len(p.Events) >= 20 || p.Next == nil || *p.Next != int64(len(p.Events)) {
 		t.Errorf("%d events", len(p.Events))
 	}
@@ -301,10 +301,10 @@ func TestPagesOfAStreamAreShortWhereMemoryIs(t *testing.T) {
 func TestStreamsAreDeletedAndArchived(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("order")
-	const at, one = "/v1/streams/order/s", `{"events":[{"type":"t"}]}`
+	const at, one = "/v1/categories/order/streams/s", `{"events":[{"type":"t"}]}`
 	for _, verb := range []string{"/archive", "/unarchive"} {
 		d.do("POST", at+verb, "").refused(404, "unknown_stream")
-		d.do("POST", "/v1/streams/none/s"+verb, "").refused(404, "unknown_category")
+		d.do("POST", "/v1/categories/none/streams/s"+verb, "").refused(404, "unknown_category")
 		d.do("POST", at+verb, "x").refused(400, "invalid_request", "body")
 	}
 	d.append("order", "s", one)
@@ -312,7 +312,7 @@ func TestStreamsAreDeletedAndArchived(t *testing.T) {
 	d.do("POST", at+"/archive", "", `If-Match: "1"`).want(204, "")
 	d.do("POST", at+"/archive", "").want(204, "")
 	d.append("order", "s", one).refused(409, "stream_archived", "unarchive")
-	if p := d.page(at); !p.Archived || len(p.Events) != 1 {
+	if p := d.page(at + "/events"); !p.Archived || len(p.Events) != 1 {
 		t.Errorf("archived: %+v", p)
 	}
 	d.do("POST", at+"/unarchive", "", `If-Match: "1"`).refused(400, "invalid_request")
@@ -321,8 +321,8 @@ func TestStreamsAreDeletedAndArchived(t *testing.T) {
 	d.do("DELETE", at, "", `If-Match: "1"`).refused(412, "version_conflict", `"version":2`)
 	d.do("DELETE", at, "", `If-Match: "2"`).want(204, "")
 	d.do("DELETE", at, "").want(204, "")
-	d.get(at).refused(404, "unknown_stream")
-	d.do("DELETE", "/v1/streams/none/s", "").refused(404, "unknown_category")
+	d.get(at + "/events").refused(404, "unknown_stream")
+	d.do("DELETE", "/v1/categories/none/streams/s", "").refused(404, "unknown_category")
 	var v struct {
 		Streams []struct {
 			Stream  string
@@ -330,7 +330,7 @@ func TestStreamsAreDeletedAndArchived(t *testing.T) {
 			Exists  bool
 		}
 	}
-	if d.get("/v1/streams/order").into(200, &v); len(v.Streams) != 1 || v.Streams[0].Exists || v.Streams[0].Version != 2 {
+	if d.get("/v1/categories/order/streams").into(200, &v); len(v.Streams) != 1 || v.Streams[0].Exists || v.Streams[0].Version != 2 {
 		t.Errorf("a deleted stream is listed as %+v", v)
 	}
 	d.append("order", "s", one, "If-None-Match: *").want(201, `{"first":2,"version":3}`)
@@ -339,7 +339,7 @@ func TestStreamsAreDeletedAndArchived(t *testing.T) {
 func TestSnapshotsAreKept(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("order")
-	const at = "/v1/streams/order/s/snapshot"
+	const at = "/v1/categories/order/streams/s/snapshot"
 	d.get(at).refused(404, "unknown_snapshot")
 	d.asJSON("PUT", at, `{"version":1,"value":"x"}`).refused(400, "invalid_request")
 	d.append("order", "s", `{"events":[{"type":"t"},{"type":"t"},{"type":"t"}]}`)
@@ -355,7 +355,7 @@ func TestSnapshotsAreKept(t *testing.T) {
 		d.asJSON("PUT", at, body).refused(400, "invalid_json")
 	}
 	d.asJSON("PUT", at, `{"version":1,"value":"`+strings.Repeat("x", 2<<20)+`"}`).refused(413, "too_large", "max.message.bytes")
-	d.get("/v1/streams/none/s/snapshot").refused(404, "unknown_category")
+	d.get("/v1/categories/none/streams/s/snapshot").refused(404, "unknown_category")
 	for _, header := range []string{`If-Match: "3"`, "If-None-Match: *", "Idempotency-Key: k"} {
 		name, _, _ := strings.Cut(header, ":")
 		d.asJSON("PUT", at, `{"version":2,"value":"x"}`, header).refused(400, "invalid_request", name)
@@ -365,7 +365,7 @@ func TestSnapshotsAreKept(t *testing.T) {
 
 func TestCategoriesAreCreatedAndListed(t *testing.T) {
 	d := open(t, httpapi.Config{})
-	d.get("/v1/streams").want(200, `{"categories":[]}`)
+	d.get("/v1/categories").want(200, `{"categories":[]}`)
 	d.topic("plain", 1)
 	var v struct {
 		Name       string
@@ -377,26 +377,26 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 		Streams []struct{ Stream string }
 		Next    string
 	}
-	d.asJSON("POST", "/v1/streams", `{"name":"order","config":{"max.message.bytes":2000000},"retention":{"events":5,"age_ms":1000}}`).into(201, &v)
+	d.asJSON("POST", "/v1/categories", `{"name":"order","config":{"max.message.bytes":2000000},"retention":{"events":5,"age_ms":1000}}`).into(201, &v)
 	if v.Name != "order" || v.Partitions != 4 || v.Retention.Events != 5 || v.Retention.Age != 1000 {
 		t.Errorf("%+v", v)
 	}
-	d.asJSON("POST", "/v1/streams", `{"name":"nulls","config":{"retention.ms":null,"max.message.bytes":null}}`).into(201, &struct{}{})
+	d.asJSON("POST", "/v1/categories", `{"name":"nulls","config":{"retention.ms":null,"max.message.bytes":null}}`).into(201, &struct{}{})
 	if topic, err := d.log.Topic(t.Context(), "nulls"); err != nil || fmt.Sprint(topic.Config) != "map[retention.ms:-1]" {
 		t.Errorf("of settings that are null: %v, %v", topic.Config, err)
 	}
 	d.do("DELETE", "/v1/topics/nulls", "").want(204, "")
-	d.asJSON("POST", "/v1/streams", `{"name":"order"}`).refused(409, "category_exists")
-	d.asJSON("POST", "/v1/streams", `{"name":"plain"}`).refused(409, "category_exists")
+	d.asJSON("POST", "/v1/categories", `{"name":"order"}`).refused(409, "category_exists")
+	d.asJSON("POST", "/v1/categories", `{"name":"plain"}`).refused(409, "category_exists")
 	for body, says := range map[string]string{
 		`{}`: `\"name\" is missing`, `{"name":"a/b"}`: "invalid", `{"name":"a","partitions":0}`: `"pointer":"/partitions"`, `{"name":"a","retention":{"events":-1}}`: `"pointer":"/retention/events"`,
 		`{"name":"a","retention":{"age":1}}`: "allowed are events, age_ms", `{"name":"a","config":{"retention.ms":"x"}}`: `"pointer":"/config/retention.ms"`, `{"name":"__weir_x"}`: "weir",
 	} {
-		if got := d.asJSON("POST", "/v1/streams", body); got.status != 400 || !strings.Contains(got.body, says) {
+		if got := d.asJSON("POST", "/v1/categories", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%s: %d %s\ndoes not say %s", body, got.status, got.body, says)
 		}
 	}
-	d.get("/v1/streams").want(200, `{"categories":["order"]}`)
+	d.get("/v1/categories").want(200, `{"categories":["order"]}`)
 	for i := range 5 {
 		d.append("order", fmt.Sprint("a/", i), `{"events":[{"type":"t"}]}`)
 	}
@@ -404,7 +404,7 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 	var names []string
 	for after := ""; ; after = v.Next {
 		v.Next, v.Streams = "", nil
-		d.get("/v1/streams/order?max=2&prefix=a%2F&after="+url.QueryEscape(after)).into(200, &v)
+		d.get("/v1/categories/order/streams?max=2&prefix=a%2F&after="+url.QueryEscape(after)).into(200, &v)
 		for _, s := range v.Streams {
 			names = append(names, s.Stream)
 		}
@@ -415,11 +415,11 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 	if !slices.Equal(names, []string{"a/0", "a/1", "a/2", "a/3", "a/4"}) {
 		t.Errorf("listed: %v", names)
 	}
-	d.get("/v1/streams/order?max=0").refused(400, "invalid_request")
-	d.get("/v1/streams/none").refused(404, "unknown_category")
-	d.get("/v1/streams/plain").refused(404, "unknown_category")
+	d.get("/v1/categories/order/streams?max=0").refused(400, "invalid_request")
+	d.get("/v1/categories/none").refused(404, "unknown_category")
+	d.get("/v1/categories/plain").refused(404, "unknown_category")
 	d.do("DELETE", "/v1/topics/order", "").want(204, "")
-	d.get("/v1/streams/order").refused(404, "unknown_category")
+	d.get("/v1/categories/order").refused(404, "unknown_category")
 }
 
 // An append whose answer was lost is resolved by appending it again, whether it had happened or
@@ -460,7 +460,7 @@ func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 					status, duplicate = 200, `,"duplicate":true`
 				}
 				d.append("order", stream, two, expect...).want(status, fmt.Sprintf(`{"first":%d,"version":%d%s}`, begun, begun+2, duplicate))
-				if p := d.page(streamPath("order", stream)); len(p.Events) != begun+2 {
+				if p := d.page(streamPath("order", stream) + "/events"); len(p.Events) != begun+2 {
 					t.Errorf("%s: %d events", stream, len(p.Events))
 				}
 			}
@@ -470,7 +470,7 @@ func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 		d.append("order", "s", `{"events":[{"type":"t"}]}`).refused(500, "outcome_unknown", "Read the stream")
 		d.do("DELETE", streamPath("order", "lost[]"), "").refused(500, "outcome_unknown", "Read the stream", "If-Match")
 		d.asJSON("PUT", streamPath("order", "lost[]")+"/snapshot", `{"version":1,"value":"x"}`).refused(500, "outcome_unknown", "again")
-		d.asJSON("POST", "/v1/streams", `{"name":"other"}`).refused(500, "outcome_unknown")
+		d.asJSON("POST", "/v1/categories", `{"name":"other"}`).refused(500, "outcome_unknown")
 		store.commit.Store(nil)
 	})
 }
@@ -521,7 +521,7 @@ func TestStreamsAreTheSameInGo(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
-	if p := d.page("/v1/streams/order/s?from=1"); len(p.Events) != 1 || p.Events[0].ID != "2" || *p.Events[0].Value != "x" {
+	if p := d.page("/v1/categories/order/streams/s/events?from=1"); len(p.Events) != 1 || p.Events[0].ID != "2" || *p.Events[0].Value != "x" {
 		t.Errorf("%+v", p)
 	}
 	var records struct{ Events []json.RawMessage }

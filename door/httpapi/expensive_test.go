@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,7 +94,7 @@ func (d *door) wealthy() (member string) {
 	if a := d.append("shop", "tagged", `{"events":`+many(20, `{"type":"t","tags":["fat"],"value":"`+strings.Repeat("v", 5<<10)+`"}`)+`}`); a.status != 201 {
 		d.t.Fatalf("%d %s", a.status, a.body)
 	}
-	d.asJSON("PUT", "/v1/streams/shop/fat/snapshot", `{"version":40,"value":"`+strings.Repeat("s", 800<<10)+`"}`).want(204, "")
+	d.asJSON("PUT", "/v1/categories/shop/streams/fat/snapshot", `{"version":40,"value":"`+strings.Repeat("s", 800<<10)+`"}`).want(204, "")
 	return d.join("readers", `{"topics":["fat"]}`).path
 }
 
@@ -109,88 +110,103 @@ func expensive(member string) map[string][2]string {
 	events := `{"events":` + many(500, `{"value":"v"}`) + `}`
 	receipts := `{"receipts":` + many(200, `"AAAA"`) + `}`
 	return map[string][2]string{
-		"GET /openapi.yaml":                                    {"-", ""},
-		"POST /v1/topics/{topic}/events":                       {"/v1/topics/fat/events", strings.Repeat("x", 20<<10)},
-		"POST /v1/topics/{topic}/batch":                        {"/v1/topics/fat/batch?partial=true", events},
-		"GET /v1/topics/{topic}/partitions/{partition}/events": {"/v1/topics/fat/partitions/0/events?offset=0", ""},
-		"GET /v1/topics/{topic}/stream":                        {"/v1/topics/fat/stream?from=earliest", ""},
-		"GET /v1/topics":                                       {"-", ""},
-		"POST /v1/topics":                                      {"-", `{"name":"fat"}`},
-		"GET /v1/topics/{topic}":                               {"/v1/topics/wide", ""},
-		"PATCH /v1/topics/{topic}":                             {"/v1/topics/wide", `{}`},
-		"DELETE /v1/topics/{topic}":                            {"/v1/topics/none", ""},
-		"GET /v1/groups":                                       {"-", ""},
-		"GET /v1/groups/{group}":                               {"/v1/groups/g", ""},
-		"DELETE /v1/groups/{group}":                            {"/v1/groups/none", ""},
-		"GET /v1/groups/{group}/offsets":                       {"/v1/groups/g/offsets", ""},
-		"PUT /v1/groups/{group}/offsets":                       {"/v1/groups/g/offsets", `{"offsets":[{"topic":"wide","offset":"earliest"}]}`},
-		"POST /v1/groups/{group}/members":                      {"/v1/groups/wide/members", `{"topics":["fat"]}`},
-		"DELETE /v1/groups/{group}/members/{member}":           {"/v1/groups/g/members/none", ""},
-		"GET /v1/groups/{group}/members/{member}/events":       {member + "/events", ""},
-		"POST /v1/groups/{group}/members/{member}/commit":      {member + "/commit", `{"offsets":` + many(200, `{"topic":"fat","partition":0,"offset":0}`) + `}`},
-		"GET /v1/queues":                                       {"-", ""},
-		"POST /v1/queues":                                      {"-", `{"name":"q0"}`},
-		"GET /v1/queues/{queue}":                               {"/v1/queues/poor", ""},
-		"PATCH /v1/queues/{queue}":                             {"/v1/queues/none", `{"settings":{"delays_ms":` + many(100, "1000") + `}}`},
-		"DELETE /v1/queues/{queue}":                            {"/v1/queues/none", ""},
-		"POST /v1/queues/{queue}/pause":                        {"/v1/queues/none/pause", ""},
-		"POST /v1/queues/{queue}/resume":                       {"/v1/queues/none/resume", ""},
-		"POST /v1/queues/{queue}/purge":                        {"/v1/queues/none/purge", ""},
-		"POST /v1/queues/{queue}/messages":                     {"/v1/queues/q2/messages", strings.Repeat("x", 20<<10)},
-		"POST /v1/queues/{queue}/batch":                        {"/v1/queues/q2/batch", strings.Replace(events, "events", "messages", 1)},
-		"GET /v1/queues/{queue}/messages":                      {"/v1/queues/q0/messages?max=1000", ""},
-		"GET /v1/queues/{queue}/messages/{message}":            {"/v1/queues/q0/messages/0-0", ""},
-		"GET /v1/queues/{queue}/schedules":                     {"/v1/queues/poor/schedules", ""},
-		"GET /v1/queues/{queue}/schedules/{schedule}":          {"/v1/queues/poor/schedules/s1", ""},
-		"PUT /v1/queues/{queue}/schedules/{schedule}":          {"/v1/queues/q2/schedules/s", `{"cron":"@daily","message":{"value":"` + strings.Repeat("x", 60<<10) + `"}}`},
-		"DELETE /v1/queues/{queue}/schedules/{schedule}":       {"/v1/queues/none/schedules/s", ""},
-		"POST /v1/queues/{queue}/claim":                        {"/v1/queues/q0/claim", `{"max":1000}`},
-		"POST /v1/queues/{queue}/ack":                          {"/v1/queues/q0/ack", receipts},
-		"POST /v1/queues/{queue}/nack":                         {"/v1/queues/q0/nack", receipts},
-		"POST /v1/queues/{queue}/extend":                       {"/v1/queues/q0/extend", receipts},
-		"GET /v1/queues/{queue}/dead":                          {"/v1/queues/poor/dead?max=1000", ""},
-		"POST /v1/queues/{queue}/dead/redrive":                 {"/v1/queues/none/dead/redrive", `{"all":true}`},
-		"POST /v1/queues/{queue}/dead/discard":                 {"/v1/queues/none/dead/discard", `{"all":true}`},
-		"GET /v1/streams":                                      {"-", ""},
-		"POST /v1/streams":                                     {"-", `{"name":"shop"}`},
-		"GET /v1/streams/{category}":                           {"/v1/streams/shop?max=1000", ""},
-		"GET /v1/streams/{category}/{stream}":                  {"/v1/streams/shop/fat?max=1000", ""},
-		"GET /v1/streams/{category}/{stream}/events":           {"/v1/streams/shop/fat/events", ""},
-		"POST /v1/streams/{category}/{stream}":                 {"/v1/streams/shop/s", strings.ReplaceAll(events, `"value"`, `"type":"t","value"`)},
-		"DELETE /v1/streams/{category}/{stream}":               {"/v1/streams/shop/none", ""},
-		"PATCH /v1/streams/{category}":                         {"/v1/streams/none", `{"retention":{"events":5}}`},
-		"PUT /v1/streams/{category}/{stream}/retention":        {"/v1/streams/shop/none/retention", `{"events":5}`},
-		"DELETE /v1/streams/{category}/{stream}/retention":     {"/v1/streams/shop/none/retention", ""},
-		"POST /v1/append":                                      {"-", `{"streams":[` + strings.Replace(strings.ReplaceAll(events, `"value"`, `"type":"t","value"`), "{", `{"category":"shop","stream":"s","expect":0,`, 1) + `]}`},
-		"GET /v1/tagged/{category}":                            {"/v1/tagged/shop?tag=fat", ""},
-		"POST /v1/subjects/{category}/forget":                  {"/v1/subjects/shop/forget", `{"subject":"none"}`},
-		"GET /v1/projections":                                  {"-", ""},
-		"GET /v1/projections/{projection}":                     {"/v1/projections/none", ""},
-		"DELETE /v1/projections/{projection}":                  {"/v1/projections/none", ""},
-		"POST /v1/projections/{projection}/rebuild":            {"/v1/projections/none/rebuild", ""},
-		"POST /v1/projections/{projection}/pause":              {"/v1/projections/none/pause", ""},
-		"POST /v1/projections/{projection}/resume":             {"/v1/projections/none/resume", ""},
-		"GET /v1/keys":                                         {"-", ""},
-		"POST /v1/keys":                                        {"-", `{"name":"k","access":["read"],"topics":` + many(100, `"`+strings.Repeat("n", 249)+`"`) + `}`},
-		"GET /v1/keys/{key}":                                   {"/v1/keys/none", ""},
-		"POST /v1/keys/{key}/rotate":                           {"/v1/keys/none/rotate", ""},
-		"DELETE /v1/keys/{key}":                                {"/v1/keys/none", ""},
-		"GET /v1/users":                                        {"-", ""},
-		"POST /v1/users":                                       {"-", `{"name":"u","password":"a long password"}`},
-		"GET /v1/users/{user}":                                 {"/v1/users/user1", ""},
-		"PUT /v1/users/{user}/password":                        {"/v1/users/user1/password", `{"password":"a long password"}`},
-		"DELETE /v1/users/{user}":                              {"/v1/users/none", ""},
-		"GET /v1/acls":                                         {"-", ""},
-		"POST /v1/acls":                                        {"-", `{"principal":"User:a","effect":"allow","operation":"read","resource_type":"topic","name":"` + strings.Repeat("n", 255) + `"}`},
-		"DELETE /v1/acls":                                      {"/v1/acls?principal=User:none", ""},
-		"GET /v1/quotas":                                       {"-", ""},
-		"PATCH /v1/quotas":                                     {"-", `{"user":"user1","limits":{"producer_byte_rate":5}}`},
-		"DELETE /v1/quotas":                                    {"/v1/quotas?user=none", ""},
-		"POST /v1/streams/{category}/{stream}/archive":         {"/v1/streams/shop/none/archive", ""},
-		"POST /v1/streams/{category}/{stream}/unarchive":       {"/v1/streams/shop/none/unarchive", ""},
-		"GET /v1/streams/{category}/{stream}/snapshot":         {"/v1/streams/shop/fat/snapshot", ""},
-		"PUT /v1/streams/{category}/{stream}/snapshot":         {"/v1/streams/shop/fat/snapshot", `{"version":40,"value":"` + strings.Repeat("x", 100<<10) + `"}`},
+		"GET /openapi.yaml":                                                 {"-", ""},
+		"POST /v1/topics/{topic}/events":                                    {"/v1/topics/fat/events", strings.Repeat("x", 20<<10)},
+		"POST /v1/topics/{topic}/batch":                                     {"/v1/topics/fat/batch?partial=true", events},
+		"GET /v1/topics/{topic}/partitions/{partition}/events":              {"/v1/topics/fat/partitions/0/events?offset=0", ""},
+		"GET /v1/topics/{topic}/events":                                     {"/v1/topics/fat/events?from=earliest", ""},
+		"GET /v1/topics":                                                    {"-", ""},
+		"POST /v1/topics":                                                   {"-", `{"name":"fat"}`},
+		"GET /v1/topics/{topic}":                                            {"/v1/topics/wide", ""},
+		"PATCH /v1/topics/{topic}":                                          {"/v1/topics/wide", `{}`},
+		"DELETE /v1/topics/{topic}":                                         {"/v1/topics/none", ""},
+		"GET /v1/groups":                                                    {"-", ""},
+		"GET /v1/groups/{group}":                                            {"/v1/groups/g", ""},
+		"DELETE /v1/groups/{group}":                                         {"/v1/groups/none", ""},
+		"GET /v1/groups/{group}/offsets":                                    {"/v1/groups/g/offsets", ""},
+		"PUT /v1/groups/{group}/offsets":                                    {"/v1/groups/g/offsets", `{"offsets":[{"topic":"wide","offset":"earliest"}]}`},
+		"POST /v1/groups/{group}/members":                                   {"/v1/groups/wide/members", `{"topics":["fat"]}`},
+		"DELETE /v1/groups/{group}/members/{member}":                        {"/v1/groups/g/members/none", ""},
+		"GET /v1/groups/{group}/members/{member}/events":                    {member + "/events", ""},
+		"POST /v1/groups/{group}/members/{member}/commit":                   {member + "/commit", `{"offsets":` + many(200, `{"topic":"fat","partition":0,"offset":0}`) + `}`},
+		"GET /v1/queues":                                                    {"-", ""},
+		"POST /v1/queues":                                                   {"-", `{"name":"q0"}`},
+		"GET /v1/queues/{queue}":                                            {"/v1/queues/poor", ""},
+		"PATCH /v1/queues/{queue}":                                          {"/v1/queues/none", `{"settings":{"delays_ms":` + many(100, "1000") + `}}`},
+		"DELETE /v1/queues/{queue}":                                         {"/v1/queues/none", ""},
+		"POST /v1/queues/{queue}/pause":                                     {"/v1/queues/none/pause", ""},
+		"POST /v1/queues/{queue}/resume":                                    {"/v1/queues/none/resume", ""},
+		"POST /v1/queues/{queue}/purge":                                     {"/v1/queues/none/purge", ""},
+		"POST /v1/queues/{queue}/messages":                                  {"/v1/queues/q2/messages", strings.Repeat("x", 20<<10)},
+		"POST /v1/queues/{queue}/batch":                                     {"/v1/queues/q2/batch", strings.Replace(events, "events", "messages", 1)},
+		"GET /v1/queues/{queue}/messages":                                   {"/v1/queues/q0/messages?max=1000", ""},
+		"GET /v1/queues/{queue}/messages/{message}":                         {"/v1/queues/q0/messages/0-0", ""},
+		"GET /v1/queues/{queue}/schedules":                                  {"/v1/queues/poor/schedules", ""},
+		"GET /v1/queues/{queue}/schedules/{schedule}":                       {"/v1/queues/poor/schedules/s1", ""},
+		"PUT /v1/queues/{queue}/schedules/{schedule}":                       {"/v1/queues/q2/schedules/s", `{"cron":"@daily","message":{"value":"` + strings.Repeat("x", 60<<10) + `"}}`},
+		"DELETE /v1/queues/{queue}/schedules/{schedule}":                    {"/v1/queues/none/schedules/s", ""},
+		"POST /v1/queues/{queue}/claim":                                     {"/v1/queues/q0/claim", `{"max":1000}`},
+		"POST /v1/queues/{queue}/ack":                                       {"/v1/queues/q0/ack", receipts},
+		"POST /v1/queues/{queue}/nack":                                      {"/v1/queues/q0/nack", receipts},
+		"POST /v1/queues/{queue}/extend":                                    {"/v1/queues/q0/extend", receipts},
+		"GET /v1/queues/{queue}/dead":                                       {"/v1/queues/poor/dead?max=1000", ""},
+		"POST /v1/queues/{queue}/dead/redrive":                              {"/v1/queues/none/dead/redrive", `{"all":true}`},
+		"POST /v1/queues/{queue}/dead/discard":                              {"/v1/queues/none/dead/discard", `{"all":true}`},
+		"GET /v1/categories":                                                {"-", ""},
+		"POST /v1/categories":                                               {"-", `{"name":"shop"}`},
+		"GET /v1/categories/{category}":                                     {"/v1/categories/shop", ""},
+		"GET /v1/categories/{category}/streams":                             {"/v1/categories/shop/streams?max=1000", ""},
+		"GET /v1/categories/{category}/streams/{stream}/events":             {"/v1/categories/shop/streams/fat/events?max=1000", ""},
+		"GET /v1/categories/{category}/streams/{stream}/events" + andFollow: {"/v1/categories/shop/streams/fat/events", ""},
+		"GET /v1/topics/{topic}/events" + andFollow:                         {"/v1/topics/fat/events?from=earliest", ""},
+		"POST /v1/categories/{category}/streams/{stream}/events":            {"/v1/categories/shop/streams/s/events", strings.ReplaceAll(events, `"value"`, `"type":"t","value"`)},
+		"DELETE /v1/categories/{category}/streams/{stream}":                 {"/v1/categories/shop/streams/none", ""},
+		"PATCH /v1/categories/{category}":                                   {"/v1/categories/none", `{"retention":{"events":5}}`},
+		"PUT /v1/categories/{category}/streams/{stream}/retention":          {"/v1/categories/shop/streams/none/retention", `{"events":5}`},
+		"DELETE /v1/categories/{category}/streams/{stream}/retention":       {"/v1/categories/shop/streams/none/retention", ""},
+		"POST /v1/categories/append":                                        {"-", `{"streams":[` + strings.Replace(strings.ReplaceAll(events, `"value"`, `"type":"t","value"`), "{", `{"category":"shop","stream":"s","expect":0,`, 1) + `]}`},
+		"GET /v1/categories/{category}/events":                              {"/v1/categories/shop/events?tag=fat", ""},
+		"POST /v1/categories/{category}/subjects/forget":                    {"/v1/categories/shop/subjects/forget", `{"subject":"none"}`},
+		"GET /v1/projections":                                               {"-", ""},
+		"GET /v1/projections/{projection}":                                  {"/v1/projections/none", ""},
+		"DELETE /v1/projections/{projection}":                               {"/v1/projections/none", ""},
+		"POST /v1/projections/{projection}/rebuild":                         {"/v1/projections/none/rebuild", ""},
+		"POST /v1/projections/{projection}/pause":                           {"/v1/projections/none/pause", ""},
+		"POST /v1/projections/{projection}/resume":                          {"/v1/projections/none/resume", ""},
+		"GET /v1/keys":                                                      {"-", ""},
+		"POST /v1/keys":                                                     {"-", `{"name":"k","access":["read"],"topics":` + many(100, `"`+strings.Repeat("n", 249)+`"`) + `}`},
+		"GET /v1/keys/{key}":                                                {"/v1/keys/none", ""},
+		"POST /v1/keys/{key}/rotate":                                        {"/v1/keys/none/rotate", ""},
+		"DELETE /v1/keys/{key}":                                             {"/v1/keys/none", ""},
+		"GET /v1/users":                                                     {"-", ""},
+		"POST /v1/users":                                                    {"-", `{"name":"u","password":"a long password"}`},
+		"GET /v1/users/{user}":                                              {"/v1/users/user1", ""},
+		"PUT /v1/users/{user}/password":                                     {"/v1/users/user1/password", `{"password":"a long password"}`},
+		"DELETE /v1/users/{user}":                                           {"/v1/users/none", ""},
+		"GET /v1/acls":                                                      {"-", ""},
+		"POST /v1/acls":                                                     {"-", `{"principal":"User:a","effect":"allow","operation":"read","resource_type":"topic","name":"` + strings.Repeat("n", 255) + `"}`},
+		"DELETE /v1/acls":                                                   {"/v1/acls?principal=User:none", ""},
+		"GET /v1/quotas":                                                    {"-", ""},
+		"PATCH /v1/quotas":                                                  {"-", `{"user":"user1","limits":{"producer_byte_rate":5}}`},
+		"DELETE /v1/quotas":                                                 {"/v1/quotas?user=none", ""},
+		"POST /v1/categories/{category}/streams/{stream}/archive":           {"/v1/categories/shop/streams/none/archive", ""},
+		"POST /v1/categories/{category}/streams/{stream}/unarchive":         {"/v1/categories/shop/streams/none/unarchive", ""},
+		"GET /v1/categories/{category}/streams/{stream}/snapshot":           {"/v1/categories/shop/streams/fat/snapshot", ""},
+		"PUT /v1/categories/{category}/streams/{stream}/snapshot":           {"/v1/categories/shop/streams/fat/snapshot", `{"version":40,"value":"` + strings.Repeat("x", 100<<10) + `"}`},
 	}
+}
+
+// andFollow marks a request whose events come as they are published.
+const andFollow = ", followed"
+
+var follows = []string{"GET /v1/topics/{topic}/events" + andFollow, "GET /v1/categories/{category}/streams/{stream}/events" + andFollow}
+
+// accepts is the Accept of a request.
+func accepts(pattern string) string {
+	if slices.Contains(follows, pattern) {
+		return "text/event-stream"
+	}
+	return "application/json"
 }
 
 // What answers hold while nobody takes them stays within what the door may have for bodies and
@@ -210,7 +226,7 @@ func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 		d := openAt(t, store, cfg, at, at.dial)
 		defer d.stop()
 		requests, administrator := expensive(d.wealthy()), ""
-		for _, pattern := range httpapi.Routes() {
+		for _, pattern := range slices.Concat(httpapi.Routes(), follows) {
 			pattern, _, _ = strings.Cut(pattern, "?")
 			r, there := requests[pattern]
 			if !there {
@@ -232,7 +248,7 @@ func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 					t.Fatal(err)
 				}
 				conns = append(conns, c)
-				go fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, administrator, len(r[1]), r[1])
+				go fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sAccept: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, administrator, accepts(pattern), len(r[1]), r[1])
 			}
 			synctest.Wait()
 			if held := live() - before; held > limit {

@@ -77,7 +77,6 @@ const (
 	SessionDefault    = sessionDefault
 	SessionMax        = sessionMax
 	SessionMin        = sessionMin
-	StreamDefault     = streamDefault
 	StreamPageDefault = streamPageDefault
 	StreamPartitions  = streamPartitions
 	TimestampMax      = timestampMax
@@ -85,6 +84,9 @@ const (
 	PageGrace         = pageGrace
 	PageRate          = pageRate
 )
+
+// Renamed says where paths of earlier versions are now.
+var Renamed = renamed
 
 // Limits are the bounds that tests change.
 type Limits = limits

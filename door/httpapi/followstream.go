@@ -21,6 +21,9 @@ const followEvery = 10 * time.Millisecond
 // how far the stream was read; a client that reconnects with the last one (Last-Event-ID) continues
 // right after it.
 func (s *Server) followStream(c *call) error {
+	if err := followsFrom(c.query, "from"); err != nil {
+		return err
+	}
 	f := &followed{s: s, c: c, stream: c.r.PathValue("stream"), lines: wantsLines(c.r)}
 	f.page.c = c
 	f.out = newEncoder(&f.page)

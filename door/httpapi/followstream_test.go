@@ -57,8 +57,8 @@ func TestAStreamIsFollowedFromItsBeginningAndAsItGrows(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("orders")
 	d.grow("orders", "a", 0, 2500) // more than a page
-	const path = "/v1/streams/orders/a/events"
-	all, some, latest, early := d.listen(path), d.listen(path+"?from=2400"), d.listen(path+"?from=latest"), d.listen("/v1/streams/orders/later/events")
+	const path = "/v1/categories/orders/streams/a/events"
+	all, some, latest, early := d.listen(path), d.listen(path+"?from=2400"), d.listen(path+"?from=latest"), d.listen("/v1/categories/orders/streams/later/events")
 	lines := d.listen(path+"?from=2499", "Accept: application/x-ndjson")
 	all.wantEvents(0, 2500)
 	some.wantEvents(2400, 2500)
@@ -84,9 +84,9 @@ func TestAStreamIsFollowedFromItsBeginningAndAsItGrows(t *testing.T) {
 	d.listen(path, "Last-Event-ID: "+all.id).wantEvents(2600, 2605)
 	d.listen(path+"?from="+all.id).wantEvents(2600, 2605)
 	for _, refused := range []string{"x", "-1", "3/%zz", "9223372036854775807", ""} {
-		d.get(path+"?from="+refused).refused(400, "invalid_request")
+		d.follow(path+"?from="+refused).refused(400, "invalid_request")
 	}
-	d.get("/v1/streams/none/a/events").refused(404, "unknown_category")
+	d.get("/v1/categories/none/streams/a/events").refused(404, "unknown_category")
 }
 
 func TestWhoFollowsAStreamLearnsThatEventsAreGone(t *testing.T) {
@@ -97,7 +97,7 @@ func TestWhoFollowsAStreamLearnsThatEventsAreGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.grow("orders", "a", 0, 10)
-	const path = "/v1/streams/orders/a/events"
+	const path = "/v1/categories/orders/streams/a/events"
 	before := d.listen(path)
 	before.wantEvents(0, 10)
 	if err := orders.Forget(t.Context(), "a", 5); err != nil {
@@ -121,7 +121,7 @@ func TestWhoFollowsAStreamLearnsThatEventsAreGone(t *testing.T) {
 		if kind, data, ok := l.message(); ok {
 			t.Errorf("after the deletion: %s %s", kind, data)
 		}
-		d.get(path, "Last-Event-ID: "+l.id).refused(404, "unknown_stream")
+		d.follow(path, "Last-Event-ID: "+l.id).refused(404, "unknown_stream")
 	}
 	again := d.listen(path) // waits until it is begun again
 	d.grow("orders", "a", 10, 2)
@@ -138,11 +138,11 @@ func TestAPositionInAStreamWhoseEndWasLostIsRefused(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("orders")
 	d.grow("orders", "a", 0, 10)
-	const path = "/v1/streams/orders/a/events"
+	const path = "/v1/categories/orders/streams/a/events"
 	l := d.listen(path)
 	l.wantEvents(0, 10)
 	for _, lost := range []string{"10/another", "5/another", "11", "20/another"} {
-		if got := d.get(path, "Last-Event-ID: "+lost).refused(416, "offset_out_of_range"); !strings.Contains(got.body, "version 10") {
+		if got := d.follow(path, "Last-Event-ID: "+lost).refused(416, "offset_out_of_range"); !strings.Contains(got.body, "version 10") {
 			t.Errorf("%s: %s", lost, got.body)
 		}
 	}
@@ -156,7 +156,7 @@ func TestAFollowedStreamThatDoesNotChangeSaysThatItIsAlive(t *testing.T) {
 	bubble(t, httpapi.Config{}.With(httpapi.Limits{KeepAlive: 10 * time.Second}), func(t *testing.T, d *door) {
 		d.category("orders")
 		d.grow("orders", "a", 0, 1)
-		l := d.listen("/v1/streams/orders/a/events")
+		l := d.listen("/v1/categories/orders/streams/a/events")
 		l.wantEvents(0, 1)
 		began := time.Now()
 		for range 3 {

@@ -49,7 +49,7 @@ func TestDamagedEventsAreAGapAndNothingElseIsWithheld(t *testing.T) {
 		t.Errorf("the last page: %d %s", got.status, got.body)
 	}
 
-	l := d.listen("/v1/topics/orders/stream?from=earliest&partition=0")
+	l := d.listen("/v1/topics/orders/events?from=earliest&partition=0")
 	if got := l.values(1); got[0] != "before" {
 		t.Errorf("the stream begins with %q", got)
 	}
@@ -108,7 +108,7 @@ func TestABatchThatChangedInTheStoreIsAGap(t *testing.T) {
 	if got := d.get(page + "?offset=2"); !strings.Contains(got.body, `"value":"amount 30"`) {
 		t.Errorf("behind the damage: %d %s", got.status, got.body)
 	}
-	l := d.listen("/v1/topics/orders/stream?from=earliest&partition=0")
+	l := d.listen("/v1/topics/orders/events?from=earliest&partition=0")
 	if got := l.values(1); got[0] != "amount 10" {
 		t.Errorf("the stream begins with %q", got)
 	}

@@ -111,7 +111,7 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	for _, path := range []string{"/v1/topics/mail", "/v1/topics/mail/partitions/0/events", "/v1/topics/mail/stream", "/metrics"} {
+	for _, path := range []string{"/v1/topics/mail", "/v1/topics/mail/partitions/0/events", "/v1/topics/mail/events", "/metrics"} {
 		if w := door.bearer(mailer, "GET", path, ""); w.Code != 403 {
 			t.Errorf("%s: %d %s, want 403", path, w.Code, w.Body)
 		}

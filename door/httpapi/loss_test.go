@@ -51,10 +51,10 @@ func TestStreamEndsWhereTheStoreLostWhatItSent(t *testing.T) {
 		d.publish("orders", 1, "kept 0", "kept 1", "kept 2")
 		restore := store.Backup()
 		d.publish("orders", 1, "lost 3", "lost 4", strings.Repeat("lost 5", 10_000))
-		waits := d.listen("/v1/topics/orders/stream?from=earliest")
+		waits := d.listen("/v1/topics/orders/events?from=earliest")
 		waits.values(6)
-		busy := d.listen("/v1/topics/orders/stream?from=earliest")
-		lines := d.listen("/v1/topics/orders/stream?from=0:5&partition=0", "Accept: application/x-ndjson")
+		busy := d.listen("/v1/topics/orders/events?from=earliest")
+		lines := d.listen("/v1/topics/orders/events?from=0:5&partition=0", "Accept: application/x-ndjson")
 		synctest.Wait() // busy and lines write an event that their clients do not take yet
 		d.lose(restore, silently, "orders")
 		busy.values(6)
@@ -81,7 +81,7 @@ func TestNoIDHidesALoss(t *testing.T) {
 		d.publish("orders", 2, "kept", "kept elsewhere")
 		restore := store.Backup()
 		d.do("POST", "/v1/topics/orders/events?partition=1", strings.Repeat("lost", 10_000))
-		l := d.listen("/v1/topics/orders/stream?from=earliest")
+		l := d.listen("/v1/topics/orders/events?from=earliest")
 		synctest.Wait() // it writes an event that its client does not take yet
 		d.lose(restore, silently, "orders")
 		d.publish("orders", 2, strings.Repeat("new", 100_000), "new elsewhere", "new 11", "newer elsewhere")
@@ -89,7 +89,7 @@ func TestNoIDHidesALoss(t *testing.T) {
 		for more := true; more; {
 			_, _, more = l.message()
 		}
-		d.get("/v1/topics/orders/stream", "Last-Event-ID: "+l.id).refused(416, "offset_out_of_range", "topic orders, partition 1", "from offset 1 to 1", `"end_offset":1`)
+		d.follow("/v1/topics/orders/events", "Last-Event-ID: "+l.id).refused(416, "offset_out_of_range", "topic orders, partition 1", "from offset 1 to 1", `"end_offset":1`)
 	})
 }
 
@@ -97,19 +97,19 @@ func TestNoIDHidesALoss(t *testing.T) {
 func (d *door) resumes(id string) {
 	d.t.Helper()
 	for range 2 { // it is told each time
-		told := d.get("/v1/topics/orders/stream", "Last-Event-ID: "+id).
+		told := d.follow("/v1/topics/orders/events", "Last-Event-ID: "+id).
 			refused(416, "offset_out_of_range", "topic orders, partition 0", "from offset 3 to 5", `"first_offset":0,"end_offset":3`)
 		var p struct{ Detail string }
 		if err := json.Unmarshal([]byte(told.body), &p); err != nil {
 			d.t.Fatal(err)
 		}
 		_, from, _ := strings.Cut(p.Detail, "from=")
-		l := d.listen("/v1/topics/orders/stream?from=" + from)
+		l := d.listen("/v1/topics/orders/events?from=" + from)
 		if got := l.values(2); !slices.Equal(got, []string{"new 0", "new 1"}) {
 			d.t.Errorf("after the loss the stream has %q", got)
 		}
 		l.close()
-		back := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id)
+		back := d.listen("/v1/topics/orders/events", "Last-Event-ID: "+l.id)
 		if got := back.values(1); got[0] != "new 2" {
 			d.t.Errorf("it comes back to %q", got)
 		}
@@ -124,11 +124,11 @@ func TestAPositionBehindALossIsRefused(t *testing.T) {
 		d.topic("orders", 2)
 		d.publish("orders", 1, "kept 0", "kept 1", "kept 2")
 		restore := store.Backup()
-		early := d.listen("/v1/topics/orders/stream?from=earliest")
+		early := d.listen("/v1/topics/orders/events?from=earliest")
 		early.values(3)
 		early.close()
 		d.publish("orders", 2, "lost 3", "lost elsewhere", "lost 4", "lost elsewhere", "lost 5")
-		late := d.listen("/v1/topics/orders/stream?from=earliest")
+		late := d.listen("/v1/topics/orders/events?from=earliest")
 		late.values(8)
 		late.close()
 		d.lose(restore, silently, "orders")
@@ -136,7 +136,7 @@ func TestAPositionBehindALossIsRefused(t *testing.T) {
 		d.resumes(late.id)
 
 		// What was read before the loss is still there.
-		l := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+early.id)
+		l := d.listen("/v1/topics/orders/events", "Last-Event-ID: "+early.id)
 		if got := l.values(1); !strings.HasPrefix(got[0], "new ") {
 			t.Errorf("after what was kept comes %q", got)
 		}
@@ -146,7 +146,7 @@ func TestAPositionBehindALossIsRefused(t *testing.T) {
 		mark, _, _ := strings.Cut(early.id, ".")
 		old := late.id[:strings.LastIndex(late.id, ".")]
 		for _, from := range []string{old, mark + "/0:6,1:2", "0:6,1:2"} {
-			l := d.listen("/v1/topics/orders/stream?partition=0&from=" + from)
+			l := d.listen("/v1/topics/orders/events?partition=0&from=" + from)
 			if got := l.values(1); got[0] != "new 3" {
 				t.Errorf("at %s comes %q", from, got)
 			}
@@ -162,16 +162,16 @@ func TestALossInSeveralPartitionsIsResumedInAll(t *testing.T) {
 		d.publish("orders", 2, "kept", "kept")
 		restore := store.Backup()
 		d.publish("orders", 2, "lost", "lost")
-		l := d.listen("/v1/topics/orders/stream?from=earliest")
+		l := d.listen("/v1/topics/orders/events?from=earliest")
 		l.values(4)
 		synctest.Wait()
 		d.lose(restore, silently, "orders")
 		d.do("POST", "/v1/topics/orders/events?partition=1", "new elsewhere")
 		d.do("POST", "/v1/topics/orders/events?partition=1", "newer elsewhere")
-		told := d.get("/v1/topics/orders/stream", "Last-Event-ID: "+l.id).refused(416, "offset_out_of_range")
+		told := d.follow("/v1/topics/orders/events", "Last-Event-ID: "+l.id).refused(416, "offset_out_of_range")
 		_, from, _ := strings.Cut(told.body, "from=")
 		from, _, _ = strings.Cut(from, `"`)
-		got := d.listen("/v1/topics/orders/stream?from=" + from).values(12)
+		got := d.listen("/v1/topics/orders/events?from=" + from).values(12)
 		for _, want := range []string{"new 0", "new elsewhere"} {
 			if !slices.Contains(got, want) {
 				t.Errorf("after the loss the stream has %q", got)
@@ -189,7 +189,7 @@ func TestIdleStreamGetsAnIDOfTheNewEpoch(t *testing.T) {
 		defer d.stop()
 		d.topic("orders", 1)
 		d.publish("orders", 1, "kept")
-		idle := d.listen("/v1/topics/orders/stream?from=earliest")
+		idle := d.listen("/v1/topics/orders/events?from=earliest")
 		idle.values(1)
 		runs := idle.id[:strings.LastIndex(idle.id, ".")+1]
 		id := ""
@@ -208,7 +208,7 @@ func TestIdleStreamGetsAnIDOfTheNewEpoch(t *testing.T) {
 			}
 		}
 		idle.close()
-		back := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+runs+"0")
+		back := d.listen("/v1/topics/orders/events", "Last-Event-ID: "+runs+"0")
 		for range 2 { // after how soon to retry
 			back.lines.Scan()
 		}

@@ -88,9 +88,9 @@ type placedGap struct {
 	gap
 }
 
-// answerMember answers with events of several partitions, and with the cursor after them.
-func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap, claim *budget.Claim) error {
-	next := cursorAfter(pages)
+// answerPages answers with events of several partitions, and with where they end. next needs no
+// escaping. A place without a topic is one of the topic in the path.
+func answerPages(c *call, next string, pages []memberPage, gaps []placedGap, claim *budget.Claim) error {
 	c.Header()["Weir-Next"] = []string{next}
 	e, end := pageEncoder(c, claim)
 	defer end()
@@ -120,12 +120,13 @@ func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap, cla
 		}
 	}
 	e.string(`],"next":"`)
-	e.string(next) // it needs no escaping
+	e.string(next)
 	e.string(`"`)
 	divider = `,"gaps":[`
 	for _, g := range gaps {
 		e.string(divider)
-		e.buf = fmt.Appendf(e.buf, `{"topic":"%s","partition":%d,"from":%d,"to":%d}`, g.of.topic, g.of.partition, g.from, g.to)
+		e.place(g.of.topic, g.of.partition)
+		e.buf = fmt.Appendf(e.buf, `,"from":%d,"to":%d}`, g.from, g.to)
 		divider = ","
 	}
 	if len(gaps) > 0 {

@@ -349,7 +349,7 @@ func TestPositionsThatAreThereTwiceAreRefused(t *testing.T) {
 	} {
 		d.asJSON("PUT", "/v1/groups/resting/offsets", `{"offsets":[`+offsets+`]}`).refused(400, "invalid_request", "twice", "topic orders")
 	}
-	d.get("/v1/topics/orders/stream?from=0:1,1:0,0:2").refused(400, "invalid_request", "partition 0 is there twice")
+	d.follow("/v1/topics/orders/events?from=0:1,1:0,0:2").refused(400, "invalid_request", "partition 0 is there twice")
 	d.get("/v1/groups/g/offsets").want(200, `{"offsets":[],"total":0,"lag":0}`)
 	d.get("/v1/groups/resting/offsets").refused(404, "unknown_group")
 }

@@ -228,7 +228,7 @@ func (s *Server) memberEvents(c *call) error {
 			if err := s.again(c, toRead, m.Topics...); err != nil {
 				return err
 			}
-			return s.answerMember(c, pages, gaps, claim)
+			return answerPages(c, cursorAfter(pages), pages, gaps, claim)
 		}
 		claim.Release()
 		select {

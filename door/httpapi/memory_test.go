@@ -53,7 +53,7 @@ func (d *door) ask(path string) net.Conn {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	go fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path)
+	go fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nConnection: close\r\n\r\n", path)
 	return c
 }
 
@@ -72,7 +72,7 @@ func TestReadersShareARoom(t *testing.T) {
 	const readers, room, connection = 50, 1 << 20, 64 << 10
 	for kind, path := range map[string]func(d *door, i int) string{
 		"a page":   func(*door, int) string { return "/v1/topics/orders/partitions/0/events" },
-		"a stream": func(*door, int) string { return "/v1/topics/orders/stream?from=earliest" },
+		"a stream": func(*door, int) string { return "/v1/topics/orders/events?from=earliest" },
 		"a member": func(d *door, i int) string {
 			return d.join(fmt.Sprint("g", i), `{"topics":["orders"]}`).path + "/events"
 		},
@@ -339,7 +339,7 @@ func readsLargeEvents(t *testing.T, room int64) {
 	if len(got.Events) != 1 || len(got.Events[0].Value) != 3<<20 || got.NextOffset != 1 {
 		t.Errorf("a page of %d events, then %d", len(got.Events), got.NextOffset)
 	}
-	l := d.listen("/v1/topics/orders/stream?from=earliest")
+	l := d.listen("/v1/topics/orders/events?from=earliest")
 	sizes := map[int]int{}
 	for _, v := range l.values(4) {
 		sizes[len(v)]++
@@ -424,14 +424,14 @@ func TestAnAppendClaimsTheMemoryOfWhatItBecomes(t *testing.T) {
 			}
 			held = append(held, release)
 		}
-		d.asJSON("POST", "/v1/streams/c/"+url.PathEscape(name), one).refused(503, "overloaded", "limit")
-		d.asJSON("POST", "/v1/append", all).refused(503, "overloaded", "limit")
-		d.asJSON("POST", "/v1/streams/c/small", `{"events":[{"type":"t","tags":["a"]}]}`).want(201, `{"first":0,"version":1}`)
+		d.asJSON("POST", "/v1/categories/c/streams/"+url.PathEscape(name)+"/events", one).refused(503, "overloaded", "limit")
+		d.asJSON("POST", "/v1/categories/append", all).refused(503, "overloaded", "limit")
+		d.asJSON("POST", "/v1/categories/c/streams/small/events", `{"events":[{"type":"t","tags":["a"]}]}`).want(201, `{"first":0,"version":1}`)
 		for _, release := range held {
 			release()
 		}
-		d.asJSON("POST", "/v1/streams/c/"+url.PathEscape(name), one).want(201, `{"first":0,"version":1}`)
-		d.asJSON("POST", "/v1/append", all).want(201, `{"streams":[{"first":1,"version":2}]}`)
+		d.asJSON("POST", "/v1/categories/c/streams/"+url.PathEscape(name)+"/events", one).want(201, `{"first":0,"version":1}`)
+		d.asJSON("POST", "/v1/categories/append", all).want(201, `{"streams":[{"first":1,"version":2}]}`)
 	})
 }
 
@@ -443,7 +443,7 @@ func TestAFollowersEncoderIsInTheBudget(t *testing.T) {
 		d.do("POST", "/v1/topics/t/events", strings.Repeat("v", size)).want(200, `{"partition":0,"offset":0}`)
 		d.category("c")
 		d.fill("c", "s", 1, size)
-		for _, path := range []string{"/v1/topics/t/stream?from=earliest", "/v1/streams/c/s/events"} {
+		for _, path := range []string{"/v1/topics/t/events?from=earliest", "/v1/categories/c/streams/s/events"} {
 			before := d.server.HeldByAnswers()
 			c := d.ask(path)
 			head := make([]byte, 32)

@@ -271,24 +271,24 @@ func TestTheEndOfARequestsTimeIsToldAsOverloaded(t *testing.T) {
 		time.Sleep(time.Second) // the log has read what changed
 		store.shut.Store(true)
 		for ask, body := range map[string]string{
-			"GET /v1/topics/unheard":                     "",
-			"GET /v1/groups/g/offsets":                   "",
-			"GET /v1/streams/unheard/s/events":           "",
-			"PATCH /v1/topics/orders":                    `{"config":{"retention.ms":"1000"}}`,
-			"POST /v1/topics/unheard/events":             "v",
-			"POST /v1/topics/unheard/batch?partial=true": `{"events":[{"value":"v"}]}`,
-			"DELETE /v1/topics/orders":                   "",
-			"PUT /v1/groups/g/offsets":                   `{"offsets":[{"topic":"orders","partition":0,"offset":0}]}`,
-			"POST /v1/groups/g/members":                  `{"topics":["orders"]}`,
-			"POST /v1/topics":                            `{"name":"new"}`,
-			"POST /v1/streams":                           `{"name":"new"}`,
-			"POST /v1/queues":                            `{"name":"new"}`,
-			"POST /v1/queues/unheard/claim":              `{}`,
-			"POST /v1/queues/unheard/messages":           `{"messages":[{"value":"v"}]}`,
-			"GET /v1/queues/unheard":                     "",
-			"POST /v1/append":                            `{"streams":[{"category":"unheard","stream":"s","events":[{"id":"1","type":"t"}]}]}`,
-			"GET /v1/tagged/unheard?tag=t":               "",
-			"POST /v1/streams/unheard/s":                 `{"events":[{"id":"1","type":"t"}]}`,
+			"GET /v1/topics/unheard":                       "",
+			"GET /v1/groups/g/offsets":                     "",
+			"GET /v1/categories/unheard/streams/s/events":  "",
+			"PATCH /v1/topics/orders":                      `{"config":{"retention.ms":"1000"}}`,
+			"POST /v1/topics/unheard/events":               "v",
+			"POST /v1/topics/unheard/batch?partial=true":   `{"events":[{"value":"v"}]}`,
+			"DELETE /v1/topics/orders":                     "",
+			"PUT /v1/groups/g/offsets":                     `{"offsets":[{"topic":"orders","partition":0,"offset":0}]}`,
+			"POST /v1/groups/g/members":                    `{"topics":["orders"]}`,
+			"POST /v1/topics":                              `{"name":"new"}`,
+			"POST /v1/categories":                          `{"name":"new"}`,
+			"POST /v1/queues":                              `{"name":"new"}`,
+			"POST /v1/queues/unheard/claim":                `{}`,
+			"POST /v1/queues/unheard/messages":             `{"messages":[{"value":"v"}]}`,
+			"GET /v1/queues/unheard":                       "",
+			"POST /v1/categories/append":                   `{"streams":[{"category":"unheard","stream":"s","events":[{"id":"1","type":"t"}]}]}`,
+			"GET /v1/categories/unheard/events?tag=t":      "",
+			"POST /v1/categories/unheard/streams/s/events": `{"events":[{"id":"1","type":"t"}]}`,
 		} {
 			method, path, _ := strings.Cut(ask, " ")
 			got := d.asJSON(method, path, body).refused(503, "overloaded", "while the store answered other requests. Nothing happened")
@@ -303,7 +303,7 @@ func TestTheEndOfARequestsTimeIsToldAsOverloaded(t *testing.T) {
 func TestNobodyWaitsLongForTheStore(t *testing.T) {
 	for _, ask := range []string{
 		"GET /v1/topics/orders", "GET /v1/topics/unheard",
-		"GET /v1/topics/orders/stream", "GET /v1/topics/orders/stream?from=earliest", "GET /v1/topics/orders/stream?from=0:0", "GET /v1/topics/unheard/stream",
+		"GET /v1/topics/orders/events", "GET /v1/topics/orders/events?from=earliest", "GET /v1/topics/orders/events?from=0:0", "GET /v1/topics/unheard/events",
 		"GET /v1/topics/orders/partitions/0/events", "GET /v1/topics/orders/partitions/0/events?offset=earliest", "GET /v1/topics/orders/partitions/0/events?offset=latest",
 		"GET /v1/topics/unheard/partitions/0/events?offset=0",
 		"GET /v1/groups/g/offsets", "PUT /v1/groups/g/offsets", "POST /v1/groups/g/members", "PATCH /v1/topics/orders", "DELETE /v1/topics/orders",

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"math"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -33,6 +34,22 @@ func query(u *url.URL, names []string) (url.Values, error) {
 		}
 	}
 	return values, nil
+}
+
+// follows reports whether a client asks for events as they come, until it disconnects: as
+// server-sent events, or one a line. Else it gets a page.
+func follows(r *http.Request) bool {
+	return wantsLines(r) || strings.Contains(r.Header.Get("Accept"), "event-stream")
+}
+
+// followsFrom checks the parameters of a client that follows: those of a page make no sense to it.
+func followsFrom(q url.Values, names ...string) error {
+	for name := range q {
+		if !slices.Contains(names, name) {
+			return kindInvalidRequest.because("%s is a parameter of a page, and with this Accept events come as they are published; leave it out, or send Accept: application/json", name)
+		}
+	}
+	return nil
 }
 
 // number reads a parameter that is an integer within bounds, or returns the default.

@@ -91,6 +91,7 @@ var (
 	kindTooManyACLs     = kind{"too_many_acls", http.StatusConflict, "The store has as many ACLs as it may"}
 	kindTooManyQuotas   = kind{"too_many_quotas", http.StatusConflict, "The store has as many quotas as it may"}
 	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The client has too many waiting claims"}
+	kindRenamed         = kind{"renamed", http.StatusPermanentRedirect, "This path has another name"}
 	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not support the method"}
 	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member in this process"}
 	kindFenced          = kind{"fenced", http.StatusConflict, "The partition is no longer assigned to the member"}
@@ -219,7 +220,7 @@ var knownErrors = []struct {
 	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
 	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists the schedules"},
 	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
-	{stream.ErrUnknownCategory, kindUnknownCategory, "create it first: POST /v1/streams with Content-Type: application/json and {\"name\": …}"},
+	{stream.ErrUnknownCategory, kindUnknownCategory, "create it first: POST /v1/categories with Content-Type: application/json and {\"name\": …}"},
 	{stream.ErrUnknownProjection, kindNoProjection, "GET /v1/projections lists the projections; a program that calls Project creates one"},
 	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
 	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens the stream again"},

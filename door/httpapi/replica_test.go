@@ -23,8 +23,8 @@ func TestAReplicaReadsAndRefusesAllElse(t *testing.T) {
 	writer.do("POST", "/v1/topics/t/events", "one").want(http.StatusOK, `{"partition":0,"offset":0}`)
 	writer.asJSON("POST", "/v1/queues", `{"name":"q"}`)
 	writer.do("POST", "/v1/queues/q/messages", "work")
-	writer.asJSON("POST", "/v1/streams", `{"name":"s"}`)
-	writer.asJSON("POST", "/v1/streams/s/1", `{"events":[{"type":"opened"}]}`)
+	writer.asJSON("POST", "/v1/categories", `{"name":"s"}`)
+	writer.asJSON("POST", "/v1/categories/s/streams/1/events", `{"events":[{"type":"opened"}]}`)
 	refused := &everystore.Replica{Store: store}
 	replica := openOn(t, refused, httpapi.Config{})
 	replica.get("/v1/topics/t/partitions/0/events?offset=0&wait_ms=5000").has("one")
@@ -44,7 +44,7 @@ func TestAReplicaReadsAndRefusesAllElse(t *testing.T) {
 	for path, has := range map[string]string{
 		"/v1/topics": `"name":"t"`, "/v1/topics/t": `"partitions"`, "/v1/groups": `"groups"`, "/v1/projections": `"projections"`,
 		"/v1/queues": `"name":"q"`, "/v1/queues/q": `"ready":1`, "/v1/queues/q/messages": `"id"`, "/v1/queues/q/schedules": `"schedules"`, "/v1/queues/q/dead": `"letters"`,
-		"/v1/streams": `"categories":["s"]`, "/v1/streams/s": `"stream":"1"`, "/v1/streams/s/1": `"opened"`,
+		"/v1/categories": `"categories":["s"]`, "/v1/categories/s": `"partitions"`, "/v1/categories/s/streams": `"stream":"1"`, "/v1/categories/s/streams/1/events": `"opened"`,
 	} {
 		replica.get(path).has(has)
 	}
@@ -77,9 +77,9 @@ func TestAReplicaLeavesWhatIsDueToTheWriters(t *testing.T) {
 		writer.asJSON("POST", "/v1/queues", `{"name":"q"}`)
 		writer.do("POST", "/v1/queues/q/messages?delay_ms=60000", "later")
 		writer.asJSON("PUT", "/v1/queues/q/schedules/s", `{"cron":"* * * * *","message":{"value":"tick"}}`).ok()
-		writer.asJSON("POST", "/v1/streams", `{"name":"s"}`)
-		writer.asJSON("POST", "/v1/streams/s/1", `{"events":[{"type":"opened"}]}`)
-		writer.do("DELETE", "/v1/streams/s/1", "").ok()
+		writer.asJSON("POST", "/v1/categories", `{"name":"s"}`)
+		writer.asJSON("POST", "/v1/categories/s/streams/1/events", `{"events":[{"type":"opened"}]}`)
+		writer.do("DELETE", "/v1/categories/s/streams/1", "").ok()
 		writer.asJSON("PUT", "/v1/groups/g/offsets", `{"topics":{"t":{"to":"end"}}}`)
 		writer.stop()
 		_, before, err := store.Moved(t.Context(), eventlog.Mark{})

@@ -21,7 +21,7 @@ var api = []route{
 	{"POST /v1/topics/{topic}/events?key&key_b64&partition&timestamp&tombstone", toWrite, (*Server).publishOne},
 	{"POST /v1/topics/{topic}/batch?partial", toWrite, (*Server).publishMany},
 	{"GET /v1/topics/{topic}/partitions/{partition}/events?offset&max&wait_ms", toRead, (*Server).read},
-	{"GET /v1/topics/{topic}/stream?from&partition", toRead, (*Server).stream},
+	{"GET /v1/topics/{topic}/events?from&partition&max&wait_ms", toRead, (*Server).readTopic},
 
 	{"GET /v1/topics", toDescribe, (*Server).listTopics},
 	{"POST /v1/topics", toCreate, (*Server).createTopic},
@@ -68,27 +68,25 @@ var api = []route{
 	{"POST /v1/queues/{queue}/dead/redrive", toRedrive, (*Server).redriveDead},
 	{"POST /v1/queues/{queue}/dead/discard", toDelete, (*Server).discardDead},
 
-	{"GET /v1/streams", toDescribe, (*Server).listCategories},
-	{"POST /v1/streams", toCreate, (*Server).createCategory},
-	{"GET /v1/streams/{category}?prefix&after&max", toRead, (*Server).describeCategory},
-	{"PATCH /v1/streams/{category}", toAlterConfigs, (*Server).alterCategory},
-	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", toRead, (*Server).readStream},
-	{"GET /v1/streams/{category}/{stream}/events?from", toRead, (*Server).followStream},
-	{"POST /v1/streams/{category}/{stream}", toWrite, (*Server).appendEvents},
+	{"GET /v1/categories", toDescribe, (*Server).listCategories},
+	{"POST /v1/categories", toCreate, (*Server).createCategory},
+	{"POST /v1/categories/append", toWrite, (*Server).appendAll}, // to streams of several categories
+	{"GET /v1/categories/{category}", toRead, (*Server).describeCategory},
+	{"PATCH /v1/categories/{category}", toAlterConfigs, (*Server).alterCategory},
+	{"GET /v1/categories/{category}/events?tag", toRead, (*Server).readTagged},
+	{"POST /v1/categories/{category}/subjects/forget", toDelete, (*Server).forgetSubject},
+	{"GET /v1/categories/{category}/streams?prefix&after&max", toRead, (*Server).listStreams},
+	{"GET /v1/categories/{category}/streams/{stream}/events?from&to&until&type&backward&max", toRead, (*Server).readStream},
+	{"POST /v1/categories/{category}/streams/{stream}/events", toWrite, (*Server).appendEvents},
 	// These need more than a right to write: whoever writes must not take away what others read,
 	// nor keep others from writing.
-	{"DELETE /v1/streams/{category}/{stream}", toDelete, (*Server).deleteStream},
-	{"POST /v1/streams/{category}/{stream}/archive", toAlterConfigs, (*Server).archiveStream},
-	{"POST /v1/streams/{category}/{stream}/unarchive", toAlterConfigs, (*Server).unarchiveStream},
-	{"GET /v1/streams/{category}/{stream}/snapshot?at", toRead, (*Server).loadSnapshot},
-	{"PUT /v1/streams/{category}/{stream}/snapshot", toWrite, (*Server).saveSnapshot},
-	{"PUT /v1/streams/{category}/{stream}/retention", toAlterConfigs, (*Server).setStreamRetention},
-	{"DELETE /v1/streams/{category}/{stream}/retention", toAlterConfigs, (*Server).unsetStreamRetention},
-	// What is not about one stream cannot be below /v1/streams/{category}: any name there is that
-	// of a stream.
-	{"POST /v1/append", toWrite, (*Server).appendAll},
-	{"GET /v1/tagged/{category}?tag", toRead, (*Server).readTagged},
-	{"POST /v1/subjects/{category}/forget", toDelete, (*Server).forgetSubject},
+	{"DELETE /v1/categories/{category}/streams/{stream}", toDelete, (*Server).deleteStream},
+	{"POST /v1/categories/{category}/streams/{stream}/archive", toAlterConfigs, (*Server).archiveStream},
+	{"POST /v1/categories/{category}/streams/{stream}/unarchive", toAlterConfigs, (*Server).unarchiveStream},
+	{"GET /v1/categories/{category}/streams/{stream}/snapshot?at", toRead, (*Server).loadSnapshot},
+	{"PUT /v1/categories/{category}/streams/{stream}/snapshot", toWrite, (*Server).saveSnapshot},
+	{"PUT /v1/categories/{category}/streams/{stream}/retention", toAlterConfigs, (*Server).setStreamRetention},
+	{"DELETE /v1/categories/{category}/streams/{stream}/retention", toAlterConfigs, (*Server).unsetStreamRetention},
 
 	{"GET /v1/projections", toDescribe, (*Server).listProjections},
 	{"GET /v1/projections/{projection}", toDescribe, (*Server).describeProjection},
@@ -129,6 +127,9 @@ func (s *Server) routes() *http.ServeMux {
 		pages := s.cfg.Console(&Inside{s})
 		mux.Handle("GET /{$}", s.counted(pages))
 		mux.Handle("/console/", s.counted(pages))
+	}
+	for from, to := range renamed {
+		mux.HandleFunc(from, s.elsewhere(from, to))
 	}
 	mux.HandleFunc("/", s.nothingHere)
 	return mux

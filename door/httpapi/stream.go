@@ -18,31 +18,34 @@ const (
 	streamTroubled = time.Second // between two attempts while the store is unavailable
 )
 
-// stream sends events as they are appended, as server-sent events or one per line, until the client
-// disconnects or the server stops. The id of a server-sent event holds the positions in all
+// readTopic answers with a page of a topic's events, or with its events as they come.
+func (s *Server) readTopic(c *call) error {
+	if follows(c.r) {
+		return s.followTopic(c)
+	}
+	return s.topicPage(c)
+}
+
+// followTopic sends events as they are appended, as server-sent events or one per line, until the
+// client disconnects or the server stops. The id of a server-sent event holds the positions in all
 // partitions; a client that reconnects with the last one (Last-Event-ID) continues right after it.
-func (s *Server) stream(c *call) error {
-	topic, err := s.topic(c)
+func (s *Server) followTopic(c *call) error {
+	if err := followsFrom(c.query, "from", "partition"); err != nil {
+		return err
+	}
+	st, err := s.streamOf(c)
 	if err != nil {
 		return err
 	}
-	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
+	topic := st.topic
 	st.page.c = c
 	st.out = newEncoder(&st.page)
-	if c.query.Has("partition") {
-		if st.only, _, err = partitionOf(topic, c.query.Get("partition")); err != nil {
-			return err
-		}
-	}
 	from := streamDefault
 	if c.query.Has("from") {
 		from = c.query.Get("from")
 	}
 	if last := c.r.Header["Last-Event-Id"]; len(last) > 0 {
 		from = last[0]
-	}
-	if err := st.fits(topic); err != nil {
-		return err
 	}
 	memory, err := s.beginWait(c.who, int64(len(topic.Partitions))*offsetBytes)
 	if err != nil {
@@ -67,6 +70,21 @@ func (s *Server) stream(c *call) error {
 	s.cfg.Observer.Streaming(+1)
 	defer s.cfg.Observer.Streaming(-1)
 	return st.run(ctx)
+}
+
+// streamOf finds what the client reads: a topic, or one partition of it.
+func (s *Server) streamOf(c *call) (*streamed, error) {
+	topic, err := s.topic(c)
+	if err != nil {
+		return nil, err
+	}
+	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
+	if c.query.Has("partition") {
+		if st.only, _, err = partitionOf(topic, c.query.Get("partition")); err != nil {
+			return nil, err
+		}
+	}
+	return st, st.fits(topic)
 }
 
 // streamed is one stream.

@@ -35,6 +35,11 @@ type listener struct {
 	leave  context.CancelFunc
 }
 
+func (d *door) follow(path string, headers ...string) answer {
+	d.t.Helper()
+	return d.do("GET", path, "", append(headers, "Accept: text/event-stream")...)
+}
+
 func (d *door) listen(path string, headers ...string) *listener {
 	d.t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
@@ -42,6 +47,7 @@ func (d *door) listen(path string, headers ...string) *listener {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	r.Header.Set("Accept", "text/event-stream")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Set(name, value)
@@ -118,12 +124,12 @@ func TestStreamHasWhatIsThereAndWhatComes(t *testing.T) {
 		d := openOn(t, store(), httpapi.Config{})
 		d.topic("orders", 3)
 		d.do("POST", "/v1/topics/orders/events", "before")
-		all := d.listen("/v1/topics/orders/stream?from=earliest")
+		all := d.listen("/v1/topics/orders/events?from=earliest")
 		if got := all.answer.Header.Get("Content-Type"); got != "text/event-stream" {
 			t.Errorf("Content-Type %s", got)
 		}
-		news := d.listen("/v1/topics/orders/stream")
-		one := d.listen("/v1/topics/orders/stream?partition=2", "Accept: application/x-ndjson")
+		news := d.listen("/v1/topics/orders/events")
+		one := d.listen("/v1/topics/orders/events?partition=2", "Accept: application/x-ndjson")
 		if got := all.values(1); got[0] != "before" {
 			t.Errorf("the stream begins with %q", got)
 		}
@@ -167,7 +173,7 @@ func resumesExactly(t *testing.T, d *door) {
 	seen := map[string]int{}
 	id, headers := "", []string(nil)
 	for stretch := 1; len(seen) < total; stretch = stretch*2%37 + 1 {
-		l := d.listen("/v1/topics/orders/stream?from=earliest", headers...)
+		l := d.listen("/v1/topics/orders/events?from=earliest", headers...)
 		for _, v := range l.values(min(stretch, total-len(seen))) {
 			seen[v]++
 		}
@@ -180,7 +186,7 @@ func resumesExactly(t *testing.T, d *door) {
 			t.Errorf("event %s came %d times", v, n)
 		}
 	}
-	l := d.listen("/v1/topics/orders/stream?from=" + id)
+	l := d.listen("/v1/topics/orders/events?from=" + id)
 	d.do("POST", "/v1/topics/orders/events", "new")
 	if got := l.values(1); got[0] != "new" {
 		t.Errorf("after all events comes %q", got)
@@ -196,7 +202,7 @@ func TestStreamHasAPositionFromTheStart(t *testing.T) {
 func hasAPositionFromTheStart(t *testing.T, d *door) {
 	d.topic("orders", 1)
 	d.do("POST", "/v1/topics/orders/events", "before")
-	l := d.listen("/v1/topics/orders/stream")
+	l := d.listen("/v1/topics/orders/events")
 	for l.id == "" && l.lines.Scan() {
 		if name, value, _ := strings.Cut(l.lines.Text(), ": "); name == "id" {
 			l.id = value
@@ -204,7 +210,7 @@ func hasAPositionFromTheStart(t *testing.T, d *door) {
 	}
 	l.close()
 	d.do("POST", "/v1/topics/orders/events", "meanwhile")
-	back := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id)
+	back := d.listen("/v1/topics/orders/events", "Last-Event-ID: "+l.id)
 	if got := back.values(1); got[0] != "meanwhile" {
 		t.Errorf("after the position comes %q", got)
 	}
@@ -217,7 +223,7 @@ func TestStreamTellsOfAGap(t *testing.T) {
 	for i := range 5 {
 		d.do("POST", "/v1/topics/orders/events", fmt.Sprint(i))
 	}
-	first := d.listen("/v1/topics/orders/stream?from=earliest")
+	first := d.listen("/v1/topics/orders/events?from=earliest")
 	first.values(1)
 	first.close()
 	topic, err := d.log.Topic(t.Context(), "orders")
@@ -227,7 +233,7 @@ func TestStreamTellsOfAGap(t *testing.T) {
 	if err := d.log.Trim(t.Context(), topic.Partitions[0], 3); err != nil {
 		t.Fatal(err)
 	}
-	l := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+first.id)
+	l := d.listen("/v1/topics/orders/events", "Last-Event-ID: "+first.id)
 	kind, data, _ := l.message()
 	if kind != "gap" || data != `{"partition":0,"gap":{"from":1,"to":3}}` {
 		t.Errorf("%s %s", kind, data)
@@ -235,7 +241,7 @@ func TestStreamTellsOfAGap(t *testing.T) {
 	if got := l.values(2); !slices.Equal(got, []string{"3", "4"}) {
 		t.Errorf("after the gap come %q", got)
 	}
-	lines := d.listen("/v1/topics/orders/stream?from=0:1", "Accept: application/x-ndjson")
+	lines := d.listen("/v1/topics/orders/events?from=0:1", "Accept: application/x-ndjson")
 	if lines.lines.Scan(); lines.lines.Text() != `{"partition":0,"gap":{"from":1,"to":3}}` {
 		t.Error(lines.lines.Text())
 	}
@@ -244,17 +250,17 @@ func TestStreamTellsOfAGap(t *testing.T) {
 func TestStreamBeginsOnlyWhereItCan(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 2)
-	l := d.listen("/v1/topics/orders/stream")
+	l := d.listen("/v1/topics/orders/events")
 	d.do("POST", "/v1/topics/orders/events", "a")
 	l.values(1)
-	d.get("/v1/topics/orders/stream?from=0:1,1:7").refused(416, "offset_out_of_range", `"end_offset":0`, "holds no events")
+	d.follow("/v1/topics/orders/events?from=0:1,1:7").refused(416, "offset_out_of_range", `"end_offset":0`, "holds no events")
 	for _, bad := range []string{"yesterday", "0", "0:", ":1", "0:-1", "0:1,", "abc/0:1", "/", "99999999999:1"} {
-		d.get("/v1/topics/orders/stream?from="+bad).refused(400, "invalid_request", "partition:offset")
+		d.follow("/v1/topics/orders/events?from="+bad).refused(400, "invalid_request", "partition:offset")
 	}
-	d.get("/v1/topics/orders/stream?from=2:0").refused(404, "unknown_partition")
-	d.get("/v1/topics/orders/stream?partition=2").refused(404, "unknown_partition")
-	d.get("/v1/topics/orders/stream?partition=x").refused(400, "invalid_request")
-	d.get("/v1/topics/nowhere/stream").refused(404, "unknown_topic")
+	d.follow("/v1/topics/orders/events?from=2:0").refused(404, "unknown_partition")
+	d.follow("/v1/topics/orders/events?partition=2").refused(404, "unknown_partition")
+	d.follow("/v1/topics/orders/events?partition=x").refused(400, "invalid_request")
+	d.follow("/v1/topics/nowhere/events").refused(404, "unknown_topic")
 
 	if err := d.log.DeleteTopic(t.Context(), "orders"); err != nil {
 		t.Fatal(err)
@@ -263,7 +269,7 @@ func TestStreamBeginsOnlyWhereItCan(t *testing.T) {
 		t.Errorf("the stream of a deleted topic goes on, or breaks: %v", l.lines.Err())
 	}
 	d.topic("orders", 2)
-	d.get("/v1/topics/orders/stream", "Last-Event-ID: "+l.id).refused(410, "topic_recreated")
+	d.follow("/v1/topics/orders/events", "Last-Event-ID: "+l.id).refused(410, "topic_recreated")
 }
 
 // An idle stream hears of new partitions when this process does, and not when its wait ends.
@@ -275,7 +281,7 @@ func TestStreamGetsNewPartitionsAtOnce(t *testing.T) {
 				d := openAt(t, store, httpapi.Config{}, l, l.dial)
 				defer d.stop()
 				d.topic("orders", 1)
-				stream := d.listen("/v1/topics/orders/stream")
+				stream := d.listen("/v1/topics/orders/events")
 				synctest.Wait()
 				began, log := time.Now(), d.log
 				if other {
@@ -306,7 +312,7 @@ func TestStreamEndsWithItsTopic(t *testing.T) {
 				d := openAt(t, store, httpapi.Config{}, l, l.dial)
 				defer d.stop()
 				d.topic("orders", 1)
-				stream := d.listen("/v1/topics/orders/stream")
+				stream := d.listen("/v1/topics/orders/events")
 				synctest.Wait()
 				began, other := time.Now(), anotherLog(t, store)
 				if err := other.DeleteTopic(t.Context(), "orders"); err != nil {
@@ -349,7 +355,7 @@ func TestIdleStreamSaysThatItIsAlive(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		began := time.Now()
-		l := d.listen("/v1/topics/orders/stream")
+		l := d.listen("/v1/topics/orders/events")
 		comments := 0
 		for comments < 3 && l.lines.Scan() {
 			if l.lines.Text() == ":" {
@@ -385,7 +391,7 @@ func taken(t *testing.T, c net.Conn, piece int, pause time.Duration) (text strin
 func TestSlowReaderIsCutOff(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 1)
-		slow := d.ask("/v1/topics/orders/stream")
+		slow := d.ask("/v1/topics/orders/events")
 		id, in := "", bufio.NewReader(slow)
 		for id == "" {
 			line, err := in.ReadString('\n')
@@ -408,7 +414,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 		if rest, _ := io.ReadAll(in); len(rest) > 5000 {
 			t.Errorf("after a minute %d bytes are still to be had", len(rest))
 		}
-		back := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+id)
+		back := d.listen("/v1/topics/orders/events", "Last-Event-ID: "+id)
 		if got := back.values(1); got[0] != strings.Repeat("a", 10_000) {
 			t.Errorf("it comes back to %.10q", got[0])
 		}
@@ -469,7 +475,12 @@ func TestIdleStreamsStayOverHTTP2(t *testing.T) {
 		d.topic("orders", 1)
 		transport := &http.Transport{DialContext: l.dial, TLSClientConfig: trusted.Clone(), ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
-		answer, err := (&http.Client{Transport: transport}).Get("https://" + d.addr + "/v1/topics/orders/stream")
+		r, err := http.NewRequest("GET", "https://"+d.addr+"/v1/topics/orders/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/event-stream")
+		answer, err := (&http.Client{Transport: transport}).Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -491,11 +502,11 @@ func TestIdleStreamsStayOverHTTP2(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	d := open(t, httpapi.Config{}.With(httpapi.Limits{Streams: 1}))
 	d.topic("orders", 1)
-	l := d.listen("/v1/topics/orders/stream")
-	d.get("/v1/topics/orders/stream").refused(503, "overloaded", `"limit":1`)
+	l := d.listen("/v1/topics/orders/events")
+	d.follow("/v1/topics/orders/events").refused(503, "overloaded", `"limit":1`)
 	l.close()
 	for { // the server sees the client go in its own time
-		r, err := d.client.Get("http://" + d.addr + "/v1/topics/orders/stream")
+		r, err := d.client.Get("http://" + d.addr + "/v1/topics/orders/events")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -514,7 +525,7 @@ func TestStreamStarvesNoPartition(t *testing.T) {
 		for i := range 12 {
 			d.do("POST", fmt.Sprintf("/v1/topics/orders/events?partition=%d", i%3), big)
 		}
-		l := d.listen("/v1/topics/orders/stream?from=earliest", "Accept: application/x-ndjson")
+		l := d.listen("/v1/topics/orders/events?from=earliest", "Accept: application/x-ndjson")
 		seen := map[string]bool{}
 		for range 8 {
 			l.lines.Scan()
@@ -546,7 +557,7 @@ func TestLongPositionsResume(t *testing.T) {
 	if _, err := d.log.Append(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	l := d.listen("/v1/topics/orders/stream")
+	l := d.listen("/v1/topics/orders/events")
 	d.do("POST", "/v1/topics/orders/events?partition=2000", "a")
 	l.values(1)
 	l.close()
@@ -554,22 +565,22 @@ func TestLongPositionsResume(t *testing.T) {
 		t.Errorf("the position has only %d letters", len(l.id))
 	}
 	d.do("POST", "/v1/topics/orders/events?partition=7", "b")
-	for _, back := range []*listener{d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id), d.listen("/v1/topics/orders/stream?from=" + l.id)} {
+	for _, back := range []*listener{d.listen("/v1/topics/orders/events", "Last-Event-ID: "+l.id), d.listen("/v1/topics/orders/events?from=" + l.id)} {
 		if got := back.values(1); got[0] != "b" {
 			t.Errorf("after the position comes %q", got)
 		}
 	}
 
-	open := d.listen("/v1/topics/orders/stream")
+	open := d.listen("/v1/topics/orders/events")
 	if _, err := d.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: most + 1}); err != nil {
 		t.Fatal(err)
 	}
 	d.do("POST", "/v1/topics/orders/events?partition=7", "c")
 	for open.lines.Scan() { // it ends
 	}
-	d.get("/v1/topics/orders/stream").refused(413, "too_large", `"limit":2048`, "partition=", "ndjson")
-	d.listen("/v1/topics/orders/stream", "Accept: application/x-ndjson")
-	one := d.listen("/v1/topics/orders/stream?partition=2048&from=earliest")
+	d.follow("/v1/topics/orders/events").refused(413, "too_large", `"limit":2048`, "partition=", "ndjson")
+	d.listen("/v1/topics/orders/events", "Accept: application/x-ndjson")
+	one := d.listen("/v1/topics/orders/events?partition=2048&from=earliest")
 	d.do("POST", "/v1/topics/orders/events?partition=2048", "d")
 	if got := one.values(1); got[0] != "d" || len(one.id) > 30 {
 		t.Errorf("%q at %s", got, one.id)
@@ -609,7 +620,7 @@ func TestStreamHoldsOnWhileTheStoreIsAway(t *testing.T) {
 		defer d.stop()
 		store.away.Store(30)
 		began := time.Now()
-		stream := d.listen("/v1/topics/orders/stream?from=earliest")
+		stream := d.listen("/v1/topics/orders/events?from=earliest")
 		if got := stream.values(1); got[0] != "a" {
 			t.Errorf("%q", got)
 		}

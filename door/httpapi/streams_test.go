@@ -14,7 +14,8 @@ import (
 
 // stream opens a stream that ends with ctx, and hands over its answer when it is over.
 func (l *locked) stream(ctx context.Context, secret string) <-chan *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/stream", nil)
+	r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/events", nil)
+	r.Header.Set("Accept", "text/event-stream")
 	if secret != "" {
 		r.Header.Set("Authorization", "Bearer "+secret)
 	}
@@ -38,7 +39,7 @@ func TestKeyLeavesStreamsToOthers(t *testing.T) {
 		firstCtx, leaveFirst := context.WithCancel(ctx)
 		first, second := door.stream(firstCtx, greedy), door.stream(ctx, greedy)
 		synctest.Wait()
-		w := door.bearer(greedy, "GET", "/v1/topics/orders.eu/stream", "")
+		w := <-door.stream(ctx, greedy)
 		var p problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 429 || p.Type != problemPrefix+"too_many_streams" || p.Limit != 2 ||
 			!strings.Contains(p.Detail, id) || !strings.Contains(p.Detail, "2 of the 8") {
@@ -68,7 +69,7 @@ func TestStreamsWithoutKeys(t *testing.T) {
 			door.stream(ctx, "")
 		}
 		synctest.Wait()
-		if w := door.ask(hereToo, "GET", "/v1/topics/orders.eu/stream", ""); w.Code != 503 {
+		if w := <-door.stream(ctx, ""); w.Code != 503 {
 			t.Errorf("a stream too many: %d %s, want 503", w.Code, w.Body)
 		}
 	})

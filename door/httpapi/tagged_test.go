@@ -64,7 +64,7 @@ func TestTagsAreReadAndBoundAppends(t *testing.T) {
 		d.enrol("s8", read.Boundary, "1", seats).want(201, `{"first":0,"version":1}`)
 		d.enrol("s8", read.Boundary, "1", seats).want(200, `{"first":0,"version":1,"duplicate":true}`)
 		d.enrol("s9", read.Boundary, "1", seats).refused(412, "boundary_conflict", "Nothing was appended", "read the tags again")
-		d.get("/v1/streams/course/s9").refused(404, "unknown_stream")
+		d.get("/v1/categories/course/streams/s9/events").refused(404, "unknown_stream")
 		again, places := d.tagged("course", student)
 		if len(places) != 2 {
 			t.Errorf("%v", places)
@@ -77,7 +77,7 @@ func TestTagsAreReadAndBoundAppends(t *testing.T) {
 		d.append("course", "s9", fmt.Sprintf(`{"events":[{"type":"t"}],"within":%q}`, now.Boundary), `If-Match: "1"`).refused(412, "version_conflict", `"version":2`)
 		d.append("course", "s9", fmt.Sprintf(`{"events":[{"type":"t"}],"within":%q}`, now.Boundary), `If-Match: "2"`).want(201, `{"first":2,"version":3}`)
 
-		d.asJSON("POST", "/v1/subjects/course/forget", `{"subject":"ann"}`).want(204, "")
+		d.asJSON("POST", "/v1/categories/course/subjects/forget", `{"subject":"ann"}`).want(204, "")
 		if read, _ := d.tagged("course", student); !read.Events[0].Erased || read.Events[0].Value != nil {
 			t.Errorf("of a forgotten subject: %+v", read.Events[0])
 		}
@@ -89,11 +89,11 @@ func TestTagsThatCannotBeRead(t *testing.T) {
 	d.category("course")
 	d.category("other")
 	d.topic("plain", 1)
-	d.get("/v1/tagged/course").refused(400, "invalid_request", "at least 1")
+	d.get("/v1/categories/course/events").refused(400, "invalid_request", "at least 1")
 	for _, tags := range [][]string{{""}, {"a", "a"}, {strings.Repeat("x", 256)}, {"a\nb"}, {"\xff"}, strings.Split("a b c d e f g h i j k l m n o p q", " ")} {
 		d.get(taggedPath("course", tags...)).refused(400, "invalid_request")
 	}
-	d.get("/v1/tagged/course?tags=a").refused(400, "invalid_request", "did you mean tag?")
+	d.get("/v1/categories/course/events?tags=a").refused(400, "invalid_request", "did you mean tag?")
 	d.get(taggedPath("none", "a")).refused(404, "unknown_category")
 	d.get(taggedPath("plain", "a")).refused(404, "unknown_category")
 	elsewhere, _ := d.tagged("other", "a")

@@ -138,7 +138,8 @@ func TestTokenThatExpiresEndsItsStreams(t *testing.T) {
 		stream := func(auth string) (w *httptest.ResponseRecorder, ended chan struct{}) {
 			ctx, leave := context.WithCancel(t.Context())
 			t.Cleanup(leave)
-			r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/stream", nil)
+			r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/events", nil)
+			r.Header.Set("Accept", "text/event-stream")
 			r.Header.Set("Authorization", auth)
 			w, ended = httptest.NewRecorder(), make(chan struct{})
 			go func() {

@@ -146,7 +146,7 @@ func TestEveryRouteAsksForItsRules(t *testing.T) {
 func TestUsersMayWhatTheirRulesAllow(t *testing.T) {
 	door := lock(t, Config{SuperUsers: []string{"User:admin"}})
 	admin := door.user(t, "admin")
-	for _, made := range [][2]string{{"/v1/queues", `{"name": "mail"}`}, {"/v1/queues", `{"name": "bills", "topic": "users"}`}, {"/v1/streams", `{"name": "order"}`}} {
+	for _, made := range [][2]string{{"/v1/queues", `{"name": "mail"}`}, {"/v1/queues", `{"name": "bills", "topic": "users"}`}, {"/v1/categories", `{"name": "order"}`}} {
 		if w := door.as(admin, "POST", made[0], made[1]); w.Code != 201 {
 			t.Fatalf("%s: %d %s", made, w.Code, w.Body)
 		}
@@ -194,11 +194,11 @@ func TestUsersMayWhatTheirRulesAllow(t *testing.T) {
 		{[]string{"read topic q3…", "write topic q3…", "alter_configs group q3"}, "POST", "/v1/queues", `{"name": "q3"}`, 403},
 		{[]string{"create topic q4…", "create topic orders.eu", "alter_configs group q4"}, "POST", "/v1/queues", `{"name": "q4", "topic": "orders.eu"}`, 403},
 		{[]string{"create topic q5…", "read topic orders.eu", "write topic orders.eu", "alter_configs group q5"}, "POST", "/v1/queues", `{"name": "q5", "topic": "orders.eu"}`, 201},
-		{[]string{"create topic invoice"}, "POST", "/v1/streams", `{"name": "invoice"}`, 201},
-		{[]string{"write topic order"}, "POST", "/v1/streams/order/1", `{"events": [{"type": "x", "value": 1}]}`, 201},
-		{[]string{"write topic order"}, "POST", "/v1/append", both, 403},
-		{[]string{"write topic order"}, "GET", "/v1/streams/order/1", "", 403},
-		{[]string{"read topic order"}, "GET", "/v1/streams/order/1", "", 200},
+		{[]string{"create topic invoice"}, "POST", "/v1/categories", `{"name": "invoice"}`, 201},
+		{[]string{"write topic order"}, "POST", "/v1/categories/order/streams/1/events", `{"events": [{"type": "x", "value": 1}]}`, 201},
+		{[]string{"write topic order"}, "POST", "/v1/categories/append", both, 403},
+		{[]string{"write topic order"}, "GET", "/v1/categories/order/streams/1/events", "", 403},
+		{[]string{"read topic order"}, "GET", "/v1/categories/order/streams/1/events", "", 200},
 		{[]string{"all group projection.…"}, "GET", "/v1/projections/totals", "", 404},
 		{[]string{"all group projection.totals"}, "GET", "/v1/projections/totals", "", 403},
 		{[]string{"alter cluster kafka-cluster"}, "GET", "/metrics", "", 200},
@@ -246,7 +246,7 @@ func TestRulesOfHostsAndOfEverybody(t *testing.T) {
 func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 	door := lock(t, Config{SuperUsers: []string{"User:admin"}})
 	admin := door.user(t, "admin")
-	for _, made := range [][2]string{{"/v1/queues", `{"name": "mail"}`}, {"/v1/queues", `{"name": "bills", "topic": "users"}`}, {"/v1/streams", `{"name": "order"}`}, {"/v1/groups/g/members", `{"topics": ["orders.eu", "users"]}`}} {
+	for _, made := range [][2]string{{"/v1/queues", `{"name": "mail"}`}, {"/v1/queues", `{"name": "bills", "topic": "users"}`}, {"/v1/categories", `{"name": "order"}`}, {"/v1/groups/g/members", `{"topics": ["orders.eu", "users"]}`}} {
 		if w := door.as(admin, "POST", made[0], made[1]); w.Code != 201 {
 			t.Fatalf("%s: %d %s", made, w.Code, w.Body)
 		}
@@ -264,7 +264,7 @@ func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 		{nil, "/v1/topics", []string{`"topics":[]`}, nil},
 		{nil, "/v1/groups", []string{`"groups":[]`}, nil},
 		{nil, "/v1/queues", []string{`"queues":[]`}, nil},
-		{nil, "/v1/streams", []string{`"categories":[]`}, nil},
+		{nil, "/v1/categories", []string{`"categories":[]`}, nil},
 		{nil, "/v1/projections", []string{`"projections":[]`}, nil},
 		{[]string{"write topic orders.…"}, "/v1/topics", []string{"orders.eu"}, []string{"users", "config"}},
 		{[]string{"describe_configs topic *", "describe topic users"}, "/v1/topics", []string{"users", "config"}, []string{"orders.eu"}},
@@ -275,7 +275,7 @@ func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 		{[]string{"describe group g", "describe topic users"}, "/v1/groups/g", []string{"users"}, []string{"orders.eu"}},
 		{[]string{"describe topic *", "describe group bills"}, "/v1/queues", []string{"bills"}, []string{`"mail"`}},
 		{[]string{"describe topic mail", "describe group *"}, "/v1/queues", []string{`"mail"`}, []string{"bills"}},
-		{[]string{"read topic order"}, "/v1/streams", []string{"order"}, nil},
+		{[]string{"read topic order"}, "/v1/categories", []string{"order"}, nil},
 		{[]string{"describe group projection.totals.…"}, "/v1/projections", []string{"totals"}, []string{"everything"}},
 		{[]string{"describe group projection.…"}, "/v1/projections/totals", []string{`"categories":[]`}, []string{"order"}},
 		{[]string{"describe group projection.…", "describe topic order"}, "/v1/projections/totals", []string{`"categories":["order"]`}, nil},
@@ -306,7 +306,7 @@ func TestListsShowWhatAUserMayDescribe(t *testing.T) {
 func TestWhatAUserMayNotSeeItIsNotToldOf(t *testing.T) {
 	door := lock(t, Config{SuperUsers: []string{"User:admin"}})
 	admin, auth := door.user(t, "admin"), door.user(t, "alice")
-	for _, made := range [][2]string{{"/v1/topics", `{"name": "xa"}`}, {"/v1/queues", `{"name": "xc", "topic": "xa"}`}, {"/v1/streams", `{"name": "xd"}`}, {"/v1/groups/xb/members", `{"topics": ["xa"]}`}} {
+	for _, made := range [][2]string{{"/v1/topics", `{"name": "xa"}`}, {"/v1/queues", `{"name": "xc", "topic": "xa"}`}, {"/v1/categories", `{"name": "xd"}`}, {"/v1/groups/xb/members", `{"topics": ["xa"]}`}} {
 		if w := door.as(admin, "POST", made[0], made[1]); w.Code != 201 {
 			t.Fatalf("%s: %d %s", made, w.Code, w.Body)
 		}
@@ -342,10 +342,10 @@ func TestWhatAUserMayNotSeeItIsNotToldOf(t *testing.T) {
 		}
 	}
 	compare("POST", "/v1/topics", `{"name": "XX"}`, "xa", "zz")
-	compare("POST", "/v1/streams", `{"name": "XX"}`, "xd", "zz")
+	compare("POST", "/v1/categories", `{"name": "XX"}`, "xd", "zz")
 	compare("POST", "/v1/queues", `{"name": "XX"}`, "xc", "zz")
 	compare("POST", "/v1/queues", `{"name": "nq", "topic": "XX"}`, "xa", "zz")
-	compare("POST", "/v1/append", `{"streams": [{"category": "XX", "stream": "1", "events": [{"type": "x", "value": 1}]}]}`, "xd", "zz")
+	compare("POST", "/v1/categories/append", `{"streams": [{"category": "XX", "stream": "1", "events": [{"type": "x", "value": 1}]}]}`, "xd", "zz")
 	if asked < 50 {
 		t.Errorf("%d answers were compared", asked)
 	}
@@ -446,7 +446,8 @@ func TestUserThatIsDeletedOrLosesARightGetsNothingMore(t *testing.T) {
 				}
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
-				r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/stream", nil)
+				r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/events", nil)
+				r.Header.Set("Accept", "text/event-stream")
 				r.Header.Set("Authorization", auth)
 				w, ended := httptest.NewRecorder(), make(chan struct{})
 				go func() {
@@ -522,7 +523,8 @@ func TestIdleStreamOfADeletedUserEnds(t *testing.T) {
 		door.rule(t, "alice", "all topic *")
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/stream", nil)
+		r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/topics/orders.eu/events", nil)
+		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Authorization", auth)
 		ended := make(chan struct{})
 		go func() {

@@ -44,17 +44,17 @@ func TestWhatWaitsIsInTheBudget(t *testing.T) {
 	const requests, partitions = 100, 2048
 	const client = 8 << 10 // what the test takes for each
 	for name, r := range map[string][4]string{
-		"a stream of server-sent events": {"GET", "/v1/topics/wide/stream", "", "text/event-stream"},
-		"a stream of lines":              {"GET", "/v1/topics/wide/stream", "", "application/x-ndjson"},
-		"a stream of one partition":      {"GET", "/v1/topics/wide/stream?partition=7", "", "application/x-ndjson"},
-		"a follower":                     {"GET", "/v1/streams/c/s/events", "", "text/event-stream"},
+		"a stream of server-sent events": {"GET", "/v1/topics/wide/events", "", "text/event-stream"},
+		"a stream of lines":              {"GET", "/v1/topics/wide/events", "", "application/x-ndjson"},
+		"a stream of one partition":      {"GET", "/v1/topics/wide/events?partition=7", "", "application/x-ndjson"},
+		"a follower":                     {"GET", "/v1/categories/c/streams/s/events", "", "text/event-stream"},
 		"a long poll":                    {"GET", "/v1/topics/wide/partitions/0/events?wait_ms=60000", "", "*/*"},
 		"a claim":                        {"POST", "/v1/queues/mail/claim", `{"wait_ms":60000}`, "*/*"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 				d.topic("wide", partitions)
-				d.asJSON("POST", "/v1/streams", fmt.Sprintf(`{"name":"c","partitions":%d}`, partitions))
+				d.asJSON("POST", "/v1/categories", fmt.Sprintf(`{"name":"c","partitions":%d}`, partitions))
 				d.fill("c", "s", 1, 10)
 				d.queue("mail", "")
 				d.waiting(1, r[0], r[1], r[2], r[3])[0].Close() // what is made once
@@ -108,7 +108,7 @@ func TestStreamsThatWakeTogetherStayWithinTheBudget(t *testing.T) {
 	const streams, partitions, room = 100, 2048, 4 << 20
 	bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: room}), func(t *testing.T, d *door) {
 		d.topic("wide", partitions)
-		conns := d.waiting(streams, "GET", "/v1/topics/wide/stream", "", "application/x-ndjson")
+		conns := d.waiting(streams, "GET", "/v1/topics/wide/events", "", "application/x-ndjson")
 		release, err := d.server.TakeDecoders(t.Context())
 		if err != nil {
 			t.Fatal(err)

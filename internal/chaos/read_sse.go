@@ -35,7 +35,7 @@ func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
 
 // openStream asks for a topic's events from a place on, or behind the one whose id is last.
 func (b *broker) openStream(ctx context.Context, topic, from, last string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/stream?from="+from, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/events?from="+from, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -31,9 +31,10 @@ func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version
 
 // callStream makes a call about a stream over HTTP.
 func (b *broker) callStream(ctx context.Context, c *judge.StreamCall) judge.Word {
-	method, path, body := "POST", "/v1/streams/"+judge.Accounts+"/"+c.Stream, any(nil)
+	method, path, body := "POST", "/v1/categories/"+judge.Accounts+"/streams/"+c.Stream, any(nil)
 	switch c.Verb {
 	case "append":
+		path += "/events"
 		body = bodyOf(c)
 	case "delete":
 		method = "DELETE"
@@ -110,7 +111,7 @@ func (b *broker) appendToTwo(ctx context.Context, calls []*judge.StreamCall) jud
 	for _, c := range calls {
 		parts = append(parts, map[string]any{"category": judge.Accounts, "stream": c.Stream, "events": newEvents(c)})
 	}
-	a, err := b.send(context.WithoutCancel(ctx), "POST", "/v1/append", map[string]any{"streams": parts}, nil)
+	a, err := b.send(context.WithoutCancel(ctx), "POST", "/v1/categories/append", map[string]any{"streams": parts}, nil)
 	said := judge.Word{Outcome: a.outcome}
 	if err != nil {
 		said.Err = err.Error()
@@ -151,7 +152,7 @@ func (b *broker) readTag(ctx context.Context, tag string) judge.Word {
 			Erased            bool
 		}
 	}
-	if err := b.get(ctx, "/v1/tagged/"+judge.Accounts+"?tag="+tag, &read); err != nil {
+	if err := b.get(ctx, "/v1/categories/"+judge.Accounts+"/events?tag="+tag, &read); err != nil {
 		return judge.Word{Outcome: judge.Refused, Err: err.Error()}
 	}
 	said := judge.Word{Outcome: judge.Done, State: read.Boundary}
@@ -163,7 +164,7 @@ func (b *broker) readTag(ctx context.Context, tag string) judge.Word {
 
 // saveSnapshot saves a snapshot of a stream over HTTP.
 func (b *broker) saveSnapshot(ctx context.Context, s *judge.SnapshotSave) judge.Word {
-	a, err := b.send(ctx, "PUT", "/v1/streams/"+judge.Accounts+"/"+s.Stream+"/snapshot", map[string]any{"version": s.Version, "value": s.Data}, nil)
+	a, err := b.send(ctx, "PUT", "/v1/categories/"+judge.Accounts+"/streams/"+s.Stream+"/snapshot", map[string]any{"version": s.Version, "value": s.Data}, nil)
 	said := judge.Word{Outcome: a.outcome}
 	if err != nil {
 		said.Err = err.Error()
@@ -173,7 +174,7 @@ func (b *broker) saveSnapshot(ctx context.Context, s *judge.SnapshotSave) judge.
 
 // loadSnapshot loads the newest snapshot of a stream up to a version over HTTP.
 func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) judge.Word {
-	a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s/snapshot?at=%d", judge.Accounts, stream, most), nil, nil)
+	a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/categories/%s/streams/%s/snapshot?at=%d", judge.Accounts, stream, most), nil, nil)
 	if bytes.Contains(a.body, []byte("urn:weir:problem:unknown_snapshot")) {
 		return judge.Word{Outcome: judge.Done}
 	}
@@ -195,7 +196,7 @@ func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) ju
 func (b *broker) readStream(ctx context.Context, stream string, from int64, most int) judge.Word {
 	said := judge.Word{Outcome: judge.Done}
 	for {
-		a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s?from=%d&max=%d", judge.Accounts, stream, from, most), nil, nil)
+		a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/categories/%s/streams/%s/events?from=%d&max=%d", judge.Accounts, stream, from, most), nil, nil)
 		if bytes.Contains(a.body, []byte("urn:weir:problem:unknown_stream")) && len(said.Handled) == 0 {
 			return said // it does not exist
 		}

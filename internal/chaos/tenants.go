@@ -47,7 +47,7 @@ func (w *world) judgeTenants(ctx context.Context) error {
 			return err
 		}
 		for _, path := range []string{
-			"GET /v1/topics", "GET /v1/topics/b.events", "GET /v1/topics/b.events/partitions/0/events?offset=0", "GET /v1/topics/b.events/stream?from=earliest",
+			"GET /v1/topics", "GET /v1/topics/b.events", "GET /v1/topics/b.events/partitions/0/events?offset=0", "GET /v1/topics/b.events/events?from=earliest",
 			"POST /v1/topics/b.events/events", "POST /v1/topics/b.events/batch", "DELETE /v1/topics/b.events", "PATCH /v1/topics/b.events",
 			"GET /v1/groups", "GET /v1/groups/b.group", "GET /v1/groups/b.group/offsets", "PUT /v1/groups/b.group/offsets", "DELETE /v1/groups/b.group",
 			"POST /v1/groups/b.group/members", "POST /v1/groups/a.group/members",

@@ -1,0 +1,85 @@
+package httpapi
+
+import "math/rand/v2"
+
+// topicPage answers with events of all partitions of a topic, or of one, and with where they end,
+// which is the from of the next page. If there are none it waits, if the client asked for it.
+func (s *Server) topicPage(c *call) error {
+	st, err := s.streamOf(c)
+	if err != nil {
+		return err
+	}
+	most, err := howMany(c.query)
+	if err != nil {
+		return err
+	}
+	wait, err := waiting(c.query)
+	if err != nil {
+		return err
+	}
+	from := readDefault
+	if c.query.Has("from") {
+		from = c.query.Get("from")
+	}
+	if wait > 0 {
+		if err := s.polls.begin(c.who); err != nil {
+			return err
+		}
+		defer s.polls.end(c.who)
+	}
+	memory, err := s.beginWait(c.who, int64(len(st.topic.Partitions))*offsetBytes)
+	if err != nil {
+		return err
+	}
+	defer memory.Release()
+	if err := st.begin(from); err != nil {
+		return err
+	}
+	c.waits(wait)
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	wide, err := s.claimSpans(ctx, c.who.ID(), len(st.next))
+	defer func() { wide.Release() }()
+	if err != nil {
+		return err
+	}
+	polls, stop := untilDraining(c.r)
+	defer stop()
+	spans, numbers := st.spans()
+	epoch := st.epoch
+	got, claim, err := s.fetch(ctx, polls, c.who, spans, rand.IntN(len(spans)), most, wait, &epoch)
+	defer claim.Release()
+	if err == nil && wait > 0 {
+		err = s.again(c, toRead, st.topic.Name)
+	}
+	if err != nil {
+		return err
+	}
+	changed, events := epoch != st.epoch, 0
+	pages := make([]memberPage, len(got))
+	for i := range got {
+		p := &pages[i]
+		p.page, p.of = got[i], place{partition: numbers[i]}
+		p.passTrimmed()
+		if changed && p.err != nil {
+			return p.err // what this reader got last may be past events that were lost
+		}
+		s.logGap(st.topic.Name, numbers[i], p.gap)
+		events += len(p.events)
+	}
+	var gaps []placedGap
+	for i := range pages {
+		p := &pages[i]
+		switch {
+		case p.err != nil && events == 0:
+			return p.err
+		case p.err != nil:
+			p.err = in(st.topic.Name, p.of.partition, p.err)
+			continue
+		case p.gap != nil:
+			gaps = append(gaps, placedGap{p.of, *p.gap})
+		}
+		st.next[p.of.partition] = p.next
+	}
+	return answerPages(c, string(st.next.appendTo(nil, st.topic, epoch)), pages, gaps, claim)
+}
