@@ -30,6 +30,7 @@ type broker struct {
 	said *said  // what it logged
 
 	brokers *registry.Registry // nil: it is alone
+	groups  *group.Coordinator
 
 	stop func()
 }
@@ -122,6 +123,7 @@ func startJoined(t testing.TB, store eventlog.Store, cfg kafka.Config, as *regis
 		}
 	})
 	groups := group.New(b.log, group.Config{InitialDelay: -1, ConsumerHeartbeat: 200 * time.Millisecond, Logger: cfg.Logger})
+	b.groups = groups
 	running.Go(func() {
 		if err := groups.Run(logCtx); err != nil {
 			t.Error(err)

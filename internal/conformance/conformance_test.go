@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// A subtest that the list excuses.
+func init() { needs["TestGroupSimple/848"] = "KIP-848" }
+
 const events = `not of the tests
 {"Action":"start"}
 {"Action":"run","Test":"TestGroupSimple"}

@@ -6,12 +6,6 @@ package main
 var needs = map[string]string{
 	"TestTxnEtl": "transactions",
 
-	"Test848RegexBrokerResolves":     "KIP-848",
-	"TestGroupSimple/848":            "KIP-848",
-	"TestGroupETL/range/848":         "KIP-848",
-	"TestGroupETL/sticky/848":        "KIP-848",
-	"TestGroupETL/sticky/848/static": "KIP-848",
-
 	"TestConsumeRegexShareSkipsInternal": "share groups",
 	"TestShareGroup":                     "share groups",
 	"TestShareGroupETL":                  "share groups",
@@ -20,6 +14,4 @@ var needs = map[string]string{
 }
 
 // skipped are the tests of needs that do not skip themselves, but would fail or wait for ever.
-// Test848RegexBrokerResolves takes a broker for one with KIP-848 that advertises its key; the other
-// tests of it go on with the classic protocol after the broker's answer.
-var skipped = []string{"TestTxnEtl", "Test848RegexBrokerResolves"}
+var skipped = []string{"TestTxnEtl"}

@@ -334,7 +334,7 @@ func text(s string) string {
 }
 
 // subscription returns the topics that a member reads now; nil: they are as before. What a pattern
-// matches is found again at every heartbeat.
+// matches is found again at every heartbeat. As in Kafka, it may match internal topics.
 func (h *host) subscription(b ConsumerBeat) []string {
 	h.mu.Lock()
 	me, _ := h.group.find(b.Member)
@@ -353,7 +353,7 @@ func (h *host) subscription(b ConsumerBeat) []string {
 	}
 	found := append(make([]string, 0, len(named)), named...)
 	for _, t := range h.log.Topics() {
-		if now != nil && !eventlog.InternalTopic(t.Name) && now.MatchString(t.Name) && (b.Sees == nil || b.Sees(t.Name)) && len(found) < peerTopicsMax {
+		if now != nil && now.MatchString(t.Name) && (b.Sees == nil || b.Sees(t.Name)) && len(found) < peerTopicsMax {
 			found = append(found, t.Name)
 		}
 	}
