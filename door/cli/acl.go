@@ -14,9 +14,9 @@ import (
 )
 
 type aclCmd struct {
-	Add    aclAddCmd    `cmd:"" help:"Allow or forbid users to do something to topics, groups or the cluster."`
+	Create aclCreateCmd `cmd:"" help:"Allow or forbid users to do something to topics, groups or the cluster."`
 	List   aclListCmd   `cmd:"" help:"List rules."`
-	Remove aclRemoveCmd `cmd:"" help:"Remove rules."`
+	Delete aclDeleteCmd `cmd:"" help:"Delete rules."`
 }
 
 // aclStore names the store that has the rules. The commands write to it directly, also while a
@@ -29,7 +29,7 @@ type aclStore struct {
 // with opens the store, which must exist, and does something with its rules.
 func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs, *apikey.Keys) error) error {
 	return c.direct(ctx, t, "a rule", func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(acl.New(s, logger), apikey.New(s, logger)), hint{acl.ErrTooMany, "`weir acl remove` removes rules"})
+		return c.answer(ctx, do(acl.New(s, logger), apikey.New(s, logger)), hint{acl.ErrTooMany, "`weir acl delete` removes rules"})
 	})
 }
 
@@ -75,7 +75,7 @@ func (f aclRules) operations() ([]acl.Operation, error) {
 	for _, name := range f.Operation {
 		op, ok := acl.ParseOperation(name)
 		if !ok {
-			return nil, usage(fmt.Errorf("--operation %q is unknown", name), "`weir acl add --help` lists the operations")
+			return nil, usage(fmt.Errorf("--operation %q is unknown", name), "`weir acl create --help` lists the operations")
 		}
 		all = append(all, op)
 	}
@@ -200,23 +200,23 @@ func (c *aclStore) print(t *terminal, all []acl.Binding, ofKeys ...apikey.Owned)
 	return table(t.out, "PRINCIPAL EFFECT OPERATION RESOURCE NAME PATTERN HOST FROM", cells)
 }
 
-type aclAddCmd struct {
+type aclCreateCmd struct {
 	aclStore
 	aclRules
 	aclPrefixed
 }
 
-func (aclAddCmd) Help() string {
+func (aclCreateCmd) Help() string {
 	return `A user may do what a rule allows and no rule forbids. Who may read, write, delete or alter something may also describe it. Servers on the store know of a rule within two seconds, without a restart. Super users (weir serve --super-users) may do everything, and rules do not limit API keys.
 
 Examples:
 
-  weir acl add --principal User:alice --allow --operation read --topic orders --group billing
-  weir acl add --principal User:alice --allow --operation write --topic orders. --prefixed
-  weir acl add --principal 'User:*' --deny --operation all --topic secret`
+  weir acl create --principal User:alice --allow --operation read --topic orders --group billing
+  weir acl create --principal User:alice --allow --operation write --topic orders. --prefixed
+  weir acl create --principal 'User:*' --deny --operation all --topic secret`
 }
 
-func (c *aclAddCmd) Run(ctx context.Context, t *terminal) error {
+func (c *aclCreateCmd) Run(ctx context.Context, t *terminal) error {
 	rules, err := c.rules(c.Prefixed)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ type aclListCmd struct {
 func (aclListCmd) Help() string {
 	return `The flags say which rules are listed; without any, all are. With --topic or --group, these are the rules that decide who may do something to it.
 
-Rules from a key are the rights that weir key create gave to an API key, over HTTP and Kafka: weir key revoke takes them away together with the key, and weir acl remove leaves them. Keys for work queues have further rights, which weir key list shows. Super users are not in the store, and not listed.
+Rules from a key are the rights that weir key create gave to an API key, over HTTP and Kafka: weir key delete takes them away together with the key, and weir acl delete leaves them. Keys for work queues have further rights, which weir key list shows. Super users are not in the store, and not listed.
 
 Examples:
 
@@ -288,7 +288,7 @@ func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
 	})
 }
 
-type aclRemoveCmd struct {
+type aclDeleteCmd struct {
 	aclStore
 	aclRules
 	aclPrefixed
@@ -296,16 +296,16 @@ type aclRemoveCmd struct {
 	Damaged bool `help:"Remove the rules that cannot be read, and no others." env:"-"`
 }
 
-func (aclRemoveCmd) Help() string {
+func (aclDeleteCmd) Help() string {
 	return `The flags say which rules are removed: all that have what is given.
 
 Examples:
 
-  weir acl remove --principal User:alice --yes
-  weir acl remove --principal User:alice --operation write --topic orders --yes`
+  weir acl delete --principal User:alice --yes
+  weir acl delete --principal User:alice --operation write --topic orders --yes`
 }
 
-func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
+func (c *aclDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
 		return c.removeDamaged(ctx, t)
 	}
@@ -339,13 +339,13 @@ func (c *aclRemoveCmd) Run(ctx context.Context, t *terminal) error {
 		}
 		stay, err := keys.Rules(ctx, filters...)
 		if len(stay) > 0 {
-			fmt.Fprintf(t.err, "%d rules from API keys stay: weir key revoke ends a key with all its rules\n", len(stay))
+			fmt.Fprintf(t.err, "%d rules from API keys stay: weir key delete ends a key with all its rules\n", len(stay))
 		}
 		return errors.Join(append(errs, err, c.print(t, removed))...)
 	})
 }
 
-func (c *aclRemoveCmd) removeDamaged(ctx context.Context, t *terminal) error {
+func (c *aclDeleteCmd) removeDamaged(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "remove the ACLs that cannot be read", "yes"); err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ func TestACLsAreManaged(t *testing.T) {
 	acl("list").want(t, exitConfig, "does not exist")
 	weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"}, at...)...).want(t, exitOK)
 
-	acl("add", "--principal", "User:alice", "--allow", "--operation", "read", "--topic", "orders", "--group", "billing").want(t, exitOK, "User:alice", "allow", "read", "orders", "billing", "literal")
-	acl("add", "--principal", "User:alice", "--allow", "--operation", "write", "--operation", "describe-configs", "--topic", "orders.", "--prefixed").want(t, exitOK, "prefixed", "describe_configs")
-	acl("add", "--principal", "User:*", "--deny", "--operation", "all", "--cluster", "--host", "::ffff:10.0.0.1").want(t, exitOK, "deny", "10.0.0.1", "kafka-cluster")
+	acl("create", "--principal", "User:alice", "--allow", "--operation", "read", "--topic", "orders", "--group", "billing").want(t, exitOK, "User:alice", "allow", "read", "orders", "billing", "literal")
+	acl("create", "--principal", "User:alice", "--allow", "--operation", "write", "--operation", "describe-configs", "--topic", "orders.", "--prefixed").want(t, exitOK, "prefixed", "describe_configs")
+	acl("create", "--principal", "User:*", "--deny", "--operation", "all", "--cluster", "--host", "::ffff:10.0.0.1").want(t, exitOK, "deny", "10.0.0.1", "kafka-cluster")
 	if all, alice, topic := listed(), listed("--principal", "User:alice"), listed("--topic", "orders"); len(all) != 5 || len(alice) != 4 || len(topic) != 1 { // orders. is no beginning of orders
 		t.Errorf("listed are %v, of alice %v, of the topic %v", all, alice, topic)
 	}
@@ -39,19 +39,19 @@ func TestACLsAreManaged(t *testing.T) {
 		"must be an IP address":         {"--principal", "User:alice", "--allow", "--operation", "read", "--topic", "t", "--host", "db.internal"},
 		"--prefixed is for names":       {"--principal", "User:alice", "--allow", "--operation", "read", "--cluster", "--prefixed"},
 	} {
-		acl(append([]string{"add"}, args...)...).want(t, exitUsage, want)
+		acl(append([]string{"create"}, args...)...).want(t, exitUsage, want)
 	}
-	acl("remove", "--principal", "User:alice").want(t, exitUsage, "--yes")
-	acl("remove", "--yes").want(t, exitUsage, "nothing was removed")
-	acl("remove", "--topic", "orders", "--yes").want(t, exitOK, "orders", "literal")
+	acl("delete", "--principal", "User:alice").want(t, exitUsage, "--yes")
+	acl("delete", "--yes").want(t, exitUsage, "nothing was removed")
+	acl("delete", "--topic", "orders", "--yes").want(t, exitOK, "orders", "literal")
 	if all := listed(); len(all) != 4 {
 		t.Errorf("left are %v", all)
 	}
-	acl("remove", "--principal", "User:alice", "--yes").want(t, exitOK, "billing")
+	acl("delete", "--principal", "User:alice", "--yes").want(t, exitOK, "billing")
 	if all := listed(); len(all) != 1 || all[0].Host != "10.0.0.1" {
 		t.Errorf("left are %v", all)
 	}
-	acl("remove", "--damaged", "--yes").want(t, exitOK, "removed 0")
+	acl("delete", "--damaged", "--yes").want(t, exitOK, "removed 0")
 }
 
 // The rights of API keys are shown beside ACLs. They are the same rules, and no ACL changes them.
@@ -80,8 +80,8 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 	revoked := create("gone", "--access", "admin", "--all-topics", "--all-groups")
 	ops := create("ops", "--access", "read", "--all-topics", "--all-groups")
 	create("worker", "--access", "read", "--queue", "mail")
-	weir(t, "", append([]string{"key", "revoke", revoked, "--yes"}, at...)...).want(t, exitOK)
-	acl("add", "--principal", "User:alice", "--allow", "--operation", "write", "--topic", "orders.eu").want(t, exitOK)
+	weir(t, "", append([]string{"key", "delete", revoked, "--yes"}, at...)...).want(t, exitOK)
+	acl("create", "--principal", "User:alice", "--allow", "--operation", "write", "--topic", "orders.eu").want(t, exitOK)
 
 	row := func(principal, operation, kind, name string, prefixed bool, key string) aclRow {
 		return aclRow{principal, "allow", operation, kind, name, prefixed, "*", key}
@@ -102,12 +102,12 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 		t.Errorf("what shop may write is %v", got)
 	}
 	acl("list", "--topic", "mails.", "--pattern", "prefixed").want(t, exitOK, "FROM", "key "+shop)
-	acl("remove", "--principal", "User:shop", "--yes").want(t, exitOK, "6 rules from API keys stay")
+	acl("delete", "--principal", "User:shop", "--yes").want(t, exitOK, "6 rules from API keys stay")
 	if got := listed("--principal", "User:shop"); len(got) != 6 {
 		t.Errorf("left of shop are %v", got)
 	}
-	acl("add", "--principal", "User:shop", "--deny", "--operation", "all", "--topic", "orders.eu").want(t, exitOK, "do not change what the key may do", shop)
-	if r := acl("add", "--principal", "User:gone", "--deny", "--operation", "all", "--topic", "orders.eu"); strings.Contains(r.err, "API key") {
+	acl("create", "--principal", "User:shop", "--deny", "--operation", "all", "--topic", "orders.eu").want(t, exitOK, "do not change what the key may do", shop)
+	if r := acl("create", "--principal", "User:gone", "--deny", "--operation", "all", "--topic", "orders.eu"); strings.Contains(r.err, "API key") {
 		t.Errorf("about a revoked key weir says %s", r.err)
 	}
 }
@@ -122,7 +122,7 @@ func TestACLsThatConcernATopicAreListed(t *testing.T) {
 		{"--allow", "--topic", "orders.eu"}, {"--allow", "--topic", "orders.", "--prefixed"}, {"--deny", "--topic", "*"}, {"--allow", "--topic", "orders.us"},
 		{"--allow", "--topic", "orders.eu", "--prefixed"}, {"--allow", "--topic", "bills.", "--prefixed"}, {"--allow", "--group", "orders.eu"},
 	} {
-		acl(append([]string{"add", "--principal", "User:alice", "--operation", "read"}, rule...)...).want(t, exitOK)
+		acl(append([]string{"create", "--principal", "User:alice", "--operation", "read"}, rule...)...).want(t, exitOK)
 	}
 	for _, c := range []struct {
 		args []string
@@ -157,7 +157,7 @@ func TestACLsThatConcernATopicAreListed(t *testing.T) {
 		}
 	}
 	acl("list", "--topic", "orders.eu", "--pattern", "nearly").want(t, exitUsage, "--pattern")
-	acl("remove", "--topic", "orders.eu", "--yes").want(t, exitOK, "orders.eu", "literal") // what is removed is never more than what is named
+	acl("delete", "--topic", "orders.eu", "--yes").want(t, exitOK, "orders.eu", "literal") // what is removed is never more than what is named
 	if out := acl("list", "--topic", "orders.eu"); !strings.Contains(out.out, "orders. ") || !strings.Contains(out.out, "*") {
 		t.Errorf("left are %s", out.out)
 	}

@@ -27,10 +27,10 @@ type commands struct {
 	Queue       queueCmd         `cmd:"" group:"Work queues:" help:"Create and manage work queues, send messages, and handle them."`
 	Stream      streamCmd        `cmd:"" group:"Event-sourced streams:" help:"Append to, read and manage event-sourced streams."`
 	Projection  projectionCmd    `cmd:"" group:"Event-sourced streams:" help:"Manage projections of event-sourced streams."`
-	Key         keyCmd           `cmd:"" group:"Who may do what:" help:"Create, list and revoke the API keys of HTTP clients."`
-	User        userCmd          `cmd:"" group:"Who may do what:" help:"Add, list and delete users, who log in over Kafka with SCRAM, and over HTTP with their password."`
-	ACL         aclCmd           `cmd:"" group:"Who may do what:" name:"acl" help:"Add, list and remove the rules that say what users may do, over Kafka and HTTP."`
-	Quota       quotaCmd         `cmd:"" group:"Who may do what:" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
+	Key         keyCmd           `cmd:"" group:"Who may do what:" help:"Create, list, rotate and delete the API keys of HTTP clients."`
+	User        userCmd          `cmd:"" group:"Who may do what:" help:"Create, list, alter and delete users, who log in over Kafka with SCRAM, and over HTTP with their password."`
+	ACL         aclCmd           `cmd:"" group:"Who may do what:" name:"acl" help:"Create, list and delete the rules that say what users may do, over Kafka and HTTP."`
+	Quota       quotaCmd         `cmd:"" group:"Who may do what:" help:"Alter, list and delete quotas: how much users, client ids and IP addresses may use over Kafka."`
 	Doctor      doctorCmd        `cmd:"" group:"Servers:" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Verify      verifyCmd        `cmd:"" group:"Servers:" help:"Read everything in a store, and find where its content contradicts itself."`
 	Copy        copyCmd          `cmd:"" group:"Servers:" help:"Copy a store to another one, of any kind, and switch to it."`
@@ -99,6 +99,9 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 	if err := strangeVariables(parser.Model, environ); err != nil {
 		return report(ctx, t.err, err)
 	}
+	if err := renamedVerb(args); err != nil {
+		return report(ctx, t.err, err)
+	}
 	if err := emptyFlag(args); err != nil {
 		return report(ctx, t.err, err)
 	}
@@ -129,6 +132,25 @@ func newParser(t *terminal, version string, exit func(int)) (*kong.Kong, error) 
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Help(printHelp),
 	)
+}
+
+// renamedVerbs are commands of earlier versions, and their names now. A later version knows them no
+// more.
+var renamedVerbs = map[string]string{
+	"acl add": "acl create", "acl remove": "acl delete", "key revoke": "key delete",
+	"quota set": "quota alter", "quota remove": "quota delete",
+	"user add": "user create", "user password": "user alter", "queue schedule set": "queue schedule create",
+}
+
+// renamedVerb refuses a command of an earlier version with its new name.
+func renamedVerb(args []string) error {
+	for n := 2; n <= min(3, len(args)); n++ {
+		old := strings.Join(args[:n], " ")
+		if now, renamed := renamedVerbs[old]; renamed {
+			return usage(fmt.Errorf("weir %s is now weir %s", old, now), "it takes the same arguments and flags")
+		}
+	}
+	return nil
 }
 
 // emptyFlag refuses a flag with an empty value, which is what a shell makes of "$UNSET": --topic ""

@@ -81,6 +81,14 @@ func TestUsageErrorsExitTwoAndSuggest(t *testing.T) {
 		{[]string{"topci", "list"}, `did you mean "topic"?`},
 		{[]string{"topic", "creat", "x"}, `did you mean "create"?`},
 		{[]string{"topic", "create", "x", "--partitons", "3"}, `did you mean "--partitions"?`},
+		{[]string{"acl", "add", "--principal", "User:alice"}, "weir acl add is now weir acl create"},
+		{[]string{"acl", "remove"}, "weir acl delete"},
+		{[]string{"key", "revoke", "3k7qhd2m"}, "weir key delete"},
+		{[]string{"quota", "set", "--default-user"}, "weir quota alter"},
+		{[]string{"quota", "remove"}, "weir quota delete"},
+		{[]string{"user", "add", "alice"}, "weir user create"},
+		{[]string{"user", "password", "alice"}, "weir user alter"},
+		{[]string{"queue", "schedule", "set", "mail", "digest"}, "weir queue schedule create"},
 		{[]string{"topic", "create"}, `expected "<name>"`},
 		{[]string{"topic", "create", "x", "--retention", "10"}, "the unit is missing; write numbers with units"},
 		{[]string{"topic", "create", "x", "--retention-size", "10 MB x"}, "not a size"},
@@ -116,7 +124,7 @@ func TestEveryCommandHasExamplesAndEveryFlagAVariable(t *testing.T) {
 	for _, command := range strings.Fields(strings.ReplaceAll(`topic-create topic-list topic-describe topic-alter topic-delete
 		produce consume group-list group-describe group-reset group-delete queue-create queue-list queue-describe queue-alter queue-delete queue-send queue-work queue-peek
 		queue-redrive queue-purge queue-pause queue-resume projection-list projection-describe projection-rebuild projection-pause
-		projection-resume projection-delete key-create key-list key-revoke serve doctor verify version completion`, "\n", " ")) {
+		projection-resume projection-delete key-create key-list key-delete serve doctor verify version completion`, "\n", " ")) {
 		r := weir(t, "", append(strings.Split(command, "-"), "--help")...)
 		r.want(t, exitOK, "Examples:\n", "Usage: weir ")
 	}
@@ -133,7 +141,7 @@ func TestHelpOfACommand(t *testing.T) {
 	if strings.Contains(r.out, "queue create") || strings.Contains(r.out, "Commands:") {
 		t.Errorf("the list is not short: %s", r.out)
 	}
-	weir(t, "", "help", "queue").want(t, exitOK, "queue create ", "queue schedule set ")
+	weir(t, "", "help", "queue").want(t, exitOK, "queue create ", "queue schedule create ")
 	weir(t, "", "help", "queue", "send").want(t, exitOK, "Usage: weir queue send", "Examples:\n")
 	weir(t, "", "help", "qeue").want(t, exitUsage, "qeue")
 }

@@ -207,7 +207,7 @@ func (c *serveCmd) warnOfNoRights(ctx context.Context, acls *acl.ACLs, logger *s
 	}
 	rules, err := acls.List(ctx, acl.Filter{Kind: acl.Any, Pattern: acl.AnyPattern, Operation: acl.Any, Effect: acl.Allow})
 	if err == nil && len(rules) == 0 {
-		logger.Warn("clients that show a certificate may do nothing, because no ACL allows it and there are no super users", "do", "weir acl add --principal User:CN=… --allow …; docs/security.md, Certificates")
+		logger.Warn("clients that show a certificate may do nothing, because no ACL allows it and there are no super users", "do", "weir acl create --principal User:CN=… --allow …; docs/security.md, Certificates")
 	}
 }
 

@@ -19,7 +19,7 @@ type keyCmd struct {
 	Create keyCreateCmd `cmd:"" help:"Create a key and print its secret, which cannot be shown again."`
 	List   keyListCmd   `cmd:"" help:"List keys, without their secrets."`
 	Rotate keyRotateCmd `cmd:"" help:"Create a key with the rights of another one, and print its secret."`
-	Revoke keyRevokeCmd `cmd:"" help:"Revoke keys: nobody can use them any more."`
+	Delete keyDeleteCmd `cmd:"" help:"Delete keys: nobody can use them any more."`
 }
 
 // keyStore names the store that has the keys. The commands write to it directly, also while a
@@ -263,22 +263,22 @@ func day(at time.Time) string {
 	return at.UTC().Format("2006-01-02T15:04Z")
 }
 
-type keyRevokeCmd struct {
+type keyDeleteCmd struct {
 	keyStore
 	consent
 	IDs []string `arg:"" names:"key" name:"id" help:"The ids of the keys, as weir key list shows them."`
 }
 
-func (keyRevokeCmd) Help() string {
+func (keyDeleteCmd) Help() string {
 	return `Servers refuse the key within seconds. The last key may be revoked, too: then the servers refuse all HTTP clients, until there is another key.
 
 Examples:
 
-  weir key revoke 3k7qhd2m --yes
-  weir key revoke 3k7qhd2m ab5jx7zt --store postgres://weir@db.internal/weir --yes`
+  weir key delete 3k7qhd2m --yes
+  weir key delete 3k7qhd2m ab5jx7zt --store postgres://weir@db.internal/weir --yes`
 }
 
-func (c *keyRevokeCmd) Run(ctx context.Context, t *terminal) error {
+func (c *keyDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	ids := strings.Join(c.IDs, " ")
 	if err := c.obtain(t, "revoke the API key "+ids, ids); err != nil {
 		return err

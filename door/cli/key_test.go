@@ -84,7 +84,7 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 			if rotated.Name != "billing" || !slices.Equal(rotated.Topics, first.Topics) || rotated.AllTopics {
 				t.Errorf("%+v was rotated to %+v", first.Key, rotated.Key)
 			}
-			weir(t, "", "key", "revoke", first.ID, "--store", url, "--yes").want(t, exitOK, "revoked key "+first.ID+" for billing")
+			weir(t, "", "key", "delete", first.ID, "--store", url, "--yes").want(t, exitOK, "revoked key "+first.ID+" for billing")
 			s.waitFor(t, first.Secret, 401)
 			s.waitFor(t, second.Secret, 200)
 			weir(t, "", "key", "rotate", first.ID, "--store", url).want(t, exitFailed, "revoked", "weir key create")
@@ -224,7 +224,7 @@ func TestKeysGoIntoTheStoreThatIsMeant(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	weir(t, "", "key", "list").want(t, exitConfig, "the store sqlite:./weir-data/weir.db does not exist", "--store")
-	weir(t, "", "key", "revoke", "aaaaaaaa", "--yes").want(t, exitConfig, "the store sqlite:./weir-data/weir.db does not exist")
+	weir(t, "", "key", "delete", "aaaaaaaa", "--yes").want(t, exitConfig, "the store sqlite:./weir-data/weir.db does not exist")
 	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
 		t.Errorf("there is %v, %v", found, err)
 	}
@@ -270,8 +270,8 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--expires", "90"}, exitUsage, "the unit is missing"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the start of validity, 2100"},
 		{[]string{"rotate", "aaaaaaaa"}, exitFailed, "weir key list"},
-		{[]string{"revoke", "aaaaaaaa"}, exitUsage, "--yes"},
-		{[]string{"revoke", "aaaaaaaa", "--yes"}, exitFailed, "weir key list"},
+		{[]string{"delete", "aaaaaaaa"}, exitUsage, "--yes"},
+		{[]string{"delete", "aaaaaaaa", "--yes"}, exitFailed, "weir key list"},
 		{[]string{"list", "--store", "memory:"}, exitConfig, "give the store of the server"},
 		{[]string{"list", "--store", "postgres://weir:hunter2@127.0.0.1:1/weir"}, exitUnreachable, "check that it is running"},
 	} {

@@ -60,7 +60,7 @@ func (c *serveCmd) checkHTTP(ctx context.Context, keys *apikey.Keys, users *user
 		logger.Warn("API keys, passwords and tokens are sent over the network without encryption", "http", c.HTTP, "do", "give --tls-cert and --tls-key, or put a proxy with TLS in front of weir")
 	case !locked && !c.Insecure && !loopback(host):
 		return false, unsafe(fmt.Errorf("--http %s can be reached from other machines, and the store has no API keys and no users: anybody could read and write everything", c.HTTP),
-			"listen on 127.0.0.1; or create a key (`weir key create --help`) or a user (`weir user add --help`); or add --insecure if a firewall lets in only clients that you trust")
+			"listen on 127.0.0.1; or create a key (`weir key create --help`) or a user (`weir user create --help`); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	return locked, nil
 }

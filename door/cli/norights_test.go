@@ -138,9 +138,9 @@ func (d *doors) web(t *testing.T, secured *tls.Config, auth, method, path, body 
 func TestRightsHoldAtEveryDoor(t *testing.T) {
 	s := newSecured(t)
 	serve(t, "--store", s.url, "--kafka", "off").stop() // makes the store
-	weir(t, "alices password", "user", "add", "alice", "--store", s.url).want(t, exitOK)
-	weir(t, "", "acl", "add", "--store", s.url, "--principal", "User:alice", "--allow", "--operation", "read", "--operation", "write", "--operation", "create", "--topic", "orders.", "--group", "billing", "--prefixed").want(t, exitOK)
-	weir(t, "", "acl", "add", "--store", s.url, "--principal", "User:alice", "--deny", "--operation", "all", "--topic", "orders.secret").want(t, exitOK)
+	weir(t, "alices password", "user", "create", "alice", "--store", s.url).want(t, exitOK)
+	weir(t, "", "acl", "create", "--store", s.url, "--principal", "User:alice", "--allow", "--operation", "read", "--operation", "write", "--operation", "create", "--topic", "orders.", "--group", "billing", "--prefixed").want(t, exitOK)
+	weir(t, "", "acl", "create", "--store", s.url, "--principal", "User:alice", "--deny", "--operation", "all", "--topic", "orders.secret").want(t, exitOK)
 	d := openDoors(t, s)
 	password, token, certificate := basic("alice", "alices password"), "Bearer "+d.token(t, "alice"), d.certified(t, "alice")
 	for name, c := range map[string]struct {
@@ -198,8 +198,8 @@ func TestWithoutRightsEveryDoorIsShut(t *testing.T) {
 	others := s.key(t, "somebody", "--access", "admin", "--topic", "others.")
 	onlyQueues := s.key(t, "somebody", "--access", "admin", "--queue", "others.")
 	revoked := s.key(t, "gone", "--access", "admin", "--all-topics", "--all-groups")
-	weir(t, "", "key", "revoke", strings.Split(revoked, "_")[1], "--store", s.url, "--yes").want(t, exitOK)
-	weir(t, "somebodys password", "user", "add", "somebody", "--store", s.url).want(t, exitOK)
+	weir(t, "", "key", "delete", strings.Split(revoked, "_")[1], "--store", s.url, "--yes").want(t, exitOK)
+	weir(t, "somebodys password", "user", "create", "somebody", "--store", s.url).want(t, exitOK)
 
 	d := openDoors(t, s)
 	trust, token, certified, byCertificate := d.trust, d.token(t, "somebody"), d.certified(t, "somebody"), d.byCertificate

@@ -9,7 +9,7 @@ import (
 )
 
 type scheduleCmd struct {
-	Set      scheduleSetCmd      `cmd:"" help:"Create a schedule, or replace the one of the same name."`
+	Create   scheduleCreateCmd   `cmd:"" help:"Create a schedule, or replace the one of the same name."`
 	List     scheduleListCmd     `cmd:"" help:"List a queue's schedules."`
 	Describe scheduleDescribeCmd `cmd:"" help:"Show a schedule and its message, as JSON."`
 	Delete   scheduleDeleteCmd   `cmd:"" help:"Delete a schedule. Messages that it has enqueued are not deleted."`
@@ -25,7 +25,7 @@ type schedulePicture struct {
 	Broken bool   `json:"broken,omitempty"`
 }
 
-type scheduleSetCmd struct {
+type scheduleCreateCmd struct {
 	serverFlags
 	Queue    string  `arg:"" names:"queue" help:"The queue's name."`
 	Name     string  `arg:"" help:"The schedule's name."`
@@ -38,17 +38,17 @@ type scheduleSetCmd struct {
 	Paused   bool    `help:"Create the schedule paused: it enqueues nothing. To resume it, set it again without this flag."`
 }
 
-func (scheduleSetCmd) Help() string {
+func (scheduleCreateCmd) Help() string {
 	return `Examples:
 
-  weir queue schedule set mail digest --cron '30 8 * * MON-FRI' --zone Europe/Berlin --value '{"kind": "digest"}'
-  weir queue schedule set mail cleanup --cron @daily < cleanup.json`
+  weir queue schedule create mail digest --cron '30 8 * * MON-FRI' --zone Europe/Berlin --value '{"kind": "digest"}'
+  weir queue schedule create mail cleanup --cron @daily < cleanup.json`
 }
 
 // scheduledMax is the largest value of a scheduled message.
 const scheduledMax = 64 << 10
 
-func (c *scheduleSetCmd) Run(ctx context.Context, t *terminal) error {
+func (c *scheduleCreateCmd) Run(ctx context.Context, t *terminal) error {
 	var value []byte
 	if c.Value != nil {
 		value = []byte(*c.Value)

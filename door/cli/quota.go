@@ -14,9 +14,9 @@ import (
 )
 
 type quotaCmd struct {
-	Set    quotaSetCmd    `cmd:"" help:"Set how much a user, a client id or an IP address may use."`
+	Alter  quotaAlterCmd  `cmd:"" help:"Set how much a user, a client id or an IP address may use."`
 	List   quotaListCmd   `cmd:"" help:"List quotas."`
-	Remove quotaRemoveCmd `cmd:"" help:"Remove quotas."`
+	Delete quotaDeleteCmd `cmd:"" help:"Delete quotas."`
 }
 
 // quotaStore names the store that has the quotas. The commands write to it directly, also while a
@@ -31,7 +31,7 @@ func (c *quotaStore) with(ctx context.Context, t *terminal, do func(*quota.Quota
 	return c.direct(ctx, t, "a quota", func(s eventlog.Store, logger *slog.Logger) error {
 		return c.answer(ctx, do(quota.New(s, logger)),
 			hint{quota.ErrUnknown, "`weir quota list` lists the quotas"},
-			hint{quota.ErrTooMany, "`weir quota remove` removes quotas"},
+			hint{quota.ErrTooMany, "`weir quota delete` removes quotas"},
 			hint{eventlog.ErrStale, "another command changed the quotas of the same entity at the same time, and this one did nothing; run it again"})
 	})
 }
@@ -117,7 +117,7 @@ func orDash(p quota.Part) string {
 	return p.String()
 }
 
-type quotaSetCmd struct {
+type quotaAlterCmd struct {
 	quotaStore
 	quotaEntity
 	ProducerByteRate       *size    `help:"The most bytes a second of produce requests, such as 10MiB." placeholder:"SIZE" env:"-"`
@@ -127,20 +127,20 @@ type quotaSetCmd struct {
 	ConnectionCreationRate *int     `help:"The most new connections a second from the IP address." placeholder:"N" env:"-"`
 }
 
-func (quotaSetCmd) Help() string {
+func (quotaAlterCmd) Help() string {
 	return `A client that exceeds a quota gets its answer, and then has to pause until its rate, measured over ten seconds, is within the quota. Each server on the store enforces quotas on its own: two servers allow twice as much. They know of a change within two seconds, without a restart.
 
 The most specific quota counts: one of the user's name before one of the default user, and both before one of a client id alone; among those of the same user, one with the client id before one with the default client id, and both before one without. A quota of a user is shared by all clients that log in as this user. A client that does not log in is the user ANONYMOUS.
 
 Examples:
 
-  weir quota set --user alice --producer-byte-rate 10MiB --consumer-byte-rate 20MiB
-  weir quota set --default-user --request-percentage 50
-  weir quota set --user alice --client-id nightly --consumer-byte-rate 1MiB
-  weir quota set --default-ip --connection-creation-rate 20`
+  weir quota alter --user alice --producer-byte-rate 10MiB --consumer-byte-rate 20MiB
+  weir quota alter --default-user --request-percentage 50
+  weir quota alter --user alice --client-id nightly --consumer-byte-rate 1MiB
+  weir quota alter --default-ip --connection-creation-rate 20`
 }
 
-func (c *quotaSetCmd) Run(ctx context.Context, t *terminal) error {
+func (c *quotaAlterCmd) Run(ctx context.Context, t *terminal) error {
 	entity, err := c.check()
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (c *quotaListCmd) Run(ctx context.Context, t *terminal) error {
 	})
 }
 
-type quotaRemoveCmd struct {
+type quotaDeleteCmd struct {
 	quotaStore
 	quotaEntity
 	consent
@@ -216,16 +216,16 @@ type quotaRemoveCmd struct {
 	Damaged bool     `help:"Remove the quotas that cannot be read, and no others." env:"-"`
 }
 
-func (quotaRemoveCmd) Help() string {
+func (quotaDeleteCmd) Help() string {
 	return `The flags name one entity: --user alice does not remove the quota of the user alice with a client id. What is left of its quotas is printed.
 
 Examples:
 
-  weir quota remove --user alice --yes
-  weir quota remove --default-user --quota producer_byte_rate --yes`
+  weir quota delete --user alice --yes
+  weir quota delete --default-user --quota producer_byte_rate --yes`
 }
 
-func (c *quotaRemoveCmd) Run(ctx context.Context, t *terminal) error {
+func (c *quotaDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
 		return c.removeDamaged(ctx, t)
 	}
@@ -237,7 +237,7 @@ func (c *quotaRemoveCmd) Run(ctx context.Context, t *terminal) error {
 	for _, name := range c.Quota {
 		k := quota.Kind(strings.ReplaceAll(name, "-", "_"))
 		if !slices.Contains(quota.Kinds, k) {
-			return usage(fmt.Errorf("--quota %q is unknown", name), "`weir quota remove --help` lists the quotas")
+			return usage(fmt.Errorf("--quota %q is unknown", name), "`weir quota delete --help` lists the quotas")
 		}
 		change.Unset = append(change.Unset, k)
 	}
@@ -247,7 +247,7 @@ func (c *quotaRemoveCmd) Run(ctx context.Context, t *terminal) error {
 	return c.change(ctx, t, change)
 }
 
-func (c *quotaRemoveCmd) removeDamaged(ctx context.Context, t *terminal) error {
+func (c *quotaDeleteCmd) removeDamaged(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "remove the quotas that cannot be read", "yes"); err != nil {
 		return err
 	}

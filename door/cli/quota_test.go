@@ -22,11 +22,11 @@ func TestQuotasAreManaged(t *testing.T) {
 	quotas("list").want(t, exitConfig, "does not exist")
 	weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"}, at...)...).want(t, exitOK)
 
-	quotas("set", "--user", "alice", "--producer-byte-rate", "1MiB", "--request-percentage", "0.5", "--controller-mutation-rate", "2.5").want(t, exitOK, "alice", "producer_byte_rate=1048576", "request_percentage=0.5", "controller_mutation_rate=2.5")
-	quotas("set", "--user", "alice", "--consumer-byte-rate", "2KiB").want(t, exitOK, "producer_byte_rate=1048576 consumer_byte_rate=2048")
-	quotas("set", "--default-user", "--client-id", "nightly", "--consumer-byte-rate", "1KB").want(t, exitOK, "<default>", "nightly", "consumer_byte_rate=1000")
-	quotas("set", "--user", "alice", "--default-client-id", "--consumer-byte-rate", "1KB").want(t, exitOK)
-	quotas("set", "--ip", "::ffff:10.0.0.1", "--connection-creation-rate", "5").want(t, exitOK, "10.0.0.1", "connection_creation_rate=5")
+	quotas("alter", "--user", "alice", "--producer-byte-rate", "1MiB", "--request-percentage", "0.5", "--controller-mutation-rate", "2.5").want(t, exitOK, "alice", "producer_byte_rate=1048576", "request_percentage=0.5", "controller_mutation_rate=2.5")
+	quotas("alter", "--user", "alice", "--consumer-byte-rate", "2KiB").want(t, exitOK, "producer_byte_rate=1048576 consumer_byte_rate=2048")
+	quotas("alter", "--default-user", "--client-id", "nightly", "--consumer-byte-rate", "1KB").want(t, exitOK, "<default>", "nightly", "consumer_byte_rate=1000")
+	quotas("alter", "--user", "alice", "--default-client-id", "--consumer-byte-rate", "1KB").want(t, exitOK)
+	quotas("alter", "--ip", "::ffff:10.0.0.1", "--connection-creation-rate", "5").want(t, exitOK, "10.0.0.1", "connection_creation_rate=5")
 	if all, alice, ip, byDefault := listed(), listed("--user", "alice"), listed("--ip", "10.0.0.1"), listed("--default-user"); len(all) != 4 || len(alice) != 2 || len(ip) != 1 || len(byDefault) != 1 {
 		t.Errorf("listed are %v, of alice %v, of the address %v, of other users %v", all, alice, ip, byDefault)
 	}
@@ -40,19 +40,19 @@ func TestQuotasAreManaged(t *testing.T) {
 		"can't be used together":       {"--user", "alice", "--default-user", "--producer-byte-rate", "1MiB"},
 		"characters that cannot be pr": {"--client-id", "a\x00", "--producer-byte-rate", "1MiB"},
 	} {
-		quotas(append([]string{"set"}, args...)...).want(t, exitUsage, want)
+		quotas(append([]string{"alter"}, args...)...).want(t, exitUsage, want)
 	}
-	quotas("remove", "--user", "alice").want(t, exitUsage, "--yes")
-	quotas("remove", "--yes").want(t, exitUsage, "none of --user")
-	quotas("remove", "--user", "alice", "--quota", "speed", "--yes").want(t, exitUsage, `"speed" is unknown`)
-	quotas("remove", "--user", "bob", "--yes").want(t, exitFailed, "no such quota")
-	quotas("remove", "--user", "alice", "--quota", "producer_byte_rate", "--yes").want(t, exitOK, "consumer_byte_rate=2048")
+	quotas("delete", "--user", "alice").want(t, exitUsage, "--yes")
+	quotas("delete", "--yes").want(t, exitUsage, "none of --user")
+	quotas("delete", "--user", "alice", "--quota", "speed", "--yes").want(t, exitUsage, `"speed" is unknown`)
+	quotas("delete", "--user", "bob", "--yes").want(t, exitFailed, "no such quota")
+	quotas("delete", "--user", "alice", "--quota", "producer_byte_rate", "--yes").want(t, exitOK, "consumer_byte_rate=2048")
 	if alice := listed("--user", "alice"); len(alice) != 2 || alice[0].ClientID != nil || len(alice[0].Limits) != 3 || alice[0].Limits[quota.RequestPercentage] != 0.5 {
 		t.Errorf("left of alice are %+v", alice)
 	}
-	quotas("remove", "--user", "alice", "--yes").want(t, exitOK)
+	quotas("delete", "--user", "alice", "--yes").want(t, exitOK)
 	if all := listed(); len(all) != 3 {
 		t.Errorf("left are %+v", all)
 	}
-	quotas("remove", "--damaged", "--yes").want(t, exitOK, "removed 0")
+	quotas("delete", "--damaged", "--yes").want(t, exitOK, "removed 0")
 }

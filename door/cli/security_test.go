@@ -187,7 +187,7 @@ func TestCertificatesNeedRights(t *testing.T) {
 		t.Errorf("without ACLs: %v; weir says %s", err, one.out.String())
 	}
 	one.stop()
-	weir(t, "", "acl", "add", "--store", s.url, "--principal", "User:CN=billing,O=tests", "--allow", "--operation", "write", "--operation", "create", "--topic", "orders").want(t, exitOK, "User:CN=billing,O=tests")
+	weir(t, "", "acl", "create", "--store", s.url, "--principal", "User:CN=billing,O=tests", "--allow", "--operation", "write", "--operation", "create", "--topic", "orders").want(t, exitOK, "User:CN=billing,O=tests")
 	for _, more := range [][]string{nil, {"--tls-principal-rule", "RULE:^CN=(.*?),.*$/$1/", "--super-users", "User:billing"}, {"--super-users", "User:CN=billing,O=tests"}} {
 		next := serve(t, append(args, more...)...)
 		if err := produces(next); err != nil || strings.Contains(next.out.String(), warned) {

@@ -64,7 +64,7 @@ type serveCmd struct {
 	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
 	Rack                 string   `help:"Where this broker is (broker.rack). Consumers with this client.rack read from it." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
-	SuperUsers           []string `help:"A user that may do everything (super.users), over Kafka and HTTP, however it shows who it is: User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
+	SuperUsers           []string `help:"A user that may do everything (super.users), over Kafka and HTTP, however it shows who it is: User:admin. May be given again. weir user create makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
 	PartitionsMax        int      `help:"How many partitions all topics together may have: beyond it no topic is created and none gets more." name:"partitions-max" default:"200000"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`

@@ -274,7 +274,7 @@ func TestALostAnswerMayHaveHappened(t *testing.T) {
 		defer server.Close()
 		for _, args := range []string{"stream append c s --type t --id 1", "stream delete c s --yes", "stream archive c s", "stream unarchive c s", "stream snapshot c s --save 1", "stream category create c",
 			"stream forget c x --yes", "stream retention c --keep-all", "stream retention c s --inherit", "stream retention c s --keep-events 5",
-			"queue create q", "queue send q", "queue alter q --attempts 3", "queue delete q --yes", "queue purge q --yes", "queue pause q", "queue redrive q 1-1", "queue schedule set q s --cron @daily --value x", "queue schedule delete q s"} {
+			"queue create q", "queue send q", "queue alter q --attempts 3", "queue delete q --yes", "queue purge q --yes", "queue pause q", "queue redrive q 1-1", "queue schedule create q s --cron @daily --value x", "queue schedule delete q s"} {
 			if name == "late" && strings.Contains(args, "redrive") {
 				continue // it waits 10 s longer
 			}

@@ -18,10 +18,10 @@ import (
 )
 
 type userCmd struct {
-	Add      userAddCmd      `cmd:"" help:"Add a user. The password is read from standard input or a file."`
-	List     userListCmd     `cmd:"" help:"List users, without their passwords."`
-	Password userPasswordCmd `cmd:"" help:"Change a user's password: open connections end."`
-	Delete   userDeleteCmd   `cmd:"" help:"Delete users: open connections end."`
+	Create userCreateCmd `cmd:"" help:"Create a user. The password is read from standard input or a file."`
+	List   userListCmd   `cmd:"" help:"List users, without their passwords."`
+	Alter  userAlterCmd  `cmd:"" help:"Give a user another password: open connections end."`
+	Delete userDeleteCmd `cmd:"" help:"Delete users: open connections end."`
 }
 
 // userStore names the store that has the users. The commands write to it directly, also while a
@@ -34,7 +34,7 @@ type userStore struct {
 // with opens the store, which must exist, and does something with its users.
 func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) error {
 	return c.direct(ctx, t, "a user", func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(user.New(s, logger)), hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user password` changes a password"},
+		return c.answer(ctx, do(user.New(s, logger)), hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user alter` changes a password"},
 			hint{user.ErrTooMany, ""}, hint{eventlog.ErrStale, "another command changed the user at the same time, and this one did nothing; run it again"})
 	})
 }
@@ -97,42 +97,42 @@ func passwordLine(in io.Reader, most int) (string, error) {
 	return string(line), nil
 }
 
-type userAddCmd struct {
+type userCreateCmd struct {
 	userStore
 	newPassword
 	Name string `arg:"" help:"The user's name. In ACLs it is the principal User:NAME."`
 }
 
-func (userAddCmd) Help() string {
+func (userCreateCmd) Help() string {
 	return `The password has 8 to 256 characters of printable ASCII. The store keeps only salted hashes of it. Servers on the store accept the user within a second, without a restart.
 
-A user may do everything if the server has --super-users User:NAME, and otherwise what weir acl add allows.
+A user may do everything if the server has --super-users User:NAME, and otherwise what weir acl create allows.
 
 Examples:
 
-  weir user add admin --password-file admin.password
-  openssl rand -hex 16 | tee alice.password | weir user add alice --store postgres://weir@db.internal/weir`
+  weir user create admin --password-file admin.password
+  openssl rand -hex 16 | tee alice.password | weir user create alice --store postgres://weir@db.internal/weir`
 }
 
-func (c *userAddCmd) Run(ctx context.Context, t *terminal) error {
+func (c *userCreateCmd) Run(ctx context.Context, t *terminal) error {
 	return c.set(ctx, t, c.newPassword, user.Change{Name: c.Name, Create: true}, "added")
 }
 
-type userPasswordCmd struct {
+type userAlterCmd struct {
 	userStore
 	newPassword
 	Name string `arg:"" names:"user" help:"The user's name."`
 }
 
-func (userPasswordCmd) Help() string {
+func (userAlterCmd) Help() string {
 	return `Connections that were opened with the old password end within seconds. The user can log in only with the mechanisms that are given with the new password.
 
 Examples:
 
-  weir user password alice --password-file alice.password`
+  weir user alter alice --password-file alice.password`
 }
 
-func (c *userPasswordCmd) Run(ctx context.Context, t *terminal) error {
+func (c *userAlterCmd) Run(ctx context.Context, t *terminal) error {
 	return c.set(ctx, t, c.newPassword, user.Change{Name: c.Name, Clear: true}, "changed the password of")
 }
 

@@ -13,17 +13,17 @@ func TestUsersAreManaged(t *testing.T) {
 	weir(t, "", append([]string{"user", "list"}, at...)...).want(t, exitConfig, "does not exist")
 	weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"}, at...)...).want(t, exitOK)
 
-	weir(t, "right password\n", append([]string{"user", "add", "alice"}, at...)...).want(t, exitOK, "added user alice (SCRAM-SHA-256 with 8192 iterations, SCRAM-SHA-512 with 8192 iterations)")
-	weir(t, "right password\n", append([]string{"user", "add", "alice"}, at...)...).want(t, exitFailed, "there is such a user")
+	weir(t, "right password\n", append([]string{"user", "create", "alice"}, at...)...).want(t, exitOK, "added user alice (SCRAM-SHA-256 with 8192 iterations, SCRAM-SHA-512 with 8192 iterations)")
+	weir(t, "right password\n", append([]string{"user", "create", "alice"}, at...)...).want(t, exitFailed, "there is such a user")
 	for _, password := range []string{"", "short", "pässword", "two\nlines", strings.Repeat("x", 2000)} {
-		weir(t, password, append([]string{"user", "add", "bob"}, at...)...).want(t, exitUsage, "allowed")
+		weir(t, password, append([]string{"user", "create", "bob"}, at...)...).want(t, exitUsage, "allowed")
 	}
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("other password\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	weir(t, "", append([]string{"user", "password", "alice", "--password-file", file, "--mechanism", "SCRAM-SHA-512", "--iterations", "4096"}, at...)...).want(t, exitOK)
-	weir(t, "", append([]string{"user", "password", "bob", "--password-file", file}, at...)...).want(t, exitFailed, "no such user")
+	weir(t, "", append([]string{"user", "alter", "alice", "--password-file", file, "--mechanism", "SCRAM-SHA-512", "--iterations", "4096"}, at...)...).want(t, exitOK)
+	weir(t, "", append([]string{"user", "alter", "bob", "--password-file", file}, at...)...).want(t, exitFailed, "no such user")
 	weir(t, "", append([]string{"user", "list"}, at...)...).want(t, exitOK, "NAME", "alice", "SCRAM-SHA-512 with 4096 iterations")
 	listed := weir(t, "", append([]string{"user", "list", "--output", "json"}, at...)...)
 	var rows []userRow

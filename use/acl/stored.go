@@ -257,7 +257,7 @@ func (a *ACLs) read(ctx context.Context) (*stored, error) {
 	for _, kv := range kvs {
 		b, err := decode(kv.Key, kv.Value)
 		if err != nil {
-			a.logger.Error("an ACL cannot be read; `weir acl remove --damaged` deletes it", "key", kv.Key, "err", err)
+			a.logger.Error("an ACL cannot be read; `weir acl delete --damaged` deletes it", "key", kv.Key, "err", err)
 			all.damaged[kv.Key] = kv.Version
 			continue
 		}

@@ -104,7 +104,7 @@ type Quota struct {
 var (
 	ErrTooMany = errors.New("too many quotas")
 	ErrUnknown = errors.New("no such quota")
-	ErrDamaged = errors.New("the stored quota cannot be read; `weir quota remove --damaged` removes it")
+	ErrDamaged = errors.New("the stored quota cannot be read; `weir quota delete --damaged` removes it")
 )
 
 func invalid(what, value, why string) error {

@@ -232,7 +232,7 @@ func (q *Quotas) read(ctx context.Context) (*stored, error) {
 		all.quotas[kv.Key] = held{one, kv.Version}
 	}
 	if n := int64(len(all.damaged)); q.logged.Swap(n) != n && n > 0 { // quotas are read often: this is logged once
-		q.logger.Error("quotas cannot be read, so they bound nobody; `weir quota remove --damaged` removes them", "number", n)
+		q.logger.Error("quotas cannot be read, so they bound nobody; `weir quota delete --damaged` removes them", "number", n)
 	}
 	return all, nil
 }
