@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,15 +102,10 @@ func (c *groupDescribeCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer admin.Close()
-	lags, err := admin.Lag(ctx, c.Name)
-	group := lags[c.Name]
-	if err == nil && group.State == "Dead" {
-		err = kerr.GroupIDNotFound
-	}
-	if err := cmp.Or(err, group.DescribeErr, group.FetchErr); err != nil {
+	picture, err := picture(ctx, admin, c.Name)
+	if err != nil {
 		return c.answer(ctx, fmt.Sprintf("describe group %q", c.Name), err, "")
 	}
-	picture := pictureOf(group)
 	if c.Output.json() {
 		return printJSON(t, picture)
 	}
@@ -125,6 +121,74 @@ func (c *groupDescribeCmd) Run(ctx context.Context, t *terminal) error {
 			cmp.Or(p.Member, "-")})
 	}
 	return table(t.out, "TOPIC PARTITION COMMITTED END LAG MEMBER", rows)
+}
+
+// picture asks for a group of any type: brokers do not show members of the consumer protocol
+// (KIP-848) among the classic ones.
+func picture(ctx context.Context, admin *kadm.Client, name string) (groupPicture, error) {
+	consumers, err := admin.DescribeConsumerGroups(ctx, name)
+	if found := consumers[name]; err == nil && found.Err == nil && len(found.Members) > 0 {
+		return consumersPicture(ctx, admin, found)
+	}
+	lags, err := admin.Lag(ctx, name)
+	group := lags[name]
+	if err == nil && group.State == "Dead" {
+		err = kerr.GroupIDNotFound
+	}
+	return pictureOf(group), cmp.Or(err, group.DescribeErr, group.FetchErr)
+}
+
+func consumersPicture(ctx context.Context, admin *kadm.Client, group kadm.DescribedConsumerGroup) (groupPicture, error) {
+	picture := groupPicture{Name: group.Group, State: group.State, Assignor: group.AssignorName, Members: []memberRow{}, Partitions: []partitionLag{}}
+	committed, err := admin.FetchOffsets(ctx, group.Group)
+	if err := cmp.Or(err, committed.Error()); err != nil {
+		return picture, err
+	}
+	reads := make(map[string]map[int32]string) // who has a partition; "": nobody
+	read := func(topic string, partition int32, member string) {
+		if reads[topic] == nil {
+			reads[topic] = make(map[int32]string)
+		}
+		reads[topic][partition] = member
+	}
+	committed.Each(func(o kadm.OffsetResponse) { read(o.Topic, o.Partition, "") })
+	for _, m := range group.Members {
+		row := memberRow{ID: m.MemberID, Client: m.ClientID, Host: m.ClientHost}
+		if m.InstanceID != nil {
+			row.Instance = *m.InstanceID
+		}
+		picture.Members = append(picture.Members, row)
+		m.Assignment.Each(func(topic string, partition int32) {
+			if topic != "" { // a topic that was deleted has an id only
+				read(topic, partition, m.ClientID+m.ClientHost)
+			}
+		})
+	}
+	topics := slices.Sorted(maps.Keys(reads))
+	if len(topics) == 0 {
+		return picture, nil
+	}
+	starts, err := admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return picture, err
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return picture, err
+	}
+	for _, topic := range topics {
+		for _, n := range slices.Sorted(maps.Keys(reads[topic])) {
+			start, _ := starts.Lookup(topic, n)
+			end, _ := ends.Lookup(topic, n)
+			p := partitionLag{Topic: topic, Partition: n, EndOffset: end.Offset, Member: reads[topic][n], Lag: end.Offset - start.Offset}
+			if o, is := committed.Lookup(topic, n); is && o.At >= 0 {
+				p.Offset, p.Lag = &o.At, max(0, end.Offset-max(o.At, start.Offset))
+			}
+			picture.Lag += p.Lag
+			picture.Partitions = append(picture.Partitions, p)
+		}
+	}
+	return picture, nil
 }
 
 func pictureOf(group kadm.DescribedGroupLag) groupPicture {
@@ -219,7 +283,11 @@ func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, e
 	if err := cmp.Or(err, groups[c.Name].Err); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, err
 	}
-	if n := len(groups[c.Name].Members); n > 0 {
+	n := len(groups[c.Name].Members)
+	if consumers, err := admin.DescribeConsumerGroups(ctx, c.Name); err == nil { // of the consumer protocol (KIP-848)
+		n = max(n, len(consumers[c.Name].Members))
+	}
+	if n > 0 {
 		return nil, failed(fmt.Errorf("reset group %q: the group has %s", c.Name, plural(int64(n), "member")), hints[kerr.NonEmptyGroup.Code])
 	}
 	committed, err := admin.FetchOffsets(ctx, c.Name)

@@ -303,6 +303,32 @@ func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
 	weir(t, "", "group", "describe", "billing").want(t, exitFailed, "GROUP_ID_NOT_FOUND", "weir group list")
 }
 
+// Brokers do not find groups of the consumer protocol (KIP-848) among the classic ones.
+func TestAGroupOfTheConsumerProtocolIsDescribed(t *testing.T) {
+	address := otherBroker(t)
+	weir(t, "", "topic", "create", "orders").want(t, exitOK)
+	weir(t, "1\n2\n3\n", "produce", "orders").want(t, exitOK)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders"), kgo.ClientID("till"),
+		kgo.ServerSideBalancer(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for got := 0; got < 3; {
+		got += cl.PollFetches(t.Context()).NumRecords()
+	}
+	weir(t, "", "group", "describe", "billing").want(t, exitOK, "group billing: stable, 1 member")
+	weir(t, "", "group", "reset", "billing", "--to", "latest", "--topic", "orders", "--yes").want(t, exitFailed, "the group has 1 member")
+	if err := cl.CommitUncommittedOffsets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var picture groupPicture
+	decode(t, weir(t, "", "group", "describe", "billing", "--output", "json"), &picture)
+	if picture.Lag != 0 || len(picture.Members) != 1 || picture.Members[0].Client != "till" || len(picture.Partitions) == 0 {
+		t.Errorf("after the commit: %+v", picture)
+	}
+}
+
 func TestGroupBeginsWhereItIsTold(t *testing.T) {
 	otherBroker(t)
 	weir(t, "", "topic", "create", "orders", "--partitions", "1").want(t, exitOK)

@@ -438,3 +438,69 @@ func TestMembersGoOnAtAnotherBroker(t *testing.T) {
 		t.Errorf("two has %v", two.has)
 	}
 }
+
+func TestAMemberMayReadOtherTopics(t *testing.T) {
+	b := start(t, kafka.Config{})
+	adm := createTopic(t, b)
+	if _, err := adm.CreateTopic(limit(t), 2, 1, nil, "u"); err != nil {
+		t.Fatal(err)
+	}
+	one, two := b.member(t, "one"), b.member(t, "two")
+	one.join()
+	req := one.full(one.has...)
+	req.SubscribedTopicNames = []string{"u"}
+	one.send(req, nil)
+	if len(one.has) != 2 { // it has u at once, and is to give up t
+		t.Errorf("it has %v", one.has)
+	}
+	d := describeConsumer(b, "g")
+	if len(d.Members) != 1 || !slices.Equal(d.Members[0].SubscribedTopics, []string{"u"}) {
+		t.Errorf("described %+v", d)
+	}
+	two.join() // it reads t, which one still has
+	two.has4()
+}
+
+func TestThreeMembersShareEvenly(t *testing.T) {
+	b := start(t, kafka.Config{})
+	createTopic(t, b)
+	var all []*consumerMember
+	for _, id := range []string{"a", "b", "c"} {
+		m := b.member(t, id)
+		m.join()
+		all = append(all, m)
+	}
+	owner := map[int32]string{}
+	for late := time.Now().Add(20 * time.Second); len(owner) < 4; {
+		clear(owner)
+		for _, m := range all {
+			m.send(m.full(m.has...), nil)
+			for _, p := range m.has {
+				if other, taken := owner[p]; taken {
+					t.Fatalf("%s and %s have partition %d", other, m.id, p)
+				}
+				owner[p] = m.id
+			}
+		}
+		if time.Now().After(late) {
+			t.Fatalf("after 20 s: %v", owner)
+		}
+	}
+	for _, m := range all {
+		if n := len(m.has); n < 1 || n > 2 {
+			t.Errorf("%s has %v", m.id, m.has)
+		}
+	}
+}
+
+// An epoch that the group does not have fences the member; it joins again as itself.
+func TestAFencedMemberJoinsAgain(t *testing.T) {
+	b := start(t, kafka.Config{})
+	createTopic(t, b)
+	one := b.member(t, "one")
+	one.join()
+	one.epoch += 5
+	one.send(one.full(one.has...), kerr.FencedMemberEpoch)
+	one.join()
+	one.has4(0, 1, 2, 3)
+}

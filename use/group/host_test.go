@@ -1,0 +1,179 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
+)
+
+// kafkaMember is a member of Kafka's consumer protocol.
+type kafkaMember struct {
+	b     *broker
+	id    string
+	epoch int32
+	has   []group.TopicPartition
+}
+
+func (m *kafkaMember) beat(ctx context.Context) error {
+	req := group.ConsumerBeat{
+		Group: "g", Member: m.id, Epoch: m.epoch, ClientID: m.id, Rebalance: time.Minute,
+		Topics: []string{"orders"}, Owned: append([]group.TopicPartition{}, m.has...),
+	}
+	got, err := m.b.ConsumerHeartbeat(ctx, req)
+	if err == nil {
+		m.epoch, m.has = got.Epoch, got.Assigned
+	}
+	return err
+}
+
+// live sends heartbeats for a time.
+func (m *kafkaMember) live(t *testing.T, d time.Duration) {
+	t.Helper()
+	for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(5 * time.Second) {
+		check(t, m.beat(t.Context()))
+	}
+}
+
+func TestAConsumerWhoseSessionEndsIsEvicted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		check(t, one.beat(t.Context()))
+		check(t, two.beat(t.Context()))
+		one.live(t, 20*time.Second)
+		check(t, two.beat(t.Context()))
+		one.live(t, 40*time.Second)
+		if len(one.has) != 2 {
+			t.Errorf("one has %v while two has its session", one.has)
+		}
+		one.live(t, 15*time.Second)
+		if len(one.has) != 4 {
+			t.Errorf("one has %v", one.has)
+		}
+		wantErr(t, two.beat(t.Context()), group.ErrUnknownMember)
+	})
+}
+
+// A process that dies takes its members with it only when nobody asks for them for a session.
+func TestMembersOfADeadHostAreEvictedOrAdopted(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		t.Run(fmt.Sprint("asked: ", asked), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store := memory.New()
+				b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+				b.topic(t, "orders", 4)
+				one := &kafkaMember{b: b, id: "one"}
+				check(t, one.beat(t.Context()))
+				time.Sleep(2 * time.Second)
+				p := joinPeer(t, other, group.PeerConfig{})
+				one.live(t, 20*time.Second)
+				if len(one.has) != 2 || len(p.Assignment().Own) != 2 {
+					t.Fatalf("they have %v and %v", one.has, p.Assignment().Own)
+				}
+				b.stop()
+				if asked {
+					one.b = other
+					one.live(t, 3*time.Minute)
+				} else {
+					time.Sleep(3 * time.Minute)
+				}
+				if got, want := len(p.Assignment().Own), map[bool]int{true: 2, false: 4}[asked]; got != want {
+					t.Errorf("the peer has %d partitions, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// A host's members cost the store no more than one does, however many they are.
+func TestIdleConsumersCostTheStoreWhatOneDoes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		counted := &countingStore{Store: memory.New()}
+		b := startBroker(t, counted, group.Config{})
+		b.topic(t, "orders", 100)
+		var all []*kafkaMember
+		for n := range 200 {
+			all = append(all, &kafkaMember{b: b, id: fmt.Sprint("m", n)})
+		}
+		beatAll := func() {
+			var running sync.WaitGroup
+			for _, m := range all {
+				running.Go(func() { check(t, m.beat(t.Context())) })
+			}
+			running.Wait()
+		}
+		beatAll()
+		joining := counted.commits.Load()
+		for range 10 {
+			beatAll()
+			time.Sleep(5 * time.Second)
+		}
+		counted.commits.Store(0)
+		counted.lists.Store(0)
+		for range 12 {
+			beatAll()
+			time.Sleep(5 * time.Second)
+		}
+		if c, l := counted.commits.Load(), counted.lists.Load(); c > 14 || c+l > 2*60 {
+			t.Errorf("a minute of 200 consumers took %d commits and %d lists", c, l)
+		}
+		t.Logf("200 joins took %d commits", joining)
+		owners := 0
+		for _, m := range all {
+			owners += len(m.has)
+		}
+		if owners != 100 {
+			t.Errorf("they have %d partitions", owners)
+		}
+	})
+}
+
+func TestAFullGroupTakesNoConsumer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersMax: 2}))
+		b.topic(t, "orders", 4)
+		for _, id := range []string{"one", "two"} {
+			check(t, (&kafkaMember{b: b, id: id}).beat(t.Context()))
+		}
+		wantErr(t, (&kafkaMember{b: b, id: "three"}).beat(t.Context()), group.ErrFull)
+		check(t, (&kafkaMember{b: b, id: "two"}).beat(t.Context()))
+	})
+}
+
+// To a weir that knows no hosts the group has members with a coordinator that lives: it leaves it
+// alone.
+func TestAnOlderWeirTakesConsumersForMembersWithACoordinator(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		one.live(t, 2*time.Minute)
+		state, err := b.log.Get(t.Context(), group.StateKey("g"))
+		check(t, err)
+		owner, err := b.log.Get(t.Context(), "group/owner/g")
+		check(t, err)
+		if !strings.Contains(string(state.Value), `"protocol_type":"weir+kafka"`) || owner.Version == 0 || owner.Age > 6*time.Second {
+			t.Errorf("state %s, owner's key of %v", state.Value, owner.Age)
+		}
+		_, err = b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", Epoch: -1, Rebalance: -1})
+		check(t, err)
+		var left []string
+		check(t, b.log.ListAll(t.Context(), "group/", func(kv eventlog.KeyValue) error {
+			left = append(left, kv.Key)
+			return nil
+		}))
+		if !slices.Equal(left, []string{"group/state/g"}) {
+			t.Errorf("after the last one has left there are %q", left)
+		}
+	})
+}
