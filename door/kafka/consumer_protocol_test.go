@@ -323,6 +323,77 @@ func TestOffsetsAreJudgedByTheMemberEpoch(t *testing.T) {
 	commit(two, two.epoch-1, lost, kerr.StaleMemberEpoch)
 }
 
+// A member that is to give up partitions gets no others before it has: with its epoch it could not
+// commit offsets of them.
+func TestNewPartitionsComeAfterOldOnesWereGivenUp(t *testing.T) {
+	b := start(t, kafka.Config{})
+	createTopic(t, b)
+	assignor := "range"
+	join := func(id string) *consumerMember {
+		m := b.member(t, id)
+		req := m.full()
+		req.ServerAssignor = &assignor
+		m.send(req, nil)
+		return m
+	}
+	one, two := join("b"), join("c")
+	one.settle(2)
+	two.settle(2)
+	one.has4(0, 1)
+	two.has4(2, 3)
+	first := join("a") // the blocks are 0 and 1, 2, and 3 now
+	two.send(two.short(), nil)
+	two.send(two.full(two.has...), nil) // 2 is free, and b's
+	before := one.epoch
+	one.send(one.short(), nil)
+	if one.has4(); one.epoch != before {
+		t.Errorf("it has epoch %d, want %d until it has given up 0 and 1", one.epoch, before)
+	}
+	one.send(one.full(), nil)
+	if one.has4(2); one.epoch <= before {
+		t.Errorf("it has given up 0 and 1, and still has epoch %d", one.epoch)
+	}
+	first.settle(2)
+	first.has4(0, 1)
+	two.has4(3)
+}
+
+// A heartbeat that was late on its way names nothing that came after it. That is not given up.
+func TestALateHeartbeatGivesUpNothingThatCameAfterIt(t *testing.T) {
+	b := start(t, kafka.Config{})
+	createTopic(t, b)
+	one, two := b.member(t, "one"), b.member(t, "two")
+	one.join()
+	two.join()
+	one.settle(2)
+	two.settle(2)
+	had, late := slices.Clone(one.has), one.full()
+	leave := two.short()
+	leave.MemberEpoch = -1
+	two.send(leave, nil)
+	one.send(one.short(), nil)
+	if len(one.has) != 4 {
+		t.Fatalf("it has %v", one.has)
+	}
+	epoch := one.epoch
+	two.join()
+	one.send(one.short(), nil)
+	if len(one.has) != 2 || one.epoch != epoch {
+		t.Fatalf("it has %v at epoch %d", one.has, one.epoch)
+	}
+	if got := ask[*kmsg.ConsumerGroupHeartbeatResponse](b, late); got.ErrorCode != 0 {
+		t.Fatalf("the late heartbeat: %v", kerr.ErrorForCode(got.ErrorCode))
+	}
+	two.send(two.short(), nil)
+	for _, p := range two.has {
+		if !slices.Contains(had, p) {
+			t.Errorf("the other member has %v; the first one had %v when it sent the late heartbeat, and has not given up what came after", two.has, had)
+		}
+	}
+	one.send(one.full(one.has...), nil)
+	two.settle(2)
+}
+
 func TestAPatternIsMatchedAgainstWholeNames(t *testing.T) {
 	b := start(t, kafka.Config{})
 	createTopic(t, b)

@@ -267,6 +267,7 @@ func (r membership) instance(id string) (peerMember, bool) {
 // as a static member; it subscribes to other topics; it gives up partitions.
 func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, error) {
 	topics := h.subscription(b)
+	held := h.heldAt(b)
 	return func(members []peerMember) ([]peerMember, bool, error) {
 		i := slices.IndexFunc(members, func(m peerMember) bool { return m.id == b.Member })
 		if i >= 0 && members[i].kafka.host == "" {
@@ -320,11 +321,25 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 			me.info.Topics = topics
 		}
 		if b.Owned != nil {
-			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool { return !slices.Contains(b.Owned, tp) })
+			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool { return held(tp) && !slices.Contains(b.Owned, tp) })
 		}
 		members[i] = me
 		return members, was.id != me.id || was.kafka != me.kafka || !slices.Equal(was.info.Topics, me.info.Topics) || len(was.revoking) != len(me.revoking), nil
 	}
+}
+
+// heldAt reports which partitions the member had been told of when it sent a heartbeat. One that
+// was late on its way does not name those that came after it, and has not given them up.
+func (h *host) heldAt(b ConsumerBeat) func(TopicPartition) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	later := make(map[TopicPartition]bool)
+	if k := h.members[b.Member]; k != nil {
+		for tp, epoch := range k.toldAt {
+			later[tp] = epoch > b.Epoch
+		}
+	}
+	return func(tp TopicPartition) bool { return !later[tp] }
 }
 
 // text is a client's id as the group's state can hold it.
@@ -382,8 +397,19 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 		k.giveUpBy = now.Add(me.kafka.rebalance)
 	}
 	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: h.c.cfg.ConsumerHeartbeat}
-	if a.Tells = b.complete() || !slices.Equal(k.told, me.own); a.Tells {
-		a.Assigned, k.told = me.own, me.own
+	may := me.own
+	if len(me.revoking) > 0 {
+		// As in Kafka, new partitions come with the next epoch, after the old ones were given
+		// up: with this one the member could not commit offsets of them.
+		may = slices.DeleteFunc(slices.Clone(may), func(tp TopicPartition) bool { return k.since[tp] > k.epoch })
+	}
+	if a.Tells = b.complete() || !slices.Equal(k.told, may); a.Tells {
+		a.Assigned, k.told = may, may
+		for _, tp := range may {
+			if _, told := k.toldAt[tp]; !told {
+				k.toldAt[tp] = k.epoch
+			}
+		}
 	}
 	return a, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ type hosted struct {
 	epoch    int32 // the member epoch of the last answer; 0: not known yet
 	previous int32 // the epoch before, in case the answer was lost
 	told     []TopicPartition
+	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
 	since    map[TopicPartition]int32 // the generation that gave it a partition; not there: before the host knew the member
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // when it must have given up what it is to revoke; zero: nothing
@@ -259,7 +261,7 @@ func (h *host) adopt(r membership) {
 		mine[m.id] = true
 		known := h.members[m.id]
 		if known == nil {
-			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32)}
+			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32)}
 			h.members[m.id] = known
 		}
 		known.note(m, r.generation)
@@ -281,6 +283,7 @@ func (k *hosted) note(m peerMember, generation int32) {
 			delete(k.since, tp)
 		}
 	}
+	maps.DeleteFunc(k.toldAt, func(tp TopicPartition, _ int32) bool { return !m.has(tp) })
 	for _, tp := range m.own {
 		if _, has := k.since[tp]; !has && !slices.Contains(k.told, tp) {
 			k.since[tp] = generation
