@@ -331,7 +331,7 @@ func (c *queueResumeCmd) Run(ctx context.Context, t *terminal) error {
 type queuePeekCmd struct {
 	serverFlags
 	Name   string `arg:"" names:"queue" help:"The queue's name."`
-	ID     string `arg:"" optional:"" help:"Show the state of this message."`
+	ID     string `arg:"" optional:"" help:"Show the state of this message. An id of weir.enqueue_id in SQL is a number."`
 	Dead   bool   `help:"Show dead letters."`
 	State  string `help:"Show messages in this state: ready, claimed, waiting, delayed or, in a queue with --keep-done, done. Default: any of the first three." placeholder:"STATE"`
 	Max    int    `help:"Show at most this many." short:"n" default:"20"`

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-log/weir/internal/pgtest"
 )
 
 // queueServer serves a store, and points the queue commands at it.
@@ -55,6 +57,22 @@ func (l *lockedBuffer) until(t *testing.T, text string) {
 			t.Fatalf("there is no %q in %s", text, l.String())
 		}
 	}
+}
+
+func TestAMessageIsFoundByTheIDThatSQLGaveIt(t *testing.T) {
+	address := pgtest.URL(t)
+	s := queueServer(t, "--store", address)
+	defer s.stop()
+	weir(t, "", "queue", "create", "mail").want(t, exitOK)
+	pgtest.Exec(t, address, `SELECT weir.enqueue('mail', 'first')`)
+	id := pgtest.Value(t, address, `SELECT weir.enqueue_id('mail', 'second')::text`)
+	for { // until it is moved
+		if r := weir(t, "", "queue", "peek", "mail", id, "--output", "json"); !strings.Contains(r.out, `"sent"`) {
+			r.want(t, exitOK, `"ready"`, `"id": "`+pgtest.Value(t, address, `SELECT message FROM weir.message_state('mail', `+id+`)`)+`"`)
+			break
+		}
+	}
+	weir(t, "", "queue", "peek", "mail", "4711").want(t, exitFailed, "has no message 4711")
 }
 
 func TestAScheduleFromItsCreationToItsEnd(t *testing.T) {

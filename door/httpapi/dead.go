@@ -28,11 +28,16 @@ const (
 	pagesMax = 4
 )
 
-// findMessage returns a message's state.
+// findMessage returns a message's state. A number is an id of weir.enqueue_id (docs/sql.md).
 func (s *Server) findMessage(c *call) error {
-	id, err := queue.ParseID(c.r.PathValue("message"))
-	if err != nil {
-		return err
+	asked := c.r.PathValue("message")
+	var id queue.MessageID
+	sent, err := strconv.ParseInt(asked, 10, 64)
+	isSent := err == nil && sent > 0
+	if !isSent {
+		if id, err = queue.ParseID(asked); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -41,14 +46,22 @@ func (s *Server) findMessage(c *call) error {
 	}
 	defer s.searches.release(c.who.ID())
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
-		found, err := q.Find(ctx, id)
+		var found queue.Condition
+		if isSent {
+			found, err = q.FindEnqueued(ctx, sent)
+		} else {
+			found, err = q.Find(ctx, id)
+		}
 		if err != nil {
 			return err
 		}
 		if found.State == queue.Unknown {
-			return kindUnknownMessage.because("queue %[2]s has no message %[1]v", id, shorten(c.r.PathValue("queue")))
+			return kindUnknownMessage.because("queue %s has no message %s", shorten(c.r.PathValue("queue")), shorten(asked))
 		}
-		v := conditionView{ID: id.String(), State: found.State, Worker: found.Worker, Attempt: found.Attempt, Error: found.Error}
+		v := conditionView{ID: found.ID.String(), State: found.State, Worker: found.Worker, Attempt: found.Attempt, Error: found.Error}
+		if found.State == queue.Sent {
+			v.ID = asked
+		}
 		if !found.Until.IsZero() {
 			v.Until = found.Until.UnixMilli()
 		}

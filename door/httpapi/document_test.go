@@ -213,7 +213,7 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(group+"members/{member}/commit/post/offsets/offset", "minimum", 0)
 	const queue = "v1/queues/{queue}/"
 	hold("QueueName", "minLength", 1, "maxLength", 244, "pattern", topicNames)
-	hold("message/message", "pattern", "^[0-9]+-[0-9]+$")
+	hold("message/message", "pattern", "^[0-9]+(-[0-9]+)?$")
 	hold("v1/queues/post/name", "minLength", 1, "maxLength", 244, "pattern", topicNames) // TestQueuesThatMayNotBe
 	hold("v1/queues/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
 	hold(queue+"messages/get/max", "minimum", 1, "default", httpapi.LettersDefault)

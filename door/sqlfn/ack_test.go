@@ -36,6 +36,11 @@ func endLease(t *testing.T, q *queue.Queue, receipts ...string) {
 
 func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Settings) (*process, *queue.Queue) {
 	t.Helper()
+	return startQueue(t, address, moves, queue.Spec{Name: "mail", Partitions: 1, Settings: settings})
+}
+
+func startQueue(t *testing.T, address string, moves bool, spec queue.Spec) (*process, *queue.Queue) {
+	t.Helper()
 	p := open(t, address)
 	qs := queue.New(p.log, publish.New(p.log, publish.Config{}), queue.Config{Beside: p.door})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -52,11 +57,11 @@ func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Se
 		all.Wait()
 		p.store.Close()
 	})
-	_, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Partitions: 1, Settings: settings})
+	_, err := qs.Create(t.Context(), spec)
 	if err != nil && !errors.Is(err, queue.ErrQueueExists) {
 		t.Fatal(err)
 	}
-	q, err := qs.Open(t.Context(), "mail")
+	q, err := qs.Open(t.Context(), spec.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

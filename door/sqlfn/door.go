@@ -27,7 +27,7 @@ func part() postgres.Part {
 // public names the functions and views for sessions, which docs/sql.md describes. All others in the
 // schema are weir's own.
 var public = []string{
-	"publish", "publish_all", "tombstone", "enqueue", "enqueue_all", "append", "append_all",
+	"publish", "publish_all", "tombstone", "enqueue", "enqueue_all", "enqueue_id", "enqueue_all_ids", "message_state", "append", "append_all",
 	"claim", "ack", "nack", "extend", "commit_offset", "commit_offset_by_id", "position",
 	"events", "last_events", "stream", "state_at", "grant_to",
 	"topics", "partitions", "groups", "queues", "messages", "streams", "projections",

@@ -188,8 +188,14 @@ func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID
 	for i, p := range some {
 		ids[i], messages[i] = p.row.id, p.message
 	}
-	commit := func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
-		bases, err := m.inbox.move(ctx, ids, e)
+	commit := func(ctx context.Context, e eventlog.Entry, to []queue.Going) (eventlog.Outcome, error) {
+		var runs []enqueuedRun
+		for i, p := range some {
+			if p.row.wanted {
+				runs = addRun(runs, p.row.id, to[i], p.message.At)
+			}
+		}
+		bases, err := m.inbox.move(ctx, ids, e, runs...)
 		if err != nil {
 			return eventlog.Outcome{}, err
 		}

@@ -203,7 +203,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	check(err)
 	run(t, conn, `SELECT weir.commit_offset('g', 'gone', 0, 1)`)
 	check(m.log.DeleteTopic(ctx, "gone"))
-	m.forgetConsumers(ctx)
+	m.forget(ctx)
 	check(m.log.Trim(ctx, p, 30_000)) // segments that are wanted in part, and others not at all
 	_, _, err = m.door.store.Moved(ctx, eventlog.Mark{})
 	check(err)

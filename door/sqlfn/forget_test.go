@@ -202,9 +202,9 @@ func TestAPositionInAYoungTopicIsNotForgotten(t *testing.T) {
 		VALUES ('topic/young', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7]}')`)
 	run(`INSERT INTO weir.partition (id, next_offset) VALUES (7, 5)`)
 	run(`SELECT weir.commit_offset('g', 'young', 0, 5)`)
-	m.forgetConsumers(t.Context())
+	m.forget(t.Context())
 	run(`COMMIT`)
-	m.forgetConsumers(t.Context())
+	m.forget(t.Context())
 	if got := kept(t, address); got != "g=5" {
 		t.Errorf("kept: %s", got)
 	}
@@ -214,11 +214,11 @@ func TestManyPositionsAreForgottenInSteps(t *testing.T) {
 	address := pgtest.URL(t)
 	m := still(t, address)
 	pgtest.Exec(t, address, `INSERT INTO weir.consumer (grp, topic, partition) SELECT 'g', gen_random_uuid(), 0 FROM generate_series(1, 10001)`)
-	m.forgetConsumers(t.Context())
+	m.forget(t.Context())
 	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "1" || !m.prunedAt.IsZero() {
 		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.prunedAt)
 	}
-	m.forgetConsumers(t.Context())
+	m.forget(t.Context())
 	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "0" || m.prunedAt.IsZero() {
 		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.prunedAt)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -47,8 +48,9 @@ var (
 
 	moveStatement = wire.Statement{Name: "move", SQL: `
 	SELECT moved, bases
-	FROM weir.move($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
-	WHERE weir.unchanged($2, $21, $22, $23) AND weir.still_after($21, $22, $23)`}
+	FROM weir.move($1, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
+	WHERE weir.unchanged($2, $27, $28, $29) AND weir.still_after($27, $28, $29)
+	  AND (moved IS NOT TRUE OR cardinality($3::bigint[]) = 0 OR weir.note_enqueued(bases, $3, $4, $5, $6, $7, $8))`}
 
 	carryStatement = wire.Statement{Name: "carry", SQL: `
 	SELECT moved
@@ -70,6 +72,7 @@ type inbox struct {
 // row is one row of the inbox: an event, or, with a group, how far that group has come.
 type row struct {
 	id        int64
+	wanted    bool // a message whose id somebody has: where it is moved is kept, see enqueuedRun
 	topic     eventlog.TopicID
 	partition int32 // of the topic; negative: the mover chooses
 	key       []byte
@@ -266,6 +269,7 @@ func parseRow(values [][]byte) row {
 	}
 	if values[10] != nil {
 		r.base = wire.Bigint(values[10])
+		r.wanted = r.group == ""
 	}
 	return r
 }
@@ -277,15 +281,15 @@ func timestamp(us int64) time.Time {
 }
 
 // move deletes rows of the inbox and commits the entry made of them, in one transaction and one
-// trip. It returns where the entry's batches begin. Rows of which the entry has nothing are only
-// deleted.
+// trip, which also writes where the runs of messages are. It returns where the entry's batches
+// begin. Rows of which the entry has nothing are only deleted.
 //
 // errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. If the error is
 // also eventlog.ErrRewound, the ids may belong to other rows than the last look found. After
 // eventlog.ErrUnsure the next look shows whether the rows were moved.
-func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
+func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry, runs ...enqueuedRun) ([]eventlog.Offset, error) {
 	of := i.mark.of
-	done, answer, err := i.session.Commit(ctx, of.store, moveStatement, [][]byte{wire.Int8Array(ids), wire.Int8(of.crash)}, []eventlog.Entry{e})
+	done, answer, err := i.session.Commit(ctx, of.store, moveStatement, slices.Concat([][]byte{wire.Int8Array(ids), wire.Int8(of.crash)}, runParams(runs, e)), []eventlog.Entry{e})
 	if err == nil && !done {
 		err = errTaken
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // load is rows of the inbox, by partition.
@@ -31,8 +32,34 @@ type partitionRows struct {
 	topic     eventlog.Topic
 	partition int32
 	ids       []int64
+	wanted    map[int64]bool // those ids that somebody has: row.wanted
 	records   []batch.Record
 	since     time.Time // when the oldest row was published
+}
+
+func (p *partitionRows) want(id int64) {
+	if p.wanted == nil {
+		p.wanted = make(map[int64]bool)
+	}
+	p.wanted[id] = true
+}
+
+// addRuns adds the wanted rows to the runs of a move. Its batches from number on have the rows, in
+// their order.
+func (p *partitionRows) addRuns(runs []enqueuedRun, number int, batches []eventlog.Batch) []enqueuedRun {
+	if len(p.wanted) == 0 {
+		return runs
+	}
+	i := 0
+	for n, b := range batches {
+		for record := range int(b.Records) {
+			if p.wanted[p.ids[i]] {
+				runs = addRun(runs, p.ids[i], queue.Going{Batch: number + n, Record: record}, time.Time{})
+			}
+			i++
+		}
+	}
+	return runs
 }
 
 // all lists the partitions' rows, and the rows to drop.
@@ -77,6 +104,9 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 			l.partitions = append(l.partitions, at)
 		}
 		at.ids = append(at.ids, row.id)
+		if row.wanted {
+			at.want(row.id)
+		}
 		at.records = append(at.records, batch.Record{
 			Timestamp: row.time.UnixMilli(), Key: row.key, Value: row.value, Headers: headers,
 		})

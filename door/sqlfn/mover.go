@@ -262,7 +262,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 		}
 	}
 	if time.Since(m.prunedAt) >= forgetEvery {
-		m.forgetConsumers(ctx)
+		m.forget(ctx)
 	}
 	m.pace.woken = m.door.store.Listening()
 	m.pace.note(time.Now(), len(chunk.rows))
@@ -366,6 +366,7 @@ func isTransient(err error) bool {
 func (m *Mover) moveRows(ctx context.Context, partitions ...*partitionRows) error {
 	var ids []int64
 	var e eventlog.Entry
+	var runs []enqueuedRun
 	oldest := time.Now()
 	for _, part := range partitions {
 		ids = append(ids, part.ids...)
@@ -374,6 +375,7 @@ func (m *Mover) moveRows(ctx context.Context, partitions ...*partitionRows) erro
 		}
 		err := recovered.Do(func() error {
 			batches, err := part.topic.SealAll(part.topic.Partitions[part.partition], part.records)
+			runs = part.addRuns(runs, len(e.Batches), batches)
 			e.Batches = append(e.Batches, batches...)
 			return err
 		})
@@ -394,7 +396,7 @@ func (m *Mover) moveRows(ctx context.Context, partitions ...*partitionRows) erro
 		}
 	}
 	ctx, end := m.cfg.Tracer.Start(ctx, "mover", info)
-	bases, err := m.inbox.move(ctx, ids, e)
+	bases, err := m.inbox.move(ctx, ids, e, runs...)
 	end(err)
 	if err != nil {
 		return err

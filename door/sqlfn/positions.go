@@ -148,14 +148,18 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	}
 }
 
-// forgetConsumers removes the positions of deleted topics. If there are more than forgetMost, the
-// next step continues.
-func (m *Mover) forgetConsumers(ctx context.Context) {
-	n, err := m.inbox.forgetConsumers(ctx, forgetMost)
-	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Info("cannot delete positions of deleted topics; trying again later", "again", forgetEvery, "err", err)
+// forget removes the positions of deleted topics, and the places of messages whose records are
+// deleted. If there are more than forgetMost, the next step continues.
+func (m *Mover) forget(ctx context.Context) {
+	positions, err := m.inbox.forgetConsumers(ctx, forgetMost)
+	places := 0
+	if err == nil {
+		places, err = m.inbox.forgetEnqueued(ctx, forgetMost)
 	}
-	if n < forgetMost {
+	if err != nil && ctx.Err() == nil {
+		m.cfg.Logger.Info("cannot delete what SQL left of deleted topics and records; trying again later", "again", forgetEvery, "err", err)
+	}
+	if max(positions, places) < forgetMost {
 		m.prunedAt = time.Now()
 	}
 }

@@ -38,6 +38,7 @@ const denied = "42501"
 
 func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 	address := pgtest.URL(t)
+	startQueues(t, address, true)
 	p := start(t, address)
 	p.create("orders", 1, nil)
 	p.filled("positions", 1)
@@ -65,6 +66,11 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT weir.publish('orders', 'k', '\x00'::bytea)`, produce},
 		{`SELECT weir.publish_all('orders', NULL, ARRAY['v'])`, produce},
 		{`SELECT weir.tombstone('orders', 'k')`, produce},
+		{`SELECT weir.enqueue_id('mail', 'v')`, produce},
+		{`SELECT weir.enqueue_id('mail', '{}'::jsonb)`, produce},
+		{`SELECT weir.enqueue_id('mail', '\x00'::bytea)`, produce},
+		{`SELECT weir.enqueue_all_ids('mail', NULL, ARRAY['v'])`, produce},
+		{`SELECT weir.message_state('mail', 1)`, []string{"producer", "granted", "consumer", "reader"}},
 		{`SELECT weir.append('accounts', 's', 'any', 'T', 'v')`, produce},
 		{`SELECT weir.append('accounts', 's', 'any', 'T', '{}'::jsonb)`, produce},
 		{`SELECT weir.append('accounts', 's', 'any', 'T', '\x00'::bytea)`, produce},
@@ -105,6 +111,9 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.batch`, none},
 		{`SELECT weir.commit('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}')`, none},
 		{`SELECT weir.move('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`, none},
+		{`SELECT * FROM weir.enqueued`, none},
+		{`SELECT weir.note_enqueued('{}', '{}', '{}', '{}', '{}', '{}', '{}')`, none},
+		{`SELECT weir.forget_enqueued(1)`, none},
 		{`SELECT * FROM weir.look('3:3:', 0, NULL, 0, 10, 10, 10, NULL, NULL)`, none},
 		{`SELECT * FROM weir.acked`, none},
 		{`SELECT * FROM weir.appended`, none},

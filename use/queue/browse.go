@@ -14,9 +14,10 @@ import (
 	"github.com/weir-log/weir/use/claims"
 )
 
-// States of messages. Browse lists messages in the first five states; done messages only of a queue
-// with KeepDone.
+// States of messages. Browse lists messages that are ready, claimed, waiting or delayed; done
+// messages only of a queue with KeepDone.
 const (
+	Sent    = "sent"    // by an SQL transaction that is committed; it is not in the queue yet
 	Ready   = "ready"   // it may be claimed now
 	Claimed = "claimed" // with a lease that has not ended
 	Waiting = "waiting" // for another attempt, in its partition

@@ -22,6 +22,10 @@ func (c *carrying) Acked(context.Context, []string, eventlog.Partition) ([]event
 	return nil, nil // its row is gone
 }
 
+func (c *carrying) Enqueued(context.Context, []eventlog.TopicID, int64) (at queue.MessageID, waits, found bool, err error) {
+	return at, false, false, nil
+}
+
 func (c *carrying) Unacked(_ context.Context, _ []string, _ eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error) {
 	return offsets, nil
 }
@@ -58,6 +62,10 @@ type inSQL struct {
 func (s *inSQL) Acked(context.Context, []string, eventlog.Partition) ([]eventlog.Offset, error) {
 	s.asked++
 	return slices.Collect(maps.Keys(s.committed)), nil
+}
+
+func (s *inSQL) Enqueued(context.Context, []eventlog.TopicID, int64) (at queue.MessageID, waits, found bool, err error) {
+	return at, false, false, nil
 }
 
 func (s *inSQL) Unacked(_ context.Context, _ []string, _ eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error) {

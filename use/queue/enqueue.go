@@ -64,7 +64,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		bound = bound || m.Unique != "" || events[i].Topic == wheelTopic // delayed messages are for the queue with this id, and another process may have purged it
 	}
 	if bound {
-		return q.enqueueBound(ctx, messages, events, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
+		return q.enqueueBound(ctx, messages, events, func(ctx context.Context, e eventlog.Entry, _ []Going) (eventlog.Outcome, error) {
 			if len(e.Batches) == 0 {
 				return eventlog.Outcome{}, nil
 			}
@@ -86,13 +86,22 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 	return out, nil
 }
 
+// Going says where a message is if an entry is committed.
+type Going struct {
+	Batch, Record int       // in the entry; Batch -1: not in it
+	At            MessageID // with Batch -1: of the unfinished message that has the unique key
+}
+
+// Commit commits an entry. to has an element for each message.
+type Commit func(ctx context.Context, e eventlog.Entry, to []Going) (eventlog.Outcome, error)
+
 // EnqueueWith is Enqueue with the caller's commit, which may do something else in the same
 // transaction. commit may be called more than once; the last call counts. If all messages are
 // repetitions the entry is empty. eventlog.ErrStale from commit means that the entry was refused.
 //
 // topic is one of the topics of the queue that the caller means. If q does not have it, another
 // queue has the name now: ErrUnknownQueue.
-func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error), messages ...NewMessage) error {
+func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit Commit, messages ...NewMessage) error {
 	if !q.def.Load().reads(topic) {
 		return fmt.Errorf("%w: %q was deleted, and another queue has its name", ErrUnknownQueue, q.name)
 	}
@@ -221,7 +230,7 @@ func uniqueKey(id, unique string) string {
 // enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one
 // change that checks the queue's definition. A key whose message is deleted or done is free, too:
 // retention deleted the message, or it was done while the queue had no unique keys.
-func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) ([]Enqueued, error) {
+func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event, commit Commit) ([]Enqueued, error) {
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
@@ -262,7 +271,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 				return fail(err)
 			}
 		}
-		err = q.publishBound(ctx, messages, fresh, of, held, out, commit)
+		err = q.publishBound(ctx, messages, fresh, of, first, held, out, commit)
 		if isStale(err) {
 			if err := q.redefine(ctx); err != nil {
 				return fail(err)
@@ -282,10 +291,11 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// publishBound appends messages and puts their unique keys in one entry. held are the keys in the
-// store; if a fresh message has one, its holder is over.
-func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, held map[string]heldKey, out []Enqueued,
-	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
+// publishBound appends messages and puts their unique keys in one entry. first has the first message
+// of each unique key. held are the keys in the store; if a fresh message has one, its holder is
+// over.
+func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, first map[string]int, held map[string]heldKey, out []Enqueued,
+	commit Commit) error {
 	var e eventlog.Entry
 	var in []publish.Within
 	if len(fresh) > 0 {
@@ -306,7 +316,19 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: version.Next(), Value: holderValue(fresh[n].Headers, e.Batches[at.Batch].Partition, at.Record), AddBase: at.Batch + 1})
 		}
 	}
-	outcome, err := commit(ctx, e)
+	to := make([]Going, len(messages))
+	for i := range to {
+		to[i] = Going{Batch: -1, At: out[i].ID}
+	}
+	for n, i := range of {
+		to[i] = Going{Batch: in[n].Batch, Record: in[n].Record}
+	}
+	for i, m := range messages {
+		if out[i].Repeated {
+			to[i] = to[first[m.Unique]]
+		}
+	}
+	outcome, err := commit(ctx, e, to)
 	if err != nil {
 		return err
 	}

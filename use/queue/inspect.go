@@ -111,8 +111,8 @@ func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err e
 
 // Condition is the state of one message.
 type Condition struct {
-	ID      MessageID
-	State   string    // Ready, Claimed, Waiting, Delayed, Dead, Done, Unclear or Unknown
+	ID      MessageID // Sent: none yet
+	State   string    // Sent, Ready, Claimed, Waiting, Delayed, Dead, Done, Unclear or Unknown
 	Worker  string    // Claimed, Done and Dead: by whom
 	Attempt int       // Claimed and Done: which one; Waiting and Delayed: how many failed
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
@@ -130,6 +130,24 @@ const (
 	// searchDone bounds the copies of finished messages that Find reads in a partition.
 	searchDone = 100_000
 )
+
+// FindEnqueued is Find for a message that an SQL transaction enqueued, by the id that it got there.
+func (q *Queue) FindEnqueued(ctx context.Context, id int64) (Condition, error) {
+	if q.owner.beside == nil {
+		return Condition{State: Unknown}, nil
+	}
+	def := q.def.Load()
+	at, waits, found, err := q.owner.beside.Enqueued(ctx, append([]eventlog.TopicID{def.topicID}, def.levels...), id)
+	switch {
+	case err != nil:
+		return Condition{}, err
+	case !found:
+		return Condition{State: Unknown}, nil
+	case waits:
+		return Condition{State: Sent}, nil
+	}
+	return q.Find(ctx, at)
+}
 
 // Find returns the state of a message. One that left its first partition is searched for among
 // delayed messages, messages that came back from the wheel and dead letters. Done means that it is

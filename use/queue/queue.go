@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Logger *slog.Logger    // default: slog.Default()
 	Tracer eventlog.Tracer // default: no spans
-	Beside Beside          // default: no acks are committed with SQL
+	Beside Beside          // default: no acks are committed with SQL, and no ids are from there
 }
 
 const (

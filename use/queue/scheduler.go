@@ -286,7 +286,7 @@ func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now claims.Time) 
 				return ErrUnknownQueue
 			}
 		}
-		return q.EnqueueWith(ctx, q.def.Load().topicID, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
+		return q.EnqueueWith(ctx, q.def.Load().topicID, func(ctx context.Context, e eventlog.Entry, _ []Going) (eventlog.Outcome, error) {
 			if len(e.Checks) == 0 { // no message is to be enqueued
 				e.Checks = []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // Beside knows the acks that workers made in SQL transactions, and that have not reached the
-// queue's state yet: see Handled. A transaction can only acknowledge the claim that is in the
+// queue's state yet: see Handled; and which messages transactions enqueued. A transaction can only acknowledge the claim that is in the
 // queue's state. So once the state has another claim, the worker of the claim before can only have
 // acknowledged the message in a transaction that is committed or open already.
 type Beside interface {
@@ -24,6 +24,9 @@ type Beside interface {
 	// Unacked returns those of the messages that no transaction acknowledged, not even one that is
 	// open.
 	Unacked(ctx context.Context, ids []string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
+	// Enqueued says where the message is that a transaction enqueued under an id: at, or, if waits,
+	// on its way to one of the topics. found is false if there is no such message.
+	Enqueued(ctx context.Context, topics []eventlog.TopicID, id int64) (at MessageID, waits, found bool, err error)
 }
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or

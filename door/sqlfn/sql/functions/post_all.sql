@@ -1,5 +1,6 @@
--- post_all puts one event for each value into the inbox, in order; see publish_all. It returns their number.
-CREATE OR REPLACE FUNCTION weir.post_all(about weir.topic, keys anycompatiblearray, "values" anyarray, headers jsonb) RETURNS bigint
+-- post_all puts one event for each value into the inbox, in order; see publish_all. It returns their number. wanted is the base of their
+-- rows: not NULL if somebody has their ids (tables/050_enqueued.sql).
+CREATE OR REPLACE FUNCTION weir.post_all(about weir.topic, keys anycompatiblearray, "values" anyarray, headers jsonb, wanted bigint) RETURNS bigint
 LANGUAGE plpgsql
 :pinned
 AS $$
@@ -38,9 +39,9 @@ BEGIN
         PERFORM weir.too_large(about.name, wrong.size, about.event_max);
     END IF;
     me := pg_current_xact_id();
-    INSERT INTO weir.inbox (xact, topic, key, value, headers, size)
+    INSERT INTO weir.inbox (xact, topic, key, value, headers, size, base)
     SELECT me, about.id, weir.octets(x.key), weir.octets(x.value), post_all.headers,
-           overhead + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value))
+           overhead + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value)), wanted
     FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
     ORDER BY x.n;
     PERFORM weir.notify_mover();

@@ -17,7 +17,7 @@ BEGIN
       AND post_message.headers = '{}' AND delay IS NULL AND at IS NULL AND priority = 0 AND unique_key IS NULL
       AND weir.overhead(NULL) + coalesce(octet_length(post_message.key), 0) + octet_length(post_message.value) <= t.event_max; -- and a value that is not NULL
     IF NOT FOUND THEN
-        PERFORM weir.post_unusual_message(queue, definition, key, value, headers, delay, at, priority, unique_key, me);
+        PERFORM weir.post_unusual_message(queue, definition, key, value, headers, delay, at, priority, unique_key, me, NULL);
     END IF;
     PERFORM weir.notify_mover();
 END $$;

@@ -1,8 +1,8 @@
 -- post_unusual_message puts a message into the inbox that has headers, a priority, a delay or a unique key; or it raises the error of a message that its
 -- queue does not take. If the message is delayed or has a unique key, its headers have an object "weir.queue" that says this; no header of an event can
--- be an object. The mover passes such a message to the queue.
+-- be an object. The mover passes such a message to the queue. wanted is the row's base: not NULL if somebody has its id (tables/050_enqueued.sql).
 CREATE OR REPLACE FUNCTION weir.post_unusual_message(
-    queue text, definition json, key bytea, value bytea, headers jsonb, delay interval, at timestamptz, priority int, unique_key text, me xid8
+    queue text, definition json, key bytea, value bytea, headers jsonb, delay interval, at timestamptz, priority int, unique_key text, me xid8, wanted bigint
 ) RETURNS void
 LANGUAGE plpgsql
 :by_index
@@ -56,5 +56,5 @@ BEGIN
         -- of them, or 64 of those with keys, because all other events wait while they are moved.
         size := size + CASE WHEN key IS NULL THEN 8192 ELSE 65536 END;
     END IF;
-    INSERT INTO weir.inbox (xact, topic, key, value, headers, size) VALUES (me, about.id, key, value, headers, size);
+    INSERT INTO weir.inbox (xact, topic, key, value, headers, size, base) VALUES (me, about.id, key, value, headers, size, wanted);
 END $$;

@@ -8,5 +8,5 @@ DECLARE
     about weir.topic := weir.find_topic(topic);
 BEGIN
     PERFORM weir.check_own(about);
-    RETURN weir.post_all(about, keys, "values", headers);
+    RETURN weir.post_all(about, keys, "values", headers, NULL);
 END $$;
