@@ -41,7 +41,7 @@ var (
 	// ErrUnknownTopic: there is no topic of this name. EnsureTopic makes one.
 	ErrUnknownTopic = eventlog.ErrUnknownTopic
 	// ErrTopicDiffers: the topic exists, and differs from what EnsureTopic asked for.
-	ErrTopicDiffers = errors.New("the topic exists and differs")
+	ErrTopicDiffers = eventlog.ErrTopicDiffers
 	// ErrTooLarge: the events are larger than a limit allows, such as the topic's
 	// max.message.bytes.
 	ErrTooLarge = eventlog.ErrTooLarge

@@ -1,12 +1,9 @@
 package weir
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -20,7 +17,7 @@ var (
 	// ErrQueueExists: CreateQueue found a queue of this name.
 	ErrQueueExists = queue.ErrQueueExists
 	// ErrQueueDiffers: the queue exists, and differs from what EnsureQueue asked for.
-	ErrQueueDiffers = errors.New("the queue exists and differs")
+	ErrQueueDiffers = queue.ErrQueueDiffers
 	// ErrClaimLost ends the context of a handler whose message another worker may have: its lease
 	// could not be extended in time, or the queue was purged or deleted. If the lease ended while
 	// the store could not be reached, the message may still be this worker's.
@@ -235,36 +232,26 @@ func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "create queue %q", q.Name)
 	}
-	_, err := l.queues.Create(ctx, queue.Spec{Name: q.Name, Topic: q.Topic, Partitions: q.Partitions, Settings: queue.Settings(q.Settings)})
+	_, err := l.queues.Create(ctx, q.spec())
 	return err
+}
+
+func (q Queue) spec() queue.Spec {
+	return queue.Spec{Name: q.Name, Topic: q.Topic, Partitions: q.Partitions, Settings: queue.Settings(q.Settings)}
 }
 
 // EnsureQueue creates the queue if there is none of that name. If there is one it changes nothing:
 // it returns nil if the topic and all settings that q sets are as in q, otherwise an
 // ErrQueueDiffers that lists the differences. So every process may call it when it starts.
 func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
-	err := l.CreateQueue(ctx, q)
-	if !errors.Is(err, ErrQueueExists) {
-		return err
+	if err := l.usable(); err != nil {
+		return wrap(err, "ensure queue %q", q.Name)
 	}
-	info, err := l.Queue(ctx, q.Name)
-	if err != nil {
-		return fmt.Errorf("ensure queue %q: %w", q.Name, err)
+	err := l.queues.Ensure(ctx, q.spec())
+	if errors.Is(err, ErrQueueDiffers) {
+		return fmt.Errorf("%w. Ask for what the queue has, or change the queue with AlterQueue", err)
 	}
-	var list []string
-	if topic := cmp.Or(q.Topic, info.Topic); topic != info.Topic {
-		list = append(list, fmt.Sprintf("topic %s, but %s was asked for", info.Topic, topic))
-	}
-	asked, is := reflect.ValueOf(q.Settings), reflect.ValueOf(info.Settings)
-	for i := range asked.NumField() {
-		if a, b := asked.Field(i), is.Field(i); !a.IsZero() && !reflect.DeepEqual(a.Interface(), b.Interface()) {
-			list = append(list, fmt.Sprintf("%s %v, but %v was asked for", asked.Type().Field(i).Name, b, a))
-		}
-	}
-	if len(list) > 0 {
-		return fmt.Errorf("%w: queue %q has %s. Ask for what the queue has, or change the queue with AlterQueue", ErrQueueDiffers, q.Name, strings.Join(list, "; "))
-	}
-	return nil
+	return err
 }
 
 // Queue describes a queue.

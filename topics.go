@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -31,44 +29,11 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "ensure topic %q", t.Name)
 	}
-	spec := eventlog.TopicSpec{Name: t.Name, Partitions: max(t.Partitions, 1), Config: t.Config}
-	if t.Partitions < 0 {
-		spec.Partitions = t.Partitions // spec.Check refuses it
+	_, err := l.log.EnsureTopic(ctx, eventlog.TopicSpec{Name: t.Name, Partitions: t.Partitions, Config: t.Config})
+	if errors.Is(err, ErrTopicDiffers) {
+		return fmt.Errorf("%w. Ask for what the topic has, or change the topic with RaisePartitions and AlterTopic", err)
 	}
-	if err := spec.Check(); err != nil {
-		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
-	}
-	there, err := l.log.TopicNow(ctx, t.Name) // from the store: another process may have deleted or changed it, and this process may not know yet
-	if errors.Is(err, eventlog.ErrUnknownTopic) {
-		if _, err = l.log.CreateTopic(ctx, spec); !errors.Is(err, eventlog.ErrTopicExists) {
-			return wrap(err, "ensure topic %q", t.Name)
-		}
-		there, err = l.log.TopicNow(ctx, t.Name) // another process created it first
-	}
-	if known, lookup := l.log.Topic(ctx, t.Name); err == nil && (lookup != nil || known.Version != there.Version) {
-		err = l.log.RefreshTopics(ctx) // later calls must go to this topic, not to a deleted one of the same name
-	}
-	if err != nil {
-		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
-	}
-	if d := t.differs(there); d != nil {
-		return fmt.Errorf("%w: topic %q has %s. Ask for what the topic has, or change the topic with RaisePartitions and AlterTopic",
-			ErrTopicDiffers, t.Name, strings.Join(d, "; "))
-	}
-	return nil
-}
-
-// differs lists the settings of t that the topic does not have.
-func (t Topic) differs(there eventlog.Topic) (list []string) {
-	if n := len(there.Partitions); t.Partitions != 0 && t.Partitions != n {
-		list = append(list, fmt.Sprintf("%d partitions, but %d were asked for", n, t.Partitions))
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Config)) {
-		if is := there.Setting(name); is != t.Config[name] {
-			list = append(list, fmt.Sprintf("%s=%s, but %s was asked for", name, is, t.Config[name]))
-		}
-	}
-	return list
+	return wrap(err, "ensure topic %q", t.Name)
 }
 
 // RaisePartitions raises the topic's number of partitions; nothing changes if it has that many

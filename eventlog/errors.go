@@ -57,6 +57,8 @@ var (
 	ErrUnknownTopic = errors.New("unknown topic")
 	// ErrTopicExists: a topic of this name is there already.
 	ErrTopicExists = errors.New("topic exists")
+	// ErrTopicDiffers: the topic exists, and differs from what EnsureTopic asked for.
+	ErrTopicDiffers = errors.New("the topic exists and differs")
 	// ErrTooLarge: the records are larger than a limit allows.
 	ErrTooLarge = errors.New("too large")
 

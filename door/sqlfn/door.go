@@ -30,6 +30,7 @@ var public = []string{
 	"publish", "publish_all", "tombstone", "enqueue", "enqueue_all", "enqueue_id", "enqueue_all_ids", "message_state", "append", "append_all",
 	"claim", "ack", "nack", "extend", "commit_offset", "commit_offset_by_id", "position",
 	"events", "last_events", "stream", "state_at", "grant_to",
+	"create_topic", "create_queue", "create_category", "creations",
 	"topics", "partitions", "groups", "queues", "messages", "streams", "projections",
 }
 

@@ -49,7 +49,7 @@ func TestAChunkHasFewMessagesWithAUniqueKey(t *testing.T) {
 	conn := connect(t, address)
 	chunk := func() (rows int) {
 		t.Helper()
-		err := conn.QueryRow(t.Context(), `SELECT count(id) FROM weir.look('1:1:', 0, NULL, 0, 5000, 4 << 20, 200000, NULL, NULL)`).Scan(&rows)
+		err := conn.QueryRow(t.Context(), `SELECT count(id) FROM weir.look('1:1:', 0, NULL, 0, 5000, 4 << 20, 200000, NULL, NULL, true)`).Scan(&rows)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func (d *Door) Enqueued(ctx context.Context, topics []eventlog.TopicID, id int64
 		at, waits, found = queue.MessageID{}, false, true
 		err := conn.QueryRow(ctx, `
 			SELECT true, 0, 0 FROM weir.inbox AS i
-			WHERE i.id = $1 AND i.topic = ANY ($2::text[]::uuid[]) AND i.grp IS NULL AND i.base IS NOT NULL
+			WHERE i.id = $1 AND weir.is_for(i.topic, $2::text[]::uuid[]) AND i.grp IS NULL AND i.base IS NOT NULL
 			UNION ALL
 			(SELECT false, e.partition, e."offset" + ($1 - e.first)
 			 FROM (SELECT * FROM weir.enqueued WHERE first <= $1 ORDER BY first DESC LIMIT 1) AS e WHERE $1 <= e.last)`,

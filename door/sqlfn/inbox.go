@@ -44,7 +44,7 @@ var (
 	pollStatement = wire.Statement{Name: "look", SQL: `
 	SELECT seen, last, incarnation, server, tables, epoch, hushed, upto,
 	       id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
-	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6, $7, $8::text::uuid[], $9::text::uuid[])`}
+	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6, $7, $8::text::uuid[], $9::text::uuid[], true)`}
 
 	moveStatement = wire.Statement{Name: "move", SQL: `
 	SELECT moved, bases

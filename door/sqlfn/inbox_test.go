@@ -241,7 +241,7 @@ func explain(t testing.TB, conn *pgx.Conn, in *told) int {
 	done, low := in.mark.done, in.mark.low
 	var text string
 	if err := conn.QueryRow(t.Context(), fmt.Sprintf(
-		`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM weir.look('%s', %d, NULL, 0, 5000, 4000000, 200000, NULL, NULL)`, done, low)).Scan(&text); err != nil {
+		`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM weir.look('%s', %d, NULL, 0, 5000, 4000000, 200000, NULL, NULL, true)`, done, low)).Scan(&text); err != nil {
 		t.Fatal(err)
 	}
 	var plans []struct {

@@ -73,8 +73,8 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	byPartition := make(map[eventlog.Partition]*partitionRows)
 	for i := range rows {
 		row := &rows[i]
-		if row.group != "" || row.isMessage() || row.isAppend() {
-			continue // a position, or a row for a queue or a stream
+		if row.group != "" || row.isMessage() || row.isAppend() || row.isCreation() {
+			continue // a position, or a row for a queue, a stream or a creation
 		}
 		topic, found, err := m.topic(ctx, row)
 		if err != nil {

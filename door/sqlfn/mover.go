@@ -238,7 +238,14 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 		return false, fmt.Errorf("%w: the log is not in incarnation %s of the database", eventlog.ErrUnavailable, of.Store)
 	}
 	if len(chunk.rows) > 0 {
-		for rows := range inOrder(chunk.rows) {
+		if err := m.carryCreations(ctx, chunk.rows); err != nil {
+			return false, err
+		}
+		rows, err := m.withTopics(ctx, chunk.rows)
+		if err != nil {
+			return false, err
+		}
+		for rows := range inOrder(rows) {
 			if err := m.moveEvents(ctx, rows); err != nil {
 				return false, err
 			}

@@ -149,17 +149,21 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 }
 
 // forget removes the positions of deleted topics, and the places of messages whose records are
-// deleted. If there are more than forgetMost, the next step continues.
+// deleted, and requests to create that ended long ago. If there are more than forgetMost, the next step continues.
 func (m *Mover) forget(ctx context.Context) {
 	positions, err := m.inbox.forgetConsumers(ctx, forgetMost)
 	places := 0
 	if err == nil {
 		places, err = m.inbox.forgetEnqueued(ctx, forgetMost)
 	}
+	requests := 0
+	if err == nil {
+		requests, err = m.inbox.forgetCreations(ctx, forgetMost)
+	}
 	if err != nil && ctx.Err() == nil {
 		m.cfg.Logger.Info("cannot delete what SQL left of deleted topics and records; trying again later", "again", forgetEvery, "err", err)
 	}
-	if max(positions, places) < forgetMost {
+	if max(positions, places, requests) < forgetMost {
 		m.prunedAt = time.Now()
 	}
 }

@@ -77,8 +77,8 @@ func TestRolesThatAreMissingAfterARestoreAreMadeOrToldOf(t *testing.T) {
 		}
 	}
 	drop()
-	want := []string{"weir_producer does not exist", "weir_consumer does not exist", "weir_reader does not exist"}
-	if log := attach(t, address); strings.Count(log, "level=WARN") != 3 || !strings.Contains(log, "weir_reader does not exist") {
+	want := []string{"weir_producer does not exist", "weir_consumer does not exist", "weir_reader does not exist", "weir_creator does not exist"}
+	if log := attach(t, address); strings.Count(log, "level=WARN") != 4 || !strings.Contains(log, "weir_reader does not exist") {
 		t.Errorf("a weir that may create no roles logged %s", log)
 	}
 	if got := lacking(t, address); !slices.Equal(got, want) {

@@ -50,6 +50,7 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		"producer": connect(t, login(t, address, "weir_producer")),
 		"consumer": connect(t, login(t, address, "weir_consumer")),
 		"reader":   connect(t, login(t, address, "weir_reader")),
+		"creator":  connect(t, login(t, address, "weir_creator")),
 	}
 	granted := login(t, address)
 	u, _ := url.Parse(granted)
@@ -111,10 +112,19 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.batch`, none},
 		{`SELECT weir.commit('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}')`, none},
 		{`SELECT weir.move('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`, none},
+		{`SELECT weir.create_topic('orders')`, []string{"creator"}},
+		{`SELECT weir.create_queue('mail')`, []string{"creator"}},
+		{`SELECT weir.create_category('accounts')`, []string{"creator"}},
+		{`SELECT * FROM weir.creations`, []string{"creator", "consumer", "reader"}},
+		{`SELECT * FROM weir.creation`, none},
+		{`SELECT * FROM weir.reserved`, none},
+		{`SELECT weir.post_creation('topic', 'x', '{}')`, none},
+		{`SELECT weir.end_creation(1, 'done', NULL)`, none},
+		{`SELECT weir.forget_creations(1)`, none},
 		{`SELECT * FROM weir.enqueued`, none},
 		{`SELECT weir.note_enqueued('{}', '{}', '{}', '{}', '{}', '{}', '{}')`, none},
 		{`SELECT weir.forget_enqueued(1)`, none},
-		{`SELECT * FROM weir.look('3:3:', 0, NULL, 0, 10, 10, 10, NULL, NULL)`, none},
+		{`SELECT * FROM weir.look('3:3:', 0, NULL, 0, 10, 10, 10, NULL, NULL, true)`, none},
 		{`SELECT * FROM weir.acked`, none},
 		{`SELECT * FROM weir.appended`, none},
 		{`DELETE FROM weir.held`, none},

@@ -11,6 +11,8 @@ var (
 	ErrUnknownQueue = errors.New("unknown queue")
 	// ErrQueueExists: a queue of this name is there already.
 	ErrQueueExists = errors.New("queue exists")
+	// ErrQueueDiffers: the queue exists, and differs from what Ensure asked for.
+	ErrQueueDiffers = errors.New("the queue exists and differs")
 	// ErrUnknownSchedule: the queue has no schedule of this name.
 	ErrUnknownSchedule = errors.New("unknown schedule")
 	// ErrStaleReceipt: the receipt's claim is over, or the receipt is of another queue. Nothing

@@ -9,7 +9,10 @@ BEGIN
     SELECT * INTO about FROM weir.topic t
     WHERE t.name = CASE priority WHEN 0 THEN definition ->> 'topic' ELSE format('%s.p%s', queue, priority) END
       AND t.id = (CASE priority WHEN 0 THEN definition ->> 'topic_id' ELSE definition -> 'levels' ->> (priority - 1) END)::uuid;
-    IF NOT FOUND THEN
+    IF NOT FOUND THEN -- perhaps a waiting request will create it
+        SELECT * INTO about FROM weir.find_reserved(CASE priority WHEN 0 THEN definition ->> 'topic' ELSE format('%s.p%s', queue, priority) END) WHERE NOT definition ::jsonb ? 'id';
+    END IF;
+    IF about.id IS NULL THEN
         RAISE 'a topic of queue "%" was deleted', queue USING ERRCODE = 'WE001', HINT = 'Delete the queue, and create it again.';
     END IF;
     PERFORM weir.check_own(about);

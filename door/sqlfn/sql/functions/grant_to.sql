@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     IF role IS NULL OR NOT EXISTS (SELECT FROM weir.rights r WHERE r.kind = grant_to.kind) THEN
         RAISE 'cannot grant rights to role "%": "%" is not a kind of role', role, kind
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'The kind must be producer, consumer or reader.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'The kind must be producer, consumer, reader or creator.';
     END IF;
     FOR what IN SELECT r.what FROM weir.rights r WHERE r.kind = grant_to.kind LOOP
         IF what = 'USAGE ON SCHEMA weir' AND NOT has_schema_privilege('weir', 'USAGE WITH GRANT OPTION') THEN

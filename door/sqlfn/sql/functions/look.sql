@@ -17,8 +17,10 @@
 --
 -- Topics with a backlog have their own rounds (door/sqlfn/lane.go), which read only rows of these topics; the other rounds leave them out (NULL: none).
 -- So a look may skip many rows and find none. It reads at most span ids, and returns how far it read: upto.
+--
+-- creations is for its caller's version only: one that does not pass it knows no rows that ask weir to create something (tables/051_creation.sql).
 CREATE OR REPLACE FUNCTION weir.look(
-    done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint, span bigint, "only" uuid[], without uuid[])
+    done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint, span bigint, "only" uuid[], without uuid[], creations boolean)
 RETURNS TABLE (
     -- This snapshot, the last assigned id, incarnation(), life(), until when publishers do not notify (weir.hushed), and the id up to which this look
     -- has read; the highest bigint: to the end.

@@ -27,7 +27,7 @@ BEGIN
     IF id IS NULL THEN
         RAISE 'id is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Give an id that weir.enqueue_id returned.';
     END IF;
-    IF EXISTS (SELECT FROM weir.inbox i WHERE i.id = message_state.id AND i.topic = ANY (topics) AND i.grp IS NULL AND i.base IS NOT NULL) THEN
+    IF EXISTS (SELECT FROM weir.inbox i WHERE i.id = message_state.id AND weir.is_for(i.topic, topics) AND i.grp IS NULL AND i.base IS NOT NULL) THEN
         state := 'sent';
         attempts := 0;
         RETURN;

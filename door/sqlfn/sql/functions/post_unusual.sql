@@ -5,7 +5,7 @@ LANGUAGE plpgsql
 :pinned
 AS $$
 DECLARE
-    about weir.topic := weir.find_topic(topic);
+    about weir.topic := weir.find_target(topic);
     size  bigint;
 BEGIN
     PERFORM weir.check_own(about);

@@ -5,7 +5,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 :pinned
 AS $$
 DECLARE
-    about weir.topic := weir.find_topic(topic);
+    about weir.topic := weir.find_target(topic);
 BEGIN
     PERFORM weir.check_own(about);
     RETURN weir.post_all(about, keys, "values", headers, NULL);

@@ -1,4 +1,4 @@
--- set_rights runs after every installation, and at a start if rights are missing: it creates the three roles if it may, and grants them their rights. Roles belong to the whole server, so they may exist already.
+-- set_rights runs after every installation, and at a start if rights are missing: it creates the four roles if it may, and grants them their rights. Roles belong to the whole server, so they may exist already.
 CREATE OR REPLACE FUNCTION weir.set_rights() RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -15,7 +15,7 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION weir.commit_offset_by_id(text, uuid, int, bigint, bigint, text, int) TO %s', consumer);
     END LOOP;
-    FOREACH kind IN ARRAY ARRAY['producer', 'consumer', 'reader'] LOOP
+    FOREACH kind IN ARRAY ARRAY['producer', 'consumer', 'reader', 'creator'] LOOP
         IF to_regrole('weir_' || kind) IS NULL AND (SELECT r.rolsuper OR r.rolcreaterole FROM pg_roles r WHERE r.rolname = current_user) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE weir_%s NOLOGIN', kind);

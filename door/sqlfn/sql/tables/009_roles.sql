@@ -2,7 +2,7 @@
 
 -- rights lists the rights of each kind of role. A later migration that adds a function for sessions adds rows here.
 CREATE TABLE weir.rights (
-    kind text NOT NULL, -- producer, consumer, reader
+    kind text NOT NULL, -- producer, consumer, reader, creator
     what text NOT NULL, -- as in GRANT
     PRIMARY KEY (kind, what)
 );

@@ -1,0 +1,141 @@
+package sqlfn_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// creations returns the state of each request, and what was refused why.
+func creations(t *testing.T, address string) string {
+	t.Helper()
+	return pgtest.Value(t, address, `SELECT coalesce(string_agg(concat_ws(' ', kind, name, state, reason), E'\n' ORDER BY id), 'none') FROM weir.creations`)
+}
+
+// A migration creates what the code needs, and uses it at once, while no weir runs.
+func TestAMigrationCreatesTopicsAndQueuesAndPublishesToThem(t *testing.T) {
+	address := pgtest.URL(t)
+	open(t, address).store.Close() // installs the functions
+	conn := connect(t, login(t, address, "weir_creator", "weir_producer"))
+	exec(t, conn, `BEGIN; SELECT weir.create_topic('never'), weir.publish('never', 'k', 'v'); ROLLBACK`)
+	if _, err := conn.Exec(t.Context(), `SELECT weir.publish('never', 'k', 'v')`); stateOf(err) != "WE001" {
+		t.Errorf("publish to a topic whose creation was rolled back: %v", err)
+	}
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `SELECT weir.create_topic('orders', 3, '{"retention.ms": 86400000}')`)
+	exec(t, conn, `SELECT weir.create_queue('mail', settings => '{"attempts": 5, "unique": true, "priorities": 2, "delays_ms": [1000, 2000]}')`)
+	exec(t, conn, `SELECT weir.create_queue('post', topic => 'parcels', partitions => 2), weir.create_category('account')`)
+	exec(t, conn, `SELECT weir.publish('orders', NULL, 'to 2', partition => 2), weir.publish_all('orders', ARRAY['a', 'b'], ARRAY['1', '2'])`)
+	if _, err := connect(t, address).Exec(t.Context(), `SELECT weir.publish('orders', 'k', 'v')`); stateOf(err) != "WE001" {
+		t.Errorf("another transaction publishes to a topic whose creation is not committed: %v", err)
+	}
+	exec(t, conn, `SELECT weir.enqueue('mail', 'plain'), weir.enqueue('mail', 'urgent', priority => 1), weir.enqueue('mail', 'once', unique_key => 'u'), weir.enqueue('mail', 'once', unique_key => 'u'),
+		weir.enqueue('mail', 'later', delay => '1 hour'), weir.enqueue_all('mail', NULL, ARRAY['all']), weir.enqueue('post', 'parcel')`)
+	id := number(t, conn, `'mail', 'with id'`)
+	exec(t, conn, `COMMIT`)
+	exec(t, conn, `SELECT weir.publish('orders', 'c', '3')`)
+	if state := pgtest.Value(t, address, `SELECT state FROM weir.message_state('mail', (SELECT max(id) FROM weir.inbox WHERE base IS NOT NULL))`); state != "sent" {
+		t.Errorf("a message for a queue that is to be created is %s", state)
+	}
+
+	p, _ := startQueue(t, address, true, queue.Spec{Name: "other"})
+	eventually(t, "all is created and moved", func() bool { return pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`) == "0" })
+	_, q := startQueue(t, address, false, queue.Spec{Name: "mail"})
+	if got, want := creations(t, address), "topic orders done\nqueue mail done\nqueue post done\ncategory account done"; got != want {
+		t.Errorf("creations:\n%s", got)
+	}
+	topic, err := p.log.Topic(t.Context(), "orders")
+	if err != nil || len(topic.Partitions) != 3 || topic.Config["retention.ms"] != "86400000" {
+		t.Errorf("topic %+v, %v", topic, err)
+	}
+	if got := values(p.read("orders", 4)); len(got) != 4 {
+		t.Errorf("events %q", got)
+	}
+	info, err := q.Now(t.Context())
+	if err != nil || info.Settings.Attempts != 5 || !info.Settings.Unique || info.Settings.Priorities != 2 || !slices.Equal(info.Settings.Delays, []time.Duration{time.Second, 2 * time.Second}) {
+		t.Errorf("queue %+v, %v", info, err)
+	}
+	stats, err := q.Stats(t.Context())
+	if err != nil || stats.Ready != 5 || stats.Delayed != 1 {
+		t.Errorf("the queue has %+v, %v", stats, err)
+	}
+	comesTo(t, connect(t, address), q, id, "ready 0")
+	exec(t, conn, `SELECT weir.append('account', '1', 'none', 'Opened', '{}')`)
+
+	// What is there as it is asked for may be asked for again.
+	exec(t, conn, `SELECT weir.create_topic('orders'), weir.create_topic('orders', 3, '{"retention.ms": "86400000"}'), weir.create_queue('mail', 'mail', settings => '{"unique": true, "attempts": 5}'),
+		weir.create_category('account', 4)`)
+	eventually(t, "the requests are done", func() bool { return strings.Count(creations(t, address), " done") == 8 })
+	for sql, says := range map[string]string{
+		`SELECT weir.create_topic('orders', 4)`:                                 `topic "orders" exists, and its number of partitions is 3, not 4`,
+		`SELECT weir.create_topic('orders', settings => '{"retention.ms": 1}')`: `topic "orders" exists, and its retention.ms is 86400000, not 1`,
+		`SELECT weir.create_queue('mail', 'other')`:                             `queue "mail" exists, and its topic is mail, not other`,
+		`SELECT weir.create_queue('mail', settings => '{"attempts": 6}')`:       `queue "mail" exists, and its attempts is 5, not 6`,
+		`SELECT weir.create_queue('mail', settings => '{"key_order": true}')`:   `queue "mail" exists, and its key_order is false, not true`,
+		`SELECT weir.create_category('account', 5)`:                             `category "account" exists, and its number of partitions is 4, not 5`,
+	} {
+		if _, err := conn.Exec(t.Context(), sql); stateOf(err) != "WE016" || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	for sql, state := range map[string]string{
+		`SELECT weir.create_topic(NULL)`:                         "22004",
+		`SELECT weir.create_topic('a b')`:                        "22023",
+		`SELECT weir.create_queue('..')`:                         "22023",
+		`SELECT weir.create_topic('x', 0)`:                       "22023",
+		`SELECT weir.create_queue('x', settings => '[1]')`:       "22023",
+		`SELECT weir.create_topic('__weir_x')`:                   "WE009",
+		`SELECT weir.create_queue('x', topic => '__weir_later')`: "WE009",
+	} {
+		if _, err := conn.Exec(t.Context(), sql); stateOf(err) != state {
+			t.Errorf("%s: %v, want %s", sql, err, state)
+		}
+	}
+}
+
+// What cannot be created is refused for a reason. What was published to it stays until somebody
+// creates it.
+func TestWhatIsRefusedSaysWhyAndKeepsItsEvents(t *testing.T) {
+	address := pgtest.URL(t)
+	p, _ := startQueues(t, address, true)
+	p.create("plain", 1, nil)
+	conn := connect(t, address)
+	exec(t, conn, `SELECT weir.create_topic('plain', settings => '{"retention.ms": "5"}')`)
+	exec(t, conn, `SELECT weir.create_queue('mail', settings => '{"lease_ms": 1000}'), weir.create_queue('odd', settings => '{"no_such": 1}'), weir.create_category('plain')`)
+	exec(t, conn, `BEGIN; SELECT weir.create_topic('wrong', 1, '{"no.such": "1"}'), weir.publish('wrong', 'k', 'kept'); SELECT weir.publish('plain', 'k', 'others go on'); COMMIT`)
+	eventually(t, "all requests ended", func() bool { return !strings.Contains(creations(t, address), "waiting") })
+	want := []string{"topic plain refused", "retention.ms=604800000, but 5", "queue mail refused", "Lease 1h0m0s, but 1s", "queue odd refused", "no_such", "category plain refused", "topic wrong refused", "no.such"}
+	for _, text := range want {
+		if got := creations(t, address); !strings.Contains(got, text) {
+			t.Errorf("no %q in\n%s", text, got)
+		}
+	}
+	if got := values(p.read("plain", 1)); !slices.Equal(got, []string{"others go on"}) {
+		t.Errorf("events %q", got)
+	}
+	if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); n != "1" {
+		t.Fatalf("%s rows wait, want the event for the topic that was not created", n)
+	}
+	if _, err := conn.Exec(t.Context(), `SELECT weir.publish('wrong', 'k', 'v')`); stateOf(err) != "WE001" {
+		t.Errorf("publish to a topic whose creation was refused: %v", err)
+	}
+	p.create("wrong", 1, nil)
+	startQueues(t, address, true) // another process tries at once
+	if got := values(p.read("wrong", 1)); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("events %q", got)
+	}
+}
+
+// A mover that knows no requests would drop their rows: it cannot look.
+func TestAMoverThatKnowsNoCreationsIsRefused(t *testing.T) {
+	address := pgtest.URL(t)
+	open(t, address).store.Close()
+	_, err := connect(t, address).Exec(t.Context(), `SELECT id FROM weir.look('1:1:', 0, NULL, 0, 5000, 4 << 20, 200000, NULL, NULL)`)
+	if stateOf(err) != "42883" {
+		t.Errorf("a look of an older version: %v, want 42883", err)
+	}
+}
