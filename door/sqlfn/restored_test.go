@@ -63,6 +63,7 @@ func TestRolesThatAreMissingAfterARestoreAreMadeOrToldOf(t *testing.T) {
 	pgtest.Exec(t, srv.Admin(), `CREATE ROLE weir_producer`)
 	pgtest.Exec(t, srv.Admin(), `CREATE ROLE weir_consumer`)
 	pgtest.Exec(t, srv.Admin(), `CREATE ROLE weir_reader`)
+	pgtest.Exec(t, srv.Admin(), `CREATE ROLE weir_creator`)
 	address := as(t, srv.URL(), "plain")
 	name := pgtest.Value(t, address, `SELECT current_database()`)
 	pgtest.Exec(t, srv.Admin(), `ALTER DATABASE `+name+` OWNER TO plain`)
@@ -72,7 +73,7 @@ func TestRolesThatAreMissingAfterARestoreAreMadeOrToldOf(t *testing.T) {
 	}
 
 	drop := func() {
-		for _, role := range []string{"weir_producer", "weir_consumer", "weir_reader"} {
+		for _, role := range []string{"weir_producer", "weir_consumer", "weir_reader", "weir_creator"} {
 			pgtest.Exec(t, srv.At(address), `DROP OWNED BY `+role+`; DROP ROLE `+role)
 		}
 	}

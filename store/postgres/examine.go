@@ -259,7 +259,7 @@ func (x *examination) roles() error {
 		return nil
 	})
 	if err == nil && tag.RowsAffected() == 0 {
-		x.add("SQL roles", "all three exist")
+		x.add("SQL roles", "all four exist")
 	}
 	return err
 }
