@@ -105,7 +105,8 @@ func TestViewsOfQueuesAreReplacedAndWhatDependsOnThemStays(t *testing.T) {
 	}
 	pgtest.Exec(t, address, `DROP VIEW weir.messages, weir.queues, weir.queue_parts; DROP FUNCTION weir.queue_runs;`+string(older)+`
 		CREATE VIEW public.mine AS SELECT queue, claimed FROM weir.queues;
-		DELETE FROM weir.rights WHERE what LIKE '%queue_runs%' OR what LIKE '%enqueue_all%'; SELECT weir.set_rights(); DELETE FROM weir.migration WHERE part = 'sqlfn' AND number >= 46`)
+		DROP VIEW weir.creations; DROP TABLE weir.creation, weir.reserved, weir.enqueued;
+		DELETE FROM weir.rights WHERE what ~ 'queue_runs|enqueue_all|enqueue_id|message_id|message_state|create_|creations'; SELECT weir.set_rights(); DELETE FROM weir.rights WHERE kind = 'creator'; DELETE FROM weir.migration WHERE part = 'sqlfn' AND number >= 46`)
 	openInbox(t, address).store.Close()
 	if got := pgtest.Value(t, address, views); got != today {
 		t.Errorf("the views are\n%s\nwant\n%s", got, today)
@@ -126,7 +127,7 @@ func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
 	u.User = url.UserPassword(role, "plain")
 	pgtest.Exec(t, address, fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD 'plain'`, role))
 	t.Cleanup(func() { pgtest.Exec(t, address, fmt.Sprintf(`DROP OWNED BY %s; DROP ROLE %s`, role, role)) })
-	openInbox(t, address).store.Close() // the three roles are there, whoever made them
+	openInbox(t, address).store.Close() // the four roles are there, whoever made them
 	pgtest.Exec(t, address, `DROP SCHEMA weir CASCADE; CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO `+role)
 	open := func() string {
 		t.Helper()
@@ -146,7 +147,7 @@ func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
 		t.Errorf("said: %s", said)
 	}
 	pgtest.Exec(t, address, `DROP SCHEMA weir CASCADE; CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO `+role+`;
-		GRANT USAGE ON SCHEMA weir TO weir_producer, weir_consumer, weir_reader`)
+		GRANT USAGE ON SCHEMA weir TO weir_producer, weir_consumer, weir_reader, weir_creator`)
 	if said := open(); said != "" {
 		t.Errorf("all is as it should be, and it said: %s", said)
 	}
