@@ -14,9 +14,9 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// enqueuedRun is messages with ids that follow each other, and that a move puts at offsets that follow each
-// other. Their callers have the ids (weir.enqueue_id), so the move writes where they are into the
-// table weir.enqueued.
+// enqueuedRun is messages with ids that follow each other, and that a move puts at offsets that
+// follow each other. Their callers have the ids (weir.enqueue_id), so the move writes where they
+// are into the table weir.enqueued.
 type enqueuedRun struct {
 	first, last int64 // ids in the inbox
 	queue.Going       // of the first one

@@ -291,9 +291,9 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// publishBound appends messages and puts their unique keys in one entry. first has the first message
-// of each unique key. held are the keys in the store; if a fresh message has one, its holder is
-// over.
+// publishBound appends messages and puts their unique keys in one entry. first has the first
+// message of each unique key. held are the keys in the store; if a fresh message has one, its
+// holder is over.
 func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, first map[string]int, held map[string]heldKey, out []Enqueued,
 	commit Commit) error {
 	var e eventlog.Entry

@@ -13,10 +13,11 @@ import (
 	"github.com/weir-log/weir/use/claims"
 )
 
-// Beside knows the acks that workers made in SQL transactions, and that have not reached the
-// queue's state yet: see Handled; and which messages transactions enqueued. A transaction can only acknowledge the claim that is in the
-// queue's state. So once the state has another claim, the worker of the claim before can only have
-// acknowledged the message in a transaction that is committed or open already.
+// Beside knows which messages SQL transactions enqueued, and the acks that workers made in SQL
+// transactions and that have not reached the queue's state yet: see Handled. A transaction can only
+// acknowledge the claim that is in the queue's state. So once the state has another claim, the
+// worker of the claim before can only have acknowledged the message in a transaction that is
+// committed or open already.
 type Beside interface {
 	// Acked lists the messages of a partition that committed transactions acknowledged, for the
 	// queue with one of the ids.
