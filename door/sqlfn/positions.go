@@ -148,8 +148,9 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	}
 }
 
-// forget removes the positions of deleted topics, and the places of messages whose records are
-// deleted, and requests to create that ended long ago. If there are more than forgetMost, the next step continues.
+// forget removes the positions of deleted topics, the places of messages whose records are deleted,
+// and requests to create that ended long ago. If there are more than forgetMost of one of them, the
+// next step continues.
 func (m *Mover) forget(ctx context.Context) {
 	positions, err := m.inbox.forgetConsumers(ctx, forgetMost)
 	places := 0
