@@ -108,7 +108,7 @@ func openSeen(t testing.TB, store eventlog.Store, cfg httpapi.Config, observer e
 	if d.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: logger, Observer: observer, Poll: 20 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
-	d.groups = group.New(d.log, group.Config{InitialDelay: -1, Logger: logger})
+	d.groups = group.New(d.log, group.Config{InitialDelay: -1, ConsumerHeartbeat: 200 * time.Millisecond, Logger: logger})
 	cfg.Log, cfg.Groups, cfg.Publisher, cfg.Logger = d.log, d.groups, publish.New(d.log, publish.Config{Logger: logger}), logger
 	if cfg.Ready == nil {
 		cfg.Ready = d.log.Healthy
