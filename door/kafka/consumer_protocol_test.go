@@ -145,6 +145,9 @@ func TestAPartitionIsGivenUpBeforeAnotherMemberGetsIt(t *testing.T) {
 	}
 	two.send(two.short(), nil)
 	two.has4() // one has not said that it gave anything up
+	one.send(one.full(0, 1, 2, 3), nil)
+	two.send(two.short(), nil)
+	two.has4() // and now it said that it has not
 	one.send(one.full(one.has...), nil)
 	if one.epoch <= before {
 		t.Errorf("one has given up two partitions, and still has epoch %d", one.epoch)
