@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// serverFlags say which server to speak HTTP to, and with which key.
+// serverFlags say which server to speak HTTP to, and as whom.
 type serverFlags struct {
+	loginFlags
 	Server  string   `help:"The server's HTTP address. Default: ${default}." default:"http://127.0.0.1:8080" placeholder:"URL"`
-	APIKey  string   `help:"The API key, if the server needs one. Better set it with WEIR_API_KEY: other users of the machine can see command lines." name:"api-key" placeholder:"KEY"`
 	Timeout duration `help:"Give up on a server that does not answer for this long. The server waits up to 20s for its store." default:"30s"`
 }
 
@@ -99,10 +99,20 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	if f.APIKey != "" {
+	name, password, err := f.who()
+	switch {
+	case err != nil:
+		return err
+	case name != "":
+		r.SetBasicAuth(name, password)
+	case f.APIKey != "":
 		r.Header.Set("Authorization", "Bearer "+f.APIKey)
 	}
-	response, err := http.DefaultClient.Do(r)
+	client, err := f.client()
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(r)
 	if err != nil {
 		return f.away(ctx, method, sent.Load(), err)
 	}
@@ -169,7 +179,7 @@ func (f *serverFlags) answer(tried string, err error) error {
 	hint := ""
 	switch {
 	case p.is("unauthorized"):
-		hint = "set the variable WEIR_API_KEY to a key; `weir key create` creates one"
+		hint = "set the variable WEIR_API_KEY to a key (`weir key create` creates one), or give --user and --password-file"
 	case p.is("forbidden"):
 		hint = "`weir key list` shows which queues and topics a key can access"
 	case p.is("unknown_queue"):

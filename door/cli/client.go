@@ -2,12 +2,9 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -15,16 +12,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// brokerFlags say which brokers to speak to.
+// brokerFlags say which Kafka brokers to speak to, and as whom.
 type brokerFlags struct {
+	loginFlags
 	Bootstrap []string         `help:"Addresses of Kafka brokers to connect to first. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	Protocol  securityProtocol `help:"How the brokers secure connections: plaintext, ssl (TLS), sasl_plaintext or sasl_ssl; with the last two, weir logs in with --api-key. Default: ${default}." enum:"plaintext,ssl,sasl_plaintext,sasl_ssl" default:"plaintext" placeholder:"PROTOCOL"`
-	APIKey    string           `help:"The API key to log in with. Better set it with WEIR_API_KEY: other users of the machine can see command lines." name:"api-key" placeholder:"KEY"`
-	TLSCA     string           `help:"With ssl and sasl_ssl, trust brokers whose certificate one of those in this PEM file has signed. Default: those that this machine trusts." name:"tls-ca" placeholder:"FILE"`
+	Protocol  securityProtocol `help:"How the brokers secure connections: plaintext, ssl (TLS), sasl_plaintext or sasl_ssl; with the last two, weir logs in as --user, or with --api-key. Default: ${default}." enum:"plaintext,ssl,sasl_plaintext,sasl_ssl" default:"plaintext" placeholder:"PROTOCOL"`
 	Timeout   duration         `help:"Give up on a broker that does not answer for this long." default:"10s"`
 }
 
@@ -56,7 +53,7 @@ func (f *brokerFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 			return nil, context.Cause(ctx)
 		}
 		if errors.Is(err, kerr.SaslAuthenticationFailed) {
-			return nil, failed(fmt.Errorf("the broker at %s refused the API key", strings.Join(f.Bootstrap, ", ")), "`weir key list` lists the keys, and which are valid")
+			return nil, failed(fmt.Errorf("the broker at %s refused the login", strings.Join(f.Bootstrap, ", ")), "`weir key list` lists the keys, and which are valid; `weir user list` lists the users")
 		}
 		return nil, f.unreachable(err)
 	}
@@ -66,25 +63,25 @@ func (f *brokerFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 // secure returns how to connect by --protocol.
 func (f *brokerFlags) secure() (opts []kgo.Opt, err error) {
 	if f.Protocol.tls() {
-		trust := &tls.Config{MinVersion: tls.VersionTLS12}
-		if f.TLSCA != "" {
-			text, err := os.ReadFile(f.TLSCA)
-			if err != nil {
-				return nil, config(fmt.Errorf("--tls-ca: %w", err), "")
-			}
-			trust.RootCAs = x509.NewCertPool()
-			if !trust.RootCAs.AppendCertsFromPEM(text) {
-				return nil, config(fmt.Errorf("--tls-ca %s has no certificate in PEM form", f.TLSCA), "give it the certificate that signed the broker's")
-			}
+		trust, err := f.trust()
+		if err != nil {
+			return nil, err
 		}
 		opts = append(opts, kgo.DialTLSConfig(trust))
 	}
 	if f.Protocol.sasl() {
-		user, ok := apikey.IDOf(f.APIKey)
-		if !ok {
-			return nil, usage(fmt.Errorf("--protocol %s needs an API key", f.Protocol), "set WEIR_API_KEY to the secret that `weir key create` printed")
+		name, password, err := f.who()
+		if err != nil {
+			return nil, err
 		}
-		opts = append(opts, kgo.SASL(plain.Auth{User: user, Pass: f.APIKey}.AsMechanism()))
+		if name != "" {
+			return append(opts, kgo.SASL(scram.Auth{User: name, Pass: password}.AsSha256Mechanism(), scram.Auth{User: name, Pass: password}.AsSha512Mechanism())), nil
+		}
+		id, ok := apikey.IDOf(f.APIKey)
+		if !ok {
+			return nil, usage(fmt.Errorf("--protocol %s needs an API key, or a user", f.Protocol), "set WEIR_API_KEY to the secret that `weir key create` printed, or give --user and --password-file")
+		}
+		opts = append(opts, kgo.SASL(plain.Auth{User: id, Pass: f.APIKey}.AsMechanism()))
 	}
 	return opts, nil
 }

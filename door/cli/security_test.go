@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,15 +122,44 @@ func (s *secured) checkCommands(t *testing.T, address, shop, other string) {
 	if r := over(other, "topic", "list"); r.code != exitOK || strings.Contains(r.out, "orders") {
 		t.Errorf("a key for other topics lists %+v", r)
 	}
-	over(shop[:len(shop)-1]+"!", "topic", "list").want(t, exitUsage, "needs an API key")
+	over(shop[:len(shop)-1]+"!", "topic", "list").want(t, exitUsage, "needs an API key, or a user")
 	over(strings.Repeat("a", 5), "topic", "list").want(t, exitUsage, "WEIR_API_KEY")
 	last := "a"
 	if strings.HasSuffix(shop, last) {
 		last = "b"
 	}
-	over(shop[:len(shop)-1]+last, "topic", "list").want(t, exitFailed, "refused the API key")
+	over(shop[:len(shop)-1]+last, "topic", "list").want(t, exitFailed, "refused the login")
 	t.Setenv("WEIR_API_KEY", shop)
 	weir(t, "", "topic", "list", "--bootstrap", address, "--protocol", "sasl_ssl", "--tls-ca", s.keyFile).want(t, exitConfig, "has no certificate")
+}
+
+// Whoever has a user and a password reaches with them what an API key reaches, over TLS and both
+// protocols.
+func TestCommandsLogInWithAPassword(t *testing.T) {
+	s := newSecured(t)
+	serve(t, "--store", s.url, "--kafka", "off").stop() // makes the store
+	weir(t, "alices password", "user", "create", "alice", "--store", s.url).want(t, exitOK)
+	weir(t, "", "acl", "create", "--store", s.url, "--principal", "User:alice", "--allow", "--operation", "all", "--topic", "orders.", "--prefixed").want(t, exitOK)
+	server := serve(t, "--store", s.url, "--kafka", "sasl_ssl://127.0.0.1:0", "--tls-cert", s.certFile, "--tls-key", s.keyFile)
+	right, wrong := filepath.Join(t.TempDir(), "right"), filepath.Join(t.TempDir(), "wrong")
+	certtest.Write(t, right, []byte("alices password\n"))
+	certtest.Write(t, wrong, []byte("another"))
+	kafka := []string{"--bootstrap", server.kafka, "--protocol", "sasl_ssl", "--tls-ca", s.signerFile}
+	web := []string{"--server", "https://" + server.http, "--tls-ca", s.signerFile}
+	as := func(to []string, file string, args ...string) result {
+		return weir(t, "", slices.Concat(args, to, []string{"--user", "alice", "--password-file", file})...)
+	}
+	as(kafka, right, "topic", "create", "orders.eu").want(t, exitOK)
+	as(kafka, right, "topic", "create", "mails.eu").want(t, exitFailed, "AUTHORIZATION")
+	as(kafka, wrong, "topic", "list").want(t, exitFailed, "refused the login")
+	as(web, right, "stream", "category", "create", "orders.log").want(t, exitOK)
+	as(web, right, "stream", "category", "create", "mails.log").want(t, exitFailed, "needs CREATE")
+	as(web, wrong, "stream", "category", "list").want(t, exitFailed, "--password-file")
+	weir(t, "", "stream", "category", "list", "--server", "https://"+server.http, "--user", "alice", "--password-file", right).want(t, exitUnreachable, "certificate")
+	weir(t, "", append([]string{"stream", "category", "list", "--user", "alice"}, web...)...).want(t, exitUsage, "without --password-file")
+	weir(t, "", append([]string{"stream", "category", "list", "--password-file", right}, web...)...).want(t, exitUsage, "without --user")
+	as(append(web, "--api-key", "x"), right, "stream", "category", "list").want(t, exitUsage, "both given")
+	as(kafka, filepath.Join(t.TempDir(), "none"), "topic", "list").want(t, exitConfig, "--password-file")
 }
 
 func TestKafkaListenersHaveTheirOwnRules(t *testing.T) {
