@@ -490,8 +490,6 @@ func TestAGroupHasTheTypeOfItsMembers(t *testing.T) {
 // The broker that a member asks next adopts it, and all others of its group.
 func TestMembersGoOnAtAnotherBroker(t *testing.T) {
 	store := memory.New()
-	first := start(t, kafka.Config{})
-	_ = first
 	b := startOn(t, store, kafka.Config{})
 	createTopic(t, b)
 	one, two := b.member(t, "one"), b.member(t, "two")
