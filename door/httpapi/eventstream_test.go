@@ -321,7 +321,7 @@ func TestStreamsAreDeletedAndArchived(t *testing.T) {
 	d.do("DELETE", at, "", `If-Match: "1"`).refused(412, "version_conflict", `"version":2`)
 	d.do("DELETE", at, "", `If-Match: "2"`).want(204, "")
 	d.do("DELETE", at, "").want(204, "")
-	d.get(at + "/events").refused(404, "unknown_stream")
+	d.get(at+"/events").refused(404, "unknown_stream")
 	d.do("DELETE", "/v1/categories/none/streams/s", "").refused(404, "unknown_category")
 	var v struct {
 		Streams []struct {
