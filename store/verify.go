@@ -3,10 +3,13 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/verify"
 	"github.com/weir-log/weir/store/cache"
+	"github.com/weir-log/weir/store/mysql"
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/s3"
 )
 
@@ -18,6 +21,26 @@ func VerifyCache(address, dir string) (verify.Check, error) {
 		return verify.Check{}, errors.New("a cache in front of a store that is a file, or in memory, begins empty with each process: there is nothing to check")
 	}
 	return cache.Verify(cache.Options{Dir: dir, Store: Redact(address)}), nil
+}
+
+// Scratch makes a cell in the storage that the URLs name, to try what weir needs of it: one URL, or
+// several that reach the same storage through several servers. It changes no store that is there.
+func Scratch(ctx context.Context, addresses ...string) (*verify.Scratch, error) {
+	first, _ := split(addresses[0])
+	for _, other := range addresses[1:] {
+		if scheme, _ := split(other); scheme != first {
+			return nil, fmt.Errorf("%w: %s and %s are storages of different kinds; give URLs of one storage", ErrAddress, Redact(addresses[0]), Redact(other))
+		}
+	}
+	switch first {
+	case "postgres", "postgresql":
+		return postgres.Scratch(ctx, addresses...)
+	case "mysql", "mariadb":
+		return mysql.Scratch(ctx, addresses...)
+	case "s3":
+		return s3.Scratch(ctx, addresses...)
+	}
+	return nil, fmt.Errorf("%w: %s: only storages that several processes share are tried: postgres://, mysql:// and s3://; `weir doctor` examines the others", ErrAddress, Redact(addresses[0]))
 }
 
 // Verify checks what only one kind of store has: the objects of a bucket.

@@ -15,23 +15,25 @@ import (
 )
 
 type verifyCmd struct {
-	Store    string `help:"The store to examine; as for weir serve. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
-	Rate     size   `help:"Read at most so many bytes in a second, to leave the store to its servers. Default: as fast as it goes." placeholder:"BYTES" env:"-"`
-	CacheDir string `help:"Also compare the files of a cache with the store: the --cache-dir of a server on this machine, which may run." name:"cache-dir" env:"-" placeholder:"DIR"`
-	Output   format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+	Store    string   `help:"The store to examine; as for weir serve. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	Rate     size     `help:"Read at most so many bytes in a second, to leave the store to its servers. Default: as fast as it goes." placeholder:"BYTES" env:"-"`
+	CacheDir string   `help:"Also compare the files of a cache with the store: the --cache-dir of a server on this machine, which may run." name:"cache-dir" env:"-" placeholder:"DIR"`
+	Storage  []string `help:"Instead of examining a store, try whether a storage is what weir needs: conditional writes that race, reads after writes, settings. Several URLs reach the same storage through several servers. It writes beside the store, and removes what it wrote." placeholder:"URL,…" env:"-"`
+	Output   format   `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (verifyCmd) Help() string {
 	return `Reads everything in a store, changes nothing, and says where its content contradicts itself: batches that are damaged or missing, keys that
 disagree with the events, queues whose messages do not add up. Servers may use the store meanwhile. docs/verify.md says what each check proves.
 
-The exit code is 0 if nothing was found, 1 if something was, and 2 if the store could not be examined to the end.
+The exit code is 0 if nothing was found, 1 if something was, and 2 if the store could not be examined to the end. With --storage it is that of weir doctor.
 
 Examples:
 
   weir verify
   weir verify --store postgres://weir@db.internal/weir --rate 20MiB
-  weir verify --store s3://events/prod --output json`
+  weir verify --store s3://events/prod --output json
+  weir verify --storage 's3://events/prod?endpoint=http://s3-1:9000' --storage 's3://events/prod?endpoint=http://s3-2:9000'`
 }
 
 // findingsMost bounds the findings of one answer in JSON; text has all.
@@ -53,6 +55,9 @@ type verified struct {
 }
 
 func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
+	if len(c.Storage) > 0 {
+		return c.tryStorage(ctx, t)
+	}
 	began := time.Now()
 	answer := verified{Findings: []verify.Finding{}}
 	line := &progress{t: t}

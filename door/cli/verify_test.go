@@ -3,9 +3,14 @@ package cli
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/store"
 )
 
@@ -45,4 +50,29 @@ func TestVerifySaysByItsExitCodeWhatItFound(t *testing.T) {
 		t.Errorf("%+v", answer)
 	}
 	weir(t, "", "verify", "--store", "nonsense:").want(t, exitUnfinished, "invalid URL of a store")
+}
+
+// What a storage does when callers race is shown beside its settings, and nothing is left in it.
+func TestAStorageIsTriedFromTheCommandLine(t *testing.T) {
+	url := pgtest.URL(t)
+	r := weir(t, "", "verify", "--storage", url, "--storage", url, "--output", "json")
+	var found []struct{ Name, Level, Value string }
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	raced := slices.IndexFunc(found, func(f struct{ Name, Level, Value string }) bool { return f.Name == "writes that race" })
+	if raced < 0 || found[raced].Level != "ok" || !strings.Contains(found[raced].Value, "200 won") || len(found) < 5 {
+		t.Errorf("it says %+v", found)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var left int
+	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relname LIKE 'weir_verify_%'").Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d tables are left: %v", left, err)
+	}
+	weir(t, "", "verify", "--storage", "sqlite:x.db").want(t, exitConfig, "only storages that several processes share")
+	weir(t, "", "verify", "--storage", url, "--storage", "s3://bucket").want(t, exitConfig, "different kinds")
 }
