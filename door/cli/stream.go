@@ -43,7 +43,7 @@ func (n streamName) Validate() error {
 }
 
 func (n streamName) path(more ...string) string {
-	return apiPath(append([]string{"streams", n.Category, n.Stream}, more...)...)
+	return apiPath(append([]string{"categories", n.Category, "streams", n.Stream}, more...)...)
 }
 
 func (n streamName) String() string {
@@ -109,7 +109,7 @@ func (c *streamListCmd) Run(ctx context.Context, t *terminal) error {
 			Streams []streamPicture
 			Next    string
 		}
-		path := apiPath("streams", c.Category) + "?" + url.Values{"prefix": {c.Prefix}, "after": {after}, "max": {strconv.Itoa(most)}}.Encode()
+		path := apiPath("categories", c.Category, "streams") + "?" + url.Values{"prefix": {c.Prefix}, "after": {after}, "max": {strconv.Itoa(most)}}.Encode()
 		if err := c.ask(ctx, "GET", path, nil, &page, 0); err != nil {
 			return c.answer(fmt.Sprintf("list the streams of category %q", c.Category), err)
 		}
@@ -334,11 +334,11 @@ func (c *categoryCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if len(retention) > 0 {
 		body["retention"] = retention
 	}
-	err := c.ask(ctx, "POST", apiPath("streams"), body, nil, 0)
+	err := c.ask(ctx, "POST", apiPath("categories"), body, nil, 0)
 	tried := fmt.Sprintf("create category %q", c.Name)
 	var p *apiProblem
 	if c.IfNotExists && errors.As(err, &p) && p.is("category_exists") {
-		if err := c.ask(ctx, "GET", apiPath("streams", c.Name)+"?max=1", nil, nil, 0); err != nil {
+		if err := c.ask(ctx, "GET", apiPath("categories", c.Name), nil, nil, 0); err != nil {
 			return c.answer(tried+": the name is the name of a topic that is not a category", err)
 		}
 		_, err := fmt.Fprintf(t.out, "category %s already exists\n", printable(c.Name))
@@ -362,7 +362,7 @@ func (categoryListCmd) Help() string {
 
 func (c *categoryListCmd) Run(ctx context.Context, t *terminal) error {
 	var list struct{ Categories []string }
-	if err := c.ask(ctx, "GET", apiPath("streams"), nil, &list, 0); err != nil {
+	if err := c.ask(ctx, "GET", apiPath("categories"), nil, &list, 0); err != nil {
 		return c.answer("list categories", err)
 	}
 	if c.Output.json() {

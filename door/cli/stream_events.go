@@ -71,7 +71,7 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 		Duplicate      bool
 	}
 	// A request that was begun is not interrupted: its outcome would be unknown.
-	err = c.send(context.WithoutCancel(ctx), "POST", c.path(), "application/json", body, &at, 0, headers...)
+	err = c.send(context.WithoutCancel(ctx), "POST", c.path("events"), "application/json", body, &at, 0, headers...)
 	var lost *lostAnswer
 	switch {
 	case errors.As(err, &lost):
@@ -195,7 +195,7 @@ func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
 			Next   *int64
 			Events []json.RawMessage
 		}
-		if err := c.ask(ctx, "GET", c.path()+"?"+c.query(from, to, left).Encode(), nil, &page, 0); err != nil {
+		if err := c.ask(ctx, "GET", c.path("events")+"?"+c.query(from, to, left).Encode(), nil, &page, 0); err != nil {
 			return c.answer("read "+c.String(), err)
 		}
 		if before != nil && c.broken(*before, page.streamSpan, from) {

@@ -74,7 +74,7 @@ func (c *streamRetentionCmd) Run(ctx context.Context, t *terminal) error {
 	case !limits && !c.KeepAll && !c.Inherit:
 		return c.show(ctx, t)
 	case c.Stream == "":
-		return c.set(ctx, t, "PATCH", apiPath("streams", c.Category), map[string]any{"retention": kept}, fmt.Sprintf("streams of category %s keep %s", printable(c.Category), kept))
+		return c.set(ctx, t, "PATCH", apiPath("categories", c.Category), map[string]any{"retention": kept}, fmt.Sprintf("streams of category %s keep %s", printable(c.Category), kept))
 	case c.Inherit:
 		return c.set(ctx, t, "DELETE", name.path("retention"), nil, fmt.Sprintf("stream %s keeps what its category says", printable(c.Stream)))
 	}
@@ -99,15 +99,8 @@ func (c *streamRetentionCmd) what() string {
 // show prints the retention. The server lists streams by name, so of those whose names begin with
 // c.Stream the first is the stream itself.
 func (c *streamRetentionCmd) show(ctx context.Context, t *terminal) error {
-	var category struct {
-		Retention keptPicture
-		Streams   []struct {
-			Stream    string
-			Exists    bool
-			Retention *keptPicture
-		}
-	}
-	path := apiPath("streams", c.Category) + "?" + url.Values{"prefix": {c.Stream}, "max": {strconv.Itoa(1)}}.Encode()
+	var category struct{ Retention keptPicture }
+	path := apiPath("categories", c.Category)
 	if err := c.ask(ctx, "GET", path, nil, &category, 0); err != nil {
 		return c.answer("show the retention of "+c.what(), err)
 	}
@@ -115,11 +108,22 @@ func (c *streamRetentionCmd) show(ctx context.Context, t *terminal) error {
 		_, err := fmt.Fprintf(t.out, "streams of category %s keep %s\n", printable(c.Category), category.Retention)
 		return err
 	}
-	if len(category.Streams) == 0 || category.Streams[0].Stream != c.Stream || !category.Streams[0].Exists {
+	var list struct {
+		Streams []struct {
+			Stream    string
+			Exists    bool
+			Retention *keptPicture
+		}
+	}
+	path += "/streams?" + url.Values{"prefix": {c.Stream}, "max": {strconv.Itoa(1)}}.Encode()
+	if err := c.ask(ctx, "GET", path, nil, &list, 0); err != nil {
+		return c.answer("show the retention of "+c.what(), err)
+	}
+	if len(list.Streams) == 0 || list.Streams[0].Stream != c.Stream || !list.Streams[0].Exists {
 		return failed(fmt.Errorf("show the retention of %s: the stream does not exist", c.what()), "`weir stream list CATEGORY` lists the streams")
 	}
 	kept, whose := category.Retention, ", as its category says"
-	if own := category.Streams[0].Retention; own != nil {
+	if own := list.Streams[0].Retention; own != nil {
 		kept, whose = *own, ""
 	}
 	_, err := fmt.Fprintf(t.out, "stream %s keeps %s%s\n", printable(c.Stream), kept, whose)
@@ -147,7 +151,7 @@ func (c *streamForgetCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, fmt.Sprintf("destroy the data about subject %q in category %q", c.Subject, c.Category), c.Subject); err != nil {
 		return err
 	}
-	if err := c.ask(ctx, "POST", apiPath("subjects", c.Category, "forget"), map[string]string{"subject": c.Subject}, nil, 0); err != nil {
+	if err := c.ask(ctx, "POST", apiPath("categories", c.Category, "subjects", "forget"), map[string]string{"subject": c.Subject}, nil, 0); err != nil {
 		return c.answer(fmt.Sprintf("forget subject %q of category %q", c.Subject, c.Category), err)
 	}
 	_, err := fmt.Fprintf(t.out, "category %s has no data about subject %s now\n", printable(c.Category), printable(c.Subject))

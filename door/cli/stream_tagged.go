@@ -30,7 +30,7 @@ func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
 		Events   []json.RawMessage
 		Boundary string
 	}
-	if err := c.ask(ctx, "GET", apiPath("tagged", c.Category)+"?"+url.Values{"tag": c.Tags}.Encode(), nil, &found, 0); err != nil {
+	if err := c.ask(ctx, "GET", apiPath("categories", c.Category, "events")+"?"+url.Values{"tag": c.Tags}.Encode(), nil, &found, 0); err != nil {
 		return c.answer(fmt.Sprintf("read events of category %q by tags", c.Category), err)
 	}
 	for _, raw := range found.Events {

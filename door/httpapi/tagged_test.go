@@ -25,7 +25,7 @@ type taggedPage struct {
 }
 
 func taggedPath(category string, tags ...string) string {
-	return "/v1/tagged/" + category + "?" + url.Values{"tag": tags}.Encode()
+	return "/v1/categories/" + category + "/events?" + url.Values{"tag": tags}.Encode()
 }
 
 // tagged reads the events that have tags, and returns where they are.

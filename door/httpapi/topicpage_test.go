@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -120,7 +119,6 @@ func TestAClientThatFollowsIsToldWhatIsOfPages(t *testing.T) {
 // A path of an earlier version leads to its new name, with what stood in it.
 func TestRenamedPathsLeadToTheirNewNames(t *testing.T) {
 	d := open(t, httpapi.Config{})
-	d.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	names := strings.NewReplacer("{topic}", "t", "{category}", "c", "{stream}", "a%2Fb")
 	if len(httpapi.Renamed) < 10 {
 		t.Fatal("there are no renamed paths")
