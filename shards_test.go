@@ -377,27 +377,6 @@ func TestALogOpensWhileAShardIsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	consume(first) // a group begins only while all shards of its topics answer
-	publish(first)
-	if err := first.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	stores[2].down.Store(true)
-	w := open()
-	defer w.Close(context.WithoutCancel(t.Context()))
-	if err := w.Healthy(); err != nil {
-		t.Errorf("the log is not healthy: %v", err)
-	}
-	if failed := publish(w); failed == 0 || failed == 60 {
-		t.Errorf("%d of 60 events could not be published while a shard of three was away", failed)
-	}
-	if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
-		t.Errorf("a topic that exists: %v", err)
-	}
-	if _, err := w.Enqueue(t.Context(), "mails", weir.NewMessage{Value: []byte("v")}); err != nil {
-		t.Errorf("a queue: %v", err)
-	}
-	consume(w)
 	handled := func() (n int) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -419,7 +398,29 @@ func TestALogOpensWhileAShardIsAway(t *testing.T) {
 			}
 		}
 	}
-	await(func() bool { return handled() > 60 }) // of 60 from before, and about 40
+	consume(first) // a group begins only while all shards of its topics answer
+	publish(first)
+	await(func() bool { return handled() == 60 }) // so it has begun
+	if err := first.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	stores[2].down.Store(true)
+	w := open()
+	defer w.Close(context.WithoutCancel(t.Context()))
+	if err := w.Healthy(); err != nil {
+		t.Errorf("the log is not healthy: %v", err)
+	}
+	if failed := publish(w); failed == 0 || failed == 60 {
+		t.Errorf("%d of 60 events could not be published while a shard of three was away", failed)
+	}
+	if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 6}); err != nil {
+		t.Errorf("a topic that exists: %v", err)
+	}
+	if _, err := w.Enqueue(t.Context(), "mails", weir.NewMessage{Value: []byte("v")}); err != nil {
+		t.Errorf("a queue: %v", err)
+	}
+	consume(w)
+	await(func() bool { return handled() > 60 }) // 60 from before, and about 40
 	stores[2].down.Store(false)
 	await(func() bool { h.mu.Lock(); defer h.mu.Unlock(); return fmt.Sprint(h.last) == fmt.Sprint(sent) })
 	for until := time.Now().Add(time.Minute); ; {
