@@ -1,6 +1,6 @@
 -- groups has a row for each partition for which a group has committed an offset, or that is assigned to one of its members. A group without such
 -- partitions has one row, with no topic.
-CREATE VIEW weir.groups AS
+CREATE OR REPLACE VIEW weir.groups AS
 WITH known AS MATERIALIZED (
     SELECT x.name, CASE WHEN x.state ->> 'protocol_type' IN ('weir', 'weir+kafka') AND NOT EXISTS ( -- a group of peers, whose sessions have all ended
         SELECT FROM weir.state m

@@ -1,0 +1,2 @@
+-- A group may have members of the consumer protocol of Kafka (KIP-848): its protocol type is weir+kafka then.
+-- Replaces views/groups.sql
