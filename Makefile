@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test race s3 shards versions contract lint fuzz chaos sim bench remeasure conformance deploy
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench remeasure conformance deploy
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -8,9 +8,6 @@ PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 # By count: by time, go test takes its own deadline for a failure now and then (golang/go#75804, mended in Go 1.27).
 FUZZTIME    ?= 50000x
 ARGS        ?=
-# What has goroutines of its own. Not the SQL functions, the command line, the tour and what else starts processes or
-# lets a database do the work: the race detector sees nothing of those, and makes their tests three times as long.
-RACED       := . ./eventlog/... ./use/... ./door/httpapi/... ./door/kafka/... ./store/... ./internal/budget ./internal/chance ./internal/closing ./internal/node ./internal/recent ./internal/retry
 # SQLite keeps its data outside Go's memory, where the race detector sees nothing. Its code, which is C made Go, is
 # therefore built without it: with it, tests on SQLite take twice the time. Its driver is built with it, as all else.
 RACE        := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
@@ -30,13 +27,10 @@ dist: ## build what people install into ./dist: archives, Debian packages, check
 run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 	@./weir serve $(ARGS)
 
-test: ## run all tests on a real PostgreSQL, MariaDB and S3 server, and those of goroutines with the race detector
-	go test -timeout 30m $(LONGEST) ./...
-	WEIR_TEST_STORES=memory CGO_ENABLED=1 go test $(RACE) -timeout 30m $(RACED)
+test: ## run all tests with the race detector, a real PostgreSQL included
+	CGO_ENABLED=1 go test $(RACE) -timeout 30m $(LONGEST) ./...
+	go test -run NobodyTakes ./door/kafka # which the race detector makes too dear
 	cd bench && go test ./...
-
-race: ## run all tests on all stores with the race detector: they take three times as long
-	CGO_ENABLED=1 go test $(RACE) -timeout 60m $(LONGEST) ./...
 
 s3: ## the tests of all uses and doors on S3, a real versitygw: they take minutes
 	WEIR_TEST_S3=1 go test -count=1 -p 1 -timeout 30m -run '/s3' . ./use/... ./door/... ./store

@@ -4,7 +4,6 @@ package everystore
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,15 +22,9 @@ func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 // Durable are the kinds of stores that keep what they hold when weir stops. "shards", which is two
 // SQLite files as one store, is one of them if WEIR_TEST_SHARDS is set; "s3", which is versitygw
 // (see internal/s3test), is one of them if WEIR_TEST_S3 is set, as `make s3` does: its commits are
-// a quarter of a second apart, so these tests take minutes. WEIR_TEST_STORES, with names and commas
-// between them, leaves only those: `make test` runs with the race detector on "memory", because
-// what a test on another store adds is what the store does, and not what weir's goroutines do.
+// a quarter of a second apart, so these tests take minutes.
 func Durable() []string {
 	all := []string{"sqlite", "postgres", "mysql"}
-	if some := os.Getenv("WEIR_TEST_STORES"); some != "" {
-		wanted := strings.Split(some, ",")
-		all = slices.DeleteFunc(all, func(kind string) bool { return !slices.Contains(wanted, kind) })
-	}
 	if os.Getenv("WEIR_TEST_SHARDS") != "" {
 		all = append(all, "shards")
 	}
