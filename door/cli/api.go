@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-log/weir/internal/pathname"
 )
 
 // serverFlags say which server to speak HTTP to, and as whom.
@@ -54,13 +56,10 @@ func (l *lostAnswer) Error() string {
 
 func (l *lostAnswer) Unwrap() error { return l.err }
 
-// apiPath joins parts of a URL's path, and escapes them. Unescaped, a part "." or ".." would name
-// the directory, or its parent.
+// apiPath joins parts of a URL's path, and escapes them.
 func apiPath(parts ...string) string {
 	for i, part := range parts {
-		if parts[i] = url.PathEscape(part); part == "." || part == ".." {
-			parts[i] = strings.ReplaceAll(part, ".", "%2E")
-		}
+		parts[i] = pathname.Escape(part)
 	}
 	return "/v1/" + strings.Join(parts, "/")
 }

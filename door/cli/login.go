@@ -44,7 +44,7 @@ func (f *loginFlags) who() (name, password string, err error) {
 	return f.User, strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"), nil
 }
 
-// trust returns how servers show who they are.
+// trust returns the settings of TLS by which a server is trusted.
 func (f *loginFlags) trust() (*tls.Config, error) {
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.TLSCA == "" {

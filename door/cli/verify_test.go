@@ -73,6 +73,7 @@ func TestAStorageIsTriedFromTheCommandLine(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relname LIKE 'weir_verify_%'").Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d tables are left: %v", left, err)
 	}
+	weir(t, "", "verify", "--storage", url, "--rate", "1MiB").want(t, exitUsage, "--rate")
 	weir(t, "", "verify", "--storage", "sqlite:x.db").want(t, exitConfig, "only storages that several processes share")
 	weir(t, "", "verify", "--storage", url, "--storage", "s3://bucket").want(t, exitConfig, "different kinds")
 }

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/internal/pathname"
 )
 
 // answerMax bounds an answer of the API that a page is made of.
@@ -30,14 +32,11 @@ func (p *problem) Error() string {
 	return p.Title + ": " + p.Detail
 }
 
-// path makes a path of the API; names are escaped. So are the names . and .., which would be steps
-// to another path.
+// path makes a path of the API; names are escaped.
 func path(format string, names ...string) string {
 	escaped := make([]any, len(names))
 	for i, n := range names {
-		if escaped[i] = url.PathEscape(n); n == "." || n == ".." {
-			escaped[i] = strings.ReplaceAll(n, ".", "%2E")
-		}
+		escaped[i] = pathname.Escape(n)
 	}
 	return fmt.Sprintf(format, escaped...)
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/internal/metric"
+	"github.com/weir-log/weir/internal/pathname"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -305,7 +305,7 @@ func TestEveryNameIsReachedByItsPath(t *testing.T) {
 	d.topic("orders", 1)
 	d.do("POST", "/v1/categories", `{"name":"c","partitions":1}`, "Content-Type: application/json")
 	for _, name := range []string{"/", "//", ".", "..", "...", ";", "a;b", "a/b", "/a", "a/", "./..", "%2F", "%", "+", " ", "?", "#", "~", "\x00", "a\x00", "\n", "ÿ", "é/;"} {
-		escaped := escapedSegment(name)
+		escaped := pathname.Escape(name)
 		head := func(method, path string, length int) string {
 			return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, length)
 		}
@@ -346,14 +346,6 @@ func TestEveryNameIsReachedByItsPath(t *testing.T) {
 			t.Errorf("archive of stream %q: %d %s", name, status, text)
 		}
 	}
-}
-
-// escapedSegment is a name as one segment of a path.
-func escapedSegment(name string) string {
-	if name == "." || name == ".." {
-		return strings.ReplaceAll(name, ".", "%2E")
-	}
-	return url.PathEscape(name)
 }
 
 // H7

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pathname"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -529,10 +530,10 @@ func TestDocumentedNamesAreThoseThatTheServerTakes(t *testing.T) {
 		schema *openapi3.Schema
 		status func(name string) int
 	}{
-		"queue":      {param("queue"), func(name string) int { return ask("GET", "/v1/queues/"+escapedSegment(name), "") }},
-		"projection": {param("projection"), func(name string) int { return ask("POST", "/v1/projections/"+escapedSegment(name)+"/pause", "") }},
+		"queue":      {param("queue"), func(name string) int { return ask("GET", "/v1/queues/"+pathname.Escape(name), "") }},
+		"projection": {param("projection"), func(name string) int { return ask("POST", "/v1/projections/"+pathname.Escape(name)+"/pause", "") }},
 		"stream": {param("stream"), func(name string) int {
-			return ask("GET", "/v1/categories/order/streams/"+escapedSegment(name)+"/events", "")
+			return ask("GET", "/v1/categories/order/streams/"+pathname.Escape(name)+"/events", "")
 		}},
 		"letter": {doc.Paths.Value("/v1/queues/{queue}/dead").Get.Parameters.GetByInAndName("query", "after").Schema.Value, func(name string) int {
 			return ask("GET", "/v1/queues/mail/dead?after="+url.QueryEscape(name), "")

@@ -159,11 +159,7 @@ func (s *Server) leaveGroup(c *call) error {
 // memberEvents answers with events of the member's partitions, from its committed offsets or a
 // cursor on. By asking, the client says that it has handled the events that it got before.
 func (s *Server) memberEvents(c *call) error {
-	most, err := howMany(c.query)
-	if err != nil {
-		return err
-	}
-	wait, err := waiting(c.query)
+	most, wait, err := paging(c.query)
 	if err != nil {
 		return err
 	}

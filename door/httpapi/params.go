@@ -52,6 +52,14 @@ func followsFrom(q url.Values, names ...string) error {
 	return nil
 }
 
+// paging reads how many events a page may have, and how long its client waits for the first one.
+func paging(q url.Values) (most int, wait time.Duration, err error) {
+	if most, err = howMany(q); err == nil {
+		wait, err = waiting(q)
+	}
+	return most, wait, err
+}
+
 // number reads a parameter that is an integer within bounds, or returns the default.
 func number(q url.Values, name string, least, most, none int64) (int64, error) {
 	if !q.Has(name) {

@@ -21,11 +21,7 @@ func (s *Server) read(c *call) error {
 	if err != nil {
 		return err
 	}
-	most, err := howMany(c.query)
-	if err != nil {
-		return err
-	}
-	wait, err := waiting(c.query)
+	most, wait, err := paging(c.query)
 	if err != nil {
 		return err
 	}

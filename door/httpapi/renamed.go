@@ -2,8 +2,9 @@ package httpapi
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
+
+	"github.com/weir-log/weir/internal/pathname"
 )
 
 // renamed says where paths of earlier versions are now. A request of the old path is redirected
@@ -41,7 +42,7 @@ func (s *Server) elsewhere(from, to string) http.HandlerFunc {
 			if value == loneSlash {
 				value = "/"
 			}
-			now = strings.ReplaceAll(now, "{"+name+"}", escapedName(value))
+			now = strings.ReplaceAll(now, "{"+name+"}", pathname.Escape(value))
 		}
 		if r.URL.RawQuery != "" {
 			now += "?" + r.URL.RawQuery
@@ -49,13 +50,4 @@ func (s *Server) elsewhere(from, to string) http.HandlerFunc {
 		w.Header().Set("Location", now)
 		s.turnDown(w, r, kindRenamed.because("%s is now %s; use the new path: the old one goes with the next version", old, to))
 	}
-}
-
-// escapedName escapes a name as one segment of a path. A client or a proxy would resolve . and ..,
-// so they are escaped, too.
-func escapedName(name string) string {
-	if name == "." || name == ".." {
-		return strings.ReplaceAll(name, ".", "%2E")
-	}
-	return url.PathEscape(name)
 }

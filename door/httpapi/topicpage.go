@@ -9,11 +9,7 @@ func (s *Server) topicPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	most, err := howMany(c.query)
-	if err != nil {
-		return err
-	}
-	wait, err := waiting(c.query)
+	most, wait, err := paging(c.query)
 	if err != nil {
 		return err
 	}
@@ -55,24 +51,33 @@ func (s *Server) topicPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	changed, events := epoch != st.epoch, 0
-	pages := make([]memberPage, len(got))
+	pages, gaps, err := st.passOver(got, numbers, epoch)
+	if err != nil {
+		return err
+	}
+	return answerPages(c, string(st.next.appendTo(nil, st.topic, epoch)), pages, gaps, claim)
+}
+
+// passOver moves the stream's positions behind pages, which were read in an epoch. A partition that
+// cannot be read keeps its position, and its error is in its page, if others have events.
+func (st *streamed) passOver(got []page, numbers []int32, epoch int32) (pages []memberPage, gaps []placedGap, err error) {
+	events := 0
+	pages = make([]memberPage, len(got))
 	for i := range got {
 		p := &pages[i]
 		p.page, p.of = got[i], place{partition: numbers[i]}
 		p.passTrimmed()
-		if changed && p.err != nil {
-			return p.err // what this reader got last may be past events that were lost
+		if epoch != st.epoch && p.err != nil {
+			return nil, nil, p.err // what this reader got last may be past events that were lost
 		}
-		s.logGap(st.topic.Name, numbers[i], p.gap)
+		st.s.logGap(st.topic.Name, numbers[i], p.gap)
 		events += len(p.events)
 	}
-	var gaps []placedGap
 	for i := range pages {
 		p := &pages[i]
 		switch {
 		case p.err != nil && events == 0:
-			return p.err
+			return nil, nil, p.err
 		case p.err != nil:
 			p.err = in(st.topic.Name, p.of.partition, p.err)
 			continue
@@ -81,5 +86,5 @@ func (s *Server) topicPage(c *call) error {
 		}
 		st.next[p.of.partition] = p.next
 	}
-	return answerPages(c, string(st.next.appendTo(nil, st.topic, epoch)), pages, gaps, claim)
+	return pages, gaps, nil
 }

@@ -15,26 +15,13 @@ import (
 // state Dead (KIP-1043).
 func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeGroupsResponse)
-	mentions := make(map[string]bool)
-	var names []string
-	var rows []int // of the names in the answer
-	for _, name := range in.Groups {
-		if !first(mentions, name) {
-			continue
-		}
+	all := s.describeEach(ctx, r, in.Groups, func(name string, err error) {
 		g := kmsg.NewDescribeGroupsResponseGroup()
 		g.Group, g.State = name, string(group.Dead)
-		if err := r.permit(acl.Describe, acl.Group, name); err != nil {
-			g.ErrorCode, g.ErrorMessage = codeOf(err)
-		} else {
-			names, rows = append(names, name), append(rows, len(out.Groups))
-		}
+		g.ErrorCode, g.ErrorMessage = codeOf(err)
 		out.Groups = append(out.Groups, g)
-	}
-	crowded := false
-	s.groups.DescribeEach(ctx, names, func(d group.Described, err error) bool {
-		g := &out.Groups[rows[0]]
-		rows = rows[1:]
+	}, func(row int, d group.Described, err error) bool {
+		g := &out.Groups[row]
 		if err == nil && d.Consumer { // as in Kafka (GroupMetadataManager.describeGroups): tools ask with ConsumerGroupDescribe
 			d, err = group.Described{State: group.Dead}, fmt.Errorf("%w: group %q is of the consumer protocol: describe it with ConsumerGroupDescribe", group.ErrNotFound, g.Group)
 		}
@@ -49,7 +36,7 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 			for _, m := range d.Members {
 				size += memberCost + 2*(len(m.ID)+len(m.Instance)+len(m.ClientID)+len(m.ClientHost)+len(m.Metadata)+len(m.Assignment))
 			}
-			if crowded = r.claimAnswer(ctx, size) != nil; crowded {
+			if r.claimAnswer(ctx, size) != nil {
 				return false
 			}
 			describeGroup(g, d)
@@ -59,10 +46,35 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 		}
 		return true
 	})
-	if crowded {
+	if !all {
 		return nil
 	}
 	return out
+}
+
+// describeEach describes groups, each once. begin begins a row of the answer, with the error that
+// refuses it or nil; show completes a row that is not refused. all: no show returned false.
+func (s *Server) describeEach(ctx context.Context, r *request, groups []string, begin func(name string, err error), show func(row int, d group.Described, err error) bool) (all bool) {
+	mentions := make(map[string]bool)
+	var names []string
+	var rows []int // of the names in the answer
+	for _, name := range groups {
+		if !first(mentions, name) {
+			continue
+		}
+		err := r.permit(acl.Describe, acl.Group, name)
+		if err == nil {
+			names, rows = append(names, name), append(rows, len(mentions)-1)
+		}
+		begin(name, err)
+	}
+	all = true
+	s.groups.DescribeEach(ctx, names, func(d group.Described, err error) bool {
+		all = show(rows[0], d, err)
+		rows = rows[1:]
+		return all
+	})
+	return all
 }
 
 // memberCost estimates the bytes of a member in an answer, in memory and encoded, without its ids,

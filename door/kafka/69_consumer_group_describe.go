@@ -16,31 +16,18 @@ import (
 // as in Kafka: tools then ask for them with DescribeGroups.
 func (s *Server) consumerGroupDescribe(ctx context.Context, r *request, in *kmsg.ConsumerGroupDescribeRequest) *kmsg.ConsumerGroupDescribeResponse {
 	out := in.ResponseKind().(*kmsg.ConsumerGroupDescribeResponse)
-	mentions := make(map[string]bool)
-	var names []string
-	var rows []int // of the names in the answer
-	for _, name := range in.Groups {
-		if !first(mentions, name) {
-			continue
-		}
+	all := s.describeEach(ctx, r, in.Groups, func(name string, err error) {
 		g := kmsg.NewConsumerGroupDescribeResponseGroup()
 		g.Group = name
-		err := r.permit(acl.Describe, acl.Group, name)
-		if err == nil && name == "" {
-			err = deny(kerr.InvalidGroupID, "the group's name is empty")
-		}
 		if err != nil {
 			g.ErrorCode, g.ErrorMessage = r.codeOf(err)
-		} else {
-			names, rows = append(names, name), append(rows, len(out.Groups))
 		}
 		out.Groups = append(out.Groups, g)
-	}
-	crowded := false
-	s.groups.DescribeEach(ctx, names, func(d group.Described, err error) bool {
-		g := &out.Groups[rows[0]]
-		rows = rows[1:]
+	}, func(row int, d group.Described, err error) bool {
+		g := &out.Groups[row]
 		switch {
+		case g.Group == "":
+			err = deny(kerr.InvalidGroupID, "the group's name is empty")
 		case errors.Is(err, group.ErrNotFound):
 			err = deny(kerr.GroupIDNotFound, "group %q does not exist", g.Group)
 		case err == nil && !d.Peers:
@@ -57,7 +44,7 @@ func (s *Server) consumerGroupDescribe(ctx context.Context, r *request, in *kmsg
 		for _, m := range d.Members {
 			size += memberCost + 2*(len(m.ID)+len(m.Instance)+len(m.ClientID)+len(m.ClientHost)+len(m.Pattern)) + 64*len(m.Topics) + 2*len(m.Assignment) + 128*(len(m.Has)+len(m.Target))
 		}
-		if crowded = r.claimAnswer(ctx, size) != nil; crowded {
+		if r.claimAnswer(ctx, size) != nil {
 			return false
 		}
 		describeConsumers(g, d)
@@ -66,7 +53,7 @@ func (s *Server) consumerGroupDescribe(ctx context.Context, r *request, in *kmsg
 		}
 		return true
 	})
-	if crowded {
+	if !all {
 		return nil
 	}
 	return out

@@ -97,7 +97,7 @@ func (m *consumerMember) settle(partitions int) {
 	}
 }
 
-func (m *consumerMember) has4(want ...int32) {
+func (m *consumerMember) hasNow(want ...int32) {
 	m.t.Helper()
 	if slices.Sort(m.has); !slices.Equal(m.has, want) {
 		m.t.Errorf("%s has %v, want %v", m.id, m.has, want)
@@ -132,10 +132,10 @@ func TestAPartitionIsGivenUpBeforeAnotherMemberGetsIt(t *testing.T) {
 	createTopic(t, b)
 	one, two := b.member(t, "one"), b.member(t, "two")
 	one.join()
-	one.has4(0, 1, 2, 3)
+	one.hasNow(0, 1, 2, 3)
 	before := one.epoch
 	two.join()
-	two.has4()
+	two.hasNow()
 	one.send(one.short(), nil)
 	if len(one.has) != 2 || one.epoch != before {
 		t.Errorf("one has %v at epoch %d, want two partitions at epoch %d", one.has, one.epoch, before)
@@ -144,10 +144,10 @@ func TestAPartitionIsGivenUpBeforeAnotherMemberGetsIt(t *testing.T) {
 		t.Errorf("the group is %s", d.State)
 	}
 	two.send(two.short(), nil)
-	two.has4() // one has not said that it gave anything up
+	two.hasNow() // one has not said that it gave anything up
 	one.send(one.full(0, 1, 2, 3), nil)
 	two.send(two.short(), nil)
-	two.has4() // and now it said that it has not
+	two.hasNow() // and now it said that it has not
 	one.send(one.full(one.has...), nil)
 	if one.epoch <= before {
 		t.Errorf("one has given up two partitions, and still has epoch %d", one.epoch)
@@ -342,23 +342,23 @@ func TestNewPartitionsComeAfterOldOnesWereGivenUp(t *testing.T) {
 	one, two := join("b"), join("c")
 	one.settle(2)
 	two.settle(2)
-	one.has4(0, 1)
-	two.has4(2, 3)
+	one.hasNow(0, 1)
+	two.hasNow(2, 3)
 	first := join("a") // the blocks are 0 and 1, 2, and 3 now
 	two.send(two.short(), nil)
 	two.send(two.full(two.has...), nil) // 2 is free, and b's
 	before := one.epoch
 	one.send(one.short(), nil)
-	if one.has4(); one.epoch != before {
+	if one.hasNow(); one.epoch != before {
 		t.Errorf("it has epoch %d, want %d until it has given up 0 and 1", one.epoch, before)
 	}
 	one.send(one.full(), nil)
-	if one.has4(2); one.epoch <= before {
+	if one.hasNow(2); one.epoch <= before {
 		t.Errorf("it has given up 0 and 1, and still has epoch %d", one.epoch)
 	}
 	first.settle(2)
-	first.has4(0, 1)
-	two.has4(3)
+	first.hasNow(0, 1)
+	two.hasNow(3)
 }
 
 // A heartbeat that was late on its way names nothing that came after it. That is not given up.
@@ -405,7 +405,7 @@ func TestAPatternIsMatchedAgainstWholeNames(t *testing.T) {
 	req := one.full()
 	req.SubscribedTopicNames, req.SubscribedTopicRegex = nil, &pattern
 	one.send(req, nil)
-	one.has4(0, 1, 2, 3)
+	one.hasNow(0, 1, 2, 3)
 	d := describeConsumer(b, "g")
 	if m := d.Members[0]; !slices.Equal(m.SubscribedTopics, []string{"t"}) || m.SubscribedTopicRegex == nil || *m.SubscribedTopicRegex != pattern {
 		t.Errorf("it is described as %+v", m)
@@ -414,12 +414,12 @@ func TestAPatternIsMatchedAgainstWholeNames(t *testing.T) {
 	req = one.full(one.has...)
 	req.SubscribedTopicNames, req.SubscribedTopicRegex = nil, &part
 	one.send(req, nil)
-	one.has4(0, 1, 2, 3)
+	one.hasNow(0, 1, 2, 3)
 	none := "T"
 	req = one.full(one.has...)
 	req.SubscribedTopicNames, req.SubscribedTopicRegex = nil, &none
 	one.send(req, nil)
-	one.has4()
+	one.hasNow()
 }
 
 func TestRangeGivesBlocksOfEachTopic(t *testing.T) {
@@ -436,8 +436,8 @@ func TestRangeGivesBlocksOfEachTopic(t *testing.T) {
 	}
 	all[0].settle(2)
 	all[1].settle(2)
-	all[0].has4(0, 1)
-	all[1].has4(2, 3)
+	all[0].hasNow(0, 1)
+	all[1].hasNow(2, 3)
 	if d := describeConsumer(b, "g"); d.AssignorName != "range" {
 		t.Errorf("the assignor is %s", d.AssignorName)
 	}
@@ -522,13 +522,13 @@ func TestAMemberMayReadOtherTopics(t *testing.T) {
 	req := one.full(one.has...)
 	req.SubscribedTopicNames = []string{"u"}
 	one.send(req, nil)
-	one.has4() // it is to give up t first
+	one.hasNow() // it is to give up t first
 	d := describeConsumer(b, "g")
 	if len(d.Members) != 1 || !slices.Equal(d.Members[0].SubscribedTopics, []string{"u"}) {
 		t.Errorf("described %+v", d)
 	}
 	two.join() // it reads t, which one still has
-	two.has4()
+	two.hasNow()
 	one.send(one.short(), nil)
 	if len(one.has) > 0 {
 		t.Errorf("it has %v, and has not given up t", one.has)
@@ -583,5 +583,5 @@ func TestAFencedMemberJoinsAgain(t *testing.T) {
 	one.epoch += 5
 	one.send(one.full(one.has...), kerr.FencedMemberEpoch)
 	one.join()
-	one.has4(0, 1, 2, 3)
+	one.hasNow(0, 1, 2, 3)
 }

@@ -211,7 +211,7 @@ func (h *host) admits(ctx context.Context) error {
 
 // judge decides about a heartbeat that does not leave. It returns the change that it asks for.
 func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, bool, error), needed bool, err error) {
-	wants := h.wants(b)
+	edit = h.wants(b)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.Epoch != epochJoin {
@@ -219,7 +219,6 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 			return nil, false, err
 		}
 	}
-	edit = func(members []peerMember) ([]peerMember, bool, error) { return wants(members) }
 	_, needed, err = edit(slices.Clone(h.group.members))
 	return edit, needed, err
 }
