@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -34,10 +35,14 @@ type cluster struct {
 	closers   []func() error
 }
 
-// broker is one process.
+// broker is one process. It may be stopped and started again.
 type broker struct {
-	process *exec.Cmd
-	exited  chan error
+	weir, dir string
+	args      []string // of the command
+	address   string   // which takes connections when the process is ready
+	log       io.Writer
+	process   *exec.Cmd
+	exited    chan error
 }
 
 // twoBrokers is the name of the store that two processes share.
@@ -103,16 +108,30 @@ func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName s
 		return err
 	}
 	c.closers = append(c.closers, log.Close)
-	b := &broker{process: exec.Command(weir, "serve", "--store", url, "--kafka", addresses[0], "--kafka", "sasl_plaintext://"+addresses[2], "--http", addresses[1]), exited: make(chan error, 1)}
-	b.process.Stdout, b.process.Stderr = log, log
-	b.process.Dir = scratch
+	b := &broker{
+		weir: weir, dir: scratch, address: addresses[0], log: log,
+		args: []string{"serve", "--store", url, "--kafka", addresses[0], "--kafka", "sasl_plaintext://" + addresses[2], "--http", addresses[1]},
+	}
+	c.addresses, c.secured = append(c.addresses, addresses[0]), append(c.secured, addresses[2])
+	if err := b.start(ctx); err != nil {
+		return fmt.Errorf("%w; see %s", err, log.Name())
+	}
+	c.brokers = append(c.brokers, b)
+	return nil
+}
+
+// start starts the process, and returns once it takes connections. One that does not is ended.
+func (b *broker) start(ctx context.Context) error {
+	b.process, b.exited = exec.Command(b.weir, b.args...), make(chan error, 1)
+	b.process.Stdout, b.process.Stderr, b.process.Dir = b.log, b.log, b.dir
 	if err := b.process.Start(); err != nil {
 		return err
 	}
-	c.addresses, c.secured, c.brokers = append(c.addresses, addresses[0]), append(c.secured, addresses[2]), append(c.brokers, b)
-	go func() { b.exited <- b.process.Wait() }()
-	if err := b.ready(ctx, addresses[0]); err != nil {
-		return fmt.Errorf("%w; see %s", err, log.Name())
+	process, exited := b.process, b.exited
+	go func() { exited <- process.Wait() }()
+	if err := b.ready(ctx, b.address); err != nil {
+		_ = b.end() // err says more
+		return err
 	}
 	return nil
 }

@@ -7,6 +7,13 @@
 //	go run ./internal/conformance --store memory --run TestIssue   some tests
 //	go run ./internal/conformance --broker 127.0.0.1:9092          any other Kafka, to compare
 //
+// With --kafka it runs Kafka's own integration tests instead, which Maven fetches, and writes
+// docs/conformance-kafka.md. See kafka/java/weir.
+//
+//	go run ./internal/conformance --kafka                          all classes, and the document
+//	go run ./internal/conformance --kafka --run PollTest           the classes that match
+//	go run ./internal/conformance --kafka --run 'PollTest#testX'   one test of them
+//
 // It fails when a test fails, or when a test skips itself that is not in needs.go, the list of
 // tests for what weir does not do yet.
 package main
@@ -31,6 +38,7 @@ const document = "docs/conformance.md"
 type options struct {
 	store    string
 	broker   string
+	kafka    bool
 	run      string
 	records  int
 	parallel int
@@ -41,11 +49,17 @@ func main() {
 	var o options
 	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, mysql, s3, \"postgres, two brokers\", shards, or all")
 	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
+	flag.BoolVar(&o.kafka, "kafka", false, "run Kafka's own integration tests, on PostgreSQL; needs Maven and a JDK")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
-	flag.IntVar(&o.parallel, "parallel", 8, "number of tests that run at the same time; they wait most of the time")
+	flag.IntVar(&o.parallel, "parallel", 0, "number of tests that run at the same time; they wait most of the time; default: 8, of Kafka's classes 2")
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "time limit for the tests on one store")
 	flag.Parse()
+	if o.parallel == 0 && o.kafka {
+		o.parallel = 2
+	} else if o.parallel == 0 {
+		o.parallel = 8
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -59,6 +73,9 @@ func run(ctx context.Context, o options) error {
 	scratch, err := os.MkdirTemp("", "weir-conformance-")
 	if err != nil {
 		return err
+	}
+	if o.kafka {
+		return runAndReportKafka(ctx, o, scratch)
 	}
 	s, err := fetchSuite(ctx, scratch)
 	if err != nil {
@@ -97,6 +114,24 @@ func run(ctx context.Context, o options) error {
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d tests had another result than expected; their output, and weir's, is under %s", bad, scratch)
+	}
+	return os.RemoveAll(scratch)
+}
+
+func runAndReportKafka(ctx context.Context, o options, scratch string) error {
+	r, err := runKafka(ctx, o, scratch)
+	if err != nil {
+		return fmt.Errorf("%w; what there is, is under %s", err, scratch)
+	}
+	bad := summarizeKafka(os.Stdout, r)
+	if o.run == "" {
+		if err := writeKafkaDocument(ctx, kafkaDocument, r); err != nil {
+			return err
+		}
+		fmt.Println("wrote", kafkaDocument)
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d cases had another result than expected; their output, and weir's, is under %s", bad, scratch)
 	}
 	return os.RemoveAll(scratch)
 }

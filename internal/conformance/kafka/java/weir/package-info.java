@@ -1,0 +1,19 @@
+/**
+ * Runs Kafka's own integration tests against weir. The tests are the compiled classes that Kafka
+ * publishes; nothing of them is here.
+ *
+ * <pre>
+ * Go: internal/conformance      starts weir, its stores, and one JVM for each class of tests
+ *        ^
+ *        | {@link weir.Control}: lines of JSON
+ *        v
+ * {@link weir.Main}             runs the class with JUnit, and reports each case
+ * {@link weir.Cluster}          what a case sees of the cluster that its annotation asks for
+ * {@link weir.Internals}        stands for a broker's objects: a case that needs more of them than
+ *                               any broker can show is aborted, and reported as such
+ * </pre>
+ *
+ * One class takes the place of one of Kafka's, and must come first on the class path:
+ * {@link org.apache.kafka.common.test.junit.RaftClusterInvocationContext}.
+ */
+package weir;

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/proctest"
+)
+
+// control answers a JVM that runs a class of Kafka's tests: it starts and stops the clusters that
+// the cases ask for, and notes what becomes of the cases. Each connection brings one question.
+type control struct {
+	ctx      context.Context
+	class    string
+	weir     string
+	postgres string
+	scratch  string
+	listener net.Listener
+	served   sync.WaitGroup
+
+	mu       sync.Mutex // guards all below
+	clusters map[int]*cluster
+	last     int
+	cases    []kafkaCase
+}
+
+// question is what the JVM asks. Which fields it has depends on Do.
+type question struct {
+	Do string
+
+	Case, Result, Reason, Stack string // began, ended
+	IsTest                      bool
+	Milliseconds                int64
+
+	Brokers    int // start
+	Security   string
+	Properties map[string]string
+	PerBroker  map[int]map[string]string
+
+	Cluster, Broker int // shutdown, restart, stop
+}
+
+type answer struct {
+	Error   string         `json:"error,omitempty"`
+	Lacks   string         `json:"lacks,omitempty"` // the setting that weir does not have
+	Cluster int            `json:"cluster"`
+	Brokers []brokerAnswer `json:"brokers,omitempty"`
+}
+
+type brokerAnswer struct {
+	ID      int    `json:"id"`
+	Address string `json:"address"`
+}
+
+func listen(ctx context.Context, class, weir, postgres, scratch string) (*control, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	c := &control{ctx: ctx, class: class, weir: weir, postgres: postgres, scratch: scratch, listener: listener, clusters: map[int]*cluster{}}
+	c.served.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			c.served.Go(func() { c.serve(conn) })
+		}
+	})
+	return c, nil
+}
+
+func (c *control) port() int { return c.listener.Addr().(*net.TCPAddr).Port }
+
+// close stops what still runs, and returns the cases.
+func (c *control) close() ([]kafkaCase, error) {
+	err := c.listener.Close()
+	c.served.Wait()
+	for _, cluster := range c.clusters {
+		_ = cluster.stop() // the case that left it behind has been judged
+	}
+	return c.cases, err
+}
+
+func (c *control) serve(conn net.Conn) {
+	defer conn.Close()
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return // the JVM was killed
+	}
+	var q question
+	a := answer{}
+	if err = json.Unmarshal(line, &q); err == nil {
+		a, err = c.answer(q)
+	}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	_ = json.NewEncoder(conn).Encode(a) // if the JVM was killed nobody misses the answer
+}
+
+func (c *control) answer(q question) (answer, error) {
+	switch q.Do {
+	case "began":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.cases = append(c.cases, kafkaCase{name: q.Case, result: unfinished})
+		return answer{}, nil
+	case "ended":
+		return answer{}, c.note(q)
+	case "start":
+		return c.start(q)
+	case "stop":
+		cluster, err := c.take(q.Cluster)
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{}, cluster.stop()
+	case "shutdown", "restart":
+		c.mu.Lock()
+		cluster := c.clusters[q.Cluster]
+		c.mu.Unlock()
+		if cluster == nil || q.Broker < 1 || q.Broker > len(cluster.brokers) {
+			return answer{}, fmt.Errorf("there is no broker %d in cluster %d", q.Broker, q.Cluster)
+		}
+		if q.Do == "restart" {
+			return answer{}, cluster.brokers[q.Broker-1].start(c.ctx)
+		}
+		return answer{}, cluster.brokers[q.Broker-1].end()
+	}
+	return answer{}, fmt.Errorf("there is no action %q", q.Do)
+}
+
+func (c *control) take(number int) (*cluster, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cluster := c.clusters[number]
+	if cluster == nil {
+		return nil, fmt.Errorf("there is no cluster %d", number)
+	}
+	delete(c.clusters, number)
+	return cluster, nil
+}
+
+// note writes down what became of a case, or that a class or a method failed as a whole.
+func (c *control) note(q question) error {
+	if q.Result == "aborted" && q.Reason == "twin" {
+		q.Result = ""
+	}
+	k := kafkaCase{name: q.Case, took: time.Duration(q.Milliseconds) * time.Millisecond, reason: oneLine(q.Reason)}
+	switch q.Result {
+	case "":
+	case "successful":
+		k.result = passed
+	case "failed":
+		k.result = failed
+	case "aborted":
+		k.result = internals
+	case "skipped":
+		k.result = skips
+	default:
+		return fmt.Errorf("there is no result %q", q.Result)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.cases); n > 0 && c.cases[n-1].result == unfinished && c.cases[n-1].name == q.Case {
+		c.cases = c.cases[:n-1]
+	}
+	if k.result == "" {
+		return nil
+	}
+	c.cases = append(c.cases, k)
+	fmt.Printf("%s: %s: %s in %v %s\n", c.class, k.name, k.result, k.took, k.reason)
+	if k.result != failed {
+		return nil
+	}
+	return os.WriteFile(c.file(k.name, "stack"), []byte(q.Stack), 0o600)
+}
+
+// file names a file of a case under scratch.
+func (c *control) file(name, what string) string {
+	return filepath.Join(c.scratch, c.class+"."+strings.Map(plain, name)+"."+what)
+}
+
+// plain replaces what is awkward in the name of a file.
+func plain(r rune) rune {
+	if strings.ContainsRune(" /[]()=,;:\"'", r) {
+		return '_'
+	}
+	return r
+}
+
+const reasonMax = 300 // bytes of a reason in the document
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > reasonMax {
+		s = strings.ToValidUTF8(s[:reasonMax], "") + " …"
+	}
+	return s
+}
+
+// start starts processes of weir on a database of their own.
+func (c *control) start(q question) (answer, error) {
+	settings, lacks := translate(q)
+	if lacks != "" {
+		return answer{Lacks: lacks}, nil
+	}
+	c.mu.Lock()
+	c.last++
+	number := c.last
+	c.mu.Unlock()
+	cl := &cluster{}
+	a := answer{Cluster: number}
+	url, err := createDatabase(c.ctx, c.postgres, fmt.Sprintf("k_%s_%d", strings.ToLower(strings.Map(plain, strings.NewReplacer(".", "_", "$", "_").Replace(c.class))), number))
+	if err != nil {
+		return answer{}, err
+	}
+	for n := range q.Brokers {
+		addresses, err := proctest.FreeAddresses(2)
+		if err != nil {
+			return answer{}, cl.fail(err)
+		}
+		log, err := os.Create(c.file(fmt.Sprintf("%d.broker-%d", number, n+1), "log"))
+		if err != nil {
+			return answer{}, cl.fail(err)
+		}
+		cl.closers = append(cl.closers, log.Close)
+		if _, err := fmt.Fprintln(log, "case:", q.Case); err != nil {
+			return answer{}, cl.fail(err)
+		}
+		b := &broker{weir: c.weir, dir: c.scratch, address: addresses[0], log: log, args: append([]string{
+			"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1], "--broker-id", fmt.Sprint(n + 1), "--any-replication-factor",
+		}, settings[n]...)}
+		if err := b.start(c.ctx); err != nil {
+			return answer{}, cl.fail(fmt.Errorf("%w; see %s", err, log.Name()))
+		}
+		cl.brokers = append(cl.brokers, b)
+		a.Brokers = append(a.Brokers, brokerAnswer{ID: n + 1, Address: addresses[0]})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clusters[number] = cl
+	return a, nil
+}
+
+// createDatabase makes an empty database on a server, and returns its URL. It ends with the server.
+func createDatabase(ctx context.Context, server, name string) (_ string, err error) {
+	name = name[max(0, len(name)-63):] // as long as PostgreSQL allows
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return "", fmt.Errorf("create database %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+		return "", fmt.Errorf("create database %s: %w", name, err)
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}

@@ -1,0 +1,12 @@
+package main
+
+// kafkaNeeds says of a class, or of a CLASS#METHOD, which feature it needs that weir does not have
+// yet, or why it means nothing to weir. Such a class is not run; such a method is, and its result
+// is not counted.
+var kafkaNeeds = map[string]string{
+	"clients.consumer.ShareConsumerTest":                                             "share groups",
+	"clients.consumer.ShareConsumerRackAwareTest":                                    "share groups",
+	"clients.consumer.ShareConsumerRackAwareTest$WithAssignmentBatchingDisabledTest": "share groups",
+	"clients.TransactionsExpirationTest":                                             "transactions",
+	"clients.TransactionsWithMaxInFlightOneTest":                                     "transactions",
+}

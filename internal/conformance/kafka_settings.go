@@ -1,0 +1,84 @@
+package main
+
+import (
+	"maps"
+	"slices"
+)
+
+// kafkaFlags are the properties of a broker of Kafka that weir serve has as flags.
+var kafkaFlags = map[string]func(value string) []string{
+	"auto.create.topics.enable": func(value string) []string {
+		return []string{map[string]string{"true": "--auto-create", "false": "--no-auto-create"}[value]}
+	},
+	"num.partitions": func(value string) []string { return []string{"--partitions=" + value} },
+	"broker.rack":    func(value string) []string { return []string{"--rack=" + value} },
+}
+
+// kafkaNoMatter are the properties of which weir has no counterpart, and that say only how a broker
+// of Kafka works inside: how it keeps its own topics, elects leaders, replicates, shuts down and
+// deletes files, and how soon it does so. A test says them to be fast, not to see their effect. The
+// bounds of group.*.ms are weir's own, which are Kafka's defaults.
+var kafkaNoMatter = []string{
+	"auto.leader.rebalance.enable",
+	"broker.heartbeat.interval.ms",
+	"broker.session.timeout.ms",
+	"controlled.shutdown.enable",
+	"default.replication.factor",
+	"file.delete.delay.ms",
+	"group.consumer.assignment.interval.ms",
+	"group.consumer.heartbeat.interval.ms",
+	"group.consumer.max.size",
+	"group.consumer.min.heartbeat.interval.ms",
+	"group.coordinator.append.linger.ms",
+	"group.initial.rebalance.delay.ms",
+	"group.max.session.timeout.ms",
+	"group.max.size",
+	"group.min.session.timeout.ms",
+	"log.cleaner.dedupe.buffer.size",
+	"log.cleaner.enable",
+	"log.initial.task.delay.ms",
+	"log.retention.ms",
+	"log.segment.delete.delay.ms",
+	"log.unclean.leader.election.enable",
+	"offsets.topic.num.partitions",
+	"offsets.topic.replication.factor",
+	"replica.fetch.max.bytes",
+	"replica.lag.time.max.ms",
+	"sasl.enabled.mechanisms",
+	"sasl.mechanism.inter.broker.protocol",
+	"transaction.state.log.min.isr",
+	"transaction.state.log.num.partitions",
+	"transaction.state.log.replication.factor",
+	"unclean.leader.election.enable",
+	"unclean.leader.election.interval.ms",
+}
+
+// kafkaSame are properties with the value that weir always has.
+var kafkaSame = map[string]string{"delete.topic.enable": "true"}
+
+// translate returns the flags of each broker, or what weir lacks for such a cluster.
+func translate(q question) (flags [][]string, lacks string) {
+	if q.Security != "PLAINTEXT" {
+		return nil, "a listener with " + q.Security
+	}
+	for n := range q.Brokers {
+		properties := maps.Clone(q.Properties)
+		if properties == nil {
+			properties = map[string]string{}
+		}
+		maps.Copy(properties, q.PerBroker[n])
+		var args []string
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			value := properties[name]
+			switch flag := kafkaFlags[name]; {
+			case flag != nil:
+				args = append(args, flag(value)...)
+			case slices.Contains(kafkaNoMatter, name), kafkaSame[name] == value && value != "":
+			default:
+				return nil, "the broker's property " + name + "=" + value
+			}
+		}
+		flags = append(flags, args)
+	}
+	return flags, ""
+}
