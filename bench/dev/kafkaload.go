@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/weir-log/weir/bench/ledger"
 	"github.com/weir-log/weir/bench/load"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // kafkaLoad sends records at a fixed rate, each at its time whether or not earlier ones were
@@ -27,7 +27,7 @@ type kafkaLoad struct {
 	partitions int
 	config     map[string]*string
 	rate       int // records a second
-	size       int // bytes of each value, at least load.StampSize
+	size       int // bytes of each value, at least ledger.StampSize
 	clients    int // records go to the clients in turn; with many, each request holds one record
 	warmUp     time.Duration
 	length     time.Duration
@@ -95,7 +95,7 @@ func (l kafkaLoad) run(ctx context.Context, read bool) (*latencies, error) {
 		if wait := time.Until(meant); wait > 0 {
 			time.Sleep(wait)
 		}
-		value := load.Payload(load.Stamp{Run: number, Seq: uint64(n), Due: meant.UnixNano()}, l.size)
+		value := ledger.Payload(ledger.Stamp{Run: number, Seq: uint64(n), Due: meant.UnixNano()}, l.size)
 		answers.Add(1)
 		clients[n%l.clients].Produce(ctx, &kgo.Record{Value: value}, func(_ *kgo.Record, err error) {
 			defer answers.Done()
@@ -126,7 +126,7 @@ func (s *latencies) readAll(ctx context.Context, reader *kgo.Client, book *ledge
 		now := time.Now()
 		s.mu.Lock()
 		fetches.EachRecord(func(r *kgo.Record) {
-			stamp, ok := book.Delivered("reader", r.Value)
+			stamp, ok := load.Deliver(book, "reader", r.Value)
 			if due := time.Unix(0, stamp.Due); ok && !due.Before(counted) {
 				_ = s.endToEnd.RecordValue(now.Sub(due).Microseconds())
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/weir-log/weir"
-	"github.com/weir-log/weir/bench/ledger"
 	"github.com/weir-log/weir/bench/load"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // runLibrary publishes one event a call through the Go library: first as many as 50 callers can,
@@ -88,7 +88,7 @@ func newSender(log *weir.Log, size, callers int) *sender {
 func (s *sender) publish(caller, _ int, meant time.Time) error {
 	n := s.next[caller]
 	s.next[caller]++
-	value := load.Payload(load.Stamp{Run: s.run, Writer: uint32(caller), Seq: n, Due: meant.UnixNano()}, s.size)
+	value := ledger.Payload(ledger.Stamp{Run: s.run, Writer: uint32(caller), Seq: n, Due: meant.UnixNano()}, s.size)
 	_, err := s.log.Publish(context.Background(), weir.Event{Topic: "library", Key: []byte(strconv.Itoa(caller)), Value: value})
 	if err != nil {
 		s.book.Unknown(uint32(caller), n, 1)
@@ -113,7 +113,7 @@ func newReceiver(s *sender) *receiver {
 }
 
 func (r *receiver) handle(_ context.Context, e weir.Event) error {
-	stamp, ok := r.book.Delivered("bench", e.Value)
+	stamp, ok := load.Deliver(r.book, "bench", e.Value)
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

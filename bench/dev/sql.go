@@ -14,8 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/weir-log/weir/bench/ledger"
-	"github.com/weir-log/weir/bench/load"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // sessions publish from SQL, one event a transaction.
@@ -223,7 +222,7 @@ func transact(ctx context.Context, address, sql string, p pace, setting string, 
 		conns[i] = conn
 	}
 	got, err := p.run(ctx, func(caller, n int, meant time.Time) error {
-		value := load.Payload(load.Stamp{Run: s.run, Writer: uint32(caller), Seq: uint64(n), Due: meant.UnixNano()}, eventSize)
+		value := ledger.Payload(ledger.Stamp{Run: s.run, Writer: uint32(caller), Seq: uint64(n), Due: meant.UnixNano()}, eventSize)
 		if _, err := conns[caller].Exec(ctx, sql, "key-"+strconv.Itoa(caller), value); err != nil {
 			s.book.Unknown(uint32(caller), uint64(n), 1)
 			return err

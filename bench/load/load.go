@@ -1,3 +1,5 @@
+// Package load makes a benchmark's load: payloads that say what they are, and the times at which
+// they are sent.
 package load
 
 import (

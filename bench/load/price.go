@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // Price is what the paper's client posts: a minute of a currency pair. Its file of such rows is not
@@ -55,7 +56,7 @@ const priceRows = 500_000
 
 // PricePayload returns a price as JSON, with the stamp in a field of its own. The stamp covers the
 // price, too.
-func PricePayload(s Stamp) []byte {
+func PricePayload(s ledger.Stamp) []byte {
 	row := PriceAt((s.Seq + uint64(s.Writer)*7919) % priceRows)
 	body, err := json.Marshal(stamped{row, header(s, row.sum())})
 	if err != nil {
@@ -69,30 +70,49 @@ func (p Price) sum() uint32 {
 	if err != nil {
 		panic(err)
 	}
-	return crc32.Checksum(text, castagnoli)
+	return ledger.Checksum(text)
 }
 
-// header is a stamp of StampSize bytes that ends with a checksum of what belongs to it, and begins
+// header is a stamp of ledger.StampSize bytes that ends with a checksum of what belongs to it, and begins
 // with one of itself.
-func header(s Stamp, sum uint32) []byte {
-	b := make([]byte, StampSize)
-	put(b, s)
-	binary.BigEndian.PutUint32(b[StampSize-4:], sum)
-	binary.BigEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
+func header(s ledger.Stamp, sum uint32) []byte {
+	b := make([]byte, ledger.StampSize)
+	s.Put(b)
+	binary.BigEndian.PutUint32(b[ledger.StampSize-4:], sum)
+	binary.BigEndian.PutUint32(b, ledger.Checksum(b[4:]))
 	return b
 }
 
+// Read returns the stamp of a payload, also of a PricePayload, or ledger.ErrCorrupt.
+func Read(b []byte) (ledger.Stamp, error) {
+	if s, err := ledger.Read(b); err == nil || !isJSON(b) {
+		return s, err
+	}
+	return readPrice(b)
+}
+
+// Deliver notes in a ledger what a group got. It returns the payload's stamp; ok is false for what
+// is not of the ledger's run.
+func Deliver(book *ledger.Ledger, group string, payload []byte) (s ledger.Stamp, ok bool) {
+	s, err := Read(payload)
+	if err != nil {
+		book.Damaged(group, len(payload))
+		return s, false
+	}
+	return s, book.Delivered(group, s)
+}
+
 // readPrice returns the stamp of a price, wherever its fields are in the JSON.
-func readPrice(text []byte) (Stamp, error) {
+func readPrice(text []byte) (ledger.Stamp, error) {
 	var p stamped
-	if json.Unmarshal(text, &p) != nil || len(p.Stamp) != StampSize {
-		return Stamp{}, ErrCorrupt
+	if json.Unmarshal(text, &p) != nil || len(p.Stamp) != ledger.StampSize {
+		return ledger.Stamp{}, ledger.ErrCorrupt
 	}
 	b := p.Stamp
-	if binary.BigEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) || binary.BigEndian.Uint32(b[StampSize-4:]) != p.sum() {
-		return Stamp{}, ErrCorrupt
+	if binary.BigEndian.Uint32(b) != ledger.Checksum(b[4:]) || binary.BigEndian.Uint32(b[ledger.StampSize-4:]) != p.sum() {
+		return ledger.Stamp{}, ledger.ErrCorrupt
 	}
-	return get(b), nil
+	return ledger.StampIn(b), nil
 }
 
 func isJSON(b []byte) bool { return bytes.HasPrefix(b, []byte("{")) }

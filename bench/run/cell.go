@@ -13,12 +13,12 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/weir-log/weir/bench/api"
-	"github.com/weir-log/weir/bench/ledger"
 	"github.com/weir-log/weir/bench/limit"
 	"github.com/weir-log/weir/bench/load"
 	"github.com/weir-log/weir/bench/meter"
 	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // Cell is one measurement: a system in a mode, a workload at a rate. Figures are nil if a promise
@@ -299,7 +299,7 @@ const (
 )
 
 // figure reports whether an event is in the figures, if it is due in time.
-func figure(s load.Stamp) bool { return s.Writer < ownWriters }
+func figure(s ledger.Stamp) bool { return s.Writer < ownWriters }
 
 // measure goes through the phases.
 func (m *measurement) measure(ctx context.Context, k kind, faults system.Faults) (*Figures, error) {
@@ -435,7 +435,7 @@ func (m *measurement) ready(ctx context.Context, k kind) error {
 		return nil
 	}
 	for w := range m.workload.Writers {
-		value := m.payload(load.Stamp{Run: m.seed, Writer: markers + uint32(w)})
+		value := m.payload(ledger.Stamp{Run: m.seed, Writer: markers + uint32(w)})
 		if err := k.send(ctx, w, [][]byte{value}); err != nil {
 			return fmt.Errorf("send a marker: %w", err)
 		}
@@ -460,7 +460,7 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 	m.next[writer] += uint64(m.workload.Batch)
 	values := make([][]byte, m.workload.Batch)
 	for i := range values {
-		values[i] = m.payload(load.Stamp{Run: m.seed, Writer: uint32(writer), Seq: first + uint64(i), Due: int64(due)})
+		values[i] = m.payload(ledger.Stamp{Run: m.seed, Writer: uint32(writer), Seq: first + uint64(i), Due: int64(due)})
 	}
 	called := time.Now()
 	err := k.send(ctx, writer, values)
@@ -484,7 +484,7 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 	case errors.Is(err, system.ErrUnsure):
 		m.book.Unknown(uint32(writer), first, len(values))
 	default:
-		m.book.Failed(len(values))
+		m.book.Failed(uint32(writer), first, len(values))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -495,11 +495,11 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 }
 
 // payload makes what is sent.
-func (m *measurement) payload(s load.Stamp) []byte {
+func (m *measurement) payload(s ledger.Stamp) []byte {
 	if m.workload.Payload == workload.Price {
 		return load.PricePayload(s)
 	}
-	return load.Payload(s, m.workload.Size)
+	return ledger.Payload(s, m.workload.Size)
 }
 
 // second counts events in the second in which they were acknowledged.
@@ -516,7 +516,7 @@ func (m *measurement) second(at time.Duration, n int) {
 // got notes that a reader of a group has an event. It returns when the event was due, and whether
 // it is measured.
 func (m *measurement) got(group string, value []byte) (due time.Duration, counted bool) {
-	s, ok := m.book.Delivered(group, value)
+	s, ok := load.Deliver(m.book, group, value)
 	due = time.Duration(s.Due)
 	if counted = ok && figure(s) && m.counted(due); counted {
 		took := time.Since(m.begin) - due
@@ -541,7 +541,7 @@ func (m *measurement) flushes(ctx context.Context, k kind, before limit.Limits, 
 	took := newTimes()
 	for i, until := uint64(0), time.Now().Add(min(flushLength, m.workload.Phases.Measure)); time.Now().Before(until) && ctx.Err() == nil; i++ {
 		began := time.Now()
-		if err := k.send(ctx, 0, [][]byte{m.payload(load.Stamp{Run: m.seed, Writer: flushWriter, Seq: i})}); err != nil {
+		if err := k.send(ctx, 0, [][]byte{m.payload(ledger.Stamp{Run: m.seed, Writer: flushWriter, Seq: i})}); err != nil {
 			return "", fmt.Errorf("publish one event at a time: %w", err)
 		}
 		took.note(time.Since(began))

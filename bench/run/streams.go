@@ -14,6 +14,7 @@ import (
 	"github.com/weir-log/weir/bench/load"
 	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // The groups that get the events of streams.
@@ -170,7 +171,7 @@ func (a *appends) projected(e system.Followed) {
 
 // projectedBy notes an event that a projection had at a time that it tells itself.
 func (m *measurement) projectedBy(group string, e system.Followed) {
-	s, ok := m.book.Delivered(group, e.Value)
+	s, ok := load.Deliver(m.book, group, e.Value)
 	if ok && figure(s) && m.counted(time.Duration(s.Due)) {
 		m.endToEnd.note(e.Saved.Sub(m.begin) - time.Duration(s.Due))
 		if !e.Called.IsZero() {
@@ -211,7 +212,7 @@ func (a *appends) readAll(ctx context.Context, name string) error {
 			if versions[i] != from+int64(i) {
 				a.m.book.Gap(fmt.Sprintf("event %d of %s has version %d", from+int64(i), name, versions[i]))
 			}
-			a.m.book.Delivered(reader, v)
+			load.Deliver(a.m.book, reader, v)
 		}
 		if len(values) < readMost {
 			if from == 0 && len(values) == 0 {
@@ -262,7 +263,7 @@ func (a *appends) fillStream(ctx context.Context, f filled, writer uint32, seq *
 	for at := int64(0); at < f.length; at += shortLength {
 		values := make([][]byte, shortLength)
 		for i := range values {
-			values[i] = a.m.payload(load.Stamp{Run: a.m.seed, Writer: writer, Seq: *seq + uint64(i)})
+			values[i] = a.m.payload(ledger.Stamp{Run: a.m.seed, Writer: writer, Seq: *seq + uint64(i)})
 		}
 		if _, err := a.streams.Append(ctx, f.name, at, values); err != nil {
 			return fmt.Errorf("fill %s: %w", f.name, err)
@@ -325,7 +326,7 @@ func (a *appends) readings(ctx context.Context) error {
 	began := time.Now()
 	var took atomic.Int64
 	err := f.Follow(following, func(e system.Followed) {
-		a.m.book.Delivered(replay, e.Value)
+		load.Deliver(a.m.book, replay, e.Value)
 		if got.Add(1) >= r.Entries {
 			took.Store(int64(time.Since(began)))
 			stop()
