@@ -73,8 +73,8 @@ func (p Price) sum() uint32 {
 	return ledger.Checksum(text)
 }
 
-// header is a stamp of ledger.StampSize bytes that ends with a checksum of what belongs to it, and begins
-// with one of itself.
+// header is a stamp of ledger.StampSize bytes that ends with a checksum of what belongs to it, and
+// begins with one of itself.
 func header(s ledger.Stamp, sum uint32) []byte {
 	b := make([]byte, ledger.StampSize)
 	s.Put(b)

@@ -16,10 +16,11 @@ import (
 
 type verifyCmd struct {
 	Store    string   `help:"The store to examine; as for weir serve. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
-	Rate     size     `help:"Read at most so many bytes in a second, to leave the store to its servers. Default: as fast as it goes." placeholder:"BYTES" env:"-"`
+	Rate     pace     `help:"Read at most so many bytes in a second (20MiB), to leave the store to its servers; default: as fast as it goes. With --load: write so many events in a second (5000); default: 1000." placeholder:"NUMBER" env:"-"`
 	CacheDir string   `help:"Also compare the files of a cache with the store: the --cache-dir of a server on this machine, which may run." name:"cache-dir" env:"-" placeholder:"DIR"`
 	Storage  []string `help:"Instead of examining a store, try whether a storage is what weir needs: conditional writes that race, reads after writes, settings. Several URLs reach the same storage through several servers. It writes beside the store, and removes what it wrote." placeholder:"URL,…" env:"-"`
-	Output   format   `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+	loadFlags
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (verifyCmd) Help() string {
@@ -28,12 +29,18 @@ disagree with the events, queues whose messages do not add up. Servers may use t
 
 The exit code is 0 if nothing was found, 1 if something was, and 2 if the store could not be examined to the end. With --storage it is that of weir doctor.
 
+With --load it writes to a topic, a queue and a category of its own, reads them, and removes them in the end. Restart what is below meanwhile, cut it off,
+fail over: it goes on, and then says whether anything was lost, doubled or out of order. The exit code is 0 if not, 1 if so, 2 if that could not be judged.
+
 Examples:
 
   weir verify
   weir verify --store postgres://weir@db.internal/weir --rate 20MiB
   weir verify --store s3://events/prod --output json
-  weir verify --storage 's3://events/prod?endpoint=http://s3-1:9000' --storage 's3://events/prod?endpoint=http://s3-2:9000'`
+  weir verify --storage 's3://events/prod?endpoint=http://s3-1:9000' --storage 's3://events/prod?endpoint=http://s3-2:9000'
+  weir verify --load 10m --store postgres://weir@db.internal/weir --ledger /mnt/other/load.history
+  weir verify --load 10m --harm 'podman restart db' --harm-every 1m
+  weir verify --load-history /mnt/other/load.history`
 }
 
 // findingsMost bounds the findings of one answer in JSON; text has all.
@@ -55,6 +62,14 @@ type verified struct {
 }
 
 func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
+	switch {
+	case c.LoadHistory != "":
+		return c.judgeHistory(t)
+	case c.Load != 0:
+		return c.underLoad(ctx, t)
+	case c.Ledger != "" || c.Harm != "" || c.Rate.events != 0:
+		return usage(errors.New("--ledger, --harm and a --rate without a unit are for --load"), "give --load DURATION, too, or leave them out")
+	}
 	if len(c.Storage) > 0 {
 		return c.tryStorage(ctx, t)
 	}
@@ -62,7 +77,7 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
 	answer := verified{Findings: []verify.Finding{}}
 	line := &progress{t: t}
 	opts := verify.Options{
-		Rate: int64(c.Rate), Checks: append(node.Checks(), store.Verify()),
+		Rate: int64(c.Rate.bytes), Checks: append(node.Checks(), store.Verify()),
 		Found: func(f verify.Finding) {
 			if len(answer.Findings) < findingsMost {
 				answer.Findings = append(answer.Findings, f)

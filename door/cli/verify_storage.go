@@ -22,7 +22,7 @@ const (
 
 // tryStorage tries whether a storage is what weir needs, beside what weir doctor finds in it.
 func (c *verifyCmd) tryStorage(ctx context.Context, t *terminal) error {
-	if c.Rate != 0 || c.CacheDir != "" {
+	if c.Rate.bytes != 0 || c.CacheDir != "" {
 		return usage(errors.New("--rate and --cache-dir are for the examination of a store, and --storage examines none"), "leave them out")
 	}
 	as := doctorCmd{storeFlag: storeFlag{Store: c.Storage[0]}, Output: c.Output}

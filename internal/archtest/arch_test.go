@@ -60,6 +60,7 @@ var layers = []layer{
 	{"internal/sim", []string{".", "use", "eventlog", "store", "internal"}},                       // a process has all of it
 	{"internal/judge", []string{".", "eventlog", "internal"}},                                     // speaks of what callers of the library see
 	{"internal/node", []string{"door/sqlfn", "door/inbox", "use", "eventlog", "internal/verify"}}, // what stands below all doors
+	{"internal/verify/load", []string{".", "use/queue", "eventlog", "internal"}},                  // does what users do
 	{"internal", []string{"eventlog", "internal"}},
 }
 

@@ -259,11 +259,19 @@ func (l *Ledger) Delivered(group string, s Stamp) bool {
 	return true
 }
 
-// Found notes the version at which a group got an event.
+// Found notes the version at which a group got an event. An event that comes again has the same
+// one.
 func (l *Ledger) Found(group string, s Stamp, version int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.group(group).read(s.Writer).found.add(s.Seq, 1, version)
+	found := &l.group(group).read(s.Writer).found
+	switch before, again := found.of(s.Seq); {
+	case !again:
+		found.add(s.Seq, 1, version)
+	case before != version:
+		l.verdict.Gaps++
+		l.say("group %s got event %d of writer %d at version %d, and then at version %d", group, s.Seq, s.Writer, before, version)
+	}
 }
 
 // Done notes that a group's acknowledgement of an event is durable: the event must not come again.
@@ -271,6 +279,13 @@ func (l *Ledger) Done(group string, s Stamp) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.group(group).read(s.Writer).done.set(s.Seq)
+}
+
+// Noted is what was noted so far; what only Close can judge is missing.
+func (l *Ledger) Noted() Verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.verdict
 }
 
 // Sent is how many events may be there: those acknowledged, and those of unknown outcome.

@@ -55,7 +55,7 @@ type Node struct {
 
 // OpenLibrary opens the Go library on a store that is already open, and returns its *weir.Log and
 // what that stands on. The root package sets it: a simulation runs the library on stores that no
-// URL names.
+// URL names, and weir verify --load acknowledges messages one by one.
 var OpenLibrary func(ctx context.Context, store eventlog.Store, cfg Config) (library any, n *Node, err error)
 
 // Part is something that runs as long as the node.
