@@ -61,7 +61,7 @@ type serveCmd struct {
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
 	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed, and HTTP clients may. It makes them users, such as User:CN=billing,O=Example. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
 	TLSPrincipalRule     []string `help:"How the name of a user is made of its certificate's subject (ssl.principal.mapping.rules): DEFAULT, which is the subject, or RULE:PATTERN/REPLACEMENT/, with L or U at the end for small or capital letters. May be given again: the first that matches counts." name:"tls-principal-rule" placeholder:"RULE" sep:"none"`
-	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
+	BrokerID             *int32   `help:"This broker's id among those on the store, from 0. Default: the lowest from 1 that is free." name:"broker-id" placeholder:"N"`
 	Rack                 string   `help:"Where this broker is (broker.rack). Consumers with this client.rack read from it." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
 	SuperUsers           []string `help:"A user that may do everything (super.users), over Kafka and HTTP, however it shows who it is: User:admin. May be given again. weir user create makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
@@ -77,6 +77,7 @@ type serveCmd struct {
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
 	LogLevel             string   `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	groupFlags
 	oauthFlags
 }
 
@@ -109,6 +110,13 @@ func floor() []byte { return make([]byte, heapFloor) }
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
 	defer runtime.KeepAlive(floor())
 	logger := c.logger(t)
+	if c.BrokerID != nil && *c.BrokerID < 0 {
+		return usage(fmt.Errorf("--broker-id is %d; ids begin at 0", *c.BrokerID), "")
+	}
+	groups, err := c.groupFlags.config()
+	if err != nil {
+		return usage(err, "")
+	}
 	if err := checkSuperUsers(c.SuperUsers); err != nil {
 		return err
 	}
@@ -179,7 +187,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
 		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.http, kafka: kafkaListeners, http: httpListener,
-		addresses: advertised(addresses, kafkaListeners), findings: findings,
+		addresses: advertised(addresses, kafkaListeners), findings: findings, groups: groups,
 	})
 	if err != nil {
 		return err
@@ -223,6 +231,7 @@ type wiring struct {
 
 	addresses map[string]string // of kafka, as other brokers tell clients, by listener name
 	findings  []doctor.Finding  // of the store, at the start
+	groups    group.Config
 }
 
 // wire makes the parts of the program, each from the parts below it.
@@ -230,7 +239,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	registry, stored := w.registry, prometheus.NewRegistry() // stored has what is read from the store
 	metrics := metric.New(registry, string(w.version))
 	n, err := node.Open(ctx, opened, node.Config{
-		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
+		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Groups: w.groups, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
 	})
 	if err != nil {
 		return nil, c.explain(ctx, err, "")

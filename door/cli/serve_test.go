@@ -390,7 +390,7 @@ func (s *server) waitReady(t *testing.T, want int) {
 	}
 }
 
-func TestServeRefusesAddressesThatCannotWork(t *testing.T) {
+func TestServeRefusesSettingsThatCannotWork(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -431,6 +431,11 @@ func TestServeRefusesAddressesThatCannotWork(t *testing.T) {
 		{"unencrypted keys", []string{"--kafka", "sasl_plaintext://127.0.0.1:0", "--oauth-jwks", "http://a.example/jwks", "--oauth-issuer", "i", "--oauth-audience", "a"}, exitUnsafe, "is not encrypted"},
 		{"no file of keys", []string{"--kafka", "sasl_plaintext://127.0.0.1:0", "--oauth-jwks", "missing.json", "--oauth-issuer", "i", "--oauth-audience", "a"}, exitConfig, "--oauth-jwks: open missing.json"},
 		{"clocks that differ much", []string{"--kafka", "sasl_plaintext://127.0.0.1:0", "--oauth-jwks", "https://a.example/jwks", "--oauth-issuer", "i", "--oauth-audience", "a", "--oauth-leeway", "1h"}, exitConfig, "0 to 10m0s are allowed"},
+		{"a negative id", []string{"--broker-id=-1"}, exitUsage, "ids begin at 0"},
+		{"sessions of no length", []string{"--group-min-session-timeout", "1m", "--group-max-session-timeout", "30s"}, exitUsage, "--group-max-session-timeout 30s, which must not be shorter"},
+		{"heartbeats that come too late", []string{"--group-consumer-heartbeat-interval", "45s"}, exitUsage, "--group-consumer-session-timeout 45s, which must be longer"},
+		{"no time for a heartbeat", []string{"--group-consumer-heartbeat-interval", "0s"}, exitUsage, "it must be at least 1ms"},
+		{"groups without members", []string{"--group-max-size", "0"}, exitUsage, "it must be at least 1"},
 		{"bad size", []string{"--tail", "64"}, exitUsage, "the unit is missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestCodesAreThoseOfAnotherBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fake.Close()
-	b := start(t, kafka.Config{NodeID: 0})
+	b := start(t, kafka.Config{NodeID: new(int32(0))})
 	b.createTopic("t", 2, nil)
 	other := &broker{t: t, addr: fake.ListenAddrs()[0]}
 

@@ -33,7 +33,7 @@ func replicated(t *testing.T) (writer, replica *broker, refused *everystore.Repl
 	wantCode(t, "commit", ask[*kmsg.OffsetCommitResponse](writer, commitOf("g", "t", 1)).Topics[0].Partitions[0].ErrorCode, nil)
 	refused = &everystore.Replica{Store: store}
 	users := user.New(refused, nil)
-	return writer, startOn(t, refused, kafka.Config{NodeID: 7, Users: users, ACLs: acl.New(refused, nil), Quotas: quota.New(refused, nil)}), refused
+	return writer, startOn(t, refused, kafka.Config{NodeID: new(int32(7)), Users: users, ACLs: acl.New(refused, nil), Quotas: quota.New(refused, nil)}), refused
 }
 
 func commitOf(group, topic string, offset int64) *kmsg.OffsetCommitRequest {

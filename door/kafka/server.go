@@ -34,7 +34,7 @@ const frameTimeout = 30 * time.Second
 // Config configures a Server. A field's zero value means its default.
 type Config struct {
 	Brokers      *broker.Registry // this process among the brokers on the store; default: it is the only one
-	NodeID       int32            // without Brokers; default 1
+	NodeID       *int32           // without Brokers; default 1
 	HTTPAddr     string           // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
 	Partitions   int              // of a topic created without a number (num.partitions); default 1
 	NoAutoCreate bool             // Metadata does not create unknown topics (auto.create.topics.enable=false)
@@ -104,7 +104,9 @@ func (nobody) Refused(string)                  {}
 func (nobody) Throttled(string, time.Duration) {}
 
 func (c Config) withDefaults() Config {
-	c.NodeID = cmp.Or(c.NodeID, 1)
+	if c.NodeID == nil {
+		c.NodeID = new(int32(1))
+	}
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.limits.Conns = cmp.Or(c.limits.Conns, 10_000)
 	c.limits.ConnsPerIP = cmp.Or(c.limits.ConnsPerIP, 1_000)
@@ -164,7 +166,7 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		fetches: budget.New(cfg.limits.FetchBytes),
 		conns:   conns.NewLimit(cfg.limits.Conns, cfg.limits.ConnsPerIP),
 	}
-	s.alone = broker.Alone(cfg.NodeID)
+	s.alone = broker.Alone(*cfg.NodeID)
 	if cfg.Quotas != nil {
 		s.quotas = quota.NewEnforcer(cfg.Quotas)
 	}

@@ -54,7 +54,7 @@ func TestElectionsAreNotNeeded(t *testing.T) {
 }
 
 func TestPartitionsMoveOnlyToTheOneBroker(t *testing.T) {
-	b := start(t, kafka.Config{NodeID: 7})
+	b := start(t, kafka.Config{NodeID: new(int32(7))})
 	b.createTopic("t", 1, nil)
 	for _, c := range []struct {
 		topic    string

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMetadataTellsOfTheOneBroker(t *testing.T) {
-	b := start(t, kafka.Config{NodeID: 7})
+	b := start(t, kafka.Config{NodeID: new(int32(7))})
 	b.createTopic("t", 2, nil)
 	for version := int16(0); version <= 13; version++ {
 		req := metadataRequest("t")

@@ -10,11 +10,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/internal/proctest"
 )
@@ -47,6 +50,7 @@ type question struct {
 	Brokers    int // start
 	Security   string
 	Properties map[string]string
+	Features   map[string]string // feature levels that are not Kafka's newest
 	PerBroker  map[int]map[string]string
 
 	Cluster, Broker int // shutdown, restart, stop
@@ -132,13 +136,13 @@ func (c *control) answer(q question) (answer, error) {
 		c.mu.Lock()
 		cluster := c.clusters[q.Cluster]
 		c.mu.Unlock()
-		if cluster == nil || q.Broker < 1 || q.Broker > len(cluster.brokers) {
+		if cluster == nil || q.Broker < 0 || q.Broker >= len(cluster.brokers) {
 			return answer{}, fmt.Errorf("there is no broker %d in cluster %d", q.Broker, q.Cluster)
 		}
 		if q.Do == "restart" {
-			return answer{}, cluster.brokers[q.Broker-1].start(c.ctx)
+			return answer{}, cluster.brokers[q.Broker].start(c.ctx)
 		}
-		return answer{}, cluster.brokers[q.Broker-1].end()
+		return answer{}, cluster.brokers[q.Broker].end()
 	}
 	return answer{}, fmt.Errorf("there is no action %q", q.Do)
 }
@@ -233,7 +237,7 @@ func (c *control) start(q question) (answer, error) {
 		if err != nil {
 			return answer{}, cl.fail(err)
 		}
-		log, err := os.Create(c.file(fmt.Sprintf("%d.broker-%d", number, n+1), "log"))
+		log, err := os.Create(c.file(fmt.Sprintf("%d.broker-%d", number, n), "log"))
 		if err != nil {
 			return answer{}, cl.fail(err)
 		}
@@ -242,18 +246,47 @@ func (c *control) start(q question) (answer, error) {
 			return answer{}, cl.fail(err)
 		}
 		b := &broker{weir: c.weir, dir: c.scratch, address: addresses[0], log: log, args: append([]string{
-			"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1], "--broker-id", fmt.Sprint(n + 1), "--any-replication-factor",
+			"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1], "--broker-id", strconv.Itoa(n), "--any-replication-factor",
 		}, settings[n]...)}
 		if err := b.start(c.ctx); err != nil {
 			return answer{}, cl.fail(fmt.Errorf("%w; see %s", err, log.Name()))
 		}
-		cl.brokers = append(cl.brokers, b)
-		a.Brokers = append(a.Brokers, brokerAnswer{ID: n + 1, Address: addresses[0]})
+		cl.brokers, cl.addresses = append(cl.brokers, b), append(cl.addresses, b.address)
+		a.Brokers = append(a.Brokers, brokerAnswer{ID: n, Address: b.address})
+	}
+	if err := cl.acquainted(c.ctx); err != nil {
+		return answer{}, cl.fail(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clusters[number] = cl
 	return a, nil
+}
+
+// acquainted waits until every broker tells clients of all.
+func (c *cluster) acquainted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for _, address := range c.addresses {
+		for known := 0; known < len(c.addresses); {
+			client, err := kgo.NewClient(kgo.SeedBrokers(address))
+			if err != nil {
+				return err
+			}
+			if brokers, err := kadm.NewClient(client).ListBrokers(ctx); err == nil {
+				known = len(brokers)
+			}
+			client.Close()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return fmt.Errorf("the broker at %s knew %d of %d brokers after %v", address, known, len(c.addresses), startMax)
+			}
+		}
+	}
+	return nil
 }
 
 // createDatabase makes an empty database on a server, and returns its URL. It ends with the server.

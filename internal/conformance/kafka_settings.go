@@ -10,14 +10,24 @@ var kafkaFlags = map[string]func(value string) []string{
 	"auto.create.topics.enable": func(value string) []string {
 		return []string{map[string]string{"true": "--auto-create", "false": "--no-auto-create"}[value]}
 	},
-	"num.partitions": func(value string) []string { return []string{"--partitions=" + value} },
-	"broker.rack":    func(value string) []string { return []string{"--rack=" + value} },
+	"num.partitions":                       func(value string) []string { return []string{"--partitions=" + value} },
+	"group.consumer.heartbeat.interval.ms": milliseconds("--group-consumer-heartbeat-interval"),
+	"group.consumer.session.timeout.ms":    milliseconds("--group-consumer-session-timeout"),
+	"group.initial.rebalance.delay.ms":     milliseconds("--group-initial-rebalance-delay"),
+	"group.max.session.timeout.ms":         milliseconds("--group-max-session-timeout"),
+	"group.max.size":                       func(value string) []string { return []string{"--group-max-size=" + value} },
+	"group.consumer.max.size":              func(value string) []string { return []string{"--group-max-size=" + value} },
+	"group.min.session.timeout.ms":         milliseconds("--group-min-session-timeout"),
+	"broker.rack":                          func(value string) []string { return []string{"--rack=" + value} },
+}
+
+func milliseconds(flag string) func(value string) []string {
+	return func(value string) []string { return []string{flag + "=" + value + "ms"} }
 }
 
 // kafkaNoMatter are the properties of which weir has no counterpart, and that say only how a broker
 // of Kafka works inside: how it keeps its own topics, elects leaders, replicates, shuts down and
-// deletes files, and how soon it does so. A test says them to be fast, not to see their effect. The
-// bounds of group.*.ms are weir's own, which are Kafka's defaults.
+// deletes files, and how soon it does so. A test says them to be fast, not to see their effect.
 var kafkaNoMatter = []string{
 	"auto.leader.rebalance.enable",
 	"broker.heartbeat.interval.ms",
@@ -26,14 +36,8 @@ var kafkaNoMatter = []string{
 	"default.replication.factor",
 	"file.delete.delay.ms",
 	"group.consumer.assignment.interval.ms",
-	"group.consumer.heartbeat.interval.ms",
-	"group.consumer.max.size",
 	"group.consumer.min.heartbeat.interval.ms",
 	"group.coordinator.append.linger.ms",
-	"group.initial.rebalance.delay.ms",
-	"group.max.session.timeout.ms",
-	"group.max.size",
-	"group.min.session.timeout.ms",
 	"log.cleaner.dedupe.buffer.size",
 	"log.cleaner.enable",
 	"log.initial.task.delay.ms",
@@ -60,6 +64,9 @@ var kafkaSame = map[string]string{"delete.topic.enable": "true"}
 func translate(q question) (flags [][]string, lacks string) {
 	if q.Security != "PLAINTEXT" {
 		return nil, "a listener with " + q.Security
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Features)) {
+		return nil, "the feature level " + name + "=" + q.Features[name]
 	}
 	for n := range q.Brokers {
 		properties := maps.Clone(q.Properties)

@@ -25,6 +25,7 @@ type Config struct {
 	DrainTimeout    time.Duration       // see eventlog.Config
 	Partitioner     publish.Partitioner // see publish.Config
 	IdempotencyAge  time.Duration       // see publish.Config
+	Groups          group.Config        // Beside and Logger are the node's
 	Logger          *slog.Logger        // default: slog.Default()
 	Observer        Observer            // default: none
 	Tracer          eventlog.Tracer     // default: no spans
@@ -108,7 +109,9 @@ func (n *Node) use(cfg Config) {
 	n.Publisher = publish.New(n.Log, publish.Config{
 		Partitioner: cfg.Partitioner, IdempotencyAge: cfg.IdempotencyAge, Logger: cfg.Logger, Tracer: cfg.Tracer,
 	})
-	n.Groups = group.New(n.Log, group.Config{Beside: offsets, Logger: cfg.Logger})
+	groups := cfg.Groups
+	groups.Beside, groups.Logger = offsets, cfg.Logger
+	n.Groups = group.New(n.Log, groups)
 	n.Queues = queue.New(n.Log, n.Publisher, queue.Config{Logger: cfg.Logger, Tracer: cfg.Tracer, Beside: acks})
 	n.Streams = stream.New(n.Log, stream.Config{Logger: cfg.Logger})
 	n.Projections = projection.New(n.Log, n.Streams, n.Groups, positions, cfg.Logger)

@@ -77,6 +77,14 @@ type Broker struct {
 	version eventlog.Version
 }
 
+// idOr returns the id that this process was given, or another one.
+func (c Config) idOr(other int32) int32 {
+	if c.ID == nil {
+		return other
+	}
+	return *c.ID
+}
+
 // lease is the age of a broker's key at which it counts as dead.
 func (b Broker) lease() time.Duration {
 	return cmp.Or(time.Duration(b.LeaseMS)*time.Millisecond, leaseBeats*heartbeatEvery)
@@ -84,7 +92,7 @@ func (b Broker) lease() time.Duration {
 
 // Config sets a Registry up.
 type Config struct {
-	ID        int32             // 0: the lowest that is free
+	ID        *int32            // from 0; nil: the lowest from 1 that is free
 	Host      string            // the machine's name
 	Addresses map[string]string // host:port by listener name, as clients are told to use
 	Rack      string
@@ -109,7 +117,7 @@ func New(log *eventlog.Log, cfg Config) *Registry {
 		cfg.Logger = slog.Default()
 	}
 	r := &Registry{log: log, cfg: cfg, life: rand.Text(), beat: log.HeartbeatEvery(heartbeatEvery), seen: make(map[string]eventlog.Version)}
-	r.view.Store(Alone(cmp.Or(cfg.ID, 1)))
+	r.view.Store(Alone(cfg.idOr(1)))
 	return r
 }
 
@@ -143,13 +151,11 @@ func (r *Registry) register(ctx context.Context) (Broker, error) {
 			return Broker{}, err
 		}
 		me := Broker{
-			ID: r.cfg.ID, Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life,
+			Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life,
 			LeaseMS: (leaseBeats * r.beat).Milliseconds(), Joined: cmp.Or(r.joined, joinedLast(known)+1),
 		}
-		if me.ID == 0 {
-			if me.ID = me.idAmong(known); me.ID > idMax {
-				return Broker{}, fmt.Errorf("%w: %d brokers live on the store, which is the limit", ErrIDInUse, idMax)
-			}
+		if me.ID = r.cfg.idOr(me.idAmong(known)); r.cfg.ID == nil && me.ID > idMax {
+			return Broker{}, fmt.Errorf("%w: %d brokers live on the store, which is the limit", ErrIDInUse, idMax)
 		}
 		before := known[me.ID]
 		if before.alive && before.Life != r.life && !me.replaces(before.Broker) {

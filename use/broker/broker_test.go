@@ -129,7 +129,7 @@ func TestAnIDBelongsToOneBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		seven, again := on("a", 9092), on("b", 9092)
-		seven.ID, again.ID = 7, 7
+		seven.ID, again.ID = new(int32(7)), new(int32(7))
 		a := start(t, store, seven)
 		if _, err := tryStart(t, store, again); !errors.Is(err, broker.ErrIDInUse) {
 			t.Errorf("the second: %v", err)
@@ -143,11 +143,15 @@ func TestAnIDBelongsToOneBroker(t *testing.T) {
 // A process that was killed and is started again at its address is the only broker there at once,
 // whatever its id, and clients of other brokers hear of no second one.
 func TestAPastSelfIsReplacedAtOnce(t *testing.T) {
-	for name, c := range map[string]struct{ before, now, want int32 }{
-		"ids are drawn":                  {0, 0, 1},
-		"its id is given":                {1, 1, 1},
-		"it was given another id":        {7, 5, 5},
-		"its id was given, and is drawn": {7, 0, 7},
+	for name, c := range map[string]struct {
+		before, now *int32
+		want        int32
+	}{
+		"its id is given, and is 0":      {new(int32(0)), new(int32(0)), 0},
+		"ids are drawn":                  {nil, nil, 1},
+		"its id is given":                {new(int32(1)), new(int32(1)), 1},
+		"it was given another id":        {new(int32(7)), new(int32(5)), 5},
+		"its id was given, and is drawn": {new(int32(7)), nil, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -181,8 +185,8 @@ func TestAPastSelfIsReplacedAtOnce(t *testing.T) {
 // Of two processes that live and are advertised at one address, all clients are sent to the one
 // that started last. Both say so in words; the other one is not healthy until it is alone.
 func TestAnAddressBelongsToTheProcessThatStartedLast(t *testing.T) {
-	for _, id := range []int32{0, 1} {
-		t.Run(fmt.Sprint("id ", id), func(t *testing.T) {
+	for name, id := range map[string]*int32{"id drawn": nil, "id 1": new(int32(1))} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.New()
 				behind := func(host string) (broker.Config, *lockedBuilder) {
@@ -214,7 +218,7 @@ func TestAnAddressBelongsToTheProcessThatStartedLast(t *testing.T) {
 					t.Errorf("the last is not healthy: %v", err)
 				}
 				for said, its := range map[*lockedBuilder]string{firstSaid: "pod-2", lastSaid: "pod-1"} {
-					if id == 0 || said == firstSaid { // the first has no id any more, so it has no key that says that it lives
+					if id == nil || said == firstSaid { // the first has no id any more, so it has no key that says that it lives
 						if n := strings.Count(said.String(), "is advertised at the address of this broker"); n != 1 || !strings.Contains(said.String(), its) {
 							t.Errorf("it was said %d times: %s", n, said)
 						}
@@ -228,7 +232,7 @@ func TestAnAddressBelongsToTheProcessThatStartedLast(t *testing.T) {
 				if !last.Leave(t.Context()) {
 					t.Error("the last stops and does not know that another process is at its address")
 				}
-				if b := last.View().Brokers(); id == 0 && !slices.ContainsFunc(b, func(b broker.Broker) bool { return b.Host == "pod-1" }) {
+				if b := last.View().Brokers(); id == nil && !slices.ContainsFunc(b, func(b broker.Broker) bool { return b.Host == "pod-1" }) {
 					t.Errorf("the last has left, and names %v", b)
 				}
 				time.Sleep(leaseEnds)
@@ -484,7 +488,7 @@ func TestABrokerThatDiesWhileTheClockIsBehindIsNamedNoMore(t *testing.T) {
 		time.Sleep(leaseEnds)
 		wantIDs(t, "b died", a, 1)
 		seven := on("c", 9092)
-		seven.ID = 2
+		seven.ID = new(int32(2))
 		wantIDs(t, "c took its id", start(t, store, seven), 1, 2)
 	})
 }

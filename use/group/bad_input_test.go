@@ -3,6 +3,7 @@ package group_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -49,6 +50,28 @@ func TestBadJoinsAreRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The bounds of a session are settings, as in Kafka.
+func TestASessionMayBeAsLongAsTheSettingsSay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{SessionMin: 100 * time.Millisecond, SessionMax: time.Second})
+		for session, want := range map[time.Duration]error{99 * time.Millisecond: group.ErrInvalidSession, 100 * time.Millisecond: nil, time.Second: nil, 1001 * time.Millisecond: group.ErrInvalidSession} {
+			p := newPlayer(b, fmt.Sprint("g", session), "p")
+			p.join.Session = session
+			if err := p.enter(t.Context()); !errors.Is(err, want) {
+				t.Errorf("a session of %v: %v, want %v", session, err, want)
+			}
+		}
+	})
+}
+
+func TestMembersAreAsManyAsTheSettingsSay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{MembersMax: 1})
+		settle(t, newPlayer(b, "g", "p"))
+		wantErr(t, newPlayer(b, "g", "q").enter(t.Context()), group.ErrFull)
+	})
 }
 
 func TestBadSyncsAndHeartbeatsAreRefused(t *testing.T) {

@@ -24,6 +24,13 @@ type Config struct {
 	// Kafka's group.consumer.session.timeout.ms and group.consumer.heartbeat.interval.ms; default
 	// 45 s and 5 s.
 	ConsumerSession, ConsumerHeartbeat time.Duration
+	// SessionMin and SessionMax bound the session timeout that a member of the classic protocol may
+	// ask for. They are Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms;
+	// default 6 s and 30 min.
+	SessionMin, SessionMax time.Duration
+	// MembersMax is the limit of members of one group: Kafka's group.max.size and
+	// group.consumer.max.size; default 2000.
+	MembersMax int
 
 	Beside Beside // where SQL sessions commit offsets; nil: they commit none
 
@@ -34,7 +41,7 @@ type Config struct {
 
 // limits are bounds that only tests change; 0: the default.
 type limits struct {
-	MembersMax   int // most members of one group; default 2000
+	MembersMax   int // see Config.MembersMax
 	GroupBytes   int // most bytes of all members' protocols in one group; default 16 MiB
 	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
 	GroupsMax    int // most groups in memory; default 10,000. Empty ones are dropped to make room, and are read again when needed
@@ -46,9 +53,7 @@ type limits struct {
 }
 
 const (
-	// sessionMin and sessionMax bound the session timeout that a member may ask for, as Kafka's
-	// group.min.session.timeout.ms and group.max.session.timeout.ms do.
-	sessionMin, sessionMax = 6 * time.Second, 30 * time.Minute
+	sessionMin, sessionMax = 6 * time.Second, 30 * time.Minute // the defaults
 	// protocolBytes bounds one member's protocols.
 	protocolBytes = 1 << 20
 )
@@ -57,7 +62,8 @@ func (c Config) withDefaults() Config {
 	c.InitialDelay = cmp.Or(c.InitialDelay, 500*time.Millisecond)
 	c.ConsumerSession = cmp.Or(c.ConsumerSession, 45*time.Second)
 	c.ConsumerHeartbeat = cmp.Or(c.ConsumerHeartbeat, 5*time.Second)
-	c.limits.MembersMax = cmp.Or(c.limits.MembersMax, 2000)
+	c.SessionMin, c.SessionMax = cmp.Or(c.SessionMin, sessionMin), cmp.Or(c.SessionMax, sessionMax)
+	c.limits.MembersMax = cmp.Or(c.limits.MembersMax, c.MembersMax, 2000)
 	c.limits.GroupBytes = cmp.Or(c.limits.GroupBytes, 16<<20)
 	c.limits.MembersBytes = cmp.Or(c.limits.MembersBytes, 256<<20)
 	c.limits.GroupsMax = cmp.Or(c.limits.GroupsMax, 10_000)

@@ -106,8 +106,8 @@ func (c *Coordinator) check(r Join) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
-	if r.Session < sessionMin || r.Session > sessionMax {
-		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, sessionMin, sessionMax)
+	if least, most := c.cfg.SessionMin, c.cfg.SessionMax; r.Session < least || r.Session > most {
+		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, least, most)
 	}
 	if n := len(r.Protocols); n > protocolsMax {
 		return fmt.Errorf("join group %q: %w: the member offers %d protocols, the limit is %d", r.Group, ErrTooLarge, n, protocolsMax)
@@ -195,7 +195,7 @@ func (g *group) hasRoom(r Join, m *member) bool {
 	count := len(g.members)
 	switch {
 	case g.state == Empty:
-		return len(g.pending) < g.c.cfg.limits.MembersMax
+		return r.Member != "" || len(g.pending) < g.c.cfg.limits.MembersMax
 	case g.state == PreparingRebalance:
 		if m != nil && m.joining != nil {
 			return true

@@ -83,6 +83,8 @@ public final class Cluster implements ClusterInstance {
             .put("brokers", config.numBrokers())
             .put("security", config.brokerSecurityProtocol().name);
         question.set("properties", Control.JSON.valueToTree(config.serverProperties()));
+        ObjectNode features = question.putObject("features");
+        config.features().forEach((feature, level) -> features.put(feature.featureName(), String.valueOf(level)));
         question.set("perBroker", Control.JSON.valueToTree(config.perServerOverrideProperties()));
         JsonNode answer = Control.ask(question);
         if (answer.hasNonNull("lacks")) {
