@@ -19,18 +19,13 @@ type aclCmd struct {
 	Delete aclDeleteCmd `cmd:"" help:"Delete rules."`
 }
 
-// aclStore names the store that has the rules. The commands write to it directly, also while a
-// server runs on it.
-type aclStore struct {
-	storeFlag
-	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
-}
+type aclStore struct{ accessStore }
 
-// with opens the store, which must exist, and does something with its rules.
+// with does something with the store's rules.
 func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs, *apikey.Keys) error) error {
-	return c.direct(ctx, t, "a rule", func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(acl.New(s, logger), apikey.New(s, logger)), hint{acl.ErrTooMany, "`weir acl delete` removes rules"})
-	})
+	return c.onLog(ctx, t, "a rule", func(log *eventlog.Log, logger *slog.Logger) error {
+		return do(acl.New(log, logger), apikey.New(log, logger))
+	}, hint{acl.ErrTooMany, "`weir acl delete` removes rules"})
 }
 
 // aclRules are flags that say which rules are meant.
@@ -176,28 +171,23 @@ func rowOf(b acl.Binding, key string) aclRow {
 // print prints rules: ACLs, and then those of API keys.
 func (c *aclStore) print(t *terminal, all []acl.Binding, ofKeys ...apikey.Owned) error {
 	slices.SortFunc(all, acl.Binding.Compare)
-	rows, cells := []aclRow{}, [][]string{}
+	var rows []aclRow
 	for _, b := range slices.Compact(all) {
 		rows = append(rows, rowOf(b, ""))
 	}
 	for _, k := range ofKeys {
 		rows = append(rows, rowOf(k.Binding, k.Key))
 	}
-	for _, r := range rows {
-		pattern := "literal"
+	return printRows(t, c.Output, "PRINCIPAL EFFECT OPERATION RESOURCE NAME PATTERN HOST FROM", rows, func(r aclRow) []string {
+		pattern, from := "literal", "acl"
 		if r.Prefixed {
 			pattern = "prefixed"
 		}
-		from := "acl"
 		if r.APIKey != "" {
 			from = "key " + r.APIKey
 		}
-		cells = append(cells, []string{r.Principal, r.Effect, r.Operation, r.Kind, r.Name, pattern, r.Host, from})
-	}
-	if c.Output.json() {
-		return printJSON(t, rows)
-	}
-	return table(t.out, "PRINCIPAL EFFECT OPERATION RESOURCE NAME PATTERN HOST FROM", cells)
+		return []string{r.Principal, r.Effect, r.Operation, r.Kind, r.Name, pattern, r.Host, from}
+	})
 }
 
 type aclCreateCmd struct {
@@ -307,7 +297,9 @@ Examples:
 
 func (c *aclDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
-		return c.removeDamaged(ctx, t)
+		return c.removeDamaged(ctx, t, c.consent, "ACLs", "rules", func(log *eventlog.Log, logger *slog.Logger) repairable {
+			return acl.New(log, logger)
+		})
 	}
 	pattern := acl.AnyPattern
 	switch {
@@ -342,19 +334,5 @@ func (c *aclDeleteCmd) Run(ctx context.Context, t *terminal) error {
 			fmt.Fprintf(t.err, "%d rules from API keys stay: weir key delete ends a key with all its rules\n", len(stay))
 		}
 		return errors.Join(append(errs, err, c.print(t, removed))...)
-	})
-}
-
-func (c *aclDeleteCmd) removeDamaged(ctx context.Context, t *terminal) error {
-	if err := c.obtain(t, "remove the ACLs that cannot be read", "yes"); err != nil {
-		return err
-	}
-	return c.with(ctx, t, func(acls *acl.ACLs, _ *apikey.Keys) error {
-		n, err := acls.DeleteDamaged(ctx)
-		if c.Output.json() {
-			return errors.Join(err, printJSON(t, map[string]int{"removed": n}))
-		}
-		fmt.Fprintf(t.out, "removed %d rules that could not be read\n", n)
-		return err
 	})
 }

@@ -22,28 +22,22 @@ type keyCmd struct {
 	Delete keyDeleteCmd `cmd:"" help:"Delete keys: nobody can use them any more."`
 }
 
-// keyStore names the store that has the keys. The commands write to it directly, also while a
-// server runs on it.
-type keyStore struct {
-	storeFlag
-	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
-}
+type keyStore struct{ accessStore }
 
-// withThere calls with, but only if the store exists: its commands must not create one.
-func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
+// with does something with the keys of the store, which must exist.
+func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
 	return c.direct(ctx, t, "a key", c.keys(ctx, do))
 }
 
-// with opens the store and does something with its keys.
-func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
+// withNew does something with the keys of the store, which is created if it does not exist.
+func (c *keyStore) withNew(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
 	return c.directNew(ctx, t, "a key", c.keys(ctx, do))
 }
 
 func (c *keyStore) keys(ctx context.Context, do func(*apikey.Keys) error) func(eventlog.Store, *slog.Logger) error {
-	return func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(apikey.New(s, logger)), hint{apikey.ErrUnknown, "`weir key list` lists the keys"}, hint{apikey.ErrTooMany, ""}, hint{apikey.ErrRevoked, "`weir key create` makes another key"},
-			hint{eventlog.ErrUnsure, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed"})
-	}
+	hints := []hint{{apikey.ErrUnknown, "`weir key list` lists the keys"}, {apikey.ErrTooMany, ""}, {apikey.ErrRevoked, "`weir key create` makes another key"},
+		{eventlog.ErrUnsure, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed"}}
+	return c.running(ctx, func(log *eventlog.Log, logger *slog.Logger) error { return do(apikey.New(log, logger)) }, hints)
 }
 
 type keyCreateCmd struct {
@@ -114,7 +108,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if store.Missing(c.Store) {
 		fmt.Fprintf(t.err, "The store %s does not exist yet, and is created now. A server accepts the key only if it is started with this --store.\n", printable(c.Store))
 	}
-	return c.with(ctx, t, func(keys *apikey.Keys) error {
+	return c.withNew(ctx, t, func(keys *apikey.Keys) error {
 		return c.printNew(t)(keys.Create(ctx, spec))
 	})
 }
@@ -134,7 +128,7 @@ Examples:
 }
 
 func (c *keyRotateCmd) Run(ctx context.Context, t *terminal) error {
-	return c.withThere(ctx, t, func(keys *apikey.Keys) error { return c.printNew(t)(keys.Rotate(ctx, c.ID)) })
+	return c.with(ctx, t, func(keys *apikey.Keys) error { return c.printNew(t)(keys.Rotate(ctx, c.ID)) })
 }
 
 // printNew prints a key that was just made, and its secret, unless there is an error.
@@ -238,20 +232,18 @@ type keyRow struct {
 }
 
 func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
-	return c.withThere(ctx, t, func(keys *apikey.Keys) error {
+	return c.with(ctx, t, func(keys *apikey.Keys) error {
 		list, err := keys.List(ctx)
 		if err != nil {
 			return err
 		}
-		found, rows := []keyRow{}, [][]string{}
+		var rows []keyRow
 		for _, l := range list {
-			found = append(found, keyRow{l.Key, l.State()})
-			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), prefixes(l.AllQueues, l.Queues), day(l.Created), day(l.Expires), l.State()})
+			rows = append(rows, keyRow{l.Key, l.State()})
 		}
-		if c.Output.json() {
-			return printJSON(t, found)
-		}
-		return table(t.out, "ID NAME ACCESS TOPICS GROUPS QUEUES CREATED EXPIRES STATE", rows)
+		return printRows(t, c.Output, "ID NAME ACCESS TOPICS GROUPS QUEUES CREATED EXPIRES STATE", rows, func(k keyRow) []string {
+			return []string{k.ID, k.Name, accessOf(k.Key), prefixes(k.AllTopics, k.Topics), prefixes(k.AllGroups, k.Groups), prefixes(k.AllQueues, k.Queues), day(k.Created), day(k.Expires), k.State}
+		})
 	})
 }
 
@@ -283,23 +275,17 @@ func (c *keyDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "revoke the API key "+ids, ids); err != nil {
 		return err
 	}
-	return c.withThere(ctx, t, func(keys *apikey.Keys) error {
-		revoked := []apikey.Key{}
+	return c.with(ctx, t, func(keys *apikey.Keys) error {
+		var revoked []apikey.Key
 		var errs []error
 		for _, id := range c.IDs {
 			key, err := keys.Revoke(ctx, id)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			revoked = append(revoked, key)
-			if !c.Output.json() {
-				fmt.Fprintf(t.out, "revoked key %s for %s\n", key.ID, printable(key.Name))
+			if errs = append(errs, err); err == nil {
+				revoked = append(revoked, key)
 			}
 		}
-		if c.Output.json() {
-			errs = append(errs, printJSON(t, revoked))
-		}
-		return errors.Join(errs...)
+		return errors.Join(append(errs, printEach(t, c.Output, revoked, func(key apikey.Key) string {
+			return fmt.Sprintf("revoked key %s for %s", key.ID, printable(key.Name))
+		}))...)
 	})
 }

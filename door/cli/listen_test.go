@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/user"
@@ -33,7 +34,7 @@ func TestAStartWaitsForAStoreThatDoesNotAnswerForAMoment(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := awayUntil{memory.New(), time.Now().Add(away)}
 			c := serveCmd{HTTP: "127.0.0.1:0"}
-			_, err := c.checkHTTP(t.Context(), apikey.New(store, quiet), user.New(store, quiet), quiet)
+			_, err := c.checkHTTP(t.Context(), apikey.New(everystore.Direct(store), quiet), user.New(everystore.Direct(store), quiet), quiet)
 			if (err == nil) != starts {
 				t.Errorf("away for %v: %v", away, err)
 			}

@@ -27,6 +27,29 @@ func table(w io.Writer, header string, rows [][]string) error {
 	return out.Flush()
 }
 
+// printRows prints rows: as JSON, or as a table of their cells.
+func printRows[R any](t *terminal, as format, header string, rows []R, cells func(R) []string) error {
+	if as.json() {
+		return printJSON(t, append([]R{}, rows...)) // none are [], not null
+	}
+	all := make([][]string, len(rows))
+	for i, r := range rows {
+		all[i] = cells(r)
+	}
+	return table(t.out, header, all)
+}
+
+// printEach prints a line for each of some things that were done, or all of them as JSON.
+func printEach[R any](t *terminal, as format, done []R, line func(R) string) error {
+	if as.json() {
+		return printJSON(t, append([]R{}, done...))
+	}
+	for _, one := range done {
+		fmt.Fprintln(t.out, line(one))
+	}
+	return nil
+}
+
 // printJSON prints one value, indented for people.
 func printJSON(t *terminal, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")

@@ -19,21 +19,12 @@ type quotaCmd struct {
 	Delete quotaDeleteCmd `cmd:"" help:"Delete quotas."`
 }
 
-// quotaStore names the store that has the quotas. The commands write to it directly, also while a
-// server runs on it.
-type quotaStore struct {
-	storeFlag
-	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
-}
+type quotaStore struct{ accessStore }
 
-// with opens the store, which must exist, and does something with its quotas.
+// with does something with the store's quotas.
 func (c *quotaStore) with(ctx context.Context, t *terminal, do func(*quota.Quotas) error) error {
-	return c.direct(ctx, t, "a quota", func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(quota.New(s, logger)),
-			hint{quota.ErrUnknown, "`weir quota list` lists the quotas"},
-			hint{quota.ErrTooMany, "`weir quota delete` removes quotas"},
-			hint{eventlog.ErrStale, "another command changed the quotas of the same entity at the same time, and this one did nothing; run it again"})
-	})
+	return c.onLog(ctx, t, "a quota", func(log *eventlog.Log, logger *slog.Logger) error { return do(quota.New(log, logger)) },
+		hint{quota.ErrUnknown, "`weir quota list` lists the quotas"}, hint{quota.ErrTooMany, "`weir quota delete` removes quotas"})
 }
 
 // quotaEntity are flags that say whom a quota is about.
@@ -77,6 +68,7 @@ type quotaRow struct {
 	ClientID *quotaName             `json:"client_id"`
 	IP       *quotaName             `json:"ip"`
 	Limits   map[quota.Kind]float64 `json:"limits"`
+	of       quota.Entity
 }
 
 type quotaName struct {
@@ -93,21 +85,19 @@ func quotaNameOf(p quota.Part) *quotaName {
 
 // print prints quotas.
 func (c *quotaStore) print(t *terminal, all []quota.Quota) error {
-	rows, cells := []quotaRow{}, [][]string{}
+	var rows []quotaRow
 	for _, q := range all {
-		rows = append(rows, quotaRow{quotaNameOf(q.Entity.User), quotaNameOf(q.Entity.ClientID), quotaNameOf(q.Entity.IP), q.Limits})
+		rows = append(rows, quotaRow{quotaNameOf(q.Entity.User), quotaNameOf(q.Entity.ClientID), quotaNameOf(q.Entity.IP), q.Limits, q.Entity})
+	}
+	return printRows(t, c.Output, "USER CLIENT-ID IP QUOTAS", rows, func(r quotaRow) []string {
 		var limits []string
 		for _, k := range quota.Kinds {
-			if limit, ok := q.Limits[k]; ok {
+			if limit, ok := r.Limits[k]; ok {
 				limits = append(limits, string(k)+"="+strconv.FormatFloat(limit, 'f', -1, 64))
 			}
 		}
-		cells = append(cells, []string{orDash(q.Entity.User), orDash(q.Entity.ClientID), orDash(q.Entity.IP), strings.Join(limits, " ")})
-	}
-	if c.Output.json() {
-		return printJSON(t, rows)
-	}
-	return table(t.out, "USER CLIENT-ID IP QUOTAS", cells)
+		return []string{orDash(r.of.User), orDash(r.of.ClientID), orDash(r.of.IP), strings.Join(limits, " ")}
+	})
 }
 
 func orDash(p quota.Part) string {
@@ -227,7 +217,9 @@ Examples:
 
 func (c *quotaDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
-		return c.removeDamaged(ctx, t)
+		return c.removeDamaged(ctx, t, c.consent, "quotas", "quotas", func(log *eventlog.Log, logger *slog.Logger) repairable {
+			return quota.New(log, logger)
+		})
 	}
 	entity, err := c.check()
 	if err != nil {
@@ -245,18 +237,4 @@ func (c *quotaDeleteCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	return c.change(ctx, t, change)
-}
-
-func (c *quotaDeleteCmd) removeDamaged(ctx context.Context, t *terminal) error {
-	if err := c.obtain(t, "remove the quotas that cannot be read", "yes"); err != nil {
-		return err
-	}
-	return c.with(ctx, t, func(quotas *quota.Quotas) error {
-		n, err := quotas.DeleteDamaged(ctx)
-		if c.Output.json() {
-			return errors.Join(err, printJSON(t, map[string]int{"removed": n}))
-		}
-		fmt.Fprintf(t.out, "removed %d quotas that could not be read\n", n)
-		return err
-	})
 }

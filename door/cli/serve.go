@@ -175,19 +175,26 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	opened = cached
 	findings := c.warnOfLoss(ctx, logger)
-	keys, users := apikey.New(opened, logger), user.New(opened, logger)
-	locked, err := c.checkHTTP(ctx, keys, users, logger)
-	if err != nil {
-		return err
-	}
 	tracer, lastSpans, err := tracing(ctx, version, logger)
 	if err != nil {
 		return err
 	}
 	defer lastSpans()
-	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tokens: tokens, names: names, tls: secured.http, kafka: kafkaListeners, http: httpListener,
-		addresses: advertised(addresses, kafkaListeners), findings: findings, groups: groups,
+	metrics := metric.New(registry, string(version))
+	n, err := node.Open(ctx, opened, node.Config{
+		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Groups: groups, Logger: logger, Observer: metrics, Tracer: tracer,
+	})
+	if err != nil {
+		return c.explain(ctx, err, "")
+	}
+	keys, users := apikey.New(n.Log, logger), user.New(n.Log, logger)
+	locked, err := c.checkHTTP(ctx, keys, users, logger)
+	if err != nil {
+		return err
+	}
+	program, err := c.wire(ctx, n, wiring{
+		logger: logger, version: version, registry: registry, metrics: metrics, keys: keys, users: users, tokens: tokens, names: names, tls: secured.http, kafka: kafkaListeners, http: httpListener,
+		addresses: advertised(addresses, kafkaListeners), findings: findings,
 	})
 	if err != nil {
 		return err
@@ -220,30 +227,22 @@ type wiring struct {
 
 	registry *prometheus.Registry
 
-	tracer eventlog.Tracer
-	keys   *apikey.Keys
-	users  *user.Users
-	tokens *token.Verifier // nil: tokens are not taken
-	names  *certificate.Names
-	tls    *tls.Config // of HTTP
-	kafka  []kafka.Listener
-	http   net.Listener
+	metrics *metric.Set
+	keys    *apikey.Keys
+	users   *user.Users
+	tokens  *token.Verifier // nil: tokens are not taken
+	names   *certificate.Names
+	tls     *tls.Config // of HTTP
+	kafka   []kafka.Listener
+	http    net.Listener
 
 	addresses map[string]string // of kafka, as other brokers tell clients, by listener name
 	findings  []doctor.Finding  // of the store, at the start
-	groups    group.Config
 }
 
 // wire makes the parts of the program, each from the parts below it.
-func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
+func (c *serveCmd) wire(ctx context.Context, n *node.Node, w wiring) (*parts, error) {
 	registry, stored := w.registry, prometheus.NewRegistry() // stored has what is read from the store
-	metrics := metric.New(registry, string(w.version))
-	n, err := node.Open(ctx, opened, node.Config{
-		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Groups: w.groups, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
-	})
-	if err != nil {
-		return nil, c.explain(ctx, err, "")
-	}
 	if n.Log.ReadOnly() {
 		metric.WatchBehind(registry, n.Log.Behind)
 	} else {
@@ -253,7 +252,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	metric.WatchQueues(stored, queuesSeen(n.Queues))
 	metric.WatchCategories(registry, categoriesSeen(n.Streams))
 	metric.WatchProjections(stored, projectionsSeen(n.Projections))
-	acls, quotas := acl.New(opened, w.logger), quota.New(opened, w.logger)
+	acls, quotas := acl.New(n.Log, w.logger), quota.New(n.Log, w.logger)
 	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{node: n, kafkaListeners: w.kafka, httpListener: w.http}
 	p.http = httpapi.New(httpapi.Config{
@@ -279,7 +278,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, Tokens: w.tokens, LoginLasts: time.Duration(c.Reauth),
 			Users: w.users, ACLs: acls, Quotas: quotas, Names: w.names, SuperUsers: c.SuperUsers,
-			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
+			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{w.metrics},
 		})
 	}
 	return p, nil

@@ -76,6 +76,57 @@ func (f *storeFlag) directNew(ctx context.Context, t *terminal, what string, do 
 	return do(opened, logger)
 }
 
+// accessStore names the store that has API keys, users, rules and quotas. The commands write to it
+// directly, also while a server runs on it.
+type accessStore struct {
+	storeFlag
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+}
+
+// onLog opens a log on the store, which must exist, and does something with it. what is what the
+// command writes, for an error.
+func (c *accessStore) onLog(ctx context.Context, t *terminal, what string, do func(*eventlog.Log, *slog.Logger) error, hints ...hint) error {
+	return c.direct(ctx, t, what, c.running(ctx, do, hints))
+}
+
+// running runs a log while something is done with it.
+func (c *accessStore) running(ctx context.Context, do func(*eventlog.Log, *slog.Logger) error, hints []hint) func(eventlog.Store, *slog.Logger) error {
+	return func(opened eventlog.Store, logger *slog.Logger) error {
+		log, err := eventlog.Open(ctx, opened, eventlog.Config{Logger: logger})
+		if err != nil {
+			return c.explain(ctx, err, "")
+		}
+		until, stop := context.WithCancel(context.WithoutCancel(ctx))
+		ran := make(chan error, 1)
+		go func() { ran <- log.Run(until) }()
+		err = c.answer(ctx, do(log, logger), hints...)
+		stop()
+		return errors.Join(err, <-ran)
+	}
+}
+
+// removeDamaged removes the rows of a table that cannot be read, after somebody confirmed it. many
+// and few name the rows.
+func (c *accessStore) removeDamaged(ctx context.Context, t *terminal, asked consent, many, few string,
+	of func(*eventlog.Log, *slog.Logger) repairable) error {
+	if err := asked.obtain(t, "remove the "+many+" that cannot be read", "yes"); err != nil {
+		return err
+	}
+	return c.onLog(ctx, t, many, func(log *eventlog.Log, logger *slog.Logger) error {
+		n, err := of(log, logger).DeleteDamaged(ctx)
+		if c.Output.json() {
+			return errors.Join(err, printJSON(t, map[string]int{"removed": n}))
+		}
+		fmt.Fprintf(t.out, "removed %d %s that could not be read\n", n, few)
+		return err
+	})
+}
+
+// repairable are rows of which some may be unreadable.
+type repairable interface {
+	DeleteDamaged(ctx context.Context) (int, error)
+}
+
 // hint says what to do after an error.
 type hint struct {
 	after error

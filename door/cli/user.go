@@ -24,19 +24,12 @@ type userCmd struct {
 	Delete userDeleteCmd `cmd:"" help:"Delete users: open connections end."`
 }
 
-// userStore names the store that has the users. The commands write to it directly, also while a
-// server runs on it.
-type userStore struct {
-	storeFlag
-	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
-}
+type userStore struct{ accessStore }
 
-// with opens the store, which must exist, and does something with its users.
+// with does something with the store's users.
 func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) error {
-	return c.direct(ctx, t, "a user", func(s eventlog.Store, logger *slog.Logger) error {
-		return c.answer(ctx, do(user.New(s, logger)), hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user alter` changes a password"},
-			hint{user.ErrTooMany, ""}, hint{eventlog.ErrStale, "another command changed the user at the same time, and this one did nothing; run it again"})
-	})
+	return c.onLog(ctx, t, "a user", func(log *eventlog.Log, logger *slog.Logger) error { return do(user.New(log, logger)) },
+		hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user alter` changes a password"}, hint{user.ErrTooMany, ""})
 }
 
 // newPassword says what a user's new password is.
@@ -136,13 +129,6 @@ func (c *userAlterCmd) Run(ctx context.Context, t *terminal) error {
 	return c.set(ctx, t, c.newPassword, user.Change{Name: c.Name, Clear: true}, "changed the password of")
 }
 
-// userRow is a user in a list.
-type userRow struct {
-	Name       string                 `json:"name"`
-	Mechanisms map[user.Mechanism]int `json:"mechanisms"` // with the number of iterations
-	Damaged    bool                   `json:"damaged,omitempty"`
-}
-
 func (c *userStore) set(ctx context.Context, t *terminal, p newPassword, change user.Change, done string) error {
 	if err := user.CheckName(change.Name); err != nil {
 		return usage(err, "")
@@ -155,27 +141,27 @@ func (c *userStore) set(ctx context.Context, t *terminal, p newPassword, change 
 		if err := users.Change(ctx, []user.Change{change})[0]; err != nil {
 			return err
 		}
-		row := userRow{Name: change.Name, Mechanisms: make(map[user.Mechanism]int)}
+		made := user.User{Name: change.Name, Iterations: make(map[user.Mechanism]int)}
 		for m, cred := range change.Set {
-			row.Mechanisms[m] = cred.Iterations
+			made.Iterations[m] = cred.Iterations
 		}
 		if c.Output.json() {
-			return printJSON(t, row)
+			return printJSON(t, made)
 		}
-		_, err := fmt.Fprintf(t.out, "%s user %s (%s)\n", done, printable(row.Name), row.how())
+		_, err := fmt.Fprintf(t.out, "%s user %s (%s)\n", done, printable(made.Name), howOf(made))
 		return err
 	})
 }
 
-// how shows with which mechanisms the user can log in.
-func (r userRow) how() string {
+// howOf shows with which mechanisms a user can log in.
+func howOf(u user.User) string {
 	var words []string
 	for _, m := range user.Mechanisms {
-		if n := r.Mechanisms[m]; n > 0 {
+		if n := u.Iterations[m]; n > 0 {
 			words = append(words, string(m)+" with "+strconv.Itoa(n)+" iterations")
 		}
 	}
-	if r.Damaged {
+	if u.Damaged {
 		words = append(words, "damaged: delete it and add it again")
 	}
 	return cmp.Or(strings.Join(words, ", "), "none")
@@ -193,15 +179,7 @@ func (c *userListCmd) Run(ctx context.Context, t *terminal) error {
 		if err != nil {
 			return err
 		}
-		found, rows := []userRow{}, [][]string{}
-		for _, u := range list {
-			row := userRow{u.Name, u.Iterations, u.Damaged}
-			found, rows = append(found, row), append(rows, []string{u.Name, row.how()})
-		}
-		if c.Output.json() {
-			return printJSON(t, found)
-		}
-		return table(t.out, "NAME MECHANISMS", rows)
+		return printRows(t, c.Output, "NAME MECHANISMS", list, func(u user.User) []string { return []string{u.Name, howOf(u)} })
 	})
 }
 
@@ -232,19 +210,13 @@ func (c *userDeleteCmd) Run(ctx context.Context, t *terminal) error {
 			changes = append(changes, user.Change{Name: name, Clear: true})
 		}
 		errs := users.Change(ctx, changes)
-		deleted := []string{}
+		var deleted []string
 		for i, name := range c.Names {
 			if errs[i] == nil {
 				deleted = append(deleted, name)
-				if !c.Output.json() {
-					fmt.Fprintf(t.out, "deleted user %s\n", printable(name))
-				}
 			}
 		}
-		if c.Output.json() {
-			errs = append(errs, printJSON(t, deleted))
-		}
-		return errors.Join(errs...)
+		return errors.Join(append(errs, printEach(t, c.Output, deleted, func(name string) string { return "deleted user " + printable(name) }))...)
 	})
 }
 

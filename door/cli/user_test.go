@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-log/weir/use/user"
 )
 
 func TestUsersAreManaged(t *testing.T) {
@@ -26,8 +28,8 @@ func TestUsersAreManaged(t *testing.T) {
 	weir(t, "", append([]string{"user", "alter", "bob", "--password-file", file}, at...)...).want(t, exitFailed, "no such user")
 	weir(t, "", append([]string{"user", "list"}, at...)...).want(t, exitOK, "NAME", "alice", "SCRAM-SHA-512 with 4096 iterations")
 	listed := weir(t, "", append([]string{"user", "list", "--output", "json"}, at...)...)
-	var rows []userRow
-	if err := json.Unmarshal([]byte(listed.out), &rows); err != nil || len(rows) != 1 || len(rows[0].Mechanisms) != 1 {
+	var rows []user.User
+	if err := json.Unmarshal([]byte(listed.out), &rows); err != nil || len(rows) != 1 || len(rows[0].Iterations) != 1 {
 		t.Errorf("listed are %s: %v", listed.out, err)
 	}
 	weir(t, "", append([]string{"user", "delete", "alice", "bob"}, at...)...).want(t, exitUsage, "--yes")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/quota"
@@ -134,7 +135,7 @@ func TestUsersRulesAndQuotasAreManagedOnTheirPages(t *testing.T) {
 			t.Errorf("a rule is deleted without its %s: %d", lacks, p.status)
 		}
 	}
-	if left, err := acl.New(s.store, s.logger).List(t.Context(), acl.Filter{Kind: acl.Any, Pattern: acl.Match, Operation: acl.Any, Effect: acl.Any}); err != nil || len(left) != 2 {
+	if left, err := acl.New(everystore.Direct(s.store), s.logger).List(t.Context(), acl.Filter{Kind: acl.Any, Pattern: acl.Match, Operation: acl.Any, Effect: acl.Any}); err != nil || len(left) != 2 {
 		t.Errorf("left are %v, %v", left, err)
 	}
 	step("/console/access/quotas", "user", name, "producer_byte_rate", "1000", "request_percentage", "12.5")
@@ -142,7 +143,7 @@ func TestUsersRulesAndQuotasAreManagedOnTheirPages(t *testing.T) {
 	step("/console/access/quotas", "default_ip", "1", "connection_creation_rate", "20")
 	shows("/console/access/quotas", "2000", "12.5", "every other")
 	step("/console/access/quotas/delete", "user", name)
-	if left, err := quota.New(s.store, s.logger).List(t.Context(), quota.All); err != nil || len(left) != 1 || !left[0].Entity.IP.Default {
+	if left, err := quota.New(everystore.Direct(s.store), s.logger).List(t.Context(), quota.All); err != nil || len(left) != 1 || !left[0].Entity.IP.Default {
 		t.Errorf("left are %v, %v", left, err)
 	}
 	step("/console/access/users/" + escaped + "/delete")

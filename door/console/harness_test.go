@@ -19,6 +19,7 @@ import (
 	"github.com/weir-log/weir/door/console"
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/store/memory"
@@ -51,7 +52,7 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := apikey.New(store, logger)
+	keys := apikey.New(everystore.Direct(store), logger)
 	stored := prometheus.NewRegistry()
 	metric.WatchQueues(stored, func(ctx context.Context) (all []metric.Queue, delayed int64, err error) {
 		counts, delayed, err := n.Queues.Counts(ctx)
@@ -63,7 +64,7 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 	var pages *console.Console
 	api := httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams, Projections: n.Projections,
-		Keys: keys, Users: user.New(store, logger), ACLs: acl.New(store, logger), Quotas: quota.New(store, logger), Ready: n.Log.Healthy, Metrics: registry, Logger: logger,
+		Keys: keys, Users: user.New(everystore.Direct(store), logger), ACLs: acl.New(everystore.Direct(store), logger), Quotas: quota.New(everystore.Direct(store), logger), Ready: n.Log.Healthy, Metrics: registry, Logger: logger,
 		Console: func(api *httpapi.Inside) http.Handler {
 			pages = console.New(console.Config{API: api, Version: "test", Process: registry, Store: stored, Ready: n.Log.Healthy, Logger: logger,
 				Secret: func(context.Context) ([]byte, error) { return sealing, nil }})

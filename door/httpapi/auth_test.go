@@ -27,6 +27,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/internal/certtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
@@ -87,8 +88,8 @@ func lock(t *testing.T, cfg Config) *locked {
 			t.Errorf("the queues ended with %v", err)
 		}
 	})
-	cfg.Users, cfg.ACLs, cfg.Quotas = user.New(store, cfg.Logger), acl.New(store, cfg.Logger), quota.New(store, cfg.Logger)
-	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
+	cfg.Users, cfg.ACLs, cfg.Quotas = user.New(everystore.Direct(store), cfg.Logger), acl.New(everystore.Direct(store), cfg.Logger), quota.New(everystore.Direct(store), cfg.Logger)
+	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(everystore.Direct(store), cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.Close)
 	watched, unwatch := context.WithCancel(t.Context())
@@ -478,7 +479,7 @@ func TestLogOfRefusalsIsShort(t *testing.T) {
 }
 
 func TestStoreThatIsAwayAtTheStartIsNotTheKeysFault(t *testing.T) {
-	door := New(Config{Keys: apikey.New(gone{}, slog.New(slog.DiscardHandler)), Metrics: prometheus.NewRegistry(),
+	door := New(Config{Keys: apikey.New(everystore.Direct(gone{}), slog.New(slog.DiscardHandler)), Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.DiscardHandler)}).guard(&net.TCPAddr{IP: net.IPv4zero})
 	for _, headers := range [][]string{nil, {"Authorization", "Bearer weir_aaaaaaaa_" + strings.Repeat("a", 52)}} {
 		w := (&locked{Handler: door}).ask(hereToo, "GET", ordersPage, "", headers...)
@@ -489,7 +490,7 @@ func TestStoreThatIsAwayAtTheStartIsNotTheKeysFault(t *testing.T) {
 }
 
 // gone is a store that is away.
-type gone struct{ apikey.Store }
+type gone struct{ eventlog.Store }
 
 func (gone) List(context.Context, string, string, int) ([]eventlog.KeyValue, error) {
 	return nil, fmt.Errorf("%w: gone", eventlog.ErrUnavailable)
@@ -599,7 +600,7 @@ func TestTLSTakesClientsCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := memory.New()
-	address := listen(t, Config{TLS: shown.OptionalTLS(signers), Keys: apikey.New(store, slog.New(slog.DiscardHandler)), SuperUsers: []string{"User:CN=ops,O=tests"}})
+	address := listen(t, Config{TLS: shown.OptionalTLS(signers), Keys: apikey.New(everystore.Direct(store), slog.New(slog.DiscardHandler)), SuperUsers: []string{"User:CN=ops,O=tests"}})
 	get := func(by *certtest.Authority, name string) (*http.Response, error) {
 		t.Helper()
 		trust := &tls.Config{RootCAs: signer.Pool()}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/user"
@@ -19,7 +20,7 @@ func TestUsersAndRulesOnEveryStore(t *testing.T) {
 	stores(t, func(t *testing.T, store func() eventlog.Store) {
 		quiet := slog.New(slog.DiscardHandler)
 		opened := store()
-		users, acls := user.New(opened, quiet), acl.New(opened, quiet)
+		users, acls := user.New(everystore.Direct(opened), quiet), acl.New(everystore.Direct(opened), quiet)
 		c, err := user.FromPassword(user.SHA512, "a long password", user.IterationsMin)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +39,7 @@ func TestUsersAndRulesOnEveryStore(t *testing.T) {
 		alice := "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("alice:a long password"))
 		for _, process := range []string{"one", "two"} {
 			opened := store()
-			d := openOn(t, opened, httpapi.Config{Keys: apikey.New(opened, quiet), Users: user.New(opened, quiet), ACLs: acl.New(opened, quiet)})
+			d := openOn(t, opened, httpapi.Config{Keys: apikey.New(everystore.Direct(opened), quiet), Users: user.New(everystore.Direct(opened), quiet), ACLs: acl.New(everystore.Direct(opened), quiet)})
 			d.topic("orders."+process, 1)
 			d.topic("invoices."+process, 1)
 			d.do("POST", "/v1/topics/orders."+process+"/events", "one", alice).want(200, `{"partition":0,"offset":0}`)

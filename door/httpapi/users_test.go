@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/user"
@@ -492,7 +493,7 @@ func TestUserThatIsDeletedOrLosesARightGetsNothingMore(t *testing.T) {
 func TestChangesOfAnotherProcessHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := lock(t, Config{})
-		elsewhere := &locked{users: user.New(door.store, slog.New(slog.DiscardHandler)), acls: acl.New(door.store, slog.New(slog.DiscardHandler))}
+		elsewhere := &locked{users: user.New(everystore.Direct(door.store), slog.New(slog.DiscardHandler)), acls: acl.New(everystore.Direct(door.store), slog.New(slog.DiscardHandler))}
 		auth := door.user(t, "alice")
 		check := func(when string, want int) {
 			t.Helper()

@@ -154,8 +154,6 @@ func (s *Server) quotaError(err error) error {
 		return deny(kerr.InvalidRequest, "%v", invalid)
 	case errors.Is(err, quota.ErrTooMany):
 		return deny(kerr.PolicyViolation, "%v", err)
-	case errors.Is(err, eventlog.ErrStale):
-		return deny(kerr.KafkaStorageError, "another client changed the quotas of the entity at the same time, and this request did nothing; send it again")
 	}
 	s.trouble("AlterClientQuotas", err)
 	return err

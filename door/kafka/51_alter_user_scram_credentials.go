@@ -90,8 +90,6 @@ func (s *Server) userError(err error) error {
 		return deny(kerr.ResourceNotFound, "there is no such credential to delete")
 	case errors.Is(err, user.ErrTooMany):
 		return deny(kerr.PolicyViolation, "%v", err)
-	case errors.Is(err, eventlog.ErrStale):
-		return deny(kerr.KafkaStorageError, "another client changed the user at the same time, and this request did nothing; send it again")
 	}
 	s.trouble("AlterUserScramCredentials", err)
 	return err

@@ -29,7 +29,7 @@ type ruled struct {
 
 func rule(t *testing.T, store eventlog.Store, fake bool) *ruled {
 	quiet := slog.New(slog.DiscardHandler)
-	users, acls := user.New(store, quiet), acl.New(store, quiet)
+	users, acls := user.New(everystore.Direct(store), quiet), acl.New(everystore.Direct(store), quiet)
 	return &ruled{&population{guard(t, store, kafka.Config{Users: users, ACLs: acls, SuperUsers: []string{"User:admin"}}, fake), users}, acls}
 }
 
@@ -137,7 +137,7 @@ func TestACLsHoldOnOpenConnections(t *testing.T) {
 		}
 		produce("a", kerr.TopicAuthorizationFailed)
 		sees(0)
-		r.acls = acl.New(store, slog.New(slog.DiscardHandler)) // another process
+		r.acls = acl.New(everystore.Direct(store), slog.New(slog.DiscardHandler)) // another process
 		r.create(acl.Rule{Kind: acl.Topic, Name: "a", Prefixed: true, Operation: acl.Write})
 		r.create(acl.Rule{Kind: acl.Topic, Name: "abc", Operation: acl.All, Deny: true})
 		time.Sleep(2 * time.Second)

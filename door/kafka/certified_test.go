@@ -39,7 +39,7 @@ type signedClients struct {
 func signClients(t *testing.T, store eventlog.Store, cfg kafka.Config, fake bool) *signedClients {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	s := &signedClients{shown: newShown(t), acls: acl.New(store, quiet), clients: certtest.New(t)}
+	s := &signedClients{shown: newShown(t), acls: acl.New(everystore.Direct(store), quiet), clients: certtest.New(t)}
 	file := filepath.Join(t.TempDir(), "clients.crt")
 	certtest.Write(t, file, s.clients.PEM())
 	signers, err := certificate.LoadAuthorities(file, quiet)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 )
@@ -51,7 +52,7 @@ func TestAConsumerGetsOnlyWhatItsUserMaySee(t *testing.T) {
 		}
 		wantCode(t, "join without rights", join("", "orders").ErrorCode, kerr.GroupAuthorizationFailed)
 		wantCode(t, "describe without rights", describe().ErrorCode, kerr.GroupAuthorizationFailed)
-		r.acls = acl.New(store, slog.New(slog.DiscardHandler)) // another process
+		r.acls = acl.New(everystore.Direct(store), slog.New(slog.DiscardHandler)) // another process
 		r.create(acl.Rule{Kind: acl.Group, Name: "g", Operation: acl.Read}, acl.Rule{Kind: acl.Topic, Name: "orders", Operation: acl.Describe})
 		time.Sleep(2 * time.Second) // fake time: the rules are read again
 		wantCode(t, "join for a topic of others", join("", "orders", "secret").ErrorCode, kerr.TopicAuthorizationFailed)

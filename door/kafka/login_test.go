@@ -41,7 +41,7 @@ type guarded struct {
 // guard starts a guarded broker. In fake time both listeners have pipes.
 func guard(t *testing.T, store eventlog.Store, cfg kafka.Config, fake bool) *guarded {
 	t.Helper()
-	g := &guarded{keys: apikey.New(store, slog.New(slog.DiscardHandler))}
+	g := &guarded{keys: apikey.New(everystore.Direct(store), slog.New(slog.DiscardHandler))}
 	cfg.Keys = g.keys
 	open, door := kafka.Listener{Name: "open"}, kafka.Listener{Name: "door", SASL: true}
 	if fake {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
@@ -107,7 +108,7 @@ func (i *issuer) inFile() *token.Verifier {
 // withTokens starts a broker whose clients log in with tokens, too.
 func withTokens(t *testing.T, tokens *token.Verifier, cfg kafka.Config, fake bool) *ruled {
 	store, quiet := memory.New(), slog.New(slog.DiscardHandler)
-	cfg.Users, cfg.ACLs, cfg.SuperUsers, cfg.Tokens = user.New(store, quiet), acl.New(store, quiet), []string{"User:admin"}, tokens
+	cfg.Users, cfg.ACLs, cfg.SuperUsers, cfg.Tokens = user.New(everystore.Direct(store), quiet), acl.New(everystore.Direct(store), quiet), []string{"User:admin"}, tokens
 	return &ruled{&population{guard(t, store, cfg, fake), cfg.Users}, cfg.ACLs}
 }
 

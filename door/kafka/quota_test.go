@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/quota"
@@ -36,7 +37,7 @@ type metered struct {
 func meter(t *testing.T, test func(t *testing.T, m *metered)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &metered{store: &troubled{Store: memory.New()}, pipes: newPipes(), seen: new(seen)}
-		m.quotas = quota.New(m.store, slog.New(slog.DiscardHandler))
+		m.quotas = quota.New(everystore.Direct(m.store), slog.New(slog.DiscardHandler))
 		m.broker = startAt(t, m.store, m.pipes, kafka.Config{Quotas: m.quotas, Observer: m.seen})
 		m.createTopic("t", 1, nil)
 		synctest.Wait()
@@ -48,7 +49,7 @@ func meter(t *testing.T, test func(t *testing.T, m *metered)) {
 // set stores a quota as another process would, and waits until the broker knows it.
 func (m *metered) set(e quota.Entity, k quota.Kind, limit float64) {
 	m.t.Helper()
-	quotas := quota.New(m.store, slog.New(slog.DiscardHandler))
+	quotas := quota.New(everystore.Direct(m.store), slog.New(slog.DiscardHandler))
 	if err := quotas.Change(m.t.Context(), []quota.Change{{Entity: e, Set: map[quota.Kind]float64{k: limit}}})[0]; err != nil {
 		m.t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestWaitingIsNoWork(t *testing.T) {
 // In real time, every request takes some.
 func TestRequestTimeIsThrottled(t *testing.T) {
 	store := memory.New()
-	quotas := quota.New(store, slog.New(slog.DiscardHandler))
+	quotas := quota.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	if err := quotas.Change(t.Context(), []quota.Change{{Entity: anonymous, Set: map[quota.Kind]float64{quota.RequestPercentage: 1e-9}}})[0]; err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +465,7 @@ func TestServerStopsWhileConnectionsAreMuted(t *testing.T) {
 func TestMutedConnectionGivesMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l := memory.New(), newPipes()
-		quotas := quota.New(store, slog.New(slog.DiscardHandler))
+		quotas := quota.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		if err := quotas.Change(t.Context(), []quota.Change{{Entity: quota.Entity{ClientID: quota.Named("test")}, Set: map[quota.Kind]float64{quota.ConsumerByteRate: 1}}})[0]; err != nil {
 			t.Fatal(err)
 		}
@@ -510,7 +511,7 @@ func TestMutedConnectionGivesMemoryBack(t *testing.T) {
 // What Kafka's own client is told (franz-go waits by itself then).
 func TestFranzGoIsToldOfAThrottle(t *testing.T) {
 	store := memory.New()
-	quotas := quota.New(store, slog.New(slog.DiscardHandler))
+	quotas := quota.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	b := startOn(t, store, kafka.Config{Quotas: quotas})
 	b.createTopic("t", 1, nil)
 	hook := make(throttles, 10)
@@ -569,7 +570,7 @@ func alterQuotas(entity []kmsg.AlterClientQuotasRequestEntryEntity, ops ...kmsg.
 
 func TestBadQuotaRequestsAnswerAsKafkas(t *testing.T) {
 	store := memory.New()
-	quotas := quota.New(store, slog.New(slog.DiscardHandler))
+	quotas := quota.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	b := startOn(t, store, kafka.Config{Quotas: quotas})
 	part := func(kind, name string) []kmsg.AlterClientQuotasRequestEntryEntity {
 		return []kmsg.AlterClientQuotasRequestEntryEntity{{Type: kind, Name: &name}}
@@ -632,7 +633,7 @@ func TestBadQuotaRequestsAnswerAsKafkas(t *testing.T) {
 
 func TestQuotasAreDescribed(t *testing.T) {
 	store := memory.New()
-	quotas := quota.New(store, slog.New(slog.DiscardHandler))
+	quotas := quota.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	for _, e := range []quota.Entity{{User: quota.Named("alice")}, {User: quota.Named("alice"), ClientID: quota.Default}, {User: quota.Default}, {IP: quota.Named("10.0.0.1")}} {
 		k := quota.ProducerByteRate
 		if e.IP.Name != "" {
@@ -708,7 +709,7 @@ func TestQuotasAreDescribed(t *testing.T) {
 func TestQuotasNeedRights(t *testing.T) {
 	store := memory.New()
 	quiet := slog.New(slog.DiscardHandler)
-	users, acls, quotas := user.New(store, quiet), acl.New(store, quiet), quota.New(store, quiet)
+	users, acls, quotas := user.New(everystore.Direct(store), quiet), acl.New(everystore.Direct(store), quiet), quota.New(everystore.Direct(store), quiet)
 	r := &ruled{&population{guard(t, store, kafka.Config{Users: users, ACLs: acls, Quotas: quotas, SuperUsers: []string{"User:admin"}}, false), users}, acls}
 	defer r.stop()
 	for _, name := range []string{"admin", "alice", "bob"} {
@@ -739,7 +740,7 @@ func TestQuotaIsAboutTheUserWhoLoggedIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		quiet := slog.New(slog.DiscardHandler)
-		users, quotas := user.New(store, quiet), quota.New(store, quiet)
+		users, quotas := user.New(everystore.Direct(store), quiet), quota.New(everystore.Direct(store), quiet)
 		p := &population{guard(t, store, kafka.Config{Users: users, Quotas: quotas, SuperUsers: []string{"User:alice", "User:bob"}}, true), users}
 		defer p.stop()
 		p.createTopic("t", 1, nil)

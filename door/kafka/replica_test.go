@@ -32,8 +32,8 @@ func replicated(t *testing.T) (writer, replica *broker, refused *everystore.Repl
 	wantCode(t, "produce", writer.produce("t", 0, sealed(t, batch.None, value("one"))).ErrorCode, nil)
 	wantCode(t, "commit", ask[*kmsg.OffsetCommitResponse](writer, commitOf("g", "t", 1)).Topics[0].Partitions[0].ErrorCode, nil)
 	refused = &everystore.Replica{Store: store}
-	users := user.New(refused, nil)
-	return writer, startOn(t, refused, kafka.Config{NodeID: new(int32(7)), Users: users, ACLs: acl.New(refused, nil), Quotas: quota.New(refused, nil)}), refused
+	users := user.New(everystore.Direct(refused), nil)
+	return writer, startOn(t, refused, kafka.Config{NodeID: new(int32(7)), Users: users, ACLs: acl.New(everystore.Direct(refused), nil), Quotas: quota.New(everystore.Direct(refused), nil)}), refused
 }
 
 func commitOf(group, topic string, offset int64) *kmsg.OffsetCommitRequest {

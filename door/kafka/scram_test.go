@@ -31,7 +31,7 @@ type population struct {
 }
 
 func populate(t *testing.T, store eventlog.Store, fake bool) *population {
-	users := user.New(store, slog.New(slog.DiscardHandler))
+	users := user.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	return &population{guard(t, store, kafka.Config{Users: users, SuperUsers: []string{"User:admin"}}, fake), users}
 }
 

@@ -2,6 +2,7 @@
 package everystore
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,4 +93,34 @@ func Open(t testing.TB, url string) eventlog.Store {
 		}
 	})
 	return s
+}
+
+// Direct returns the keys of a store, as a log has them, without a log: each entry is a commit. It
+// is for tests in fake time, or with a store that misbehaves.
+func Direct(store keyed) Keyed { return Keyed{store} }
+
+// Keyed is what Direct returns.
+type Keyed struct{ keyed }
+
+type keyed interface {
+	Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error)
+	List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error)
+}
+
+// Get reads one key.
+func (k Keyed) Get(ctx context.Context, key string) (eventlog.KeyValue, error) {
+	kvs, err := k.List(ctx, key, "", 1)
+	if err != nil || len(kvs) == 0 || kvs[0].Key != key {
+		return eventlog.KeyValue{Key: key}, err
+	}
+	return kvs[0], nil
+}
+
+// Append commits one entry.
+func (k Keyed) Append(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
+	outcomes, err := k.Commit(ctx, []eventlog.Entry{e})
+	if err != nil {
+		return eventlog.Outcome{}, err
+	}
+	return outcomes[0], outcomes[0].Err
 }

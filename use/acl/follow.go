@@ -3,6 +3,8 @@ package acl
 import (
 	"context"
 	"time"
+
+	"github.com/weir-log/weir/use/table"
 )
 
 // freshFor is how old the rules may be by which a request is judged.
@@ -33,24 +35,23 @@ func (s *Set) Of(principal, host string) Rules {
 // Current returns the rules, at most freshFor old. eventlog.ErrUnavailable: the store is
 // unavailable, and the rules were last read more than recent.StaleMax ago.
 func (a *ACLs) Current(ctx context.Context) (*Set, error) {
-	last, err := a.last.Get(ctx, freshFor)
+	last, err := a.table.Recent(ctx, freshFor)
 	if err != nil {
 		return nil, err
 	}
 	return last.Value, nil
 }
 
-func (a *ACLs) readSet(ctx context.Context) (*Set, error) {
-	all, err := a.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	set := &Set{byPrincipal: make(map[string][]Binding), nothing: all.mayForbid()}
-	if set.nothing {
+// set returns all rules as requests are judged by them.
+func (a *ACLs) set(all table.Rows[Binding]) *Set {
+	s := &Set{byPrincipal: make(map[string][]Binding), nothing: mayForbid(all)}
+	if s.nothing {
 		a.logger.Error("an ACL that may forbid something cannot be read: until it is deleted, users other than super users may do nothing")
 	}
-	for _, h := range all.rules {
-		set.byPrincipal[h.Principal] = append(set.byPrincipal[h.Principal], h.Binding)
+	for _, r := range all {
+		if r.Err == nil {
+			s.byPrincipal[r.Value.Principal] = append(s.byPrincipal[r.Value.Principal], r.Value)
+		}
 	}
-	return set, nil
+	return s
 }

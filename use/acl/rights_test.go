@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 )
@@ -13,7 +14,7 @@ import (
 func TestRightsFollowTheStoredRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, quiet := memory.New(), slog.New(slog.DiscardHandler)
-		acls, others := acl.New(store, quiet), acl.New(store, quiet)
+		acls, others := acl.New(everystore.Direct(store), quiet), acl.New(everystore.Direct(store), quiet)
 		rights := acl.RightsOf("User:alice", "192.0.2.7:1234", false)
 		now := func() *acl.Rights {
 			t.Helper()
@@ -50,7 +51,7 @@ func TestRightsFollowTheStoredRules(t *testing.T) {
 }
 
 func TestRightsOfSuperUsersAndKeysDoNotComeFromTheStore(t *testing.T) {
-	acls := acl.New(memory.New(), slog.New(slog.DiscardHandler))
+	acls := acl.New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 	super := acl.RightsOf("User:admin", "192.0.2.7:1234", true)
 	carried := acl.RightsBy(acl.Rules{{Kind: acl.Topic, Name: "orders", Operation: acl.Create}})
 	for _, err := range acls.Create(t.Context(), []acl.Binding{{Principal: acl.Everybody, Host: acl.Everywhere, Rule: acl.Rule{Kind: acl.Topic, Name: "*", Operation: acl.All, Deny: true}}}) {

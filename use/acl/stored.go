@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/recent"
+	"github.com/weir-log/weir/use/ledger"
+	"github.com/weir-log/weir/use/table"
 )
 
 // A rule is stored under a key that begins with what it does, so that a rule that cannot be read is
@@ -28,24 +28,19 @@ const (
 // ErrTooMany is returned for a rule beyond the limit.
 var ErrTooMany = errors.New("too many ACLs")
 
-// Store is the part of eventlog.Store that ACLs need.
-type Store interface {
-	Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error)
-	List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error)
-}
-
 // ACLs are the rules in a store. Methods may be called concurrently.
 type ACLs struct {
-	store  Store
+	table  *table.Table[Binding, *Set]
 	logger *slog.Logger
-
-	last *recent.Value[*Set]
 }
 
 // New returns the rules in a store. Rules that cannot be read are logged.
-func New(store Store, logger *slog.Logger) *ACLs {
-	a := &ACLs{store: store, logger: logger}
-	a.last = recent.New("ACLs", new(Set), a.readSet, logger)
+func New(log table.Log, logger *slog.Logger) *ACLs {
+	a := &ACLs{logger: logger}
+	a.table = table.New(log, logger, new(Set), table.Rules[Binding, *Set]{
+		Name: "ACLs", Prefix: statePrefix, Max: rulesMax, Decode: decode, View: a.set, Repair: "`weir acl delete --damaged` deletes it",
+		Full: fmt.Errorf("%w: there are %d, the limit; delete some, or use prefixes", ErrTooMany, rulesMax),
+	})
 	return a
 }
 
@@ -65,84 +60,42 @@ func (a *ACLs) List(ctx context.Context, f Filter) ([]Binding, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
-	all, err := a.read(ctx)
+	all, err := a.table.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return all.find(f), nil
+	return find(all, f), nil
 }
 
 // find returns a filter's rules, in order.
-func (s *stored) find(f Filter) []Binding {
+func find(all table.Rows[Binding], f Filter) []Binding {
 	found := []Binding{}
-	for _, h := range s.rules {
-		if f.Finds(h.Binding) {
-			found = append(found, h.Binding)
+	for _, r := range all {
+		if r.Err == nil && f.Finds(r.Value) {
+			found = append(found, r.Value)
 		}
 	}
 	slices.SortFunc(found, Binding.Compare)
 	return found
 }
 
-// Create stores rules durably, and returns an error, or nil, for each. A rule that exists stays. It
-// costs two store calls. Servers know of new rules within freshFor.
-//
-// eventlog.ErrUnsure: the rule may have been stored.
+// Create stores rules durably, and returns an error, or nil, for each. A rule that exists stays.
+// Servers know of new rules within freshFor. See table.Table.Edit.
 func (a *ACLs) Create(ctx context.Context, rules []Binding) []error {
-	errs := make([]error, len(rules))
-	fail := func(err error) []error {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = fmt.Errorf("create an ACL: %w", err)
-			}
-		}
-		return errs
-	}
-	all, err := a.read(ctx)
-	if err != nil {
-		return fail(err)
-	}
-	count := len(all.rules) + len(all.damaged)
-	index := make(map[string]int) // by key, in flush
-	var flush []eventlog.Entry
-	at := make([]int, len(rules)) // of each rule, its index in flush
+	edits := make([]table.Edit[Binding], len(rules))
 	for i, b := range rules {
-		at[i] = -1
-		if errs[i] = b.Check(); errs[i] != nil {
-			continue
-		}
 		key, raw := encode(b)
-		if _, ok := all.rules[key]; ok {
-			continue
-		}
-		if j, ok := index[key]; ok { // it is in the request twice
-			at[i] = j
-			continue
-		}
-		if count >= rulesMax {
-			errs[i] = fmt.Errorf("create an ACL: %w: there are %d, the limit; delete some, or use prefixes", ErrTooMany, rulesMax)
-			continue
-		}
-		count++
-		at[i], index[key] = len(flush), len(flush)
-		flush = append(flush, eventlog.Entry{Checks: []eventlog.Check{{Key: key}}, Puts: []eventlog.Put{{Key: key, Version: 1, Value: raw}}})
+		edits[i] = table.Edit[Binding]{Key: key, What: "create an ACL", Decide: func(old table.Row[Binding]) ([]byte, error) {
+			if err := b.Check(); err != nil {
+				return nil, err
+			}
+			if old.Exists() {
+				return nil, ledger.ErrUnchanged
+			}
+			return raw, nil
+		}}
 	}
-	if len(flush) == 0 {
-		return errs
-	}
-	outcomes, err := a.commit(ctx, flush)
-	if err != nil {
-		return fail(err)
-	}
-	for i, j := range at {
-		if j < 0 || errors.Is(outcomes[j].Err, eventlog.ErrStale) { // another caller stored the same rule meanwhile
-			continue
-		}
-		if err := outcomes[j].Err; err != nil {
-			errs[i] = fmt.Errorf("create an ACL: %w", err)
-		}
-	}
-	return errs
+	return a.table.Edit(ctx, edits...)
 }
 
 // Deleted is what became of a filter's rules.
@@ -153,14 +106,11 @@ type Deleted struct {
 }
 
 // Delete deletes the rules that filters find, and returns what became of them, by filter. A rule
-// that several filters find is reported for each. It costs two store calls.
-//
-// eventlog.ErrUnsure: the rule may have been deleted.
+// that several filters find is reported for each. See table.Table.Edit.
 func (a *ACLs) Delete(ctx context.Context, filters []Filter) []Deleted {
 	done := make([]Deleted, len(filters))
-	all, err := a.read(ctx)
-	index := make(map[string]int) // by key, in flush
-	var flush []eventlog.Entry
+	all, err := a.table.Read(ctx)
+	var edits []table.Edit[Binding]
 	for i, f := range filters {
 		if done[i].Err = f.Check(); done[i].Err == nil && err != nil {
 			done[i].Err = fmt.Errorf("delete ACLs: %w", err)
@@ -168,103 +118,22 @@ func (a *ACLs) Delete(ctx context.Context, filters []Filter) []Deleted {
 		if done[i].Err != nil {
 			continue
 		}
-		done[i].Rules = all.find(f)
-		done[i].Errs = make([]error, len(done[i].Rules))
+		done[i].Rules = find(all, f)
 		for _, b := range done[i].Rules {
 			key, _ := encode(b)
-			if _, ok := index[key]; !ok {
-				index[key] = len(flush)
-				flush = append(flush, remove(key, all.rules[key].version))
-			}
+			edits = append(edits, table.Edit[Binding]{Key: key, What: "delete an ACL", Decide: table.Delete[Binding]})
 		}
 	}
-	if len(flush) == 0 {
-		return done
-	}
-	outcomes, err := a.commit(ctx, flush)
+	errs := a.table.EditFrom(ctx, all, edits...)
 	for i := range done {
-		for j, b := range done[i].Rules {
-			key, _ := encode(b)
-			one := err
-			if one == nil {
-				one = outcomes[index[key]].Err
-			}
-			if one != nil && !errors.Is(one, eventlog.ErrStale) { // stale: another caller deleted it meanwhile
-				done[i].Errs[j] = fmt.Errorf("delete an ACL: %w", one)
-			}
-		}
+		n := len(done[i].Rules)
+		done[i].Errs, errs = errs[:n:n], errs[n:]
 	}
 	return done
 }
 
 // DeleteDamaged deletes the rules that cannot be read, and returns how many.
-func (a *ACLs) DeleteDamaged(ctx context.Context) (int, error) {
-	all, err := a.read(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var flush []eventlog.Entry
-	for key, version := range all.damaged {
-		flush = append(flush, remove(key, version))
-	}
-	if len(flush) == 0 {
-		return 0, nil
-	}
-	outcomes, err := a.commit(ctx, flush)
-	if err != nil {
-		return 0, fmt.Errorf("delete ACLs that cannot be read: %w", err)
-	}
-	n := 0
-	for _, o := range outcomes {
-		if o.Err == nil {
-			n++
-		}
-		err = errors.Join(err, o.Err)
-	}
-	return n, err
-}
-
-func remove(key string, version eventlog.Version) eventlog.Entry {
-	return eventlog.Entry{Checks: []eventlog.Check{{Key: key, Version: version}}, Puts: []eventlog.Put{{Key: key}}}
-}
-
-// commit writes a flush. This process then reads the store again before it judges.
-func (a *ACLs) commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
-	outcomes, err := a.store.Commit(ctx, flush)
-	a.last.Expire()
-	return outcomes, err
-}
-
-// stored is what the store has, by key.
-type stored struct {
-	rules   map[string]held
-	damaged map[string]eventlog.Version // they cannot be read
-}
-
-type held struct {
-	Binding
-	version eventlog.Version
-}
-
-// read reads all rules from the store: one store call, and one more for each rulesMax rules by
-// which callers of Create that did not know of each other have exceeded it.
-func (a *ACLs) read(ctx context.Context) (*stored, error) {
-	kvs, err := eventlog.AllUnder(ctx, a.store.List, statePrefix, rulesMax+1)
-	if err != nil {
-		return nil, fmt.Errorf("list ACLs: %w", err)
-	}
-	all := &stored{rules: make(map[string]held, len(kvs)), damaged: make(map[string]eventlog.Version)}
-	for _, kv := range kvs {
-		b, err := decode(kv.Key, kv.Value)
-		if err != nil {
-			a.logger.Error("an ACL cannot be read; `weir acl delete --damaged` deletes it", "key", kv.Key, "err", err)
-			all.damaged[kv.Key] = kv.Version
-			continue
-		}
-		all.rules[kv.Key] = held{b, kv.Version}
-	}
-	return all, nil
-}
+func (a *ACLs) DeleteDamaged(ctx context.Context) (int, error) { return a.table.DeleteDamaged(ctx) }
 
 // encode returns a rule's key and value.
 func encode(b Binding) (key string, raw []byte) {
@@ -296,9 +165,9 @@ func decode(key string, raw []byte) (Binding, error) {
 }
 
 // mayForbid reports whether a rule that cannot be read may forbid something.
-func (s *stored) mayForbid() bool {
-	for key := range s.damaged {
-		if !strings.HasPrefix(key, allowPrefix) {
+func mayForbid(all table.Rows[Binding]) bool {
+	for key, r := range all {
+		if r.Err != nil && !strings.HasPrefix(key, allowPrefix) {
 			return true
 		}
 	}

@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 )
 
-func aclsOf(store acl.Store) *acl.ACLs { return acl.New(store, slog.New(slog.DiscardHandler)) }
+func aclsOf(store eventlog.Store) *acl.ACLs {
+	return acl.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
+}
 
 var everything = acl.Filter{Kind: acl.Any, Pattern: acl.AnyPattern, Operation: acl.Any, Effect: acl.Any}
 
@@ -77,7 +80,7 @@ func TestDamagedDenyForbidsEverything(t *testing.T) {
 
 // away is a store that does not answer.
 type away struct {
-	acl.Store
+	eventlog.Store
 	is bool
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/recent"
 	"github.com/weir-log/weir/store/memory"
@@ -40,7 +41,7 @@ func TestKeysOnEveryStore(t *testing.T) {
 
 // rotate makes a second key, and revokes the first: both work in between.
 func rotate(t *testing.T, store eventlog.Store) {
-	keys := New(store, slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	if any, err := keys.Any(t.Context()); err != nil || any {
 		t.Fatalf("a new store has keys: %v, %v", any, err)
 	}
@@ -94,7 +95,7 @@ func rotate(t *testing.T, store eventlog.Store) {
 }
 
 func TestWrongSecretsOpenNothing(t *testing.T) {
-	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 	key, secret := create(t, keys, Spec{Name: "a", Access: []Access{Admin}})
 	other, _ := create(t, keys, Spec{Name: "b", Access: []Access{Admin}})
 	end := secret[len(secret)-1:]
@@ -117,7 +118,7 @@ func TestWrongSecretsOpenNothing(t *testing.T) {
 
 func TestKeysAreGoodInTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := New(memory.New(), slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 		now := time.Now()
 		_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}, From: now.Add(time.Hour), Expires: now.Add(3 * time.Hour)})
 		wantErr(t, keys, secret, ErrNotYet)
@@ -138,19 +139,19 @@ func TestKeysAreGoodInTheirTime(t *testing.T) {
 // The clock of the store counts, and not those of who made the key and who judges it.
 func TestWrongClockExpiresNobody(t *testing.T) {
 	store := &fake{Store: memory.New()}
-	keys := New(store, slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}, Expires: time.Now().Add(time.Hour)})
 	if _, err := keys.Check(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	store.later = 2 * time.Hour
-	wantErr(t, New(store, slog.New(slog.DiscardHandler)), secret, ErrExpired)
+	wantErr(t, New(everystore.Direct(store), slog.New(slog.DiscardHandler)), secret, ErrExpired)
 }
 
 func TestChangesReachOtherServersWithinSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		here, there := New(store, slog.New(slog.DiscardHandler)), New(store, slog.New(slog.DiscardHandler))
+		here, there := New(everystore.Direct(store), slog.New(slog.DiscardHandler)), New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		if any, err := there.Any(t.Context()); any || err != nil {
 			t.Fatal(any, err)
 		}
@@ -172,7 +173,7 @@ func TestChangesReachOtherServersWithinSeconds(t *testing.T) {
 func TestKeysCostFewTripsAndNoneWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fake{Store: memory.New()}
-		keys := New(store, slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
 		store.lists = 0
 		for range 1000 { // for ten seconds
@@ -203,7 +204,7 @@ func TestKeysCostFewTripsAndNoneWhenIdle(t *testing.T) {
 func TestStoreThatIsAwayLeavesTheLastKeysForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fake{Store: memory.New()}
-		keys := New(store, slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
 		if _, err := keys.Check(t.Context(), secret); err != nil {
 			t.Fatal(err)
@@ -223,14 +224,14 @@ func TestStoreThatIsAwayLeavesTheLastKeysForAWhile(t *testing.T) {
 			t.Errorf("with the store again: %v", err)
 		}
 		store.err = fmt.Errorf("%w: gone", eventlog.ErrUnavailable)
-		wantErr(t, New(store, slog.New(slog.DiscardHandler)), secret, eventlog.ErrUnavailable)
+		wantErr(t, New(everystore.Direct(store), slog.New(slog.DiscardHandler)), secret, eventlog.ErrUnavailable)
 	})
 }
 
 func TestKeyExpiresWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fake{Store: memory.New()}
-		keys := New(store, slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}, Expires: time.Now().Add(time.Minute)})
 		if _, err := keys.Check(t.Context(), secret); err != nil {
 			t.Fatal(err)
@@ -245,7 +246,7 @@ func TestKeyExpiresWhileTheStoreIsAway(t *testing.T) {
 func TestHangingStoreHoldsOneCallerForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fake{Store: memory.New()}
-		keys := New(store, slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
 		if _, err := keys.Check(t.Context(), secret); err != nil {
 			t.Fatal(err)
@@ -298,7 +299,7 @@ func TestKeysThatMayNotBe(t *testing.T) {
 		"newline in group":   {AllTopics: true, Name: "a", Access: read, Groups: []string{"a\nb"}},
 		"bytes in group":     {AllTopics: true, Name: "a", Access: read, Groups: []string{"\xff"}},
 	} {
-		keys := New(memory.New(), slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 		var invalid *eventlog.InvalidError
 		if _, _, err := keys.Create(t.Context(), s); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want an InvalidError", name, err)
@@ -312,11 +313,11 @@ func TestKeysThatMayNotBe(t *testing.T) {
 func TestOldKeysMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		keys := New(store, slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 		first, _ := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
 		var flush []eventlog.Entry
 		for i := range keysMax - 1 {
-			old := stored{Key{Name: "a", Created: time.Now(), Expires: time.Now().Add(time.Hour)}, strings.Repeat("00", sha256.Size)}
+			old := stored{Key: Key{Name: "a", Created: time.Now(), Expires: time.Now().Add(time.Hour)}, SHA256: strings.Repeat("00", sha256.Size)}
 			flush = append(flush, eventlog.Entry{Puts: []eventlog.Put{{Key: fmt.Sprintf("%s%08d", statePrefix, i), Version: 1, Value: encode(old)}}})
 		}
 		_, err := store.Commit(t.Context(), flush)
@@ -340,7 +341,7 @@ func TestOldKeysMakeRoom(t *testing.T) {
 
 func TestDamagedKeyOpensNothingAndHarmsNobody(t *testing.T) {
 	store := memory.New()
-	keys := New(store, slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
 	sum := sha256.Sum256([]byte("weir_newer000_" + strings.Repeat("a", randomLength)))
 	for id, value := range map[string]string{
@@ -349,9 +350,9 @@ func TestDamagedKeyOpensNothingAndHarmsNobody(t *testing.T) {
 	} {
 		_, err := store.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: statePrefix + id, Version: 1, Value: []byte(value)}}}})
 		check(t, err)
-		wantErr(t, New(store, slog.New(slog.DiscardHandler)), "weir_"+id+"_"+strings.Repeat("a", randomLength), ErrUnknown)
+		wantErr(t, New(everystore.Direct(store), slog.New(slog.DiscardHandler)), "weir_"+id+"_"+strings.Repeat("a", randomLength), ErrUnknown)
 	}
-	if _, err := New(store, slog.New(slog.DiscardHandler)).Check(t.Context(), secret); err != nil {
+	if _, err := New(everystore.Direct(store), slog.New(slog.DiscardHandler)).Check(t.Context(), secret); err != nil {
 		t.Errorf("the good one: %v", err)
 	}
 	_, err := keys.Revoke(t.Context(), "bad00000")
@@ -397,7 +398,7 @@ func TestWhatAnIdentityMay(t *testing.T) {
 }
 
 func TestWhichGroupsAKeyReaches(t *testing.T) {
-	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 	read := []Access{Read}
 	for _, c := range []struct {
 		name     string
@@ -436,7 +437,7 @@ func TestWhichGroupsAKeyReaches(t *testing.T) {
 }
 
 func TestWhichQueuesAKeyReaches(t *testing.T) {
-	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 	read := []Access{Read}
 	for _, c := range []struct {
 		name    string
@@ -479,7 +480,7 @@ func TestWhichQueuesAKeyReaches(t *testing.T) {
 // What a key says of groups is what `weir key list` shows, whatever a later version does without
 // it.
 func TestGroupsAreKeptWithTheKey(t *testing.T) {
-	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 	create(t, keys, Spec{Name: "a", Access: []Access{Read}, Topics: []string{"b.", "a.", "b."}})
 	list, err := keys.List(t.Context())
 	check(t, err)
@@ -496,7 +497,7 @@ func TestKeyThatNamesNoGroups(t *testing.T) {
 		value := fmt.Sprintf(`{"id":"aaaaaaaa","name":"a","access":["admin"]%s,"created":"2026-01-31T08:00:00Z","sha256":"%x"}`, topics, sha256.Sum256([]byte(secret)))
 		_, err := store.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: statePrefix + "aaaaaaaa", Version: 1, Value: []byte(value)}}}})
 		check(t, err)
-		id, err := New(store, slog.New(slog.DiscardHandler)).Check(t.Context(), secret)
+		id, err := New(everystore.Direct(store), slog.New(slog.DiscardHandler)).Check(t.Context(), secret)
 		check(t, err)
 		if !id.May(Read, "orders.eu") || id.MayGroup(Read, "orders.eu") != want || id.MayGroup(Admin, "billing") != want || id.May(Admin, "") != want {
 			t.Errorf("%s reaches groups: %v, want %v", value, !want, want)

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 )
 
 // blind lists nothing: who asks it has read before all others wrote.
-type blind struct{ Store }
+type blind struct{ eventlog.Store }
 
 func (blind) List(context.Context, string, string, int) ([]eventlog.KeyValue, error) { return nil, nil }
 
@@ -18,13 +19,13 @@ func (blind) List(context.Context, string, string, int) ([]eventlog.KeyValue, er
 // valid, is listed, and can be revoked.
 func TestKeysBeyondTheLimitAreKnown(t *testing.T) {
 	store := memory.New()
-	racing := New(blind{store}, slog.New(slog.DiscardHandler))
+	racing := New(everystore.Direct(blind{store}), slog.New(slog.DiscardHandler))
 	secrets := make(map[string]string) // by id
 	for range 3 * keysMax {
 		key, secret := create(t, racing, Spec{Name: "a", Access: []Access{Read}})
 		secrets[key.ID] = secret
 	}
-	keys := New(store, slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	list, err := keys.List(t.Context())
 	check(t, err)
 	if len(list) != len(secrets) {

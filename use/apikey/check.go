@@ -31,12 +31,12 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	if !ok {
 		return Identity{}, fmt.Errorf("%w: the text does not have the form of an API key", ErrUnknown)
 	}
-	s, err := k.last.Get(ctx, freshFor)
+	s, err := k.table.Recent(ctx, freshFor)
 	if err != nil {
 		return Identity{}, err
 	}
 	if _, known := s.Value[id]; !known {
-		if s, err = k.last.Get(ctx, freshForUnknown); err != nil {
+		if s, err = k.table.Recent(ctx, freshForUnknown); err != nil {
 			return Identity{}, err
 		}
 	}
@@ -52,7 +52,7 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 // Still returns nil while the key of an identity that Check returned is valid, and for Everybody
 // while there are no keys. Otherwise it returns an error of Check.
 func (k *Keys) Still(ctx context.Context, id Identity) error {
-	s, err := k.last.Get(ctx, freshFor)
+	s, err := k.table.Recent(ctx, freshFor)
 	switch {
 	case err != nil:
 		return err
@@ -72,7 +72,7 @@ func (k *Keys) Still(ctx context.Context, id Identity) error {
 // Any reports whether the store has keys, including revoked and expired ones: revoking the last key
 // must not allow access without a key.
 func (k *Keys) Any(ctx context.Context) (bool, error) {
-	s, err := k.last.Get(ctx, freshFor)
+	s, err := k.table.Recent(ctx, freshFor)
 	return err == nil && len(s.Value) > 0, err
 }
 

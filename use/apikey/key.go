@@ -1,6 +1,7 @@
 package apikey
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,6 +81,8 @@ type Key struct {
 type stored struct {
 	Key
 	SHA256 string `json:"sha256"` // of the whole secret, in hexadecimal digits
+
+	sum [sha256.Size]byte // SHA256, decoded
 }
 
 // check returns an error if such a key is not allowed.

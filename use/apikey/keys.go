@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/recent"
+	"github.com/weir-log/weir/use/ledger"
+	"github.com/weir-log/weir/use/table"
 )
 
 const (
@@ -30,34 +31,40 @@ const (
 	randomLength = 52 // 260 bits
 )
 
-// Store is the part of eventlog.Store that keys need.
-type Store interface {
-	Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error)
-	List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error)
-}
-
 // Keys are the API keys in a store. Methods may be called concurrently.
 type Keys struct {
-	store  Store
-	logger *slog.Logger
-
-	last *recent.Value[map[string]held]
+	table *table.Table[stored, map[string]held]
 }
 
 // New returns the keys in a store. Keys that cannot be read are logged.
-func New(store Store, logger *slog.Logger) *Keys {
-	k := &Keys{store: store, logger: logger}
-	k.last = recent.New("API keys", nil, k.read, logger)
-	return k
+func New(log table.Log, logger *slog.Logger) *Keys {
+	return &Keys{table.New(log, logger, nil, table.Rules[stored, map[string]held]{
+		Name: "API keys", Prefix: statePrefix, Max: keysMax, Decode: decode, View: heldIn, Repair: "it is refused: revoke it and create another",
+		Full: fmt.Errorf("%w: there are %d, which is the limit; revoked and expired keys are deleted after %s", ErrTooMany, keysMax, keptFor),
+	})}
 }
 
 // held is a key in the store.
 type held struct {
-	Key
-	sum     [sha256.Size]byte
-	version eventlog.Version
+	stored
 	age     time.Duration // since it was made; of a revoked key, since it was revoked
 	damaged bool          // its value cannot be read
+}
+
+func heldOf(id string, r table.Row[stored]) held {
+	h := held{r.Value, r.Age, r.Err != nil}
+	h.ID = id
+	return h
+}
+
+// heldIn returns all keys by id.
+func heldIn(rows table.Rows[stored]) map[string]held {
+	all := make(map[string]held, len(rows))
+	for key, r := range rows {
+		id := strings.TrimPrefix(key, statePrefix)
+		all[id] = heldOf(id, r)
+	}
+	return all
 }
 
 // state is nil while the key is valid.
@@ -69,8 +76,8 @@ func (h held) state() error {
 }
 
 // Create makes a key, durably, and returns its secret, weir_<id>_<52 letters and digits>, which
-// nobody can find out later. Servers know the key within freshFor. It costs two store calls.
-// ErrTooMany if there are too many; *eventlog.InvalidError if the key is not allowed.
+// nobody can find out later. Servers know the key within freshFor. ErrTooMany if there are too
+// many; *eventlog.InvalidError if the key is not allowed.
 //
 // eventlog.ErrUnsure: the key may have been made, and nobody has its secret.
 func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
@@ -87,11 +94,11 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	key := Key{Name: s.Name, Access: set(s.Access), Created: now, From: s.From, Expires: s.Expires,
 		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups,
 		Queues: set(s.Queues), AllQueues: s.AllQueues}
-	all, err := k.read(ctx)
+	rows, err := k.table.Read(ctx)
 	if err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
-	return k.add(ctx, all, key)
+	return k.add(ctx, rows, key)
 }
 
 // Rotate makes a key that is to replace another one, as Create does: it has the same name and
@@ -99,11 +106,11 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 // valid, so that its clients can change over; Revoke ends it. It costs two store calls. ErrUnknown,
 // ErrRevoked or ErrDamaged: there is no key to take the rights from.
 func (k *Keys) Rotate(ctx context.Context, id string) (Key, string, error) {
-	all, err := k.read(ctx)
+	rows, err := k.table.Read(ctx)
 	if err != nil {
 		return Key{}, "", fmt.Errorf("rotate API key %q: %w", id, err)
 	}
-	old, ok := all[id]
+	old, ok := heldIn(rows)[id]
 	switch {
 	case !ok:
 		return Key{}, "", fmt.Errorf("rotate API key %q: %w", id, ErrUnknown)
@@ -117,7 +124,7 @@ func (k *Keys) Rotate(ctx context.Context, id string) (Key, string, error) {
 	if begins := later(old.Created, old.From); !old.Expires.IsZero() {
 		key.Expires = key.Created.Add(old.Expires.Sub(begins))
 	}
-	return k.add(ctx, all, key)
+	return k.add(ctx, rows, key)
 }
 
 func later(a, b time.Time) time.Time {
@@ -128,28 +135,24 @@ func later(a, b time.Time) time.Time {
 }
 
 // add stores a key under a new id, beside all keys that there are, and returns it with its secret.
-func (k *Keys) add(ctx context.Context, all map[string]held, key Key) (Key, string, error) {
+func (k *Keys) add(ctx context.Context, rows table.Rows[stored], key Key) (Key, string, error) {
 	key.ID = strings.ToLower(rand.Text()[:idLength])
 	secret := Prefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
 	sum := sha256.Sum256([]byte(secret))
-	flush := []eventlog.Entry{{
-		Checks: []eventlog.Check{{Key: statePrefix + key.ID}},
-		Puts:   []eventlog.Put{{Key: statePrefix + key.ID, Version: 1, Value: encode(stored{key, hex.EncodeToString(sum[:])})}},
-	}}
-	for id, old := range all {
+	var edits []table.Edit[stored]
+	for id, old := range heldIn(rows) {
 		if old.forgettable() {
-			flush = append(flush, eventlog.Entry{
-				Checks: []eventlog.Check{{Key: statePrefix + id, Version: old.version}},
-				Puts:   []eventlog.Put{{Key: statePrefix + id}},
-			})
+			edits = append(edits, table.Edit[stored]{Key: statePrefix + id, Decide: table.Delete[stored]})
 		}
 	}
-	if left := len(all) - len(flush) + 1; left >= keysMax {
-		return Key{}, "", fmt.Errorf("create an API key: %w: there are %d, which is the limit; revoked and expired keys are deleted after %s",
-			ErrTooMany, left, keptFor)
-	}
-	if err := k.commit(ctx, flush); err != nil {
-		return Key{}, "", fmt.Errorf("create API key %s: %w", key.ID, err)
+	edits = append(edits, table.Edit[stored]{Key: statePrefix + key.ID, What: "create API key " + key.ID, Decide: func(old table.Row[stored]) ([]byte, error) {
+		if old.Exists() {
+			return nil, eventlog.ErrStale
+		}
+		return encode(stored{Key: key, SHA256: hex.EncodeToString(sum[:])}), nil
+	}})
+	if err := k.table.EditFrom(ctx, rows, edits...)[len(edits)-1]; err != nil {
+		return Key{}, "", err
 	}
 	return key, secret, nil
 }
@@ -190,11 +193,11 @@ func (l Listed) State() string {
 
 // Find reads one key from the store. ErrUnknown if there is none.
 func (k *Keys) Find(ctx context.Context, id string) (Listed, error) {
-	all, err := k.read(ctx)
+	rows, err := k.table.Read(ctx)
 	if err != nil {
 		return Listed{}, err
 	}
-	h, ok := all[id]
+	h, ok := heldIn(rows)[id]
 	if !ok {
 		return Listed{}, fmt.Errorf("API key %q: %w", id, ErrUnknown)
 	}
@@ -203,12 +206,12 @@ func (k *Keys) Find(ctx context.Context, id string) (Listed, error) {
 
 // List reads all keys from the store, the oldest first.
 func (k *Keys) List(ctx context.Context) ([]Listed, error) {
-	all, err := k.read(ctx)
+	rows, err := k.table.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var list []Listed
-	for _, h := range all {
+	for _, h := range heldIn(rows) {
 		list = append(list, Listed{h.Key, h.state()})
 	}
 	slices.SortFunc(list, func(a, b Listed) int {
@@ -220,77 +223,24 @@ func (k *Keys) List(ctx context.Context) ([]Listed, error) {
 // Revoke makes a key invalid, durably; running servers know it within freshFor. Revoking it again
 // is harmless. ErrUnknown if there is no such key.
 func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
-	const attempts = 3 // other calls may revoke the same key meanwhile
-	var err error
-	for range attempts {
-		var key Key
-		if key, err = k.revoke(ctx, id); !errors.Is(err, eventlog.ErrStale) {
-			return key, err
+	var h held
+	err := k.table.Edit(ctx, table.Edit[stored]{Key: statePrefix + id, What: fmt.Sprintf("revoke API key %q", id), Decide: func(old table.Row[stored]) ([]byte, error) {
+		switch h = heldOf(id, old); {
+		case !old.Exists():
+			return nil, ErrUnknown
+		case !h.Revoked.IsZero():
+			return nil, ledger.ErrUnchanged
 		}
-	}
-	return Key{}, err
-}
-
-func (k *Keys) revoke(ctx context.Context, id string) (Key, error) {
-	all, err := k.read(ctx)
+		h.Revoked = h.Created.Add(h.age).UTC().Truncate(time.Second)
+		if h.damaged {
+			h.Revoked, h.SHA256 = time.Now().UTC().Truncate(time.Second), hex.EncodeToString(h.sum[:])
+		}
+		return encode(h.stored), nil
+	}})[0]
 	if err != nil {
-		return Key{}, fmt.Errorf("revoke API key %s: %w", id, err)
-	}
-	h, ok := all[id]
-	switch {
-	case !ok:
-		return Key{}, fmt.Errorf("revoke API key %q: %w", id, ErrUnknown)
-	case !h.Revoked.IsZero():
-		return h.Key, nil
-	}
-	h.Revoked = h.Created.Add(h.age).UTC().Truncate(time.Second)
-	if h.damaged {
-		h.Revoked = time.Now().UTC().Truncate(time.Second)
-	}
-	key := statePrefix + id
-	err = k.commit(ctx, []eventlog.Entry{{
-		Checks: []eventlog.Check{{Key: key, Version: h.version}},
-		Puts:   []eventlog.Put{{Key: key, Version: h.version + 1, Value: encode(stored{h.Key, hex.EncodeToString(h.sum[:])})}},
-	}})
-	if err != nil {
-		return Key{}, fmt.Errorf("revoke API key %s: %w", id, err)
+		return Key{}, err
 	}
 	return h.Key, nil
-}
-
-// commit writes a flush, and returns the error of its first entry. The next Check of this process
-// reads the store again.
-func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
-	outcomes, err := k.store.Commit(ctx, flush)
-	k.last.Expire()
-	if err != nil {
-		return err
-	}
-	return outcomes[0].Err
-}
-
-// read reads all keys from the store, by id: one store call, and one more for each keysMax keys by
-// which callers of Create that did not know of each other have exceeded it.
-func (k *Keys) read(ctx context.Context) (map[string]held, error) {
-	kvs, err := eventlog.AllUnder(ctx, k.store.List, statePrefix, keysMax+1)
-	if err != nil {
-		return nil, fmt.Errorf("list API keys: %w", err)
-	}
-	all := make(map[string]held, len(kvs))
-	for _, kv := range kvs {
-		id := strings.TrimPrefix(kv.Key, statePrefix)
-		h := held{version: kv.Version, age: kv.Age}
-		s, sum, err := decode(kv.Value)
-		if err == nil {
-			h.Key, h.sum = s.Key, sum
-		} else {
-			k.logger.Error("an API key cannot be read, so it is refused: revoke it and create another", "id", id, "err", err)
-			h.damaged = true
-		}
-		h.ID = id
-		all[id] = h
-	}
-	return all, nil
 }
 
 // set sorts, and drops what occurs twice.
@@ -300,20 +250,20 @@ func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slic
 //
 // A key without topics and queues was created by a version that did not store "all": it is for all
 // topics, and without groups for all groups.
-func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
+func decode(_ string, value []byte) (s stored, err error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return s, sum, err
+		return s, err
 	}
-	if hex.DecodedLen(len(s.SHA256)) != len(sum) {
-		return s, sum, fmt.Errorf("its SHA-256 has %d digits, but must have %d", len(s.SHA256), hex.EncodedLen(len(sum)))
+	if hex.DecodedLen(len(s.SHA256)) != len(s.sum) {
+		return s, fmt.Errorf("its SHA-256 has %d digits, but must have %d", len(s.SHA256), hex.EncodedLen(len(s.sum)))
 	}
 	if len(s.Topics) == 0 && !s.AllTopics && len(s.Queues) == 0 && !s.AllQueues {
 		s.AllTopics, s.AllGroups = true, len(s.Groups) == 0
 	}
-	_, err = hex.Decode(sum[:], []byte(s.SHA256))
-	return s, sum, err
+	_, err = hex.Decode(s.sum[:], []byte(s.SHA256))
+	return s, err
 }
 
 func encode(s stored) []byte {

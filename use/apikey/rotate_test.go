@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 )
 
 // A key that replaces another one may do the same, neither more nor less, and lasts as long.
 func TestARotatedKeyHasTheSameRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := New(memory.New(), slog.New(slog.DiscardHandler))
+		keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 		for name, spec := range map[string]Spec{
 			"everything": {Access: []Access{Admin}, AllTopics: true, AllGroups: true},
 			"topics":     {Access: []Access{Write, Read}, Topics: []string{"orders."}, Groups: []string{"billing"}, Queues: []string{"mail"}},
@@ -65,7 +66,7 @@ func TestARotatedKeyHasTheSameRights(t *testing.T) {
 // A key from before there were queues has none, and gets none by being rotated.
 func TestRotatingAnOldKeyDoesNotWidenIt(t *testing.T) {
 	store := memory.New()
-	keys := New(store, slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	const secret = "weir_old00000_"
 	sum := sha256.Sum256([]byte(secret + strings.Repeat("a", randomLength)))
 	value := `{"id":"old00000","name":"old","access":["admin"],"created":"2020-01-01T00:00:00Z","sha256":"` + hex.EncodeToString(sum[:]) + `"}`
@@ -84,7 +85,7 @@ func TestRotatingAnOldKeyDoesNotWidenIt(t *testing.T) {
 
 func TestKeysThatCannotBeRotated(t *testing.T) {
 	store := memory.New()
-	keys := New(store, slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	key, _ := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
 	_, err := keys.Revoke(t.Context(), key.ID)
 	check(t, err)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 )
@@ -11,7 +12,7 @@ import (
 // Whoever asks for a single operation gets the answer that May and MayGroup give to those who ask
 // for an access.
 func TestRulesSayWhatTheKeySays(t *testing.T) {
-	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 	topicNeeds := map[acl.Operation]Access{acl.Read: Read, acl.DescribeConfigs: Read, acl.Write: Write, acl.Create: Admin, acl.Delete: Admin, acl.Alter: Admin, acl.AlterConfigs: Admin}
 	groupNeeds := map[acl.Operation]Access{acl.Read: Read, acl.Describe: Read, acl.Delete: Admin}
 	clusterNeeds := map[acl.Operation]Access{acl.Describe: Read, acl.Create: Admin, acl.AlterConfigs: Admin}

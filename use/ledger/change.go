@@ -32,11 +32,16 @@ var ErrUnchanged = errors.New("it stays as it is")
 // the answer is lost again, the error is eventlog.ErrUnsure. If two callers may put the same value,
 // what else they change must be the same, too; it must have no batches.
 func Change(ctx context.Context, log Log, key string, decide func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error)) (eventlog.KeyValue, error) {
+	now, err := log.Get(ctx, key)
+	if err != nil {
+		return now, err
+	}
+	return ChangeFrom(ctx, log, now, decide)
+}
+
+// ChangeFrom is Change of a key that the caller has read, which saves a store call.
+func ChangeFrom(ctx context.Context, log Log, now eventlog.KeyValue, decide func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error)) (eventlog.KeyValue, error) {
 	for range changesMax {
-		now, err := log.Get(ctx, key)
-		if err != nil {
-			return now, err
-		}
 		value, with, err := decide(now)
 		if errors.Is(err, ErrUnchanged) {
 			return now, nil
@@ -44,11 +49,14 @@ func Change(ctx context.Context, log Log, key string, decide func(now eventlog.K
 		if err != nil {
 			return now, err
 		}
-		next := eventlog.KeyValue{Key: key, Version: now.Version.Next(), Value: value}
-		with.Checks = slices.Insert(with.Checks, 0, eventlog.Check{Key: key, Version: now.Version})
-		with.Puts = append(with.Puts, eventlog.Put{Key: key, Version: next.Version, Value: value})
+		next := eventlog.KeyValue{Key: now.Key, Version: now.Version.Next(), Value: value}
+		with.Checks = slices.Insert(with.Checks, 0, eventlog.Check{Key: now.Key, Version: now.Version})
+		with.Puts = append(with.Puts, eventlog.Put{Key: now.Key, Version: next.Version, Value: value})
 		if err := appendKnown(ctx, log, now, next, with); !errors.Is(err, eventlog.ErrStale) {
 			return next, err
+		}
+		if now, err = log.Get(ctx, now.Key); err != nil {
+			return now, err
 		}
 	}
 	return eventlog.KeyValue{}, fmt.Errorf("%w: other changes came first, %d times", eventlog.ErrUnavailable, changesMax)

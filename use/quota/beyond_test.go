@@ -12,7 +12,7 @@ import (
 )
 
 // blind lists nothing: who asks it has read before all others wrote.
-type blind struct{ quota.Store }
+type blind struct{ eventlog.Store }
 
 func (blind) List(context.Context, string, string, int) ([]eventlog.KeyValue, error) { return nil, nil }
 

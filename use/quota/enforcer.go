@@ -38,7 +38,7 @@ func (e *Enforcer) Run(ctx context.Context, busy func() bool) error {
 // Refresh learns the quotas if those that it knows are older than half of freshFor, or were changed
 // by this process. While the store is unavailable, the last known are used.
 func (e *Enforcer) Refresh(ctx context.Context) {
-	last, err := e.quotas.last.Get(ctx, freshFor/2)
+	last, err := e.quotas.table.Recent(ctx, freshFor/2)
 	if err != nil {
 		return
 	}

@@ -1,8 +1,9 @@
 package quota
 
 import (
-	"context"
 	"time"
+
+	"github.com/weir-log/weir/use/table"
 )
 
 // freshFor is how old the quotas may be by which a server measures its clients, while it serves
@@ -21,21 +22,17 @@ type set struct {
 	limits map[Kind]map[Entity]float64
 }
 
-func (q *Quotas) readSet(ctx context.Context) (*set, error) {
-	all, err := q.read(ctx)
-	if err != nil {
-		return nil, err
-	}
+func newSet(all table.Rows[Quota]) *set {
 	s := &set{limits: make(map[Kind]map[Entity]float64)}
-	for _, h := range all.quotas {
-		for k, limit := range h.Limits {
+	for _, r := range all {
+		for k, limit := range r.Value.Limits { // one that cannot be read has none
 			if s.limits[k] == nil {
 				s.limits[k] = make(map[Entity]float64)
 			}
-			s.limits[k][h.Entity] = limit
+			s.limits[k][r.Value.Entity] = limit
 		}
 	}
-	return s, nil
+	return s
 }
 
 // limit returns the most specific limit for a client, and who shares it: clients with the same

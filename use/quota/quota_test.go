@@ -17,8 +17,8 @@ import (
 	"github.com/weir-log/weir/use/quota"
 )
 
-func quotasOf(store quota.Store) *quota.Quotas {
-	return quota.New(store, slog.New(slog.DiscardHandler))
+func quotasOf(store eventlog.Store) *quota.Quotas {
+	return quota.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 }
 
 // set changes the quotas of one entity.
@@ -201,7 +201,7 @@ func TestFilterFindsEntities(t *testing.T) {
 
 // failing is a store that stops answering, and counts how often it is read.
 type failing struct {
-	quota.Store
+	eventlog.Store
 	away  atomic.Bool
 	lists atomic.Int64
 }

@@ -8,7 +8,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/weir-log/weir/use/table"
 )
 
 const (
@@ -22,9 +25,11 @@ const (
 
 // snapshot is all users at a moment. It is never changed, only replaced.
 type snapshot struct {
-	stored
-	ring   []point // by hash: a credential to imitate for an unknown user
-	logins []point // the same, of the credentials that passwords are compared with
+	users  map[string]scram // by name; those that cannot be read have no credentials
+	secret []byte           // never empty
+	kept   bool             // the store has the secret
+	ring   []point          // by hash: a credential to imitate for an unknown user
+	logins []point          // the same, of the credentials that passwords are compared with
 }
 
 // point is a user's credential in the ring.
@@ -34,14 +39,22 @@ type point struct {
 	like Credential
 }
 
-func newSnapshot(all stored) *snapshot {
-	s := &snapshot{stored: all}
-	for name, h := range all.users {
-		for m, c := range h.scram {
+func (u *Users) snapshot(all table.Rows[scram]) *snapshot {
+	s := &snapshot{users: make(map[string]scram, len(all)), secret: all[secretKey].Value.secret}
+	if s.kept = len(s.secret) > 0; !s.kept {
+		s.secret = u.secret
+	}
+	for key, r := range all {
+		name, is := strings.CutPrefix(key, userPrefix)
+		if !is {
+			continue
+		}
+		s.users[name] = r.Value
+		for m, c := range r.Value.credentials {
 			s.ring = append(s.ring, point{s.derive("ring", m, name), m, c})
 		}
-		if m, ok := h.forPasswords(); ok {
-			s.logins = append(s.logins, point{s.derive("login", m, name), m, h.scram[m]})
+		if m, ok := r.Value.forPasswords(); ok {
+			s.logins = append(s.logins, point{s.derive("login", m, name), m, r.Value.credentials[m]})
 		}
 	}
 	slices.SortFunc(s.logins, func(a, b point) int { return bytes.Compare(a.hash, b.hash) })
@@ -65,13 +78,13 @@ type Found struct {
 // However many logins there are, they cost one store call every freshForLogin, for which one caller
 // waits.
 func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, error) {
-	last, err := u.last.Get(ctx, freshForLogin)
+	last, err := u.table.Recent(ctx, freshForLogin)
 	if err != nil {
 		return Found{}, err
 	}
 	s := last.Value
 	fake := s.fake(name, m) // also for a user that exists
-	c, known := s.users[name].scram[m]
+	c, known := s.users[name].credentials[m]
 	if !known {
 		c = fake
 	}
@@ -81,7 +94,7 @@ func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, er
 // Any reports whether the store has users, or had some: deleting the last user must not allow
 // access without credentials. eventlog.ErrUnavailable: see Lookup.
 func (u *Users) Any(ctx context.Context) (bool, error) {
-	last, err := u.last.Get(ctx, freshFor)
+	last, err := u.table.Recent(ctx, freshFor)
 	if err != nil {
 		return false, err
 	}
@@ -96,11 +109,11 @@ func (f Found) Known() bool { return f.known }
 
 // Still returns nil while the user's credential is the one that Lookup returned.
 func (u *Users) Still(ctx context.Context, f Found) error {
-	last, err := u.last.Get(ctx, freshFor)
+	last, err := u.table.Recent(ctx, freshFor)
 	if err != nil {
 		return err
 	}
-	c, ok := last.Value.users[f.name].scram[f.m]
+	c, ok := last.Value.users[f.name].credentials[f.m]
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: user %q with %s; it was deleted", ErrUnknown, f.name, f.m)

@@ -107,13 +107,13 @@ func (p *Passwords) mac(name, password string) []byte {
 // login returns the credential that a password of the user is compared with. For an unknown user it
 // is the one of some user who exists, which costs the same work, and known is false.
 func (u *Users) login(ctx context.Context, name string) (Found, error) {
-	last, err := u.last.Get(ctx, freshForLogin) // for an unknown user, too: see freshForLogin
+	last, err := u.table.Recent(ctx, freshForLogin) // for an unknown user, too: see freshForLogin
 	if err != nil {
 		return Found{}, err
 	}
 	s := last.Value
 	if m, known := s.users[name].forPasswords(); known {
-		return Found{s.users[name].scram[m], name, m, true}, nil
+		return Found{s.users[name].credentials[m], name, m, true}, nil
 	}
 	if len(s.logins) == 0 {
 		return Found{Credential{Salt: saltOf(s.derive("salt", SHA256, name)), Iterations: IterationsDefault}, name, SHA256, false}, nil

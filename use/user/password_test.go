@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 )
 
 // withUser makes users of whom there is one.
-func withUser(t *testing.T, store Store, name, password string, m Mechanism, iterations int) *Users {
+func withUser(t *testing.T, store eventlog.Store, name, password string, m Mechanism, iterations int) *Users {
 	t.Helper()
 	c, err := FromPassword(m, password, iterations)
 	if err != nil {
 		t.Fatal(err)
 	}
-	users := New(store, slog.New(slog.DiscardHandler))
+	users := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	if err := users.Change(t.Context(), []Change{{Name: name, Set: map[Mechanism]Credential{m: c}}})[0]; err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestPasswordsAreComparedWithTheUsersCredential(t *testing.T) {
 			}
 		}
 	}
-	nobody := NewPasswords(New(memory.New(), slog.New(slog.DiscardHandler)))
+	nobody := NewPasswords(New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler)))
 	if _, err := nobody.Check(t.Context(), "alice", "right password"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("without users: %v", err)
 	}
@@ -126,7 +127,8 @@ func TestARightPasswordIsRememberedUntilTheUserChanges(t *testing.T) {
 }
 
 func TestWhoeverHadUsersHasThemForGood(t *testing.T) {
-	users := New(memory.New(), slog.New(slog.DiscardHandler))
+	store := memory.New()
+	users := New(everystore.Direct(store), slog.New(slog.DiscardHandler))
 	has := func() bool {
 		t.Helper()
 		had, err := users.Any(t.Context())
@@ -138,7 +140,7 @@ func TestWhoeverHadUsersHasThemForGood(t *testing.T) {
 	if has() {
 		t.Error("a new store has users")
 	}
-	users = withUser(t, users.store, "alice", "right password", SHA256, IterationsMin)
+	users = withUser(t, store, "alice", "right password", SHA256, IterationsMin)
 	if !has() {
 		t.Error("there is a user, and Any does not say so")
 	}
@@ -148,13 +150,13 @@ func TestWhoeverHadUsersHasThemForGood(t *testing.T) {
 	if !has() {
 		t.Error("when the last user is deleted, it is as if there never were users")
 	}
-	if _, err := New(away{}, slog.New(slog.DiscardHandler)).Any(t.Context()); !errors.Is(err, eventlog.ErrUnavailable) {
+	if _, err := New(everystore.Direct(away{}), slog.New(slog.DiscardHandler)).Any(t.Context()); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("without the store: %v", err)
 	}
 }
 
 // away is a store that does not answer.
-type away struct{ Store }
+type away struct{ eventlog.Store }
 
 func (away) List(context.Context, string, string, int) ([]eventlog.KeyValue, error) {
 	return nil, eventlog.ErrUnavailable

@@ -17,7 +17,9 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-func usersOf(store user.Store) *user.Users { return user.New(store, slog.New(slog.DiscardHandler)) }
+func usersOf(store eventlog.Store) *user.Users {
+	return user.New(everystore.Direct(store), slog.New(slog.DiscardHandler))
+}
 
 func credential(t *testing.T, m user.Mechanism, password string) user.Credential {
 	t.Helper()
@@ -110,7 +112,7 @@ func TestChangedUserIsNoticed(t *testing.T) {
 
 // counting counts how often users are read.
 type counting struct {
-	user.Store
+	eventlog.Store
 	lists int
 }
 
@@ -189,7 +191,7 @@ func TestDamagedUserCannotLogIn(t *testing.T) {
 
 // failing is a store that stops answering.
 type failing struct {
-	user.Store
+	eventlog.Store
 	away bool
 }
 
