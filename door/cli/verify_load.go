@@ -2,11 +2,14 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"time"
@@ -18,14 +21,22 @@ import (
 
 // loadFlags are those of weir verify --load.
 type loadFlags struct {
-	Load        duration `help:"Instead of examining a store, write to it and read from it for so long, while you do harm to what is below, and judge what was promised against what came: docs/verify.md." placeholder:"DURATION" env:"-"`
-	LoadHistory string   `help:"Judge the history of an earlier --load again." placeholder:"FILE" name:"load-history" env:"-"`
-	Ledger      string   `help:"With --load: the file for the history, on another disk than the store's. It must not exist. Default: a temporary file, which is kept if something was found." placeholder:"FILE" env:"-"`
-	Harm        string   `help:"With --load: run this command of the shell now and then, such as a restart of the database." placeholder:"COMMAND" env:"-"`
-	HarmEvery   duration `help:"How often, on average. Default: ${default}." default:"30s" name:"harm-every" env:"-"`
-	HarmSeed    uint64   `help:"Repeat the times of another run. Default: a random seed, which is printed." name:"harm-seed" env:"-"`
-	Patience    duration `help:"With --load: how long nothing may come in the end before what is missing counts as lost. Default: ${default}." default:"2m" env:"-"`
+	loginFlags
+	Load        duration         `help:"Instead of examining a store, write to it and read from it for so long, while you do harm to what is below, and judge what was promised against what came: docs/verify.md." placeholder:"DURATION" env:"-"`
+	LoadHistory string           `help:"Judge the history of an earlier --load again." placeholder:"FILE" name:"load-history" env:"-"`
+	Server      string           `help:"With --load: write and read over HTTP through the server at this address, instead of the store." placeholder:"URL"`
+	Bootstrap   []string         `help:"With --load: write and read with the Kafka protocol through these brokers, of weir or others, instead of the store." placeholder:"HOST:PORT"`
+	Protocol    securityProtocol `help:"With --bootstrap: how the brokers secure connections: plaintext, ssl (TLS), sasl_plaintext or sasl_ssl; with the last two, weir logs in as --user, or with --api-key. Default: ${default}." enum:"plaintext,ssl,sasl_plaintext,sasl_ssl" default:"plaintext" placeholder:"PROTOCOL"`
+	Timeout     duration         `help:"With --load: give up on a call that is not answered for this long; then its outcome is unknown. Default: ${default}." default:"30s"`
+	Ledger      string           `help:"With --load: the file for the history, on another disk than the store's. It must not exist. Default: a temporary file, which is kept if something was found." placeholder:"FILE" env:"-"`
+	Harm        string           `help:"With --load: run this command of the shell now and then, such as a restart of the database." placeholder:"COMMAND" env:"-"`
+	HarmEvery   duration         `help:"How often, on average. Default: ${default}." default:"30s" name:"harm-every" env:"-"`
+	HarmSeed    uint64           `help:"Repeat the times of another run. Default: a random seed, which is printed." name:"harm-seed" env:"-"`
+	Patience    duration         `help:"With --load: how long nothing may come in the end before what is missing counts as lost. Default: ${default}." default:"2m" env:"-"`
 }
+
+// verifyStore is the default of --store.
+const verifyStore = "sqlite:./weir-data/weir.db"
 
 // pace is a flag that bounds what is read in bytes, or what is written in events, each second.
 type pace struct {
@@ -95,7 +106,7 @@ func (c *verifyCmd) underLoad(ctx context.Context, t *terminal) error {
 		say(fmt.Sprintf("--harm-seed %d repeats the times of --harm", harm.Seed))
 	}
 	report, remains, err := load.Run(ctx, file, protocols, load.Options{
-		Run: run, For: time.Duration(c.Load), Rate: c.Rate.events, Patience: time.Duration(c.Patience), Harm: harm, Logged: logged, Say: say,
+		Run: run, For: time.Duration(c.Load), Rate: c.Rate.events, Patience: time.Duration(c.Patience), Timeout: time.Duration(c.Timeout), Harm: harm, Logged: logged, Say: say,
 		Progress: func(p load.Progress) { line.say("%s", p) },
 	})
 	line.done()
@@ -128,20 +139,74 @@ func (c *verifyCmd) ledgerFile(names string) (*os.File, error) {
 	return file, nil
 }
 
-// protocols are those that the command can reach.
+// protocols are those that the command can reach: of a server, of brokers, or of the store.
 func (c *verifyCmd) protocols(ctx context.Context, names string, logger *slog.Logger) (all []load.Protocol, closeAll func() error, err error) {
+	closeAll = func() error { return nil }
+	if c.Server != "" {
+		api := loadAPI{serverFlags{loginFlags: c.loginFlags, Server: c.Server, Timeout: c.Timeout}}
+		all = append(all, load.HTTP(api, names+"-http")...)
+	}
+	if len(c.Bootstrap) > 0 {
+		brokers := brokerFlags{loginFlags: c.loginFlags, Bootstrap: c.Bootstrap, Protocol: c.Protocol, Timeout: c.Timeout}
+		kafka, err := load.OpenKafka(ctx, brokers.connect, names+"-kafka", time.Duration(c.Timeout))
+		if err != nil {
+			return nil, nil, err
+		}
+		all, closeAll = append(all, kafka), kafka.Close
+	}
+	if len(all) > 0 && c.Store == verifyStore {
+		return all, closeAll, nil
+	}
+	library, err := c.library(ctx, names, logger)
+	if err != nil {
+		return nil, nil, errors.Join(err, closeAll())
+	}
+	return append(all, library.Protocols()...), func() error { return errors.Join(closeAll(), library.Close()) }, nil
+}
+
+// library opens the Go library on the store.
+func (c *verifyCmd) library(ctx context.Context, names string, logger *slog.Logger) (*load.Library, error) {
 	if store.Missing(c.Store) {
-		return nil, nil, &problem{exitUnfinished, fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store"}
+		return nil, &problem{exitUnfinished, fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store, or reach the server with --server or --bootstrap"}
 	}
 	opened, err := store.OpenWith(ctx, c.Store, store.Options{Logger: logger, Rules: keys.Rules(), NoUpgrade: true})
 	if err != nil {
-		return nil, nil, &problem{exitUnfinished, err, c.hint(err)}
+		return nil, &problem{exitUnfinished, err, c.hint(err)}
 	}
 	library, err := load.OpenLibrary(ctx, opened, names, logger)
 	if err != nil {
-		return nil, nil, &problem{exitUnfinished, err, c.hint(err)}
+		return nil, &problem{exitUnfinished, err, c.hint(err)}
 	}
-	return library.Protocols(), library.Close, nil
+	return library, nil
+}
+
+// loadAPI is the HTTP client of all commands, for weir verify --load.
+type loadAPI struct{ serverFlags }
+
+func (a loadAPI) Ask(ctx context.Context, method string, path []string, query url.Values, body, out any, wait time.Duration, headers ...string) error {
+	var content []byte
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return load.Refused(err)
+		}
+	}
+	at := apiPath(path...)
+	if len(query) > 0 {
+		at += "?" + query.Encode()
+	}
+	err := a.send(ctx, method, at, "application/json", content, out, wait, headers...)
+	var answered *apiProblem
+	var unsent *problem
+	switch {
+	case errors.As(err, &answered) && answered.Status == http.StatusNotFound:
+		return load.Refused(fmt.Errorf("%w: %w", load.ErrGone, err))
+	case errors.As(err, &answered) && !answered.is("outcome_unknown"): // send keeps other answers in doubt from us
+		return load.Refused(err)
+	case errors.As(err, &unsent):
+		return load.Refused(err)
+	}
+	return err
 }
 
 // verdict prints what a history proves. failed is what kept the run from its end.

@@ -224,9 +224,10 @@ func work(ctx context.Context, q *queue.Queue, to *Reader) error {
 	return errors.Join(append(outcomes, to.Acked(done...))...)
 }
 
-func (p *libraryQueue) Audit(context.Context, *Reader) error {
-	return errors.New("the messages of a queue that were handled cannot be read again")
-}
+// errHandled is why nobody audits a queue.
+var errHandled = errors.New("the messages of a queue that were handled cannot be read again")
+
+func (p *libraryQueue) Audit(context.Context, *Reader) error { return errHandled }
 
 func (p *libraryQueue) Remove(ctx context.Context) error {
 	return errors.Join(
@@ -241,7 +242,7 @@ type libraryStreams struct {
 	*Library
 	category *weir.Category
 	versions versions
-	next     map[string]int64 // versions that are read next
+	next     nextVersions
 }
 
 func (p *libraryStreams) name() string { return p.names + "-streams" }
@@ -281,16 +282,7 @@ func (p *libraryStreams) Write(ctx context.Context, writer int, events [][]byte)
 func eventID() string { return fmt.Sprintf("%016x%016x", chance.Uint64(), chance.Uint64()) }
 
 func (p *libraryStreams) Read(ctx context.Context, to *Reader) error {
-	if p.next == nil {
-		p.next = map[string]int64{}
-	}
-	for ctx.Err() == nil {
-		if err := p.readFrom(ctx, p.next, to); err != nil {
-			return err
-		}
-		pause(ctx)
-	}
-	return nil
+	return p.next.follow(ctx, func(next map[string]int64) error { return p.readFrom(ctx, next, to) })
 }
 
 // readFrom reads what streams have from the versions in next on, and moves these.

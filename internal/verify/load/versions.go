@@ -1,6 +1,9 @@
 package load
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // versions are those at which writers know their streams to be.
 type versions struct {
@@ -37,4 +40,22 @@ func (v *versions) forget(writer int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.known, writer)
+}
+
+// nextVersions are those that the reader of streams has not read yet, by stream. It goes on with
+// them after an error.
+type nextVersions map[string]int64
+
+// follow reads again and again what came, until ctx ends.
+func (n *nextVersions) follow(ctx context.Context, read func(next map[string]int64) error) error {
+	if *n == nil {
+		*n = nextVersions{}
+	}
+	for ctx.Err() == nil {
+		if err := read(*n); err != nil {
+			return err
+		}
+		pause(ctx)
+	}
+	return nil
 }
