@@ -666,8 +666,14 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 
 func start(t *testing.T, binary string, args ...string) *process {
 	t.Helper()
+	return startAt(t, binary, "127.0.0.1:0", "127.0.0.1:0", args...)
+}
+
+// startAt is start at some addresses.
+func startAt(t *testing.T, binary, kafka, http string, args ...string) *process {
+	t.Helper()
 	p := &process{out: &lockedBuffer{changed: make(chan struct{}, 1)}}
-	p.cmd = exec.Command(binary, append(args, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")...)
+	p.cmd = exec.Command(binary, append(args, "--kafka", kafka, "--http", http)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

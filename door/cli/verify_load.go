@@ -139,9 +139,17 @@ func (c *verifyCmd) ledgerFile(names string) (*os.File, error) {
 	return file, nil
 }
 
-// protocols are those that the command can reach: of a server, of brokers, or of the store.
+// protocols are those that the command can reach: of a server, of brokers, or of the store. closeAll
+// closes what was opened.
 func (c *verifyCmd) protocols(ctx context.Context, names string, logger *slog.Logger) (all []load.Protocol, closeAll func() error, err error) {
-	closeAll = func() error { return nil }
+	var opened []io.Closer
+	closeAll = func() error {
+		var errs []error
+		for _, one := range opened {
+			errs = append(errs, one.Close())
+		}
+		return errors.Join(errs...)
+	}
 	if c.Server != "" {
 		api := loadAPI{serverFlags{loginFlags: c.loginFlags, Server: c.Server, Timeout: c.Timeout}}
 		all = append(all, load.HTTP(api, names+"-http")...)
@@ -152,7 +160,7 @@ func (c *verifyCmd) protocols(ctx context.Context, names string, logger *slog.Lo
 		if err != nil {
 			return nil, nil, err
 		}
-		all, closeAll = append(all, kafka), kafka.Close
+		all, opened = append(all, kafka), append(opened, kafka)
 	}
 	if len(all) > 0 && c.Store == verifyStore {
 		return all, closeAll, nil
@@ -161,7 +169,8 @@ func (c *verifyCmd) protocols(ctx context.Context, names string, logger *slog.Lo
 	if err != nil {
 		return nil, nil, errors.Join(err, closeAll())
 	}
-	return append(all, library.Protocols()...), func() error { return errors.Join(closeAll(), library.Close()) }, nil
+	opened = append(opened, library)
+	return append(all, library.Protocols()...), closeAll, nil
 }
 
 // library opens the Go library on the store.

@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weir-log/weir/internal/verify/load"
 	"github.com/weir-log/weir/store"
 )
 
@@ -70,4 +74,59 @@ func TestALoadSaysByItsExitCodeWhatBecameOfIt(t *testing.T) {
 	}
 	weir(t, "", "verify", "--load-history", ledger).want(t, exitUnfinished, "not known whether anything was lost")
 	weir(t, "", "verify", "--load-history", url).want(t, exitUnfinished, "no such file")
+}
+
+// What clients were told over HTTP and Kafka's protocol holds when the server is killed and started
+// again.
+func TestALoadThroughAServerIsCleanWhileItIsKilled(t *testing.T) {
+	binary := build(t)
+	args := []string{"serve", "--store", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")}
+	server := start(t, binary, args...)
+	c := verifyCmd{Store: verifyStore, loadFlags: loadFlags{Server: "http://" + server.http, Bootstrap: []string{server.kafka}, Protocol: "plaintext", Timeout: duration(20 * time.Second)}}
+	protocols, closeAll, err := c.protocols(t.Context(), "load-7", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll()
+	file, err := os.Create(filepath.Join(t.TempDir(), "history"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	kills, next := 3, int64(400) // a kill after so many events, when they are acknowledged
+	report, remains, err := load.Run(ctx, file, protocols, load.Options{
+		Run: 7, For: 24 * time.Hour, Rate: 800, Timeout: 20 * time.Second, Patience: time.Hour, Say: func(line string) { t.Log(line) },
+		Progress: func(p load.Progress) {
+			defer func() {
+				if t.Failed() { // the server does not start
+					stop()
+				}
+			}()
+			switch {
+			case p.Written < next || ctx.Err() != nil:
+				return
+			case kills == 0:
+				stop()
+				return
+			}
+			_ = server.cmd.Process.Kill()
+			_ = server.cmd.Wait()
+			server = startAt(t, binary, server.kafka, server.http, args...)
+			kills, next = kills-1, p.Written+400
+		},
+	})
+	if err != nil || len(remains) > 0 || !report.Clean() || report.Unjudged != "" {
+		t.Errorf("%v, %v, %s %s", err, remains, report.Violations(), report.Unjudged)
+	}
+	for _, p := range report.Protocols {
+		t.Logf("%s: %d acknowledged, %d unknown, %d refused, %d delivered; stalls %.1f s and %.1f s", p.Protocol, p.Acked, p.Unknown, p.Failed, p.Delivered, p.WriteStall, p.ReadStall)
+		if p.Acked == 0 {
+			t.Errorf("%s acknowledged nothing", p.Protocol)
+		}
+	}
+	if left := weir(t, "", "topic", "list", "--bootstrap", server.kafka); left.code != exitOK || strings.Contains(left.out, "load-7") {
+		t.Errorf("the run left topics: %s %s", left.out, left.err)
+	}
 }

@@ -54,7 +54,7 @@ type Verdict struct {
 	Delivered int64 `json:"delivered"` // to all groups together
 	Repeated  int64 `json:"repeated"`  // of these, again after a fault, before they were acknowledged: which no promise forbids
 
-	Lost       int64  `json:"lost"`         // acknowledged, and not delivered to a group
+	Lost       int64  `json:"lost"`         // acknowledged, and not delivered to each group
 	Again      int64  `json:"again"`        // delivered more than once
 	OutOfOrder int64  `json:"out_of_order"` // acknowledged, and delivered after a later one of its key
 	Refused    int64  `json:"refused"`      // delivered, although the system had said that it was certainly not done
@@ -310,17 +310,16 @@ func (l *Ledger) Behind(group string) int64 {
 	return l.group(group).behind
 }
 
+// missing counts the events that some announced group lacks, each once.
 func (l *Ledger) missing() (n int64, first string) {
-	for name, g := range l.groups {
-		if !g.announced {
-			continue
-		}
-		for w, b := range l.writers {
-			for seq := range b.acked.all() {
-				if r := g.reads[w]; r == nil || !r.got.has(seq) {
+	for w, b := range l.writers {
+		for seq := range b.acked.all() {
+			for name, g := range l.groups {
+				if r := g.reads[w]; g.announced && (r == nil || !r.got.has(seq)) {
 					if n++; first == "" {
 						first = fmt.Sprintf("event %d of writer %d was acknowledged, and group %s did not get it", seq, w, name)
 					}
+					break
 				}
 			}
 		}

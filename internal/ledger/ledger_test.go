@@ -128,6 +128,7 @@ func TestEachViolationIsNamed(t *testing.T) {
 			l.Delivered("g", stamp(1, 1))
 			l.Delivered("g", stamp(1, 0))
 		}, "1 out of order"},
+		"lost in both groups":       {func(l *ledger.Ledger) { l.Group("h"); l.Acked(1, 0, 1) }, "1 lost"},
 		"lost in one of two groups": {func(l *ledger.Ledger) { l.Group("h"); l.Acked(1, 0, 1); l.Delivered("h", stamp(1, 0)) }, "1 lost"},
 	} {
 		l := ledger.New(run, true)

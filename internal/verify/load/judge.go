@@ -25,7 +25,7 @@ type Result struct {
 	Protocol string `json:"protocol"`
 	ledger.Verdict
 	WriteStall float64   `json:"longest_stall_of_writes"` // seconds without an acknowledgement
-	ReadStall  float64   `json:"longest_stall_of_reads"`  // seconds without an event, while there was one to get
+	ReadStall  float64   `json:"longest_stall_of_reads"`  // seconds without an event, while one came later that could have come
 	Troubles   []Trouble `json:"troubles,omitempty"`      // at most troublesMost
 }
 
@@ -245,11 +245,7 @@ func (j *judge) report() Report {
 			open = append(open, b.name)
 		}
 		v := b.ledger.Close()
-		stall := b.readStall
-		if b.ledger.Behind(live) > 0 {
-			stall = max(stall, j.last-b.since)
-		}
-		r.Protocols = append(r.Protocols, Result{Protocol: b.name, Verdict: v, WriteStall: seconds(b.writeStall), ReadStall: seconds(stall), Troubles: b.troubles})
+		r.Protocols = append(r.Protocols, Result{Protocol: b.name, Verdict: v, WriteStall: seconds(b.writeStall), ReadStall: seconds(b.readStall), Troubles: b.troubles})
 	}
 	switch {
 	case len(open) > 0:

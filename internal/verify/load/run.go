@@ -158,19 +158,26 @@ func (r *run) all(ctx context.Context) error {
 	if err := context.Cause(after); err != nil {
 		return err
 	}
-	for _, l := range r.lines {
-		if err := l.settle(after); err != nil {
-			return err
-		}
+	if err := r.each(func(l *line) error { return l.settle(after) }); err != nil {
+		return err
 	}
 	stopReading() // what they read, audits must find
 	readers.Wait()
-	for _, l := range r.lines {
-		if err := l.audit(after); err != nil {
-			return err
-		}
+	if err := r.each(func(l *line) error { return l.audit(after) }); err != nil {
+		return err
 	}
 	return r.history.Keep(Entry{Is: isEnd})
+}
+
+// each does something with all protocols concurrently.
+func (r *run) each(do func(*line) error) error {
+	errs := make([]error, len(r.lines))
+	var all sync.WaitGroup
+	for i, l := range r.lines {
+		all.Go(func() { errs[i] = do(l) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // pause waits a little after what failed, so that a storage that is away is not asked all the time.
