@@ -40,6 +40,7 @@ Examples:
   weir verify --storage 's3://events/prod?endpoint=http://s3-1:9000' --storage 's3://events/prod?endpoint=http://s3-2:9000'
   weir verify --load 10m --store postgres://weir@db.internal/weir --ledger /mnt/other/load.history
   weir verify --load 10m --harm 'podman restart db' --harm-every 1m
+  weir verify --load 10m --server http://127.0.0.1:8080 --bootstrap 127.0.0.1:9092
   weir verify --load-history /mnt/other/load.history`
 }
 

@@ -97,7 +97,7 @@ func TestALoadThroughAServerIsCleanWhileItIsKilled(t *testing.T) {
 	defer stop()
 	kills, next := 3, int64(400) // a kill after so many events, when they are acknowledged
 	report, remains, err := load.Run(ctx, file, protocols, load.Options{
-		Run: 7, For: 24 * time.Hour, Rate: 800, Timeout: 20 * time.Second, Patience: time.Hour, Say: func(line string) { t.Log(line) },
+		Run: 7, For: 24 * time.Hour, Rate: 800, Timeout: 20 * time.Second, Patience: time.Hour, Say: func(line string) { t.Log(time.Now().Format(time.TimeOnly), line) },
 		Progress: func(p load.Progress) {
 			defer func() {
 				if t.Failed() { // the server does not start

@@ -44,8 +44,7 @@ func harmed(t *testing.T, protocols []load.Protocol, o load.Options, harms ...fu
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	written, over := make(chan int64), make(chan struct{})
-	var done = make(chan struct{})
+	written, over, done := make(chan int64), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		next := int64(betweenHarms)
