@@ -139,8 +139,8 @@ func (c *verifyCmd) ledgerFile(names string) (*os.File, error) {
 	return file, nil
 }
 
-// protocols are those that the command can reach: of a server, of brokers, or of the store. closeAll
-// closes what was opened.
+// protocols are those that the command can reach: of a server, of brokers, or of the store.
+// closeAll closes what was opened.
 func (c *verifyCmd) protocols(ctx context.Context, names string, logger *slog.Logger) (all []load.Protocol, closeAll func() error, err error) {
 	var opened []io.Closer
 	closeAll = func() error {

@@ -55,8 +55,8 @@ func eventsOf(events [][]byte, more map[string]any) (list []map[string]any) {
 }
 
 const (
-	// pageMost is how many events are asked for at once, and httpWait how long a server may wait for
-	// the first one.
+	// pageMost is how many events are asked for at once, and httpWait how long a server may wait
+	// for the first one.
 	pageMost = 1000
 	httpWait = 2 * time.Second
 	// httpSession is how long a member that does not ask keeps its partitions.

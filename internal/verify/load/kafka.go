@@ -14,9 +14,9 @@ import (
 // Brokers connects a new client to Kafka brokers.
 type Brokers func(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error)
 
-// OpenKafka returns the protocol of Kafka brokers: an idempotent producer whose records all replicas
-// acknowledge, and a consumer group that commits what it has read. timeout is how long a record may
-// take. name is that of all that it makes. The caller closes it.
+// OpenKafka returns the protocol of Kafka brokers: an idempotent producer whose records all
+// replicas acknowledge, and a consumer group that commits what it has read. timeout is how long a
+// record may take. name is that of all that it makes. The caller closes it.
 func OpenKafka(ctx context.Context, brokers Brokers, name string, timeout time.Duration) (*Kafka, error) {
 	producer, err := brokers(ctx, kgo.RecordDeliveryTimeout(timeout), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
@@ -47,8 +47,8 @@ func (p *Kafka) Create(ctx context.Context) error {
 	return err
 }
 
-// Write produces a record for each event. They may be in several batches: if one of these fails, the
-// outcome of all is unknown.
+// Write produces a record for each event. They may be in several batches: if one of these fails,
+// the outcome of all is unknown.
 func (p *Kafka) Write(ctx context.Context, writer int, events [][]byte) (Wrote, error) {
 	records := make([]*kgo.Record, len(events))
 	for i, e := range events {
