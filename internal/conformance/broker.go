@@ -41,7 +41,7 @@ type broker struct {
 	args      []string // of the command
 	address   string   // which takes connections when the process is ready
 	log       io.Writer
-	process   *exec.Cmd
+	process   *exec.Cmd // nil: it was not started, or has ended
 	exited    chan error
 }
 
@@ -206,6 +206,10 @@ func (c *cluster) stop() error {
 }
 
 func (b *broker) end() error {
+	if b.process == nil {
+		return nil
+	}
+	defer func() { b.process = nil }()
 	_ = b.process.Process.Signal(syscall.SIGTERM) // if it has ended, exited says so
 	select {
 	case err := <-b.exited:
@@ -218,6 +222,22 @@ func (b *broker) end() error {
 		<-b.exited
 		return fmt.Errorf("weir did not end within %v of SIGTERM", stopMax)
 	}
+}
+
+// kill ends all processes at once, and closes what they had.
+func (c *cluster) kill() error {
+	for _, b := range c.brokers {
+		if b.process != nil {
+			_ = b.process.Process.Kill() // if it has ended, exited says so
+			<-b.exited
+			b.process = nil
+		}
+	}
+	var errs []error
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		errs = append(errs, c.closers[i]())
+	}
+	return errors.Join(errs...)
 }
 
 // fail stops what was started so far, and returns err.

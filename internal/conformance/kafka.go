@@ -31,7 +31,7 @@ const (
 	kafkaSources = "internal/conformance/kafka"
 	kafkaPackage = "org.apache.kafka."
 	caseMax      = 3 * time.Minute  // time limit of one case
-	classMax     = 40 * time.Minute // and of all cases of a class
+	classMax     = 20 * time.Minute // and of all cases of a class
 )
 
 // fetchKafkaSuite lets Maven fetch Kafka's tests, and compiles our classes.
@@ -140,6 +140,9 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	defer func() { _ = server.Close() }() // a directory that stays behind changes no result
+	if err := createTemplate(ctx, weir, server.Admin(), scratch); err != nil {
+		return nil, fmt.Errorf("make the database: %w", err)
+	}
 	r := &kafkaResult{version: s.version, classes: map[string][]kafkaCase{}}
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)

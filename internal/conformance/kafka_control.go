@@ -16,8 +16,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/internal/proctest"
 )
@@ -93,7 +94,7 @@ func (c *control) close() ([]kafkaCase, error) {
 	err := c.listener.Close()
 	c.served.Wait()
 	for _, cluster := range c.clusters {
-		_ = cluster.stop() // the case that left it behind has been judged
+		_ = cluster.kill() // the case that left it behind has been judged
 	}
 	return c.cases, err
 }
@@ -131,7 +132,7 @@ func (c *control) answer(q question) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{}, cluster.stop()
+		return answer{}, cluster.kill() // the store ends, too
 	case "shutdown", "restart":
 		c.mu.Lock()
 		cluster := c.clusters[q.Cluster]
@@ -140,7 +141,8 @@ func (c *control) answer(q question) (answer, error) {
 			return answer{}, fmt.Errorf("there is no broker %d in cluster %d", q.Broker, q.Cluster)
 		}
 		if q.Do == "restart" {
-			return answer{}, cluster.brokers[q.Broker].start(c.ctx)
+			b := cluster.brokers[q.Broker]
+			return answer{}, errors.Join(b.start(c.ctx), knows(c.ctx, b.address, 1))
 		}
 		return answer{}, cluster.brokers[q.Broker].end()
 	}
@@ -228,7 +230,7 @@ func (c *control) start(q question) (answer, error) {
 	c.mu.Unlock()
 	cl := &cluster{}
 	a := answer{Cluster: number}
-	url, err := createDatabase(c.ctx, c.postgres, fmt.Sprintf("k_%s_%d", strings.ToLower(strings.Map(plain, strings.NewReplacer(".", "_", "$", "_").Replace(c.class))), number))
+	url, err := createDatabase(c.ctx, c.postgres, kafkaTemplate, fmt.Sprintf("k_%s_%d", strings.ToLower(strings.Map(plain, strings.NewReplacer(".", "_", "$", "_").Replace(c.class))), number))
 	if err != nil {
 		return answer{}, err
 	}
@@ -245,14 +247,23 @@ func (c *control) start(q question) (answer, error) {
 		if _, err := fmt.Fprintln(log, "case:", q.Case); err != nil {
 			return answer{}, cl.fail(err)
 		}
-		b := &broker{weir: c.weir, dir: c.scratch, address: addresses[0], log: log, args: append([]string{
+		cl.brokers = append(cl.brokers, &broker{weir: c.weir, dir: c.scratch, address: addresses[0], log: log, args: append([]string{
 			"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1], "--broker-id", strconv.Itoa(n), "--any-replication-factor",
-		}, settings[n]...)}
-		if err := b.start(c.ctx); err != nil {
-			return answer{}, cl.fail(fmt.Errorf("%w; see %s", err, log.Name()))
-		}
-		cl.brokers, cl.addresses = append(cl.brokers, b), append(cl.addresses, b.address)
-		a.Brokers = append(a.Brokers, brokerAnswer{ID: n, Address: b.address})
+		}, settings[n]...)})
+		cl.addresses = append(cl.addresses, addresses[0])
+		a.Brokers = append(a.Brokers, brokerAnswer{ID: n, Address: addresses[0]})
+	}
+	var starts errgroup.Group
+	for n, b := range cl.brokers {
+		starts.Go(func() error {
+			if err := b.start(c.ctx); err != nil {
+				return fmt.Errorf("broker %d: %w; see the logs of case %d in %s", n, err, number, c.scratch)
+			}
+			return nil
+		})
+	}
+	if err := starts.Wait(); err != nil {
+		return answer{}, cl.fail(err)
 	}
 	if err := cl.acquainted(c.ctx); err != nil {
 		return answer{}, cl.fail(err)
@@ -263,34 +274,68 @@ func (c *control) start(q question) (answer, error) {
 	return a, nil
 }
 
-// acquainted waits until every broker tells clients of all.
+// acquainted waits until each broker tells clients of all.
 func (c *cluster) acquainted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startMax)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
 	for _, address := range c.addresses {
-		for known := 0; known < len(c.addresses); {
-			client, err := kgo.NewClient(kgo.SeedBrokers(address))
-			if err != nil {
-				return err
-			}
-			if brokers, err := kadm.NewClient(client).ListBrokers(ctx); err == nil {
-				known = len(brokers)
-			}
-			client.Close()
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return fmt.Errorf("the broker at %s knew %d of %d brokers after %v", address, known, len(c.addresses), startMax)
-			}
+		if err := knows(ctx, address, len(c.addresses)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// createDatabase makes an empty database on a server, and returns its URL. It ends with the server.
-func createDatabase(ctx context.Context, server, name string) (_ string, err error) {
+// knows waits until the broker at an address tells clients of so many brokers, or more.
+func knows(ctx context.Context, address string, brokers int) error {
+	ctx, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.MetadataMinAge(10*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		meta, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, client.SeedBrokers()[0])
+		if err == nil && len(meta.Brokers) >= brokers {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the broker at %s did not tell of %d brokers within %v: %w", address, brokers, startMax, err)
+		}
+	}
+}
+
+// kafkaTemplate is a database with weir's tables. Copying it is faster than making them.
+const kafkaTemplate = "weir"
+
+// createTemplate makes kafkaTemplate.
+func createTemplate(ctx context.Context, weir, server, scratch string) (err error) {
+	url, err := createDatabase(ctx, server, "template0", kafkaTemplate)
+	if err != nil {
+		return err
+	}
+	addresses, err := proctest.FreeAddresses(2)
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(scratch, "template.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	b := &broker{weir: weir, dir: scratch, address: addresses[0], log: log, args: []string{"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1]}}
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	return errors.Join(knows(ctx, b.address, 1), b.end())
+}
+
+// createDatabase copies a database on a server, and returns the URL of the copy. It ends with the
+// server.
+func createDatabase(ctx context.Context, server, template, name string) (_ string, err error) {
 	name = name[max(0, len(name)-63):] // as long as PostgreSQL allows
 	u, err := url.Parse(server)
 	if err != nil {
@@ -301,7 +346,7 @@ func createDatabase(ctx context.Context, server, name string) (_ string, err err
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+template+" ENCODING 'UTF8'"); err != nil {
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	u.Path = "/" + name
