@@ -11,7 +11,7 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// describeConfigs returns the settings of topics and of this broker, with the source of each value.
+// describeConfigs returns the settings of topics, groups and of this broker, with the source of each value.
 func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.DescribeConfigsRequestResource) string {
@@ -94,9 +94,16 @@ func (s *Server) configsOf(ctx context.Context, r *request, kind kmsg.ConfigReso
 		}
 		return s.brokerConfigs(), nil
 	case kmsg.ConfigResourceTypeGroupConfig:
-		return nil, nil // groups have none
+		if name == "" {
+			return nil, deny(kerr.InvalidRequest, "the name of the group is empty")
+		}
+		own, err := s.groups.GroupConfig(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return groupConfigs(s.groups.Settings(), own), nil
 	default:
-		return nil, lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics and brokers", kind)
+		return nil, lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics, groups and brokers", kind)
 	}
 }
 

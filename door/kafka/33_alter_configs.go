@@ -76,9 +76,9 @@ type alteration struct {
 	err      error // why it is not changed
 }
 
-// alterResources changes settings of topics that were not refused yet, or only validates the
-// request: a few store calls for hundreds of topics. Settings of other resources cannot be changed
-// while weir runs: the error names the settings.
+// alterResources changes settings of topics and groups that were not refused yet, or only validates
+// the request: a few store calls for hundreds of topics, and a few for each group. Settings of other
+// resources cannot be changed while weir runs: the error names the settings.
 func (s *Server) alterResources(ctx context.Context, r *request, all []*alteration, validateOnly bool) {
 	var changes []eventlog.TopicChange
 	var of []*alteration
@@ -88,6 +88,10 @@ func (s *Server) alterResources(ctx context.Context, r *request, all []*alterati
 		}
 		switch {
 		case a.err != nil:
+		case a.kind == kmsg.ConfigResourceTypeGroupConfig && a.name == "":
+			a.err = deny(kerr.InvalidRequest, "the name of the group is empty: there are no default settings for groups")
+		case a.kind == kmsg.ConfigResourceTypeGroupConfig:
+			a.err = s.groups.ChangeGroupConfig(ctx, a.name, a.change, validateOnly)
 		case a.kind != kmsg.ConfigResourceTypeTopic:
 			if a.err = a.change(make(map[string]string)); a.err == nil {
 				a.err = s.alterNothing(a.kind, a.name, a.settings)
@@ -123,9 +127,8 @@ func (s *Server) validate(ctx context.Context, a *alteration) error {
 	return eventlog.CheckConfig(config)
 }
 
-// alterNothing answers for resources whose settings cannot be changed, with Kafka's codes:
-// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager), INVALID_CONFIG
-// for a setting that groups do not have (GroupConfigManager). A request without changes succeeds,
+// alterNothing answers for resources whose settings cannot be changed, with Kafka's code:
+// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). A request without changes succeeds,
 // and so does one that deletes settings, whatever their names, as with Kafka 4.4:
 // kafka-reassign-partitions --verify deletes throttles that nobody has set.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
@@ -137,14 +140,12 @@ func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, setting
 	switch {
 	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.view().Self())):
 		return deny(kerr.InvalidRequest, "the request is for broker %q; this is broker %d", shorten(name), s.view().Self())
-	case kind != kmsg.ConfigResourceTypeBroker && kind != kmsg.ConfigResourceTypeGroupConfig:
-		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics and brokers", kind)
+	case kind != kmsg.ConfigResourceTypeBroker:
+		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics, groups and brokers", kind)
 	case len(settings) == 0:
 		return nil
-	case kind == kmsg.ConfigResourceTypeBroker:
-		return lacking("settings of the broker", kerr.InvalidRequest, "cannot change %s: settings of the broker cannot be changed while it runs; set them when you start weir", named)
 	default:
-		return lacking("settings of groups", kerr.InvalidConfig, "cannot change %s of group %q: weir has no settings for groups", named, shorten(name))
+		return lacking("settings of the broker", kerr.InvalidRequest, "cannot change %s: settings of the broker cannot be changed while it runs; set them when you start weir", named)
 	}
 }
 

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// listConfigResources lists resources that have settings: topics and this broker. Version 0 lists
+// listConfigResources lists resources that have settings: topics, groups that were given some, and this broker. Version 0 lists
 // client metrics only: weir has none.
 func (s *Server) listConfigResources(ctx context.Context, request *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
 	out := in.ResponseKind().(*kmsg.ListConfigResourcesResponse)
@@ -29,9 +30,17 @@ func (s *Server) listConfigResources(ctx context.Context, request *request, in *
 		r.Name, r.Type = name, int8(kind)
 		out.ConfigResources = append(out.ConfigResources, r)
 	}
+	groups, err := s.groups.GroupConfigs(ctx)
+	if err != nil {
+		out.ErrorCode = errorCode(err)
+		return out
+	}
 	const each = 128 // estimated bytes of a resource in the answer, in memory and encoded
-	if err := request.claimAnswer(ctx, len(s.log.Topics())*each); err != nil {
+	if err := request.claimAnswer(ctx, (len(s.log.Topics())+len(groups))*each); err != nil {
 		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		add(kmsg.ConfigResourceTypeGroupConfig, name)
 	}
 	for _, t := range s.log.Topics() {
 		add(kmsg.ConfigResourceTypeTopic, t.Name)

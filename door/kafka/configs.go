@@ -3,10 +3,12 @@ package kafka
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
 )
 
 // config is one setting as DescribeConfigs returns it.
@@ -76,6 +78,26 @@ func topicConfigs(t eventlog.Topic) []config {
 		if byDefault.name != "" {
 			c.synonyms = append(c.synonyms, byDefault)
 		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// groupConfigs are all settings of a group; own are those that it has been given.
+func groupConfigs(settings []group.Setting, own map[string]string) []config {
+	var all []config
+	number := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	for _, s := range settings {
+		c := config{name: s.Name, value: number(s.Default), kind: kmsg.ConfigTypeInt, doc: s.Doc, source: kmsg.ConfigSourceDefaultConfig}
+		if s.Default != s.Usual {
+			c.source = kmsg.ConfigSourceStaticBrokerConfig
+			c.synonyms = []config{{name: s.Broker, value: c.value, source: c.source}}
+		}
+		if value, set := own[s.Name]; set {
+			c.value, c.source = value, kmsg.ConfigSourceGroupConfig
+			c.synonyms = append([]config{{name: s.Name, value: value, source: c.source}}, c.synonyms...)
+		}
+		c.synonyms = append(c.synonyms, config{name: s.Broker, value: number(s.Usual), source: kmsg.ConfigSourceDefaultConfig})
 		all = append(all, c)
 	}
 	return all

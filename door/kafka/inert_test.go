@@ -66,7 +66,7 @@ func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
 		{kmsg.ConfigResourceTypeBroker, "", "log.retention.ms", kerr.InvalidRequest, "log.retention.ms"},
 		{kmsg.ConfigResourceTypeBroker, "7", "log.retention.ms", kerr.InvalidRequest, "this is broker 1"},
 		{kmsg.ConfigResourceTypeBroker, "1", "", nil, "null"},
-		{kmsg.ConfigResourceTypeGroupConfig, "g", "consumer.session.timeout.ms", kerr.InvalidConfig, "group"},
+		{kmsg.ConfigResourceTypeGroupConfig, "g", "consumer.session.timeout.ms", kerr.InvalidConfig, "from 45000 to 60000"},
 	} {
 		for _, op := range []kmsg.IncrementalAlterConfigOp{kmsg.IncrementalAlterConfigOpSet, kmsg.IncrementalAlterConfigOpDelete} {
 			req := kmsg.NewPtrIncrementalAlterConfigsRequest()

@@ -12,7 +12,7 @@ import (
 
 // AlterConfigs, which replaces all settings, answers for the broker and for groups as
 // IncrementalAlterConfigs does, with Kafka's codes.
-func TestSettingsOfBrokerAndGroupsCannotBeReplaced(t *testing.T) {
+func TestSettingsThatBrokersAndGroupsDoNotHaveCannotBeReplaced(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for _, c := range []struct {
 		kind kmsg.ConfigResourceType
@@ -28,8 +28,8 @@ func TestSettingsOfBrokerAndGroupsCannotBeReplaced(t *testing.T) {
 		{kmsg.ConfigResourceTypeBroker, "broker", "", kerr.InvalidRequest, `"broker"`},
 		{kmsg.ConfigResourceTypeBroker, "1", "", nil, "null"},
 		{kmsg.ConfigResourceTypeBroker, "", "", nil, "null"},
-		{kmsg.ConfigResourceTypeGroupConfig, "g", "consumer.session.timeout.ms", kerr.InvalidConfig, "group"},
-		{kmsg.ConfigResourceTypeGroupConfig, "broker", "x", kerr.InvalidConfig, `"broker"`},
+		{kmsg.ConfigResourceTypeGroupConfig, "g", "consumer.session.timeout.ms", kerr.InvalidConfig, "from 45000 to 60000"},
+		{kmsg.ConfigResourceTypeGroupConfig, "broker", "x", kerr.InvalidConfig, "groups have no such setting"},
 		{kmsg.ConfigResourceTypeGroupConfig, "g", "", nil, "null"},
 		{kmsg.ConfigResourceTypeBrokerLogger, "1", "kafka", kerr.InvalidRequest, "BROKER_LOGGER"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/internal/pgtest"
@@ -140,8 +142,8 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	defer func() { _ = server.Close() }() // a directory that stays behind changes no result
-	if err := createTemplate(ctx, weir, server.Admin(), scratch); err != nil {
-		return nil, fmt.Errorf("make the database: %w", err)
+	if err := prepare(ctx, server); err != nil {
+		return nil, fmt.Errorf("set PostgreSQL up: %w", err)
 	}
 	r := &kafkaResult{version: s.version, classes: map[string][]kafkaCase{}}
 	began := time.Now()
@@ -165,6 +167,19 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 	err = group.Wait()
 	r.elapsed = time.Since(began).Round(time.Second)
 	return r, err
+}
+
+// prepare sets a server up for the connections of several clusters.
+func prepare(ctx context.Context, server *pgtest.Server) error {
+	conn, err := pgx.Connect(ctx, server.Admin())
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "ALTER SYSTEM SET max_connections = 500")
+	if err = errors.Join(err, conn.Close(ctx)); err != nil {
+		return err
+	}
+	return errors.Join(server.Crash(), server.Recover())
 }
 
 // runClass runs one class in a JVM of its own. Failing cases are a result; an error means that

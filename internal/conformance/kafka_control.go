@@ -230,7 +230,7 @@ func (c *control) start(q question) (answer, error) {
 	c.mu.Unlock()
 	cl := &cluster{}
 	a := answer{Cluster: number}
-	url, err := createDatabase(c.ctx, c.postgres, kafkaTemplate, fmt.Sprintf("k_%s_%d", strings.ToLower(strings.Map(plain, strings.NewReplacer(".", "_", "$", "_").Replace(c.class))), number))
+	url, err := createDatabase(c.ctx, c.postgres, fmt.Sprintf("k_%s_%d", strings.ToLower(strings.Map(plain, strings.NewReplacer(".", "_", "$", "_").Replace(c.class))), number))
 	if err != nil {
 		return answer{}, err
 	}
@@ -308,34 +308,10 @@ func knows(ctx context.Context, address string, brokers int) error {
 	}
 }
 
-// kafkaTemplate is a database with weir's tables. Copying it is faster than making them.
-const kafkaTemplate = "weir"
-
-// createTemplate makes kafkaTemplate.
-func createTemplate(ctx context.Context, weir, server, scratch string) (err error) {
-	url, err := createDatabase(ctx, server, "template0", kafkaTemplate)
-	if err != nil {
-		return err
-	}
-	addresses, err := proctest.FreeAddresses(2)
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(scratch, "template.log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	b := &broker{weir: weir, dir: scratch, address: addresses[0], log: log, args: []string{"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1]}}
-	if err := b.start(ctx); err != nil {
-		return err
-	}
-	return errors.Join(knows(ctx, b.address, 1), b.end())
-}
-
-// createDatabase copies a database on a server, and returns the URL of the copy. It ends with the
-// server.
-func createDatabase(ctx context.Context, server, template, name string) (_ string, err error) {
+// createDatabase makes an empty database on a server, and returns its URL. It ends with the server. A
+// copy of a database would not do: weir takes it for a store that was restored, and begins a new
+// leader epoch.
+func createDatabase(ctx context.Context, server, name string) (_ string, err error) {
 	name = name[max(0, len(name)-63):] // as long as PostgreSQL allows
 	u, err := url.Parse(server)
 	if err != nil {
@@ -346,7 +322,7 @@ func createDatabase(ctx context.Context, server, template, name string) (_ strin
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+template+" ENCODING 'UTF8'"); err != nil {
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	u.Path = "/" + name

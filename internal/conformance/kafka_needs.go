@@ -7,6 +7,10 @@ var kafkaNeeds = map[string]string{
 	"clients.consumer.ShareConsumerTest":                                             "share groups",
 	"clients.consumer.ShareConsumerRackAwareTest":                                    "share groups",
 	"clients.consumer.ShareConsumerRackAwareTest$WithAssignmentBatchingDisabledTest": "share groups",
+	"clients.admin.AdminFenceProducersTest":                                          "transactions",
 	"clients.TransactionsExpirationTest":                                             "transactions",
 	"clients.TransactionsWithMaxInFlightOneTest":                                     "transactions",
+
+	"clients.MetadataVersionIntegrationTest":         "the feature levels of Kafka's controllers (UpdateFeatures), of which weir has none",
+	"clients.MetricsDuringTopicCreationDeletionTest": "metrics of Kafka's controllers, which the test reads in its own process",
 }

@@ -49,6 +49,8 @@ type (
 
 		// Sees reports whether the member's user may see a topic: Pattern matches no other.
 		Sees func(topic string) bool
+
+		session, interval time.Duration // as the group's settings say
 	}
 
 	// ConsumerBeaten is the answer to a ConsumerBeat.
@@ -141,6 +143,9 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 		return a, err
 	}
 	if err := b.check(); err != nil {
+		return a, err
+	}
+	if b.session, b.interval, err = c.times(ctx, b.Group); err != nil {
 		return a, err
 	}
 	h, done, err := c.hostOf(b.Group, b.By)
@@ -296,7 +301,6 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 			}
 			me.id, me.kafka.host, me.kafka.away = b.Member, h.id, false
 			me.info.Client, me.info.Host = text(b.ClientID), strings.TrimPrefix(b.ClientHost, "/")
-			me.info.SessionMS = h.c.cfg.ConsumerSession.Milliseconds()
 			me.revoking = nil
 			if b.Instance != nil {
 				me.kafka.instance = *b.Instance
@@ -304,6 +308,7 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 		} else if i < 0 {
 			return nil, false, fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
 		}
+		me.info.SessionMS = b.session.Milliseconds()
 		if b.Rebalance >= 0 {
 			me.kafka.rebalance = b.Rebalance.Truncate(time.Millisecond)
 		}
@@ -323,7 +328,7 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool { return held(tp) && !slices.Contains(b.Owned, tp) })
 		}
 		members[i] = me
-		return members, was.id != me.id || was.kafka != me.kafka || !slices.Equal(was.info.Topics, me.info.Topics) || len(was.revoking) != len(me.revoking), nil
+		return members, was.id != me.id || was.kafka != me.kafka || was.info.SessionMS != me.info.SessionMS || !slices.Equal(was.info.Topics, me.info.Topics) || len(was.revoking) != len(me.revoking), nil
 	}
 }
 
@@ -395,7 +400,7 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	case k.giveUpBy.IsZero():
 		k.giveUpBy = now.Add(me.kafka.rebalance)
 	}
-	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: h.c.cfg.ConsumerHeartbeat}
+	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: b.interval}
 	may := me.own
 	if len(me.revoking) > 0 {
 		// As in Kafka, new partitions come with the next epoch, after the old ones were given

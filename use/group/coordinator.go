@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recent"
 )
 
 // Config sets a Coordinator up. The zero value of every field means its default.
@@ -53,15 +54,16 @@ type limits struct {
 }
 
 const (
-	sessionMin, sessionMax = 6 * time.Second, 30 * time.Minute // the defaults
+	consumerSession, consumerHeartbeat = 45 * time.Second, 5 * time.Second // the defaults
+	sessionMin, sessionMax             = 6 * time.Second, 30 * time.Minute // the defaults
 	// protocolBytes bounds one member's protocols.
 	protocolBytes = 1 << 20
 )
 
 func (c Config) withDefaults() Config {
 	c.InitialDelay = cmp.Or(c.InitialDelay, 500*time.Millisecond)
-	c.ConsumerSession = cmp.Or(c.ConsumerSession, 45*time.Second)
-	c.ConsumerHeartbeat = cmp.Or(c.ConsumerHeartbeat, 5*time.Second)
+	c.ConsumerSession = cmp.Or(c.ConsumerSession, consumerSession)
+	c.ConsumerHeartbeat = cmp.Or(c.ConsumerHeartbeat, consumerHeartbeat)
 	c.SessionMin, c.SessionMax = cmp.Or(c.SessionMin, sessionMin), cmp.Or(c.SessionMax, sessionMax)
 	c.limits.MembersMax = cmp.Or(c.limits.MembersMax, c.MembersMax, 2000)
 	c.limits.GroupBytes = cmp.Or(c.limits.GroupBytes, 16<<20)
@@ -88,6 +90,8 @@ type Coordinator struct {
 	hosting hosting  // its members of Kafka's consumer protocol
 	census  census   // of the groups in the store
 
+	settings *recent.Value[map[string]map[string]string] // of groups, by group and name
+
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
 	idle        *list.List       // groups without users that may be forgotten, the least recently used first
@@ -105,10 +109,12 @@ type Coordinator struct {
 // first asked for.
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
-	return &Coordinator{
+	c := &Coordinator{
 		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[chan struct{}]bool)}, census: census{most: cfg.limits.StoredMax},
 		groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New(),
 	}
+	c.settings = recent.New("settings of groups", nil, c.GroupConfigs, cfg.Logger)
+	return c
 }
 
 // Run removes expired groups and offsets until ctx ends, unless the log is read-only. Then all

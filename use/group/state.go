@@ -35,7 +35,7 @@ const (
 // KeyRules say where the keys of groups live on a store made of shards: those of one group on one
 // shard.
 func KeyRules() (rules []eventlog.KeyRule) {
-	for _, prefix := range []string{statePrefix, offsetPrefix, startPrefix, ownerPrefix, memberPrefix} {
+	for _, prefix := range []string{statePrefix, offsetPrefix, startPrefix, ownerPrefix, memberPrefix, configPrefix} {
 		rules = append(rules, eventlog.KeyRule{Prefix: prefix, By: eventlog.ByFirst})
 	}
 	return rules

@@ -23,7 +23,7 @@ func Verify() verify.Check {
 			e.topics[t.ID] = t
 		}
 		for prefix, check := range map[string]func(context.Context, []eventlog.KeyValue) error{
-			statePrefix: e.states, offsetPrefix: e.offsets, startPrefix: e.offsets,
+			statePrefix: e.readable(unreadable, "it is no state of a group"), configPrefix: e.readable(unreadableConfig, "it has no settings of a group"), offsetPrefix: e.offsets, startPrefix: e.offsets,
 		} {
 			if err := x.Keys(ctx, prefix, func(page []eventlog.KeyValue) error { return check(ctx, page) }); err != nil {
 				return err
@@ -38,7 +38,12 @@ type examination struct {
 	topics map[eventlog.TopicID]eventlog.Topic // at the beginning
 }
 
-func (e *examination) states(ctx context.Context, page []eventlog.KeyValue) error {
+// readable finds keys whose values cannot be read.
+func (e *examination) readable(unreadable func(eventlog.KeyValue) error, what string) func(context.Context, []eventlog.KeyValue) error {
+	return func(ctx context.Context, page []eventlog.KeyValue) error { return e.read(ctx, page, unreadable, what) }
+}
+
+func (e *examination) read(ctx context.Context, page []eventlog.KeyValue, unreadable func(eventlog.KeyValue) error, what string) error {
 	for _, kv := range page {
 		if unreadable(kv) == nil {
 			continue
@@ -47,7 +52,7 @@ func (e *examination) states(ctx context.Context, page []eventlog.KeyValue) erro
 			now, err := v.Get(ctx, kv.Key)
 			if err == nil && now[0].Version > 0 {
 				if wrong := unreadable(now[0]); wrong != nil {
-					v.Find(verify.AtKey(kv.Key), restoreKey, "it is no state of a group: %v", wrong)
+					v.Find(verify.AtKey(kv.Key), restoreKey, what+": %v", wrong)
 				}
 			}
 			return err
@@ -57,6 +62,11 @@ func (e *examination) states(ctx context.Context, page []eventlog.KeyValue) erro
 		}
 	}
 	return nil
+}
+
+func unreadableConfig(kv eventlog.KeyValue) error {
+	_, _, err := parseConfig(kv)
+	return err
 }
 
 func unreadable(kv eventlog.KeyValue) error {

@@ -1,0 +1,223 @@
+package group
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// The settings of a group that an administrator may change while weir runs, by Kafka's names
+// (GroupConfig). They are for members of the consumer protocol, and stand above Config.
+//
+//	group/config/<group>   the settings, by name
+const (
+	SettingSession   = "consumer.session.timeout.ms"
+	SettingHeartbeat = "consumer.heartbeat.interval.ms"
+
+	configPrefix = "group/config/"
+	// settingsMax bounds how many groups have settings. All are read with one store call.
+	settingsMax = 1000
+	// settingsFresh is how long a process may not know of a change.
+	settingsFresh = time.Second
+	// settingsTries is how often a change is tried that others overtake.
+	settingsTries = 10
+)
+
+// The bounds of settings: those of Kafka's brokers (group.consumer.min.session.timeout.ms and the
+// like), and the value that groups without the setting have.
+const (
+	consumerSessionMin, consumerSessionMax     = 45 * time.Second, 60 * time.Second
+	consumerHeartbeatMin, consumerHeartbeatMax = 5 * time.Second, 15 * time.Second
+)
+
+// Setting is a setting that groups may have.
+type Setting struct {
+	Name, Broker string // Broker: the property of a broker of Kafka that has the default
+	Default      time.Duration
+	Usual        time.Duration // the default without Config
+	Min, Max     time.Duration
+	Doc          string
+}
+
+// Settings returns the settings that groups may have.
+func (c *Coordinator) Settings() []Setting {
+	bounded := func(s Setting) Setting {
+		s.Min, s.Max = min(s.Min, s.Default), max(s.Max, s.Default)
+		return s
+	}
+	return []Setting{
+		bounded(Setting{
+			Name: SettingHeartbeat, Broker: "group.consumer.heartbeat.interval.ms", Default: c.cfg.ConsumerHeartbeat, Usual: consumerHeartbeat, Min: consumerHeartbeatMin, Max: consumerHeartbeatMax,
+			Doc: "How often a member of the consumer protocol sends a heartbeat.",
+		}),
+		bounded(Setting{
+			Name: SettingSession, Broker: "group.consumer.session.timeout.ms", Default: c.cfg.ConsumerSession, Usual: consumerSession, Min: consumerSessionMin, Max: consumerSessionMax,
+			Doc: "After so long without a heartbeat a member of the consumer protocol is evicted.",
+		}),
+	}
+}
+
+// check returns why a group cannot have these settings.
+func (c *Coordinator) checkSettings(config map[string]string) error {
+	settings := c.Settings()
+	for _, name := range slices.Sorted(maps.Keys(config)) {
+		i := slices.IndexFunc(settings, func(s Setting) bool { return s.Name == name })
+		if i < 0 {
+			return &eventlog.InvalidError{What: "setting", Value: name, Why: "groups have no such setting; they have " + SettingHeartbeat + " and " + SettingSession}
+		}
+		s := settings[i]
+		value, is := milliseconds(config[name])
+		if !is || value < s.Min || value > s.Max {
+			return &eventlog.InvalidError{What: name, Value: config[name], Why: fmt.Sprintf("must be a number of milliseconds from %d to %d", s.Min.Milliseconds(), s.Max.Milliseconds())}
+		}
+	}
+	if session, heartbeat := c.timesOf(config); heartbeat >= session {
+		return &eventlog.InvalidError{What: SettingHeartbeat, Value: config[SettingHeartbeat], Why: fmt.Sprintf("must be shorter than %s, which is %d", SettingSession, session.Milliseconds())}
+	}
+	return nil
+}
+
+func milliseconds(text string) (time.Duration, bool) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	return time.Duration(n) * time.Millisecond, err == nil
+}
+
+// timesOf returns what settings mean for a group's members.
+func (c *Coordinator) timesOf(config map[string]string) (session, heartbeat time.Duration) {
+	session, heartbeat = c.cfg.ConsumerSession, c.cfg.ConsumerHeartbeat
+	if own, is := milliseconds(config[SettingSession]); is {
+		session = own
+	}
+	if own, is := milliseconds(config[SettingHeartbeat]); is {
+		heartbeat = own
+	}
+	return session, heartbeat
+}
+
+// times returns the session time-out and the heartbeat interval of a group's members, as they were
+// within settingsFresh. All groups cost a store call every settingsFresh.
+func (c *Coordinator) times(ctx context.Context, group string) (session, heartbeat time.Duration, err error) {
+	last, err := c.settings.Get(ctx, settingsFresh)
+	if err != nil {
+		return 0, 0, fmt.Errorf("group %q: %w (%w)", group, ErrUnavailable, err)
+	}
+	session, heartbeat = c.timesOf(last.Value[group])
+	return session, heartbeat, nil
+}
+
+// GroupConfigs reads the settings of all groups that have some: one store call. Settings that cannot
+// be read are left out.
+func (c *Coordinator) GroupConfigs(ctx context.Context) (map[string]map[string]string, error) {
+	all := make(map[string]map[string]string)
+	err := c.log.ListPages(ctx, configPrefix, settingsMax+1, nil, func(kv eventlog.KeyValue) error {
+		if group, config, err := parseConfig(kv); err == nil { // weir verify finds those that cannot be read
+			all[group] = config
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of groups: %w", err)
+	}
+	return all, nil
+}
+
+// GroupConfig reads the settings of one group: one store call.
+func (c *Coordinator) GroupConfig(ctx context.Context, group string) (map[string]string, error) {
+	_, config, err := c.readConfig(ctx, group)
+	return config, err
+}
+
+func (c *Coordinator) readConfig(ctx context.Context, group string) (eventlog.Version, map[string]string, error) {
+	kv, err := c.log.Get(ctx, configKey(group))
+	if err != nil || kv.Version == 0 {
+		return 0, map[string]string{}, err
+	}
+	_, config, err := parseConfig(kv)
+	return kv.Version, config, err
+}
+
+// ChangeGroupConfig changes the settings of a group, durably; the group need not exist, as in
+// Kafka. Processes obey them within settingsFresh. With try it only returns what the change would
+// return, as far as that can be known. It costs two store calls, one more for a group that had no
+// settings, and more if others change the group's settings meanwhile.
+//
+// eventlog.ErrUnsure: the change may have been made.
+func (c *Coordinator) ChangeGroupConfig(ctx context.Context, group string, change func(config map[string]string) error, try bool) error {
+	if group == "" || len(group) > nameMax {
+		return fmt.Errorf("%w: it has %d bytes, 1 to %d are allowed", ErrInvalidGroup, len(group), nameMax)
+	}
+	for range settingsTries {
+		version, before, err := c.readConfig(ctx, group)
+		if err != nil {
+			return err
+		}
+		after := maps.Clone(before)
+		if err := change(after); err != nil {
+			return err
+		}
+		if maps.Equal(before, after) {
+			return nil
+		}
+		if err := c.checkSettings(after); err != nil {
+			return err
+		}
+		if version == 0 {
+			if err := c.mayHaveSettings(ctx); err != nil {
+				return err
+			}
+		}
+		if try {
+			return nil
+		}
+		_, err = c.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: configKey(group), Version: version}},
+			Puts:   []eventlog.Put{{Key: configKey(group), Version: version.Next(), Value: encodeConfig(after)}},
+		})
+		c.settings.Expire()
+		if !errors.Is(err, eventlog.ErrStale) {
+			return err
+		}
+	}
+	return fmt.Errorf("change the settings of group %q: %w: others changed them %d times meanwhile", group, eventlog.ErrUnavailable, settingsTries)
+}
+
+func (c *Coordinator) mayHaveSettings(ctx context.Context) error {
+	all, err := c.GroupConfigs(ctx)
+	if err == nil && len(all) >= settingsMax {
+		err = fmt.Errorf("%w: %d groups have settings, which is the limit; delete those of others first", ErrTooMany, len(all))
+	}
+	return err
+}
+
+func configKey(group string) string { return configPrefix + url.PathEscape(group) }
+
+// encodeConfig is nil, which deletes the key, for no settings.
+func encodeConfig(config map[string]string) []byte {
+	if len(config) == 0 {
+		return nil
+	}
+	value, err := json.Marshal(config)
+	if err != nil {
+		panic(fmt.Sprintf("encode the settings %v: %v", config, err)) // strings
+	}
+	return value
+}
+
+func parseConfig(kv eventlog.KeyValue) (group string, config map[string]string, err error) {
+	if group, err = url.PathUnescape(strings.TrimPrefix(kv.Key, configPrefix)); err == nil {
+		err = json.Unmarshal(kv.Value, &config)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
+	}
+	return group, config, nil
+}
