@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 )
@@ -155,7 +156,7 @@ func TestSettingsOfAGroupNeedRights(t *testing.T) {
 		}
 		alter(kerr.GroupAuthorizationFailed)
 		describe(kerr.GroupAuthorizationFailed)
-		r.acls = acl.New(store, slog.New(slog.DiscardHandler)) // another process
+		r.acls = acl.New(everystore.Direct(store), slog.New(slog.DiscardHandler)) // another process
 		r.create(acl.Rule{Kind: acl.Group, Name: "g", Operation: acl.DescribeConfigs})
 		time.Sleep(2 * time.Second) // fake time: the rules are read again
 		alter(kerr.GroupAuthorizationFailed)

@@ -308,8 +308,8 @@ func knows(ctx context.Context, address string, brokers int) error {
 	}
 }
 
-// createDatabase makes an empty database on a server, and returns its URL. It ends with the server. A
-// copy of a database would not do: weir takes it for a store that was restored, and begins a new
+// createDatabase makes an empty database on a server, and returns its URL. It ends with the server.
+// A copy of a database would not do: weir takes it for a store that was restored, and begins a new
 // leader epoch.
 func createDatabase(ctx context.Context, server, name string) (_ string, err error) {
 	name = name[max(0, len(name)-63):] // as long as PostgreSQL allows

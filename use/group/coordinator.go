@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/recent"
+	"github.com/weir-log/weir/use/table"
 )
 
 // Config sets a Coordinator up. The zero value of every field means its default.
@@ -90,7 +90,7 @@ type Coordinator struct {
 	hosting hosting  // its members of Kafka's consumer protocol
 	census  census   // of the groups in the store
 
-	settings *recent.Value[map[string]map[string]string] // of groups, by group and name
+	settings *table.Table[groupSettings, map[string]map[string]string] // of groups, by group and name
 
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
@@ -113,7 +113,7 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[chan struct{}]bool)}, census: census{most: cfg.limits.StoredMax},
 		groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New(),
 	}
-	c.settings = recent.New("settings of groups", nil, c.GroupConfigs, cfg.Logger)
+	c.settings = newSettings(log, cfg.Logger)
 	return c
 }
 

@@ -3,8 +3,8 @@ package group
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/url"
 	"slices"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/ledger"
+	"github.com/weir-log/weir/use/table"
 )
 
 // The settings of a group that an administrator may change while weir runs, by Kafka's names
@@ -26,10 +28,9 @@ const (
 	configPrefix = "group/config/"
 	// settingsMax bounds how many groups have settings. All are read with one store call.
 	settingsMax = 1000
-	// settingsFresh is how long a process may not know of a change.
-	settingsFresh = time.Second
-	// settingsTries is how often a change is tried that others overtake.
-	settingsTries = 10
+	// settingsFresh is how long a process may not know of a change: as long as it takes at least
+	// until all members have heard of it.
+	settingsFresh = consumerHeartbeat
 )
 
 // The bounds of settings: those of Kafka's brokers (group.consumer.min.session.timeout.ms and the
@@ -103,10 +104,39 @@ func (c *Coordinator) timesOf(config map[string]string) (session, heartbeat time
 	return session, heartbeat
 }
 
+// newSettings is the table of what groups have been given: settings by name, of groups by name.
+func newSettings(log *eventlog.Log, logger *slog.Logger) *table.Table[groupSettings, map[string]map[string]string] {
+	return table.New(log, logger, nil, table.Rules[groupSettings, map[string]map[string]string]{
+		Name: "settings of groups", Prefix: configPrefix, Max: settingsMax,
+		Full: fmt.Errorf("%w: %d groups have settings, which is the limit; delete those of others first", ErrTooMany, settingsMax),
+		Decode: func(key string, value []byte) (groupSettings, error) {
+			return parseSettings(eventlog.KeyValue{Key: key, Value: value})
+		},
+		View:   byGroup,
+		Repair: "the group has none; set them again",
+	})
+}
+
+// groupSettings are what one group has been given.
+type groupSettings struct {
+	group  string
+	config map[string]string
+}
+
+func byGroup(rows table.Rows[groupSettings]) map[string]map[string]string {
+	all := make(map[string]map[string]string, len(rows))
+	for _, r := range rows {
+		if r.Err == nil {
+			all[r.Value.group] = r.Value.config
+		}
+	}
+	return all
+}
+
 // times returns the session time-out and the heartbeat interval of a group's members, as they were
 // within settingsFresh. All groups cost a store call every settingsFresh.
 func (c *Coordinator) times(ctx context.Context, group string) (session, heartbeat time.Duration, err error) {
-	last, err := c.settings.Get(ctx, settingsFresh)
+	last, err := c.settings.Recent(ctx, settingsFresh)
 	if err != nil {
 		return 0, 0, fmt.Errorf("group %q: %w (%w)", group, ErrUnavailable, err)
 	}
@@ -114,88 +144,48 @@ func (c *Coordinator) times(ctx context.Context, group string) (session, heartbe
 	return session, heartbeat, nil
 }
 
-// GroupConfigs reads the settings of all groups that have some: one store call. Settings that cannot
-// be read are left out.
+// GroupConfigs reads the settings of all groups that have been given some: one store call.
 func (c *Coordinator) GroupConfigs(ctx context.Context) (map[string]map[string]string, error) {
-	all := make(map[string]map[string]string)
-	err := c.log.ListPages(ctx, configPrefix, settingsMax+1, nil, func(kv eventlog.KeyValue) error {
-		if group, config, err := parseConfig(kv); err == nil { // weir verify finds those that cannot be read
-			all[group] = config
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the settings of groups: %w", err)
-	}
-	return all, nil
+	rows, err := c.settings.Read(ctx)
+	return byGroup(rows), err
 }
 
-// GroupConfig reads the settings of one group: one store call.
+// GroupConfig reads the settings that a group has been given: one store call.
 func (c *Coordinator) GroupConfig(ctx context.Context, group string) (map[string]string, error) {
-	_, config, err := c.readConfig(ctx, group)
-	return config, err
-}
-
-func (c *Coordinator) readConfig(ctx context.Context, group string) (eventlog.Version, map[string]string, error) {
 	kv, err := c.log.Get(ctx, configKey(group))
 	if err != nil || kv.Version == 0 {
-		return 0, map[string]string{}, err
+		return nil, err
 	}
-	_, config, err := parseConfig(kv)
-	return kv.Version, config, err
+	s, err := parseSettings(kv)
+	return s.config, err
 }
 
 // ChangeGroupConfig changes the settings of a group, durably; the group need not exist, as in
 // Kafka. Processes obey them within settingsFresh. With try it only returns what the change would
-// return, as far as that can be known. It costs two store calls, one more for a group that had no
-// settings, and more if others change the group's settings meanwhile.
+// return, as far as that can be known. It costs a few store calls.
 //
 // eventlog.ErrUnsure: the change may have been made.
 func (c *Coordinator) ChangeGroupConfig(ctx context.Context, group string, change func(config map[string]string) error, try bool) error {
 	if group == "" || len(group) > nameMax {
 		return fmt.Errorf("%w: it has %d bytes, 1 to %d are allowed", ErrInvalidGroup, len(group), nameMax)
 	}
-	for range settingsTries {
-		version, before, err := c.readConfig(ctx, group)
-		if err != nil {
-			return err
+	edit := table.Edit[groupSettings]{Key: configKey(group), What: fmt.Sprintf("change the settings of group %q", group), Decide: func(old table.Row[groupSettings]) ([]byte, error) {
+		next := maps.Clone(old.Value.config)
+		if next == nil {
+			next = make(map[string]string)
 		}
-		after := maps.Clone(before)
-		if err := change(after); err != nil {
-			return err
+		if err := change(next); err != nil {
+			return nil, err
 		}
-		if maps.Equal(before, after) {
-			return nil
+		if old.Err == nil && maps.Equal(next, old.Value.config) {
+			return nil, ledger.ErrUnchanged
 		}
-		if err := c.checkSettings(after); err != nil {
-			return err
-		}
-		if version == 0 {
-			if err := c.mayHaveSettings(ctx); err != nil {
-				return err
-			}
-		}
-		if try {
-			return nil
-		}
-		_, err = c.log.Append(ctx, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: configKey(group), Version: version}},
-			Puts:   []eventlog.Put{{Key: configKey(group), Version: version.Next(), Value: encodeConfig(after)}},
-		})
-		c.settings.Expire()
-		if !errors.Is(err, eventlog.ErrStale) {
-			return err
-		}
+		return encodeConfig(next), c.checkSettings(next)
+	}}
+	if try {
+		return c.settings.Try(ctx, edit)[0]
 	}
-	return fmt.Errorf("change the settings of group %q: %w: others changed them %d times meanwhile", group, eventlog.ErrUnavailable, settingsTries)
-}
-
-func (c *Coordinator) mayHaveSettings(ctx context.Context) error {
-	all, err := c.GroupConfigs(ctx)
-	if err == nil && len(all) >= settingsMax {
-		err = fmt.Errorf("%w: %d groups have settings, which is the limit; delete those of others first", ErrTooMany, len(all))
-	}
-	return err
+	return c.settings.Edit(ctx, edit)[0]
 }
 
 func configKey(group string) string { return configPrefix + url.PathEscape(group) }
@@ -212,12 +202,12 @@ func encodeConfig(config map[string]string) []byte {
 	return value
 }
 
-func parseConfig(kv eventlog.KeyValue) (group string, config map[string]string, err error) {
-	if group, err = url.PathUnescape(strings.TrimPrefix(kv.Key, configPrefix)); err == nil {
-		err = json.Unmarshal(kv.Value, &config)
+func parseSettings(kv eventlog.KeyValue) (s groupSettings, err error) {
+	if s.group, err = url.PathUnescape(strings.TrimPrefix(kv.Key, configPrefix)); err == nil {
+		err = json.Unmarshal(kv.Value, &s.config)
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
+		return groupSettings{}, fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
 	}
-	return group, config, nil
+	return s, nil
 }

@@ -65,7 +65,7 @@ func (e *examination) read(ctx context.Context, page []eventlog.KeyValue, unread
 }
 
 func unreadableConfig(kv eventlog.KeyValue) error {
-	_, _, err := parseConfig(kv)
+	_, err := parseSettings(kv)
 	return err
 }
 
