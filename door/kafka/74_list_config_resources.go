@@ -11,8 +11,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// listConfigResources lists resources that have settings: topics, groups that were given some, and this broker. Version 0 lists
-// client metrics only: weir has none.
+// listConfigResources lists resources that have settings: topics, groups that were given some, and
+// this broker. Version 0 lists client metrics only: weir has none.
 func (s *Server) listConfigResources(ctx context.Context, request *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
 	out := in.ResponseKind().(*kmsg.ListConfigResourcesResponse)
 	if err := request.permitCluster(acl.DescribeConfigs); err != nil {

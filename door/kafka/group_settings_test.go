@@ -45,7 +45,8 @@ func describeGroupConfig(group string) *kmsg.DescribeConfigsRequest {
 	return req
 }
 
-// configsShown is each setting as an answer has it: its value, and where that and the synonyms are from.
+// configsShown is each setting as an answer has it: its value, and where that and the synonyms are
+// from.
 func configsShown(r kmsg.DescribeConfigsResponseResource) map[string]string {
 	all := make(map[string]string)
 	for _, c := range r.Configs {
