@@ -77,8 +77,8 @@ type alteration struct {
 }
 
 // alterResources changes settings of topics and groups that were not refused yet, or only validates
-// the request: a few store calls for hundreds of topics, and a few for each group. Settings of other
-// resources cannot be changed while weir runs: the error names the settings.
+// the request: a few store calls for hundreds of topics, and a few for each group. Settings of
+// other resources cannot be changed while weir runs: the error names the settings.
 func (s *Server) alterResources(ctx context.Context, r *request, all []*alteration, validateOnly bool) {
 	var changes []eventlog.TopicChange
 	var of []*alteration
@@ -128,8 +128,8 @@ func (s *Server) validate(ctx context.Context, a *alteration) error {
 }
 
 // alterNothing answers for resources whose settings cannot be changed, with Kafka's code:
-// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). A request without changes succeeds,
-// and so does one that deletes settings, whatever their names, as with Kafka 4.4:
+// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). A request without
+// changes succeeds, and so does one that deletes settings, whatever their names, as with Kafka 4.4:
 // kafka-reassign-partitions --verify deletes throttles that nobody has set.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
 	var asked []string

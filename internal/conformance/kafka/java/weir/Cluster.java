@@ -13,6 +13,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.test.ClusterInstance;
@@ -251,11 +252,17 @@ public final class Cluster implements ClusterInstance {
         create(new NewTopic(topic, replicas), replicas.size());
     }
 
-    /** Creates a topic. Kafka's helper ignores an error, and waits for a topic that does not come. */
+    /**
+     * Creates a topic, unless it exists. Kafka's helper ignores every error, and waits for a topic
+     * that does not come.
+     */
     private void create(NewTopic topic, int partitions) throws InterruptedException {
         try (Admin admin = admin()) {
             admin.createTopics(List.of(topic)).all().get();
         } catch (ExecutionException e) {
+            if (e.getCause() instanceof TopicExistsException) {
+                return;
+            }
             throw new IllegalStateException("create topic " + topic + ": " + e.getCause(), e.getCause());
         }
         waitTopicCreation(topic.name(), partitions);
