@@ -11,8 +11,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// describeConfigs returns the settings of topics, groups and of this broker, with the source of each
-// value.
+// describeConfigs returns the settings of topics, groups and of this broker, with the source of
+// each value.
 func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.DescribeConfigsRequestResource) string {

@@ -128,8 +128,9 @@ func (s *Server) validate(ctx context.Context, a *alteration) error {
 }
 
 // alterNothing answers for resources whose settings cannot be changed, with Kafka's code:
-// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). A request without
-// changes succeeds, and so does one that deletes settings, whatever their names, as with Kafka 4.4:
+// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). A request
+// without changes succeeds, and so does one that deletes settings, whatever their names, as with
+// Kafka 4.4:
 // kafka-reassign-partitions --verify deletes throttles that nobody has set.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
 	var asked []string
