@@ -53,8 +53,9 @@ var (
 	ErrUnknownGroup = group.ErrNotFound
 	// ErrGroupInUse: the group has members. Close its consumers first.
 	ErrGroupInUse = group.ErrNotEmpty
-	// ErrMixedGroup: the group has members that use Kafka's protocol, and consumers of this library
-	// cannot join them. Use another group name.
+	// ErrMixedGroup: the group has members that divide the partitions by themselves, such as those
+	// of Kafka Connect and Kafka Streams, and consumers of this library cannot join them. Use
+	// another group name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
 	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; or Seek moved
 	// it while the handler ran.

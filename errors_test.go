@@ -14,8 +14,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// A group of Kafka consumers takes none of this library's: they do not divide partitions alike.
-func TestAGroupOfKafkaConsumersIsNotShared(t *testing.T) {
+// A group whose members divide the partitions by themselves takes none of this library's.
+func TestAGroupThatAssignsByItselfIsNotShared(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
 		ensure(t, w, "orders", 1)
@@ -28,7 +28,7 @@ func TestAGroupOfKafkaConsumersIsNotShared(t *testing.T) {
 			<-stopped
 		}()
 		in, err := broker.Join(t.Context(), group.Join{Group: "billing", ClientID: "kafka", Session: 10 * time.Second, ProtocolType: "consumer",
-			Protocols: []group.Protocol{{Name: "range"}}})
+			Protocols: []group.Protocol{{Name: "stream"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestAGroupOfKafkaConsumersIsNotShared(t *testing.T) {
 		}
 		_, err = w.Consume(t.Context(), weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: fails})
 		if !errors.Is(err, weir.ErrMixedGroup) {
-			t.Errorf("in a group of Kafka consumers: %v, want ErrMixedGroup", err)
+			t.Errorf("in a group of Kafka Streams: %v, want ErrMixedGroup", err)
 		}
 	})
 }

@@ -303,7 +303,7 @@ func TestMembersThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	joined, err := d.groups.Join(t.Context(), group.Join{Group: "kafka", ClientID: "c", Session: 10 * time.Second, Rebalance: 10 * time.Second,
-		ProtocolType: "consumer", Protocols: []group.Protocol{{Name: "range"}}})
+		ProtocolType: "consumer", Protocols: []group.Protocol{{Name: "stream"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,9 @@ func describeConsumers(g *kmsg.ConsumerGroupDescribeResponseGroup, d group.Descr
 		row.ClientID, row.ClientHost = m.ClientID, m.ClientHost
 		row.SubscribedTopics, row.SubscribedTopicRegex = m.Topics, orNil(m.Pattern)
 		row.Assignment, row.TargetAssignment = assignmentRow(m.Has), assignmentRow(m.Target)
-		row.MemberType = 1 // of the consumer protocol; 0 is classic
+		if row.MemberType = 1; m.Classic { // 1: of the consumer protocol
+			row.MemberType = 0
+		}
 		g.Members = append(g.Members, row)
 	}
 }

@@ -469,22 +469,13 @@ func TestAGroupHasTheTypeOfItsMembers(t *testing.T) {
 	wantCode(t, "DescribeGroups", ask[*kmsg.DescribeGroupsResponse](b, describe).Groups[0].ErrorCode, kerr.GroupIDNotFound)
 	wantCode(t, "of no group", describeConsumer(b, "h").ErrorCode, kerr.GroupIDNotFound)
 
-	// Members of the other protocol are refused while these are in the group, and the other way
-	// round.
+	// Members that divide the partitions by themselves are refused.
 	join := kmsg.NewPtrJoinGroupRequest()
 	join.Version, join.Group, join.SessionTimeoutMillis, join.ProtocolType = 3, "g", 6000, "consumer"
 	p := kmsg.NewJoinGroupRequestProtocol()
-	p.Name = "range"
+	p.Name = "mine"
 	join.Protocols = append(join.Protocols, p)
 	wantCode(t, "classic join", ask[*kmsg.JoinGroupResponse](b, join).ErrorCode, kerr.InconsistentGroupProtocol)
-
-	y := newTally()
-	produce(t, b, 0, 4)
-	y.consume(b, "classic", kgo.ConsumerGroup("old"))
-	y.await(t, 4)
-	two := b.member(t, "two")
-	two.group = "old"
-	two.send(two.full(), kerr.GroupIDNotFound)
 }
 
 // The broker that a member asks next adopts it, and all others of its group.

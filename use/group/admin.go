@@ -42,7 +42,8 @@ type (
 		Metadata, Assignment []byte
 
 		// Of a group with Described.Peers.
-		Kafka   bool     // it speaks Kafka's consumer protocol
+		Kafka   bool     // it speaks Kafka's protocol
+		Classic bool     // it speaks Kafka's classic protocol
 		Epoch   int32    // the group's generation as it knows it
 		Topics  []string // that it reads
 		Pattern string   // the regular expression that they match; "": it named them itself

@@ -13,34 +13,36 @@ const consumerProtocol = "consumer"
 // reading is partitions by topic.
 type reading map[string][]int32
 
-// subscribed reads the topics out of a consumer's subscription. All versions begin alike:
+// subscription is what weir reads of a consumer's subscription.
+type subscription struct {
+	topics []string
+	owned  reading // the partitions that it kept
+}
+
+// readSubscription reads a consumer's subscription, of all versions:
 //
-//	version int16 │ topics: count int32 { length int16, name } │ ...
-func subscribed(subscription []byte) (topics []string, ok bool) {
-	r := fields{rest: subscription}
-	r.int16()
+//	version int16 │ topics: count int32 { length int16, name } │ user data: length int32, bytes │
+//	from version 1: owned: count int32 { length int16, name │ count int32 { partition int32 } } │ ...
+func readSubscription(raw []byte) (s subscription, ok bool) {
+	r := fields{rest: raw}
+	version := r.int16()
 	for n := r.int32(); n > 0 && !r.short; n-- {
-		topics = append(topics, r.string())
+		s.topics = append(s.topics, r.string())
 	}
-	return topics, !r.short
+	ok = !r.short
+	if r.take(max(0, int(r.int32()))); version >= 1 && !r.short {
+		s.owned = r.reading()
+	}
+	return s, ok
 }
 
 // assigned reads a consumer's assignment; of a broken one, as much as can be read.
 //
 //	version int16 │ topics: count int32 { length int16, name │ count int32 { partition int32 } } │ ...
 func assigned(assignment []byte) reading {
-	out := reading{}
 	r := fields{rest: assignment}
 	r.int16()
-	for n := r.int32(); n > 0 && !r.short; n-- {
-		topic := r.string()
-		for m := r.int32(); m > 0 && !r.short; m-- {
-			if p := r.int32(); !r.short {
-				out[topic] = append(out[topic], p)
-			}
-		}
-	}
-	return out
+	return r.reading()
 }
 
 // subscriptionOf returns the subscription that a consumer of these topics would send, in version 0.
@@ -84,6 +86,19 @@ func (r *fields) take(n int) []byte {
 	b := r.rest[:n]
 	r.rest = r.rest[n:]
 	return b
+}
+
+func (r *fields) reading() reading {
+	out := reading{}
+	for n := r.int32(); n > 0 && !r.short; n-- {
+		topic := r.string()
+		for m := r.int32(); m > 0 && !r.short; m-- {
+			if p := r.int32(); !r.short {
+				out[topic] = append(out[topic], p)
+			}
+		}
+	}
+	return out
 }
 
 func (r *fields) int16() int16   { return int16(binary.BigEndian.Uint16(r.take(2))) }

@@ -33,7 +33,7 @@ func (c *Coordinator) describePeers(l loaded) (_ map[string]Member, assignor str
 	h := c.hostIfAny(l.name)
 	for i, m := range r.members {
 		o := Member{
-			Kafka: m.kafka.host != "", Epoch: r.generation, Topics: m.info.Topics, Pattern: m.kafka.pattern, Rack: m.kafka.rack,
+			Kafka: m.kafka.host != "", Classic: m.kafka.classic, Epoch: r.generation, Topics: m.info.Topics, Pattern: m.kafka.pattern, Rack: m.kafka.rack,
 			Has: shares(slices.Concat(m.own, m.revoking), m.names), Target: shares(targets[i], names),
 		}
 		if len(m.revoking) > 0 {

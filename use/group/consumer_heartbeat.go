@@ -47,10 +47,14 @@ type (
 		Assignor      *string
 		Owned         []TopicPartition // what it has; what it no longer has of what it was to give up is released
 
+		// Of a member of the classic protocol (host_classic.go).
+		offers     []Protocol
+		ownedNames reading // what it has beside Owned
+
 		// Sees reports whether the member's user may see a topic: Pattern matches no other.
 		Sees func(topic string) bool
 
-		session, interval time.Duration // as the group's settings say
+		session, interval time.Duration // as the group's settings say, or a member of the classic protocol
 	}
 
 	// ConsumerBeaten is the answer to a ConsumerBeat.
@@ -153,10 +157,16 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 		return a, err
 	}
 	defer done()
-	if err := h.load(ctx, b.Member); err != nil {
-		if errors.Is(err, ErrInconsistentProtocol) {
-			return a, fmt.Errorf("%w: %w", ErrNotConsumerGroup, err)
+	err = h.load(ctx, b.Member)
+	if errors.Is(err, ErrInconsistentProtocol) && b.Epoch == epochJoin {
+		if err = h.upgrade(ctx); err == nil {
+			err = h.load(ctx, b.Member)
 		}
+	}
+	switch {
+	case errors.Is(err, ErrInconsistentProtocol):
+		return a, fmt.Errorf("%w: %w", ErrNotConsumerGroup, err)
+	case err != nil:
 		return a, err
 	}
 	if b.Epoch == epochLeave || b.Epoch == epochStaticLeave {
@@ -172,21 +182,24 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 			a.Member = b.Member
 		}
 	}
-	next, needed, err := h.judge(b)
-	if err != nil {
+	if err := h.grant(ctx, b); err != nil {
 		return a, err
 	}
-	if b.Topics != nil && needed && slices.ContainsFunc(b.Topics, func(name string) bool { return !c.log.KnowsTopic(name) }) {
-		if err := c.log.RefreshTopics(ctx); err != nil { // another process may have created them a moment ago
-			return a, fmt.Errorf("%w (%w)", ErrUnavailable, err)
-		}
-	}
-	if needed {
-		if err := h.submit(ctx, next); err != nil {
-			return a, err
-		}
-	}
 	return h.answer(b)
+}
+
+// grant makes the change of the group that a heartbeat asks for, if any.
+func (h *host) grant(ctx context.Context, b ConsumerBeat) error {
+	next, needed, err := h.judge(b)
+	if err != nil || !needed {
+		return err
+	}
+	if slices.ContainsFunc(b.Topics, func(name string) bool { return !h.log.KnowsTopic(name) }) {
+		if err := h.log.RefreshTopics(ctx); err != nil { // another process may have created them a moment ago
+			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		}
+	}
+	return h.submit(ctx, next)
 }
 
 // admits reads whether members may join that have a host: a store call if the group has none yet.
@@ -259,6 +272,9 @@ func (h *host) entitled(b ConsumerBeat) error {
 // trusted reports whether others may not have evicted this host. h.mu is held.
 func (h *host) trusted() bool { return time.Since(h.beaten) < hostSession }
 
+// hostOfClient is a client's address without the slash that Kafka shows it with.
+func hostOfClient(s string) string { return strings.TrimPrefix(s, "/") }
+
 func (r membership) instance(id string) (peerMember, bool) {
 	i := slices.IndexFunc(r.members, func(m peerMember) bool { return m.kafka.instance == id && m.kafka.host != "" })
 	if i < 0 {
@@ -285,7 +301,7 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 		if b.Epoch == epochJoin {
 			if b.Instance != nil && (i < 0 || me.kafka.instance != *b.Instance) {
 				if old, is := (membership{members: members}).instance(*b.Instance); is {
-					if !old.kafka.away {
+					if !old.kafka.away && !old.kafka.classic && b.offers == nil {
 						return nil, false, fmt.Errorf("%w: %q is that of member %q. Stop it, or wait until its session ends", ErrUnreleasedInstance, *b.Instance, old.id)
 					}
 					members = slices.DeleteFunc(members, func(m peerMember) bool { return m.id == old.id || m.id == b.Member })
@@ -300,8 +316,8 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 				members = append(members, me)
 			}
 			me.id, me.kafka.host, me.kafka.away = b.Member, h.id, false
-			me.info.Client, me.info.Host = text(b.ClientID), strings.TrimPrefix(b.ClientHost, "/")
-			me.revoking = nil
+			me.info.Client, me.info.Host = text(b.ClientID), hostOfClient(b.ClientHost)
+			me.kafka.classic = b.offers != nil
 			if b.Instance != nil {
 				me.kafka.instance = *b.Instance
 			}
@@ -325,7 +341,9 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 			me.info.Topics = topics
 		}
 		if b.Owned != nil {
-			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool { return held(tp) && !slices.Contains(b.Owned, tp) })
+			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool {
+				return held(tp) && !slices.Contains(b.Owned, tp) && !slices.Contains(b.ownedNames[me.names[tp.Topic]], tp.Partition)
+			})
 		}
 		members[i] = me
 		return members, was.id != me.id || was.kafka != me.kafka || was.info.SessionMS != me.info.SessionMS || !slices.Equal(was.info.Topics, me.info.Topics) || len(was.revoking) != len(me.revoking), nil
@@ -338,7 +356,7 @@ func (h *host) heldAt(b ConsumerBeat) func(TopicPartition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	later := make(map[TopicPartition]bool)
-	if k := h.members[b.Member]; k != nil {
+	if k := h.members[b.Member]; k != nil && b.Epoch != epochJoin {
 		for tp, epoch := range k.toldAt {
 			later[tp] = epoch > b.Epoch
 		}
@@ -391,6 +409,9 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	}
 	now := time.Now()
 	k.deadline = now.Add(me.session())
+	if k.offers = b.offers; k.epoch == 0 && len(me.revoking) > 0 {
+		k.epoch = h.group.generation - 1 // the host does not know what another one told it
+	}
 	switch {
 	case len(me.revoking) == 0:
 		k.giveUpBy = time.Time{}
@@ -454,8 +475,12 @@ func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
 	if k.epoch == 0 && epoch > 0 && epoch <= h.group.generation {
 		k.epoch = epoch
 	}
+	stale := ErrStaleEpoch
+	if me.kafka.classic { // as ConsumerGroup.validateMemberEpoch of Apache Kafka
+		stale = ErrIllegalGeneration
+	}
 	if epoch > k.epoch || epoch < 0 {
-		return fmt.Errorf("%w: %d; the member has %d", ErrStaleEpoch, epoch, k.epoch)
+		return fmt.Errorf("%w: %d; the member has %d", stale, epoch, k.epoch)
 	}
 	for _, o := range of {
 		since, is := k.since[o.TopicPartition]
@@ -463,7 +488,7 @@ func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
 		case me.has(o.TopicPartition) && (!is || since <= epoch):
 		case epoch == k.epoch && !me.has(o.TopicPartition) && !h.group.taken(o.TopicPartition):
 		default:
-			return fmt.Errorf("%w: %d; partition %d of topic %q is not the member's since then", ErrStaleEpoch, epoch, o.Partition, o.Name)
+			return fmt.Errorf("%w: %d; partition %d of topic %q is not the member's since then", stale, epoch, o.Partition, o.Name)
 		}
 	}
 	return nil

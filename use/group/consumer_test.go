@@ -1,6 +1,7 @@
 package group
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -10,18 +11,30 @@ import (
 // What clients send is read without trust in its counts, and well-formed bytes are read as Kafka
 // means them.
 func FuzzConsumerProtocol(f *testing.F) {
-	subscription := kmsg.ConsumerMemberMetadata{Version: 3, Topics: []string{"a", "b"}, UserData: []byte("x")}
+	subscription := kmsg.ConsumerMemberMetadata{
+		Version: 3, Topics: []string{"a", "b"}, UserData: []byte("x"),
+		OwnedPartitions: []kmsg.ConsumerMemberMetadataOwnedPartition{{Topic: "b", Partitions: []int32{1, 9}}},
+	}
 	assignment := kmsg.ConsumerMemberAssignment{Topics: []kmsg.ConsumerMemberAssignmentTopic{{Topic: "a", Partitions: []int32{0, 7}}}}
 	f.Add(subscription.AppendTo(nil))
 	f.Add(assignment.AppendTo(nil))
 	f.Add([]byte{0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		topics, ok := subscribed(raw)
-		if len(topics) > len(raw) {
-			t.Fatalf("%d bytes gave %d topics", len(raw), len(topics))
+		read, ok := readSubscription(raw)
+		if len(read.topics) > len(raw) {
+			t.Fatalf("%d bytes gave %d topics", len(raw), len(read.topics))
 		}
-		if err := subscription.ReadFrom(raw); err == nil && (!ok || !slices.Equal(topics, subscription.Topics)) {
-			t.Fatalf("read %q (%v), want %q", topics, ok, subscription.Topics)
+		want := kmsg.ConsumerMemberMetadata{}
+		if err := want.ReadFrom(raw); err == nil {
+			owned := reading{}
+			for _, o := range want.OwnedPartitions {
+				if len(o.Partitions) > 0 {
+					owned[o.Topic] = append(owned[o.Topic], o.Partitions...)
+				}
+			}
+			if !ok || !slices.Equal(read.topics, want.Topics) || len(owned) > 0 && !maps.EqualFunc(read.owned, owned, slices.Equal) {
+				t.Fatalf("read %v (%v), want %v", read, ok, want)
+			}
 		}
 		n := 0
 		for _, partitions := range assigned(raw) {

@@ -15,7 +15,7 @@ var (
 	// is more than a third of it.
 	ErrInvalidSession = errors.New("invalid session timeout")
 	// ErrInconsistentProtocol: the member offers no protocol that all other members offer, or the
-	// members are of another kind.
+	// partitions are assigned in a way that it does not take part in.
 	ErrInconsistentProtocol = errors.New("no protocol in common with the group")
 	// ErrMemberIDRequired: join again with the member id that came with this error (KIP-394).
 	ErrMemberIDRequired = errors.New("member id required")
@@ -68,6 +68,10 @@ var (
 	// ErrReadOnly: this process only reads the store, so it has no members and commits nothing.
 	// Offsets that others commit can be read.
 	ErrReadOnly = fmt.Errorf("no groups can be joined or changed here: %w", eventlog.ErrReadOnly)
+
+	// errHosted: the group's members share partitions through the store, so a host is their
+	// coordinator.
+	errHosted = errors.New("the group has no coordinator")
 
 	// ErrLoading: the group could not be read from the store yet. Try again.
 	ErrLoading = errors.New("group is not loaded")

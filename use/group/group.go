@@ -64,6 +64,7 @@ type group struct {
 	protocolType string
 	protocol     string
 	leader       string
+	leaderless   bool   // nobody has led it since it was of the consumer protocol (migrate.go)
 	maker        string // see storedState.MadeBy
 	members      map[string]*member
 	instances    map[string]string    // group instance id to member id
@@ -135,6 +136,7 @@ func (g *group) reset() {
 	}
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
 	g.peers, g.hosted, g.expired, g.deadPeers, g.heartbeatVersion = false, false, false, nil, 0
+	g.leaderless = false
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader, g.maker = 0, "", "", "", ""
 	g.members, g.instances = map[string]*member{}, map[string]string{}

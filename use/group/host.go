@@ -46,7 +46,8 @@ type hosted struct {
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
 	since    map[TopicPartition]int32 // the generation that gave it a partition; not there: before the host knew the member
 	deadline time.Time                // when its session ends
-	giveUpBy time.Time                // when it must have given up what it is to revoke; zero: nothing
+	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
+	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
 }
 
 // wish is one member's change of the group, which waits for the host's next write.
@@ -179,7 +180,8 @@ func (h *host) step(due bool) error {
 		return err
 	}
 	h.evict(ctx)
-	return nil
+	h.giveUpUntold(ctx)
+	return h.downgrade(ctx)
 }
 
 func (h *host) hasMembers() bool {
@@ -252,6 +254,7 @@ func (h *host) look(ctx context.Context, checkMembers bool) error {
 func (h *host) adopt(r membership) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	news := r.version != h.group.version
 	h.group = r
 	mine := make(map[string]bool)
 	for _, m := range r.members {
@@ -265,6 +268,9 @@ func (h *host) adopt(r membership) {
 			h.members[m.id] = known
 		}
 		known.note(m, r.generation)
+		if news && known.untold(m) != nil {
+			poke(h.wake)
+		}
 	}
 	for id := range h.members {
 		if !mine[id] {
@@ -291,6 +297,44 @@ func (k *hosted) note(m peerMember, generation int32) {
 	}
 }
 
+// untold lists the partitions that a member is to give up, and that it does not know it was given.
+func (k *hosted) untold(m peerMember) (out []TopicPartition) {
+	for _, tp := range m.revoking {
+		if _, told := k.toldAt[tp]; !told && k.since[tp] > 0 {
+			out = append(out, tp)
+		}
+	}
+	return out
+}
+
+// giveUpUntold gives partitions up for the members that were never told of them. The caller has the
+// turn.
+func (h *host) giveUpUntold(ctx context.Context) {
+	edit := func(members []peerMember) ([]peerMember, bool, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		changed := false
+		for i, m := range members {
+			if k := h.members[m.id]; k != nil && m.kafka.host == h.id {
+				untold := k.untold(m)
+				members[i].revoking = slices.DeleteFunc(slices.Clone(m.revoking), func(tp TopicPartition) bool { return slices.Contains(untold, tp) })
+				changed = changed || len(untold) > 0
+			}
+		}
+		return members, changed, nil
+	}
+	h.mu.Lock()
+	members := slices.Clone(h.group.members)
+	h.mu.Unlock()
+	if _, needed, _ := edit(members); !needed {
+		return
+	}
+	h.mu.Lock()
+	h.wishes = append(h.wishes, &wish{edit: edit, done: make(chan error, 1)})
+	h.mu.Unlock()
+	h.fulfil(ctx)
+}
+
 func (s peerMember) session() time.Duration {
 	return time.Duration(s.info.SessionMS) * time.Millisecond
 }
@@ -306,7 +350,7 @@ func (h *host) evict(ctx context.Context) {
 		case due(k.deadline, now) && graceElapsed(h.log, h.c.cfg.ConsumerSession, 0):
 			gone[id] = "it sent no heartbeat within its session time-out"
 		case due(k.giveUpBy, now):
-			gone[id] = "it did not give up a partition within its rebalance time-out"
+			gone[id] = "it did not give up a partition, or join again, within its rebalance time-out"
 		}
 	}
 	h.mu.Unlock()

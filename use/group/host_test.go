@@ -178,3 +178,36 @@ func TestAnOlderWeirTakesConsumersForMembersWithACoordinator(t *testing.T) {
 		}
 	})
 }
+
+// A partition that was given to a member, and taken away again before the member's next heartbeat,
+// waits for nobody: the member cannot give up what it does not know of.
+func TestAPartitionThatItsMemberNeverKnewOfIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		check(t, one.beat(t.Context()))
+		check(t, two.beat(t.Context()))
+		one.live(t, 11*time.Second)
+		two.live(t, 11*time.Second)
+		if len(one.has) != 2 || len(two.has) != 2 {
+			t.Fatalf("they have %v and %v", one.has, two.has)
+		}
+		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "two", Epoch: -1})
+		check(t, err) // one has all four now, and is not told
+		three := &kafkaMember{b: b, id: "three"}
+		check(t, three.beat(t.Context()))
+		time.Sleep(2 * time.Second)
+		check(t, three.beat(t.Context()))
+		if len(three.has) != 2 {
+			t.Errorf("three has %v: one, which knows of two partitions, has kept the others", three.has)
+		}
+		for range 10 { // heartbeats that change nothing
+			time.Sleep(5 * time.Second)
+			got, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", Epoch: one.epoch, Rebalance: -1})
+			check(t, err)
+			one.epoch = got.Epoch
+			check(t, three.beat(t.Context()))
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,6 +80,9 @@ func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	if err := c.check(r); err != nil {
 		return Joined{Member: r.Member}, err
 	}
+	if h := c.hostIfAny(r.Group); h != nil && h.hasMembers() {
+		return c.joinHost(ctx, r)
+	}
 	var g *group
 	var wait joinWait
 	joined := Joined{Member: r.Member}
@@ -90,6 +94,9 @@ func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 		wait, joined, err = g.join(ctx, r)
 		return err
 	})
+	if errors.Is(err, errHosted) {
+		return c.joinHost(ctx, r)
+	}
 	if wait == nil {
 		return joined, err
 	}
@@ -145,7 +152,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	m := g.members[r.Member]
 	switch {
 	case g.peers:
-		return refuse(fmt.Errorf("%w: its %d members share partitions through the store, without a coordinator. Stop them, or choose another group", ErrInconsistentProtocol, len(g.members)))
+		return nil, Joined{}, errHosted
 	case !g.hasRoom(r, m):
 		if m != nil {
 			g.remove(m)
@@ -455,19 +462,28 @@ func (g *group) becomeEmpty(ctx context.Context) {
 // choose lets each member vote for the first of its protocols that all offer, and counts. A tie
 // goes to the name that sorts first, so that all brokers would choose the same.
 func (g *group) choose() string {
-	offers := make(map[string]map[*member]bool) // a member may name a protocol twice
+	var offers [][]Protocol
 	for _, m := range g.members {
-		for _, p := range m.protocols {
-			if offers[p.Name] == nil {
-				offers[p.Name] = make(map[*member]bool)
+		offers = append(offers, m.protocols)
+	}
+	return chooseProtocol(offers)
+}
+
+// chooseProtocol is choose for members with these protocols. "": they have none in common.
+func chooseProtocol(offers [][]Protocol) string {
+	offering := make(map[string]map[int]bool) // a member may name a protocol twice
+	for i, offer := range offers {
+		for _, p := range offer {
+			if offering[p.Name] == nil {
+				offering[p.Name] = make(map[int]bool)
 			}
-			offers[p.Name][m] = true
+			offering[p.Name][i] = true
 		}
 	}
 	votes := make(map[string]int)
-	for _, m := range g.members {
-		for _, p := range m.protocols {
-			if len(offers[p.Name]) == len(g.members) {
+	for _, offer := range offers {
+		for _, p := range offer {
+			if len(offering[p.Name]) == len(offers) {
 				votes[p.Name]++
 				break
 			}

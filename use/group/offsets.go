@@ -78,8 +78,9 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 		return true, h.commit(ctx, r, fit)
 	}
 	if h := c.hostIfAny(r.Group); h != nil && h.knows(r.Member) {
-		_, err := hosted()
-		return errs, err
+		if _, err := hosted(); !errors.Is(err, ErrUnknownMember) { // otherwise the group may have changed to the classic protocol
+			return errs, err
+		}
 	}
 	trusted := owned
 	if r.Generation < 0 {
@@ -639,11 +640,11 @@ func (g *group) reads() func(topic string) bool {
 		if g.protocolType != consumerProtocol {
 			break
 		}
-		subscription, ok := subscribed(m.metadata(g.protocol))
+		s, ok := readSubscription(m.metadata(g.protocol))
 		if !ok {
 			return func(string) bool { return true }
 		}
-		for _, t := range subscription {
+		for _, t := range s.topics {
 			topics[t] = true
 		}
 	}

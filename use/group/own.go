@@ -137,6 +137,10 @@ func (g *group) own(ctx context.Context) error {
 	for _, m := range g.members {
 		g.touch(m)
 	}
+	if g.leaderless {
+		g.leaderless = false
+		g.rebalance(ctx, "its members were of a group of the consumer protocol, which nobody leads")
+	}
 	return nil
 }
 
@@ -225,7 +229,7 @@ func (g *group) adoptMembers(kv eventlog.KeyValue, s storedState, beat eventlog.
 		g.expired, g.since = true, time.Now().Add(-silent)
 		return
 	}
-	g.state, g.protocolType, g.protocol, g.leader = Stable, s.ProtocolType, s.Protocol, s.Leader
+	g.state, g.protocolType, g.protocol, g.leader, g.leaderless = Stable, s.ProtocolType, s.Protocol, s.Leader, s.Leader == ""
 	g.since = time.Now().Add(-kv.Age)
 	for _, sm := range s.Members {
 		g.add(&member{

@@ -136,7 +136,8 @@ var errLeft = fmt.Errorf("%w: this member left the group", ErrFenced)
 // session and a heartbeat, because it cannot know whether the store was unavailable to those
 // members.
 //
-// ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group.
+// ErrInconsistentProtocol: members that cannot share it are in the group, such as Kafka consumers
+// with an assignor of their own. Other Kafka consumers share it from then on (migrate.go).
 // ErrFull, ErrTooMany, ErrTooLarge, ErrInvalidGroup and ErrInvalidSession refuse the peer;
 // ErrUnavailable and eventlog.ErrUnsure mean that the store did not answer.
 func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, error) {
@@ -157,6 +158,13 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
 	err := p.enter(ctx)
+	if errors.Is(err, ErrInconsistentProtocol) {
+		if why := c.upgrade(ctx, cfg.Group, cfg.By); why == nil {
+			err = p.enter(ctx)
+		} else {
+			err = fmt.Errorf("%w (%w)", err, why)
+		}
+	}
 	if err != nil {
 		p.withdraw(ctx)
 		return nil, fmt.Errorf("join group %q: %w", cfg.Group, err)

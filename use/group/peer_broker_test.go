@@ -27,6 +27,7 @@ func TestBrokersShowPeersAndLeaveThemAlone(t *testing.T) {
 		generation := p.Generation()
 
 		kafka := newPlayer(b, "g", "k")
+		kafka.join.Protocols[0].Name = "mine"
 		wantErr(t, kafka.enter(t.Context()), group.ErrInconsistentProtocol)
 		kafka.join.Protocols = append(kafka.join.Protocols, group.Protocol{Name: "weir"})
 		wantErr(t, kafka.enter(t.Context()), group.ErrInconsistentProtocol)
@@ -123,11 +124,12 @@ func TestAGroupOfDeadPeersIsEmpty(t *testing.T) {
 	})
 }
 
-func TestPeersDoNotJoinKafkaMembers(t *testing.T) {
+func TestPeersDoNotJoinMembersThatAssignByThemselves(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
 		b.topic(t, "orders", 1)
 		kafka := newPlayer(b, "g", "k")
+		kafka.join.Protocols[0].Name = "stream"
 		settle(t, kafka)
 		cfg := group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet}
 		_, err := b.JoinPeer(t.Context(), cfg)

@@ -83,11 +83,12 @@ type peerMember struct {
 	names    map[eventlog.TopicID]string
 }
 
-// kafkaMember is what the state has of a member that speaks Kafka's consumer protocol to its host.
+// kafkaMember is what the state has of a member that speaks Kafka's protocol to its host.
 // It is zero for a peer.
 type kafkaMember struct {
 	host      string // the id of the host's heartbeat key
 	instance  string // of a static member
+	classic   bool   // it speaks the classic protocol, and its host is its coordinator
 	away      bool   // the static member has left for a while: it may come back as another member
 	rack      string
 	assignor  string        // that it wishes; "": any
@@ -163,7 +164,7 @@ func (m storedMember) peerMember() (peerMember, error) {
 	s := peerMember{id: m.ID, names: make(map[eventlog.TopicID]string),
 		info: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS},
 		kafka: kafkaMember{
-			host: m.HostedBy, instance: m.Instance, away: m.Away, rack: m.Rack, assignor: m.Assignor, pattern: m.Pattern,
+			host: m.HostedBy, instance: m.Instance, classic: m.Classic, away: m.Away, rack: m.Rack, assignor: m.Assignor, pattern: m.Pattern,
 			rebalance: time.Duration(m.RebalanceMS) * time.Millisecond,
 		}}
 	for _, h := range m.Holds {
@@ -233,7 +234,7 @@ func (r membership) encode(group string) ([]byte, error) {
 	for _, m := range r.members {
 		s.Members = append(s.Members, storedMember{
 			ID: m.id, ClientID: m.info.Client, ClientHost: m.info.Host, SessionMS: m.info.SessionMS, Topics: m.info.Topics, Holds: m.shares(),
-			HostedBy: m.kafka.host, Instance: m.kafka.instance, Away: m.kafka.away, Rack: m.kafka.rack, Assignor: m.kafka.assignor, Pattern: m.kafka.pattern,
+			HostedBy: m.kafka.host, Instance: m.kafka.instance, Classic: m.kafka.classic, Away: m.kafka.away, Rack: m.kafka.rack, Assignor: m.kafka.assignor, Pattern: m.kafka.pattern,
 			RebalanceMS: m.kafka.rebalance.Milliseconds(),
 		})
 	}

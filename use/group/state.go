@@ -111,6 +111,7 @@ type storedMember struct {
 
 	// Of a member that has a host, too.
 	HostedBy string `json:"hosted_by,omitempty"`
+	Classic  bool   `json:"classic,omitempty"` // it speaks the classic protocol
 	Away     bool   `json:"away,omitempty"`
 	Rack     string `json:"rack,omitempty"`
 	Assignor string `json:"assignor,omitempty"`

@@ -49,13 +49,18 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 	var g *group
 	var wait chan answer[Synced]
 	var synced Synced
-	err := retryMoved(ctx, func() (err error) {
-		if g, err = c.lock(ctx, r.Group, owned); err != nil {
-			return err
-		}
-		defer g.unlock()
-		wait, synced, err = g.sync(ctx, r)
+	err := c.atHost(ctx, r.Group, r.Member, func(h *host) (err error) {
+		synced, err = h.syncClassic(r)
 		return err
+	}, func() error {
+		return retryMoved(ctx, func() (err error) {
+			if g, err = c.lock(ctx, r.Group, owned); err != nil {
+				return err
+			}
+			defer g.unlock()
+			wait, synced, err = g.sync(ctx, r)
+			return err
+		})
 	})
 	if errors.Is(err, ErrLoading) {
 		// As Kafka answers: the rebalance that the member was in is lost, and the member joins
@@ -91,6 +96,9 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 	}
 	if err := g.own(ctx); err != nil {
 		return nil, Synced{}, err
+	}
+	if g.state == PreparingRebalance {
+		return refuse(ErrRebalancing)
 	}
 	m.synced = true
 	if g.state == Stable {
@@ -175,13 +183,15 @@ func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if err := c.mayChange(r.Group); err != nil {
 		return err
 	}
-	err := retryMoved(ctx, func() error {
-		g, err := c.lock(ctx, r.Group, owned)
-		if err != nil {
-			return err
-		}
-		defer g.unlock()
-		return g.beat(ctx, r)
+	err := c.atHost(ctx, r.Group, r.Member, func(h *host) error { return h.beatClassic(r) }, func() error {
+		return retryMoved(ctx, func() error {
+			g, err := c.lock(ctx, r.Group, owned)
+			if err != nil {
+				return err
+			}
+			defer g.unlock()
+			return g.beat(ctx, r)
+		})
 	})
 	if errors.Is(err, ErrLoading) {
 		return nil
@@ -222,9 +232,15 @@ func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) 
 			return err
 		}
 		defer g.unlock()
+		if g.hosted {
+			return errHosted
+		}
 		errs, err = g.removeLeavers(ctx, leavers)
 		return err
 	})
+	if errors.Is(err, errHosted) {
+		return c.leaveHost(ctx, name, leavers)
+	}
 	return errs, err
 }
 
