@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/verify/load"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/keys"
@@ -178,11 +179,9 @@ func (c *verifyCmd) library(ctx context.Context, names string, logger *slog.Logg
 	if store.Missing(c.Store) {
 		return nil, &problem{exitUnfinished, fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store, or reach the server with --server or --bootstrap"}
 	}
-	opened, err := store.OpenWith(ctx, c.Store, store.Options{Logger: logger, Rules: keys.Rules(), NoUpgrade: true})
-	if err != nil {
-		return nil, &problem{exitUnfinished, err, c.hint(err)}
-	}
-	library, err := load.OpenLibrary(ctx, opened, names, logger)
+	library, err := load.OpenLibrary(ctx, func(ctx context.Context) (eventlog.Store, error) {
+		return store.OpenWith(ctx, c.Store, store.Options{Logger: logger, Rules: keys.Rules(), NoUpgrade: true})
+	}, names, logger)
 	if err != nil {
 		return nil, &problem{exitUnfinished, err, c.hint(err)}
 	}

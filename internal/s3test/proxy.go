@@ -3,6 +3,7 @@ package s3test
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"fmt"
 	"io"
 	"maps"
@@ -61,6 +62,8 @@ type Fault struct {
 	Deny bool // the server does not get the request; the answer is 403 AccessDenied
 	Late bool // the client's connection is closed at once, and then the server gets the request
 	Lose bool // the client's connection is closed when the server has answered
+
+	Lie bool // the server does not get a PUT, and the answer says that it is done: no store survives that
 
 	Twice bool          // the server gets a PUT a second time
 	Again time.Duration // this long after its first answer
@@ -227,6 +230,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case fault.Deny:
 		refuse(w, http.StatusForbidden, "AccessDenied", "Access Denied")
+		return
+	case fault.Lie && r.Method == http.MethodPut:
+		w.Header().Set("ETag", fmt.Sprintf("%q", fmt.Sprintf("%x", md5.Sum(body))))
 		return
 	case fault.Late:
 		f.later(func() {

@@ -30,6 +30,13 @@ func (s *Store) Session() *Session {
 	return &Session{s, db}
 }
 
+// Client opens connections as a program of another would, which uses the door's procedures. The
+// caller closes it.
+func (s *Store) Client() *sql.DB { return pool(s.config, "READ COMMITTED", clientsMax) }
+
+// clientsMax bounds the connections of a Client.
+const clientsMax = 16
+
 // Query calls each with each row of a statement that changes nothing. Columns are int64, []byte,
 // string or nil.
 func (c *Session) Query(ctx context.Context, each func(row []any) error, statement string, args ...any) error {

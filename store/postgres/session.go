@@ -3,12 +3,14 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/postgres/wire"
@@ -33,6 +35,10 @@ func (s *Store) Session(ready ...wire.Statement) (*Session, error) {
 	s.sessions = append(s.sessions, pool)
 	return &Session{s, pool}, nil
 }
+
+// Client opens connections as a program of another would, which uses the door's functions. The
+// caller closes it.
+func (s *Store) Client() *sql.DB { return stdlib.OpenDB(*s.config.ConnConfig.Copy()) }
 
 // Readers returns the session of the connections that the store itself reads with.
 func (s *Store) Readers() *Session { return &Session{s, s.readPool} }

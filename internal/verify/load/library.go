@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,29 +22,57 @@ const closeWithin = 30 * time.Second
 type Library struct {
 	log    *weir.Log
 	queues *queue.Queues
+	sql    *sqlTopic // nil: the store's database has no SQL for programs
 	names  string
+	open   func(context.Context) (eventlog.Store, error)
+	logger *slog.Logger
 }
 
-// OpenLibrary opens the library on a store, which is the library's from here on. names begins the
-// names of all that its protocols make.
-func OpenLibrary(ctx context.Context, store eventlog.Store, names string, logger *slog.Logger) (*Library, error) {
+// anew calls do with a library that is opened anew: it has nothing in memory that the store may
+// have lost.
+func (l *Library) anew(ctx context.Context, do func(*Library) error) error {
+	fresh, err := OpenLibrary(ctx, l.open, l.names, l.logger)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(fresh), fresh.Close())
+}
+
+// OpenLibrary opens the library on a store that open opens. names begins the names of all that its
+// protocols make.
+func OpenLibrary(ctx context.Context, open func(context.Context) (eventlog.Store, error), names string, logger *slog.Logger) (*Library, error) {
+	store, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
 	opened, parts, err := node.OpenLibrary(ctx, store, node.Config{Logger: logger})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &Library{log: opened.(*weir.Log), queues: parts.Queues, names: names}, nil
+	l := &Library{log: opened.(*weir.Log), queues: parts.Queues, names: names, open: open, logger: logger}
+	l.sql = sqlOf(l, store, parts.SQL != nil, parts.Inbox != nil)
+	return l, nil
 }
 
 // Close closes the log. It ends in bounded time, also if the store does not answer.
 func (l *Library) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	return l.log.Close(ctx)
+	err := l.log.Close(ctx)
+	if l.sql != nil {
+		err = errors.Join(err, l.sql.db.Close())
+	}
+	return err
 }
 
-// Protocols are publishing and consuming, a work queue, and event-sourced streams.
+// Protocols are publishing and consuming, a work queue, and event-sourced streams; and SQL, if the
+// store's database has functions for that.
 func (l *Library) Protocols() []Protocol {
-	return []Protocol{&libraryTopic{l}, &libraryQueue{l}, &libraryStreams{Library: l}}
+	all := []Protocol{&libraryTopic{l}, &libraryQueue{l}, &libraryStreams{Library: l}}
+	if l.sql != nil {
+		all = append(all, l.sql)
+	}
+	return all
 }
 
 // sure marks an error after which the library's callers may rely on it that nothing happened: every
@@ -127,6 +156,11 @@ func (p *libraryTopic) Read(ctx context.Context, to *Reader) error {
 }
 
 func (p *libraryTopic) Audit(ctx context.Context, to *Reader) error {
+	return p.anew(ctx, func(fresh *Library) error { return (&libraryTopic{fresh}).readAll(ctx, to) })
+}
+
+// readAll passes on all that the topic has.
+func (p *libraryTopic) readAll(ctx context.Context, to *Reader) error {
 	bounds, err := p.log.Bounds(ctx, p.topic())
 	if err != nil {
 		return err
@@ -216,12 +250,14 @@ func work(ctx context.Context, q *queue.Queue, to *Reader) error {
 		return err
 	}
 	var done [][]byte
+	var failed error // the first: the others are like it
 	for i, outcome := range outcomes {
 		if outcome == nil {
 			done = append(done, messages[i].Value)
 		}
+		failed = cmp.Or(failed, outcome)
 	}
-	return errors.Join(append(outcomes, to.Acked(done...))...)
+	return errors.Join(failed, to.Acked(done...))
 }
 
 // errHandled is why nobody audits a queue.
@@ -306,7 +342,13 @@ func (p *libraryStreams) readFrom(ctx context.Context, next map[string]int64, to
 }
 
 func (p *libraryStreams) Audit(ctx context.Context, to *Reader) error {
-	return p.readFrom(ctx, map[string]int64{}, to)
+	return p.anew(ctx, func(fresh *Library) error {
+		category, err := fresh.log.Category(ctx, p.name())
+		if err != nil {
+			return err
+		}
+		return (&libraryStreams{Library: fresh, category: category}).readFrom(ctx, map[string]int64{}, to)
+	})
 }
 
 func (p *libraryStreams) Remove(ctx context.Context) error {

@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func short(t *testing.T, o load.Options) (context.Context, load.Options) {
 func TestALoadThroughTheLibraryIsCleanAndLeavesNothing(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
 		ctx, o := short(t, load.Options{})
-		library, err := load.OpenLibrary(ctx, reopen(t), "load-7", nil)
+		library, err := load.OpenLibrary(ctx, func(context.Context) (eventlog.Store, error) { return reopen(t), nil }, "load-7", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,6 +59,9 @@ func TestALoadThroughTheLibraryIsCleanAndLeavesNothing(t *testing.T) {
 			if p.Acked < 50 || p.Delivered < p.Acked {
 				t.Errorf("%s wrote %d and read %d", p.Protocol, p.Acked, p.Delivered)
 			}
+		}
+		if _, sql := map[string]bool{"postgres": true, "mysql": true}[path.Base(t.Name())]; sql != (len(report.Protocols) == 4) {
+			t.Errorf("there are %d protocols", len(report.Protocols))
 		}
 		names := everything(t, library)
 		for _, name := range names {
