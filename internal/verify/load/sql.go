@@ -28,8 +28,8 @@ func sqlOf(l *Library, store eventlog.Store, postgres, rows bool) *sqlTopic {
 	return nil
 }
 
-// sqlTopic publishes with SQL in transactions, and consumes exactly once: positions are committed in
-// the transactions that read.
+// sqlTopic publishes with SQL in transactions, and consumes exactly once: positions are committed
+// in the transactions that read.
 type sqlTopic struct {
 	*Library
 	db      *sql.DB
