@@ -19,6 +19,7 @@ type group struct {
 	bills  bool // what it handled is in the table bills, exactly once
 	reset  bool // people set it back, or delete it
 	tells  bool // its members tell all that they commit: register.go judges it
+	epochs bool // its members are of the consumer protocol
 	run    func(ctx context.Context, w *world, g group)
 }
 
@@ -31,8 +32,10 @@ var groups = []group{
 	{name: "go-single", topics: everyTopic, run: runGo("single")},
 	{name: "go-batch", topics: everyTopic, reset: true, run: runGo("batch")},
 	{name: "go-tx", stores: "postgres", topics: everyTopic, bills: true, run: runGo("tx")},
-	{name: "kafka-cooperative", topics: stayingTopics, reset: true, tells: true, run: runKafka(0, false)},
-	{name: "kafka-static", topics: stayingTopics, tells: true, run: runKafka(1, true)},
+	{name: "kafka-cooperative", topics: stayingTopics, reset: true, tells: true, run: runKafka(0, cooperates)},
+	{name: "kafka-static", topics: stayingTopics, tells: true, run: runKafka(1, static)},
+	{name: "kafka-consumer", topics: stayingTopics, reset: true, tells: true, epochs: true, run: runKafka(0, serverAssigns)},
+	{name: "mixed", topics: stayingTopics, run: runMixed},
 	{name: "http-members", topics: everyTopic, reset: true, run: runHTTP},
 	{name: "sql", stores: "postgres", topics: stayingTopics, bills: true, run: runSQL},
 }

@@ -68,7 +68,7 @@ func TestAKafkaMemberRepeatsACommitThatFailed(t *testing.T) {
 	w.brokers = seeds
 	seeds[0].client = http.DefaultClient
 	stop()
-	runKafka(0, true)(ctx, w, group{name: "g", topics: []string{steady}})
+	runKafka(0, static)(ctx, w, group{name: "g", topics: []string{steady}})
 	<-refused
 	admin := kadm.NewClient(producer)
 	for late := time.Now().Add(30 * time.Second); ; {
