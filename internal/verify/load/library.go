@@ -15,6 +15,9 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
+// tailBytes bounds the recent events that the library keeps in memory.
+const tailBytes = 16 << 20
+
 // closeWithin bounds how long a consumer or a log may take to close.
 const closeWithin = 30 * time.Second
 
@@ -45,7 +48,7 @@ func OpenLibrary(ctx context.Context, open func(context.Context) (eventlog.Store
 	if err != nil {
 		return nil, err
 	}
-	opened, parts, err := node.OpenLibrary(ctx, store, node.Config{Logger: logger})
+	opened, parts, err := node.OpenLibrary(ctx, store, node.Config{Logger: logger, TailBytes: tailBytes})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

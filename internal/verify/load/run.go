@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,10 +21,10 @@ type Options struct {
 	For      time.Duration // how long it writes; default 10 min
 	Rate     float64       // events a second, of all protocols together; default RateDefault
 	Writers  int           // of each protocol; default 4
-	Call     int           // events of a call; default 5
+	Call     int           // events of a call; default: as many as make some 200 calls a second, at least 5
 	Size     int           // bytes of an event; default 100
 	Timeout  time.Duration // of a call; default 30 s
-	Patience time.Duration // how long nothing may come in the end before what is missing counts as lost; default 2 min
+	Patience time.Duration // how long nothing may come in the end before what is missing counts as lost, and how long it tries to remove what it made; default 2 min
 	Harm     Harm
 	Logged   *Logged        // goes into the history; nil: nothing does
 	Say      func(string)   // is told what happens, a line each
@@ -32,6 +33,9 @@ type Options struct {
 
 // RateDefault is a rate at which ten minutes leave some 100 MiB in a store.
 const RateDefault = 1000
+
+// callMin and callMax bound the default of Options.Call.
+const callMin, callMax = 5, 500
 
 // Progress says how far a run has come.
 type Progress struct {
@@ -44,25 +48,10 @@ type Progress struct {
 }
 
 func (o Options) filled() Options {
-	fill := func(d *time.Duration, with time.Duration) {
-		if *d == 0 {
-			*d = with
-		}
-	}
-	fill(&o.For, 10*time.Minute)
-	fill(&o.Timeout, 30*time.Second)
-	fill(&o.Patience, 2*time.Minute)
-	for _, n := range []struct {
-		of   *int
-		with int
-	}{{&o.Writers, 4}, {&o.Call, 5}, {&o.Size, 100}} {
-		if *n.of == 0 {
-			*n.of = n.with
-		}
-	}
-	if o.Rate == 0 {
-		o.Rate = RateDefault
-	}
+	o.For, o.Timeout, o.Patience = cmp.Or(o.For, 10*time.Minute), cmp.Or(o.Timeout, 30*time.Second), cmp.Or(o.Patience, 2*time.Minute)
+	o.Rate = cmp.Or(o.Rate, RateDefault)
+	o.Writers, o.Size = cmp.Or(o.Writers, 4), cmp.Or(o.Size, 100)
+	o.Call = cmp.Or(o.Call, min(max(callMin, int(o.Rate/200)), callMax))
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
@@ -312,12 +301,9 @@ func (l *line) audit(ctx context.Context) error {
 // auditor is the caller of audits, for the reads of a protocol.
 const auditor = 1
 
-// removeWithin bounds how long the end of a run may take.
-const removeWithin = 2 * time.Minute
-
 // remove deletes what was created, also if ctx has ended.
 func (r *run) remove(ctx context.Context) (remains []error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Patience)
 	defer cancel()
 	for _, l := range r.lines {
 		var err error
