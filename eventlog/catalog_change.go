@@ -75,6 +75,21 @@ func (l *Log) changeEach(ctx context.Context, edits []*topicEdit) ([]Topic, []er
 	return topics, errs
 }
 
+// TopicAudit records who changes topics.
+type TopicAudit interface {
+	// Prepare is called before topics change: by an error, none does.
+	Prepare(ctx context.Context) error
+	// Topics returns batches for the entry that makes the changes. They must be on the shard of the
+	// catalog.
+	Topics(ctx context.Context, changed []ChangedTopic) ([]Batch, error)
+}
+
+// ChangedTopic is a change of a topic. Old.Version 0: it is created. New.Name "": it is deleted.
+type ChangedTopic struct{ Old, New Topic }
+
+// Audit sets who records changes of topics. It must be called before the log is used.
+func (l *Log) Audit(by TopicAudit) { l.audit = by }
+
 // changeTopics makes changes of topics, each of which may be refused by itself: four store calls
 // for hundreds of them, and one more if some have owners. On a store made of shards each is an
 // entry of its own, because their parts may be on different shards.
@@ -91,6 +106,14 @@ func (l *Log) changeTopics(ctx context.Context, edits ...*topicEdit) {
 			e.next, e.err = Topic{}, fmt.Errorf("change topic %q: %w: %s. Nothing happened; try again", e.name, ErrBusy, why)
 		}
 		edits = nil
+	}
+	if l.audit != nil {
+		if err := l.audit.Prepare(ctx); err != nil {
+			for _, e := range edits {
+				e.next, e.err = Topic{}, fmt.Errorf("change topic %q: %w", e.name, err)
+			}
+			return
+		}
 	}
 	if !l.takeTurn(ctx) {
 		busy("this process makes other changes first")
@@ -247,6 +270,13 @@ func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, er
 	if len(c.records) == 0 {
 		return taken, nil // all were refused
 	}
+	if l.audit != nil {
+		batches, err := l.audit.Topics(ctx, c.changed)
+		if err != nil {
+			return taken, err
+		}
+		c.e.Batches = append(c.e.Batches, batches...)
+	}
 	if !c.large() {
 		_, err = l.Append(ctx, c.entry())
 		return taken, err
@@ -270,6 +300,7 @@ type catalogChange struct {
 	free    Partition // the next free number
 	e       Entry
 	records []batch.Record // of the catalog's partition
+	changed []ChangedTopic
 	bytes   int
 	more    int // how many partitions topics get
 	checked map[string]bool
@@ -327,7 +358,7 @@ func (c *catalogChange) add(old, next Topic, beside func(TopicID) string) (Topic
 	}
 	// A change of a topic is small, and deleting or shortening the retention frees space.
 	c.e.UsesReserve = old.Version != 0 && (c.e.UsesReserve || len(c.records) == 0)
-	c.records = append(c.records, change)
+	c.records, c.changed = append(c.records, change), append(c.changed, ChangedTopic{old, next})
 	c.bytes += 2*len(change.Value) + len(change.Key)
 	return next, nil
 }

@@ -58,6 +58,8 @@ type Log struct {
 	rewindSuspected chan struct{}         // has a value when a rewind of the store is suspected
 	readOnly        bool                  // the store is a Replica: nothing is written
 
+	audit TopicAudit // nil: nobody is told who changes topics
+
 	incarnation atomic.Pointer[incarnation]
 	leftovers   atomic.Pointer[[]Partition] // not nil: empty partitions that no topic has, to be deleted together with those that leftPrefix lists
 }

@@ -280,6 +280,9 @@ const topicNameMax = 249
 // is empty.
 const OffsetsTopic = "__consumer_offsets"
 
+// AuditTopic is where use/audit records who changed what (TopicAudit).
+const AuditTopic = "weir.audit"
+
 // InternalTopic reports whether a topic is weir's own: clients may read it, and not publish to it.
 // Names that begin with __weir_ are reserved.
 func InternalTopic(name string) bool {

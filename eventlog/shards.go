@@ -247,7 +247,7 @@ func (l *Log) numberOn(t *Topic, beside string, free Partition) (Partition, erro
 	if is {
 		shards = sharded.Shards()
 	}
-	home, together := 0, t.Together || t.needed() // a topic with a Writer or an owner may be older than Together
+	home, together := 0, t.Together || t.needed() && t.Name != AuditTopic // a topic with a Writer or an owner may be older than Together
 	switch {
 	case !is:
 	case beside != "":
@@ -296,6 +296,36 @@ func (l *Log) Sharded() bool {
 	return is
 }
 
+// Shards returns how many shards the store is made of; 1: it is not.
+func (l *Log) Shards() int {
+	if sharded, is := As[Sharded](l.store); is {
+		return sharded.Shards()
+	}
+	return 1
+}
+
+// PartitionBeside returns the topic's first partition that is on the shard of a key, so that one
+// entry may hold both. The key "" is on shard 0. ErrSpansShards: there is none.
+func (l *Log) PartitionBeside(t Topic, key string) (Partition, error) {
+	sharded, is := As[Sharded](l.store)
+	if !is {
+		return t.Partitions[0], nil
+	}
+	home, err := 0, error(nil)
+	if key != "" {
+		home, err = sharded.ShardOf(key)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range t.Partitions {
+		if sharded.ShardWith(p) == home {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: topic %q has no partition on shard %d", ErrSpansShards, t.Name, home)
+}
+
 // shardWith returns the shard where a partition is.
 func (l *Log) shardWith(p Partition) int {
 	if sharded, is := As[Sharded](l.store); is {
@@ -342,6 +372,9 @@ func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, 
 	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic, _ owners) (Topic, []Check, error) {
 		if t.Version == 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+		}
+		if err := t.checkDeleted(); err != nil {
+			return Topic{}, nil, err
 		}
 		t.deleting = true
 		return t, nil, l.shardsAnswer(ctx, sharded, t)

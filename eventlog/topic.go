@@ -367,6 +367,9 @@ func (s TopicSpec) Check() error {
 		if err := checkReserved(s.Name); err != nil {
 			return err
 		}
+		if s.Name == AuditTopic {
+			return &InvalidError{What: "topic name", Value: s.Name, Why: "the topic says who changed what, and is created with the first change"}
+		}
 	}
 	if err := checkPartitions(s.Partitions); err != nil {
 		return err
@@ -528,8 +531,16 @@ func deletion(name string, id TopicID) *topicEdit {
 		if t.Version == 0 {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
-		return Topic{}, nil, nil
+		return Topic{}, nil, t.checkDeleted()
 	}}
+}
+
+// checkDeleted refuses to delete the topic that says who deleted what.
+func (t Topic) checkDeleted() error {
+	if t.Name == AuditTopic && t.Writer != "" {
+		return &InvalidError{What: "topic", Value: t.Name, Why: "it says who changed what, and cannot be deleted; its retention.ms says how long events are kept"}
+	}
+	return nil
 }
 
 // topicJSON is a topic's value in keyed state.

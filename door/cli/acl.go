@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/audit"
 )
 
 type aclCmd struct {
@@ -22,9 +22,9 @@ type aclCmd struct {
 type aclStore struct{ accessStore }
 
 // with does something with the store's rules.
-func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs, *apikey.Keys) error) error {
-	return c.onLog(ctx, t, "a rule", func(log *eventlog.Log, logger *slog.Logger) error {
-		return do(acl.New(log, logger), apikey.New(log, logger))
+func (c *aclStore) with(ctx context.Context, t *terminal, do func(context.Context, *acl.ACLs, *apikey.Keys) error) error {
+	return c.onLog(ctx, t, "a rule", func(ctx context.Context, log *audit.Log, logger *slog.Logger) error {
+		return do(ctx, acl.New(log, logger), apikey.New(log, logger))
 	}, hint{acl.ErrTooMany, "`weir acl delete` removes rules"})
 }
 
@@ -211,7 +211,7 @@ func (c *aclCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs, keys *apikey.Keys) error {
+	return c.with(ctx, t, func(ctx context.Context, acls *acl.ACLs, keys *apikey.Keys) error {
 		errs := acls.Create(ctx, rules)
 		var added []acl.Binding
 		for i, b := range rules {
@@ -261,7 +261,7 @@ func (c *aclListCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs, keys *apikey.Keys) error {
+	return c.with(ctx, t, func(ctx context.Context, acls *acl.ACLs, keys *apikey.Keys) error {
 		var found []acl.Binding
 		for _, f := range filters {
 			some, err := acls.List(ctx, f)
@@ -297,7 +297,7 @@ Examples:
 
 func (c *aclDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
-		return c.removeDamaged(ctx, t, c.consent, "ACLs", "rules", func(log *eventlog.Log, logger *slog.Logger) repairable {
+		return c.removeDamaged(ctx, t, c.consent, "ACLs", "rules", func(log *audit.Log, logger *slog.Logger) repairable {
 			return acl.New(log, logger)
 		})
 	}
@@ -318,7 +318,7 @@ func (c *aclDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "remove the ACLs that have what is given", "yes"); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(acls *acl.ACLs, keys *apikey.Keys) error {
+	return c.with(ctx, t, func(ctx context.Context, acls *acl.ACLs, keys *apikey.Keys) error {
 		var removed []acl.Binding
 		var errs []error
 		for _, d := range acls.Delete(ctx, filters) {

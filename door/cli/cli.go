@@ -31,6 +31,7 @@ type commands struct {
 	User        userCmd          `cmd:"" group:"Who may do what:" help:"Create, list, alter and delete users, who log in over Kafka with SCRAM, and over HTTP with their password."`
 	ACL         aclCmd           `cmd:"" group:"Who may do what:" name:"acl" help:"Create, list and delete the rules that say what users may do, over Kafka and HTTP."`
 	Quota       quotaCmd         `cmd:"" group:"Who may do what:" help:"Alter, list and delete quotas: how much users, client ids and IP addresses may use over Kafka."`
+	Audit       auditCmd         `cmd:"" group:"Who may do what:" help:"List who changed what: topics, users, keys, rules, and all that is configured."`
 	Doctor      doctorCmd        `cmd:"" group:"Servers:" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Verify      verifyCmd        `cmd:"" group:"Servers:" help:"Read everything in a store, and find where its content contradicts itself."`
 	Copy        copyCmd          `cmd:"" group:"Servers:" help:"Copy a store to another one, of any kind, and switch to it."`

@@ -23,6 +23,8 @@ type consumeCmd struct {
 	Output       format   `help:"What to print: text prints the values; json prints a JSON record on each line." enum:"text,json" default:"text"`
 	KeySeparator string   `help:"For text: print the key, this separator, and the value." placeholder:"TEXT"`
 	Raw          bool     `help:"For text: print the bytes unchanged, control characters too."`
+
+	show func(out *bufio.Writer, r *kgo.Record) error // prints a record; nil: print does
 }
 
 func (consumeCmd) Help() string {
@@ -116,7 +118,11 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 			if planned := todo.take(r); r.Attrs.IsControl() || !planned && !c.Follow {
 				continue
 			}
-			if err := c.print(out, r); err != nil {
+			show := c.print
+			if c.show != nil {
+				show = c.show
+			}
+			if err := show(out, r); err != nil {
 				return count, err
 			}
 			client.MarkCommitRecords(r)

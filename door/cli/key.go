@@ -13,6 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/audit"
 )
 
 type keyCmd struct {
@@ -25,19 +26,21 @@ type keyCmd struct {
 type keyStore struct{ accessStore }
 
 // with does something with the keys of the store, which must exist.
-func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
+func (c *keyStore) with(ctx context.Context, t *terminal, do func(context.Context, *apikey.Keys) error) error {
 	return c.direct(ctx, t, "a key", c.keys(ctx, do))
 }
 
 // withNew does something with the keys of the store, which is created if it does not exist.
-func (c *keyStore) withNew(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
+func (c *keyStore) withNew(ctx context.Context, t *terminal, do func(context.Context, *apikey.Keys) error) error {
 	return c.directNew(ctx, t, "a key", c.keys(ctx, do))
 }
 
-func (c *keyStore) keys(ctx context.Context, do func(*apikey.Keys) error) func(eventlog.Store, *slog.Logger) error {
+func (c *keyStore) keys(ctx context.Context, do func(context.Context, *apikey.Keys) error) func(eventlog.Store, *slog.Logger) error {
 	hints := []hint{{apikey.ErrUnknown, "`weir key list` lists the keys"}, {apikey.ErrTooMany, ""}, {apikey.ErrRevoked, "`weir key create` makes another key"},
 		{eventlog.ErrUnsure, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed"}}
-	return c.running(ctx, func(log *eventlog.Log, logger *slog.Logger) error { return do(apikey.New(log, logger)) }, hints)
+	return c.running(ctx, func(ctx context.Context, log *audit.Log, logger *slog.Logger) error {
+		return do(ctx, apikey.New(log, logger))
+	}, hints)
 }
 
 type keyCreateCmd struct {
@@ -108,7 +111,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if store.Missing(c.Store) {
 		fmt.Fprintf(t.err, "The store %s does not exist yet, and is created now. A server accepts the key only if it is started with this --store.\n", printable(c.Store))
 	}
-	return c.withNew(ctx, t, func(keys *apikey.Keys) error {
+	return c.withNew(ctx, t, func(ctx context.Context, keys *apikey.Keys) error {
 		return c.printNew(t)(keys.Create(ctx, spec))
 	})
 }
@@ -128,7 +131,7 @@ Examples:
 }
 
 func (c *keyRotateCmd) Run(ctx context.Context, t *terminal) error {
-	return c.with(ctx, t, func(keys *apikey.Keys) error { return c.printNew(t)(keys.Rotate(ctx, c.ID)) })
+	return c.with(ctx, t, func(ctx context.Context, keys *apikey.Keys) error { return c.printNew(t)(keys.Rotate(ctx, c.ID)) })
 }
 
 // printNew prints a key that was just made, and its secret, unless there is an error.
@@ -232,7 +235,7 @@ type keyRow struct {
 }
 
 func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
-	return c.with(ctx, t, func(keys *apikey.Keys) error {
+	return c.with(ctx, t, func(ctx context.Context, keys *apikey.Keys) error {
 		list, err := keys.List(ctx)
 		if err != nil {
 			return err
@@ -275,7 +278,7 @@ func (c *keyDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "revoke the API key "+ids, ids); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(keys *apikey.Keys) error {
+	return c.with(ctx, t, func(ctx context.Context, keys *apikey.Keys) error {
 		var revoked []apikey.Key
 		var errs []error
 		for _, id := range c.IDs {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/quota"
 )
 
@@ -22,8 +22,10 @@ type quotaCmd struct {
 type quotaStore struct{ accessStore }
 
 // with does something with the store's quotas.
-func (c *quotaStore) with(ctx context.Context, t *terminal, do func(*quota.Quotas) error) error {
-	return c.onLog(ctx, t, "a quota", func(log *eventlog.Log, logger *slog.Logger) error { return do(quota.New(log, logger)) },
+func (c *quotaStore) with(ctx context.Context, t *terminal, do func(context.Context, *quota.Quotas) error) error {
+	return c.onLog(ctx, t, "a quota", func(ctx context.Context, log *audit.Log, logger *slog.Logger) error {
+		return do(ctx, quota.New(log, logger))
+	},
 		hint{quota.ErrUnknown, "`weir quota list` lists the quotas"}, hint{quota.ErrTooMany, "`weir quota delete` removes quotas"})
 }
 
@@ -164,7 +166,7 @@ func (c *quotaAlterCmd) Run(ctx context.Context, t *terminal) error {
 
 // change makes a change, and prints what the entity may use then.
 func (c *quotaStore) change(ctx context.Context, t *terminal, change quota.Change) error {
-	return c.with(ctx, t, func(quotas *quota.Quotas) error {
+	return c.with(ctx, t, func(ctx context.Context, quotas *quota.Quotas) error {
 		if err := quotas.Change(ctx, []quota.Change{change})[0]; err != nil {
 			return err
 		}
@@ -189,7 +191,7 @@ func (quotaListCmd) Help() string {
 }
 
 func (c *quotaListCmd) Run(ctx context.Context, t *terminal) error {
-	return c.with(ctx, t, func(quotas *quota.Quotas) error {
+	return c.with(ctx, t, func(ctx context.Context, quotas *quota.Quotas) error {
 		found, err := quotas.List(ctx, quota.FilterOf(c.entity()))
 		if err != nil {
 			return err
@@ -217,7 +219,7 @@ Examples:
 
 func (c *quotaDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Damaged {
-		return c.removeDamaged(ctx, t, c.consent, "quotas", "quotas", func(log *eventlog.Log, logger *slog.Logger) repairable {
+		return c.removeDamaged(ctx, t, c.consent, "quotas", "quotas", func(log *audit.Log, logger *slog.Logger) repairable {
 			return quota.New(log, logger)
 		})
 	}

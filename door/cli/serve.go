@@ -74,6 +74,7 @@ type serveCmd struct {
 	CacheDir             string   `help:"Keep batches that were read from the store in files in this directory, so that consumers of older records are served from them. No other process may use it. Default: no cache." name:"cache-dir" placeholder:"DIR"`
 	CacheBytes           size     `help:"Space for the files in --cache-dir. Default: ${default}." name:"cache-bytes" default:"1GiB"`
 	Console              string   `help:"The console, pages for a browser at / of the HTTP address: on or off." enum:"on,off" default:"on"`
+	Audit                string   `help:"Whether it is recorded, in the topic weir.audit, what clients change: on or off." enum:"on,off" default:"on"`
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
 	LogLevel             string   `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
@@ -182,12 +183,12 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	defer lastSpans()
 	metrics := metric.New(registry, string(version))
 	n, err := node.Open(ctx, opened, node.Config{
-		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Groups: groups, Logger: logger, Observer: metrics, Tracer: tracer,
+		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Groups: groups, NoAudit: c.Audit == "off", Logger: logger, Observer: metrics, Tracer: tracer,
 	})
 	if err != nil {
 		return c.explain(ctx, err, "")
 	}
-	keys, users := apikey.New(n.Log, logger), user.New(n.Log, logger)
+	keys, users := apikey.New(n.Audit, logger), user.New(n.Audit, logger)
 	locked, err := c.checkHTTP(ctx, keys, users, logger)
 	if err != nil {
 		return err
@@ -252,7 +253,7 @@ func (c *serveCmd) wire(ctx context.Context, n *node.Node, w wiring) (*parts, er
 	metric.WatchQueues(stored, queuesSeen(n.Queues))
 	metric.WatchCategories(registry, categoriesSeen(n.Streams))
 	metric.WatchProjections(stored, projectionsSeen(n.Projections))
-	acls, quotas := acl.New(n.Log, w.logger), quota.New(n.Log, w.logger)
+	acls, quotas := acl.New(n.Audit, w.logger), quota.New(n.Audit, w.logger)
 	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{node: n, kafkaListeners: w.kafka, httpListener: w.http}
 	p.http = httpapi.New(httpapi.Config{
@@ -277,7 +278,7 @@ func (c *serveCmd) wire(ctx context.Context, n *node.Node, w wiring) (*parts, er
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, Tokens: w.tokens, LoginLasts: time.Duration(c.Reauth),
-			Users: w.users, ACLs: acls, Quotas: quotas, Names: w.names, SuperUsers: c.SuperUsers,
+			Users: w.users, ACLs: acls, Quotas: quotas, Audit: n.Audit, Names: w.names, SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{w.metrics},
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/keys"
 )
 
@@ -83,23 +84,24 @@ type accessStore struct {
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
-// onLog opens a log on the store, which must exist, and does something with it. what is what the
-// command writes, for an error.
-func (c *accessStore) onLog(ctx context.Context, t *terminal, what string, do func(*eventlog.Log, *slog.Logger) error, hints ...hint) error {
+// onLog opens a log on the store, which must exist, and does something with it: the audit says who.
+// what is what the command writes, for an error.
+func (c *accessStore) onLog(ctx context.Context, t *terminal, what string, do func(context.Context, *audit.Log, *slog.Logger) error, hints ...hint) error {
 	return c.direct(ctx, t, what, c.running(ctx, do, hints))
 }
 
 // running runs a log while something is done with it.
-func (c *accessStore) running(ctx context.Context, do func(*eventlog.Log, *slog.Logger) error, hints []hint) func(eventlog.Store, *slog.Logger) error {
+func (c *accessStore) running(ctx context.Context, do func(context.Context, *audit.Log, *slog.Logger) error, hints []hint) func(eventlog.Store, *slog.Logger) error {
 	return func(opened eventlog.Store, logger *slog.Logger) error {
 		log, err := eventlog.Open(ctx, opened, eventlog.Config{Logger: logger})
 		if err != nil {
 			return c.explain(ctx, err, "")
 		}
+		recorded := audit.New(log, false, logger)
 		until, stop := context.WithCancel(context.WithoutCancel(ctx))
 		ran := make(chan error, 1)
 		go func() { ran <- log.Run(until) }()
-		err = c.answer(ctx, do(log, logger), hints...)
+		err = c.answer(ctx, do(audit.By(ctx, audit.AtTheCommandLine()), recorded, logger), hints...)
 		stop()
 		return errors.Join(err, <-ran)
 	}
@@ -108,11 +110,11 @@ func (c *accessStore) running(ctx context.Context, do func(*eventlog.Log, *slog.
 // removeDamaged removes the rows of a table that cannot be read, after somebody confirmed it. many
 // and few name the rows.
 func (c *accessStore) removeDamaged(ctx context.Context, t *terminal, asked consent, many, few string,
-	of func(*eventlog.Log, *slog.Logger) repairable) error {
+	of func(*audit.Log, *slog.Logger) repairable) error {
 	if err := asked.obtain(t, "remove the "+many+" that cannot be read", "yes"); err != nil {
 		return err
 	}
-	return c.onLog(ctx, t, many, func(log *eventlog.Log, logger *slog.Logger) error {
+	return c.onLog(ctx, t, many, func(ctx context.Context, log *audit.Log, logger *slog.Logger) error {
 		n, err := of(log, logger).DeleteDamaged(ctx)
 		if c.Output.json() {
 			return errors.Join(err, printJSON(t, map[string]int{"removed": n}))

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -27,8 +27,10 @@ type userCmd struct {
 type userStore struct{ accessStore }
 
 // with does something with the store's users.
-func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) error {
-	return c.onLog(ctx, t, "a user", func(log *eventlog.Log, logger *slog.Logger) error { return do(user.New(log, logger)) },
+func (c *userStore) with(ctx context.Context, t *terminal, do func(context.Context, *user.Users) error) error {
+	return c.onLog(ctx, t, "a user", func(ctx context.Context, log *audit.Log, logger *slog.Logger) error {
+		return do(ctx, user.New(log, logger))
+	},
 		hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user alter` changes a password"}, hint{user.ErrTooMany, ""})
 }
 
@@ -137,7 +139,7 @@ func (c *userStore) set(ctx context.Context, t *terminal, p newPassword, change 
 	if change.Set, err = p.credentials(t); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(users *user.Users) error {
+	return c.with(ctx, t, func(ctx context.Context, users *user.Users) error {
 		if err := users.Change(ctx, []user.Change{change})[0]; err != nil {
 			return err
 		}
@@ -174,7 +176,7 @@ func (userListCmd) Help() string {
 }
 
 func (c *userListCmd) Run(ctx context.Context, t *terminal) error {
-	return c.with(ctx, t, func(users *user.Users) error {
+	return c.with(ctx, t, func(ctx context.Context, users *user.Users) error {
 		list, err := users.List(ctx)
 		if err != nil {
 			return err
@@ -204,7 +206,7 @@ func (c *userDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "delete the user "+names, names); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(users *user.Users) error {
+	return c.with(ctx, t, func(ctx context.Context, users *user.Users) error {
 		var changes []user.Change
 		for _, name := range c.Names {
 			changes = append(changes, user.Change{Name: name, Clear: true})

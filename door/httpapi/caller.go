@@ -9,6 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
 )
@@ -31,6 +32,21 @@ func (w *caller) ID() string {
 		return w.user
 	}
 	return w.key.ID()
+}
+
+// audited returns who the client is, for the audit.
+func (c *call) audited() audit.Who {
+	who := audit.Who{Type: audit.Key, Name: c.who.key.Name(), ID: c.who.key.ID(), Door: "http", Address: c.r.RemoteAddr}
+	switch {
+	case c.who.user != "":
+		who.Type, who.Name = audit.User, strings.TrimPrefix(c.who.user, "User:")
+	case who.ID == "":
+		who.Type = audit.Anonymous
+	}
+	if c.r.Context().Value(insideKey{}) != nil {
+		who.Door = "console"
+	}
+	return who
 }
 
 func (w *caller) String() string {

@@ -18,7 +18,12 @@ const (
 type Inside struct{ s *Server }
 
 // ServeHTTP answers one request.
-func (i *Inside) ServeHTTP(w http.ResponseWriter, r *http.Request) { i.s.dispatch(w, r) }
+func (i *Inside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	i.s.dispatch(w, r.WithContext(context.WithValue(r.Context(), insideKey{}, true)))
+}
+
+// insideKey marks a request of the console.
+type insideKey struct{}
 
 // May reports whether a client may do a request, by its method, path and credentials. Nothing is
 // done. For what only the request's body names, the answer is yes if the client may do it to

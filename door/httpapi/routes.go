@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/use/audit"
 )
 
 // route is one path and method of the API.
@@ -188,6 +190,9 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		if asking(r) {
 			c.WriteHeader(http.StatusNoContent)
 			return
+		}
+		if rt.needs.access == mayAdmin {
+			c.r = r.WithContext(audit.By(r.Context(), c.audited()))
 		}
 		if err := s.requests.begin(c.who); err != nil {
 			s.refuse(c, err)

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // toHighWatermark, as an offset of DeleteRecords, means all records.
@@ -54,7 +56,10 @@ func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteR
 	for i, at := range slots {
 		before[i] = eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset)
 	}
-	lows, errs := s.deleteBefore(ctx, ps, before)
+	lows, errs := s.deleteBefore(ctx, ps, before, func(i int, first, to eventlog.Offset) audit.Event {
+		partition := in.Topics[slots[i].topic].Partitions[slots[i].partition].Partition
+		return audit.Event{Verb: audit.RecordsDelete, Object: in.Topics[slots[i].topic].Topic, Before: beginning{partition, first}, After: beginning{partition, to}}
+	})
 	for i, at := range slots {
 		p := &out.Topics[at.topic].Partitions[at.partition]
 		if errs[i] != nil {
@@ -93,9 +98,15 @@ func checkDeletes(topic eventlog.Topic, needed error) error {
 	return needed
 }
 
+// beginning is where a partition begins, for the audit.
+type beginning struct {
+	Partition   int32           `json:"partition"`
+	FirstOffset eventlog.Offset `json:"first_offset"`
+}
+
 // deleteBefore deletes records of partitions below offsets, and returns the partitions' new first
-// offsets.
-func (s *Server) deleteBefore(ctx context.Context, ps []eventlog.Partition, before []eventlog.Offset) (lows []eventlog.Offset, errs []error) {
+// offsets. No entry can do that: it is recorded before it is done.
+func (s *Server) deleteBefore(ctx context.Context, ps []eventlog.Partition, before []eventlog.Offset, tell func(i int, first, to eventlog.Offset) audit.Event) (lows []eventlog.Offset, errs []error) {
 	lows, errs = make([]eventlog.Offset, len(ps)), make([]error, len(ps))
 	changed := s.log.IncarnationChanged()
 	bounds, err := s.log.EachBounds(ctx, ps...)
@@ -104,6 +115,7 @@ func (s *Server) deleteBefore(ctx context.Context, ps []eventlog.Partition, befo
 	}
 	var trims []eventlog.Trim
 	var of []int
+	var events []audit.Event
 	for i, p := range ps {
 		b, to := bounds[i].Bounds, before[i]
 		if to == toHighWatermark {
@@ -116,8 +128,17 @@ func (s *Server) deleteBefore(ctx context.Context, ps []eventlog.Partition, befo
 			errs[i] = &eventlog.RangeError{Partition: p, Asked: to, First: b.First, Next: b.Next}
 		default:
 			lows[i] = max(to, b.First)
+			if to > b.First {
+				events = append(events, tell(i, b.First, to))
+			}
 			trims, of = append(trims, eventlog.Trim{Partition: p, Before: to}), append(of, i)
 		}
+	}
+	if err := s.cfg.Audit.Record(ctx, events...); err != nil {
+		for _, i := range of {
+			errs[i] = fmt.Errorf("%w: it could not be recorded who deletes records, and none were deleted (%v)", eventlog.ErrUnavailable, err)
+		}
+		return lows, errs
 	}
 	for i, err := range s.log.TrimFound(ctx, changed, trims...) {
 		errs[of[i]] = err

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // caller is who uses a connection. It does not change; a client that logs in again gets another.
@@ -38,6 +40,22 @@ func (w *caller) id() string {
 		return w.key
 	}
 	return w.principal
+}
+
+// audited returns who the client is, for the audit.
+func (c *conn) audited() audit.Who {
+	w := c.who.Load()
+	if w == nil { // it has not logged in, and may change nothing
+		w = anybody
+	}
+	who := audit.Who{Type: audit.User, Name: strings.TrimPrefix(w.principal, "User:"), ID: w.key, Door: "kafka", Address: c.nc.RemoteAddr().String()}
+	switch {
+	case w == anybody:
+		who.Type, who.Name = audit.Anonymous, ""
+	case w.key != "":
+		who.Type = audit.Key
+	}
+	return who
 }
 
 // renewed returns the caller with the rights that it has now.

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // inFlightMax is how many requests of one connection are read ahead of the one being answered.
@@ -399,7 +400,7 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 		}
 		return resp
 	}
-	ctx, cancel := context.WithTimeout(ctx, call.timeout())
+	ctx, cancel := context.WithTimeout(audit.By(ctx, c.audited()), call.timeout())
 	defer cancel()
 	return call.api.answer(c.s, countLookups(ctx), &call.request)
 }

@@ -35,6 +35,8 @@ func checkAppends(topic eventlog.Topic) error {
 	switch {
 	case eventlog.InternalTopic(topic.Name):
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not append to it", topic.Name)
+	case topic.Name == eventlog.AuditTopic && topic.Writer != "":
+		return deny(kerr.InvalidTopicException, "only %s append to topic %q: clients may read it (docs/security.md)", topic.Writer, topic.Name)
 	case topic.Writer != "":
 		return deny(kerr.InvalidTopicException, "only %s may append to topic %q: Kafka clients may read it; append over HTTP or with the Go library (docs/streams.md)", topic.Writer, topic.Name)
 	}

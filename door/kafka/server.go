@@ -22,6 +22,7 @@ import (
 	"github.com/weir-log/weir/internal/token"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/quota"
@@ -54,6 +55,8 @@ type Config struct {
 	ACLs       *acl.ACLs     // what users may do; default: nothing
 	Quotas     *quota.Quotas // how much clients may use; default: there are no quotas
 	SuperUsers []string      // users that may do everything, such as User:admin (super.users), however they log in; API keys with such a name may not
+
+	Audit *audit.Log // records who deletes records; default: it is not recorded
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none

@@ -41,14 +41,14 @@ var layers = []layer{
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door/inbox", []string{"use", "eventlog", "store", "internal"}},                   // as well
 	{"door", []string{"use", "eventlog", "internal"}},
-	{"use/claims", []string{"eventlog", "internal"}},                                               // arithmetic, and the store's clock
-	{"use/queue", []string{"use/claims", "use/ledger", "use/publish", "eventlog", "internal"}},     // enqueues by publishing
-	{"use/apikey", []string{"use/acl", "use/table", "use/ledger", "eventlog", "internal"}},         // a key's scopes are rules
-	{"use/keys", []string{"use/group", "use/stream", "eventlog"}},                                  // gathers their rules
-	{"use/deliver", []string{"use/group", "use/publish", "eventlog", "internal"}},                  // a consumer is a member of a group; dead letters are published
-	{"use/projection", []string{"use/deliver", "use/group", "use/stream", "eventlog", "internal"}}, // a run is a group that reads streams
-	{"use/stream", []string{"use/ledger", "use/publish", "eventlog", "internal"}},                  // places streams as keys are placed
-	{"use", []string{"use/ledger", "use/table", "eventlog", "internal"}},                           // a ledger changes the keys of all uses, a table is some of them
+	{"use/claims", []string{"eventlog", "internal"}},                                                            // arithmetic, and the store's clock
+	{"use/queue", []string{"use/claims", "use/ledger", "use/audit", "use/publish", "eventlog", "internal"}},     // enqueues by publishing
+	{"use/apikey", []string{"use/acl", "use/table", "use/ledger", "use/audit", "eventlog", "internal"}},         // a key's scopes are rules
+	{"use/keys", []string{"use/group", "use/stream", "eventlog"}},                                               // gathers their rules
+	{"use/deliver", []string{"use/group", "use/publish", "eventlog", "internal"}},                               // a consumer is a member of a group; dead letters are published
+	{"use/projection", []string{"use/audit", "use/deliver", "use/group", "use/stream", "eventlog", "internal"}}, // a run is a group that reads streams
+	{"use/stream", []string{"use/audit", "use/ledger", "use/publish", "eventlog", "internal"}},                  // places streams as keys are placed
+	{"use", []string{"use/audit", "use/ledger", "use/table", "eventlog", "internal"}},                           // a ledger changes the keys of all uses, a table is some of them
 	{"eventlog", []string{"eventlog", "internal"}},
 	{"store/storetest", []string{"eventlog", "internal", "store/memory"}},             // memory is its model
 	{"store", []string{"eventlog", "internal", "store/storerow"}},                     // what stores with a row for each batch have in common

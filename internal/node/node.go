@@ -10,6 +10,7 @@ import (
 	"github.com/weir-log/weir/door/inbox"
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
@@ -26,6 +27,7 @@ type Config struct {
 	Partitioner     publish.Partitioner // see publish.Config
 	IdempotencyAge  time.Duration       // see publish.Config
 	Groups          group.Config        // Beside and Logger are the node's
+	NoAudit         bool                // it is not recorded what clients change
 	Logger          *slog.Logger        // default: slog.Default()
 	Observer        Observer            // default: none
 	Tracer          eventlog.Tracer     // default: no spans
@@ -43,6 +45,7 @@ type Observer interface {
 type Node struct {
 	Store       eventlog.Store
 	Log         *eventlog.Log
+	Audit       *audit.Log // Log, which records what clients change
 	Groups      *group.Coordinator
 	Publisher   *publish.Publisher
 	Queues      *queue.Queues
@@ -92,7 +95,7 @@ func Open(ctx context.Context, store eventlog.Store, cfg Config) (*Node, error) 
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Store: store, Log: log, SQL: sql, Inbox: rows}
+	n := &Node{Store: store, Log: log, Audit: audit.New(log, cfg.NoAudit, cfg.Logger), SQL: sql, Inbox: rows}
 	n.use(cfg)
 	n.move(cfg)
 	return n, nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/table"
 )
@@ -39,6 +40,7 @@ func New(log table.Log, logger *slog.Logger) *ACLs {
 	a := &ACLs{logger: logger}
 	a.table = table.New(log, logger, new(Set), table.Rules[Binding, *Set]{
 		Name: "ACLs", Prefix: statePrefix, Max: rulesMax, Decode: decode, View: a.set, Repair: "`weir acl delete --damaged` deletes it",
+		Deletion: audit.ACLDelete, Show: show,
 		Full: fmt.Errorf("%w: there are %d, the limit; delete some, or use prefixes", ErrTooMany, rulesMax),
 	})
 	return a
@@ -85,7 +87,7 @@ func (a *ACLs) Create(ctx context.Context, rules []Binding) []error {
 	edits := make([]table.Edit[Binding], len(rules))
 	for i, b := range rules {
 		key, raw := encode(b)
-		edits[i] = table.Edit[Binding]{Key: key, What: "create an ACL", Decide: func(old table.Row[Binding]) ([]byte, error) {
+		edits[i] = table.Edit[Binding]{Key: key, Verb: audit.ACLCreate, What: "create an ACL", Decide: func(old table.Row[Binding]) ([]byte, error) {
 			if err := b.Check(); err != nil {
 				return nil, err
 			}
@@ -121,7 +123,7 @@ func (a *ACLs) Delete(ctx context.Context, filters []Filter) []Deleted {
 		done[i].Rules = find(all, f)
 		for _, b := range done[i].Rules {
 			key, _ := encode(b)
-			edits = append(edits, table.Edit[Binding]{Key: key, What: "delete an ACL", Decide: table.Delete[Binding]})
+			edits = append(edits, table.Edit[Binding]{Key: key, Verb: audit.ACLDelete, What: "delete an ACL", Decide: table.Delete[Binding]})
 		}
 	}
 	errs := a.table.EditFrom(ctx, all, edits...)
@@ -134,6 +136,19 @@ func (a *ACLs) Delete(ctx context.Context, filters []Filter) []Deleted {
 
 // DeleteDamaged deletes the rules that cannot be read, and returns how many.
 func (a *ACLs) DeleteDamaged(ctx context.Context) (int, error) { return a.table.DeleteDamaged(ctx) }
+
+// show returns a rule in words, for the audit.
+func show(_ string, b Binding) (object string, state any) {
+	return b.Principal, struct {
+		Principal    string `json:"principal"`
+		Effect       string `json:"effect"`
+		Operation    string `json:"operation"`
+		ResourceType string `json:"resource_type"`
+		Name         string `json:"name"`
+		Prefixed     bool   `json:"prefixed"`
+		Host         string `json:"host"`
+	}{b.Principal, b.Effect().String(), strings.ToLower(b.Operation.String()), b.Kind.String(), b.Name, b.Prefixed, b.Host}
+}
 
 // encode returns a rule's key and value.
 func encode(b Binding) (key string, raw []byte) {

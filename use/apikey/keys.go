@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/table"
 )
@@ -40,6 +41,7 @@ type Keys struct {
 func New(log table.Log, logger *slog.Logger) *Keys {
 	return &Keys{table.New(log, logger, nil, table.Rules[stored, map[string]held]{
 		Name: "API keys", Prefix: statePrefix, Max: keysMax, Decode: decode, View: heldIn, Repair: "it is refused: revoke it and create another",
+		Show: func(_ string, s stored) (string, any) { return s.ID, s.Key },
 		Full: fmt.Errorf("%w: there are %d, which is the limit; revoked and expired keys are deleted after %s", ErrTooMany, keysMax, keptFor),
 	})}
 }
@@ -98,7 +100,7 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	if err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
-	return k.add(ctx, rows, key)
+	return k.add(ctx, audit.KeyCreate, rows, key)
 }
 
 // Rotate makes a key that is to replace another one, as Create does: it has the same name and
@@ -124,7 +126,7 @@ func (k *Keys) Rotate(ctx context.Context, id string) (Key, string, error) {
 	if begins := later(old.Created, old.From); !old.Expires.IsZero() {
 		key.Expires = key.Created.Add(old.Expires.Sub(begins))
 	}
-	return k.add(ctx, rows, key)
+	return k.add(ctx, audit.KeyRotate, rows, key)
 }
 
 func later(a, b time.Time) time.Time {
@@ -135,7 +137,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // add stores a key under a new id, beside all keys that there are, and returns it with its secret.
-func (k *Keys) add(ctx context.Context, rows table.Rows[stored], key Key) (Key, string, error) {
+func (k *Keys) add(ctx context.Context, verb audit.Verb, rows table.Rows[stored], key Key) (Key, string, error) {
 	key.ID = strings.ToLower(rand.Text()[:idLength])
 	secret := Prefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
 	sum := sha256.Sum256([]byte(secret))
@@ -145,7 +147,7 @@ func (k *Keys) add(ctx context.Context, rows table.Rows[stored], key Key) (Key, 
 			edits = append(edits, table.Edit[stored]{Key: statePrefix + id, Decide: table.Delete[stored]})
 		}
 	}
-	edits = append(edits, table.Edit[stored]{Key: statePrefix + key.ID, What: "create API key " + key.ID, Decide: func(old table.Row[stored]) ([]byte, error) {
+	edits = append(edits, table.Edit[stored]{Key: statePrefix + key.ID, Verb: verb, What: "create API key " + key.ID, Decide: func(old table.Row[stored]) ([]byte, error) {
 		if old.Exists() {
 			return nil, eventlog.ErrStale
 		}
@@ -224,7 +226,7 @@ func (k *Keys) List(ctx context.Context) ([]Listed, error) {
 // is harmless. ErrUnknown if there is no such key.
 func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
 	var h held
-	err := k.table.Edit(ctx, table.Edit[stored]{Key: statePrefix + id, What: fmt.Sprintf("revoke API key %q", id), Decide: func(old table.Row[stored]) ([]byte, error) {
+	err := k.table.Edit(ctx, table.Edit[stored]{Key: statePrefix + id, Verb: audit.KeyRevoke, What: fmt.Sprintf("revoke API key %q", id), Decide: func(old table.Row[stored]) ([]byte, error) {
 		switch h = heldOf(id, old); {
 		case !old.Exists():
 			return nil, ErrUnknown

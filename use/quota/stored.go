@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/table"
 )
@@ -26,6 +27,7 @@ type Quotas struct {
 func New(log table.Log, logger *slog.Logger) *Quotas {
 	return &Quotas{table.New(log, logger, nil, table.Rules[Quota, *set]{
 		Name: "quotas", Prefix: statePrefix, Max: entitiesMax, Decode: decode, View: newSet, Repair: "it bounds nobody; `weir quota delete --damaged` removes it",
+		Deletion: audit.QuotaDelete, Show: func(_ string, q Quota) (string, any) { return q.Entity.String(), q.value() },
 		Full: fmt.Errorf("%w: there are those of %d entities, the limit; remove some, or use defaults", ErrTooMany, entitiesMax),
 	})}
 }
@@ -84,7 +86,11 @@ func (q *Quotas) DeleteDamaged(ctx context.Context) (int, error) { return q.tabl
 func edits(changes []Change) []table.Edit[Quota] {
 	all := make([]table.Edit[Quota], len(changes))
 	for i, c := range changes {
-		all[i] = table.Edit[Quota]{Key: keyOf(c.Entity), What: "change the quotas of " + c.Entity.short(), Decide: c.decide}
+		verb := audit.QuotaAlter
+		if c.Clear && len(c.Set) == 0 {
+			verb = audit.QuotaDelete
+		}
+		all[i] = table.Edit[Quota]{Verb: verb, Key: keyOf(c.Entity), What: "change the quotas of " + c.Entity.short(), Decide: c.decide}
 	}
 	return all
 }
@@ -149,8 +155,12 @@ func (p *part) part() Part {
 	return Part{p.Name, p.Default}
 }
 
+func (q Quota) value() value {
+	return value{partOf(q.Entity.User), partOf(q.Entity.ClientID), partOf(q.Entity.IP), q.Limits}
+}
+
 func encode(q Quota) []byte {
-	raw, err := json.Marshal(value{partOf(q.Entity.User), partOf(q.Entity.ClientID), partOf(q.Entity.IP), q.Limits})
+	raw, err := json.Marshal(q.value())
 	if err != nil {
 		panic(fmt.Sprintf("the quota %+v: %v", q, err)) // strings and finite numbers always encode
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/recent"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -42,6 +43,10 @@ type Rules[R, V any] struct {
 	Decode  func(key string, value []byte) (R, error)
 	View    func(Rows[R]) V
 	Repair  string // what to do about a row that cannot be read, for the log
+
+	Deletion audit.Verb // of a row that cannot be read
+	// Show returns the name of a row, and what the audit shows of it, which must have no secret.
+	Show func(key string, value R) (object string, state any)
 }
 
 // Row is a row of the store.
@@ -61,7 +66,8 @@ type Rows[R any] map[string]Row[R]
 // Edit is a change of one row.
 type Edit[R any] struct {
 	Key  string
-	What string // what it does, for errors
+	What string     // what it does, for errors
+	Verb audit.Verb // what it does, for the audit; "": it is weir's own
 	// Decide returns the row's new value; nil: it is deleted. ledger.ErrUnchanged: it stays. If
 	// another change comes first, Decide is called again; its last call counts.
 	Decide func(old Row[R]) (value []byte, err error)
@@ -78,15 +84,18 @@ func Delete[R any](old Row[R]) ([]byte, error) {
 // Table is a table. Methods may be called concurrently.
 type Table[R, V any] struct {
 	log    Log
+	audit  *audit.Log // nil: nobody is told who changes rows
 	logger *slog.Logger
 	rules  Rules[R, V]
 	last   *recent.Value[V]
 	logged atomic.Int64 // how many rows that cannot be read were logged last
 }
 
-// New returns a table. Rows that cannot be read are logged. zero is what Recent never returns.
+// New returns a table. If log is an *audit.Log, changes are recorded. Rows that cannot be read are
+// logged. zero is what Recent never returns.
 func New[R, V any](log Log, logger *slog.Logger, zero V, rules Rules[R, V]) *Table[R, V] {
 	t := &Table[R, V]{log: log, logger: logger, rules: rules}
+	t.audit, _ = log.(*audit.Log)
 	t.last = recent.New(rules.Name, zero, func(ctx context.Context) (v V, err error) {
 		rows, err := t.Read(ctx)
 		if err != nil {
@@ -167,6 +176,9 @@ func (t *Table[R, V]) Try(ctx context.Context, edits ...Edit[R]) []error {
 
 // EditFrom is Edit of a table that the caller has read.
 func (t *Table[R, V]) EditFrom(ctx context.Context, rows Rows[R], edits ...Edit[R]) []error {
+	if err := t.audit.Prepare(ctx); err != nil {
+		return failed(edits, err)
+	}
 	errs := t.judge(rows, edits)
 	made := make(map[string]int, len(edits)) // by key, the first of those that are made
 	var all errgroup.Group
@@ -184,7 +196,11 @@ func (t *Table[R, V]) EditFrom(ctx context.Context, rows Rows[R], edits ...Edit[
 					old = t.row(now)
 				}
 				value, err := e.Decide(old)
-				return value, eventlog.Entry{}, err
+				if err != nil {
+					return nil, eventlog.Entry{}, err
+				}
+				with, err := t.record(ctx, e, old, value)
+				return value, with, err
 			})
 			return nil
 		})
@@ -200,6 +216,26 @@ func (t *Table[R, V]) EditFrom(ctx context.Context, rows Rows[R], edits ...Edit[
 		errs[i] = e.explain(errs[i])
 	}
 	return errs
+}
+
+// record returns the audit event of a change.
+func (t *Table[R, V]) record(ctx context.Context, e Edit[R], old Row[R], value []byte) (with eventlog.Entry, err error) {
+	if e.Verb == "" {
+		return with, nil
+	}
+	next := t.row(eventlog.KeyValue{Key: e.Key, Version: 1, Value: value})
+	event := audit.Event{Verb: e.Verb}
+	if value != nil {
+		event.Object, event.After = t.rules.Show(e.Key, next.Value)
+	}
+	switch {
+	case old.Err != nil:
+		event.Object, event.Before = strings.TrimPrefix(e.Key, t.rules.Prefix), map[string]bool{"damaged": true}
+	case old.Exists():
+		event.Object, event.Before = t.rules.Show(e.Key, old.Value)
+	}
+	err = t.audit.Add(ctx, &with, e.Key, event)
+	return with, err
 }
 
 // judge returns why edits are not made, ErrUnchanged among that. Edits of one row count once.
@@ -252,7 +288,7 @@ func (t *Table[R, V]) DeleteDamaged(ctx context.Context) (n int, err error) {
 	var edits []Edit[R]
 	for key, r := range rows {
 		if r.Err != nil {
-			edits = append(edits, Edit[R]{Key: key, What: "delete one of the " + t.rules.Name + " that cannot be read", Decide: func(old Row[R]) ([]byte, error) {
+			edits = append(edits, Edit[R]{Key: key, Verb: t.rules.Deletion, What: "delete one of the " + t.rules.Name + " that cannot be read", Decide: func(old Row[R]) ([]byte, error) {
 				if old.Err == nil { // another caller was first
 					return nil, ledger.ErrUnchanged
 				}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 	"github.com/weir-log/weir/use/table"
 )
@@ -37,6 +38,10 @@ func New(log table.Log, logger *slog.Logger) *Users {
 	u := &Users{secret: newSecret()}
 	u.table = table.New(log, logger, nil, table.Rules[scram, *snapshot]{
 		Name: "users", Prefix: statePrefix, Counted: userPrefix, Max: usersMax, Decode: decode, View: u.snapshot, Repair: "so the user cannot log in: delete it and add it again",
+		Show: func(key string, s scram) (string, any) {
+			u := userOf(strings.TrimPrefix(key, userPrefix), table.Row[scram]{Value: s})
+			return u.Name, u
+		},
 		Full: fmt.Errorf("%w: there are %d, the limit; delete some", ErrTooMany, usersMax),
 	})
 	return u
@@ -116,7 +121,7 @@ func (u *Users) Change(ctx context.Context, changes []Change) []error {
 	var some atomic.Bool // one is made
 	edits := make([]table.Edit[scram], len(changes))
 	for i, c := range changes {
-		edits[i] = table.Edit[scram]{Key: userPrefix + c.Name, What: fmt.Sprintf("change user %q", c.Name), Decide: func(old table.Row[scram]) ([]byte, error) {
+		edits[i] = table.Edit[scram]{Key: userPrefix + c.Name, Verb: c.verb(), What: fmt.Sprintf("change user %q", c.Name), Decide: func(old table.Row[scram]) ([]byte, error) {
 			value, err := c.decide(old)
 			if err == nil {
 				some.Store(true)
@@ -131,6 +136,16 @@ func (u *Users) Change(ctx context.Context, changes []Change) []error {
 		return newSecret(), nil
 	}}
 	return u.table.Edit(ctx, append(edits, secret)...)[:len(changes)]
+}
+
+func (c Change) verb() audit.Verb {
+	switch {
+	case c.Create:
+		return audit.UserCreate
+	case len(c.Set) == 0:
+		return audit.UserDelete
+	}
+	return audit.UserAlter
 }
 
 // decide returns the user's new state.
