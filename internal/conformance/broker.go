@@ -68,7 +68,7 @@ func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, e
 			return nil, c.fail(err)
 		}
 	}
-	if err := c.addUser(ctx); err != nil {
+	if err := c.addUser(ctx, user, password); err != nil {
 		return nil, c.fail(err)
 	}
 	return c, nil
@@ -77,7 +77,7 @@ func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, e
 // The user that franz-go's tests of SCRAM log in as.
 const user, password = "kgo", "conformance"
 
-func (c *cluster) addUser(ctx context.Context) error {
+func (c *cluster) addUser(ctx context.Context, user, password string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.addresses...))
 	if err != nil {
 		return err

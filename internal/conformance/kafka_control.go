@@ -208,6 +208,11 @@ func plain(r rune) rune {
 	return r
 }
 
+const (
+	saslPlaintext = "SASL_PLAINTEXT"
+	kafkaAdmin    = "plain-admin" // the user as whom the cases log in; its password has -secret behind
+)
+
 const reasonMax = 300 // bytes of a reason in the document
 
 func oneLine(s string) string {
@@ -220,7 +225,7 @@ func oneLine(s string) string {
 
 // start starts processes of weir on a database of their own.
 func (c *control) start(q question) (answer, error) {
-	settings, lacks := translate(q)
+	settings, lacks := translate(c.class, q)
 	if lacks != "" {
 		return answer{Lacks: lacks}, nil
 	}
@@ -235,9 +240,14 @@ func (c *control) start(q question) (answer, error) {
 		return answer{}, err
 	}
 	for n := range q.Brokers {
-		addresses, err := proctest.FreeAddresses(2)
+		addresses, err := proctest.FreeAddresses(3)
 		if err != nil {
 			return answer{}, cl.fail(err)
+		}
+		forClients := addresses[0]
+		if q.Security == saslPlaintext {
+			forClients = addresses[2]
+			settings[n] = append(settings[n], "--kafka", "sasl_plaintext://"+forClients, "--super-users", "User:"+kafkaAdmin)
 		}
 		log, err := os.Create(c.file(fmt.Sprintf("%d.broker-%d", number, n), "log"))
 		if err != nil {
@@ -251,7 +261,7 @@ func (c *control) start(q question) (answer, error) {
 			"serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1], "--broker-id", strconv.Itoa(n), "--any-replication-factor",
 		}, settings[n]...)})
 		cl.addresses = append(cl.addresses, addresses[0])
-		a.Brokers = append(a.Brokers, brokerAnswer{ID: n, Address: addresses[0]})
+		a.Brokers = append(a.Brokers, brokerAnswer{ID: n, Address: forClients})
 	}
 	var starts errgroup.Group
 	for n, b := range cl.brokers {
@@ -265,7 +275,11 @@ func (c *control) start(q question) (answer, error) {
 	if err := starts.Wait(); err != nil {
 		return answer{}, cl.fail(err)
 	}
-	if err := cl.acquainted(c.ctx); err != nil {
+	err = cl.acquainted(c.ctx)
+	if q.Security == saslPlaintext && err == nil {
+		err = cl.addUser(c.ctx, kafkaAdmin, kafkaAdmin+"-secret")
+	}
+	if err != nil {
 		return answer{}, cl.fail(err)
 	}
 	c.mu.Lock()

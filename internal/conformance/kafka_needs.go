@@ -22,6 +22,7 @@ var kafkaNeeds = map[string]string{
 	"clients.admin.AutoTopicCreationTest#testAutoCreateTopicWithMixedConfig":                                           replicas,
 	"clients.admin.RackAwareAutoTopicCreationTest#testAutoCreateTopic":                                                 replicas,
 	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersWithInvalidBrokerId":                         "every broker answers for every partition",
+	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersDefaultRoutesToLeader":                       "asks two brokers when a producer last appended, and expects the same millisecond: what is not the store's, each broker knows from its own clock",
 	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersFromFollower":                                replicas,
 	"clients.admin.StaticBrokerConfigTest#testInternalConfigsDoNotReturnForCreateTopics":                               "topics have a setting that Kafka does not have: weir.linger.ms",
 	"clients.consumer.ConsumerIntegrationTest#testLeaderEpoch":                                                         "the leader epoch goes up when the store was restored, not when a broker stops",
@@ -36,6 +37,10 @@ var kafkaNeeds = map[string]string{
 	"clients.admin.DynamicGroupConfigIntegrationTest#testDescribeGroupConfigSynonymsWithoutBrokerSynonym":              "next: share groups (share.auto.offset.reset)",
 	"clients.admin.DynamicGroupConfigIntegrationTest#testDescribeGroupConfigSynonymsWithBrokerSynonym":                 dynamic,
 	"clients.admin.DynamicGroupConfigIntegrationTest#testDescribeGroupConfigSynonymsWithStaticBrokerConfig":            dynamic,
+	"clients.producer.ProducerFailureHandlingTest#testTooLargeRecordWithAckOne":                                        "a default for all topics (message.max.bytes): weir has max.message.bytes for each topic",
+	"clients.producer.ProducerFailureHandlingTest#testNotEnoughReplicasAfterBrokerShutdown":                            replicas,
+	"clients.admin.DescribeAuthorizedOperationsTest":                                                                   "users and passwords of PLAIN that the test chooses, and a class in the broker (authorizer.class.name)",
+	"clients.security.GroupAuthorizerIntegrationTest":                                                                  "a class in the broker (principal.builder.class), and ACLs that are set inside a controller",
 	"clients.admin.ClientTelemetryTest#testIntervalMsParser":                                                           "settings of client metrics (KIP-714), which weir does not collect",
 	"server.quota.CustomQuotaCallbackTest#testCustomQuotaCallbackWithControllerServer":                                 "a class in the broker (client.quota.callback.class)",
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // kafkaFlags are the properties of a broker of Kafka that weir serve has as flags.
@@ -60,9 +61,16 @@ var kafkaNoMatter = []string{
 // kafkaSame are properties with the value that weir always has.
 var kafkaSame = map[string]string{"delete.topic.enable": "true"}
 
-// translate returns the flags of each broker, or what weir lacks for such a cluster.
-func translate(q question) (flags [][]string, lacks string) {
-	if q.Security != "PLAINTEXT" {
+// kafkaAside are properties that a class sets for all its cases, and that only those cases see which
+// kafkaNeeds names.
+var kafkaAside = map[string][]string{
+	"clients.producer.ProducerFailureHandlingTest": {"message.max.bytes"},
+}
+
+// translate returns the flags of each broker, or what weir lacks for such a cluster. A name with a
+// space in it is none: one class gives a property's description for its name.
+func translate(class string, q question) (flags [][]string, lacks string) {
+	if q.Security != "PLAINTEXT" && q.Security != saslPlaintext {
 		return nil, "a listener with " + q.Security
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Features)) {
@@ -80,7 +88,7 @@ func translate(q question) (flags [][]string, lacks string) {
 			switch flag := kafkaFlags[name]; {
 			case flag != nil:
 				args = append(args, flag(value)...)
-			case slices.Contains(kafkaNoMatter, name), kafkaSame[name] == value && value != "":
+			case slices.Contains(kafkaNoMatter, name), slices.Contains(kafkaAside[class], name), strings.Contains(name, " "), kafkaSame[name] == value && value != "":
 			default:
 				return nil, "the broker's property " + name + "=" + value
 			}

@@ -15,7 +15,7 @@ func TestSettingThatWeirLacksIsNamed(t *testing.T) {
 		Properties: map[string]string{"num.partitions": "5", "auto.create.topics.enable": "false", "delete.topic.enable": "true", "controlled.shutdown.enable": "true"},
 		PerBroker:  map[int]map[string]string{1: {"broker.rack": "b", "num.partitions": "6"}},
 	}
-	flags, lacks := translate(q)
+	flags, lacks := translate("ATest", q)
 	if want := []string{"--no-auto-create", "--partitions=5"}; lacks != "" || !slices.Equal(flags[0], want) {
 		t.Errorf("the flags of broker 0 are %q, want %q; it lacks %q", flags[0], want, lacks)
 	}
@@ -23,7 +23,7 @@ func TestSettingThatWeirLacksIsNamed(t *testing.T) {
 		t.Errorf("the flags of broker 1 are %q, want %q", flags[1], want)
 	}
 	q.Properties["delete.topic.enable"] = "false"
-	if _, lacks := translate(q); lacks != "the broker's property delete.topic.enable=false" {
+	if _, lacks := translate("ATest", q); lacks != "the broker's property delete.topic.enable=false" {
 		t.Errorf("it lacks %q", lacks)
 	}
 }

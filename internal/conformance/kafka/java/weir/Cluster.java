@@ -16,7 +16,11 @@ import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.security.plain.PlainLoginModule;
+import org.apache.kafka.common.security.scram.ScramLoginModule;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
 import org.apache.kafka.server.authorizer.Authorizer;
@@ -24,6 +28,7 @@ import org.apache.kafka.server.fault.FaultHandlerException;
 import org.opentest4j.TestAbortedException;
 
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -229,6 +234,23 @@ public final class Cluster implements ClusterInstance {
     @Override
     public List<Authorizer> authorizers() {
         throw touched("authorizers");
+    }
+
+    /**
+     * Lets clients log in with SCRAM where Kafka's cases use PLAIN, with the same user and password:
+     * weir makes the passwords of PLAIN, its API keys, itself.
+     */
+    @Override
+    public Map<String, Object> setClientSaslConfig(Map<String, Object> configs) {
+        Map<String, Object> all = new HashMap<>(configs);
+        if (config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT) {
+            all.putIfAbsent("security.protocol", SecurityProtocol.SASL_PLAINTEXT.name);
+            all.put("sasl.mechanism", "SCRAM-SHA-256");
+            Object given = all.getOrDefault("sasl.jaas.config", String.format("%s required username=\"%s\" password=\"%s\";",
+                PlainLoginModule.class.getName(), JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD));
+            all.put("sasl.jaas.config", given.toString().replace(PlainLoginModule.class.getName(), ScramLoginModule.class.getName()));
+        }
+        return all;
     }
 
     // What is waited for.
