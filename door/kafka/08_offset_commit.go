@@ -15,7 +15,7 @@ import (
 // request is ignored.
 func (s *Server) offsetCommit(ctx context.Context, r *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
-	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation, By: r.conn.who.Load().id()}
+	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation, By: r.conn.who.Load().id(), Classic: in.Version < 9}
 	forbidden := r.permit(acl.Read, acl.Group, in.Group)
 	var codes []*int16 // where the error code of each offset goes
 	for _, t := range in.Topics {

@@ -30,8 +30,8 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 		if err == nil {
 			err = r.permit(acl.Describe, acl.Group, ask.Group)
 		}
-		if err == nil && in.Version >= 9 && ask.MemberID != nil && ask.MemberEpoch >= 0 { // a member of the consumer protocol (KIP-848)
-			err = s.groups.CheckEpoch(ctx, ask.Group, *ask.MemberID, ask.MemberEpoch)
+		if err == nil && in.Version >= 9 && (ask.MemberID != nil || ask.MemberEpoch >= 0) { // a member of the consumer protocol (KIP-848)
+			err = s.groups.CheckEpoch(ctx, ask.Group, orEmpty(ask.MemberID), ask.MemberEpoch)
 		}
 		one := &askedOffsets{answer: kmsg.NewOffsetFetchResponseGroup(), err: err}
 		one.answer.Group = ask.Group

@@ -284,10 +284,11 @@ func TestOffsetsAreJudgedByTheMemberEpoch(t *testing.T) {
 	b := start(t, kafka.Config{})
 	createTopic(t, b)
 	one, two := b.member(t, "one"), b.member(t, "two")
+	version := int16(9)
 	commit := func(m *consumerMember, epoch, partition int32, want *kerr.Error) {
 		t.Helper()
 		req := kmsg.NewPtrOffsetCommitRequest()
-		req.Version, req.Group, req.MemberID, req.Generation = 9, "g", m.id, epoch
+		req.Version, req.Group, req.MemberID, req.Generation = version, "g", m.id, epoch
 		row, p := kmsg.NewOffsetCommitRequestTopic(), kmsg.NewOffsetCommitRequestTopicPartition()
 		row.Topic, p.Partition, p.Offset = "t", partition, 5
 		row.Partitions = append(row.Partitions, p)
@@ -307,11 +308,17 @@ func TestOffsetsAreJudgedByTheMemberEpoch(t *testing.T) {
 	one.join()
 	commit(one, one.epoch, 3, nil)
 	commit(one, one.epoch+1, 3, kerr.StaleMemberEpoch)
+	version = 8 // its generation is none of an epoch: ConsumerGroup.validateOffsetCommit
+	commit(one, one.epoch, 3, kerr.UnsupportedVersion)
+	commit(b.member(t, "who"), 1, 3, kerr.UnknownMemberID)
+	version = 9
 	commit(b.member(t, "who"), 1, 3, kerr.UnknownMemberID)
 	commit(b.member(t, ""), -1, 3, kerr.UnknownMemberID)
 	fetch(one, one.epoch, nil)
 	fetch(one, one.epoch+1, kerr.StaleMemberEpoch)
 	fetch(b.member(t, "who"), 1, kerr.UnknownMemberID)
+	fetch(b.member(t, ""), -1, kerr.UnknownMemberID)
+	fetch(one, -1, kerr.StaleMemberEpoch)
 
 	two.join()
 	one.send(one.short(), nil)

@@ -32,6 +32,7 @@ var groupCodes = []struct {
 	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
 	{group.ErrFencedEpoch, kerr.FencedMemberEpoch},
 	{group.ErrStaleEpoch, kerr.StaleMemberEpoch},
+	{group.ErrClassicRequest, kerr.UnsupportedVersion},
 	{group.ErrUnreleasedInstance, kerr.UnreleasedInstanceID},
 	{group.ErrUnsupportedAssignor, kerr.UnsupportedAssignor},
 	{group.ErrInvalidPattern, kerr.InvalidRegularExpression},

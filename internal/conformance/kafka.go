@@ -116,7 +116,8 @@ func renumber(cases []kafkaCase) {
 
 // kafkaResult is one run: the cases of each class, in the order of their names.
 type kafkaResult struct {
-	version string
+	version string // of Kafka
+	commit  string // of weir
 	mu      sync.Mutex
 	classes map[string][]kafkaCase
 	elapsed time.Duration
@@ -127,6 +128,10 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 	s, err := fetchKafkaSuite(ctx, scratch)
 	if err != nil {
 		return nil, err
+	}
+	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return nil, fmt.Errorf("git describe: %w", err)
 	}
 	weir := filepath.Join(scratch, "weir")
 	if err := command(ctx, "go", "build", "-o", weir, "./cmd/weir"); err != nil {
@@ -145,7 +150,7 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 	if err := prepare(ctx, server); err != nil {
 		return nil, fmt.Errorf("set PostgreSQL up: %w", err)
 	}
-	r := &kafkaResult{version: s.version, classes: map[string][]kafkaCase{}}
+	r := &kafkaResult{version: s.version, commit: strings.TrimSpace(string(commit)), classes: map[string][]kafkaCase{}}
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(o.parallel)

@@ -22,7 +22,7 @@ var kafkaNeeds = map[string]string{
 	"clients.admin.AutoTopicCreationTest#testAutoCreateTopicWithMixedConfig":                                           replicas,
 	"clients.admin.RackAwareAutoTopicCreationTest#testAutoCreateTopic":                                                 replicas,
 	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersWithInvalidBrokerId":                         "every broker answers for every partition",
-	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersDefaultRoutesToLeader":                       "asks two brokers when a producer last appended, and expects the same millisecond: what is not the store's, each broker knows from its own clock",
+	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersDefaultRoutesToLeader":                       "asks twice when a producer last appended, and expects the same millisecond: weir tells how long ago that was, by the clock of the store",
 	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersFromFollower":                                replicas,
 	"clients.admin.StaticBrokerConfigTest#testInternalConfigsDoNotReturnForCreateTopics":                               "topics have a setting that Kafka does not have: weir.linger.ms",
 	"clients.consumer.ConsumerIntegrationTest#testLeaderEpoch":                                                         "the leader epoch goes up when the store was restored, not when a broker stops",

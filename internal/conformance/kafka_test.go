@@ -58,7 +58,7 @@ func TestOnlyACaseWithoutAReasonIsBad(t *testing.T) {
 
 func TestKafkaDocumentListsEveryCase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "k.md")
-	if err := writeKafkaDocument(t.Context(), path, aKafkaRun(t)); err != nil {
+	if err := writeKafkaDocument(path, aKafkaRun(t)); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)

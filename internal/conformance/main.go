@@ -125,7 +125,7 @@ func runAndReportKafka(ctx context.Context, o options, scratch string) error {
 	}
 	bad := summarizeKafka(os.Stdout, r)
 	if o.run == "" {
-		if err := writeKafkaDocument(ctx, kafkaDocument, r); err != nil {
+		if err := writeKafkaDocument(kafkaDocument, r); err != nil {
 			return err
 		}
 		fmt.Println("wrote", kafkaDocument)

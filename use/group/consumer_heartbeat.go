@@ -551,6 +551,9 @@ func (h *host) commit(ctx context.Context, r Commit, fit []Committed) error {
 		h.mu.Lock()
 		version := h.group.version
 		err := h.judgeEpoch(r.Member, r.Generation, fit)
+		if r.Classic && h.members[r.Member] != nil { // its generation is no epoch (ConsumerGroup.validateOffsetCommit)
+			err = fmt.Errorf("%w: it needs OffsetCommit 9 or newer", ErrClassicRequest)
+		}
 		if k := h.members[r.Member]; err == nil {
 			me, _ := h.group.find(r.Member)
 			k.deadline = time.Now().Add(me.session()) // a commit is as good as a heartbeat

@@ -54,6 +54,8 @@ var (
 	// ErrStaleEpoch: the offsets are those of an earlier assignment. The member tries again after
 	// its next heartbeat.
 	ErrStaleEpoch = errors.New("stale member epoch")
+	// ErrClassicRequest: a member of the consumer protocol sent a request of the classic one.
+	ErrClassicRequest = errors.New("a request of the classic protocol")
 	// ErrUnreleasedInstance: another member with the same instance id is in the group.
 	ErrUnreleasedInstance = errors.New("instance id in use")
 	// ErrUnsupportedAssignor: neither uniform nor range.

@@ -41,6 +41,7 @@ type (
 		Group, Member, Instance string
 		Generation              int32  // negative: not as a member
 		By                      string // as Join.By
+		Classic                 bool   // the request knows only the classic protocol
 		Offsets                 []Committed
 	}
 )
