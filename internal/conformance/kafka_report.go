@@ -43,7 +43,7 @@ which cluster it wants; here it gets processes of weir, as many as it wants, on 
 | time | %[8]v |
 | passed | %[9]d |
 | failed | %[10]d |
-| need what weir does not have yet | %[11]d cases, and %[12]d classes that were not run |
+| need what weir does not have yet, or expect what it does in another way | %[11]d cases, and %[12]d classes that were not run |
 | look inside a broker of Kafka, or set what weir does not have | %[13]d |
 
 Needs Maven and a JDK of version 17 or newer. One class: %[1]sARGS='--kafka --run PlaintextConsumerPollTest'%[1]s; one test: %[1]s--run 'PlaintextConsumerPollTest#testMaxPollRecords'%[1]s.
@@ -73,7 +73,7 @@ func (c kafkaCase) cell(class string) string {
 	case c.result == internals:
 		return "internals: " + escaped(strings.TrimPrefix(c.reason, "broker internals: "))
 	case need != "":
-		return "not yet: " + escaped(need)
+		return "differs: " + escaped(need)
 	}
 	return "**" + string(c.result) + "**: " + escaped(c.reason)
 }
