@@ -61,8 +61,8 @@ var kafkaNoMatter = []string{
 // kafkaSame are properties with the value that weir always has.
 var kafkaSame = map[string]string{"delete.topic.enable": "true"}
 
-// kafkaAside are properties that a class sets for all its cases, and that only those cases see which
-// kafkaNeeds names.
+// kafkaAside are properties that a class sets for all its cases, and that only those cases see
+// which kafkaNeeds names.
 var kafkaAside = map[string][]string{
 	"clients.producer.ProducerFailureHandlingTest": {"message.max.bytes"},
 }
