@@ -25,6 +25,7 @@
 // What acts, and what judges it:
 //
 //	publish.go  publications, once and more than once; readers; consumer groups       L1 to L6, G1, G8
+//	clients.go  Kafka clients of both protocols, in groups that change theirs         G1, G5
 //	topics.go   topics that are deleted and made anew, with retention, compacted      L1, L10
 //	queues.go   work queues with their settings, workers that are slow or die         Q1 to Q5, Q7, Q9, Q10, QT, QL
 //	moves.go    partitions that move between shards, by a process that may be killed  B4, D3

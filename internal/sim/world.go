@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir/internal/chance"
 	"github.com/weir-log/weir/internal/judge"
 	"github.com/weir-log/weir/internal/node"
+	"github.com/weir-log/weir/use/group"
 )
 
 // Options say what a history has. The zero value: all that the seed decides.
@@ -69,6 +70,8 @@ type world struct {
 
 	ackedMu sync.Mutex // guards acked
 	acked   []acked
+
+	holders holders // of the partitions of groups with Kafka clients
 }
 
 // lines keeps a history in memory.
@@ -179,7 +182,7 @@ func Run(opt Options) Result {
 	}
 	defer chance.Seed(opt.Seed)()
 	time.Sleep(time.Until(summerTime.Add(-opt.Length / 2))) // nothing runs yet
-	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, over: make(chan struct{}), copies: map[int]func(){}}
+	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, over: make(chan struct{}), copies: map[int]func(){}, holders: holders{by: map[holding]time.Time{}}}
 	w.history = judge.NewHistory(w.lines, w.now)
 	w.model = judge.NewModel(w.now, w.history)
 	w.counts = w.model
@@ -217,6 +220,7 @@ func Run(opt Options) Result {
 	w.makeAll()
 	w.publishers()
 	w.readers()
+	w.kafkaClients()
 	w.topicsThatChange()
 	w.queues()
 	w.streams()
@@ -398,7 +402,9 @@ func (p *process) tryStart(name string) *life {
 		store, err := w.storage.open(ctx, l.host, p.name)
 		if err == nil {
 			var library any
-			library, l.parts, err = node.OpenLibrary(ctx, store, node.Config{Logger: l.host.logger, Poll: time.Second})
+			library, l.parts, err = node.OpenLibrary(ctx, store, node.Config{
+				Logger: l.host.logger, Poll: time.Second, Groups: group.Config{ConsumerSession: 6 * time.Second, ConsumerHeartbeat: time.Second},
+			})
 			if err == nil {
 				l.log = library.(*weir.Log)
 			} else {
