@@ -71,9 +71,13 @@ func (l *Library) Close() error {
 // Protocols are publishing and consuming, a work queue, and event-sourced streams; and SQL, if the
 // store's database has functions for that.
 func (l *Library) Protocols() []Protocol {
-	all := []Protocol{&libraryTopic{l}, &libraryQueue{l}, &libraryStreams{Library: l}}
-	if l.sql != nil {
-		all = append(all, l.sql)
+	all := []Protocol{&libraryTopic{l}, &libraryQueue{l, "-queue"}, &libraryStreams{Library: l, suffix: "-streams"}}
+	if l.sql == nil {
+		return all
+	}
+	all = append(all, l.sql)
+	if _, is := l.sql.dialect.(inPostgres); is {
+		all = append(all, &sqlQueue{libraryQueue{l, "-sql-queue"}}, &sqlStreams{libraryStreams{Library: l, suffix: "-sql-streams"}})
 	}
 	return all
 }
@@ -189,9 +193,12 @@ func (p *libraryTopic) Remove(ctx context.Context) error {
 }
 
 // libraryQueue enqueues messages, claims them and acknowledges them.
-type libraryQueue struct{ *Library }
+type libraryQueue struct {
+	*Library
+	suffix string // of the name
+}
 
-func (p *libraryQueue) queue() string { return p.names + "-queue" }
+func (p *libraryQueue) queue() string { return p.names + p.suffix }
 
 func (p *libraryQueue) Traits() Traits {
 	return Traits{Name: "library queue", Where: "queue " + p.queue() + " with its topic"}
@@ -279,12 +286,13 @@ func (p *libraryQueue) Remove(ctx context.Context) error {
 // libraryStreams appends to a stream for each writer, and reads the streams by version.
 type libraryStreams struct {
 	*Library
+	suffix   string // of the name
 	category *weir.Category
 	versions versions
 	next     nextVersions
 }
 
-func (p *libraryStreams) name() string { return p.names + "-streams" }
+func (p *libraryStreams) name() string { return p.names + p.suffix }
 
 func (p *libraryStreams) Traits() Traits {
 	return Traits{Name: "library streams", Where: "category " + p.name(), Ordered: true, Versioned: true, Audited: true}
@@ -350,7 +358,7 @@ func (p *libraryStreams) Audit(ctx context.Context, to *Reader) error {
 		if err != nil {
 			return err
 		}
-		return (&libraryStreams{Library: fresh, category: category}).readFrom(ctx, map[string]int64{}, to)
+		return (&libraryStreams{Library: fresh, suffix: p.suffix, category: category}).readFrom(ctx, map[string]int64{}, to)
 	})
 }
 

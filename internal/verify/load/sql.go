@@ -38,8 +38,8 @@ type sqlTopic struct {
 
 // dialect is how a database publishes and reads.
 type dialect interface {
-	// publish publishes events with a key in a transaction.
-	publish(ctx context.Context, tx *sql.Tx, topic, key string, events [][]byte) error
+	// publish publishes events with the writer's key in a transaction.
+	publish(ctx context.Context, tx *sql.Tx, topic string, writer int, events [][]byte) error
 	// consume returns events of a partition that a consumer has not handled, and counts them as
 	// handled if the transaction commits.
 	consume(ctx context.Context, tx *sql.Tx, consumer, topic string, partition int) ([]sqlEvent, error)
@@ -58,15 +58,21 @@ func (p *sqlTopic) Create(ctx context.Context) error {
 }
 
 func (p *sqlTopic) Write(ctx context.Context, writer int, events [][]byte) (Wrote, error) {
-	tx, err := p.db.BeginTx(ctx, nil)
+	return Wrote{}, inTransaction(ctx, p.db, func(tx *sql.Tx) error { return p.dialect.publish(ctx, tx, p.topic(), writer, events) })
+}
+
+// inTransaction runs statements in a transaction. Its error is Refused if certainly nothing was
+// committed.
+func inTransaction(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return Wrote{}, Refused(err)
+		return Refused(err)
 	}
-	if err := p.dialect.publish(ctx, tx, p.topic(), keyOf(writer), events); err != nil {
+	if err := do(tx); err != nil {
 		_ = tx.Rollback() // a connection that is gone rolls back, too
-		return Wrote{}, Refused(err)
+		return Refused(err)
 	}
-	return Wrote{}, committed(tx.Commit())
+	return committed(tx.Commit())
 }
 
 // committed is the error of a COMMIT: Refused if the server said that it did not.
@@ -211,12 +217,8 @@ func readPages(page func(from int64) ([]sqlEvent, error), each func([]byte) erro
 // inPostgres publishes with weir.publish_all, and commits offsets with weir.commit_offset.
 type inPostgres struct{}
 
-func (inPostgres) publish(ctx context.Context, tx *sql.Tx, topic, key string, events [][]byte) error {
-	keys := make([][]byte, len(events))
-	for i := range keys {
-		keys[i] = []byte(key)
-	}
-	_, err := tx.ExecContext(ctx, `SELECT weir.publish_all($1::text, $2::bytea[], $3::bytea[])`, topic, keys, events)
+func (inPostgres) publish(ctx context.Context, tx *sql.Tx, topic string, writer int, events [][]byte) error {
+	_, err := tx.ExecContext(ctx, `SELECT weir.publish_all($1::text, $2::bytea[], $3::bytea[])`, topic, keysOf(writer, events), events)
 	return err
 }
 
@@ -245,9 +247,9 @@ func (inPostgres) read(ctx context.Context, db *sql.DB, topic string, partition 
 // inMySQL publishes with weir_publish, and consumes with weir_consume.
 type inMySQL struct{}
 
-func (inMySQL) publish(ctx context.Context, tx *sql.Tx, topic, key string, events [][]byte) error {
+func (inMySQL) publish(ctx context.Context, tx *sql.Tx, topic string, writer int, events [][]byte) error {
 	for _, e := range events {
-		if _, err := tx.ExecContext(ctx, `CALL weir_publish(?, ?, ?)`, topic, []byte(key), e); err != nil {
+		if _, err := tx.ExecContext(ctx, `CALL weir_publish(?, ?, ?)`, topic, []byte(keyOf(writer)), e); err != nil {
 			return err
 		}
 	}
