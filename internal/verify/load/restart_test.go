@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +24,6 @@ const betweenHarms = 300
 // enough is the patience of runs that lose nothing: they end when everything came.
 const enough = time.Hour
 
-// promoted leaves out what does not work on a promoted standby.
-var promoted bool
-
 // while writes and reads through the library on a store, and does one thing after the other to it.
 func while(t *testing.T, url string, patience time.Duration, harms ...func()) load.Report {
 	t.Helper()
@@ -40,11 +36,7 @@ func while(t *testing.T, url string, patience time.Duration, harms ...func()) lo
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { library.Close() })
-	protocols := library.Protocols()
-	if promoted {
-		protocols = slices.DeleteFunc(protocols, func(p load.Protocol) bool { return p.Traits().Name == "SQL queue" })
-	}
-	return harmed(t, protocols, load.Options{Logged: logged, Patience: patience}, harms...)
+	return harmed(t, library.Protocols(), load.Options{Logged: logged, Patience: patience}, harms...)
 }
 
 // harmed is a run that ends when all harm was done and writes succeed after it.
@@ -129,10 +121,6 @@ func TestALoadIsCleanWhenASynchronousStandbyTakesOver(t *testing.T) {
 	pgtest.Exec(t, primary.Admin(), `ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	pgtest.Exec(t, primary.Admin(), `SELECT pg_reload_conf()`)
 	alias := pgtest.NewAlias(t, url)
-	// Claims with SQL fail on a promoted standby, and nothing is lost: the sequence of
-	// weir.claim_request is unlogged, and nextval says there that it has a bad magic number.
-	promoted = true
-	defer func() { promoted = false }()
 	clean(t, while(t, alias.At(url), enough, func() {
 		primary.KillImmediate()
 		pgtest.Exec(t, standby.At(url), `SELECT pg_promote()`)
