@@ -90,6 +90,9 @@ type ChangedTopic struct{ Old, New Topic }
 // Audit sets who records changes of topics. It must be called before the log is used.
 func (l *Log) Audit(by TopicAudit) { l.audit = by }
 
+// Auditor returns who records changes of topics; nil: nobody.
+func (l *Log) Auditor() TopicAudit { return l.audit }
+
 // changeTopics makes changes of topics, each of which may be refused by itself: four store calls
 // for hundreds of them, and one more if some have owners. On a store made of shards each is an
 // entry of its own, because their parts may be on different shards.

@@ -46,6 +46,12 @@ func New(log *eventlog.Log, off bool, logger *slog.Logger) *Log {
 	return a
 }
 
+// Of returns what records changes in a log. Its methods do nothing if nothing does.
+func Of(log *eventlog.Log) *Log {
+	t, _ := log.Auditor().(topics)
+	return t.Log
+}
+
 // records reports whether a change is recorded.
 func (a *Log) records(ctx context.Context) (Who, bool) {
 	who, known := of(ctx)
@@ -88,6 +94,15 @@ func (a *Log) Add(ctx context.Context, e *eventlog.Entry, key string, events ...
 		e.Batches = append(e.Batches, batch)
 	}
 	return err
+}
+
+// Batch returns a batch with events, for an entry that changes the key; false: there is nothing to
+// record.
+func (a *Log) Batch(ctx context.Context, key string, events ...Event) (eventlog.Batch, bool, error) {
+	if err := a.Prepare(ctx); err != nil {
+		return eventlog.Batch{}, false, err
+	}
+	return a.batch(ctx, key, events)
 }
 
 // Record appends events by themselves, for a change that no entry can make: before it.

@@ -105,15 +105,17 @@ func (r *recorded) tells(what string, verb audit.Verb, object, before, after str
 		return
 	}
 	e := events[0]
-	has := func(state json.RawMessage, words string) bool {
-		if words == "" {
-			return string(state) == "null"
-		}
-		return !slices.ContainsFunc(strings.Fields(words), func(word string) bool { return !strings.Contains(string(state), word) })
-	}
 	if e.Who != alice || e.Verb != verb || e.Object != object || !has(e.Before, before) || !has(e.After, after) || time.Since(e.Time) > time.Hour {
 		r.t.Errorf("%s: %+v, before %s, after %s; want %s %s, %q, %q", what, e, e.Before, e.After, verb, object, before, after)
 	}
+}
+
+// has reports whether a state has words; "": there is no such object.
+func has(state json.RawMessage, words string) bool {
+	if words == "" {
+		return string(state) == "null"
+	}
+	return !slices.ContainsFunc(strings.Fields(words), func(word string) bool { return !strings.Contains(string(state), word) })
 }
 
 func (r *recorded) silent(what string) {

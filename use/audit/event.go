@@ -30,6 +30,30 @@ const (
 	ACLDelete   Verb = "acl.delete"
 	QuotaAlter  Verb = "quota.alter"
 	QuotaDelete Verb = "quota.delete"
+
+	QueueCreate    Verb = "queue.create"
+	QueueAlter     Verb = "queue.alter"
+	QueuePause     Verb = "queue.pause"
+	QueueResume    Verb = "queue.resume"
+	QueuePurge     Verb = "queue.purge"
+	QueueDelete    Verb = "queue.delete"
+	LetterRedrive  Verb = "letter.redrive" // dead letters of a queue: recorded before it is done
+	LetterDiscard  Verb = "letter.discard" // the same
+	ScheduleSet    Verb = "schedule.set"   // of a queue
+	ScheduleDelete Verb = "schedule.delete"
+
+	CategoryCreate Verb = "category.create"
+	CategoryAlter  Verb = "category.alter" // its retention
+	StreamDelete   Verb = "stream.delete"
+	SubjectForget  Verb = "subject.forget"
+
+	ProjectionRebuild Verb = "projection.rebuild"
+	ProjectionPause   Verb = "projection.pause"
+	ProjectionResume  Verb = "projection.resume"
+	ProjectionDelete  Verb = "projection.delete"
+
+	GroupReset  Verb = "group.reset" // its offsets
+	GroupDelete Verb = "group.delete"
 )
 
 // Event is a change. Before and After are as JSON; nil: there was, or is, no such object. They

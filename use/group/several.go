@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // A request may name any number of groups. What it needs of them is read and written together: a
@@ -424,6 +425,13 @@ func (g *group) eraseLater(ctx context.Context, offsets []Committed, beats []hea
 	g.forgetGhosts(&e)
 	for _, o := range offsets {
 		e.Puts = append(e.Puts, eventlog.Put{Key: OffsetKey(g.name, o.TopicPartition), Version: g.version + 1})
+	}
+	told, has, err := audit.Of(g.c.log).Batch(ctx, StateKey(g.name), audit.Event{Verb: audit.GroupDelete, Object: g.name, Before: map[string]int{"offsets": len(offsets)}})
+	if err != nil {
+		return func() error { return fmt.Errorf("delete group %q: %w", g.name, err) }
+	}
+	if has {
+		e.Batches = append(e.Batches, told)
 	}
 	written, maker := g.writeLater(ctx, e), g.maker
 	return func() error {

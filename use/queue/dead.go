@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/claims"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -315,6 +316,23 @@ func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, pa
 	return taken, true, err
 }
 
+// tellTaken records who redrives or discards dead letters, before it is done: they may need several
+// entries, which others share.
+func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool) error {
+	verb := audit.LetterDiscard
+	if back {
+		verb = audit.LetterRedrive
+	}
+	ids := make([]string, len(letters))
+	for i, l := range letters {
+		ids[i] = l.ID.String()
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return audit.Of(q.log).Record(ctx, audit.Event{Verb: verb, Object: q.name, Before: map[string]any{"ids": ids}})
+}
+
 // lastLetter returns the newest record of the dead-letter topic; zero: there is none.
 func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last MessageID, err error) {
 	ends, err := q.log.Bounds(ctx, topic.Partitions...)
@@ -346,6 +364,9 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	now, _, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return 0, err
+	}
+	if err := q.tellTaken(ctx, letters, back); err != nil {
+		return 0, fmt.Errorf("take dead letters: %w", err)
 	}
 	for len(letters) > 0 {
 		p := letters[0].partition

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/chance"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/claims"
 )
 
@@ -457,7 +459,47 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	if err := qs.passLetters(ctx, *d, letters, &e); err != nil {
 		return err
 	}
+	if err := qs.tell(ctx, &e, audit.QueueCreate, d.name, nil, d.shown()); err != nil {
+		return err
+	}
 	return qs.define(ctx, d.name, e)
+}
+
+// shown is what the audit shows of a queue.
+func (d definition) shown() any {
+	var stored storedDefinition
+	if err := json.Unmarshal(d.value(), &stored); err != nil {
+		panic(err) // value has just encoded it
+	}
+	return struct {
+		Topic    string         `json:"topic"`
+		Settings storedSettings `json:"settings"`
+	}{d.topic, stored.Settings}
+}
+
+// tell adds an audit event to the entry that changes a queue's definition.
+func (qs *Queues) tell(ctx context.Context, e *eventlog.Entry, verb audit.Verb, name string, before, after any) error {
+	b, has, err := audit.Of(qs.log).Batch(ctx, defKey(name), audit.Event{Verb: verb, Object: name, Before: before, After: after})
+	if err == nil && has {
+		e.Batches = append(e.Batches, b)
+	}
+	return err
+}
+
+// tellAltered is tell for a change of settings. One that changes nothing is not told.
+func (qs *Queues) tellAltered(ctx context.Context, e *eventlog.Entry, before, after definition) error {
+	if bytes.Equal(before.value(), after.value()) {
+		return nil
+	}
+	verb, resumed := audit.QueueAlter, after
+	resumed.settings.Paused = before.settings.Paused
+	if bytes.Equal(before.value(), resumed.value()) {
+		verb = audit.QueueResume
+		if after.settings.Paused {
+			verb = audit.QueuePause
+		}
+	}
+	return qs.tell(ctx, e, verb, after.name, before.shown(), after.shown())
 }
 
 // sameEpoch returns a check that refuses an entry if a leader epoch begins after this call. An
@@ -496,7 +538,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err != nil {
 			return Info{}, err
 		}
-		before, same := d.settings, qs.sameEpoch()
+		was, before, same := d, d.settings, qs.sameEpoch()
 		if err := change(&d.settings); err != nil {
 			return Info{}, err
 		}
@@ -527,6 +569,9 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		addChecks(&e, unchanged(append(levels, handled)...)...)
 		if err == nil && before.limited() != d.settings.limited() {
 			err = qs.reshard(ctx, d, &e)
+		}
+		if err == nil {
+			err = qs.tellAltered(ctx, &e, was, d)
 		}
 		if err == nil {
 			err = qs.define(ctx, name, e)
@@ -645,10 +690,10 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		if d.schedules != "" {
 			puts = append(puts, goes(d.schedules, note{}))
 		}
-		err = qs.define(ctx, name, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
-			Puts:   puts,
-		})
+		e := eventlog.Entry{Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}}, Puts: puts}
+		if err = qs.tell(ctx, &e, audit.QueueDelete, name, d.shown(), nil); err == nil {
+			err = qs.define(ctx, name, e)
+		}
 		if isStale(err) {
 			continue
 		}
@@ -716,6 +761,9 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 	addChecks(&e, topics...)
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old, note{Purged: name})}
 	e.Puts = append(e.Puts, before...)
+	if err := qs.tell(ctx, &e, audit.QueuePurge, name, d.shown(), d.shown()); err != nil {
+		return old, e, err
+	}
 	all := claims.State{Writer: qs.newWriterID(), After: old}
 	for _, end := range ends {
 		if end.Err != nil {

@@ -35,7 +35,7 @@ func (qs *Queues) define(ctx context.Context, name string, e eventlog.Entry) err
 			return err
 		}
 		noticed := e
-		noticed.Batches = []eventlog.Batch{notice}
+		noticed.Batches = append([]eventlog.Batch{notice}, e.Batches...)
 		_, err = qs.log.Append(ctx, noticed)
 		if err == nil {
 			qs.hear(name)

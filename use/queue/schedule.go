@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/claims"
 )
 
@@ -255,6 +256,13 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	}
 	e.Checks = append(e.Checks, eventlog.Check{Key: next.key, Version: old.now})
 	e.Puts = append(e.Puts, eventlog.Put{Key: next.key, Version: old.now.Next(), Value: value}, eventlog.Put{Key: messageKey(next.key), Version: 1, Value: message})
+	was := any(nil)
+	if old.now > 0 && !broken {
+		was = old.shown()
+	}
+	if err := q.owner.tell(ctx, &e, audit.ScheduleSet, q.name+"/"+s.Name, was, next.shown()); err != nil {
+		return s, err
+	}
 	if old.now == 0 {
 		err = q.owner.define(ctx, q.name, e)
 	} else {
@@ -264,6 +272,11 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 		return s, err
 	}
 	return set.Schedule, nil
+}
+
+// shown is what the audit shows of a schedule.
+func (s schedule) shown() any {
+	return map[string]any{"cron": s.Cron, "timezone": s.Zone, "paused": s.Paused}
 }
 
 func (q *Queue) mayAddSchedule(ctx context.Context, d definition) error {
@@ -384,10 +397,13 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		if err != nil && !errors.Is(err, errBroken) {
 			return fail(err)
 		}
-		_, err = q.log.Append(ctx, eventlog.Entry{
+		e := eventlog.Entry{
 			Checks: []eventlog.Check{{Key: found.key, Version: found.now}, {Key: defKey(q.name), Version: q.def.Load().version}},
 			Puts:   []eventlog.Put{{Key: found.key}, {Key: messageKey(found.key)}},
-		})
+		}
+		if err = q.owner.tell(ctx, &e, audit.ScheduleDelete, q.name+"/"+name, map[string]string{"schedule": name}, nil); err == nil {
+			_, err = q.log.Append(ctx, e)
+		}
 		if isStale(err) {
 			continue
 		}

@@ -115,6 +115,7 @@ type op struct {
 	snapshot   *Snapshot
 	within     map[string]eventlog.Version // the versions that tags' keys must still have
 	edit       func(head) head             // it changes only the head; nil: the operation is something else
+	told       []eventlog.Batch            // of the audit, if it is carried out
 	unless     func(head) bool             // for which heads it is done already; nil: for none
 }
 

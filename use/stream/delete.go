@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // Delete deletes a stream that is as expected: it exists no longer, and its events and snapshots
@@ -25,6 +26,15 @@ func (c *Category) Delete(ctx context.Context, stream string, expected Expected)
 	o := &op{stream: stream, expected: expected, deletes: true}
 	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(TypeDeleted)}}}}
 	o.size = batch.SealedSize(&o.records[0])
+	key, err := c.headKey(stream)
+	if err == nil {
+		var e eventlog.Entry
+		err = tell(ctx, c.owner.log, &e, key, audit.Event{Verb: audit.StreamDelete, Object: c.Name() + "/" + stream, Before: map[string]string{"stream": stream}})
+		o.told = e.Batches
+	}
+	if err != nil {
+		return Appended{}, fmt.Errorf("delete stream %q of category %q: %w", shorten(stream), c.Name(), err)
+	}
 	return c.remove(ctx, "delete", o)
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -105,7 +106,7 @@ func (s *Streams) Projections(ctx context.Context) (list []Projection, err error
 // version, a run of this version begins beside the run that readers use. A projection with a higher
 // version stays as it is.
 func (s *Streams) EnsureProjection(ctx context.Context, name string, version int, categories []string) (Projection, error) {
-	return s.changeProjection(ctx, name, func(p *Projection) error {
+	return s.changeProjection(ctx, "", name, func(p *Projection) error {
 		newest := p.Run
 		if p.Next != nil {
 			newest = *p.Next
@@ -135,7 +136,7 @@ func describe(categories []string) string {
 // RebuildProjection begins a run beside the run that readers use, with the same version of the
 // handler. If a run is being made already, nothing changes.
 func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projection, error) {
-	return s.changeKnown(ctx, name, func(p *Projection) error {
+	return s.changeKnown(ctx, audit.ProjectionRebuild, name, func(p *Projection) error {
 		if p.Next != nil {
 			return ledger.ErrUnchanged
 		}
@@ -146,7 +147,7 @@ func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projectio
 
 // PauseProjection stops all runs of a projection until ResumeProjection.
 func (s *Streams) PauseProjection(ctx context.Context, name string) (Projection, error) {
-	return s.changeKnown(ctx, name, func(p *Projection) error {
+	return s.changeKnown(ctx, audit.ProjectionPause, name, func(p *Projection) error {
 		if p.Paused {
 			return ledger.ErrUnchanged
 		}
@@ -157,7 +158,7 @@ func (s *Streams) PauseProjection(ctx context.Context, name string) (Projection,
 
 // ResumeProjection ends a pause, and lets partitions that stopped at an event try again.
 func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection, error) {
-	return s.changeKnown(ctx, name, func(p *Projection) error {
+	return s.changeKnown(ctx, audit.ProjectionResume, name, func(p *Projection) error {
 		p.Paused = false
 		p.Resumed++
 		return nil
@@ -166,7 +167,7 @@ func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection
 
 // AnnounceTakeOver notes that a run is about to take over, if it is still being made.
 func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) (Projection, error) {
-	return s.changeKnown(ctx, name, func(p *Projection) error {
+	return s.changeKnown(ctx, "", name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run || p.TakingOver == p.Next.Group {
 			return ledger.ErrUnchanged
 		}
@@ -177,7 +178,7 @@ func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) 
 
 // TakeOver makes a run the one that readers use, if it is still being made.
 func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Projection, error) {
-	return s.changeKnown(ctx, name, func(p *Projection) error {
+	return s.changeKnown(ctx, "", name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run {
 			return ledger.ErrUnchanged
 		}
@@ -189,7 +190,7 @@ func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Project
 // DeleteProjection deletes what the store has of a projection, unless mayGo returns an error for
 // it. Its consumer groups and its results stay.
 func (s *Streams) DeleteProjection(ctx context.Context, name string, mayGo func(Projection) error) error {
-	_, err := s.changeKnown(ctx, name, func(p *Projection) error {
+	_, err := s.changeKnown(ctx, audit.ProjectionDelete, name, func(p *Projection) error {
 		if err := mayGo(*p); err != nil {
 			return err
 		}
@@ -199,8 +200,8 @@ func (s *Streams) DeleteProjection(ctx context.Context, name string, mayGo func(
 	return err
 }
 
-func (s *Streams) changeKnown(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
-	return s.changeProjection(ctx, name, func(p *Projection) error {
+func (s *Streams) changeKnown(ctx context.Context, verb audit.Verb, name string, change func(*Projection) error) (Projection, error) {
+	return s.changeProjection(ctx, verb, name, func(p *Projection) error {
 		if p.version == 0 {
 			return ErrUnknownProjection
 		}
@@ -210,7 +211,7 @@ func (s *Streams) changeKnown(ctx context.Context, name string, change func(*Pro
 
 // changeProjection lets change edit a projection (version 0: there is none); see ledger.Change. A
 // projection without a run is deleted.
-func (s *Streams) changeProjection(ctx context.Context, name string, change func(*Projection) error) (p Projection, err error) {
+func (s *Streams) changeProjection(ctx context.Context, verb audit.Verb, name string, change func(*Projection) error) (p Projection, err error) {
 	if err = checkProjectionName(name); err == nil {
 		var kv eventlog.KeyValue
 		kv, err = ledger.Change(ctx, s.log, projectionKey(name), func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error) {
@@ -223,6 +224,9 @@ func (s *Streams) changeProjection(ctx context.Context, name string, change func
 			if err == nil && p.Run.Number > 0 {
 				value, err = json.Marshal(p)
 			}
+			if err == nil && verb != "" {
+				err = tell(ctx, s.log, &with, projectionKey(name), audit.Event{Verb: verb, Object: name, Before: shownIn(now.Value), After: shownIn(value)})
+			}
 			return value, with, err
 		})
 		p.version = kv.Version
@@ -231,6 +235,23 @@ func (s *Streams) changeProjection(ctx context.Context, name string, change func
 		return Projection{}, fmt.Errorf("change projection %q: %w", shorten(name), err)
 	}
 	return p, nil
+}
+
+// tell adds an audit event to the entry that changes a key.
+func tell(ctx context.Context, log *eventlog.Log, e *eventlog.Entry, key string, event audit.Event) error {
+	b, has, err := audit.Of(log).Batch(ctx, key, event)
+	if err == nil && has {
+		e.Batches = append(e.Batches, b)
+	}
+	return err
+}
+
+// shownIn is what the audit shows of a value that is JSON; nil: there is none.
+func shownIn(value []byte) any {
+	if value == nil {
+		return nil
+	}
+	return json.RawMessage(value)
 }
 
 func (s *Streams) readProjection(ctx context.Context, name string) (Projection, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -104,6 +105,9 @@ func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) e
 		m := before
 		if change(&m); err == nil && m == before {
 			err = ledger.ErrUnchanged
+		}
+		if err == nil && m.Retention != before.Retention {
+			err = tell(ctx, c.owner.log, &with, c.markKey(), audit.Event{Verb: audit.CategoryAlter, Object: c.Name(), Before: before.Retention, After: m.Retention})
 		}
 		return m.encode(), with, err
 	})

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 )
 
 const (
@@ -136,9 +137,12 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 		return nil, err
 	}
 	key := categoryPrefix + topic.ID.String()
-	_, err = s.log.Append(ctx, eventlog.Entry{
+	e := eventlog.Entry{
 		Checks: []eventlog.Check{{Key: key}}, Puts: []eventlog.Put{{Key: key, Version: 1, Value: categoryMark{Retention: spec.Retention}.encode()}},
-	})
+	}
+	if err = tell(ctx, s.log, &e, key, audit.Event{Verb: audit.CategoryCreate, Object: spec.Name, After: spec.Retention}); err == nil {
+		_, err = s.log.Append(ctx, e)
+	}
 	switch {
 	case errors.Is(err, eventlog.ErrStale):
 		return nil, exists

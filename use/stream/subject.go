@@ -5,12 +5,14 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -81,7 +83,11 @@ func (c *Category) forgetSubject(ctx context.Context, subject string) error {
 		if err == nil && !k.isThere() {
 			err = ledger.ErrUnchanged
 		}
-		return []byte("{}"), eventlog.Entry{UsesReserve: true}, err
+		with.UsesReserve = true
+		if err == nil { // the subject's name is what is to be forgotten
+			err = tell(ctx, c.owner.log, &with, name, audit.Event{Verb: audit.SubjectForget, Object: c.Name(), Before: map[string]string{"subject_sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(subject)))}})
+		}
+		return []byte("{}"), with, err
 	})
 	return err
 }

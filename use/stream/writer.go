@@ -168,6 +168,9 @@ func (w *writer) judge(k known, next eventlog.Version, calls []*call) (j ledger.
 		return ledger.Judged[known, Appended]{Err: err}
 	}
 	after.version = next
+	for _, o := range calls {
+		j.Entry.Batches = append(j.Entry.Batches, o.Do.told...)
+	}
 	k.tags.write(&j.Entry)
 	for _, done := range results {
 		j.Answers = append(j.Answers, ledger.Answer[Appended]{Value: done})
