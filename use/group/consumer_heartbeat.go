@@ -551,7 +551,7 @@ func (h *host) commit(ctx context.Context, r Commit, fit []Committed) error {
 		h.mu.Lock()
 		version := h.group.version
 		err := h.judgeEpoch(r.Member, r.Generation, fit)
-		if r.Classic && h.members[r.Member] != nil { // its generation is no epoch (ConsumerGroup.validateOffsetCommit)
+		if me, is := h.group.find(r.Member); is && r.Classic && !me.kafka.classic { // its generation is no epoch (ConsumerGroup.validateOffsetCommit)
 			err = fmt.Errorf("%w: it needs OffsetCommit 9 or newer", ErrClassicRequest)
 		}
 		if k := h.members[r.Member]; err == nil {

@@ -113,6 +113,8 @@ func TestAMemberOfTheConsumerProtocolJoinsAClassicGroup(t *testing.T) {
 		}
 		// Who had a partition commits it with the generation that it has.
 		check(t, one.commit(t.Context(), at(at0[one.has[0]], 7)))
+		_, err := b.Commit(t.Context(), group.Commit{Group: "g", Member: one.join.Member, Generation: one.joined.Generation, Classic: true, Offsets: []group.Committed{at(at0[one.has[0]], 8)}})
+		check(t, err) // whichever version its requests have
 		for range 4 {
 			one.live(t, 3*time.Second)
 			two.live(t, 3*time.Second)
