@@ -164,6 +164,8 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 		}
 	}
 	switch {
+	case errors.Is(err, ErrInconsistentProtocol) && b.Epoch != epochJoin: // it may join again
+		return a, fmt.Errorf("%w: member %q is not in group %q, which is of the classic protocol now", ErrUnknownMember, b.Member, b.Group)
 	case errors.Is(err, ErrInconsistentProtocol):
 		return a, fmt.Errorf("%w: %w", ErrNotConsumerGroup, err)
 	case err != nil:
@@ -182,7 +184,11 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 			a.Member = b.Member
 		}
 	}
-	if err := h.grant(ctx, b); err != nil {
+	err = h.grant(ctx, b)
+	switch {
+	case errors.Is(err, ErrInconsistentProtocol):
+		return a, fmt.Errorf("group %q: %w: it changed to the classic protocol meanwhile (%v)", b.Group, ErrUnavailable, err)
+	case err != nil:
 		return a, err
 	}
 	return h.answer(b)

@@ -77,7 +77,11 @@ func (c *Coordinator) joinHost(ctx context.Context, r Join) (Joined, error) {
 	if h.protocolFor(b) == "" {
 		return refuse(fmt.Errorf("%w: the member offers %v, of which the others offer none", ErrInconsistentProtocol, names(r.Protocols)))
 	}
-	if err := h.grant(ctx, b); err != nil {
+	err = h.grant(ctx, b)
+	switch {
+	case errors.Is(err, ErrInconsistentProtocol):
+		return refuse(fmt.Errorf("%w: the group changed to the classic protocol meanwhile (%v)", ErrMoved, err))
+	case err != nil:
 		return refuse(err)
 	}
 	a, err := h.answer(b)

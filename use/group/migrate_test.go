@@ -228,6 +228,7 @@ func TestAGroupOfClassicMembersAloneIsAClassicGroupAgain(t *testing.T) {
 		if d.Consumer || d.State != group.Stable || inAll(len(one.has), len(two.has)) != 4 {
 			t.Errorf("the group is %+v; they have %v and %v", d, one.has, two.has)
 		}
+		wantErr(t, next.beat(t.Context()), group.ErrUnknownMember) // so it knows that it may join again
 		if one.joined.Leader == "" && two.joined.Leader == "" {
 			t.Error("nobody leads the group, so nobody learns of new partitions")
 		}
