@@ -245,7 +245,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\ndoctor\nverify\ncopy\nshard\ncost\nversion\ncompletion\nhelp\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\nuser\nacl\nquota\naudit\ndoctor\nverify\ncopy\nshard\ncost\nversion\ncompletion\nhelp\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
 		"help topic de":         "describe\ndelete\n",
