@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
@@ -45,6 +46,7 @@ func (s *counted) take() (n int, kinds string) {
 
 func (s *counted) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	s.count("commit")
+	time.Sleep(time.Millisecond) // of the bubble's time: what is submitted meanwhile is the next commit
 	return s.Store.Commit(ctx, flush)
 }
 

@@ -22,6 +22,7 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 	}
 	again := repeated(asks, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
 	var all []*askedOffsets
+	hosted, unread := s.hostedAmong(ctx, in.Version, asks)
 	for _, ask := range asks {
 		skip, err := again.refuse(ask.Group)
 		if skip {
@@ -30,8 +31,10 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 		if err == nil {
 			err = r.permit(acl.Describe, acl.Group, ask.Group)
 		}
-		if err == nil && in.Version >= 9 && (ask.MemberID != nil || ask.MemberEpoch >= 0) { // a member of the consumer protocol (KIP-848)
-			err = s.groups.CheckEpoch(ctx, ask.Group, orEmpty(ask.MemberID), ask.MemberEpoch)
+		if err == nil && byMember(in.Version, ask) {
+			if err = unread; hosted[ask.Group] {
+				err = s.groups.CheckEpoch(ctx, ask.Group, orEmpty(ask.MemberID), ask.MemberEpoch)
+			}
 		}
 		one := &askedOffsets{answer: kmsg.NewOffsetFetchResponseGroup(), err: err}
 		one.answer.Group = ask.Group
@@ -191,4 +194,21 @@ func committedRow(c group.Committed) kmsg.OffsetFetchResponseGroupTopicPartition
 	p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 	p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = c.Partition, int64(c.Offset), c.LeaderEpoch, &c.Metadata
 	return p
+}
+
+// byMember reports whether a member of the consumer protocol asks (KIP-848).
+func byMember(version int16, ask kmsg.OffsetFetchRequestGroup) bool {
+	return version >= 9 && (ask.MemberID != nil || ask.MemberEpoch >= 0)
+}
+
+// hostedAmong finds the groups that have members of the consumer protocol, among those of which a
+// member asks.
+func (s *Server) hostedAmong(ctx context.Context, version int16, asks []kmsg.OffsetFetchRequestGroup) (map[string]bool, error) {
+	var names []string
+	for _, ask := range asks {
+		if byMember(version, ask) {
+			names = append(names, ask.Group)
+		}
+	}
+	return s.groups.Hosted(ctx, names)
 }

@@ -528,6 +528,23 @@ func (c *Coordinator) hostKnows(ctx context.Context, group, member string) (h *h
 	return h, done, true, nil
 }
 
+// Hosted returns which of these groups have members that speak Kafka's protocol to a host: a store
+// call for each thousand.
+func (c *Coordinator) Hosted(ctx context.Context, names []string) (map[string]bool, error) {
+	hosted := make(map[string]bool)
+	for len(names) > 0 {
+		page, err := c.readStates(ctx, names[:min(len(names), 1000)])
+		if err != nil {
+			return nil, fmt.Errorf("load groups: %w (%w)", ErrLoading, err)
+		}
+		for _, p := range page {
+			hosted[p.name] = p.err == nil && p.state.ProtocolType == hostedProtocol
+		}
+		names = names[len(page):]
+	}
+	return hosted, nil
+}
+
 // CheckEpoch judges a request for offsets by a member of the consumer protocol. Other groups'
 // members have none.
 func (c *Coordinator) CheckEpoch(ctx context.Context, group, member string, epoch int32) error {

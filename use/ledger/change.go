@@ -42,17 +42,12 @@ func Change(ctx context.Context, log Log, key string, decide func(now eventlog.K
 // ChangeFrom is Change of a key that the caller has read, which saves a store call.
 func ChangeFrom(ctx context.Context, log Log, now eventlog.KeyValue, decide func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error)) (eventlog.KeyValue, error) {
 	for range changesMax {
-		value, with, err := decide(now)
-		if errors.Is(err, ErrUnchanged) {
-			return now, nil
-		}
+		next, e, err := entry(now, decide)
 		if err != nil {
-			return now, err
+			return unchanged(now, err)
 		}
-		next := eventlog.KeyValue{Key: now.Key, Version: now.Version.Next(), Value: value}
-		with.Checks = slices.Insert(with.Checks, 0, eventlog.Check{Key: now.Key, Version: now.Version})
-		with.Puts = append(with.Puts, eventlog.Put{Key: now.Key, Version: next.Version, Value: value})
-		if err := appendKnown(ctx, log, now, next, with); !errors.Is(err, eventlog.ErrStale) {
+		_, err = log.Append(ctx, e)
+		if err := known(ctx, log, now, next, e, err); !errors.Is(err, eventlog.ErrStale) {
 			return next, err
 		}
 		if now, err = log.Get(ctx, now.Key); err != nil {
@@ -62,9 +57,48 @@ func ChangeFrom(ctx context.Context, log Log, now eventlog.KeyValue, decide func
 	return eventlog.KeyValue{}, fmt.Errorf("%w: other changes came first, %d times", eventlog.ErrUnavailable, changesMax)
 }
 
-// appendKnown appends an entry that changes a key, and finds out whether it was committed.
-func appendKnown(ctx context.Context, log Log, before, after eventlog.KeyValue, e eventlog.Entry) error {
-	_, err := log.Append(ctx, e)
+// Begin is ChangeFrom that only submits the change. The function that it returns waits for it.
+// Changes of many keys that begin together share flushes, if the log has Submit.
+func Begin(ctx context.Context, log Log, now eventlog.KeyValue, decide func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error)) (finish func() (eventlog.KeyValue, error)) {
+	next, e, err := entry(now, decide)
+	if err != nil {
+		return func() (eventlog.KeyValue, error) { return unchanged(now, err) }
+	}
+	submits, is := log.(interface {
+		Submit(ctx context.Context, e eventlog.Entry) *eventlog.Ticket
+	})
+	if !is {
+		return func() (eventlog.KeyValue, error) { return ChangeFrom(ctx, log, now, decide) }
+	}
+	ticket := submits.Submit(ctx, e)
+	return func() (eventlog.KeyValue, error) {
+		_, err := ticket.Wait(ctx)
+		if err := known(ctx, log, now, next, e, err); !errors.Is(err, eventlog.ErrStale) {
+			return next, err
+		}
+		return Change(ctx, log, now.Key, decide)
+	}
+}
+
+// entry is the entry that makes a change, and what the key holds then.
+func entry(now eventlog.KeyValue, decide func(eventlog.KeyValue) ([]byte, eventlog.Entry, error)) (next eventlog.KeyValue, e eventlog.Entry, err error) {
+	value, e, err := decide(now)
+	next = eventlog.KeyValue{Key: now.Key, Version: now.Version.Next(), Value: value}
+	e.Checks = slices.Insert(e.Checks, 0, eventlog.Check{Key: now.Key, Version: now.Version})
+	e.Puts = append(e.Puts, eventlog.Put{Key: now.Key, Version: next.Version, Value: value})
+	return next, e, err
+}
+
+func unchanged(now eventlog.KeyValue, err error) (eventlog.KeyValue, error) {
+	if errors.Is(err, ErrUnchanged) {
+		err = nil
+	}
+	return now, err
+}
+
+// known finds out whether an entry that changes a key was committed, which was appended with this
+// outcome.
+func known(ctx context.Context, log Log, before, after eventlog.KeyValue, e eventlog.Entry, err error) error {
 	if !errors.Is(err, eventlog.ErrUnsure) {
 		return err
 	}

@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/recent"
 	"github.com/weir-log/weir/use/audit"
@@ -181,31 +179,35 @@ func (t *Table[R, V]) EditFrom(ctx context.Context, rows Rows[R], edits ...Edit[
 	}
 	errs := t.judge(rows, edits)
 	made := make(map[string]int, len(edits)) // by key, the first of those that are made
-	var all errgroup.Group
-	all.SetLimit(together)
+	finish := make(map[int]func() (eventlog.KeyValue, error), together)
+	end := func() {
+		for i := range finish {
+			_, errs[i] = finish[i]()
+		}
+		clear(finish)
+	}
 	for i, e := range edits {
 		if _, twice := made[e.Key]; twice || errs[i] != nil {
 			continue
 		}
 		made[e.Key] = i
-		all.Go(func() error {
-			now := eventlog.KeyValue{Key: e.Key, Version: rows[e.Key].Version}
-			old := rows[e.Key]
-			_, errs[i] = ledger.ChangeFrom(ctx, t.log, now, func(now eventlog.KeyValue) ([]byte, eventlog.Entry, error) {
-				if now.Version != old.Version {
-					old = t.row(now)
-				}
-				value, err := e.Decide(old)
-				if err != nil {
-					return nil, eventlog.Entry{}, err
-				}
-				with, err := t.record(ctx, e, old, value)
-				return value, with, err
-			})
-			return nil
+		old := rows[e.Key]
+		finish[i] = ledger.Begin(ctx, t.log, eventlog.KeyValue{Key: e.Key, Version: old.Version}, func(now eventlog.KeyValue) ([]byte, eventlog.Entry, error) {
+			if now.Version != old.Version {
+				old = t.row(now)
+			}
+			value, err := e.Decide(old)
+			if err != nil {
+				return nil, eventlog.Entry{}, err
+			}
+			with, err := t.record(ctx, e, old, value)
+			return value, with, err
 		})
+		if len(finish) == together {
+			end()
+		}
 	}
-	_ = all.Wait() // the errors are in errs
+	end()
 	if len(made) > 0 {
 		t.last.Expire()
 	}
