@@ -158,14 +158,13 @@ func TestALoadTellsWhatAStorageForgot(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if report.Clean() || !strings.Contains(report.Violations(), "library: ") {
-				t.Errorf("nothing is said to be lost: %+v", report)
-			}
-			for _, p := range report.Protocols {
+			lost := int64(0)
+			for _, p := range report.Protocols { // one may have written nothing after the copy
 				t.Logf("%s: %s, such as: %s", p.Protocol, p.Verdict, p.First)
-				if p.Lost == 0 && !strings.HasSuffix(p.Protocol, " queue") { // its messages may have been handled before they were forgotten
-					t.Errorf("%s lost nothing", p.Protocol)
-				}
+				lost += int64(p.Lost)
+			}
+			if report.Clean() || lost == 0 {
+				t.Errorf("nothing is said to be lost: %+v", report)
 			}
 		})
 	}
