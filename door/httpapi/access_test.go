@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/quota"
+	"github.com/weir-log/weir/use/table"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -33,9 +34,11 @@ func administered(t testing.TB, store eventlog.Store) (d *door, admin string) {
 }
 
 // managing is the configuration of a door that manages what is in a store.
-func managing(store eventlog.Store) httpapi.Config {
+func managing(store eventlog.Store) httpapi.Config { return managingIn(everystore.Direct(store)) }
+
+func managingIn(log table.Log) httpapi.Config {
 	quiet := slog.New(slog.DiscardHandler)
-	return httpapi.Config{Keys: apikey.New(everystore.Direct(store), quiet), Users: user.New(everystore.Direct(store), quiet), ACLs: acl.New(everystore.Direct(store), quiet), Quotas: quota.New(everystore.Direct(store), quiet)}
+	return httpapi.Config{Keys: apikey.New(log, quiet), Users: user.New(log, quiet), ACLs: acl.New(log, quiet), Quotas: quota.New(log, quiet)}
 }
 
 // keyAnswer is a key in an answer.

@@ -30,7 +30,8 @@ var ErrUnchanged = errors.New("it stays as it is")
 // After a lost answer Change looks whether the key holds the value. If the key is unchanged, Change
 // sends the entry once more: only one of the two can be committed. If another change has come, or
 // the answer is lost again, the error is eventlog.ErrUnsure. If two callers may put the same value,
-// what else they change must be the same, too; it must have no batches.
+// what else they change must be the same, too; it must have no batches. Of two callers that delete
+// the key one commits its batches, and both are told that it is deleted.
 func Change(ctx context.Context, log Log, key string, decide func(now eventlog.KeyValue) (value []byte, with eventlog.Entry, err error)) (eventlog.KeyValue, error) {
 	now, err := log.Get(ctx, key)
 	if err != nil {
