@@ -33,8 +33,9 @@ type tally struct {
 	seen map[string]int
 	more chan struct{} // receives when seen has grown
 
-	owners map[int32][]string // who owns a partition now; more than one is a fault
-	clash  []string
+	owners   map[int32][]string // who owns a partition now; more than one is a fault
+	clash    []string
+	produced int // by feed
 }
 
 func newTally() *tally {

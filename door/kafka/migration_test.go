@@ -1,11 +1,9 @@
 package kafka_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,20 +19,9 @@ import (
 // of the classic one.
 func awaitGroup(t *testing.T, b *broker, members int, consumer bool) {
 	t.Helper()
-	for ctx := limit(t); ; {
-		d, err := b.groups.Describe(ctx, "g")
-		if err != nil && !errors.Is(err, group.ErrNotFound) {
-			t.Fatal(err)
-		}
-		if len(d.Members) == members && d.State == group.Stable && d.Consumer == consumer {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("the group is %+v", d)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	awaitDescribed(t, b, func(d group.Described) bool {
+		return len(d.Members) == members && d.State == group.Stable && d.Consumer == consumer
+	})
 }
 
 // A group's clients change from the classic to the consumer protocol one after the other, and back:
@@ -47,13 +34,7 @@ func TestAGroupChangesItsProtocolWhileItReads(t *testing.T) {
 			b := start(t, kafka.Config{})
 			createTopic(t, b)
 			y := newTally()
-			produced := 0
-			more := func() {
-				t.Helper()
-				produce(t, b, produced, produced+100)
-				produced += 100
-				y.await(t, produced)
-			}
+			more := func() { t.Helper(); y.feed(t, b) }
 			classic, next := kgo.Balancers(assignor), kgo.ServerSideBalancer()
 			var all []*consumer
 			for n := range 3 {
@@ -87,13 +68,7 @@ func TestMembersOfAllKindsShareAGroup(t *testing.T) {
 	all := startBrokers(t, memory.New(), 2, kafka.Config{})
 	createTopic(t, all[0])
 	y := newTally()
-	produced := 0
-	more := func() {
-		t.Helper()
-		produce(t, all[0], produced, produced+100)
-		produced += 100
-		y.await(t, produced)
-	}
+	more := func() { t.Helper(); y.feed(t, all[0]) }
 	leave := y.handle(all[0], "go")
 	more()
 	classic := y.consume(all[1], "classic", kgo.MaxVersions(kversion.V2_4_0())) // it has never heard of the other protocol
@@ -125,13 +100,7 @@ func TestAGoMemberJoinsAGroupOfTheClassicProtocol(t *testing.T) {
 	all := startBrokers(t, memory.New(), 2, kafka.Config{})
 	createTopic(t, all[0])
 	y := newTally()
-	produced := 0
-	more := func() {
-		t.Helper()
-		produce(t, all[0], produced, produced+100)
-		produced += 100
-		y.await(t, produced)
-	}
+	more := func() { t.Helper(); y.feed(t, all[0]) }
 	one, two := y.consume(all[0], "one"), y.consume(all[1], "two")
 	awaitGroup(t, all[0], 2, false)
 	more()
@@ -173,6 +142,14 @@ func TestAGroupOfAnotherAssignorKeepsItsProtocol(t *testing.T) {
 	if answer.ErrorCode != kerr.InconsistentGroupProtocol.Code {
 		t.Errorf("the join is answered %v", kerr.ErrorForCode(answer.ErrorCode))
 	}
+}
+
+// feed produces a hundred records, and waits until all so far were seen.
+func (y *tally) feed(t *testing.T, b *broker) {
+	t.Helper()
+	produce(t, b, y.produced, y.produced+100)
+	y.produced += 100
+	y.await(t, y.produced)
 }
 
 // wantOnce sees that no partition had two members, and that nothing was handled twice.

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -54,13 +55,7 @@ func TestKafkaAndGoMembersShareAGroup(t *testing.T) {
 	all := startBrokers(t, memory.New(), 2, kafka.Config{})
 	createTopic(t, all[0])
 	y := newTally()
-	produced := 0
-	more := func() {
-		t.Helper()
-		produce(t, all[produced/100%2], produced, produced+100)
-		produced += 100
-		y.await(t, produced)
-	}
+	more := func() { t.Helper(); y.feed(t, all[y.produced/100%2]) }
 	next := kgo.ServerSideBalancer()
 	first := y.consume(all[0], "kafka-1", next)
 	more()
@@ -93,11 +88,7 @@ func TestKafkaAndGoMembersShareAGroup(t *testing.T) {
 // awaitShares waits until a group has so many members, which have so many partitions each.
 func awaitShares(t *testing.T, b *broker, members, each int) {
 	t.Helper()
-	for ctx := limit(t); ; {
-		d, err := b.groups.Describe(ctx, "g")
-		if err != nil {
-			t.Fatal(err)
-		}
+	awaitDescribed(t, b, func(d group.Described) bool {
 		fits := len(d.Members) == members && d.State == group.Stable
 		for _, m := range d.Members {
 			n := 0
@@ -106,7 +97,19 @@ func awaitShares(t *testing.T, b *broker, members, each int) {
 			}
 			fits = fits && n == each
 		}
-		if fits {
+		return fits
+	})
+}
+
+// awaitDescribed waits until a group is as it should be.
+func awaitDescribed(t *testing.T, b *broker, fits func(group.Described) bool) {
+	t.Helper()
+	for ctx := limit(t); ; {
+		d, err := b.groups.Describe(ctx, "g")
+		switch {
+		case err != nil && !errors.Is(err, group.ErrNotFound):
+			t.Fatal(err)
+		case fits(d):
 			return
 		}
 		select {

@@ -31,16 +31,16 @@ const (
 	QuotaAlter  Verb = "quota.alter"
 	QuotaDelete Verb = "quota.delete"
 
-	QueueCreate    Verb = "queue.create"
-	QueueAlter     Verb = "queue.alter"
-	QueuePause     Verb = "queue.pause"
-	QueueResume    Verb = "queue.resume"
-	QueuePurge     Verb = "queue.purge"
-	QueueDelete    Verb = "queue.delete"
-	LetterRedrive  Verb = "letter.redrive" // dead letters of a queue: recorded before it is done
-	LetterDiscard  Verb = "letter.discard" // the same
-	ScheduleSet    Verb = "schedule.set"   // of a queue
-	ScheduleDelete Verb = "schedule.delete"
+	QueueCreate       Verb = "queue.create"
+	QueueAlter        Verb = "queue.alter"
+	QueuePause        Verb = "queue.pause"
+	QueueResume       Verb = "queue.resume"
+	QueuePurge        Verb = "queue.purge"
+	QueueDelete       Verb = "queue.delete"
+	DeadLetterRedrive Verb = "dead_letter.redrive" // dead letters of a queue: recorded before it is done
+	DeadLetterDiscard Verb = "dead_letter.discard" // the same
+	ScheduleSet       Verb = "schedule.set"        // of a queue
+	ScheduleDelete    Verb = "schedule.delete"
 
 	CategoryCreate Verb = "category.create"
 	CategoryAlter  Verb = "category.alter" // its retention

@@ -20,7 +20,7 @@ type Who struct {
 const (
 	User      = "user"
 	Key       = "key"
-	Anonymous = "anonymous" // a client that need not show who it is
+	Anonymous = "anonymous" // a client that need not authenticate
 	OSUser    = "os_user"   // the operating system's user who runs a command on a store
 )
 

@@ -26,7 +26,7 @@ var serverAssigned = map[string]bool{"range": true, "roundrobin": true, "sticky"
 // cooperativeAssignor is the one whose members keep their partitions while they join.
 const cooperativeAssignor = "cooperative-sticky"
 
-// atHost asks the host of a member of the classic protocol, if it has one: before the coordinator
+// atHost asks the host of a member, if it has one: before the coordinator
 // is asked, where that costs no store call, and after it, if it does not know the member.
 func (c *Coordinator) atHost(ctx context.Context, group, member string, ask func(*host) error, coordinator func() error) error {
 	if h := c.hostIfAny(group); h != nil && h.hasMembers() {
@@ -38,8 +38,13 @@ func (c *Coordinator) atHost(ctx context.Context, group, member string, ask func
 	if !errors.Is(err, ErrUnknownMember) {
 		return err
 	}
-	h, done, _, why := c.hostKnows(ctx, group, member)
-	if why != nil || h == nil {
+	h, done, _, why := c.hostKnows(ctx, group, member) // its broker may be gone
+	switch {
+	case errors.Is(why, ErrInconsistentProtocol):
+		return fmt.Errorf("group %q: %w: it changed its protocol meanwhile (%v)", group, ErrMoved, why)
+	case why != nil: // whether it is a member is not known
+		return why
+	case h == nil:
 		return err
 	}
 	defer done()

@@ -2,8 +2,11 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -344,4 +347,58 @@ func TestIdleClassicMembersOfAHostCostTheStoreWhatOneDoes(t *testing.T) {
 			t.Errorf("a minute of 20 members took %d commits and %d lists", c, l)
 		}
 	})
+}
+
+// The broker that goes on with a group reads it in several steps. Whichever of them fails, nobody
+// is told that it is no member: it would give up what it reads.
+func TestAFailedReadEndsNoMembership(t *testing.T) {
+	for nth := range int64(12) {
+		inBubble(t, func(t *testing.T) {
+			store := memory.New()
+			failing := &failingRead{Store: store}
+			b, other := startBroker(t, store, group.Config{InitialDelay: time.Second}), startBroker(t, failing, group.Config{InitialDelay: time.Second})
+			at0 := b.topic(t, "orders", 4)
+			check(t, other.log.RefreshTopics(t.Context()))
+			one, two, next := upgraded(t, b)
+			for range 3 {
+				one.live(t, 3*time.Second)
+				two.live(t, 3*time.Second)
+				check(t, next.beat(t.Context()))
+			}
+			b.stop()
+			one.b, two.b = other, other
+			failing.left.Store(nth + 1)
+			errs := []error{one.beat(t.Context()), two.commit(t.Context(), at(at0[two.has[0]], 5))}
+			failing.left.Store(0)
+			for _, err := range errs {
+				if errors.Is(err, group.ErrUnknownMember) || errors.Is(err, group.ErrIllegalGeneration) {
+					t.Errorf("read %d fails: %v", nth, err)
+				}
+			}
+		})
+	}
+}
+
+// failingRead fails one read of groups: the one after which left is 0.
+type failingRead struct {
+	eventlog.Store
+	left atomic.Int64
+}
+
+func (s *failingRead) fails(key string) bool {
+	return strings.HasPrefix(key, "group/") && s.left.Load() > 0 && s.left.Add(-1) == 0
+}
+
+func (s *failingRead) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if s.fails(keys[0]) {
+		return nil, eventlog.ErrUnavailable
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+func (s *failingRead) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if s.fails(prefix) {
+		return nil, eventlog.ErrUnavailable
+	}
+	return s.Store.List(ctx, prefix, after, limit)
 }

@@ -68,46 +68,31 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			fit = append(fit, o)
 		}
 	}
-	hosted := func() (is bool, err error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-		defer cancel()
-		h, done, _, err := c.hostKnows(ctx, r.Group, r.Member)
-		if err != nil || h == nil {
-			return false, err
-		}
-		defer done()
-		return true, h.commit(ctx, r, fit)
-	}
-	if h := c.hostIfAny(r.Group); h != nil && h.knows(r.Member) {
-		if _, err := hosted(); !errors.Is(err, ErrUnknownMember) { // otherwise the group may have changed to the classic protocol
-			return errs, err
-		}
-	}
 	trusted := owned
 	if r.Generation < 0 {
 		trusted = knownEmpty
 	}
-	err := c.change(ctx, r.Group, trusted, func(ctx context.Context, g *group) (change, error) {
-		if err := g.mayCommit(r); err != nil {
-			return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
-		}
-		if len(fit) == 0 {
-			return change{}, nil
-		}
-		if g.version == 0 && g.state == Empty {
-			g.maker = r.By
-		}
-		if err := g.ready(ctx); err != nil {
-			return change{}, err
-		}
-		return change{offsets: fit}, nil
-	})
-	if r.Generation >= 0 && errors.Is(err, ErrUnknownMember) { // the member's broker may be gone
-		if is, why := hosted(); is || why != nil {
-			err = why
-		}
+	classic := func() error {
+		return c.change(ctx, r.Group, trusted, func(ctx context.Context, g *group) (change, error) {
+			if err := g.mayCommit(r); err != nil {
+				return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
+			}
+			if len(fit) == 0 {
+				return change{}, nil
+			}
+			if g.version == 0 && g.state == Empty {
+				g.maker = r.By
+			}
+			if err := g.ready(ctx); err != nil {
+				return change{}, err
+			}
+			return change{offsets: fit}, nil
+		})
 	}
-	return errs, err
+	// A client that disconnects does not end the wait, as in change.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	return errs, c.atHost(ctx, r.Group, r.Member, func(h *host) error { return h.commit(ctx, r, fit) }, classic)
 }
 
 // ready makes sure that this commit comes after all earlier ones. A group with members must be

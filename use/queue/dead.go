@@ -319,9 +319,9 @@ func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, pa
 // tellTaken records who redrives or discards dead letters, before it is done: they may need several
 // entries, which others share.
 func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool) error {
-	verb := audit.LetterDiscard
+	verb := audit.DeadLetterDiscard
 	if back {
-		verb = audit.LetterRedrive
+		verb = audit.DeadLetterRedrive
 	}
 	ids := make([]string, len(letters))
 	for i, l := range letters {
