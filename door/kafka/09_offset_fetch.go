@@ -20,29 +20,7 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 	if in.Version < 8 {
 		asks = []kmsg.OffsetFetchRequestGroup{theGroup(in)}
 	}
-	again := repeated(asks, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
-	var all []*askedOffsets
-	hosted, unread := s.hostedAmong(ctx, in.Version, asks)
-	for _, ask := range asks {
-		skip, err := again.refuse(ask.Group)
-		if skip {
-			continue
-		}
-		if err == nil {
-			err = r.permit(acl.Describe, acl.Group, ask.Group)
-		}
-		if err == nil && byMember(in.Version, ask) {
-			if err = unread; hosted[ask.Group] {
-				err = s.groups.CheckEpoch(ctx, ask.Group, orEmpty(ask.MemberID), ask.MemberEpoch)
-			}
-		}
-		one := &askedOffsets{answer: kmsg.NewOffsetFetchResponseGroup(), err: err}
-		one.answer.Group = ask.Group
-		if err == nil {
-			s.resolveOffsets(ctx, r, ask, in.Version >= 10, one)
-		}
-		all = append(all, one)
-	}
+	all := s.resolveOffsets(ctx, r, in, asks)
 	if err := s.fetchOffsets(ctx, r, all); err != nil {
 		return nil
 	}
@@ -84,13 +62,48 @@ func theGroup(in *kmsg.OffsetFetchRequest) kmsg.OffsetFetchRequestGroup {
 
 // askedOffsets is one group of a request: its answer, and what is still to be read for it.
 type askedOffsets struct {
+	ask    kmsg.OffsetFetchRequestGroup
 	answer kmsg.OffsetFetchResponseGroup
 	which  []group.TopicPartition // of the answer's rows; nil: all that the group has committed
 	err    error
 }
 
-// resolveOffsets makes the rows of the requested partitions, each once; none if topics is null.
-func (s *Server) resolveOffsets(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool, one *askedOffsets) {
+// resolveOffsets judges the groups of a request, each once, and makes the rows of their partitions.
+func (s *Server) resolveOffsets(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest, asks []kmsg.OffsetFetchRequestGroup) (all []*askedOffsets) {
+	again := repeated(asks, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
+	var ofMembers []string
+	for _, ask := range asks {
+		skip, err := again.refuse(ask.Group)
+		if skip {
+			continue
+		}
+		if err == nil {
+			err = r.permit(acl.Describe, acl.Group, ask.Group)
+		}
+		if err == nil && byMember(in.Version, ask) {
+			ofMembers = append(ofMembers, ask.Group)
+		}
+		one := &askedOffsets{ask: ask, answer: kmsg.NewOffsetFetchResponseGroup(), err: err}
+		one.answer.Group = ask.Group
+		all = append(all, one)
+	}
+	hosted, unread := s.groups.Hosted(ctx, ofMembers)
+	for _, one := range all {
+		if one.err == nil && byMember(in.Version, one.ask) {
+			if one.err = unread; hosted[one.ask.Group] {
+				one.err = s.groups.CheckEpoch(ctx, one.ask.Group, orEmpty(one.ask.MemberID), one.ask.MemberEpoch)
+			}
+		}
+		if one.err == nil {
+			s.resolveRows(ctx, r, in.Version >= 10, one)
+		}
+	}
+	return all
+}
+
+// resolveRows makes the rows of the requested partitions, each once; none if topics is null.
+func (s *Server) resolveRows(ctx context.Context, r *request, byID bool, one *askedOffsets) {
+	ask := one.ask
 	if ask.Topics == nil {
 		return
 	}
@@ -199,16 +212,4 @@ func committedRow(c group.Committed) kmsg.OffsetFetchResponseGroupTopicPartition
 // byMember reports whether a member of the consumer protocol asks (KIP-848).
 func byMember(version int16, ask kmsg.OffsetFetchRequestGroup) bool {
 	return version >= 9 && (ask.MemberID != nil || ask.MemberEpoch >= 0)
-}
-
-// hostedAmong finds the groups that have members of the consumer protocol, among those of which a
-// member asks.
-func (s *Server) hostedAmong(ctx context.Context, version int16, asks []kmsg.OffsetFetchRequestGroup) (map[string]bool, error) {
-	var names []string
-	for _, ask := range asks {
-		if byMember(version, ask) {
-			names = append(names, ask.Group)
-		}
-	}
-	return s.groups.Hosted(ctx, names)
 }
