@@ -41,6 +41,7 @@ func Peers() []Peer {
 		{"nats", "2.15.3", "go", "github.com/nats-io/nats-server/v2, Go", installed},
 		{"pg-boss", "12.38.0", "npm", "pg-boss, npm", modules},
 		{"pgmq", "0.33.7", "cargo", "pgmq, crates", crate},
+		{"pgq", "3.5-1+b1", "apt-get", "postgresql-15-pgq3, Debian 12", unpacked},
 	}
 }
 
@@ -186,14 +187,14 @@ func packed(ctx context.Context, p Peer, dir string) error {
 	if err := run(ctx, dir, nil, "npm", "pack", "--silent", name+"@"+p.Version); err != nil {
 		return err
 	}
-	archives, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
-	if err != nil || len(archives) != 1 {
-		return errors.Join(err, fmt.Errorf("npm pack left %d archives, and one was due", len(archives)))
-	}
-	if err := run(ctx, dir, nil, "tar", "-xzf", archives[0]); err != nil {
+	archive, err := theOne(dir, "*.tgz")
+	if err != nil {
 		return err
 	}
-	return os.Remove(archives[0])
+	if err := run(ctx, dir, nil, "tar", "-xzf", archive); err != nil {
+		return err
+	}
+	return os.Remove(archive)
 }
 
 // nodeVersion is of the Node.js that runs what npm has, whatever the machine has.
@@ -209,6 +210,32 @@ func modules(ctx context.Context, p Peer, dir string) error {
 func installed(ctx context.Context, p Peer, dir string) error {
 	module, _, _ := strings.Cut(p.From, ",")
 	return run(ctx, dir, []string{"GOBIN=" + filepath.Join(dir, "bin"), "GOFLAGS="}, "go", "install", module+"@v"+p.Version)
+}
+
+// unpacked fetches a package of Debian, and unpacks it; nothing is installed, and nothing of it is
+// run.
+func unpacked(ctx context.Context, p Peer, dir string) error {
+	name, _, _ := strings.Cut(p.From, ",")
+	if err := run(ctx, dir, nil, "apt-get", "download", "-qq", name+"="+p.Version); err != nil {
+		return err
+	}
+	archive, err := theOne(dir, "*.deb")
+	if err != nil {
+		return err
+	}
+	if err := run(ctx, dir, nil, "dpkg-deb", "-x", archive, dir); err != nil {
+		return err
+	}
+	return os.Remove(archive)
+}
+
+// theOne returns the one file of a directory that fits a pattern.
+func theOne(dir, pattern string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(found) != 1 {
+		return "", errors.Join(err, fmt.Errorf("%d files are like %s, and one was due", len(found), pattern))
+	}
+	return found[0], nil
 }
 
 // crate fetches the files of a crate: `cargo info` unpacks it below cargo's home.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-log/weir/bench/run"
 	"github.com/weir-log/weir/bench/workload"
 )
 
@@ -15,17 +16,23 @@ func TestAKillLosesNothingThatWasAcknowledged(t *testing.T) {
 	}{{"pg-plain", workload.Queue}, {"weir-postgres", workload.Log}, {"weir-sqlite+kafka", workload.Log}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := load(c.kind, 200)
-			w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, 4*time.Second, time.Minute
-			w.Fault = workload.Fault{Kind: workload.Kill, After: time.Second, Times: 1}
-			result, _ := measure(t, c.name, w)
-			for _, cell := range result.Cells {
+			for _, cell := range killOnce(t, c.name, c.kind).Cells {
 				if !cell.Verdict.Clean() || cell.Figures == nil || len(cell.Figures.Recovered) != 1 {
 					t.Errorf("%+v, %s, %+v", cell.Verdict, cell.Problem(), cell.Figures)
 				}
 			}
 		})
 	}
+}
+
+// killOnce kills a system under load, and starts it again.
+func killOnce(t *testing.T, name string, kind workload.Kind) run.Result {
+	t.Helper()
+	w := load(kind, 200)
+	w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, 4*time.Second, time.Minute
+	w.Fault = workload.Fault{Kind: workload.Kill, After: time.Second, Times: 1}
+	result, _ := measure(t, name, w)
+	return result
 }
 
 // A system that forgets at a kill what it had acknowledged is caught.

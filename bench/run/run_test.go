@@ -16,12 +16,15 @@ import (
 	"github.com/weir-log/weir/bench/workload"
 )
 
-// measure runs a small workload on a system.
+// measure runs a small workload on a system. Without the system the test is skipped.
 func measure(t *testing.T, name string, w workload.Workload) (run.Result, bool) {
 	t.Helper()
 	s, err := system.Find(name)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := s.Missing(); err != nil {
+		t.Skip(err)
 	}
 	result, clean, err := run.Plan{Systems: []system.System{s}, Workloads: []workload.Workload{w}, Modes: modes(s), Runs: 1, Seed: 1}.Run(t.Context(), io.Discard)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"path/filepath"
 	"time"
@@ -106,9 +105,7 @@ func (s *natsServer) Publish(ctx context.Context, topic string, events []Event) 
 		values[i] = e.Value
 	}
 	return s.publish(ctx, func(i int) string {
-		h := fnv.New32a()
-		_, _ = h.Write(events[i].Key)
-		return fmt.Sprintf("%s.%d", topic, h.Sum32()%uint32(s.partitions))
+		return fmt.Sprintf("%s.%d", topic, partitionOf(events[i].Key, s.partitions))
 	}, values)
 }
 

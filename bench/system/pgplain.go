@@ -3,7 +3,6 @@ package system
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,9 +52,7 @@ func (p *plain) Create(ctx context.Context, topic string, partitions int) error 
 func (p *plain) Publish(ctx context.Context, topic string, events []Event) error {
 	of := make([][][]byte, p.partitions)
 	for _, e := range events {
-		h := fnv.New32a()
-		_, _ = h.Write(e.Key)
-		n := h.Sum32() % uint32(p.partitions)
+		n := partitionOf(e.Key, p.partitions)
 		of[n] = append(of[n], e.Value)
 	}
 	return outcome(pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os/exec"
 	"slices"
 	"time"
@@ -83,6 +84,13 @@ type Sizer interface {
 // Event is what is published. Events of one key stay in order.
 type Event struct{ Key, Value []byte }
 
+// partitionOf is the partition of a key in a system that has no partitions of its own.
+func partitionOf(key []byte, partitions int) int {
+	h := fnv.New32a()
+	_, _ = h.Write(key)
+	return int(h.Sum32() % uint32(partitions))
+}
+
 // Log is publish and subscribe. Its methods may be called concurrently.
 type Log interface {
 	Create(ctx context.Context, topic string, partitions int) error
@@ -145,7 +153,7 @@ func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version
 // All are the systems that can be measured, sorted by name; with lies, those that break a promise
 // too.
 func All(lies bool) []System {
-	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), withAdapters(), []System{pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
+	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), withAdapters(), pgqs(), []System{pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
 	if lies {
 		all = append(all, liars()...)
 	}

@@ -1,0 +1,55 @@
+package run_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/workload"
+)
+
+// peers are the programs of others that are fetched, and what each is measured as. A test of one
+// that was not fetched is skipped, and says which command fetches it.
+var peers = []struct {
+	name string
+	kind workload.Kind
+	kill bool // it is killed, too
+}{
+	{"pgq-50ms", workload.Log, false},
+	{"pgq-50ms", workload.Queue, true},
+}
+
+// What was acknowledged comes once, in order: at a rate, and as fast as it goes.
+func TestPeersKeepTheirPromises(t *testing.T) {
+	for _, p := range peers {
+		for _, rate := range []float64{0, 100} {
+			t.Run(p.name+" "+string(p.kind), func(t *testing.T) {
+				w := load(p.kind, rate)
+				w.Phases.Measure, w.Phases.Drain = time.Second, time.Minute
+				w.Follow = p.kind == workload.Streams
+				result, _ := measure(t, p.name, w)
+				kept(t, result)
+			})
+		}
+	}
+}
+
+// What a peer acknowledged before a kill is there after it, once.
+func TestPeersLoseNothingAtAKill(t *testing.T) {
+	for _, p := range peers {
+		if p.kill {
+			t.Run(p.name+" "+string(p.kind), func(t *testing.T) { kept(t, killOnce(t, p.name, p.kind)) })
+		}
+	}
+}
+
+// kept fails a test unless all that was acknowledged was delivered. A machine that is too slow for
+// a figure is not too slow for that.
+func kept(t *testing.T, r run.Result) {
+	t.Helper()
+	for _, c := range r.Cells {
+		if !c.Verdict.Clean() || c.NotRun != "" || c.Verdict.Acked == 0 || c.Verdict.Delivered < c.Verdict.Acked {
+			t.Errorf("%+v, %s", c.Verdict, c.Problem())
+		}
+	}
+}
