@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,14 @@ func (o Options) args() []string {
 	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Dir, "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
 }
 
+// segment is the system in a URL.
+func (o Options) segment() string {
+	if strings.HasPrefix(o.System, system.ExecPrefix) {
+		return "adapter"
+	}
+	return o.System
+}
+
 // stopWait bounds how long requests have when the API stops.
 const stopWait = 10 * time.Second
 
@@ -43,14 +52,14 @@ func Serve(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	streams, is := server.Target().(system.Streams)
+	streams, is := system.As[system.Streams](server.Target())
 	if !is {
 		return fmt.Errorf("%s has no streams", o.System)
 	}
 	if err := streams.CreateStreams(ctx); err != nil {
 		return err
 	}
-	a := New(o.System, streams)
+	a := New(o.segment(), streams)
 	listener, err := net.Listen("tcp", o.Address)
 	if err != nil {
 		return err
@@ -85,10 +94,14 @@ func Start(ctx context.Context, o Options) (system.Server, error) {
 		return nil, err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	o.Address = address
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	o.Address, o.System = address, system.From(cwd, o.System)
 	p, err := system.StartProcess(ctx, o.Dir, address, program, o.args()...)
 	if err != nil {
 		return nil, err
 	}
-	return newClient(o.System, address, o.Project, p), nil
+	return newClient(o.segment(), address, o.Project, p), nil
 }

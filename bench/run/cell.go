@@ -168,8 +168,12 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 		return c, fmt.Errorf("start %s: %w", s.Name, err)
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
+	ordered := s.Ordered
+	if d, is := server.(system.Described); is {
+		c.Settings, ordered = d.Described()
+	}
 	m := &measurement{
-		workload: w, rate: eventsPerSecond, book: ledger.New(seed, s.Ordered && w.Kind == workload.Log), seed: seed, server: server,
+		workload: w, rate: eventsPerSecond, book: ledger.New(seed, ordered && w.Kind == workload.Log), seed: seed, server: server,
 		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers), once: rate.Once, damage: newDamage(w),
 	}
 	faults, ok := able(server, w.Fault)

@@ -20,15 +20,15 @@ func (m *measurement) kind() (k kind, ok bool) {
 	target := m.server.Target()
 	switch m.workload.Kind {
 	case workload.Log:
-		if l, is := target.(system.Log); is {
+		if l, is := system.As[system.Log](target); is {
 			return m.log(l), true
 		}
 	case workload.Queue:
-		if q, is := target.(system.Queue); is {
+		if q, is := system.As[system.Queue](target); is {
 			return m.queue(q), true
 		}
 	case workload.Streams:
-		if s, is := target.(system.Streams); is {
+		if s, is := system.As[system.Streams](target); is {
 			k := m.streams(s)
 			return k, k.send != nil
 		}

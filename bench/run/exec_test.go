@@ -1,0 +1,62 @@
+package run_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/bench/workload"
+)
+
+// An adapter that somebody wrote is a system like the others.
+func TestAnAdapterIsMeasured(t *testing.T) { // not parallel: its adapters write where it runs
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skipf("%v: the adapter in Python is not measured here", err)
+	}
+	file, err := filepath.Abs("../examples/adapter.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	name := "exec:python3 '" + file + "'"
+	for _, kind := range []workload.Kind{workload.Log, workload.Queue, workload.Streams} {
+		for _, door := range []workload.Door{"", workload.HTTP} {
+			if door == workload.HTTP && kind != workload.Streams {
+				continue
+			}
+			t.Run(fmt.Sprint(kind, door), func(t *testing.T) {
+				t.Parallel()
+				w := load(kind, 200)
+				w.Phases.Measure, w.Phases.Drain = time.Second, time.Minute
+				if w.Follow = kind == workload.Streams; w.Follow {
+					w.Batch, w.Payload, w.Door = 1, workload.Price, door
+				}
+				result, _ := measure(t, name, w)
+				c := result.Cells[0]
+				if !c.Verdict.Clean() || c.Verdict.Acked == 0 || c.Verdict.Delivered < c.Verdict.Acked || c.NotRun != "" {
+					t.Errorf("%+v, %s", c.Verdict, c.Problem())
+				}
+				if door == "" && !strings.HasPrefix(c.Settings["system"], "SQLite 3") {
+					t.Errorf("the settings are %v", c.Settings)
+				}
+			})
+		}
+	}
+	for fault, says := range map[string]string{
+		`s/say(id=r\["id"\], \*\*dict/last == 150 or &/`: "lost",
+		`s/:= take(r, claim)/:= take(r, claim) * 2/`:     "again",
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			w := load(map[string]workload.Kind{"lost": workload.Log, "again": workload.Queue}[says], 200)
+			w.Batch = 1
+			result, clean := measure(t, fmt.Sprintf(`exec:sed '%s' '%s' > broken-%s.py && python3 broken-%s.py`, fault, file, says, says), w)
+			if c := result.Cells[0]; clean || c.Figures != nil || !strings.Contains(c.Problem(), says) {
+				t.Errorf("the cell is %q: %+v", c.Problem(), c)
+			}
+		})
+	}
+}
