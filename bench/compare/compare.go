@@ -104,9 +104,38 @@ func values(row report.Row, of func(*run.Figures) (float64, bool)) (all []float6
 	return all
 }
 
+// Sides compares two results of one plan, the second of which is newer. It says which cells have a
+// figure in one of them only.
+func Sides(w io.Writer, before string, old run.Result, after string, again run.Result) error {
+	var both run.Result
+	for _, of := range []struct {
+		name string
+		r    run.Result
+	}{{before, old}, {after, again}} {
+		for _, c := range of.r.Cells {
+			c.Build = of.name
+			both.Cells = append(both.Cells, c)
+		}
+	}
+	for _, row := range report.Rows(both) {
+		if row.Problem != "" {
+			if _, err := fmt.Fprintf(w, "\n\n%s, %s, %s, %s has no figure %s: %s", row.Workload, row.System, row.Mode, row.Rate, row.Build, row.Problem); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintln(w)
+	lines, err := Lines(both, before, after)
+	if err != nil {
+		_, err = fmt.Fprintf(w, "\nNothing can be compared: %v.\n", err)
+		return err
+	}
+	return Text(w, before, after, lines)
+}
+
 // Text writes a table. With fewer than six pairs it has no p-value.
-func Text(w io.Writer, all []Line) error {
-	fmt.Fprintln(w, "\n| workload | system | rate | figure | before | after | after / before | p |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+func Text(w io.Writer, before, after string, all []Line) error {
+	fmt.Fprintf(w, "\n| workload | system | rate | figure | %[1]s | %[2]s | %[2]s / %[1]s | p |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n", before, after)
 	for _, l := range all {
 		p := fmt.Sprintf("none: %d pairs, and it needs %d", min(len(l.Before), len(l.After)), pairsLeast)
 		if min(len(l.Before), len(l.After)) >= pairsLeast {

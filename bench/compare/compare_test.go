@@ -29,7 +29,7 @@ func table(t *testing.T, r run.Result) string {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	if err := compare.Text(&text, lines); err != nil {
+	if err := compare.Text(&text, "before", "after", lines); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()

@@ -37,6 +37,7 @@ type Cell struct {
 	Void    string         `json:"void,omitempty"`    // why there is no figure, although no promise was broken
 	NotRun  string         `json:"not_run,omitempty"` // why the system was not measured
 	Figures *Figures       `json:"figures,omitempty"`
+	Raw     *Raw           `json:"raw,omitempty"`
 
 	Before limit.Limits `json:"limits_before"`
 	After  limit.Limits `json:"limits_after"`
@@ -129,13 +130,18 @@ func (t *times) note(d time.Duration) {
 func (t *times) latency() *Latency {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all.TotalCount() == 0 {
+	return latencyOf(t.all)
+}
+
+// latencyOf is what figures have of a histogram; nil if it is empty.
+func latencyOf(all *hdrhistogram.Histogram) *Latency {
+	if all.TotalCount() == 0 {
 		return nil
 	}
 	at := func(p float64) Duration {
-		return Duration(time.Duration(t.all.ValueAtPercentile(p)) * time.Microsecond)
+		return Duration(time.Duration(all.ValueAtPercentile(p)) * time.Microsecond)
 	}
-	return &Latency{Count: t.all.TotalCount(), Mean: Duration(t.all.Mean() * float64(time.Microsecond)), P50: at(50), P95: at(95), P99: at(99), P999: at(99.9), Max: Duration(time.Duration(t.all.Max()) * time.Microsecond)}
+	return &Latency{Count: all.TotalCount(), Mean: Duration(all.Mean() * float64(time.Microsecond)), P50: at(50), P95: at(95), P99: at(99), P999: at(99.9), Max: Duration(time.Duration(all.Max()) * time.Microsecond)}
 }
 
 // Bounds of a measurement, beside those that the workload has.
@@ -220,6 +226,9 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 		}
 		if c.Void == "" {
 			c.Figures = figures
+			if c.Raw, err = m.raw(); err != nil {
+				return c, err
+			}
 		}
 	}
 	return c, nil
@@ -359,22 +368,17 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := &Figures{Seconds: m.seconds, RSS: own.RSS, ServerRSS: servers.RSS, Conflicts: m.conflicts.Load()}
-	warm, all := m.workload.Phases.Warm, int64(0)
+	all := int64(0)
 	for _, n := range m.seconds {
 		all += n
 	}
-	switch perSecond, whole := m.perSecond(warm, warm+m.workload.Phases.Measure); {
-	case m.once:
+	if f.PerSecond = steady(m.seconds, m.workload.Phases); m.once {
 		f.PerSecond = float64(all) / m.last.Seconds()
-	case whole:
-		f.PerSecond = perSecond
-	default: // shorter than a second: a test
-		f.PerSecond = float64(all) / (warm + m.workload.Phases.Measure).Seconds()
 	}
 	f.Projected, f.Readings = m.projectedIn.latency(), m.readings
 	f.Windows, f.Recovered = m.damage.windows, m.damage.recovered
 	for i, w := range f.Windows {
-		f.Windows[i].PerSecond, _ = m.perSecond(w.from, w.to)
+		f.Windows[i].PerSecond, _ = perSecond(m.seconds, w.from, w.to)
 		if m.rate > 0 {
 			f.Windows[i].Latency = m.damage.times[i].latency()
 		}
@@ -387,16 +391,6 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 		f.Call, f.EndToEnd, f.Done, f.Late = m.call.latency(), m.endToEnd.latency(), m.done.latency(), Duration(late.At(99))
 	}
 	return f
-}
-
-// perSecond is how many events were acknowledged in the whole seconds between two times; whole is
-// false if there are none. m.mu is held.
-func (m *measurement) perSecond(from, to time.Duration) (n float64, whole bool) {
-	from, to = from.Truncate(time.Second), to.Truncate(time.Second)
-	for i := int(from / time.Second); i < int(to/time.Second) && i < len(m.seconds); i++ {
-		n += float64(m.seconds[i])
-	}
-	return n / max(to-from, time.Second).Seconds(), to > from
 }
 
 // judgeSpeed tells readers that are slow from events that are lost: something still comes.

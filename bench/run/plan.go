@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -38,15 +39,73 @@ type Build struct {
 	Program string
 }
 
+// Schema is the form of a Result as JSON.
+const Schema = "weir-bench/1"
+
 // Result is a finished plan: all that is needed to check it, and to repeat it.
 type Result struct {
-	Schema  string    `json:"schema"` // weir-bench/1
+	Schema  string    `json:"schema"`
 	Began   time.Time `json:"began"`
 	Took    string    `json:"took"`
 	Command string    `json:"command"`
 	Commit  string    `json:"commit"`
 	Machine Machine   `json:"machine"`
+	Plan    Planned   `json:"plan"`
 	Cells   []Cell    `json:"cells"`
+}
+
+// Planned is a plan as a result keeps it.
+type Planned struct {
+	Systems   []string            `json:"systems"`
+	Workloads []workload.Workload `json:"workloads"`
+	Modes     []system.Mode       `json:"modes"`
+	Runs      int                 `json:"runs"`
+	Seed      uint32              `json:"seed"`
+	Builds    []string            `json:"builds,omitempty"` // programs that took turns
+}
+
+// Workload returns the workload of a name.
+func (p Planned) Workload(name string) (workload.Workload, error) {
+	for _, w := range p.Workloads {
+		if w.Name == name {
+			return w, nil
+		}
+	}
+	return workload.Workload{}, fmt.Errorf("the plan has no workload %q", name)
+}
+
+// Again is the plan once more.
+func (p Planned) Again() (again Plan, err error) {
+	again = Plan{Workloads: p.Workloads, Modes: p.Modes, Runs: p.Runs, Seed: p.Seed}
+	switch {
+	case len(p.Systems) == 0 || len(p.Workloads) == 0:
+		return again, errors.New("the result has no plan: it was written by an older weir-bench")
+	case len(p.Builds) > 0:
+		return again, fmt.Errorf("the result compares %s; repeat that by its command", strings.Join(p.Builds, " and "))
+	}
+	for _, name := range p.Systems {
+		s, err := system.Find(name)
+		if err == nil {
+			err = s.Missing()
+		}
+		if err != nil {
+			return again, err
+		}
+		again.Systems = append(again.Systems, s)
+	}
+	return again, nil
+}
+
+// planned is what a result keeps of the plan.
+func (p Plan) planned() Planned {
+	all := Planned{Workloads: p.Workloads, Modes: p.Modes, Runs: p.Runs, Seed: p.Seed}
+	for _, s := range p.Systems {
+		all.Systems = append(all.Systems, s.Name)
+	}
+	for _, b := range p.Builds {
+		all.Builds = append(all.Builds, b.Program)
+	}
+	return all
 }
 
 // Machine is where a plan was measured.
@@ -63,7 +122,7 @@ type Machine struct {
 // the other order with every second run, each time on fresh data. Clean reports whether every
 // promise was kept.
 func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool, err error) {
-	r = Result{Schema: "weir-bench/1", Began: time.Now().UTC(), Command: strings.Join(os.Args, " "), Commit: commit()}
+	r = Result{Schema: Schema, Began: time.Now().UTC(), Command: strings.Join(os.Args, " "), Commit: commit(), Plan: p.planned()}
 	if r.Machine, err = machine(); err != nil {
 		return r, false, err
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/weir-log/weir/bench/fetch"
 	"github.com/weir-log/weir/bench/meter"
 	"github.com/weir-log/weir/bench/report"
+	"github.com/weir-log/weir/bench/result"
 	"github.com/weir-log/weir/bench/run"
 	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
@@ -45,6 +46,8 @@ type commands struct {
 	Fetch     fetchCmd     `cmd:"" help:"Fetch programs of others. Nothing else loads anything."`
 	Workloads workloadsCmd `cmd:"" help:"List the workloads."`
 	Show      showCmd      `cmd:"" help:"Show a result again."`
+	Verify    verifyCmd    `cmd:"" help:"Check a result: its files are as they were written, and its figures are what was recorded."`
+	Repeat    repeatCmd    `cmd:"" help:"Measure the cells of a result again, and compare."`
 	Adapter   adapterCmds  `cmd:"" help:"Check an adapter: a program that lets a system of your own be measured."`
 	API       apiCmd       `cmd:"" name:"api" help:"Serve a command API for a system's streams, as the paper's service does."`
 	Cell      cellCmd      `cmd:"" hidden:"" help:"Measure one cell: it is read from standard input, and written to standard output."`
@@ -174,6 +177,9 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 	return p, nil
 }
 
+// outDate is the default name of a directory for a result.
+const outDate = "bench-2006-01-02T1504"
+
 // The builds that --against compares.
 const (
 	before = "before"
@@ -186,66 +192,39 @@ func (c *runCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if c.Out == "" {
-		c.Out = time.Now().Format("bench-2006-01-02T1504")
+		c.Out = time.Now().Format(outDate)
 	}
-	if err := os.MkdirAll(c.Out, 0o755); err != nil {
-		return err
-	}
-	result, clean, err := p.Run(ctx, os.Stderr)
+	r, clean, err := p.Run(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	if err := write(c.Out, result); err != nil {
-		return err
-	}
-	if err := report.Text(os.Stdout, result); err != nil {
-		return err
-	}
+	var more []result.Extra
+	var uncompared error
 	if c.Against != "" {
-		if err := c.compare(result); err != nil {
+		lines, err := compare.Lines(r, before, after)
+		if uncompared = err; err == nil {
+			more = append(more, result.Extra{Name: "compare.md", Write: func(w io.Writer) error { return compare.Text(w, before, after, lines) }})
+		}
+	}
+	return errors.Join(finish(c.Out, r, clean, more...), uncompared)
+}
+
+// finish writes a result to its directory, and shows it.
+func finish(dir string, r run.Result, clean bool, more ...result.Extra) error {
+	if err := result.Write(dir, r, more...); err != nil {
+		return err
+	}
+	if err := report.Text(os.Stdout, r); err != nil {
+		return err
+	}
+	for _, m := range more {
+		if err := m.Write(os.Stdout); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("\n%s\n", filepath.Join(c.Out, "report.html"))
+	fmt.Printf("\n%s\n", filepath.Join(dir, "report.html"))
 	if !clean {
 		return errBroken
-	}
-	return nil
-}
-
-// compare writes the comparison to standard output, and to a file beside the result.
-func (c *runCmd) compare(r run.Result) error {
-	lines, err := compare.Lines(r, before, after)
-	if err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(c.Out, "compare.md"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(compare.Text(io.MultiWriter(os.Stdout, f), lines), f.Close())
-}
-
-// write writes a result to a directory in every format.
-func write(dir string, r run.Result) error {
-	encoded, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "result.json"), encoded, 0o644); err != nil {
-		return err
-	}
-	for _, format := range []struct {
-		name  string
-		write func(io.Writer, run.Result) error
-	}{{"report.html", report.HTML}, {"bench.txt", report.Benchstat}, {"report.md", report.Text}} {
-		f, err := os.Create(filepath.Join(dir, format.name))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(format.write(f, r), f.Close()); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -321,17 +300,13 @@ func (workloadsCmd) Run() error {
 }
 
 type showCmd struct {
-	Result string `arg:"" help:"A result.json." type:"existingfile"`
+	Result string `arg:"" help:"The directory of a result, or its result.json." type:"path"`
 }
 
 func (c *showCmd) Run() error {
-	text, err := os.ReadFile(c.Result)
+	r, err := result.Read(c.Result)
 	if err != nil {
 		return err
-	}
-	var r run.Result
-	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("%s: %w", c.Result, err)
 	}
 	return report.Text(os.Stdout, r)
 }
