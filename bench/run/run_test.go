@@ -23,10 +23,16 @@ func measure(t *testing.T, name string, w workload.Workload) (run.Result, bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return measureIn(t, s, w, modes(s)...)
+}
+
+// measureIn measures in modes of the test's choice.
+func measureIn(t *testing.T, s system.System, w workload.Workload, modes ...system.Mode) (run.Result, bool) {
+	t.Helper()
 	if err := s.Missing(); err != nil {
 		t.Skip(err)
 	}
-	result, clean, err := run.Plan{Systems: []system.System{s}, Workloads: []workload.Workload{w}, Modes: modes(s), Runs: 1, Seed: 1}.Run(t.Context(), io.Discard)
+	result, clean, err := run.Plan{Systems: []system.System{s}, Workloads: []workload.Workload{w}, Modes: modes, Runs: 1, Seed: 1}.Run(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
