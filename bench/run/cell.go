@@ -180,7 +180,7 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 	}
 	m := &measurement{
 		workload: w, rate: eventsPerSecond, book: ledger.New(seed, ordered && w.Kind == workload.Log), seed: seed, server: server,
-		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers), once: rate.Once, damage: newDamage(w),
+		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers*max(w.Keys, 1)), turn: make([]int, w.Writers), once: rate.Once, damage: newDamage(w),
 	}
 	faults, ok := able(server, w.Fault)
 	if !ok {
@@ -264,7 +264,8 @@ type measurement struct {
 	call, endToEnd, done *times
 	projectedIn          *times    // by the clock of the service, since the command arrived
 	readings             *Readings // nil: none
-	next                 []uint64  // of each writer; its own
+	next                 []uint64  // of each key of each writer; the writer's own
+	turn                 []int     // which of its keys is next, of each writer; its own
 	once                 bool      // each writer makes one call
 	damage               *damage
 
@@ -434,7 +435,7 @@ func (m *measurement) ready(ctx context.Context, k kind) error {
 	}
 	for w := range m.workload.Writers {
 		value := m.payload(ledger.Stamp{Run: m.seed, Writer: markers + uint32(w)})
-		if err := k.send(ctx, w, [][]byte{value}); err != nil {
+		if err := k.send(ctx, w*max(m.workload.Keys, 1), [][]byte{value}); err != nil {
 			return fmt.Errorf("send a marker: %w", err)
 		}
 		m.book.Acked(markers+uint32(w), 0, 1)
@@ -453,6 +454,10 @@ func (m *measurement) ready(ctx context.Context, k kind) error {
 func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Duration) int {
 	for m.rate == 0 && m.acked.Load()-m.read.Load()/max(k.groups, 1) > m.workload.Backlog && k.groups > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
+	}
+	if keys := m.workload.Keys; keys > 1 { // each key is a writer of its own to the ledger
+		m.turn[writer]++
+		writer = writer*keys + m.turn[writer]%keys
 	}
 	first := m.next[writer]
 	m.next[writer] += uint64(m.workload.Batch)

@@ -2,11 +2,12 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/bench/load"
 	"github.com/weir-log/weir/bench/system"
@@ -52,29 +53,44 @@ func once(create func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// log publishes; each writer has a key of its own, so that its events have an order.
+// log publishes; each writer has a key of its own, or several, so that its events have an order.
 func (m *measurement) log(l system.Log) kind {
 	w := m.workload
 	k := kind{groups: int64(w.Groups), after: func(context.Context) error { return nil }}
-	k.create = once(func(ctx context.Context) error { return l.Create(ctx, name, w.Partitions) })
+	topics := []string{name}
+	for t := 1; t < w.Topics; t++ {
+		topics = append(topics, name+"-"+strconv.Itoa(t))
+	}
+	k.create = once(func(ctx context.Context) error {
+		for _, topic := range topics {
+			if err := l.Create(ctx, topic, w.Partitions); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	k.read = func(ctx context.Context) error {
 		if err := k.create(ctx); err != nil {
 			return err
 		}
-		var all sync.WaitGroup
-		errs := make([]error, w.Groups)
+		var all errgroup.Group
 		for g := range w.Groups {
 			group := "group-" + strconv.Itoa(g)
 			m.book.Group(group)
-			all.Go(func() {
-				errs[g] = l.Consume(ctx, name, group, w.Members, func(value []byte) {
-					m.got(group, value)
-					m.read.Add(1)
+			for t, topic := range topics {
+				of := group
+				if t > 0 { // a group reads one topic
+					of += "-" + topic
+				}
+				all.Go(func() error {
+					return l.Consume(ctx, topic, of, w.Members, func(value []byte) {
+						m.got(group, value)
+						m.read.Add(1)
+					})
 				})
-			})
+			}
 		}
-		all.Wait()
-		return errors.Join(errs...)
+		return all.Wait()
 	}
 	k.send = func(ctx context.Context, writer int, values [][]byte) error {
 		if err := k.create(ctx); err != nil {
@@ -84,7 +100,7 @@ func (m *measurement) log(l system.Log) kind {
 		for i, v := range values {
 			events[i] = system.Event{Key: []byte("writer-" + strconv.Itoa(writer)), Value: v}
 		}
-		return l.Publish(ctx, name, events)
+		return l.Publish(ctx, topics[writer/max(w.Keys, 1)%len(topics)], events)
 	}
 	return k
 }

@@ -33,7 +33,9 @@ type Workload struct {
 	Source string `yaml:"source"`
 
 	Writers    int     `yaml:"-"`
-	Partitions int     `yaml:"partitions"` // of a log
+	Topics     int     `yaml:"topics"`     // of a log, with writers and groups each; default: 1
+	Keys       int     `yaml:"keys"`       // of a log: each writer has so many, in turn; default: 1
+	Partitions int     `yaml:"partitions"` // of a log, of each topic
 	Groups     int     `yaml:"groups"`     // of a log
 	Members    int     `yaml:"members"`    // of each group
 	Workers    int     `yaml:"workers"`    // of a queue
@@ -196,6 +198,9 @@ func (w Workload) Scaled(by float64) Workload {
 // read.
 const backlog = 100_000
 
+// keysMost bounds the keys of all writers.
+const keysMost = 1 << 20
+
 // Parse reads a workload, and refuses what it does not know and what cannot be measured. A list of
 // writers, or of what is there before, gives a workload for each.
 func Parse(text []byte) (all []Workload, err error) {
@@ -248,6 +253,10 @@ func (w Workload) checked() (_ Workload, err error) {
 	must(w.Size >= 32 || w.Payload == Price, "size must be at least 32 bytes, which say what the event is")
 	must(len(w.Rates) > 0, "rates must have at least one: max, a share, or a number")
 	must(w.Phases.Measure > 0 && w.Phases.Drain > 0, "phases need measure and drain")
+	must(w.Kind == Log || w.Topics == 0 && w.Keys == 0, "topics and keys are of a log")
+	w.Topics, w.Keys = cmp.Or(w.Topics, 1), cmp.Or(w.Keys, 1)
+	must(w.Topics > 0 && w.Keys > 0 && w.Writers*w.Keys <= keysMost, "topics and keys must be at least 1, and all writers may have %d keys", keysMost)
+	must(w.Topics <= w.Writers, "there are %d topics and %d writers; each topic needs one", w.Topics, w.Writers)
 	switch w.Kind {
 	case Log:
 		must(w.Partitions > 0 && w.Groups > 0 && w.Members > 0, "a log needs partitions, groups and members")

@@ -83,7 +83,7 @@ type runCmd struct {
 	Seed      uint32   `help:"Decides the payloads. Default: ${default}." default:"1"`
 	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
 	Against   string   `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
-	File      []string `help:"Workloads of your own: YAML files." placeholder:"FILE" type:"existingfile"`
+	File      []string `help:"Workloads of your own: YAML files, also those of the OpenMessaging Benchmark and of the Event Store Benchmark Suite." placeholder:"FILE" type:"existingfile"`
 }
 
 // profile is a choice of workloads and systems for somebody who wants to know something.
@@ -157,9 +157,12 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 		if err != nil {
 			return p, err
 		}
-		all, err := workload.Parse(text)
+		all, notes, err := workload.ParseFile(text)
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", f, err)
+		}
+		for _, n := range notes {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", f, n)
 		}
 		for _, w := range all {
 			p.Workloads = append(p.Workloads, w.Scaled(scale))
