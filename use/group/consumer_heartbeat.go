@@ -489,9 +489,8 @@ func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
 		return fmt.Errorf("%w: %d; the member has %d", stale, epoch, k.epoch)
 	}
 	for _, o := range of {
-		since, is := k.since[o.TopicPartition]
 		switch {
-		case me.has(o.TopicPartition) && (!is || since <= epoch):
+		case me.has(o.TopicPartition) && k.since[o.TopicPartition] <= epoch:
 		case epoch == k.epoch && !me.has(o.TopicPartition) && !h.group.taken(o.TopicPartition):
 		default:
 			return fmt.Errorf("%w: %d; partition %d of topic %q is not the member's since then", stale, epoch, o.Partition, o.Name)

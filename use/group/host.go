@@ -44,7 +44,7 @@ type hosted struct {
 	previous int32 // the epoch before, in case the answer was lost
 	told     []TopicPartition
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
-	since    map[TopicPartition]int32 // the generation that gave it a partition; not there: before the host knew the member
+	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: before the host knew the member
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
@@ -282,7 +282,8 @@ func (h *host) adopt(r membership) {
 	}
 }
 
-// note remembers since when a member has its partitions.
+// note remembers since when a member has its partitions: also those that another process gave it
+// after the host had last looked, and that it is to give up already.
 func (k *hosted) note(m peerMember, generation int32) {
 	for tp := range k.since {
 		if !m.has(tp) {
@@ -290,9 +291,22 @@ func (k *hosted) note(m peerMember, generation int32) {
 		}
 	}
 	maps.DeleteFunc(k.toldAt, func(tp TopicPartition, _ int32) bool { return !m.has(tp) })
-	for _, tp := range m.own {
-		if _, has := k.since[tp]; !has && !slices.Contains(k.told, tp) {
+	for _, tp := range slices.Concat(m.own, m.revoking) {
+		switch _, has := k.since[tp]; {
+		case has:
+		case slices.Contains(k.told, tp): // it does not know that it had lost it
+			k.since[tp] = 0
+		default:
 			k.since[tp] = generation
+		}
+	}
+}
+
+// had notes that the member knows, from another host, of what it has.
+func (k *hosted) had(m peerMember) {
+	for _, tp := range slices.Concat(m.own, m.revoking) {
+		if _, has := k.since[tp]; has {
+			k.since[tp] = 0
 		}
 	}
 }
@@ -481,11 +495,9 @@ func (h *host) load(ctx context.Context, member string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, k := range h.members {
-		if k.epoch == 0 { // what it has it may have had for long
-			for tp := range k.since {
-				k.since[tp] = 0
-			}
+	for _, m := range r.members {
+		if k := h.members[m.id]; k != nil && m.kafka.host != h.id {
+			k.had(m)
 		}
 	}
 	return nil

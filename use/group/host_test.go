@@ -211,3 +211,32 @@ func TestAPartitionThatItsMemberNeverKnewOfIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// What another process gives to a member, and takes back before the member's host looks, the member
+// has never had.
+func TestAPartitionGivenAndTakenBetweenTwoLooksIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		time.Sleep(2 * time.Second)
+		p := joinPeer(t, other, group.PeerConfig{})
+		one.live(t, 20*time.Second)
+		if len(one.has) != 2 || len(p.Assignment().Own) != 2 {
+			t.Fatalf("they have %v and %v", one.has, p.Assignment().Own)
+		}
+		p.stop()
+		p = joinPeer(t, other, group.PeerConfig{})
+		for range 4 { // heartbeats that change nothing
+			time.Sleep(5 * time.Second)
+			got, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", Epoch: one.epoch, Rebalance: -1})
+			check(t, err)
+			one.epoch = got.Epoch
+		}
+		if len(p.Assignment().Own) != 2 {
+			t.Errorf("the peer has %v: one has kept what it was never told of", p.Assignment().Own)
+		}
+	})
+}
