@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,8 +30,11 @@ const (
 
 // cluster is one weir, or several, that run on a store of their own.
 type cluster struct {
+	settings  []string // flags of each broker
+	url       string   // of the store
 	addresses []string // of the Kafka ports
 	secured   []string // of those where clients log in
+	http      []string
 	brokers   []*broker
 	closers   []func() error
 }
@@ -40,6 +44,7 @@ type broker struct {
 	weir, dir string
 	args      []string // of the command
 	address   string   // which takes connections when the process is ready
+	http      string   // where it says so; "": it is not asked
 	log       io.Writer
 	process   *exec.Cmd // nil: it was not started, or has ended
 	exited    chan error
@@ -55,23 +60,31 @@ const shards = "shards"
 // to files under scratch.
 func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, error) {
 	c := &cluster{}
-	url, err := c.open(store, scratch)
+	err := c.start(ctx, weir, store, scratch)
+	if err == nil {
+		err = c.addUser(ctx, user, password)
+	}
 	if err != nil {
 		return nil, c.fail(err)
+	}
+	return c, nil
+}
+
+// start starts the brokers on a fresh store. If it fails some of them may run.
+func (c *cluster) start(ctx context.Context, weir, store, scratch string) (err error) {
+	if c.url, err = c.open(store, scratch); err != nil {
+		return err
 	}
 	number := 1
 	if store == twoBrokers {
 		number = 2
 	}
 	for n := range number {
-		if err := c.startBroker(ctx, weir, url, scratch, fmt.Sprintf("weir-%s-%d.log", strings.ReplaceAll(store, ", ", "-"), n)); err != nil {
-			return nil, c.fail(err)
+		if err := c.startBroker(ctx, weir, scratch, fmt.Sprintf("weir-%s-%d.log", strings.ReplaceAll(store, ", ", "-"), n)); err != nil {
+			return err
 		}
 	}
-	if err := c.addUser(ctx, user, password); err != nil {
-		return nil, c.fail(err)
-	}
-	return c, nil
+	return nil
 }
 
 // The user that franz-go's tests of SCRAM log in as.
@@ -98,7 +111,7 @@ func (c *cluster) env() []string {
 	return []string{"KGO_SEEDS=" + strings.Join(c.addresses, ","), "KGO_TEST_SCRAM_SEEDS=" + strings.Join(c.secured, ","), "KGO_TEST_SCRAM=" + user + ":" + password}
 }
 
-func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName string) error {
+func (c *cluster) startBroker(ctx context.Context, weir, scratch, logName string) error {
 	addresses, err := proctest.FreeAddresses(3)
 	if err != nil {
 		return err
@@ -109,10 +122,10 @@ func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName s
 	}
 	c.closers = append(c.closers, log.Close)
 	b := &broker{
-		weir: weir, dir: scratch, address: addresses[0], log: log,
-		args: []string{"serve", "--store", url, "--kafka", addresses[0], "--kafka", "sasl_plaintext://" + addresses[2], "--http", addresses[1]},
+		weir: weir, dir: scratch, address: addresses[0], http: addresses[1], log: log,
+		args: append([]string{"serve", "--store", c.url, "--kafka", addresses[0], "--kafka", "sasl_plaintext://" + addresses[2], "--http", addresses[1]}, c.settings...),
 	}
-	c.addresses, c.secured = append(c.addresses, addresses[0]), append(c.secured, addresses[2])
+	c.addresses, c.secured, c.http = append(c.addresses, addresses[0]), append(c.secured, addresses[2]), append(c.http, addresses[1])
 	if err := b.start(ctx); err != nil {
 		return fmt.Errorf("%w; see %s", err, log.Name())
 	}
@@ -177,9 +190,9 @@ func (b *broker) ready(ctx context.Context, address string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		err := b.answers(ctx, address)
 		if err == nil {
-			return conn.Close()
+			return nil
 		}
 		select {
 		case <-tick.C:
@@ -190,6 +203,29 @@ func (b *broker) ready(ctx context.Context, address string) error {
 			return fmt.Errorf("weir accepted no connection on %s within %v: %w", address, startMax, err)
 		}
 	}
+}
+
+// answers takes a connection, and asks the process whether it is ready.
+func (b *broker) answers(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		err = conn.Close()
+	}
+	if err != nil || b.http == "" {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.http+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("/readyz says %s", answer.Status)
+	}
+	return errors.Join(err, answer.Body.Close())
 }
 
 // stop ends weir as an operator would (SIGTERM), and returns an error unless all processes end
@@ -224,14 +260,19 @@ func (b *broker) end() error {
 	}
 }
 
+// kill ends the process at once.
+func (b *broker) kill() {
+	if b.process != nil {
+		_ = b.process.Process.Kill() // if it has ended, exited says so
+		<-b.exited
+		b.process = nil
+	}
+}
+
 // kill ends all processes at once, and closes what they had.
 func (c *cluster) kill() error {
 	for _, b := range c.brokers {
-		if b.process != nil {
-			_ = b.process.Process.Kill() // if it has ended, exited says so
-			<-b.exited
-			b.process = nil
-		}
+		b.kill()
 	}
 	var errs []error
 	for i := len(c.closers) - 1; i >= 0; i-- {

@@ -14,6 +14,13 @@
 //	go run ./internal/conformance --kafka --run PollTest           the classes that match
 //	go run ./internal/conformance --kafka --run 'PollTest#testX'   one test of them
 //
+// With --mixed it does harm to one group of Java, librdkafka, Go and HTTP members at two brokers:
+// kills, stops and freezes members and brokers, so many times, while records are published. All
+// that was acknowledged must be read. It prints how long records waited.
+//
+//	go run ./internal/conformance --mixed 200
+//	go run ./internal/conformance --mixed 20 --run broker          only harm that has such a name
+//
 // It fails when a test fails, or when a test skips itself that is not in needs.go, the list of
 // tests for what weir does not do yet.
 package main
@@ -39,6 +46,8 @@ type options struct {
 	store    string
 	broker   string
 	kafka    bool
+	rounds   int
+	seed     uint64
 	run      string
 	records  int
 	parallel int
@@ -46,10 +55,19 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) == 6 && os.Args[1] == mixedMember {
+		if err := runMember(os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
+			fmt.Fprintln(os.Stderr, "member:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, mysql, s3, \"postgres, two brokers\", shards, or all")
 	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
 	flag.BoolVar(&o.kafka, "kafka", false, "run Kafka's own integration tests, on PostgreSQL; needs Maven and a JDK")
+	flag.IntVar(&o.rounds, "mixed", 0, "do so many rounds of harm to a group of all kinds of members; needs Maven, a JDK and Python")
+	flag.Uint64Var(&o.seed, "seed", 0, "of the rounds; default: a new one")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
 	flag.IntVar(&o.parallel, "parallel", 0, "number of tests that run at the same time; they wait most of the time; default: 8, of Kafka's classes 2")
@@ -73,6 +91,12 @@ func run(ctx context.Context, o options) error {
 	scratch, err := os.MkdirTemp("", "weir-conformance-")
 	if err != nil {
 		return err
+	}
+	if o.rounds > 0 {
+		if err := runMixed(ctx, o, scratch); err != nil {
+			return fmt.Errorf("%w; what the programs said is under %s", err, scratch)
+		}
+		return os.RemoveAll(scratch)
 	}
 	if o.kafka {
 		return runAndReportKafka(ctx, o, scratch)
