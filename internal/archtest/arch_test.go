@@ -50,12 +50,12 @@ var layers = []layer{
 	{"use/stream", []string{"use/audit", "use/ledger", "use/publish", "eventlog", "internal"}},                  // places streams as keys are placed
 	{"use", []string{"use/audit", "use/ledger", "use/table", "eventlog", "internal"}},                           // a ledger changes the keys of all uses, a table is some of them
 	{"eventlog", []string{"eventlog", "internal"}},
-	{"store/storetest", []string{"eventlog", "internal", "store/memory"}},             // memory is its model
-	{"store", []string{"eventlog", "internal", "store/storerow"}},                     // what stores with a row for each batch have in common
-	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
-	{"examples", []string{".", "weirotel"}},                                           // what anybody could write
-	{"internal/chaos", []string{".", "eventlog", "store", "use/keys", "internal"}},    // what users have, and the log to see whether it is true
-	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
+	{"store/storetest", []string{"eventlog", "internal", "store/memory"}},                         // memory is its model
+	{"store", []string{"eventlog", "internal", "store/storerow"}},                                 // what stores with a row for each batch have in common
+	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}},             // a program of its own
+	{"examples", []string{".", "weirotel"}},                                                       // what anybody could write
+	{"internal/chaos", []string{".", "eventlog", "store", "use/keys", "internal"}},                // what users have, and the log to see whether it is true
+	{"internal/conformance", []string{".", "door", "use", "eventlog", "store", "internal"}},       // its members by the library are what users have
 	{"internal/everystore", []string{"eventlog", "store", "use/keys", "internal"}},                // opens them for tests
 	{"internal/sim", []string{".", "use", "eventlog", "store", "internal"}},                       // a process has all of it
 	{"internal/judge", []string{".", "eventlog", "internal"}},                                     // speaks of what callers of the library see

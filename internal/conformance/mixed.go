@@ -309,8 +309,8 @@ func (m *mixed) endMember(s syscall.Signal) (again func(context.Context) error, 
 	return func(context.Context) error { return m.start(c) }, nil
 }
 
-// rounds waits until each member reads, then does harm again and again: it waits until others read what the harmed one read, mends it, and waits until
-// each member reads.
+// rounds waits until each member reads, then does harm again and again: it waits until others read
+// what the harmed one read, mends it, and waits until each member reads.
 func (m *mixed) rounds(ctx context.Context, n int, harms []harm) error {
 	if err := m.reads.await(ctx, time.Now(), m.names(), mixedMax); err != nil {
 		return fmt.Errorf("before the first round: %w", err)
