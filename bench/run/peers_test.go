@@ -23,6 +23,7 @@ var peers = []struct {
 	{"redis", workload.Queue, true},
 	{"valkey", workload.Log, false},
 	{"valkey", workload.Queue, true},
+	{"bullmq", workload.Queue, true},
 }
 
 // What was acknowledged comes once, in order: at a rate, and as fast as it goes.

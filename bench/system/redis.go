@@ -243,3 +243,40 @@ func (s *redisServer) Work(ctx context.Context, queue string, workers, batch int
 func (s *redisServer) Left(ctx context.Context, queue string) (int64, error) {
 	return s.client.XLen(ctx, queue).Result()
 }
+
+// bullMQ is BullMQ by its own client, on the Redis that is measured by itself as well.
+func bullMQ() System {
+	client := "Queue.add, of several Queue.addBulk; one Worker whose concurrency is the workers times the batch; completed jobs are removed; acknowledged is its event completed; in a Node.js beside the benchmark, by a pipe"
+	return System{
+		Name: "bullmq", About: "BullMQ " + mustPeer("bullmq").Version + " on Redis, by its own client", Fetch: "bullmq redis",
+		Modes: map[Mode]Settings{
+			Durable: {"flush": "appendonly yes, appendfsync always", "copies": "1", "client": client},
+			Shipped: {"flush": "none: a snapshot now and then (the default)", "copies": "1", "client": client},
+		},
+		Start: func(ctx context.Context, place Place, mode Mode) (Server, error) {
+			dir, err := fetch.Dir("bullmq")
+			if err != nil {
+				return nil, err
+			}
+			server, err := startRedis(ctx, place, mode, "redis")
+			if err != nil {
+				return nil, err
+			}
+			pipe, err := startAdapter(place.Dir, dir, "bullmq", "redis://"+server.address)
+			if err != nil {
+				return nil, errors.Join(err, server.Close())
+			}
+			return &adapterServer{server, &pipeQueue{pipe, server.jobs}, pipe}, nil
+		},
+	}
+}
+
+// jobs is how many jobs of BullMQ wait, or are being worked on.
+func (s *redisServer) jobs(ctx context.Context, queue string) (int64, error) {
+	var waiting, active, delayed *redis.IntCmd
+	_, err := s.client.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		waiting, active, delayed = tx.LLen(ctx, "bull:"+queue+":wait"), tx.LLen(ctx, "bull:"+queue+":active"), tx.ZCard(ctx, "bull:"+queue+":delayed")
+		return nil
+	})
+	return waiting.Val() + active.Val() + delayed.Val(), err
+}

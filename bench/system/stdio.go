@@ -49,24 +49,36 @@ func withAdapters() []System {
 					if x.left == "" {
 						return &pipeStreams{pipe}, nil
 					}
-					return &pipeQueue{pipe, pool, x.left}, nil
+					return &pipeQueue{pipe, func(ctx context.Context, queue string) (n int64, err error) {
+						return n, pool.QueryRow(ctx, x.left, queue).Scan(&n)
+					}}, nil
 				})
 				if err != nil {
 					return nil, err
 				}
-				return &adapterServer{server.(*onPostgres), pipe}, nil
+				return &adapterServer{server.(*onPostgres), server.Target(), pipe}, nil
 			},
 		})
 	}
 	return all
 }
 
+// adapterServer is a server with an adapter as its client.
 type adapterServer struct {
-	*onPostgres
-	pipe *lines.Pipe
+	backing
+	target any
+	pipe   *lines.Pipe
 }
 
-func (s *adapterServer) Close() error { return errors.Join(s.pipe.Close(), s.onPostgres.Close()) }
+// backing is a server that an adapter is the client of.
+type backing interface {
+	Server
+	Faulty
+	Sizer
+}
+
+func (s *adapterServer) Target() any  { return s.target }
+func (s *adapterServer) Close() error { return errors.Join(s.pipe.Close(), s.backing.Close()) }
 
 // startAdapter starts an adapter with the Node.js and the packages that were fetched for it.
 func startAdapter(dir, fetched, name, url string) (*lines.Pipe, error) {
@@ -107,8 +119,7 @@ func ask(ctx context.Context, pipe *lines.Pipe, r lines.Request) (lines.Answer, 
 
 type pipeQueue struct {
 	pipe *lines.Pipe
-	pool *pgxpool.Pool
-	left string
+	left func(ctx context.Context, queue string) (int64, error)
 }
 
 func (q *pipeQueue) CreateQueue(ctx context.Context, queue string) error {
@@ -131,9 +142,7 @@ func (q *pipeQueue) Work(ctx context.Context, queue string, workers, batch int, 
 	})
 }
 
-func (q *pipeQueue) Left(ctx context.Context, queue string) (n int64, err error) {
-	return n, q.pool.QueryRow(ctx, q.left, queue).Scan(&n)
-}
+func (q *pipeQueue) Left(ctx context.Context, queue string) (int64, error) { return q.left(ctx, queue) }
 
 type pipeStreams struct{ pipe *lines.Pipe }
 

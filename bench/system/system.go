@@ -29,7 +29,7 @@ type System struct {
 	About   string            // in a line
 	Needs   string            // what must be there; "": nothing
 	Program string            // that must be in PATH; "": none
-	Fetch   string            // what `weir-bench fetch` has to have fetched; "": nothing
+	Fetch   string            // what `weir-bench fetch` has to have fetched, with spaces between; "": nothing
 	Modes   map[Mode]Settings // what differs from the defaults, in words; at least one mode
 	Ordered bool              // it promises order within a key
 	Start   func(ctx context.Context, place Place, mode Mode) (Server, error)
@@ -38,8 +38,8 @@ type System struct {
 
 // Missing says what has to be fetched or installed before the system can start; nil: nothing.
 func (s System) Missing() error {
-	if s.Fetch != "" {
-		if _, err := fetch.Dir(s.Fetch); err != nil {
+	for _, name := range strings.Fields(s.Fetch) {
+		if _, err := fetch.Dir(name); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version
 // All are the systems that can be measured, sorted by name; with lies, those that break a promise
 // too.
 func All(lies bool) []System {
-	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), withAdapters(), pgqs(), redisStreams(), []System{pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
+	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), withAdapters(), pgqs(), redisStreams(), []System{bullMQ(), pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
 	if lies {
 		all = append(all, liars()...)
 	}
