@@ -114,7 +114,7 @@ func notes(row Row) (lines []string) {
 		f := c.Figures
 		var said []string
 		for _, w := range f.Windows {
-			text := fmt.Sprintf("%s %.0f events/s", w.Name, w.PerSecond)
+			text := fmt.Sprintf("%s %.0f events/s%s", w.Name, w.PerSecond, taken(w.PerSecond, f.Offered))
 			if w.Latency != nil {
 				text += fmt.Sprintf(", p50 %v p99 %v max %v", w.Latency.P50, w.Latency.P99, w.Latency.Max)
 			}
@@ -146,11 +146,23 @@ func notes(row Row) (lines []string) {
 	return lines
 }
 
+// takenLeast is the share of the rate that a system must take: below that its row says so.
+const takenLeast = 0.99
+
+// taken says which share of what was offered a system took, if that is less than it must be.
+func taken(perSecond, offered float64) string {
+	if offered == 0 || perSecond >= takenLeast*offered {
+		return ""
+	}
+	return fmt.Sprintf(" (%.1f %% of the rate)", 100*perSecond/offered)
+}
+
 func columns(row Row) []string {
 	if row.Problem != "" {
 		return append([]string{row.Name(), row.Rate, row.Problem}, slices.Repeat([]string{"–"}, 10)...)
 	}
 	low, median, high := Spread(row, PerSecond)
+	_, offered, _ := Spread(row, func(f *run.Figures) float64 { return f.Offered })
 	_, cpu, _ := Spread(row, func(f *run.Figures) float64 { return f.CPU })
 	_, servers, _ := Spread(row, func(f *run.Figures) float64 { return f.ServerCPU })
 	_, written, _ := Spread(row, func(f *run.Figures) float64 { return f.Written })
@@ -165,7 +177,7 @@ func columns(row Row) []string {
 	p99 := func(l *run.Latency) run.Duration { return l.P99 }
 	most := func(l *run.Latency) run.Duration { return l.Max }
 	return []string{
-		row.Name(), row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)", median, low, high), latency(row, call, p50), latency(row, call, p99),
+		row.Name(), row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)%s", median, low, high, taken(median, offered)), latency(row, call, p50), latency(row, call, p99),
 		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%.0f", servers), fmt.Sprintf("%.0f", written), fmt.Sprintf("%d delivered once", delivered),
 	}
 }

@@ -59,12 +59,13 @@ func (c Cell) Problem() string {
 
 // Figures are what was measured. Latencies are from when a call was due, and nil at rate max.
 type Figures struct {
-	PerSecond float64   `json:"events_per_second"`    // acknowledged; of a queue: done
-	Call      *Latency  `json:"call,omitempty"`       // until the answer
-	EndToEnd  *Latency  `json:"end_to_end,omitempty"` // until a reader, or a worker, had the event
-	Done      *Latency  `json:"done,omitempty"`       // of a queue: until the acknowledgement was durable
-	Projected *Latency  `json:"projected,omitempty"`  // by the clock of the service: from the arrival of a command until its event was projected
-	Readings  *Readings `json:"readings,omitempty"`   // of a workload that fills
+	PerSecond float64   `json:"events_per_second"`            // acknowledged; of a queue: done
+	Offered   float64   `json:"offered_per_second,omitempty"` // the rate; 0: as many as are taken
+	Call      *Latency  `json:"call,omitempty"`               // until the answer
+	EndToEnd  *Latency  `json:"end_to_end,omitempty"`         // until a reader, or a worker, had the event
+	Done      *Latency  `json:"done,omitempty"`               // of a queue: until the acknowledgement was durable
+	Projected *Latency  `json:"projected,omitempty"`          // by the clock of the service: from the arrival of a command until its event was projected
+	Readings  *Readings `json:"readings,omitempty"`           // of a workload that fills
 	Late      Duration  `json:"generator_late_p99_ms"`
 	CPU       float64   `json:"cpu_us_per_event"`        // of this process: the client, and a system that is embedded in it
 	ServerCPU float64   `json:"server_cpu_us_per_event"` // of the processes that were started for the system: a broker, a database
@@ -376,7 +377,7 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	if f.PerSecond = steady(m.seconds, m.workload.Phases); m.once {
 		f.PerSecond = float64(all) / m.last.Seconds()
 	}
-	f.Projected, f.Readings = m.projectedIn.latency(), m.readings
+	f.Offered, f.Projected, f.Readings = m.rate, m.projectedIn.latency(), m.readings
 	f.Windows, f.Recovered = m.damage.windows, m.damage.recovered
 	for i, w := range f.Windows {
 		f.Windows[i].PerSecond, _ = perSecond(m.seconds, w.from, w.to)

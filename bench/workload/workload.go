@@ -184,8 +184,16 @@ func (r Rate) String() string {
 	return strconv.FormatFloat(r.Seconds, 'f', -1, 64) + "/s"
 }
 
-// Scaled returns the workload with its durations multiplied.
+// Scaled returns the workload with its durations multiplied. Kills come fewer times, and not faster
+// than a system can start: so many as there is time for.
 func (w Workload) Scaled(by float64) Workload {
+	if w.Fault.Kind == Kill && by < 1 {
+		w.Phases.Warm = time.Duration(float64(w.Phases.Warm) * by)
+		times := max(1, int(float64(w.Fault.Times)*by))
+		w.Phases.Measure -= w.Fault.Every * time.Duration(w.Fault.Times-times)
+		w.Fault.Times = times
+		return w
+	}
 	w.Phases.Warm = time.Duration(float64(w.Phases.Warm) * by)
 	w.Phases.Measure = time.Duration(float64(w.Phases.Measure) * by)
 	w.Fault.After = time.Duration(float64(w.Fault.After) * by)

@@ -3,6 +3,7 @@ package workload_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-log/weir/bench/workload"
 )
@@ -32,5 +33,22 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 		if _, err := workload.Parse([]byte(strings.Replace(good, was, is, 1))); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("with %q: %v", is, err)
 		}
+	}
+}
+
+func TestAShorterRunHasFewerKillsAndNotFasterOnes(t *testing.T) {
+	all, err := workload.Find("bad-kill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := all[0].Scaled(0.1)
+	if f := w.Fault; f.Times != 1 || f.After != 10*time.Second || f.Every != 20*time.Second || w.Phases.Measure != 40*time.Second {
+		t.Errorf("%+v, %+v", w.Fault, w.Phases)
+	}
+	if all, err = workload.Find("bad-xmin"); err != nil {
+		t.Fatal(err)
+	}
+	if w := all[0].Scaled(0.1); w.Phases.Measure != 5*time.Minute || w.Fault.After != time.Minute || w.Fault.For != 3*time.Minute {
+		t.Errorf("%+v, %+v", w.Fault, w.Phases)
 	}
 }

@@ -11,14 +11,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -74,7 +78,7 @@ func main() {
 var errBroken = errors.New("a promise was broken")
 
 type runCmd struct {
-	Workloads []string `arg:"" optional:"" help:"Workloads, or one of the profiles try, choose, commit and all." placeholder:"WORKLOAD"`
+	Workloads []string `arg:"" optional:"" help:"Workloads, or one of the profiles try, choose, commit, p, paper, badhours and all." placeholder:"WORKLOAD"`
 	Systems   []string `help:"Systems. Default: those of the profile." placeholder:"NAME"`
 	Mode      string   `help:"durable, shipped or both. Default: ${default}." enum:"durable,shipped,both" default:"durable"`
 	Runs      int      `help:"Runs of each cell. Default: that of the profile, or 3." placeholder:"N"`
@@ -86,30 +90,13 @@ type runCmd struct {
 	File      []string `help:"Workloads of your own: YAML files, also those of the OpenMessaging Benchmark and of the Event Store Benchmark Suite." placeholder:"FILE" type:"existingfile"`
 }
 
-// profile is a choice of workloads and systems for somebody who wants to know something.
-type profile struct {
-	workloads, systems []string
-	scale              float64
-	runs               int
-}
-
-var profiles = map[string]profile{
-	"try":    {[]string{"one-event", "p-queue"}, []string{"null", "weir-sqlite"}, 0.15, 1},
-	"choose": {[]string{"one-event", "p-pubsub", "p-queue", "appends"}, []string{"weir-sqlite", "weir-postgres", "pg-plain"}, 1, 3},
-	"commit": {[]string{"one-event", "p-pubsub", "p-queue", "appends"}, []string{"weir-sqlite", "weir-postgres"}, 0.3, 6},
-	"all":    {[]string{"one-event", "p-pubsub", "p-queue", "p-queue-100", "appends"}, []string{"null", "weir-sqlite", "weir-postgres", "weir-mysql", "weir-s3", "pg-plain"}, 1, 3},
-}
-
 func (c *runCmd) plan() (p run.Plan, err error) {
 	names, systems, scale, runs := c.Workloads, c.Systems, c.Scale, c.Runs
 	if len(names) == 1 {
 		if chosen, is := profiles[names[0]]; is {
-			names, scale = chosen.workloads, scale*chosen.scale
+			names, scale, runs = chosen.workloads, scale*chosen.scale, cmp.Or(runs, chosen.runs)
 			if len(systems) == 0 {
-				systems = chosen.systems
-			}
-			if runs == 0 {
-				runs = chosen.runs
+				systems = chosen.ready(os.Stderr)
 			}
 		}
 	}
@@ -297,7 +284,12 @@ type workloadsCmd struct{}
 
 func (workloadsCmd) Run() error {
 	for _, w := range workload.All() {
-		fmt.Printf("%-14s %s (%s)\n", w.Name, w.About, w.Source)
+		fmt.Printf("%-18s %s (%s)\n", w.Name, w.About, w.Source)
+	}
+	fmt.Println("\nProfiles, which are workloads and systems:")
+	for _, name := range slices.Sorted(maps.Keys(profiles)) {
+		p := profiles[name]
+		fmt.Printf("%-18s %s: %s\n", name, p.about, strings.Join(p.workloads, ", "))
 	}
 	return nil
 }
