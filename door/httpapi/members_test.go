@@ -165,6 +165,23 @@ func TestSilentMemberIsLetGo(t *testing.T) {
 	})
 }
 
+// When the process of a member dies, others wait for it no longer than for a silent client.
+func TestTheSessionOfAMemberIsThatOfItsProcess(t *testing.T) {
+	for asked, want := range map[int]int64{2000: 2000, 60_000: group.PeerSession.Milliseconds()} {
+		store := memory.New()
+		d := openOn(t, store, httpapi.Config{})
+		d.topic("orders", 1)
+		d.join("g", fmt.Sprintf(`{"topics":["orders"],"session_ms":%d}`, asked))
+		beats, err := store.List(t.Context(), "group/member/g/", "", 10)
+		if err != nil || len(beats) != 1 {
+			t.Fatalf("the heartbeats are %v, %v", beats, err)
+		}
+		if has := fmt.Sprintf(`"session_ms":%d`, want); !strings.Contains(string(beats[0].Value), has) {
+			t.Errorf("with session_ms %d the heartbeat is %s, which has no %s", asked, beats[0].Value, has)
+		}
+	}
+}
+
 func TestMemberThatNeverAsksIsLetGo(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 1)

@@ -32,6 +32,7 @@ func (s *Server) join(c *call) error {
 		return kindInvalidJSON.because(`"topics" is missing or empty`)
 	}
 	m.Topics = cfg.Topics
+	cfg.Session = min(m.Session, group.PeerSession) // when this process dies, others wait no longer than for a silent client
 	if err := c.mayAll(m.Topics); err != nil {
 		return err
 	}

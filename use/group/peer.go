@@ -26,6 +26,9 @@ const (
 	leaveTimeout   = 5 * time.Second // how long Run tries to leave after its context ended
 )
 
+// PeerSession is the session of a peer whose PeerConfig has none.
+const PeerSession = 10 * time.Second
+
 // PeerConfig sets a Peer up. The zero value of every field but Group and Topics means its default.
 type PeerConfig struct {
 	Group      string
@@ -41,7 +44,7 @@ type PeerConfig struct {
 }
 
 func (c PeerConfig) withDefaults() PeerConfig {
-	c.Session = cmp.Or(c.Session, 10*time.Second)
+	c.Session = cmp.Or(c.Session, PeerSession)
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(3*time.Second, c.Session/3))
 	c.Look = cmp.Or(c.Look, time.Second)
 	c.Topics = slices.Compact(slices.Sorted(slices.Values(c.Topics)))
