@@ -46,6 +46,7 @@ var jobs = []job{
 	{"acl", "Kafka's perf tools as a super user, and as a user with 1,000 ACLs; on the first store", false, runACL},
 	{"logins", "a producer beside 500 clients a second that connect, log in with SCRAM and leave; on the first store", false, runLogins},
 	{"brokers", "Kafka's perf tools against one broker on a PostgreSQL, and against two", false, runBrokers},
+	{"rebalance", "time until a thousand partitions are read again after members join and leave: Apache Kafka, then weir; both protocols", false, runRebalance},
 	{"shards", "Kafka's perf tools against one PostgreSQL and three as shards; then 20,000 events a second into one and 60,000 into three, each a call", false, runShards},
 	{"cache", "consuming -gib GiB again and again: Apache Kafka, weir on PostgreSQL, and with --cache-dir", false, runCache},
 	{"s3", "an S3 server whose PUTs take 30 ms longer, linger 10 ms: throughput, many callers with one event each, reading -gib GiB with nothing cached", false, runS3},

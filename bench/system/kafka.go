@@ -171,6 +171,9 @@ type broker struct {
 	producer *kgo.Client
 }
 
+// Address is where clients of Kafka's protocol find it.
+func (b *broker) Address() string { return b.address }
+
 func (b *broker) Target() any                             { return b }
 func (b *broker) Faults() Faults                          { return b.faults }
 func (b *broker) Size(ctx context.Context) (int64, error) { return b.size(ctx) }
