@@ -42,7 +42,7 @@ var units = []struct {
 	name string
 	of   func(*run.Figures) (v float64, has bool)
 }{
-	{"events/s", func(f *run.Figures) (float64, bool) { return f.PerSecond, f.Call == nil }}, // at a fixed rate it is that rate
+	{"events/s", func(f *run.Figures) (float64, bool) { return f.PerSecond, f.Call == nil && f.Idle == nil }}, // at a fixed rate it is that rate
 	{"answer p50 ms", func(f *run.Figures) (float64, bool) {
 		return ms(f.Call, func(l *run.Latency) run.Duration { return l.P50 })
 	}},
@@ -53,6 +53,12 @@ var units = []struct {
 		return ms(f.EndToEnd, func(l *run.Latency) run.Duration { return l.P99 })
 	}},
 	{"CPU µs an event", func(f *run.Figures) (float64, bool) { return f.CPU + f.ServerCPU, f.CPU > 0 }},
+	{"idle CPU %", func(f *run.Figures) (float64, bool) {
+		if f.Idle == nil {
+			return 0, false
+		}
+		return 100 * (f.Idle.CPU + f.Idle.ServerCPU), true
+	}},
 }
 
 func ms(l *run.Latency, of func(*run.Latency) run.Duration) (float64, bool) {

@@ -26,6 +26,9 @@ func (r Row) Name() string {
 	return r.System + " (" + r.Build + ")"
 }
 
+// idle reports whether nothing was sent.
+func (r Row) idle() bool { return r.Problem == "" && r.Runs[0].Figures.Idle != nil }
+
 // Rows puts the runs of each cell together, in the order of the plan.
 func Rows(r run.Result) []Row {
 	var rows []Row
@@ -135,6 +138,10 @@ func notes(row Row) (lines []string) {
 		if f.Conflicts > 0 {
 			said = append(said, fmt.Sprintf("%d conflicts", f.Conflicts))
 		}
+		if i := f.Idle; i != nil {
+			said = append(said, fmt.Sprintf("idle: %.2f %% of a processor and %d MiB of memory in the client's process, %.2f %% and %d MiB in others, %.0f bytes written a second",
+				100*i.CPU, f.RSS>>20, 100*i.ServerCPU, f.ServerRSS>>20, i.Written))
+		}
 		if r := f.Readings; r != nil {
 			said = append(said, fmt.Sprintf("with %d events: a stream of 100 p50 %v p99 %v, the last 100 of the longest p50 %v p99 %v, %.0f bytes on disk each, a replay of %.0f a second",
 				r.Entries, r.Short.P50, r.Short.P99, r.Tail.P50, r.Tail.P99, r.Bytes, r.Replay))
@@ -161,6 +168,9 @@ func columns(row Row) []string {
 	if row.Problem != "" {
 		return append([]string{row.Name(), row.Rate, row.Problem}, slices.Repeat([]string{"–"}, 10)...)
 	}
+	if row.idle() {
+		return append([]string{row.Name(), row.Rate, "idle"}, slices.Repeat([]string{"–"}, 10)...)
+	}
 	low, median, high := Spread(row, PerSecond)
 	_, offered, _ := Spread(row, func(f *run.Figures) float64 { return f.Offered })
 	_, cpu, _ := Spread(row, func(f *run.Figures) float64 { return f.CPU })
@@ -186,7 +196,7 @@ func columns(row Row) []string {
 func Benchstat(w io.Writer, r run.Result) error {
 	fmt.Fprintln(w, "Unit events/s better=higher\nUnit p50-ms better=lower\nUnit p99-ms better=lower\nUnit cpu-µs/event better=lower\nUnit written-B/event better=lower")
 	for _, c := range r.Cells {
-		if c.Figures == nil {
+		if c.Figures == nil || c.Figures.Idle != nil {
 			continue
 		}
 		fmt.Fprintf(w, "Benchmark%s/system=%s%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), c.System, build(c), c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)

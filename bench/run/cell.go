@@ -66,12 +66,14 @@ type Figures struct {
 	Done      *Latency  `json:"done,omitempty"`               // of a queue: until the acknowledgement was durable
 	Projected *Latency  `json:"projected,omitempty"`          // by the clock of the service: from the arrival of a command until its event was projected
 	Readings  *Readings `json:"readings,omitempty"`           // of a workload that fills
+	Idle      *Idle     `json:"idle,omitempty"`               // of the rate none
 	Late      Duration  `json:"generator_late_p99_ms"`
-	CPU       float64   `json:"cpu_us_per_event"`        // of this process: the client, and a system that is embedded in it
-	ServerCPU float64   `json:"server_cpu_us_per_event"` // of the processes that were started for the system: a broker, a database
-	RSS       int64     `json:"rss_bytes"`               // of this process
-	ServerRSS int64     `json:"server_rss_bytes"`        // of the others
-	Written   float64   `json:"written_bytes_per_event"` // to storage, by all of them
+	CPU       float64   `json:"cpu_us_per_event"`                 // of this process: the client, and a system that is embedded in it
+	ServerCPU float64   `json:"server_cpu_us_per_event"`          // of the processes that were started for the system: a broker, a database
+	RSS       int64     `json:"rss_bytes"`                        // of this process
+	ServerRSS int64     `json:"server_rss_bytes"`                 // of the others
+	Written   float64   `json:"written_bytes_per_event"`          // to storage, by all of them
+	Stored    float64   `json:"stored_bytes_per_event,omitempty"` // by which the files grew; of a log and of streams
 	Conflicts int64     `json:"conflicts,omitempty"`
 	Seconds   []int64   `json:"seconds"` // events acknowledged in each second; of a queue: done
 
@@ -79,6 +81,13 @@ type Figures struct {
 	Repeated  int64      `json:"repeated,omitempty"`  // deliveries that came again after a fault, before they were acknowledged
 	Recovered []Duration `json:"recovered,omitempty"` // from each kill until the first call after it was answered
 	Refused   int64      `json:"refused,omitempty"`   // calls of a workload with a fault that failed, or whose outcome is unknown
+}
+
+// Idle is what a system uses while nobody does anything: its readers, or its workers, wait.
+type Idle struct {
+	CPU       float64 `json:"cpus"`        // processors that this process uses
+	ServerCPU float64 `json:"server_cpus"` // processors that the others use
+	Written   float64 `json:"written_bytes_per_second"`
 }
 
 // Duration is written in milliseconds.
@@ -181,7 +190,7 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 	}
 	m := &measurement{
 		workload: w, rate: eventsPerSecond, book: ledger.New(seed, ordered && w.Kind == workload.Log), seed: seed, server: server,
-		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers*max(w.Keys, 1)), turn: make([]int, w.Writers), once: rate.Once, damage: newDamage(w),
+		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers*max(w.Keys, 1)), turn: make([]int, w.Writers), once: rate.Once, idle: rate.None, damage: newDamage(w),
 	}
 	faults, ok := able(server, w.Fault)
 	if !ok {
@@ -201,14 +210,18 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 			return c, err
 		}
 	}
-	if mode == system.Durable && !rate.Once {
+	if mode == system.Durable && !rate.Once && !rate.None {
 		if c.Void, err = m.flushes(ctx, kind, c.Before, dir); err != nil || c.Void != "" {
 			return c, err
 		}
 	}
+	bytes, events := m.stored(ctx), m.acked.Load()
 	figures, err := m.measure(ctx, kind, faults)
 	if err != nil {
 		return c, fmt.Errorf("%s, %s: %w", s.Name, w.Name, err)
+	}
+	if grown, more := m.stored(ctx)-bytes, m.acked.Load()-events; bytes > 0 && grown > 0 && more > 0 && w.Kind != workload.Queue {
+		figures.Stored = float64(grown) / float64(more)
 	}
 	if c.After, err = limit.Measure(dir); err != nil {
 		return c, err
@@ -233,6 +246,14 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 		}
 	}
 	return c, nil
+}
+
+// stored is how many bytes the server's data take on disk; 0: it does not say.
+func (m *measurement) stored(ctx context.Context) (size int64) {
+	if s, is := m.server.(system.Sizer); is {
+		size, _ = s.Size(ctx) // beside the point of the measurement
+	}
+	return size
 }
 
 // start starts a system, or a process that answers HTTP requests for it.
@@ -268,6 +289,7 @@ type measurement struct {
 	next                 []uint64  // of each key of each writer; the writer's own
 	turn                 []int     // which of its keys is next, of each writer; its own
 	once                 bool      // each writer makes one call
+	idle                 bool      // nobody makes one
 	damage               *damage
 
 	begin     time.Time
@@ -331,6 +353,10 @@ func (m *measurement) measure(ctx context.Context, k kind, faults system.Faults)
 
 	ph := m.workload.Phases
 	length := ph.Warm + ph.Measure
+	if m.idle {
+		until(ctx, time.Now().Add(ph.Warm))
+		length = ph.Measure
+	}
 	m.begin = time.Now() // readers of what is sent from now on know it
 	before, beforeServers := meter.Self(), meter.Servers()
 	writing, stopWriting := context.WithTimeout(ctx, length+ph.Drain)
@@ -341,8 +367,13 @@ func (m *measurement) measure(ctx context.Context, k kind, faults system.Faults)
 	}
 	inflicted := make(chan error, 1)
 	go func() { inflicted <- m.inflict(writing, faults) }()
-	late := load.Load{Writers: m.workload.Writers, PerCall: m.workload.Batch, Rate: m.rate, Length: length, Once: m.once}.Run(writing, m.begin,
-		func(ctx context.Context, writer int, due time.Duration) int { return m.send(ctx, k, writer, due) })
+	var late *load.Lateness
+	if m.idle {
+		until(writing, m.begin.Add(length))
+	} else {
+		late = load.Load{Writers: m.workload.Writers, PerCall: m.workload.Batch, Rate: m.rate, Length: length, Once: m.once}.Run(writing, m.begin,
+			func(ctx context.Context, writer int, due time.Duration) int { return m.send(ctx, k, writer, due) })
+	}
 	if err := <-inflicted; err != nil {
 		stopReading()
 		return nil, errors.Join(err, <-readers)
@@ -388,6 +419,10 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	if all > 0 {
 		f.CPU, f.ServerCPU = float64(own.CPU.Microseconds())/float64(all), float64(servers.CPU.Microseconds())/float64(all)
 		f.Written = float64(own.Disk+servers.Disk) / float64(all)
+	}
+	if m.idle {
+		share := func(cpu time.Duration) float64 { return cpu.Seconds() / m.workload.Phases.Measure.Seconds() }
+		f.Idle = &Idle{CPU: share(own.CPU), ServerCPU: share(servers.CPU), Written: float64(own.Disk+servers.Disk) / m.workload.Phases.Measure.Seconds()}
 	}
 	if m.rate > 0 || m.once {
 		f.Call, f.EndToEnd, f.Done, f.Late = m.call.latency(), m.endToEnd.latency(), m.done.latency(), Duration(late.At(99))

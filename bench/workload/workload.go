@@ -114,16 +114,17 @@ type Phases struct {
 	Drain   time.Duration `yaml:"drain"` // bound for what is still to come when the writers have stopped
 }
 
-// Rate is a load: as much as is taken, a share of that, a number of events a second, or one call of
-// each writer and no more.
+// Rate is a load: as much as is taken, a share of that, a number of events a second, one call of
+// each writer and no more, or nothing at all.
 type Rate struct {
 	Max     bool
 	Once    bool
+	None    bool
 	Share   float64 // of what max gave; 0: not a share
 	Seconds float64 // events a second; 0: not a number
 }
 
-// UnmarshalYAML reads max, once, 50%, or 2900.
+// UnmarshalYAML reads max, once, none, 50%, or 2900.
 func (r *Rate) UnmarshalYAML(node *yaml.Node) (err error) {
 	if *r, err = parseRate(node.Value); err != nil {
 		return fmt.Errorf("line %d: %w", node.Line, err)
@@ -137,6 +138,8 @@ func parseRate(text string) (r Rate, err error) {
 		return Rate{Max: true}, nil
 	case text == "once":
 		return Rate{Once: true}, nil
+	case text == "none":
+		return Rate{None: true}, nil
 	case strings.HasSuffix(text, "%"):
 		n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 		if err != nil || n <= 0 || n > 100 {
@@ -146,7 +149,7 @@ func parseRate(text string) (r Rate, err error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n <= 0 {
-		return r, fmt.Errorf("the rate %q is neither max, nor once, nor a share such as 50%%, nor a number of events a second", text)
+		return r, fmt.Errorf("the rate %q is neither max, nor once, nor none, nor a share such as 50%%, nor a number of events a second", text)
 	}
 	return Rate{Seconds: n}, nil
 }
@@ -178,6 +181,8 @@ func (r Rate) String() string {
 		return "max"
 	case r.Once:
 		return "once"
+	case r.None:
+		return "none"
 	case r.Share > 0:
 		return strconv.FormatFloat(100*r.Share, 'f', -1, 64) + "%"
 	}

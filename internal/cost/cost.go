@@ -1,7 +1,8 @@
 // Package cost computes what a month of weir costs on each kind of store, and of Apache Kafka with
 // three brokers in three zones, for one load.
 //
-// It is arithmetic, not a measurement: how many machines a load needs is the caller's to say.
+// It is arithmetic, not a measurement: how many machines a load needs is the caller's to say, or
+// follows from what a system was seen to use (Measured).
 package cost
 
 import (
@@ -10,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -226,3 +228,35 @@ func (p Prices) SQLite(l Load) Bill {
 func (p Prices) Kafka(l Load) Bill {
 	return p.bill("Kafka in three zones", parts{machines: 3, disk: 3 * l.kept() / fullness, zones: l.clients() + 2*l.monthly()})
 }
+
+// Used is what a system was seen to use.
+type Used struct {
+	System string
+	CPU    time.Duration // of processors, for a record: its clients' too if they are in the same process
+	Stored float64       // bytes on disk for a record; 0: as many as it has, times what others take
+	Cores  int           // of a machine
+	Bucket *Bucket       // it keeps its records in a bucket; nil: on disk
+}
+
+// busy is how busy a machine's processors may be in the mean.
+const busy = 0.6
+
+// Measured is the bill of a system that was measured, for another load: of so many machines as its
+// processor time needs, with one copy of each record.
+func (p Prices) Measured(l Load, u Used) Bill {
+	n := parts{machines: max(1, int(math.Ceil(l.Records*u.CPU.Seconds()/busy/float64(u.Cores)))), zones: l.clients()}
+	if u.Bucket != nil {
+		r := u.Bucket.Requests(l)
+		n.bucket, n.puts, n.gets = l.kept(), (r.Puts+r.Lists)*month.Seconds(), r.Gets*month.Seconds()
+		return p.bill(u.System, n)
+	}
+	kept := l.kept() * onDisk
+	if u.Stored > 0 {
+		kept = u.Stored * l.Records * l.Retention.Seconds() / gb
+	}
+	n.disk = kept / fullness
+	return p.bill(u.System, n)
+}
+
+// Million is what a million records of a load cost, of a month that costs so much.
+func (l Load) Million(total float64) float64 { return total / (l.Records * month.Seconds() / 1e6) }

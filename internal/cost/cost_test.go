@@ -38,6 +38,34 @@ func TestBillsOfARoundLoad(t *testing.T) {
 	}
 }
 
+// A thousand records a second of a millisecond each keep 1 / 0.6 processors busy.
+func TestTheBillOfWhatWasMeasured(t *testing.T) {
+	load := Load{Bytes: 1e6, Records: 1000, Reads: 2, Retention: 1000 * time.Second}
+	clients := 2628 * 3 * 2.0 / 3 * 0.02
+	for _, c := range []struct {
+		used     Used
+		machines float64
+		disks    float64
+		puts     float64
+	}{
+		{Used{CPU: time.Millisecond, Cores: 2}, 1, 1.05 / 0.7 * 0.1, 0},
+		{Used{CPU: 2 * time.Millisecond, Cores: 2, Stored: 3000}, 2, 3 / 0.7 * 0.1, 0},
+		{Used{CPU: 10 * time.Millisecond, Cores: 2, Bucket: &Bucket{1, 250 * time.Millisecond, true}}, 9, 0, (4 + 4.0/500 + 1e6/(32<<20) + 12.0/500) * 2628 * 0.005},
+	} {
+		got := map[string]float64{}
+		bill := round.Measured(load, c.used)
+		for _, item := range bill.Items {
+			got[item.What] = item.Cost
+		}
+		if !near(got["machines"], c.machines*73) || !near(got["disks"], c.disks) || !near(got["PUT and LIST requests"], c.puts) || !near(got["traffic between zones"], clients) {
+			t.Errorf("%+v: %v", c.used, got)
+		}
+	}
+	if got := load.Million(2628); !near(got, 1) { // 2,628 million records are a month's
+		t.Errorf("a million costs %v", got)
+	}
+}
+
 func TestRequestsOfABucket(t *testing.T) {
 	busy := Load{Bytes: 1e6, Records: 1000}
 	for _, c := range []struct {

@@ -9,9 +9,49 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/bench/compare"
+	"github.com/weir-log/weir/bench/report"
 	"github.com/weir-log/weir/bench/result"
 	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/internal/cost"
 )
+
+type costCmd struct {
+	Dir       string        `arg:"" help:"The directory of a result." type:"existingdir"`
+	Events    []float64     `help:"Events a second. Default: ${default}." default:"10,500,5000" placeholder:"N"`
+	Retention time.Duration `help:"How long events of logs and streams are kept. Default: ${default}." default:"168h"`
+	Cores     int           `help:"Processors of a machine, which are like those of the result's. Default: ${default}." default:"2"`
+	Machine   *float64      `help:"What a machine costs a month. Default: as the prices have it." placeholder:"PRICE"`
+	Prices    string        `help:"A file with other prices; docs/cost.md shows its form." type:"existingfile" placeholder:"FILE"`
+}
+
+func (c *costCmd) Run() error {
+	prices := cost.Default()
+	if c.Prices != "" {
+		text, err := os.ReadFile(c.Prices)
+		if err != nil {
+			return err
+		}
+		if prices, err = cost.ParsePrices(text); err != nil {
+			return fmt.Errorf("the prices in %s: %w; docs/cost.md shows the form of the file", c.Prices, err)
+		}
+	}
+	if c.Machine != nil {
+		prices.SetMachine("priced by --machine", *c.Machine)
+	}
+	for _, n := range c.Events {
+		if n <= 0 {
+			return fmt.Errorf("--events %v: it must be more than 0", n)
+		}
+	}
+	if c.Cores < 1 || c.Retention < 0 {
+		return fmt.Errorf("--cores %d and --retention %v: they must be at least 1, and 0", c.Cores, c.Retention)
+	}
+	r, err := result.Read(c.Dir)
+	if err != nil {
+		return err
+	}
+	return report.Cost(os.Stdout, r, report.Costs{Prices: prices, Events: c.Events, Retention: c.Retention, Cores: c.Cores})
+}
 
 type verifyCmd struct {
 	Dir string `arg:"" help:"The directory of a result." type:"existingdir"`
