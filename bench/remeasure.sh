@@ -1,7 +1,8 @@
 #!/bin/sh
-# Measures anew what docs/benchmarks.md marks, and prints tables ready to paste, each below the
-# heading of the section where it belongs. It takes at most 25 minutes on a machine that does nothing
-# else; run it in the repository's root: make remeasure.
+# Measures anew what docs/benchmarks.md marks, and writes the page's section of tables, if the
+# program was built from a commit without changes. It also prints the tables, each below the heading
+# of the section where it belongs. It takes at most 25 minutes on a machine that does nothing else;
+# run it in the repository's root: make remeasure.
 set -eu
 cd "$(dirname "$0")/.."
 (cd bench && go build -o ../weir-bench ./cmd/weir-bench)
@@ -31,5 +32,6 @@ echo
 echo "### Projection, over HTTP"
 measure projection paper-b-open --rates 1000,5000 --scale 0.4 --systems message-db,pg-plain,weir-sqlite,weir-postgres
 echo
+./weir-bench docs "$out"/queue "$out"/mail "$out"/appends "$out"/projection --into docs/benchmarks.md
 echo "## Latency; One event a call"
 cd bench && go run ./dev -only latency,library,sql -runs 1 -length 8s

@@ -89,11 +89,16 @@ func latency(row Row, of func(*run.Figures) *run.Latency, at func(*run.Latency) 
 func Text(w io.Writer, r run.Result) error {
 	fmt.Fprintf(w, "%d CPUs, %s, %s, commit %s\nflush of 4 KiB %v, of 1 MiB %v, loopback %v, copy %.0f MiB/s\n",
 		r.Machine.CPUs, r.Machine.Model, r.Machine.Memory, cmp.Or(r.Commit, "unknown"), r.Machine.Limits.Flush4K, r.Machine.Limits.Flush1M, r.Machine.Limits.Loopback, r.Machine.Limits.Copy)
+	return tables(w, r, "")
+}
+
+// tables writes the tables below headings that begin with a prefix, and then what is in no column.
+func tables(w io.Writer, r run.Result, prefix string) error {
 	last := ""
 	for _, row := range Rows(r) {
 		if head := row.Workload + ", " + row.Mode; head != last {
 			last = head
-			fmt.Fprintf(w, "\n%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | CPU µs an event, client | servers | written B an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", head)
+			fmt.Fprintf(w, "\n%s%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | CPU µs an event, client | servers | written B an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", prefix, head)
 		}
 		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 	}

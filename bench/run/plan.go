@@ -280,15 +280,22 @@ func line(file, name string) string {
 	return "unknown"
 }
 
+// Changed ends a commit whose files were changed when the program was built.
+const Changed = " with changes"
+
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
+	revision, changed := "unknown", ""
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = Changed
 		}
 	}
-	return "unknown"
+	return revision + changed
 }

@@ -51,6 +51,7 @@ type commands struct {
 	Workloads workloadsCmd `cmd:"" help:"List the workloads."`
 	Show      showCmd      `cmd:"" help:"Show a result again."`
 	Cost      costCmd      `cmd:"" help:"What a month costs of each system of a result, by what it used for an event."`
+	Docs      docsCmd      `cmd:"" help:"Write results as tables for a page, if they are of one commit and of one machine."`
 	Verify    verifyCmd    `cmd:"" help:"Check a result: its files are as they were written, and its figures are what was recorded."`
 	Repeat    repeatCmd    `cmd:"" help:"Measure the cells of a result again, and compare."`
 	Adapter   adapterCmds  `cmd:"" help:"Check an adapter: a program that lets a system of your own be measured."`

@@ -53,6 +53,36 @@ func (c *costCmd) Run() error {
 	return report.Cost(os.Stdout, r, report.Costs{Prices: prices, Events: c.Events, Retention: c.Retention, Cores: c.Cores})
 }
 
+type docsCmd struct {
+	Dirs []string `arg:"" help:"Directories of results." type:"existingdir"`
+	Into string   `help:"A page in whose marked section the tables are written; the rest of it stays. Default: they are printed." type:"existingfile" placeholder:"FILE"`
+}
+
+func (c *docsCmd) Run() error {
+	var all []run.Result
+	for _, dir := range c.Dirs {
+		if _, err := result.Verify(dir); err != nil {
+			return fmt.Errorf("%s is not what was measured:\n%w", dir, err)
+		}
+		r, err := result.Read(dir)
+		if err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
+	if c.Into == "" {
+		return report.Docs(os.Stdout, all)
+	}
+	page, err := os.ReadFile(c.Into)
+	if err == nil {
+		page, err = report.Into(page, all)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Into, err)
+	}
+	return os.WriteFile(c.Into, page, 0o644)
+}
+
 type verifyCmd struct {
 	Dir string `arg:"" help:"The directory of a result." type:"existingdir"`
 }
