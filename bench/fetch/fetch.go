@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	_ "embed" // for the list of Kafka's jars
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,7 @@ func Peers() []Peer {
 			return modules(ctx, p, dir, "ioredis@"+ioredisVersion)
 		}},
 		{"emmett", "0.42.0", "npm", "@event-driven-io/emmett-postgresql, npm", module},
+		{"ferretdb", "1.24.2", "go", "github.com/FerretDB/FerretDB, Go", ferretDB},
 		{"graphile-worker", "0.18.0", "npm", "graphile-worker, npm", module},
 		{"kafka", "4.4.0", "mvn", "org.apache.kafka:kafka_2.13 and kafka-tools, Maven", jars},
 		{"message-db", "1.3.1", "npm", "@eventide/message-db, npm", packed},
@@ -284,6 +286,39 @@ func TheOne(dir, pattern string) (string, error) {
 		return "", errors.Join(err, fmt.Errorf("%d files are like %s, and one was due", len(found), pattern))
 	}
 	return found[0], nil
+}
+
+// ferretDB builds FerretDB from its module. The file that says which version it is has to be
+// written: it is not in its repository (build/version/version.go), and without it no FerretDB
+// starts.
+func ferretDB(ctx context.Context, p Peer, dir string) error {
+	name, _, _ := strings.Cut(p.From, ",")
+	goes := func(args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "CGO_ENABLED=0")
+		return cmd.Output()
+	}
+	told, err := goes("mod", "download", "-json", name+"@v"+p.Version)
+	if err != nil {
+		return fmt.Errorf("go mod download: %w: %s", err, told)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(told, &module); err != nil {
+		return err
+	}
+	sources, err := os.MkdirTemp("", "ferretdb-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(sources)
+	if err := os.CopyFS(sources, os.DirFS(module.Dir)); err != nil {
+		return err
+	}
+	version := filepath.Join(sources, "build", "version")
+	if err := errors.Join(os.Chmod(version, 0o755), os.WriteFile(filepath.Join(version, "version.txt"), []byte("v"+p.Version+"\n"), 0o644)); err != nil {
+		return err
+	}
+	return run(ctx, sources, []string{"GOFLAGS=", "CGO_ENABLED=0"}, "go", "build", "-trimpath", "-o", filepath.Join(dir, "bin", "ferretdb"), "./cmd/ferretdb")
 }
 
 // crate fetches the files of a crate: `cargo info` unpacks it below cargo's home.

@@ -35,7 +35,7 @@ func killOnce(t *testing.T, name string, kind workload.Kind, in func(system.Syst
 	}
 	w := load(kind, 200)
 	w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, 4*time.Second, time.Minute
-	w.Fault = workload.Fault{Kind: workload.Kill, After: time.Second, Times: 1}
+	w.Fault, w.Follow = workload.Fault{Kind: workload.Kill, After: time.Second, Times: 1}, kind == workload.Streams
 	result, _ := measureIn(t, s, w, in(s)...)
 	return result
 }

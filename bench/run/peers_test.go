@@ -24,6 +24,7 @@ var peers = []struct {
 	{"valkey", workload.Log, false},
 	{"valkey", workload.Queue, true},
 	{"bullmq", workload.Queue, true},
+	{"ferretdb", workload.Streams, true},
 }
 
 // What was acknowledged comes once, in order: at a rate, and as fast as it goes.
