@@ -2,12 +2,16 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/use/audit"
 )
@@ -43,6 +47,23 @@ func TestTheAuditTellsWhoChangedWhatThroughEachDoor(t *testing.T) {
 	if code, text := ask("POST", "/v1/topics", "", `{"name":"mails"}`); code != 201 {
 		t.Fatal(code, text)
 	}
+	weir(t, "one", "produce", "orders").want(t, exitOK)
+	if code, text := ask("PUT", "/v1/groups/billing/offsets", "", `{"offsets":[{"topic":"orders","partition":0,"offset":"earliest"}]}`); code != 200 {
+		t.Fatal(code, text)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.kafka))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var all kadm.Offsets
+	all.AddOffset("orders", 0, -1, -1) // all records
+	all.AddOffset("orders", 1, -1, -1)
+	all.AddOffset("orders", 2, -1, -1)
+	deleted, err := kadm.NewClient(client).DeleteRecords(t.Context(), all)
+	if err = errors.Join(err, deleted.Error()); err != nil {
+		t.Fatal(err)
+	}
 	made := weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups", "--output", "json"}, at...)...)
 	var key struct{ ID, Secret string }
 	if err := json.Unmarshal([]byte(made.out), &key); err != nil {
@@ -58,6 +79,7 @@ func TestTheAuditTellsWhoChangedWhatThroughEachDoor(t *testing.T) {
 	type told struct{ who, door, verb, object string }
 	want := []told{
 		{"anonymous ", "kafka", "topic.create", "orders"}, {"anonymous ", "kafka", "topic.alter", "orders"}, {"anonymous ", "http", "topic.create", "mails"},
+		{"anonymous ", "http", "group.reset", "billing"}, {"anonymous ", "kafka", "records.delete", "orders"},
 		{"os_user " + me.Name, "cli", "key.create", key.ID}, {"os_user " + me.Name, "cli", "user.create", "alice"},
 		{"key ops", "http", "topic.delete", "mails"}, {"anonymous ", "kafka", "topic.delete", "orders"},
 	}

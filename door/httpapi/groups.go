@@ -170,7 +170,7 @@ func (s *Server) resetOffsets(c *call) error {
 		return err
 	}
 	if !dry {
-		if _, err := s.cfg.Groups.Commit(ctx, group.Commit{Group: name, Generation: -1, By: c.who.ID(), Offsets: offsets}); err != nil {
+		if _, err := s.cfg.Groups.Commit(ctx, group.Commit{Group: name, Generation: -1, By: c.who.ID(), Offsets: offsets, Reset: true}); err != nil {
 			return err
 		}
 	}

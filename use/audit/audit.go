@@ -58,10 +58,17 @@ func (a *Log) records(ctx context.Context) (Who, bool) {
 	return who, known && a != nil && !a.off && !a.ReadOnly()
 }
 
+// Records reports whether a change by the client of this context is recorded: what costs a read is
+// not found out for nothing.
+func (a *Log) Records(ctx context.Context) bool {
+	_, records := a.records(ctx)
+	return records
+}
+
 // Prepare creates the topic if there is none, and gives it a partition on each shard. Call it
 // before a change that Add is called for. It costs nothing but the first time.
 func (a *Log) Prepare(ctx context.Context) error {
-	if _, records := a.records(ctx); !records {
+	if !a.Records(ctx) {
 		return nil
 	}
 	own := Silent(ctx)

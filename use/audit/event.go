@@ -44,6 +44,8 @@ const (
 
 	CategoryCreate Verb = "category.create"
 	CategoryAlter  Verb = "category.alter" // its retention
+	StreamAlter    Verb = "stream.alter"   // its own retention, and whether it is archived
+	StreamForget   Verb = "stream.forget"  // its events before a version
 	StreamDelete   Verb = "stream.delete"
 	SubjectForget  Verb = "subject.forget"
 
@@ -52,7 +54,7 @@ const (
 	ProjectionResume  Verb = "projection.resume"
 	ProjectionDelete  Verb = "projection.delete"
 
-	GroupReset  Verb = "group.reset" // its offsets
+	GroupReset  Verb = "group.reset" // its offsets, of which the event has the first hundred
 	GroupDelete Verb = "group.delete"
 )
 

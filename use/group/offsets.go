@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // commitTimeout bounds the wait for the store when offsets are committed; Kafka's
@@ -42,6 +43,7 @@ type (
 		Generation              int32  // negative: not as a member
 		By                      string // as Join.By
 		Classic                 bool   // the request knows only the classic protocol
+		Reset                   bool   // somebody sets them, who has not read so far: that is recorded
 		Offsets                 []Committed
 	}
 )
@@ -86,7 +88,11 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			if err := g.ready(ctx); err != nil {
 				return change{}, err
 			}
-			return change{offsets: fit}, nil
+			if !r.Reset {
+				return change{offsets: fit}, nil
+			}
+			told, err := g.tellReset(ctx, fit, true)
+			return change{offsets: fit, told: told}, err
 		})
 	}
 	// A client that disconnects does not end the wait, as in change.
@@ -178,10 +184,55 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Co
 		if err != nil {
 			return ch, fmt.Errorf("delete offsets of group %q: %w (%w)", name, ErrLoading, err)
 		}
-		ch.puts, err = g.unbegin(ctx, ch.offsets)
+		if ch.puts, err = g.unbegin(ctx, ch.offsets); err != nil {
+			return ch, err
+		}
+		ch.told, err = g.tellReset(ctx, ch.offsets, false)
 		return ch, err
 	})
 	return errs, err
+}
+
+// resetTold is how many offsets an event names.
+const resetTold = 100
+
+// offsetsTold are offsets as an event has them.
+type offsetsTold struct {
+	Offsets int          `json:"offsets"`         // how many were set or deleted
+	First   []offsetTold `json:"first,omitempty"` // of them; an offset of -1: nothing was committed
+}
+
+type offsetTold struct {
+	Topic     string          `json:"topic"`
+	Partition int32           `json:"partition"`
+	Offset    eventlog.Offset `json:"offset"`
+}
+
+// tellReset returns the event of offsets that somebody sets, or, with set false, deletes. It reads
+// what they were: a few store calls.
+func (g *group) tellReset(ctx context.Context, offsets []Committed, set bool) ([]eventlog.Batch, error) {
+	if !audit.Of(g.c.log).Records(ctx) {
+		return nil, nil
+	}
+	first := offsets[:min(len(offsets), resetTold)]
+	were, err := g.c.Fetch(ctx, g.name, places(first))
+	if err != nil {
+		return nil, err
+	}
+	before, after := offsetsTold{Offsets: len(offsets)}, offsetsTold{Offsets: len(offsets)}
+	for i, o := range first {
+		before.First = append(before.First, offsetTold{o.Name, o.Partition, were[i].Offset})
+		after.First = append(after.First, offsetTold{o.Name, o.Partition, o.Offset})
+	}
+	event := audit.Event{Verb: audit.GroupReset, Object: g.name, Before: before}
+	if set {
+		event.After = after
+	}
+	told, has, err := audit.Of(g.c.log).Batch(ctx, StateKey(g.name), event)
+	if !has {
+		return nil, err
+	}
+	return []eventlog.Batch{told}, nil
 }
 
 // places returns where offsets are; not nil.
@@ -235,7 +286,8 @@ func (g *group) unbegin(ctx context.Context, of []Committed) (puts []eventlog.Pu
 type change struct {
 	offsets []Committed
 	gone    bool
-	puts    []eventlog.Put // of other keys
+	puts    []eventlog.Put   // of other keys
+	told    []eventlog.Batch // who does it
 
 	ticket  *eventlog.Ticket
 	life    int
@@ -281,7 +333,7 @@ func (g *group) submit(ctx context.Context, ch *change) {
 			e.Puts[i].Value = nil
 		}
 	}
-	e.Puts = append(e.Puts, ch.puts...)
+	e.Puts, e.Batches = append(e.Puts, ch.puts...), ch.told
 	ch.ticket = g.c.log.Submit(ctx, e)
 }
 

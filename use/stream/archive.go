@@ -1,9 +1,11 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 )
 
 // Archive closes a stream that is as expected and exists: it can be read, and appends are refused
@@ -16,16 +18,29 @@ func (c *Category) Archive(ctx context.Context, stream string, expected Expected
 	if expected == Any {
 		expected = Exists
 	}
-	return c.edit(ctx, "archive", stream, expected, func(h head) head { h.Archived = true; return h })
+	return c.edit(ctx, "archive", stream, expected, streamTold{Archived: new(true)}, func(h head) head { h.Archived = true; return h })
 }
 
 // Unarchive ends an Archive.
 func (c *Category) Unarchive(ctx context.Context, stream string) error {
-	return c.edit(ctx, "unarchive", stream, Exists, func(h head) head { h.Archived = false; return h })
+	return c.edit(ctx, "unarchive", stream, Exists, streamTold{Archived: new(false)}, func(h head) head { h.Archived = false; return h })
 }
 
-// edit changes only a stream's head.
-func (c *Category) edit(ctx context.Context, verb, stream string, expected Expected, edit func(head) head) error {
-	_, err := c.remove(ctx, verb, &op{stream: stream, expected: expected, edit: edit})
+// streamTold is what an event says of a change of a stream's head: the part that was changed.
+type streamTold struct {
+	Stream    string     `json:"stream"`
+	Archived  *bool      `json:"archived,omitempty"`
+	First     int64      `json:"first_version,omitempty"` // events before it were deleted
+	Retention *Retention `json:"retention,omitempty"`     // both nil: it has that of its category again
+}
+
+// edit changes only a stream's head, and records who does it. If the head is so already, nothing is
+// written.
+func (c *Category) edit(ctx context.Context, verb, stream string, expected Expected, after streamTold, edit func(head) head) error {
+	after.Stream = stream
+	same := func(h head) bool {
+		return h.exists() && expected.allows(h) && bytes.Equal(edit(h).encode(), h.encode())
+	}
+	_, err := c.remove(ctx, verb, &op{stream: stream, expected: expected, edit: edit, unless: same}, audit.Event{Verb: audit.StreamAlter, Object: c.Name() + "/" + stream, After: after})
 	return err
 }

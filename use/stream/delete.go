@@ -26,16 +26,7 @@ func (c *Category) Delete(ctx context.Context, stream string, expected Expected)
 	o := &op{stream: stream, expected: expected, deletes: true}
 	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(TypeDeleted)}}}}
 	o.size = batch.SealedSize(&o.records[0])
-	key, err := c.headKey(stream)
-	if err == nil {
-		var e eventlog.Entry
-		err = tell(ctx, c.owner.log, &e, key, audit.Event{Verb: audit.StreamDelete, Object: c.Name() + "/" + stream, Before: map[string]string{"stream": stream}})
-		o.told = e.Batches
-	}
-	if err != nil {
-		return Appended{}, fmt.Errorf("delete stream %q of category %q: %w", shorten(stream), c.Name(), err)
-	}
-	return c.remove(ctx, "delete", o)
+	return c.remove(ctx, "delete", o, audit.Event{Verb: audit.StreamDelete, Object: c.Name() + "/" + stream, Before: streamTold{Stream: stream}})
 }
 
 // Forget removes a stream's events below a version, and its snapshots of earlier versions. The
@@ -45,14 +36,25 @@ func (c *Category) Forget(ctx context.Context, stream string, before int64) erro
 	if before < 0 {
 		return &eventlog.InvalidError{What: "version", Value: fmt.Sprint(before), Why: "it is negative"}
 	}
-	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before})
+	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before, unless: func(h head) bool { return h.exists() && min(before, h.Next) <= h.First }}, audit.Event{Verb: audit.StreamForget, Object: c.Name() + "/" + stream, After: streamTold{Stream: stream, First: before}})
 	return err
 }
 
-func (c *Category) remove(ctx context.Context, verb string, o *op) (Appended, error) {
+func (c *Category) remove(ctx context.Context, verb string, o *op, events ...audit.Event) (Appended, error) {
 	err := checkName(o.stream)
 	if err == nil && o.expected < Exists {
 		err = &eventlog.InvalidError{What: "expected version", Value: fmt.Sprint(int64(o.expected)), Why: "use a version from 0 on, or Any, NoStream or Exists"}
+	}
+	var key string
+	if err == nil {
+		key, err = c.headKey(o.stream)
+	}
+	for _, event := range events {
+		if err == nil {
+			var e eventlog.Entry
+			err = tell(ctx, c.owner.log, &e, key, event)
+			o.told = append(o.told, e.Batches...)
+		}
 	}
 	var done Appended
 	if err == nil {

@@ -140,7 +140,7 @@ func (c *Category) SetStreamRetention(ctx context.Context, stream string, r *Ret
 			return fmt.Errorf("%s stream %q of category %q: %w", verb, shorten(stream), c.Name(), err)
 		}
 	}
-	return c.edit(ctx, verb, stream, Exists, func(h head) head { h.Retention = r; return h })
+	return c.edit(ctx, verb, stream, Exists, streamTold{Retention: r}, func(h head) head { h.Retention = r; return h })
 }
 
 // retain applies retention to all categories whose turn it is.
