@@ -152,6 +152,7 @@ var pages = map[string]func(*visit) error{
 	"GET /console/access/quotas":                 (*visit).quotas,
 	"POST /console/access/quotas":                (*visit).setQuota,
 	"POST /console/access/quotas/delete":         (*visit).deleteQuota,
+	"GET /console/access/audit":                  (*visit).audit,
 }
 
 // passedOn are the handlers that pass an answer of the API on, and keep none of it.
