@@ -202,11 +202,14 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 	}
 	kind, ok := m.kind()
 	if !ok {
-		c.NotRun = fmt.Sprintf("%s has no %s", s.Name, map[workload.Kind]string{workload.Log: "log", workload.Queue: "queue", workload.Streams: "streams"}[w.Kind])
+		c.NotRun = fmt.Sprintf("%s has no %s", s.Name, map[workload.Kind]string{workload.Log: "log", workload.Queue: "queue", workload.Streams: "streams", workload.Decisions: "appends within a boundary of tags"}[w.Kind])
 		return c, nil
 	}
+	if err := kind.create(ctx); err != nil {
+		return c, err
+	}
 	if kind.fill != nil {
-		if err := errors.Join(kind.create(ctx), kind.fill(ctx)); err != nil {
+		if err := kind.fill(ctx); err != nil {
 			return c, err
 		}
 	}
@@ -574,9 +577,6 @@ const flushLength = 2 * time.Second
 // flushes compares the time until an answer with that of a flush. A system that answers in less
 // than a quarter of it has not flushed.
 func (m *measurement) flushes(ctx context.Context, k kind, before limit.Limits, dir string) (void string, err error) {
-	if err := k.create(ctx); err != nil {
-		return "", err
-	}
 	took := newTimes()
 	for i, until := uint64(0), time.Now().Add(min(flushLength, m.workload.Phases.Measure)); time.Now().Before(until) && ctx.Err() == nil; i++ {
 		began := time.Now()

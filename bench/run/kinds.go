@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,24 +32,12 @@ func (m *measurement) kind() (k kind, ok bool) {
 			k := m.streams(s)
 			return k, k.send != nil
 		}
+	case workload.Decisions:
+		if t, is := system.As[system.Tagged](target); is {
+			return m.decisions(t), true
+		}
 	}
 	return kind{}, false
-}
-
-// once makes create safe to call again.
-func once(create func(context.Context) error) func(context.Context) error {
-	var mu sync.Mutex
-	done := false
-	return func(ctx context.Context) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if done {
-			return nil
-		}
-		err := create(ctx)
-		done = err == nil
-		return err
-	}
 }
 
 // log publishes; each writer has a key of its own, or several, so that its events have an order.
@@ -61,18 +48,15 @@ func (m *measurement) log(l system.Log) kind {
 	for t := 1; t < w.Topics; t++ {
 		topics = append(topics, name+"-"+strconv.Itoa(t))
 	}
-	k.create = once(func(ctx context.Context) error {
+	k.create = func(ctx context.Context) error {
 		for _, topic := range topics {
 			if err := l.Create(ctx, topic, w.Partitions); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}
 	k.read = func(ctx context.Context) error {
-		if err := k.create(ctx); err != nil {
-			return err
-		}
 		var all errgroup.Group
 		for g := range w.Groups {
 			group := "group-" + strconv.Itoa(g)
@@ -93,9 +77,6 @@ func (m *measurement) log(l system.Log) kind {
 		return all.Wait()
 	}
 	k.send = func(ctx context.Context, writer int, values [][]byte) error {
-		if err := k.create(ctx); err != nil {
-			return err
-		}
 		events := make([]system.Event, len(values))
 		for i, v := range values {
 			events[i] = system.Event{Key: []byte("writer-" + strconv.Itoa(writer)), Value: v}
@@ -111,11 +92,8 @@ func (m *measurement) queue(q system.Queue) kind {
 	w := m.workload
 	m.book.Group(workers)
 	k := kind{groups: 1}
-	k.create = once(func(ctx context.Context) error { return q.CreateQueue(ctx, name) })
+	k.create = func(ctx context.Context) error { return q.CreateQueue(ctx, name) }
 	k.read = func(ctx context.Context) error {
-		if err := k.create(ctx); err != nil {
-			return err
-		}
 		return q.Work(ctx, name, w.Workers, w.Take, func(value []byte) { m.got(workers, value) }, func(value []byte) {
 			if s, err := load.Read(value); err == nil && s.Run == m.seed {
 				m.book.Done(workers, s)
@@ -128,9 +106,6 @@ func (m *measurement) queue(q system.Queue) kind {
 		})
 	}
 	k.send = func(ctx context.Context, _ int, values [][]byte) error {
-		if err := k.create(ctx); err != nil {
-			return err
-		}
 		return q.Enqueue(ctx, name, values)
 	}
 	k.after = func(ctx context.Context) error {

@@ -63,7 +63,7 @@ func (m *measurement) streams(s system.Streams) kind {
 		a.names = append(a.names, fmt.Sprintf("currency-%d", i))
 	}
 	m.book.Group(reader)
-	k := kind{send: a.send, after: a.after, fill: a.fill, create: once(s.CreateStreams)}
+	k := kind{send: a.send, after: a.after, fill: a.fill, create: s.CreateStreams}
 	k.read = func(ctx context.Context) error { <-ctx.Done(); return nil }
 	if w.Follow {
 		f, is := s.(system.Follower)
@@ -72,12 +72,7 @@ func (m *measurement) streams(s system.Streams) kind {
 		}
 		m.book.Group(projection)
 		k.groups = 1
-		k.read = func(ctx context.Context) error {
-			if err := k.create(ctx); err != nil {
-				return err
-			}
-			return f.Follow(ctx, a.projected)
-		}
+		k.read = func(ctx context.Context) error { return f.Follow(ctx, a.projected) }
 	}
 	return k
 }

@@ -29,6 +29,7 @@ func liars() []System {
 		{"liar-skips", "skips a version of a stream", lie{skip: 50}},
 		{"liar-overwrites", "an append replaces the newest event", lie{overwrite: 50}},
 		{"liar-forgets", "does not tell a projection of every event", lie{forget: 50}},
+		{"liar-overbooks", "does not show the newest event with a tag", lie{stale: 50}},
 		{"liar-dies", "after a kill does not have all that it acknowledged", lie{mortal: true}},
 		{"liar-dawdles", "takes ten milliseconds for each message", lie{dawdle: 10 * time.Millisecond}},
 		{"liar-flushes-not", "says that it flushes, and does not", lie{}},
@@ -50,7 +51,7 @@ func liars() []System {
 // lie is which promise a memory breaks; the zero value: none.
 type lie struct {
 	lose, repeat, swap, skip int           // one of so many
-	overwrite, forget        int           // one of so many
+	overwrite, forget, stale int           // one of so many
 	stall                    time.Duration // once, when Ending was called
 	dawdle                   time.Duration // of a worker, for each message
 	mute                     bool          // calls are not answered after Ending was called
@@ -65,6 +66,7 @@ type memory struct {
 	more    *sync.Cond
 	topics  map[string][][]byte
 	streams map[string][][]byte
+	tagged  map[string][][]byte
 	all     []Followed // the events of all streams
 	queue   [][]byte
 	ending  bool
@@ -74,7 +76,7 @@ type memory struct {
 }
 
 func newMemory(l lie) *memory {
-	m := &memory{lie: l, topics: map[string][][]byte{}, streams: map[string][][]byte{}}
+	m := &memory{lie: l, topics: map[string][][]byte{}, streams: map[string][][]byte{}, tagged: map[string][][]byte{}}
 	m.more = sync.NewCond(&m.mu)
 	return m
 }
@@ -284,4 +286,33 @@ func (m *memory) Follow(ctx context.Context, deliver func(Followed)) error {
 		}
 		next += len(events)
 	}
+}
+
+func (m *memory) ReadTagged(_ context.Context, tags []string) (values [][]byte, boundary any, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := 0
+	for _, t := range tags {
+		values, all = append(values, m.tagged[t]...), all+len(m.tagged[t])
+	}
+	if m.n++; m.lie.stale > 0 && m.n%m.lie.stale == 0 && len(values) > 0 {
+		values = values[:len(values)-1]
+	}
+	return values, all, nil
+}
+
+func (m *memory) AppendWithin(_ context.Context, tags []string, boundary any, _ string, value []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := 0
+	for _, t := range tags {
+		all += len(m.tagged[t])
+	}
+	if all != boundary.(int) {
+		return ErrBoundary
+	}
+	for _, t := range tags {
+		m.tagged[t] = append(m.tagged[t], value)
+	}
+	return nil
 }

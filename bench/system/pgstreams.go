@@ -15,7 +15,9 @@ const category = "currency"
 
 func (p *plain) CreateStreams(ctx context.Context) error {
 	_, err := p.pool.Exec(ctx, `CREATE TABLE events (stream text, version bigint, data bytea NOT NULL, tx xid8 NOT NULL DEFAULT pg_current_xact_id(), id bigserial, PRIMARY KEY (stream, version));
-		CREATE UNIQUE INDEX ON events (tx, id)`)
+		CREATE UNIQUE INDEX ON events (tx, id);
+		CREATE TABLE tagged (id bigserial PRIMARY KEY, tags text[] NOT NULL, data bytea NOT NULL);
+		CREATE INDEX ON tagged USING gin (tags) WITH (fastupdate = off)`)
 	return err
 }
 

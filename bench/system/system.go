@@ -147,6 +147,20 @@ type Streams interface {
 	ReadStream(ctx context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error)
 }
 
+// Tagged are streams whose events have tags. Its methods may be called concurrently.
+type Tagged interface {
+	CreateStreams(ctx context.Context) error
+	// ReadTagged returns the events that have at least one of the tags, and a boundary: what
+	// AppendWithin has to know of them.
+	ReadTagged(ctx context.Context, tags []string) (values [][]byte, boundary any, err error)
+	// AppendWithin appends an event with the tags to a stream, or returns ErrBoundary if an event
+	// with one of them was appended since the boundary was read.
+	AppendWithin(ctx context.Context, tags []string, boundary any, stream string, value []byte) error
+}
+
+// ErrBoundary refuses an event: others with one of its tags were appended meanwhile.
+var ErrBoundary = errors.New("an event with one of the tags was appended meanwhile")
+
 // AnyVersion appends whatever the version is.
 const AnyVersion = -1
 

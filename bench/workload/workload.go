@@ -20,9 +20,10 @@ type Kind string
 
 // The kinds.
 const (
-	Log     Kind = "log"
-	Queue   Kind = "queue"
-	Streams Kind = "streams"
+	Log       Kind = "log"
+	Queue     Kind = "queue"
+	Streams   Kind = "streams"
+	Decisions Kind = "decisions" // appends within a boundary of tags
 )
 
 // Workload is one file. Durations and counts are as in the source that it names.
@@ -40,6 +41,8 @@ type Workload struct {
 	Members    int     `yaml:"members"`    // of each group
 	Workers    int     `yaml:"workers"`    // of a queue
 	Streams    int     `yaml:"streams"`    // that are appended to, in turn
+	Courses    int     `yaml:"courses"`    // of decisions: that are open at a time
+	Capacity   int     `yaml:"capacity"`   // of decisions: how many events a course takes
 	Batch      int     `yaml:"batch"`      // events of a call
 	Fill       int     `yaml:"-"`          // events that are in other streams before
 	Expect     Expect  `yaml:"expect"`     // of streams
@@ -257,7 +260,7 @@ func (w Workload) checked() (_ Workload, err error) {
 		}
 	}
 	must(w.Name != "", "it needs a name")
-	must(w.Kind == Log || w.Kind == Queue || w.Kind == Streams, "kind is %q; it must be log, queue or streams", w.Kind)
+	must(w.Kind == Log || w.Kind == Queue || w.Kind == Streams || w.Kind == Decisions, "kind is %q; it must be log, queue, streams or decisions", w.Kind)
 	must(w.Writers > 0, "writers must be at least 1")
 	must(w.Batch > 0, "batch must be at least 1")
 	must(w.Payload == "" || w.Payload == Price, "payload is %q; it must be price, or left out", w.Payload)
@@ -279,6 +282,7 @@ func (w Workload) checked() (_ Workload, err error) {
 		must(w.Streams > 0, "it needs streams")
 		must(w.Fill == 0 || w.Fill >= 1000, "fill must be at least 1000 events")
 	}
+	must(w.Kind != Decisions || w.Courses > 0 && w.Capacity > 0 && w.Batch == 1, "decisions need courses, capacity, and batch 1")
 	switch f := w.Fault; f.Kind {
 	case "":
 	case Snapshot, Kill, Pause:
