@@ -30,10 +30,11 @@ const (
 
 // cluster is one weir, or several, that run on a store of their own.
 type cluster struct {
-	settings  []string // flags of each broker
-	url       string   // of the store
-	addresses []string // of the Kafka ports
-	secured   []string // of those where clients log in
+	settings  []string       // flags of each broker
+	url       string         // of the store
+	database  *pgtest.Server // of the store; nil: it has none
+	addresses []string       // of the Kafka ports
+	secured   []string       // of those where clients log in
 	http      []string
 	brokers   []*broker
 	closers   []func() error
@@ -161,6 +162,7 @@ func (c *cluster) open(store, scratch string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("start PostgreSQL: %w", err)
 		}
+		c.database = server
 		c.closers = append(c.closers, server.Close)
 		if store == shards {
 			return fmt.Sprintf("shard:sqlite:%s,%s,sqlite:%s", filepath.Join(scratch, "a.db"), strings.ReplaceAll(server.Admin(), ",", ",,"), filepath.Join(scratch, "c.db")), nil

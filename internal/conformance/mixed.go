@@ -289,6 +289,9 @@ var harms = []harm{
 		b := m.cluster.brokers[m.random.IntN(2)]
 		return b.start, b.end()
 	}},
+	{"the database is killed, and starts again", func(_ context.Context, m *mixed) (func(context.Context) error, error) {
+		return func(context.Context) error { return nil }, errors.Join(m.cluster.database.Crash(), m.cluster.database.Recover())
+	}},
 	{"a broker and a member are killed", func(_ context.Context, m *mixed) (func(context.Context) error, error) {
 		b := m.cluster.brokers[m.random.IntN(2)]
 		b.kill()
