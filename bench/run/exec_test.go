@@ -1,15 +1,66 @@
 package run_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
 )
+
+// A system that does not start is void, with the reason, and the others are measured.
+func TestASystemThatFailsIsVoidAndTheOthersAreMeasured(t *testing.T) {
+	t.Parallel()
+	var systems []system.System
+	for _, name := range []string{"exec:false", "null"} {
+		s, err := system.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		systems = append(systems, s)
+	}
+	w := load(workload.Queue, 0)
+	w.Phases.Measure = time.Second
+	result, clean, err := run.Plan{Systems: systems, Workloads: []workload.Workload{w}, Modes: []system.Mode{system.Shipped}, Runs: 1, Seed: 1}.Run(t.Context(), io.Discard)
+	if err != nil || clean || len(result.Cells) != 2 {
+		t.Fatal(result.Cells, clean, err)
+	}
+	if c := result.Cells[0]; c.Figures != nil || !strings.Contains(c.Problem(), "void: failed: ") || !strings.Contains(c.Problem(), "the adapter ended") {
+		t.Errorf("the cell is %q", c.Problem())
+	}
+	if c := result.Cells[1]; c.Figures == nil {
+		t.Errorf("the cell is %q", c.Problem())
+	}
+}
+
+// What was measured when somebody ends a run is there.
+func TestARunThatIsEndedHasWhatWasMeasured(t *testing.T) {
+	t.Parallel()
+	null, err := system.Find("null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := load(workload.Queue, 0)
+	w.Phases.Measure = 500 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result, clean, err := run.Plan{Systems: []system.System{null}, Workloads: []workload.Workload{w}, Modes: []system.Mode{system.Shipped}, Runs: 100, Seed: 1}.Run(ctx, afterFirst(cancel))
+	if err == nil || clean || len(result.Cells) == 0 || len(result.Cells) > 2 || result.Cells[0].Figures == nil {
+		t.Error(result.Cells, clean, err)
+	}
+}
+
+// afterFirst ends a run when it has told of its first cell.
+type afterFirst context.CancelFunc
+
+func (f afterFirst) Write(text []byte) (int, error) { f(); return len(text), nil }
 
 // An adapter that somebody wrote is a system like the others.
 func TestAnAdapterIsMeasured(t *testing.T) { // not parallel: its adapters write where it runs

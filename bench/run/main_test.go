@@ -10,12 +10,21 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/bench/api"
+	"github.com/weir-log/weir/bench/run"
 	"github.com/weir-log/weir/bench/system"
 )
 
-// TestMain is the command api in a process that a measurement starts, as cmd/weir-bench has it.
+// TestMain is the commands api and cell in processes that a measurement starts, as cmd/weir-bench
+// has them.
 func TestMain(m *testing.M) {
-	if len(os.Args) < 2 || os.Args[1] != "api" {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "cell":
+		if err := run.ServeCell(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case len(os.Args) < 2 || os.Args[1] != "api":
 		os.Exit(m.Run())
 	}
 	var o api.Options

@@ -119,13 +119,15 @@ type Machine struct {
 }
 
 // Run measures each cell of a plan, and says on progress what it does. The systems take turns, in
-// the other order with every second run, each time on fresh data. Clean reports whether every
-// promise was kept.
+// the other order with every second run, each time on fresh data. A cell that fails is void, and
+// says why. Clean reports whether every promise was kept. If ctx ends, the result has what was
+// measured until then.
 func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool, err error) {
 	r = Result{Schema: Schema, Began: time.Now().UTC(), Command: strings.Join(os.Args, " "), Commit: commit(), Plan: p.planned()}
 	if r.Machine, err = machine(); err != nil {
 		return r, false, err
 	}
+	defer func() { r.Took = time.Since(r.Began).Round(time.Second).String() }()
 	clean = true
 	for n := range p.Runs {
 		systems := slices.Clone(p.Systems)
@@ -140,19 +142,18 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 					}
 					for _, b := range p.builds(n) {
 						cells, err := p.rates(ctx, s, mode, w, b, n, progress)
-						if err != nil {
-							return r, false, err
-						}
 						for _, c := range cells {
 							clean = clean && c.Verdict.Clean() && c.Void == ""
 						}
 						r.Cells = append(r.Cells, cells...)
+						if err != nil {
+							return r, false, err
+						}
 					}
 				}
 			}
 		}
 	}
-	r.Took = time.Since(r.Began).Round(time.Second).String()
 	return r, clean, nil
 }
 
@@ -186,8 +187,11 @@ func (p Plan) rates(ctx context.Context, s system.System, mode system.Mode, w wo
 		} else {
 			c, err = b.measure(ctx, one)
 		}
-		if err != nil {
-			return nil, err
+		if err != nil && ctx.Err() != nil {
+			return cells, err
+		}
+		if err != nil { // the other systems are measured all the same
+			c = Cell{System: s.Name, Mode: mode, Settings: s.Modes[mode], Workload: w.Name, Rate: rate.String(), Seed: seed, Void: "failed: " + err.Error()}
 		}
 		c.Run, c.Build = n+1, b.Name
 		if rate.Max && c.Figures != nil {
@@ -223,6 +227,19 @@ func (o One) Measure(ctx context.Context) (Cell, error) {
 		return Cell{}, err
 	}
 	return Measure(ctx, s, o.Mode, o.Workload, o.Rate, o.Events, o.Seed)
+}
+
+// ServeCell measures the cell that it reads, and writes what came of it.
+func ServeCell(ctx context.Context, in io.Reader, out io.Writer) error {
+	var o One
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return fmt.Errorf("read the cell: %w", err)
+	}
+	c, err := o.Measure(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(c)
 }
 
 // measure lets the program measure it: it reads a One from its standard input, and writes a Cell.

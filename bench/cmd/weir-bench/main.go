@@ -13,7 +13,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -188,6 +187,9 @@ func (c *runCmd) Run(ctx context.Context) error {
 	}
 	r, clean, err := p.Run(ctx, os.Stderr)
 	if err != nil {
+		if len(r.Cells) > 0 {
+			err = errors.Join(finish(c.Out, r, true), err)
+		}
 		return err
 	}
 	var more []result.Extra
@@ -270,17 +272,7 @@ func (c *apiCmd) Run(ctx context.Context) error {
 
 type cellCmd struct{}
 
-func (cellCmd) Run(ctx context.Context) error {
-	var o run.One
-	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
-		return fmt.Errorf("read the cell: %w", err)
-	}
-	c, err := o.Measure(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(c)
-}
+func (cellCmd) Run(ctx context.Context) error { return run.ServeCell(ctx, os.Stdin, os.Stdout) }
 
 type workloadsCmd struct{}
 

@@ -123,7 +123,7 @@ func (c *repeatCmd) Run(ctx context.Context) error {
 	plan.Runs = cmp.Or(c.Runs, plan.Runs)
 	again, clean, err := plan.Run(ctx, os.Stderr)
 	if err != nil {
-		return err
+		return err // what is not whole is not compared
 	}
 	return finish(cmp.Or(c.Out, time.Now().Format(outDate)), again, clean, result.Extra{Name: "repeat.md", Write: func(w io.Writer) error { return side(w, old, again) }})
 }
