@@ -261,7 +261,7 @@ func (p *Pipe) Close() error {
 		return nil
 	case <-time.After(EndWait):
 		p.Kill()
-		return fmt.Errorf("the adapter did not end within %v when its standard input had ended", EndWait)
+		return fmt.Errorf("the adapter, or a server that it started and that has its standard output, did not end within %v when its standard input had ended", EndWait)
 	}
 }
 
