@@ -19,6 +19,16 @@ type adapterCheckCmd struct {
 	Command []string `arg:"" passthrough:"" help:"The adapter: -- and a command with its arguments." placeholder:"COMMAND"`
 }
 
+// Help is below the flags.
+func (adapterCheckCmd) Help() string {
+	return `An adapter is a program that speaks JSON lines on its standard input and output: docs/bench-adapter.md describes them, and bench/examples has two.
+
+Examples:
+
+  weir-bench adapter check -- python3 adapter.py
+  weir-bench adapter check --only queue-kept -- node adapter.js`
+}
+
 func (c *adapterCheckCmd) Run(ctx context.Context) error {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {

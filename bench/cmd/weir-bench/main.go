@@ -65,7 +65,8 @@ func main() {
 	if err := meter.Adopt(); err != nil {
 		fmt.Fprintln(os.Stderr, "weir-bench: a database in the background is not counted:", err)
 	}
-	parsed := kong.Parse(&c, kong.Name("weir-bench"), kong.Description("Measures event logs, queues and event stores, and checks what they promise."),
+	os.Args = helped(os.Args)
+	parsed := kong.Parse(&c, kong.Name("weir-bench"), kong.Description("Measures event logs, queues and event stores, and checks what they promise. docs/bench.md is its manual."),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Vars{"version": version})
 	if err := parsed.Run(); err != nil {
 		if !errors.Is(err, errBroken) {
@@ -73,6 +74,14 @@ func main() {
 		}
 		os.Exit(1)
 	}
+}
+
+// helped reads help COMMAND as COMMAND --help.
+func helped(args []string) []string {
+	if len(args) > 1 && args[1] == "help" {
+		return append(append(args[:1:1], args[2:]...), "--help")
+	}
+	return args
 }
 
 // errBroken: a promise was broken, or a cell is void. The tables say which.
@@ -170,6 +179,21 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 
 // outDate is the default name of a directory for a result.
 const outDate = "bench-2006-01-02T1504"
+
+// Help is below the flags.
+func (runCmd) Help() string {
+	return `Writes a directory: report.html, report.md, result.json, bench.txt for benchstat, the raw histograms and checksums of all of it. A system that broke a promise has no figure, and the exit code is 1.
+
+Examples:
+
+  weir-bench run try
+  weir-bench run choose --systems weir-postgres,pg-plain,river --runs 3
+  weir-bench run badhours --scale 0.1
+  weir-bench run p-queue --rates max,50%,2900 --mode both
+  weir-bench run p-queue --systems 'weir-postgres,exec:python3 adapter.py'
+  weir-bench run --file 1-topic-1-partition-1kb.yaml --systems weir-sqlite,kafka
+  weir-bench run commit --against ./weir-bench-before`
+}
 
 // The builds that --against compares.
 const (

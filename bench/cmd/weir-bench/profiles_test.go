@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/weir-log/weir/bench/system"
@@ -24,6 +25,19 @@ func TestProfilesNameWhatThereIs(t *testing.T) {
 		}
 		if _, err := workload.Find(name); err == nil {
 			t.Errorf("%s is a workload, too", name)
+		}
+	}
+}
+
+func TestHelpIsACommand(t *testing.T) {
+	for _, c := range [][2][]string{
+		{{"weir-bench", "help"}, {"weir-bench", "--help"}},
+		{{"weir-bench", "help", "adapter", "check"}, {"weir-bench", "adapter", "check", "--help"}},
+		{{"weir-bench", "systems"}, {"weir-bench", "systems"}},
+		{{"weir-bench"}, {"weir-bench"}},
+	} {
+		if got := helped(c[0]); !slices.Equal(got, c[1]) {
+			t.Errorf("%v is %v, want %v", c[0], got, c[1])
 		}
 	}
 }
