@@ -114,7 +114,7 @@ func (s *mongoServer) Append(ctx context.Context, stream string, expected int64,
 		if err := s.fill(ctx, c.Position); err != nil {
 			return 0, err
 		}
-		actual, err := s.version(ctx, stream)
+		actual, err := s.version(ctx, stream, at)
 		if err != nil {
 			return 0, err
 		}
@@ -146,13 +146,20 @@ func (s *mongoServer) saw(stream string, version int64) {
 	s.known[stream] = max(s.known[stream], version)
 }
 
-func (s *mongoServer) version(ctx context.Context, stream string) (int64, error) {
-	var last commit
-	err := s.commits.FindOne(ctx, bson.D{{Key: "stream", Value: stream}}, options.FindOne().SetSort(bson.D{{Key: "version", Value: -1}}).SetProjection(bson.D{{Key: "next", Value: 1}})).Decode(&last)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return 0, nil
+// version goes from commit to commit, from a version at which one begins, or at which the stream
+// ends. FerretDB asks PostgreSQL for what is equal, and reads all documents of a stream otherwise.
+func (s *mongoServer) version(ctx context.Context, stream string, at int64) (int64, error) {
+	for {
+		var c commit
+		err := s.commits.FindOne(ctx, bson.D{{Key: "stream", Value: stream}, {Key: "version", Value: at}}).Decode(&c)
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			return at, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		at = c.Next
 	}
-	return last.Next, err
 }
 
 func (s *mongoServer) ReadStream(ctx context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error) {
