@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -45,6 +46,7 @@ type mixed struct {
 	reads   *reads
 	scratch string
 	next    int // names members
+	dumps   int // of goroutines
 }
 
 // mixedClient is a member's program. It may be started again, as another member.
@@ -111,7 +113,7 @@ func (m *mixed) open(ctx context.Context) error {
 		return err
 	}
 	m.cluster = &cluster{settings: []string{
-		"--group-consumer-session-timeout", mixedSession.String(), "--group-consumer-heartbeat-interval", "1s", "--partitions", fmt.Sprint(mixedPartitions),
+		"--group-consumer-session-timeout", mixedSession.String(), "--group-consumer-heartbeat-interval", "1s", "--partitions", fmt.Sprint(mixedPartitions), "--profile",
 	}}
 	if err := m.cluster.start(ctx, filepath.Join(m.scratch, "weir"), twoBrokers, m.scratch); err != nil {
 		return err
@@ -315,7 +317,7 @@ func (m *mixed) endMember(s syscall.Signal) (again func(context.Context) error, 
 // rounds waits until each member reads, then does harm again and again: it waits until others read
 // what the harmed one read, mends it, and waits until each member reads.
 func (m *mixed) rounds(ctx context.Context, n int, harms []harm) error {
-	if err := m.reads.await(ctx, time.Now(), m.names(), mixedMax); err != nil {
+	if err := m.await(ctx, m.names()); err != nil {
 		return fmt.Errorf("before the first round: %w", err)
 	}
 	for round := range n {
@@ -326,17 +328,53 @@ func (m *mixed) rounds(ctx context.Context, n int, harms []harm) error {
 		if err != nil {
 			return fmt.Errorf("round %d, %s: %w", round+1, h.name, err)
 		}
-		if err := m.reads.await(ctx, time.Now(), nil, mixedMax); err != nil {
+		if err := m.await(ctx, nil); err != nil {
 			return fmt.Errorf("round %d, %s: %w", round+1, h.name, err)
 		}
 		m.reads.handedOver()
 		if err := mend(ctx); err != nil {
 			return fmt.Errorf("round %d, after %s: %w", round+1, h.name, err)
 		}
-		if err := m.reads.await(ctx, time.Now(), m.names(), mixedMax); err != nil {
+		if err := m.await(ctx, m.names()); err != nil {
 			return fmt.Errorf("round %d, after %s: %w", round+1, h.name, err)
 		}
 		fmt.Printf("round %d: %s; the longest wait of a record was %v, %d came again; %v\n", round+1, h.name, m.reads.waited().Round(time.Millisecond), m.reads.cameAgain(), time.Since(began).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// await waits until all is read that was acknowledged by now, and something later, also by each of
+// these members. After a third of the time it writes down what the brokers do.
+func (m *mixed) await(ctx context.Context, members []string) error {
+	now := time.Now()
+	if err := m.reads.await(ctx, now, members, mixedMax/3); err == nil || ctx.Err() != nil {
+		return err
+	}
+	if err := m.goroutines(ctx); err != nil {
+		return err
+	}
+	return m.reads.await(ctx, now, members, mixedMax*2/3)
+}
+
+// goroutines writes the goroutines of the brokers to files.
+func (m *mixed) goroutines(ctx context.Context) error {
+	for i, address := range m.cluster.http {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/debug/pprof/goroutine?debug=2", http.NoBody)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			continue // it is down
+		}
+		text, err := io.ReadAll(answer.Body)
+		if err = errors.Join(err, answer.Body.Close()); err != nil {
+			return err
+		}
+		m.dumps++
+		if err := os.WriteFile(filepath.Join(m.scratch, fmt.Sprintf("goroutines-%d-of-broker-%d.txt", m.dumps, i)), text, 0o600); err != nil {
+			return err
+		}
 	}
 	return nil
 }

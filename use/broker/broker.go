@@ -158,6 +158,10 @@ func (r *Registry) register(ctx context.Context) (Broker, error) {
 			return Broker{}, fmt.Errorf("%w: %d brokers live on the store, which is the limit", ErrIDInUse, idMax)
 		}
 		before := known[me.ID]
+		if before.alive && before.Life == r.life { // it was put, though the answer was lost
+			r.joined = before.Joined
+			return before.Broker, nil
+		}
 		if before.alive && before.Life != r.life && !me.replaces(before.Broker) {
 			return Broker{}, fmt.Errorf("%w: %d belongs to a broker on %s at %v: give this one another --broker-id", ErrIDInUse, me.ID, before.Host, before.Addresses)
 		}
@@ -218,9 +222,14 @@ func (r *Registry) list(ctx context.Context) (map[int32]found, error) {
 	return all, err
 }
 
-// idAmong returns the id that b takes: that of a broker which it replaces, or the lowest that is
-// free.
+// idAmong returns the id that b takes: the one that it has, that of a broker which it replaces, or
+// the lowest that is free.
 func (b Broker) idAmong(known map[int32]found) int32 {
+	for _, other := range known {
+		if other.Life == b.Life {
+			return other.ID
+		}
+	}
 	id := int32(1)
 	for known[id].alive {
 		id++

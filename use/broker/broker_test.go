@@ -492,3 +492,70 @@ func TestABrokerThatDiesWhileTheClockIsBehindIsNamedNoMore(t *testing.T) {
 		wantIDs(t, "c took its id", start(t, store, seven), 1, 2)
 	})
 }
+
+// forgetful is a store that loses its answers to commits of brokers while it is told to.
+type forgetful struct {
+	eventlog.Store
+	loses atomic.Bool
+}
+
+func (s *forgetful) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	out, err := s.Store.Commit(ctx, flush)
+	of := func(e eventlog.Entry) bool {
+		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, "broker/") })
+	}
+	if s.loses.Load() && slices.ContainsFunc(flush, of) {
+		return nil, fmt.Errorf("the answer was lost: %w", eventlog.ErrUnsure)
+	}
+	return out, err
+}
+
+// A broker that does not know whether it has put its key finds out, and keeps its id, so that
+// clients see no change. The same holds when nobody could put a key for longer than a lease.
+func TestABrokerWhoseAnswersAreLostKeepsItsID(t *testing.T) {
+	for _, lost := range []time.Duration{time.Second + noticed, leaseEnds + 2*time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &forgetful{Store: memory.New()}
+			a, b := start(t, store, on("a", 9092)), start(t, store, on("b", 9092))
+			time.Sleep(noticed)
+			store.loses.Store(true)
+			for range lost / (100 * time.Millisecond) {
+				time.Sleep(100 * time.Millisecond)
+				wantIDs(t, "while answers are lost", a, 1, 2)
+				wantIDs(t, "while answers are lost", b, 1, 2)
+			}
+			store.loses.Store(false)
+			time.Sleep(leaseEnds)
+			wantIDs(t, "later", a, 1, 2)
+			wantIDs(t, "later", b, 1, 2)
+			if a.View().Self() != 1 || b.View().Self() != 2 {
+				t.Errorf("a has id %d, and b %d", a.View().Self(), b.View().Self())
+			}
+		})
+	}
+}
+
+// When the store was away for longer than a lease, each broker gets its own id back.
+func TestBrokersKeepTheirIDsWhenTheStoreWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := start(t, store, on("a", 9092)), start(t, store, on("b", 9092))
+		time.Sleep(noticed)
+		a.away()
+		b.away()
+		time.Sleep(2 * leaseEnds)
+		var running sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		b.run(ctx, &running) // the other one's id is the lowest that seems to be free
+		time.Sleep(noticed)
+		a.run(ctx, &running)
+		time.Sleep(leaseEnds)
+		wantIDs(t, "later", a, 1, 2)
+		wantIDs(t, "later", b, 1, 2)
+		if a.View().Self() != 1 || b.View().Self() != 2 {
+			t.Errorf("a has id %d, and b %d", a.View().Self(), b.View().Self())
+		}
+		cancel()
+		running.Wait()
+	})
+}
