@@ -158,12 +158,17 @@ var ofLogs = []Check{
 		if err := l.stop(); err != nil {
 			return err
 		}
-		_, err := s.ask(ctx, publish(name, "key", "after"))
-		time.Sleep(settle)
+		if _, err := s.ask(ctx, publish(name, "key", "after")); err != nil {
+			return err
+		}
+		other := s.listen(ctx, consume(name, s.prefix+"other", 1)) // when it has the event, the first one would have it
+		if _, err := other.got(ctx, 2); err != nil {
+			return err
+		}
 		if strays := s.pipe.Strays(); len(strays) > 0 && string(strays[0].Got) == "after" {
 			return errors.New("an event came that was published afterwards")
 		}
-		return err
+		return other.stop()
 	}},
 	{"log-kept", "in mode durable an acknowledged event is there after kill -9 of the adapter", lines.Log, func(ctx context.Context, s *session) error {
 		name := s.prefix + "kept"
