@@ -39,6 +39,7 @@ type damage struct {
 
 	mu        sync.Mutex // guards all below
 	since     time.Time  // of the last kill, until the first answer after it
+	dead      time.Time  // when it had ended: calls before it may still have been answered
 	recovered []Duration // from each kill until the first answer
 }
 
@@ -63,9 +64,9 @@ func (d *damage) note(due, took time.Duration) {
 func (d *damage) answered(began time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.since.IsZero() && began.After(d.since) {
+	if !d.since.IsZero() && !d.dead.IsZero() && began.After(d.dead) {
 		d.recovered = append(d.recovered, Duration(time.Since(d.since)))
-		d.since = time.Time{}
+		d.since, d.dead = time.Time{}, time.Time{}
 	}
 }
 
@@ -108,7 +109,11 @@ func (m *measurement) fault(ctx context.Context, faults system.Faults) (undo fun
 		m.damage.mu.Lock()
 		m.damage.since = time.Now()
 		m.damage.mu.Unlock()
-		return faults.Kill()
+		undo, err := faults.Kill()
+		m.damage.mu.Lock()
+		m.damage.dead = time.Now()
+		m.damage.mu.Unlock()
+		return undo, err
 	}
 	return nil, errors.New("nobody knows how")
 }

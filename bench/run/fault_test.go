@@ -14,8 +14,8 @@ func TestAKillLosesNothingThatWasAcknowledged(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		kind workload.Kind
-	}{{"pg-plain", workload.Queue}, {"weir-postgres", workload.Log}, {"weir-sqlite+kafka", workload.Log}} {
-		t.Run(c.name, func(t *testing.T) {
+	}{{"pg-plain", workload.Queue}, {"pg-plain", workload.Log}, {"weir-postgres", workload.Log}, {"weir-sqlite+kafka", workload.Log}} {
+		t.Run(c.name+" "+string(c.kind), func(t *testing.T) {
 			t.Parallel()
 			for _, cell := range killOnce(t, c.name, c.kind, modes).Cells {
 				if !cell.Verdict.Clean() || cell.Figures == nil || len(cell.Figures.Recovered) != 1 {

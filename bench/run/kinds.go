@@ -57,7 +57,7 @@ func (m *measurement) log(l system.Log) kind {
 		return nil
 	}
 	k.read = func(ctx context.Context) error {
-		var all errgroup.Group
+		all, ctx := errgroup.WithContext(ctx) // a reader that fails ends the others: all begin again
 		for g := range w.Groups {
 			group := "group-" + strconv.Itoa(g)
 			m.book.Group(group)

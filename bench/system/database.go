@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/internal/pgtest"
 )
@@ -67,6 +68,21 @@ func dirSize(dir string) (size int64, err error) {
 func ignoreGone(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	return err
+}
+
+// committed runs a transaction. What fails before its commit has certainly done nothing; a commit
+// that fails may have, whatever the driver says of whether it was sent.
+func committed(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
+	done := false
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		err := do(tx)
+		done = err == nil
+		return err
+	})
+	if err != nil && done {
+		return errors.Join(ErrUnsure, err)
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func (p *plain) Publish(ctx context.Context, topic string, events []Event) error
 		n := partitionOf(e.Key, p.partitions)
 		of[n] = append(of[n], e.Value)
 	}
-	return outcome(pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	return committed(ctx, p.pool, func(tx pgx.Tx) error {
 		for i, values := range of {
 			if len(values) == 0 {
 				continue
@@ -68,18 +68,19 @@ func (p *plain) Publish(ctx context.Context, topic string, events []Event) error
 			}
 		}
 		return nil
-	}))
+	})
 }
 
 // Consume gives each member its partitions for good; it claims a range of offsets and reads it in
-// one transaction, as the article's reader does.
+// one transaction, as the article's reader does. It delivers before the commit, so that what a
+// commit of unknown outcome has claimed is not lost.
 func (p *plain) Consume(ctx context.Context, topic, group string, members int, deliver func([]byte)) error {
-	var all errgroup.Group
 	for i := range p.partitions {
 		if _, err := p.pool.Exec(ctx, `INSERT INTO consumed VALUES ($1, $2, 0) ON CONFLICT DO NOTHING`, topic+"/"+group, i); err != nil {
 			return err
 		}
 	}
+	all, ctx := errgroup.WithContext(ctx)
 	for m := range min(members, p.partitions) {
 		all.Go(func() error {
 			for ctx.Err() == nil {
@@ -119,16 +120,13 @@ func (p *plain) take(ctx context.Context, topic, group string, partition int, de
 		if payloads, err = pgx.CollectRows(rows, pgx.RowTo[[]byte]); err != nil || len(payloads) == 0 {
 			return err
 		}
+		for _, v := range payloads {
+			deliver(v)
+		}
 		_, err = tx.Exec(ctx, `UPDATE consumed SET next = $3 WHERE consumer = $1 AND partition = $2`, topic+"/"+group, partition, next+int64(len(payloads)))
 		return err
 	})
-	if err != nil {
-		return 0, err
-	}
-	for _, v := range payloads {
-		deliver(v)
-	}
-	return len(payloads), nil
+	return len(payloads), err
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -42,7 +42,7 @@ func (p *plain) ReadTagged(ctx context.Context, tags []string) (values [][]byte,
 }
 
 func (p *plain) AppendWithin(ctx context.Context, tags []string, boundary any, _ string, value []byte) error {
-	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	return committed(ctx, p.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(h) FROM (SELECT DISTINCT hashtextextended(t, 0) AS h FROM unnest($1::text[]) AS t ORDER BY h) AS locks`, tags); err != nil {
 			return err
 		}
@@ -52,8 +52,4 @@ func (p *plain) AppendWithin(ctx context.Context, tags []string, boundary any, _
 		}
 		return err
 	})
-	if errors.Is(err, ErrBoundary) {
-		return ErrBoundary
-	}
-	return outcome(err)
 }
