@@ -45,6 +45,7 @@ func Peers() []Peer {
 		{"kafka", "4.4.0", "mvn", "org.apache.kafka:kafka_2.13 and kafka-tools, Maven", jars},
 		{"message-db", "1.3.1", "npm", "@eventide/message-db, npm", packed},
 		{"nats", "2.15.3", "go", "github.com/nats-io/nats-server/v2, Go", installed},
+		{"nisshi", "0.8.1", "cargo", "nisshi, crates", built},
 		{"pg-boss", "12.38.0", "npm", "pg-boss, npm", module},
 		{"pgmq", "0.33.7", "cargo", "pgmq, crates", crate},
 		{"pgq", "3.5-1+b1", "apt-get", "postgresql-15-pgq3, Debian 12", unpacked},
@@ -319,6 +320,14 @@ func ferretDB(ctx context.Context, p Peer, dir string) error {
 		return err
 	}
 	return run(ctx, sources, []string{"GOFLAGS=", "CGO_ENABLED=0"}, "go", "build", "-trimpath", "-o", filepath.Join(dir, "bin", "ferretdb"), "./cmd/ferretdb")
+}
+
+// built builds the Nisshi of crates with the stores that its README names. It says that it wants a
+// newer Rust than some machines have, and is built by theirs all the same.
+func built(ctx context.Context, p Peer, dir string) error {
+	name, _, _ := strings.Cut(p.From, ",")
+	return run(ctx, dir, nil, "cargo", "install", "--quiet", name+"@"+p.Version, "--locked", "--ignore-rust-version",
+		"--no-default-features", "--features", "dynostore,libsql,postgres", "--root", dir)
 }
 
 // crate fetches the files of a crate: `cargo info` unpacks it below cargo's home.

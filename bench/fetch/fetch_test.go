@@ -16,7 +16,7 @@ func TestWhatIsMissingSaysHowItIsFetched(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
-	if err := fetch.Get(t.Context(), "nothing", nil); err == nil || !strings.Contains(err.Error(), "kafka, message-db, nats, pg-boss, pgmq") {
+	if err := fetch.Get(t.Context(), "nothing", nil); err == nil || !strings.Contains(err.Error(), "kafka, message-db, nats, nisshi, pg-boss, pgmq") {
 		t.Errorf("what does not exist is refused with %v", err)
 	}
 }

@@ -33,6 +33,8 @@ var peers = []struct {
 	{"valkey", workload.Queue, true},
 	{"bullmq", workload.Queue, true},
 	{"ferretdb", workload.Streams, true},
+	{"nisshi", workload.Log, true},
+	{"nisshi-sqlite", workload.Log, false},
 }
 
 // What was acknowledged comes once, in order: at a rate, and as fast as it goes.
