@@ -45,7 +45,9 @@ func runRebalance(ctx context.Context, b *bench) error {
 }
 
 func rebalanceOn(ctx context.Context, b *bench, kind string) error {
-	name, address, stop := "weir on "+kind, "", func() {}
+	var address string
+	var stop func()
+	name := "weir on " + kind
 	if kind == "apache kafka" {
 		s, err := system.Find(kind[len("apache "):])
 		if err != nil {
