@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench remeasure conformance deploy
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench peers remeasure conformance deploy
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -30,7 +30,10 @@ run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 test: ## run all tests with the race detector, a real PostgreSQL included
 	CGO_ENABLED=1 go test $(RACE) -timeout 30m $(LONGEST) ./...
 	go test -run NobodyTakes ./door/kafka # which the race detector makes too dear
-	cd bench && go test ./...
+	cd bench && go test -timeout 30m ./...
+
+peers: ## the benchmark's tests of other systems, those that weir-bench fetch has fetched: many minutes
+	cd bench && WEIR_BENCH_PEERS=1 go test -count=1 -timeout 60m -v -run TestPeers ./run
 
 s3: ## the tests of all uses and doors on S3, a real versitygw: they take minutes
 	WEIR_TEST_S3=1 go test -count=1 -p 1 -timeout 30m -run '/s3' . ./use/... ./door/... ./store

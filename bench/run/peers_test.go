@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +11,9 @@ import (
 	"github.com/weir-log/weir/bench/workload"
 )
 
-// peers are the programs of others that are fetched, and what each is measured as. A test of one
-// that was not fetched is skipped, and says which command fetches it.
+// peers are the programs of others that are fetched, and what each is measured as. Their tests take
+// many minutes, and fail where a peer breaks its promise: "make peers" runs them. A test of
+// one that was not fetched is skipped, and says which command fetches it.
 var peers = []struct {
 	name string
 	kind workload.Kind
@@ -37,8 +39,16 @@ var peers = []struct {
 	{"nisshi-sqlite", workload.Log, false},
 }
 
+func wantPeers(t *testing.T) {
+	t.Helper()
+	if os.Getenv("WEIR_BENCH_PEERS") == "" {
+		t.Skip("systems of others are tested by: make peers")
+	}
+}
+
 // What was acknowledged comes once, in order: at a rate, and as fast as it goes.
 func TestPeersKeepTheirPromises(t *testing.T) {
+	wantPeers(t)
 	for _, p := range peers {
 		for _, rate := range []float64{0, 100} {
 			t.Run(p.name+" "+string(p.kind), func(t *testing.T) {
@@ -54,6 +64,7 @@ func TestPeersKeepTheirPromises(t *testing.T) {
 
 // What a durable peer acknowledged before a kill is there after it, once.
 func TestPeersLoseNothingAtAKill(t *testing.T) {
+	wantPeers(t)
 	for _, p := range peers {
 		if p.kill {
 			t.Run(p.name+" "+string(p.kind), func(t *testing.T) {
