@@ -263,11 +263,14 @@ func (h *host) adopt(r membership) {
 		}
 		mine[m.id] = true
 		known := h.members[m.id]
-		if known == nil {
+		unknown := known == nil
+		if unknown {
 			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32)}
 			h.members[m.id] = known
 		}
-		known.note(m, r.generation)
+		if known.note(m, r.generation); unknown {
+			known.had()
+		}
 		if news && known.untold(m) != nil {
 			poke(h.wake)
 		}
@@ -302,11 +305,20 @@ func (k *hosted) note(m peerMember, generation int32) {
 	}
 }
 
-// had notes that the member knows, from another host, of what it has.
-func (k *hosted) had(m peerMember) {
-	for _, tp := range slices.Concat(m.own, m.revoking) {
-		if _, has := k.since[tp]; has {
-			k.since[tp] = 0
+// had notes that the member may know of all that it has: from another host, or as a member of the
+// classic protocol. Only a member that joins certainly does not (joins).
+func (k *hosted) had() {
+	for tp := range k.since {
+		k.since[tp] = 0
+	}
+}
+
+// joins notes that the member knows of nothing that it was given: it has just joined, and what it
+// is to give up already it was not told of.
+func (k *hosted) joins(m peerMember, generation int32) {
+	for _, tp := range m.revoking {
+		if _, told := k.toldAt[tp]; !told {
+			k.since[tp] = generation
 		}
 	}
 }
@@ -489,18 +501,10 @@ func (h *host) load(ctx context.Context, member string) error {
 	}})
 	w := h.wishes[len(h.wishes)-1]
 	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // it is for all members, as in submit
+	defer cancel()
 	h.fulfil(ctx)
-	if err := <-w.done; err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, m := range r.members {
-		if k := h.members[m.id]; k != nil && m.kafka.host != h.id {
-			k.had(m)
-		}
-	}
-	return nil
+	return <-w.done
 }
 
 func (h *host) knows(member string) bool {

@@ -62,7 +62,6 @@ func (h *host) upgrade(ctx context.Context) error {
 		me, _ := next.find(m.ID)
 		k := h.members[m.ID]
 		k.epoch, k.told, k.offers = l.state.Generation, me.own, []Protocol{{l.state.Protocol, m.Subscription}}
-		k.had(me)
 	}
 	h.mu.Unlock()
 	g.reset()

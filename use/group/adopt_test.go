@@ -1,0 +1,266 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
+)
+
+// hookedStore calls before and after once, around a commit that changes the state of the group g,
+// and get before each read of it.
+type hookedStore struct {
+	eventlog.Store
+	mu     sync.Mutex
+	before func()
+	after  func() error
+	get    func() error
+}
+
+func (s *hookedStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	of := func(e eventlog.Entry) bool {
+		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return p.Key == group.StateKey("g") })
+	}
+	var before func()
+	var after func() error
+	if slices.ContainsFunc(flush, of) {
+		s.mu.Lock()
+		before, s.before = s.before, nil
+		after, s.after = s.after, nil
+		s.mu.Unlock()
+	}
+	if before != nil {
+		before()
+	}
+	out, err := s.Store.Commit(ctx, flush)
+	if after != nil {
+		if err := after(); err != nil {
+			return nil, err
+		}
+	}
+	return out, err
+}
+
+func (s *hookedStore) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if slices.Contains(keys, group.StateKey("g")) {
+		s.mu.Lock()
+		get := s.get
+		s.mu.Unlock()
+		if get != nil {
+			if err := get(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+func (s *hookedStore) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	s.mu.Lock()
+	get := s.get
+	s.mu.Unlock()
+	if get != nil && strings.HasPrefix(prefix, "group/state/") {
+		if err := get(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func overlap(a, b []group.TopicPartition) (out []group.TopicPartition) {
+	for _, tp := range a {
+		if slices.Contains(b, tp) {
+			out = append(out, tp)
+		}
+	}
+	return out
+}
+
+func own(p *running) (out []group.TopicPartition) {
+	for _, a := range p.Assignment().Own {
+		out = append(out, a.TopicPartition)
+	}
+	return out
+}
+
+// The old host tells its member of a partition while the new one adopts it.
+func TestAnAdoptedMemberKeepsWhatItsOldHostToldItLast(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		hooked := &hookedStore{Store: store}
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 6)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		check(t, one.beat(t.Context()))
+		check(t, two.beat(t.Context()))
+		time.Sleep(2 * time.Second)
+		p := joinPeer(t, b, group.PeerConfig{})
+		for range 8 {
+			check(t, one.beat(t.Context()))
+			check(t, two.beat(t.Context()))
+			time.Sleep(2 * time.Second)
+		}
+		hooked.before = func() {
+			p.stop() // its partitions go to one and two, which are told
+			time.Sleep(2 * time.Second)
+			check(t, one.beat(t.Context()))
+		}
+		two.b = other
+		check(t, two.beat(t.Context()))
+		p2 := joinPeer(t, b, group.PeerConfig{})
+		time.Sleep(2500 * time.Millisecond)
+		if both := overlap(own(p2), one.has); len(both) > 0 {
+			t.Errorf("two members at once: %v", both)
+		}
+	})
+}
+
+var errLost = fmt.Errorf("the answer was lost: %w", eventlog.ErrUnsure)
+
+// The client that caused the adoption goes while it is written, and another request waits for it.
+func TestAnAdoptionThatNobodyWaitsForIsOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		hooked := &hookedStore{Store: store}
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 4)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		for range 5 {
+			check(t, one.beat(t.Context()))
+			check(t, two.beat(t.Context()))
+			time.Sleep(3 * time.Second)
+		}
+		b.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		hooked.after = func() error { // two's client goes while the adoption is written
+			time.Sleep(5 * time.Millisecond)
+			cancel()
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		}
+		two.b, one.b = other, other
+		var running sync.WaitGroup
+		running.Go(func() {
+			_ = two.beat(ctx) // the change is made for all members, whoever waits for it
+		})
+		running.Go(func() {
+			time.Sleep(time.Millisecond)
+			// one asks for two's sake: any request of a member that is in flight
+			_, _ = other.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", Epoch: one.epoch, Rebalance: -1}) // it may fail
+		})
+		running.Wait()
+		p, q := joinPeer(t, other, group.PeerConfig{}), joinPeer(t, other, group.PeerConfig{})
+		time.Sleep(2500 * time.Millisecond)
+		if both := overlap(slices.Concat(own(p), own(q)), two.has); len(both) > 0 {
+			t.Errorf("two members at once: %v", both)
+		}
+	})
+}
+
+// The answer to the change of protocol is lost while two members join.
+func TestAClassicMemberKeepsItsPartitionsWhenTheAnswerToTheChangeIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		hooked := &hookedStore{Store: store}
+		b := startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 4)
+		old := newClassic(b, "old")
+		old.cooperates()
+		check(t, old.rejoin(t.Context()))
+		old.live(t, 5*time.Second)
+		hooked.after = func() error { time.Sleep(50 * time.Millisecond); return errLost }
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		var running sync.WaitGroup
+		running.Go(func() { _ = one.beat(t.Context()) }) // it may fail
+		running.Go(func() { time.Sleep(10 * time.Millisecond); _ = two.beat(t.Context()) })
+		running.Wait()
+		time.Sleep(2500 * time.Millisecond)
+		_, _ = one.beat(t.Context()), two.beat(t.Context())
+		var both []int32
+		for _, tp := range slices.Concat(one.has, two.has) {
+			if slices.Contains(old.has, tp.Partition) {
+				both = append(both, tp.Partition)
+			}
+		}
+		if len(both) > 0 {
+			t.Errorf("two members at once: %v", both)
+		}
+	})
+}
+
+// A member comes over to a broker that has others, while the store's answers are lost for a second.
+func TestAnAdoptionOfUnknownOutcomeIsOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		hooked := &hookedStore{Store: store}
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 6)
+		one, two, three := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}, &kafkaMember{b: other, id: "three"}
+		for range 8 {
+			for _, m := range []*kafkaMember{one, two, three} {
+				check(t, m.beat(t.Context()))
+			}
+			time.Sleep(3 * time.Second)
+		}
+		b.stop()
+		down := time.Now().Add(time.Second)
+		hooked.after = func() error { return errLost }
+		hooked.get = func() error {
+			if time.Now().Before(down) && hooked.after == nil {
+				return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+			}
+			return nil
+		}
+		one.b, two.b = other, other
+		_ = two.beat(t.Context()) // it may fail
+		time.Sleep(3 * time.Second)
+		p := joinPeer(t, other, group.PeerConfig{})
+		q := joinPeer(t, other, group.PeerConfig{})
+		time.Sleep(1500 * time.Millisecond)
+		if both := overlap(slices.Concat(own(p), own(q)), slices.Concat(one.has, two.has)); len(both) > 0 {
+			t.Errorf("two members at once: %v", both)
+		}
+	})
+}
+
+// The same, while partitions are being given up.
+func TestAnAdoptionOfUnknownOutcomeKeepsWhatIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		hooked := &hookedStore{Store: store}
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 6)
+		one, two, three := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}, &kafkaMember{b: other, id: "three"}
+		for range 8 {
+			for _, m := range []*kafkaMember{one, two, three} {
+				check(t, m.beat(t.Context()))
+			}
+			time.Sleep(3 * time.Second)
+		}
+		p := joinPeer(t, other, group.PeerConfig{})
+		q := joinPeer(t, other, group.PeerConfig{})
+		time.Sleep(2500 * time.Millisecond)
+		b.stop()
+		down := time.Now().Add(time.Second)
+		hooked.after = func() error { return errLost }
+		hooked.get = func() error {
+			if time.Now().Before(down) && hooked.after == nil {
+				return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+			}
+			return nil
+		}
+		one.b, two.b = other, other
+		_ = two.beat(t.Context()) // it may fail
+		time.Sleep(3 * time.Second)
+		if both := overlap(slices.Concat(own(p), own(q)), slices.Concat(one.has, two.has)); len(both) > 0 {
+			t.Errorf("two members at once: %v", both)
+		}
+	})
+}
