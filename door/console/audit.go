@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,37 +12,31 @@ import (
 )
 
 const (
-	auditStep  = 1000 // how many events of a partition one page looks at
-	auditShown = 100
+	auditLook  = 1000     // how many events one page looks at
+	auditRead  = 50       // how many events of a partition one call reads: each has at most 256 KiB
+	auditShown = 100      // changes on one page
+	stateShown = 16 << 10 // bytes that a page keeps of what was there before, and after
 )
 
 // change is one event of the audit.
 type change struct {
 	audit.Recorded
+	States [2]Text // what was there before and after; empty: no such object
 
-	at     int64 // when it was recorded
-	index  int   // its partition's place in the list of partitions
+	known  bool // false: it is no event that this version knows
+	at     int64
 	offset int64
 }
 
 // At is when the event was recorded, in ms.
 func (c change) At() int64 { return c.at }
 
-// States are what was there before and after, as texts; nil: no such object.
-func (c change) States() (both [2]Text) {
-	for i, state := range [][]byte{c.Before, c.After} {
-		if s := string(state); s != "" && s != "null" {
-			both[i].Plain = &s
-		}
-	}
-	return both
-}
-
 type auditPage struct {
 	None              bool   // no change has been recorded
 	Who, Verb, Object string // what the events must have
 	Changes           []change
 	Scanned           int
+	Gaps              []gap  // offsets that are damaged, among those that were looked at
 	Before            string // the cursor of the next page, of older events; "": there are none
 }
 
@@ -53,9 +46,8 @@ func (v *visit) audit() error {
 	p := auditPage{Who: q.Get("who"), Verb: q.Get("verb"), Object: q.Get("object")}
 	var t topicInfo
 	err := v.get(path("/v1/topics/%s", audit.Topic), &t)
-	var refused *problem
 	switch {
-	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+	case refusedWith(err, http.StatusNotFound):
 		p.None = true
 	case err != nil:
 		return err
@@ -68,44 +60,92 @@ func (v *visit) audit() error {
 	return nil
 }
 
-// scanAudit looks at the last events of each partition below the cursor, and shows the newest of
-// those that match.
+// refusedWith reports whether the API refused with this status.
+func refusedWith(err error, status int) bool {
+	p, is := errors.AsType[*problem](err)
+	return is && p.Status == status
+}
+
+// auditTail is the end of a partition, which is looked at from its last event on.
+type auditTail struct {
+	held
+	end  int64    // the events below it have not been looked at
+	read int64    // and those below it have not been read
+	left []change // those between, in their order
+}
+
+// scanAudit looks at the partitions from their ends, always at the newest of their last events. So
+// what was looked at is the end of each partition, and the next page begins where this one ends.
 func (v *visit) scanAudit(p *auditPage, holds []held, cursor string) error {
 	ends, err := endsOf(cursor, holds)
 	if err != nil {
 		return err
 	}
+	var tails []*auditTail
 	for i, h := range holds {
-		from := max(h.First, ends[i]-auditStep)
-		for next := from; next < ends[i]; {
-			var page eventPage
-			if err := v.get(path("/v1/topics/%s", audit.Topic)+fmt.Sprintf("/partitions/%d/events?offset=%d&max=%d", h.Partition, next, ends[i]-next), &page); err != nil {
-				return err
-			}
-			for _, e := range page.Events {
-				p.Scanned++
-				if c, is := changeIn(e); is && p.takes(c) {
-					c.index = i
-					p.Changes = append(p.Changes, c)
+		tails = append(tails, &auditTail{held: h, end: ends[i], read: ends[i]})
+	}
+	for p.Scanned < auditLook && len(p.Changes) < auditShown {
+		var from *auditTail
+		for _, t := range tails {
+			for len(t.left) == 0 && t.read > t.First {
+				if err := v.readTail(p, t); err != nil {
+					return err
 				}
 			}
-			if page.Next <= next {
-				break // the rest is gone, or damaged
+			if n := len(t.left); n > 0 && (from == nil || t.left[n-1].at > from.left[len(from.left)-1].at) {
+				from = t
+			} else if n == 0 {
+				t.end = t.First
 			}
-			next = page.Next
 		}
-		ends[i] = from
+		if from == nil {
+			break
+		}
+		c := from.left[len(from.left)-1]
+		from.left, from.end = from.left[:len(from.left)-1], c.offset
+		if p.Scanned++; c.known && p.takes(c) {
+			p.Changes = append(p.Changes, c)
+		}
 	}
-	slices.SortStableFunc(p.Changes, func(a, b change) int {
-		return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.index, a.index), cmp.Compare(b.offset, a.offset))
-	})
-	for _, c := range p.Changes[min(len(p.Changes), auditShown):] {
-		ends[c.index] = max(ends[c.index], c.offset+1) // the next page begins with it
+	more := false
+	for i, t := range tails {
+		ends[i] = t.end
+		more = more || t.end > t.First
 	}
-	p.Changes = p.Changes[:min(len(p.Changes), auditShown)]
-	if slices.ContainsFunc(holds, func(h held) bool { return ends[slices.Index(holds, h)] > h.First }) {
+	if more {
 		p.Before = strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ends)), "."), "[]")
 	}
+	return nil
+}
+
+// readTail reads the events before those that were read.
+func (v *visit) readTail(p *auditPage, t *auditTail) error {
+	from := max(t.First, t.read-auditRead)
+	for next := from; next < t.read; {
+		var page eventPage
+		err := v.get(path("/v1/topics/%s", audit.Topic)+fmt.Sprintf("/partitions/%d/events?offset=%d&max=%d", t.Partition, next, t.read-next), &page)
+		switch {
+		case refusedWith(err, http.StatusRequestedRangeNotSatisfiable): // retention has deleted them meanwhile
+			t.read = t.First
+			return nil
+		case err != nil:
+			return err
+		}
+		for _, e := range page.Events {
+			if e.Offset < t.read {
+				t.left = append(t.left, changeIn(e))
+			}
+		}
+		if page.Gap != nil {
+			p.Gaps = append(p.Gaps, *page.Gap)
+		}
+		if page.Next <= next {
+			break
+		}
+		next = page.Next
+	}
+	t.read = from
 	return nil
 }
 
@@ -126,13 +166,28 @@ func endsOf(cursor string, holds []held) (ends []int64, err error) {
 	return ends, nil
 }
 
-// changeIn reads an event; false: it is none that this version knows.
-func changeIn(e record) (c change, is bool) {
-	if e.Value == nil || e.Timestamp == nil {
-		return c, false
+// changeIn reads an event, and keeps no more of it than a page shows.
+func changeIn(e record) change {
+	c := change{offset: e.Offset}
+	if e.Timestamp != nil {
+		c.at = *e.Timestamp
+	}
+	if e.Value == nil {
+		return c
 	}
 	recorded, err := audit.Parse([]byte(*e.Value))
-	return change{Recorded: recorded, at: *e.Timestamp, offset: e.Offset}, err == nil
+	if err != nil {
+		return c
+	}
+	for i, state := range [][]byte{recorded.Before, recorded.After} {
+		if s := string(state); s != "" && s != "null" {
+			kept := strings.Clone(s[:min(len(s), stateShown)])
+			c.States[i] = Text{Plain: &kept, Left: len(s) - len(kept)}
+		}
+	}
+	recorded.Before, recorded.After = nil, nil
+	c.Recorded, c.known = recorded, true
+	return c
 }
 
 func (p *auditPage) takes(c change) bool {

@@ -1,11 +1,18 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/audit"
 )
 
 var earlier = regexp.MustCompile(`href="(\?before=[^"]*)"`)
@@ -13,11 +20,12 @@ var earlier = regexp.MustCompile(`href="(\?before=[^"]*)"`)
 func TestTheAuditIsShownPageByPage(t *testing.T) {
 	s := serve(t)
 	b := s.browser()
-	const made = 130
+	const made = 250
 	for n := range made {
 		s.api("POST", "/v1/topics", fmt.Sprintf(`{"name":"t-%03d"}`, n))
 	}
 	s.api("DELETE", "/v1/topics/t-007", "")
+	s.recordLate("t-249")
 	seen := make(map[string]int)
 	pages := 0
 	for query := ""; ; pages++ {
@@ -37,7 +45,7 @@ func TestTheAuditIsShownPageByPage(t *testing.T) {
 		}
 		query = strings.ReplaceAll(more[1], "&amp;", "&")
 	}
-	if pages != 1 || len(seen) != made+1 || seen["topic.delete t-007"] != 1 {
+	if pages != 2 || len(seen) != made+2 || seen["topic.delete t-249"] != 1 || seen["topic.delete t-007"] != 1 {
 		t.Errorf("%d further pages have %d events, the deletion %d times", pages, len(seen), seen["topic.delete t-007"])
 	}
 	for event, times := range seen {
@@ -54,5 +62,32 @@ func TestTheAuditIsShownPageByPage(t *testing.T) {
 	}
 	if bad := b.get("/console/access/audit?before=x"); bad.status != http.StatusBadRequest {
 		t.Errorf("a cursor that is none: %d", bad.status)
+	}
+}
+
+// recordLate records a change by a process whose clock is an hour behind.
+func (s *server) recordLate(topic string) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	log, err := eventlog.Open(ctx, s.store, eventlog.Config{Logger: s.logger})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { log.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	told, err := log.Topic(ctx, audit.Topic)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	at := time.Now().Add(-time.Hour)
+	value := fmt.Sprintf(`{"time":%q,"who":{"type":"anonymous","door":"http"},"verb":"topic.delete","object":%q,"before":null,"after":null}`, at.UTC().Format(time.RFC3339Nano), topic)
+	sealed, err := told.Seal(told.Partitions[0], []batch.Record{{Timestamp: at.UnixMilli(), Key: []byte("topic/" + topic), Value: []byte(value)}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := log.Append(ctx, eventlog.Entry{Batches: []eventlog.Batch{sealed}}); err != nil {
+		s.t.Fatal(err)
 	}
 }

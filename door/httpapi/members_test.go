@@ -165,9 +165,9 @@ func TestSilentMemberIsLetGo(t *testing.T) {
 	})
 }
 
-// When the process of a member dies, others wait for it no longer than for a silent client.
+// When the process of a member dies, others wait for it hardly longer than for a silent client.
 func TestTheSessionOfAMemberIsThatOfItsProcess(t *testing.T) {
-	for asked, want := range map[int]int64{2000: 2000, 60_000: group.PeerSession.Milliseconds()} {
+	for asked, want := range map[int]int64{2000: 5000, 6000: 6000, 60_000: group.PeerSession.Milliseconds()} {
 		store := memory.New()
 		d := openOn(t, store, httpapi.Config{})
 		d.topic("orders", 1)

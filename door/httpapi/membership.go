@@ -15,6 +15,8 @@ const (
 	sessionDefault = 30 * time.Second
 	sessionMin     = time.Second
 	sessionMax     = 30 * time.Minute
+
+	processSessionMin = 5 * time.Second
 )
 
 // join makes the client a member of a group.
@@ -32,7 +34,9 @@ func (s *Server) join(c *call) error {
 		return kindInvalidJSON.because(`"topics" is missing or empty`)
 	}
 	m.Topics = cfg.Topics
-	cfg.Session = min(m.Session, group.PeerSession) // when this process dies, others wait no longer than for a silent client
+	// When this process dies, others wait no longer than for a silent client. But one heartbeat may
+	// take a third of the session, and a store may be slow.
+	cfg.Session = min(max(m.Session, processSessionMin), group.PeerSession)
 	if err := c.mayAll(m.Topics); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ type (
 		Generation              int32  // negative: not as a member
 		By                      string // as Join.By
 		Classic                 bool   // the request knows only the classic protocol
-		Reset                   bool   // somebody sets them, who has not read so far: that is recorded
+		Reset                   bool   // an operator sets them, not who has read so far: it is recorded
 		Offsets                 []Committed
 	}
 )
@@ -220,9 +220,14 @@ func (g *group) tellReset(ctx context.Context, offsets []Committed, set bool) ([
 		return nil, err
 	}
 	before, after := offsetsTold{Offsets: len(offsets)}, offsetsTold{Offsets: len(offsets)}
+	changes := len(offsets) > len(first)
 	for i, o := range first {
+		changes = changes || were[i].Offset != o.Offset && set || were[i].Offset >= 0 && !set
 		before.First = append(before.First, offsetTold{o.Name, o.Partition, were[i].Offset})
 		after.First = append(after.First, offsetTold{o.Name, o.Partition, o.Offset})
+	}
+	if !changes {
+		return nil, nil
 	}
 	event := audit.Event{Verb: audit.GroupReset, Object: g.name, Before: before}
 	if set {
@@ -287,7 +292,7 @@ type change struct {
 	offsets []Committed
 	gone    bool
 	puts    []eventlog.Put   // of other keys
-	told    []eventlog.Batch // who does it
+	told    []eventlog.Batch // events of the audit
 
 	ticket  *eventlog.Ticket
 	life    int

@@ -30,8 +30,8 @@ func (c *Category) Unarchive(ctx context.Context, stream string) error {
 type streamTold struct {
 	Stream    string     `json:"stream"`
 	Archived  *bool      `json:"archived,omitempty"`
-	First     int64      `json:"first_version,omitempty"` // events before it were deleted
-	Retention *Retention `json:"retention,omitempty"`     // both nil: it has that of its category again
+	Before    int64      `json:"before_version,omitempty"` // events before it were to be deleted
+	Retention *Retention `json:"retention,omitempty"`      // both nil: it has that of its category again
 }
 
 // edit changes only a stream's head, and records who does it. If the head is so already, nothing is

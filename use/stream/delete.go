@@ -36,7 +36,7 @@ func (c *Category) Forget(ctx context.Context, stream string, before int64) erro
 	if before < 0 {
 		return &eventlog.InvalidError{What: "version", Value: fmt.Sprint(before), Why: "it is negative"}
 	}
-	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before, unless: func(h head) bool { return h.exists() && min(before, h.Next) <= h.First }}, audit.Event{Verb: audit.StreamForget, Object: c.Name() + "/" + stream, After: streamTold{Stream: stream, First: before}})
+	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before, unless: func(h head) bool { return h.exists() && before <= h.First }}, audit.Event{Verb: audit.StreamForget, Object: c.Name() + "/" + stream, After: streamTold{Stream: stream, Before: before}})
 	return err
 }
 

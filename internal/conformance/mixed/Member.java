@@ -15,7 +15,8 @@ public final class Member {
     public static void main(String[] args) {
         var consumer = new KafkaConsumer<String, String>(Map.of(
             "bootstrap.servers", args[0], "group.id", args[1], "client.id", args[3],
-            "group.protocol", "consumer", "auto.offset.reset", "earliest", "enable.auto.commit", "false"),
+            "group.protocol", "consumer", "auto.offset.reset", "earliest", "enable.auto.commit", "false",
+            "request.timeout.ms", "5000", "default.api.timeout.ms", "10000"), // a commit keeps it from its group
             new StringDeserializer(), new StringDeserializer());
         var main = Thread.currentThread();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
