@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +54,11 @@ func rebalanceOn(ctx context.Context, b *bench, kind string) error {
 		if err != nil {
 			return err
 		}
-		server, err := s.Start(ctx, system.Place{Dir: b.dir}, system.Shipped)
+		dir, err := os.MkdirTemp(b.dir, "kafka-")
+		if err != nil {
+			return err
+		}
+		server, err := s.Start(ctx, system.Place{Dir: dir}, system.Shipped)
 		if err != nil {
 			return err
 		}
