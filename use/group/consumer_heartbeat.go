@@ -157,7 +157,9 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 		return a, err
 	}
 	defer done()
-	err = h.load(ctx, b.Member)
+	if b.Epoch != epochJoin || !h.hasMembers() { // else the write of the join finds out what is new
+		err = h.load(ctx, b.Member)
+	}
 	if errors.Is(err, ErrInconsistentProtocol) && b.Epoch == epochJoin {
 		if err = h.upgrade(ctx); err == nil {
 			err = h.load(ctx, b.Member)
