@@ -157,12 +157,10 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 		return a, err
 	}
 	defer done()
-	if b.Epoch != epochJoin || !h.hasMembers() { // else the write of the join finds out what is new
-		err = h.load(ctx, b.Member)
-	}
+	err = h.load(ctx, b.Member, b.Epoch == epochJoin)
 	if errors.Is(err, ErrInconsistentProtocol) && b.Epoch == epochJoin {
 		if err = h.upgrade(ctx); err == nil {
-			err = h.load(ctx, b.Member)
+			err = h.load(ctx, b.Member, true)
 		}
 	}
 	switch {
@@ -527,7 +525,7 @@ func (c *Coordinator) hostKnows(ctx context.Context, group, member string) (h *h
 	if err != nil {
 		return nil, nil, true, err
 	}
-	if err := h.load(ctx, member); err != nil {
+	if err := h.load(ctx, member, false); err != nil {
 		done()
 		return nil, nil, true, err
 	}

@@ -470,15 +470,18 @@ func (h *host) forgetBeat(ctx context.Context) {
 
 // load reads the group if the host does not know the member, and adopts all members that other
 // hosts had: whoever asks here has found that this broker coordinates the group.
-func (h *host) load(ctx context.Context, member string) error {
-	if h.knows(member) {
+//
+// A member that joins needs no read if the host has others: its write finds out what is new.
+func (h *host) load(ctx context.Context, member string, joins bool) error {
+	loaded := func() bool { return h.knows(member) || joins && h.hasMembers() }
+	if loaded() {
 		return nil
 	}
 	if err := h.take(ctx); err != nil {
 		return err
 	}
 	defer h.giveTurn()
-	if h.knows(member) {
+	if loaded() {
 		return nil
 	}
 	r, err := readMembership(ctx, h.log, h.name, h.others)

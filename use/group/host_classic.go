@@ -62,7 +62,7 @@ func (c *Coordinator) joinHost(ctx context.Context, r Join) (Joined, error) {
 		return joined, err
 	}
 	defer done()
-	if err := h.load(ctx, r.Member); err != nil {
+	if err := h.load(ctx, r.Member, false); err != nil {
 		return refuse(fmt.Errorf("%w (%v)", ErrMoved, err))
 	}
 	b, err := r.asBeat()
@@ -215,7 +215,7 @@ func (c *Coordinator) leaveHost(ctx context.Context, name string, leavers []Leav
 	}
 	defer done()
 	for _, l := range leavers {
-		if err := h.load(ctx, l.Member); err != nil {
+		if err := h.load(ctx, l.Member, false); err != nil {
 			return nil, fmt.Errorf("leave group %q: %w (%v)", name, ErrMoved, err)
 		}
 	}
