@@ -24,6 +24,19 @@ type hookedStore struct {
 	get    func() error
 }
 
+func (s *hookedStore) set(change func(*hookedStore)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// committed reports whether after was called.
+func (s *hookedStore) committed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.after == nil
+}
+
 func (s *hookedStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	of := func(e eventlog.Entry) bool {
 		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return p.Key == group.StateKey("g") })
@@ -107,11 +120,13 @@ func TestAnAdoptedMemberKeepsWhatItsOldHostToldItLast(t *testing.T) {
 			check(t, two.beat(t.Context()))
 			time.Sleep(2 * time.Second)
 		}
-		hooked.before = func() {
-			p.stop() // its partitions go to one and two, which are told
-			time.Sleep(2 * time.Second)
-			check(t, one.beat(t.Context()))
-		}
+		hooked.set(func(s *hookedStore) {
+			s.before = func() {
+				p.stop() // its partitions go to one and two, which are told
+				time.Sleep(2 * time.Second)
+				check(t, one.beat(t.Context()))
+			}
+		})
 		two.b = other
 		check(t, two.beat(t.Context()))
 		p2 := joinPeer(t, b, group.PeerConfig{})
@@ -139,12 +154,14 @@ func TestAnAdoptionThatNobodyWaitsForIsOne(t *testing.T) {
 		}
 		b.stop()
 		ctx, cancel := context.WithCancel(t.Context())
-		hooked.after = func() error { // two's client goes while the adoption is written
-			time.Sleep(5 * time.Millisecond)
-			cancel()
-			time.Sleep(10 * time.Millisecond)
-			return nil
-		}
+		hooked.set(func(s *hookedStore) {
+			s.after = func() error { // two's client goes while the adoption is written
+				time.Sleep(5 * time.Millisecond)
+				cancel()
+				time.Sleep(10 * time.Millisecond)
+				return nil
+			}
+		})
 		two.b, one.b = other, other
 		var running sync.WaitGroup
 		running.Go(func() {
@@ -175,7 +192,7 @@ func TestAClassicMemberKeepsItsPartitionsWhenTheAnswerToTheChangeIsLost(t *testi
 		old.cooperates()
 		check(t, old.rejoin(t.Context()))
 		old.live(t, 5*time.Second)
-		hooked.after = func() error { time.Sleep(50 * time.Millisecond); return errLost }
+		hooked.set(func(s *hookedStore) { s.after = func() error { time.Sleep(50 * time.Millisecond); return errLost } })
 		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
 		var running sync.WaitGroup
 		running.Go(func() { _ = one.beat(t.Context()) }) // it may fail
@@ -211,13 +228,15 @@ func TestAnAdoptionOfUnknownOutcomeIsOne(t *testing.T) {
 		}
 		b.stop()
 		down := time.Now().Add(time.Second)
-		hooked.after = func() error { return errLost }
-		hooked.get = func() error {
-			if time.Now().Before(down) && hooked.after == nil {
-				return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+		hooked.set(func(s *hookedStore) {
+			s.after = func() error { return errLost }
+			s.get = func() error {
+				if time.Now().Before(down) && hooked.committed() {
+					return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		one.b, two.b = other, other
 		_ = two.beat(t.Context()) // it may fail
 		time.Sleep(3 * time.Second)
@@ -249,13 +268,15 @@ func TestAnAdoptionOfUnknownOutcomeKeepsWhatIsGivenUp(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		b.stop()
 		down := time.Now().Add(time.Second)
-		hooked.after = func() error { return errLost }
-		hooked.get = func() error {
-			if time.Now().Before(down) && hooked.after == nil {
-				return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+		hooked.set(func(s *hookedStore) {
+			s.after = func() error { return errLost }
+			s.get = func() error {
+				if time.Now().Before(down) && hooked.committed() {
+					return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		one.b, two.b = other, other
 		_ = two.beat(t.Context()) // it may fail
 		time.Sleep(3 * time.Second)
