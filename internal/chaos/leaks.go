@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 // What a broker may have that it did not have at its start, a while after everything was deleted.
@@ -112,8 +114,8 @@ func (w *world) deleteAll(ctx context.Context) error {
 		return err
 	}
 	for _, t := range answer.Topics {
-		if strings.HasPrefix(t.Name, "__") {
-			continue // Kafka's own
+		if strings.HasPrefix(t.Name, "__") || t.Name == eventlog.AuditTopic {
+			continue // Kafka's own; who changed what stays
 		}
 		if _, _, err := b.call(ctx, "DELETE", "/v1/topics/"+t.Name, nil, nil); err != nil {
 			return fmt.Errorf("delete %s: %w", t.Name, err)
