@@ -236,8 +236,8 @@ func (l *listening) got(ctx context.Context, n int) ([]string, error) {
 	return l.wait(ctx, n, false)
 }
 
-// settle is how long a check waits for what must not come.
-const settle = 200 * time.Millisecond
+// silence is how long a check waits for what must not come.
+const silence = 200 * time.Millisecond
 
 // comesWait bounds how long a check waits for what must come.
 const comesWait = 15 * time.Second
@@ -248,7 +248,7 @@ func (l *listening) wait(ctx context.Context, n int, acked bool) ([]string, erro
 			return l.values(acked), fmt.Errorf("%d of %d came within %v", distinct(l.values(acked)), n, comesWait)
 		}
 	}
-	time.Sleep(settle)
+	time.Sleep(silence)
 	return l.values(acked), nil
 }
 

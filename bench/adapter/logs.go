@@ -32,7 +32,7 @@ var ofAll = []Check{
 			all.Go(func() error { _, err := s.ask(ctx, one(i)); return err })
 		}
 		err := all.Wait()
-		time.Sleep(settle) // for a second answer
+		time.Sleep(silence) // for a second answer
 		return err
 	}},
 	{"ends", "it ends when its standard input ends", "", func(_ context.Context, s *session) error { return s.pipe.Close() }},

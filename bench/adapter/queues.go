@@ -139,7 +139,7 @@ var ofQueues = []Check{
 		if _, err := s.ask(ctx, enqueue(name, "after")); err != nil {
 			return err
 		}
-		time.Sleep(settle)
+		time.Sleep(silence)
 		if len(s.pipe.Strays()) > 0 {
 			return errors.New("a message was handed out to workers that were stopped")
 		}

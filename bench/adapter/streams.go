@@ -242,7 +242,7 @@ func (f *following) wait(ctx context.Context, n int) error {
 		case wrong != nil:
 			return wrong
 		case have >= n:
-			time.Sleep(settle)
+			time.Sleep(silence)
 			if have, wrong = came(); have > n {
 				return errors.Join(wrong, fmt.Errorf("%d events came, and %d were there", have, n))
 			}

@@ -141,7 +141,7 @@ func (r *rebalance) measure(ctx context.Context) (took [3]time.Duration, err err
 			defer r.mu.Unlock()
 			return took, fmt.Errorf("change %d: %d of %d partitions were read within %v", i+1, len(r.read), rebalancePartitions, rebalanceMax)
 		}
-		if err := r.settle(ctx); err != nil {
+		if err := r.rest(ctx); err != nil {
 			return took, err
 		}
 	}
@@ -177,8 +177,9 @@ func (r *rebalance) publish(ctx context.Context) error {
 	return r.producer.ProduceSync(ctx, records...).FirstErr()
 }
 
-// settle waits until the group has not changed for two seconds, so that the next change is alone.
-func (r *rebalance) settle(ctx context.Context) error {
+// rest waits until all partitions are read once more, and two seconds, so that the next change is
+// alone.
+func (r *rebalance) rest(ctx context.Context) error {
 	all := r.begin()
 	if err := r.publish(ctx); err != nil {
 		return err

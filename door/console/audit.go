@@ -69,10 +69,20 @@ func refusedWith(err error, status int) bool {
 // auditTail is the end of a partition, which is looked at from its last event on.
 type auditTail struct {
 	held
-	end  int64    // the events below it have not been looked at
-	read int64    // and those below it have not been read
-	left []change // those between, in their order
+	read int64    // the events from here on were read
+	left []change // of these, the ones that have not been looked at, in their order
 }
+
+// end is where the events end that have not been looked at.
+func (t *auditTail) end() int64 {
+	if n := len(t.left); n > 0 {
+		return t.left[n-1].offset + 1
+	}
+	return t.read
+}
+
+// last is the event to look at next.
+func (t *auditTail) last() change { return t.left[len(t.left)-1] }
 
 // scanAudit looks at the partitions from their ends, always at the newest of their last events. So
 // what was looked at is the end of each partition, and the next page begins where this one ends.
@@ -83,7 +93,7 @@ func (v *visit) scanAudit(p *auditPage, holds []held, cursor string) error {
 	}
 	var tails []*auditTail
 	for i, h := range holds {
-		tails = append(tails, &auditTail{held: h, end: ends[i], read: ends[i]})
+		tails = append(tails, &auditTail{held: h, read: ends[i]})
 	}
 	for p.Scanned < auditLook && len(p.Changes) < auditShown {
 		var from *auditTail
@@ -93,25 +103,23 @@ func (v *visit) scanAudit(p *auditPage, holds []held, cursor string) error {
 					return err
 				}
 			}
-			if n := len(t.left); n > 0 && (from == nil || t.left[n-1].at > from.left[len(from.left)-1].at) {
+			if len(t.left) > 0 && (from == nil || t.last().at > from.last().at) {
 				from = t
-			} else if n == 0 {
-				t.end = t.First
 			}
 		}
 		if from == nil {
 			break
 		}
-		c := from.left[len(from.left)-1]
-		from.left, from.end = from.left[:len(from.left)-1], c.offset
+		c := from.last()
+		from.left = from.left[:len(from.left)-1]
 		if p.Scanned++; c.known && p.takes(c) {
 			p.Changes = append(p.Changes, c)
 		}
 	}
 	more := false
 	for i, t := range tails {
-		ends[i] = t.end
-		more = more || t.end > t.First
+		ends[i] = t.end()
+		more = more || ends[i] > t.First
 	}
 	if more {
 		p.Before = strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ends)), "."), "[]")

@@ -25,7 +25,8 @@ func TestTheAuditIsShownPageByPage(t *testing.T) {
 		s.api("POST", "/v1/topics", fmt.Sprintf(`{"name":"t-%03d"}`, n))
 	}
 	s.api("DELETE", "/v1/topics/t-007", "")
-	s.recordLate("t-249")
+	s.recordLate(0, "t-249")
+	s.recordLate(1, "t-248")
 	seen := make(map[string]int)
 	pages := 0
 	for query := ""; ; pages++ {
@@ -45,7 +46,7 @@ func TestTheAuditIsShownPageByPage(t *testing.T) {
 		}
 		query = strings.ReplaceAll(more[1], "&amp;", "&")
 	}
-	if pages != 2 || len(seen) != made+2 || seen["topic.delete t-249"] != 1 || seen["topic.delete t-007"] != 1 {
+	if pages != 2 || len(seen) != made+3 || seen["topic.delete t-249"] != 1 || seen["topic.delete t-248"] != 1 || seen["topic.delete t-007"] != 1 {
 		t.Errorf("%d further pages have %d events, the deletion %d times", pages, len(seen), seen["topic.delete t-007"])
 	}
 	for event, times := range seen {
@@ -65,8 +66,8 @@ func TestTheAuditIsShownPageByPage(t *testing.T) {
 	}
 }
 
-// recordLate records a change by a process whose clock is an hour behind.
-func (s *server) recordLate(topic string) {
+// recordLate records a change in one of two partitions, by a process whose clock is an hour behind.
+func (s *server) recordLate(partition int, topic string) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	log, err := eventlog.Open(ctx, s.store, eventlog.Config{Logger: s.logger})
@@ -81,9 +82,14 @@ func (s *server) recordLate(topic string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if len(told.Partitions) == 1 {
+		if told, err = log.ChangeTopic(ctx, audit.Topic, eventlog.TopicChange{ID: told.ID, Partitions: 2}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	at := time.Now().Add(-time.Hour)
 	value := fmt.Sprintf(`{"time":%q,"who":{"type":"anonymous","door":"http"},"verb":"topic.delete","object":%q,"before":null,"after":null}`, at.UTC().Format(time.RFC3339Nano), topic)
-	sealed, err := told.Seal(told.Partitions[0], []batch.Record{{Timestamp: at.UnixMilli(), Key: []byte("topic/" + topic), Value: []byte(value)}})
+	sealed, err := told.Seal(told.Partitions[partition], []batch.Record{{Timestamp: at.UnixMilli(), Key: []byte("topic/" + topic), Value: []byte(value)}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -213,75 +213,51 @@ func TestAClassicMemberKeepsItsPartitionsWhenTheAnswerToTheChangeIsLost(t *testi
 }
 
 // A member comes over to a broker that has others, while the store's answers are lost for a second.
-func TestAnAdoptionOfUnknownOutcomeIsOne(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		store := memory.New()
-		hooked := &hookedStore{Store: store}
-		b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
-		b.topic(t, "orders", 6)
-		one, two, three := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}, &kafkaMember{b: other, id: "three"}
-		for range 8 {
-			for _, m := range []*kafkaMember{one, two, three} {
-				check(t, m.beat(t.Context()))
-			}
-			time.Sleep(3 * time.Second)
-		}
-		b.stop()
-		down := time.Now().Add(time.Second)
-		hooked.set(func(s *hookedStore) {
-			s.after = func() error { return errLost }
-			s.get = func() error {
-				if time.Now().Before(down) && hooked.committed() {
-					return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+// Peers join before that, so that partitions are being given up, or after it.
+func TestAnAdoptionOfUnknownOutcomeTakesNothing(t *testing.T) {
+	for _, joinBefore := range []bool{true, false} {
+		inBubble(t, func(t *testing.T) {
+			store := memory.New()
+			hooked := &hookedStore{Store: store}
+			b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
+			b.topic(t, "orders", 6)
+			one, two, three := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}, &kafkaMember{b: other, id: "three"}
+			for range 8 {
+				for _, m := range []*kafkaMember{one, two, three} {
+					check(t, m.beat(t.Context()))
 				}
-				return nil
+				time.Sleep(3 * time.Second)
+			}
+			var peers []*running
+			join := func() {
+				peers = append(peers, joinPeer(t, other, group.PeerConfig{}), joinPeer(t, other, group.PeerConfig{}))
+				time.Sleep(1500 * time.Millisecond)
+			}
+			if joinBefore {
+				join()
+			}
+			b.stop()
+			down := time.Now().Add(time.Second)
+			hooked.set(func(s *hookedStore) {
+				s.after = func() error { return errLost }
+				s.get = func() error {
+					if time.Now().Before(down) && hooked.committed() {
+						return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+					}
+					return nil
+				}
+			})
+			one.b, two.b = other, other
+			_ = two.beat(t.Context()) // it may fail
+			time.Sleep(3 * time.Second)
+			if !joinBefore {
+				join()
+			}
+			for _, p := range peers {
+				if both := overlap(own(p), slices.Concat(one.has, two.has)); len(both) > 0 {
+					t.Errorf("peers joined before: %v; two members at once: %v", joinBefore, both)
+				}
 			}
 		})
-		one.b, two.b = other, other
-		_ = two.beat(t.Context()) // it may fail
-		time.Sleep(3 * time.Second)
-		p := joinPeer(t, other, group.PeerConfig{})
-		q := joinPeer(t, other, group.PeerConfig{})
-		time.Sleep(1500 * time.Millisecond)
-		if both := overlap(slices.Concat(own(p), own(q)), slices.Concat(one.has, two.has)); len(both) > 0 {
-			t.Errorf("two members at once: %v", both)
-		}
-	})
-}
-
-// The same, while partitions are being given up.
-func TestAnAdoptionOfUnknownOutcomeKeepsWhatIsGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		store := memory.New()
-		hooked := &hookedStore{Store: store}
-		b, other := startBroker(t, store, group.Config{}), startBroker(t, hooked, group.Config{})
-		b.topic(t, "orders", 6)
-		one, two, three := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}, &kafkaMember{b: other, id: "three"}
-		for range 8 {
-			for _, m := range []*kafkaMember{one, two, three} {
-				check(t, m.beat(t.Context()))
-			}
-			time.Sleep(3 * time.Second)
-		}
-		p := joinPeer(t, other, group.PeerConfig{})
-		q := joinPeer(t, other, group.PeerConfig{})
-		time.Sleep(2500 * time.Millisecond)
-		b.stop()
-		down := time.Now().Add(time.Second)
-		hooked.set(func(s *hookedStore) {
-			s.after = func() error { return errLost }
-			s.get = func() error {
-				if time.Now().Before(down) && hooked.committed() {
-					return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
-				}
-				return nil
-			}
-		})
-		one.b, two.b = other, other
-		_ = two.beat(t.Context()) // it may fail
-		time.Sleep(3 * time.Second)
-		if both := overlap(slices.Concat(own(p), own(q)), slices.Concat(one.has, two.has)); len(both) > 0 {
-			t.Errorf("two members at once: %v", both)
-		}
-	})
+	}
 }

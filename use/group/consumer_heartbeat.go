@@ -413,11 +413,6 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	if k == nil {
 		return ConsumerBeaten{Member: b.Member}, fmt.Errorf("%w: member %q is no longer in group %q", ErrUnknownMember, b.Member, h.name)
 	}
-	if b.Epoch == epochJoin && b.offers == nil {
-		if k.joins(me, h.group.generation); k.untold(me) != nil {
-			poke(h.wake)
-		}
-	}
 	now := time.Now()
 	k.deadline = now.Add(me.session())
 	if k.offers = b.offers; k.epoch == 0 && len(me.revoking) > 0 {

@@ -306,20 +306,10 @@ func (k *hosted) note(m peerMember, generation int32) {
 }
 
 // had notes that the member may know of all that it has: from another host, or as a member of the
-// classic protocol. Only a member that joins certainly does not (joins).
+// classic protocol.
 func (k *hosted) had() {
 	for tp := range k.since {
 		k.since[tp] = 0
-	}
-}
-
-// joins notes that the member knows of nothing that it was given: it has just joined, and what it
-// is to give up already it was not told of.
-func (k *hosted) joins(m peerMember, generation int32) {
-	for _, tp := range m.revoking {
-		if _, told := k.toldAt[tp]; !told {
-			k.since[tp] = generation
-		}
 	}
 }
 

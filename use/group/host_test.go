@@ -112,7 +112,7 @@ func TestIdleConsumersCostTheStoreWhatOneDoes(t *testing.T) {
 			running.Wait()
 		}
 		beatAll()
-		joining := counted.commits.Load()
+		joining, reading := counted.commits.Load(), counted.gets.Load()+counted.lists.Load()
 		for range 10 {
 			beatAll()
 			time.Sleep(5 * time.Second)
@@ -127,7 +127,10 @@ func TestIdleConsumersCostTheStoreWhatOneDoes(t *testing.T) {
 		if c, l := counted.commits.Load(), counted.lists.Load(); c > 14 || c+l > 2*60+settings {
 			t.Errorf("a minute of 200 consumers took %d commits and %d lists", c, l)
 		}
-		t.Logf("200 joins took %d commits", joining)
+		t.Logf("200 joins took %d commits and %d reads", joining, reading)
+		if reading > 10 {
+			t.Errorf("200 joins read the group %d times", reading)
+		}
 		owners := 0
 		for _, m := range all {
 			owners += len(m.has)

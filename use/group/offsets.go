@@ -208,8 +208,8 @@ type offsetTold struct {
 	Offset    eventlog.Offset `json:"offset"`
 }
 
-// tellReset returns the event of offsets that somebody sets, or, with set false, deletes. It reads
-// what they were: a few store calls.
+// tellReset returns the event of offsets that somebody sets, or, with set false, deletes; none if
+// they are so already. It reads what they were: a few store calls.
 func (g *group) tellReset(ctx context.Context, offsets []Committed, set bool) ([]eventlog.Batch, error) {
 	if !audit.Of(g.c.log).Records(ctx) {
 		return nil, nil
@@ -222,7 +222,10 @@ func (g *group) tellReset(ctx context.Context, offsets []Committed, set bool) ([
 	before, after := offsetsTold{Offsets: len(offsets)}, offsetsTold{Offsets: len(offsets)}
 	changes := len(offsets) > len(first)
 	for i, o := range first {
-		changes = changes || were[i].Offset != o.Offset && set || were[i].Offset >= 0 && !set
+		if !set {
+			o.Offset = -1
+		}
+		changes = changes || were[i].Offset != o.Offset
 		before.First = append(before.First, offsetTold{o.Name, o.Partition, were[i].Offset})
 		after.First = append(after.First, offsetTold{o.Name, o.Partition, o.Offset})
 	}

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -258,7 +259,14 @@ func TestCommitsOfManyMembersShareAFlush(t *testing.T) {
 
 type countingStore struct {
 	eventlog.Store
-	commits, lists atomic.Int64
+	commits, lists, gets atomic.Int64
+}
+
+func (s *countingStore) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(key, "group/state/") }) {
+		s.gets.Add(1)
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
 }
 
 func (s *countingStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
