@@ -50,7 +50,7 @@ func (c Cell) Problem() string {
 	case c.NotRun != "":
 		return "not run: " + c.NotRun
 	case !c.Verdict.Clean():
-		return "VIOLATION: " + c.Verdict.String()
+		return "VIOLATION: " + c.Verdict.String() + prefixed(": ", c.Verdict.First)
 	case c.Void != "":
 		return "void: " + c.Void
 	}

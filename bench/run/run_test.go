@@ -115,6 +115,55 @@ func TestAStallIsInTheTail(t *testing.T) {
 	}
 }
 
+// The writers of a system that answers late wait, and what they send in between was due while they
+// waited. A clock that starts with each call would have one slow call of 500, and a p99 below a
+// millisecond.
+func TestLateAnswersAreInTheTailWithThoseThatWaitedBehindThem(t *testing.T) {
+	for _, kind := range []workload.Kind{workload.Log, workload.Queue} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			w := load(kind, 4000) // of each of the 8 writers a call every 2 ms: 150 are due while it waits
+			w.Batch, w.Take = 1, 1
+			result, _ := measure(t, "liar-answers-late", w)
+			f := result.Cells[0].Figures
+			if f == nil {
+				t.Fatalf("the cell is %+v", result.Cells[0])
+			}
+			const late, behind = run.Duration(299 * time.Millisecond), run.Duration(200 * time.Millisecond) // a histogram rounds
+			if f.Call.P999 < late || f.Call.Max < late {
+				t.Errorf("answers that come 300 ms late give %+v", f.Call)
+			}
+			if f.Call.P99 < behind || f.EndToEnd.P99 < behind {
+				t.Errorf("calls that waited behind late answers give %+v, and end to end %+v", f.Call, f.EndToEnd)
+			}
+		})
+	}
+}
+
+// One event of a million is named. How much time is left for reading decides only how long the test
+// takes.
+func TestOneLostEventOfAMillionIsNamed(t *testing.T) {
+	w := load(workload.Log, 1_000_000)
+	w.Writers, w.Batch, w.Size = 1, 1000, 32
+	w.Phases.Warm, w.Phases.Measure = 0, 1100*time.Millisecond // whatever is due then is sent: 1,100 calls
+	const marker = 1
+	lost := fmt.Sprintf("1 lost: event %d of writer 0 was acknowledged, and group group-", 1_000_000-marker-1)
+	for ; ; w.Phases.Drain *= 2 {
+		result, clean := measure(t, "liar-loses-one", w)
+		c := result.Cells[0]
+		if slow := strings.Contains(c.Problem(), "too slow") || c.Verdict.Unanswered > 0; slow && w.Phases.Drain < time.Minute {
+			continue
+		}
+		if want := int64(1_100_000 + marker); clean || c.Verdict.Lost != 1 || c.Verdict.Acked != want || c.Verdict.Delivered != 2*(want-1) {
+			t.Errorf("clean is %v, and the verdict %+v", clean, c.Verdict)
+		}
+		if text := formats(t, result); strings.Count(text, lost) < 2 || figure.MatchString(text) {
+			t.Errorf("a format has a figure, or does not say %q:\n%s", lost, text)
+		}
+		return
+	}
+}
+
 func TestAnHonestSystemIsClean(t *testing.T) {
 	for _, kind := range []workload.Kind{workload.Log, workload.Queue, workload.Streams} {
 		for _, name := range []string{"null", "weir-sqlite"} {
