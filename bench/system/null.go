@@ -19,9 +19,9 @@ func null() System {
 // liars each break one promise. The benchmark must catch every one of them.
 //
 // liar-stalls and liar-answers-late break none: their figures must show what they do. A clock that
-// starts when a call is sent would hide it (coordinated omission): a writer that waits 300 ms for one
-// late answer sends nothing meanwhile, so one call of 500 is slow and p99 is that of a fast system.
-// From when the calls were due, those that waited behind the late one are slow, too.
+// starts when a call is sent would hide it (coordinated omission): a writer that waits 300 ms for
+// one late answer sends nothing meanwhile, so one call of 500 is slow and p99 is that of a fast
+// system. From when the calls were due, those that waited behind the late one are slow, too.
 func liars() []System {
 	var all []System
 	for _, l := range []struct {
