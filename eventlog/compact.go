@@ -239,11 +239,11 @@ func (c *compaction) each(ctx context.Context, from, end Offset, visit func([]Pl
 		}
 		batches := got[0].Batches
 		for n, b := range batches {
-			if b.Base+Offset(b.Records) > end {
+			if b.End() > end {
 				batches, end = batches[:n], from
 				break
 			}
-			from = b.Base + Offset(b.Records)
+			from = b.End()
 		}
 		if len(batches) == 0 {
 			return nil
@@ -275,7 +275,7 @@ func (c *compaction) collect(ctx context.Context, from, end Offset) (Offset, err
 					c.latest[hashOf(rec.Key)] = Offset(rec.Offset)
 				}
 			}
-			at = b.Base + Offset(b.Records)
+			at = b.End()
 			if len(c.latest) >= compactKeys {
 				return errKeysFull
 			}
@@ -318,7 +318,7 @@ func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 		return nil
 	}
 	last := old[len(old)-1]
-	r := Replace{Partition: c.partition, From: old[0].Base, To: last.Base + Offset(last.Records)}
+	r := Replace{Partition: c.partition, From: old[0].Base, To: last.End()}
 	for _, b := range append(w.done, w.open) {
 		raw, err := b.Seal()
 		if err != nil {
@@ -340,7 +340,7 @@ func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 
 // keep notes the keys of a batch that is not rewritten.
 func (c *compaction) keep(b Placed) error {
-	c.older, c.kept = make(map[[16]byte]bool), b.Base+Offset(b.Records)
+	c.older, c.kept = make(map[[16]byte]bool), b.End()
 	for rec, err := range b.Decode() {
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ func heldRecords(t *testing.T, log *eventlog.Log, p eventlog.Partition) (all []b
 					all = append(all, rec)
 				}
 			}
-			from = b.Base + eventlog.Offset(b.Records)
+			from = b.End()
 		}
 	}
 	return all

@@ -71,7 +71,7 @@ func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 			}
 			return damaged
 		}
-		at = b.Base + Offset(b.Records)
+		at = b.End()
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 // agree. The batch must begin at the offset at; with inside it may begin below at, but must hold
 // at.
 func CheckPlaced(at Offset, b Placed, inside bool) *DamagedError {
-	end := b.Base + Offset(b.Records)
+	end := b.End()
 	switch {
 	case b.Base > at: // the batches between are missing
 		return &DamagedError{Partition: b.Partition, From: at, Next: b.Base, Err: fmt.Errorf("it is missing: the next batch begins at %d", b.Base)}

@@ -42,13 +42,13 @@ func (l *Log) Drop(ctx context.Context, changed <-chan struct{}, t Topic, p Part
 	}
 	batches := got[0].Batches
 	if batches[0].Base < got[0].Bounds.First {
-		return endOf(batches[0]), nil
+		return batches[0].End(), nil
 	}
 	removes := false
 	for i, b := range batches {
 		has, err := b.has(drops)
 		if err != nil && i == 0 {
-			return endOf(b), nil
+			return b.End(), nil
 		}
 		if err != nil {
 			batches = batches[:i]
@@ -56,7 +56,7 @@ func (l *Log) Drop(ctx context.Context, changed <-chan struct{}, t Topic, p Part
 		}
 		removes = removes || has
 	}
-	next = endOf(batches[len(batches)-1])
+	next = batches[len(batches)-1].End()
 	if !removes {
 		return next, nil
 	}
@@ -71,9 +71,6 @@ func (l *Log) Drop(ctx context.Context, changed <-chan struct{}, t Topic, p Part
 	}
 	return next, nil
 }
-
-// endOf returns the offset after a batch.
-func endOf(b Placed) Offset { return b.Base + Offset(b.Records) }
 
 // has reports whether one of a batch's records is meant.
 func (b Placed) has(is func(batch.Record) bool) (has bool, err error) {

@@ -83,7 +83,7 @@ func values(t *testing.T, log *eventlog.Log, p eventlog.Partition) (all []string
 				}
 				all = append(all, string(r.Value))
 			}
-			from = b.Base + eventlog.Offset(b.Records)
+			from = b.End()
 		}
 		if from == got[0].Bounds.Next {
 			return all

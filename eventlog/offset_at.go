@@ -62,7 +62,7 @@ func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 			b := s.Batches[0]
 			answer.Moment, answer.There, answer.Err = batch.FirstSince(b.Bytes, int64(b.Base), int64(max(s.Bounds.First, from[n])), int64(goals[n].At), batch.DefaultMaxDecompressed)
 			if !answer.There && answer.Err == nil {
-				from[n] = b.Base + Offset(b.Records)
+				from[n] = b.End()
 				again = append(again, n)
 			}
 			return nil

@@ -106,7 +106,7 @@ func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice)
 			continue
 		}
 		last := slice.Batches[n-1]
-		s.From = last.Base + Offset(last.Records)
+		s.From = last.End()
 		if s.From >= slice.Bounds.Next {
 			continue // what follows comes through the tail
 		}

@@ -229,6 +229,9 @@ type Placed struct {
 	Batch
 }
 
+// End returns the offset after the batch.
+func (b Placed) End() Offset { return b.Base + Offset(b.Records) }
+
 // Goal is what Seek looks for in a partition: At, or Bytes.
 type Goal struct {
 	Partition Partition

@@ -174,7 +174,7 @@ func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset,
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		end := b.Base + eventlog.Offset(b.Records)
+		end := b.End()
 		if end <= from {
 			continue
 		}

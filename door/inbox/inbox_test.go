@@ -185,7 +185,7 @@ func (r *rig) events(topic string, n int) map[string][]string {
 					found[string(rec.Key)] = append(found[string(rec.Key)], string(rec.Value))
 					total++
 				}
-				want.Spans[i].From = b.Base + eventlog.Offset(b.Records)
+				want.Spans[i].From = b.End()
 			}
 		}
 	}

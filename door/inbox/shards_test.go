@@ -197,7 +197,7 @@ func (r *setRig) found(n int) map[string][]string {
 					found[string(rec.Key)] = append(found[string(rec.Key)], string(rec.Value))
 					total++
 				}
-				want.Spans[i].From = b.Base + eventlog.Offset(b.Records)
+				want.Spans[i].From = b.End()
 			}
 		}
 	}

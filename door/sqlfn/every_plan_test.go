@@ -240,7 +240,7 @@ func driveReplace(t *testing.T, m *Mover, p eventlog.Partition) {
 		replace.To = replace.From
 		for _, b := range got[0].Batches {
 			b.Batch.Partition = p
-			replace.Batches, replace.To = append(replace.Batches, b.Batch), b.Base+eventlog.Offset(b.Records)
+			replace.Batches, replace.To = append(replace.Batches, b.Batch), b.End()
 		}
 		out, err := m.door.store.Commit(t.Context(), []eventlog.Entry{{
 			Checks: []eventlog.Check{{Key: "replaced"}}, Puts: []eventlog.Put{{Key: "replaced", Version: 1}}, Replaces: []eventlog.Replace{replace},

@@ -160,7 +160,7 @@ func (p *process) read(name string, n int) []event {
 					lists[i] = append(lists[i], describe(int32(i), r))
 					have++
 				}
-				at[i] = b.Base + eventlog.Offset(b.Records)
+				at[i] = b.End()
 			}
 		}
 		if have >= n {

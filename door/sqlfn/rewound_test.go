@@ -50,7 +50,7 @@ func readAll(t *testing.T, address, topic string) (all []string) {
 				}
 				all = append(all, string(r.Value))
 			}
-			from = b.Base + eventlog.Offset(b.Records)
+			from = b.End()
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestAFileOfACacheThatIsNotAsTheStoreIsFound(t *testing.T) {
 	other.Bytes[len(other.Bytes)-2] ^= 1
 	stamp(other.Bytes)
 	r.commit(eventlog.Entry{
-		Replaces: []eventlog.Replace{{Partition: b.Partition, From: b.Base, To: b.Base + eventlog.Offset(b.Records), Batches: []eventlog.Batch{other}}},
+		Replaces: []eventlog.Replace{{Partition: b.Partition, From: b.Base, To: b.End(), Batches: []eventlog.Batch{other}}},
 	})
 	if all := found(); len(all) != 1 || all[0].Check != "cache" || all[0].Place != at(topic, 0) {
 		t.Errorf("another batch in the store: found %v", all)

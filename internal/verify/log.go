@@ -142,14 +142,14 @@ func sound(at eventlog.Offset, read eventlog.Slice) (good int, bad *trouble) {
 		if bad := wrong(at, b, i == 0, read.Bounds); bad != nil {
 			return i, bad
 		}
-		at = b.Base + eventlog.Offset(b.Records)
+		at = b.End()
 	}
 	return len(read.Batches), nil
 }
 
 // wrong returns what is wrong with one batch.
 func wrong(at eventlog.Offset, b eventlog.Placed, first bool, bounds eventlog.Bounds) *trouble {
-	end := b.Base + eventlog.Offset(b.Records)
+	end := b.End()
 	if damaged := eventlog.CheckPlaced(at, b, first); damaged != nil {
 		return &trouble{at, damaged.Next, "the batch is damaged: " + damaged.Err.Error(), restore}
 	}
@@ -216,7 +216,7 @@ func (x *Exam) visit(ctx context.Context, w *walk, sound []eventlog.Placed) erro
 	}
 	from := w.at
 	last := sound[len(sound)-1]
-	w.at = last.Base + eventlog.Offset(last.Records)
+	w.at = last.End()
 	for _, b := range sound {
 		h, err := batch.Parse(b.Bytes)
 		if err != nil {

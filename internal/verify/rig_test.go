@@ -213,7 +213,7 @@ func (r *rig) replace(b eventlog.Placed, change func(b *eventlog.Batch)) {
 	kv, err := eventlog.Get(r.t.Context(), r.store, key)
 	r.must(err)
 	r.commit(eventlog.Entry{
-		Replaces: []eventlog.Replace{{Partition: b.Partition, From: b.Base, To: b.Base + eventlog.Offset(b.Records), Batches: []eventlog.Batch{changed}}},
+		Replaces: []eventlog.Replace{{Partition: b.Partition, From: b.Base, To: b.End(), Batches: []eventlog.Batch{changed}}},
 		Puts:     []eventlog.Put{{Key: key, Version: kv.Version.Next(), Value: []byte("{}")}},
 	})
 }

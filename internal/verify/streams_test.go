@@ -165,7 +165,7 @@ func TestAnEventThatIsInTheLogTwiceIsFound(t *testing.T) {
 			}
 			again := batches[len(batches)-1]
 			r.commit(eventlog.Entry{Batches: []eventlog.Batch{again.Batch}})
-			r.finds("streams", verify.Place{Topic: c.Name(), Number: indexOf(topic, p), Partition: p, Offset: again.Base + eventlog.Offset(again.Records)})
+			r.finds("streams", verify.Place{Topic: c.Name(), Number: indexOf(topic, p), Partition: p, Offset: again.End()})
 			return
 		}
 	})

@@ -91,7 +91,7 @@ func readBlock(path string, b *block, from eventlog.Offset, room int, first bool
 			MaxTime:   eventlog.Timestamp(binary.BigEndian.Uint64(head[8:])),
 		}}
 		size := int(binary.BigEndian.Uint32(head[4:]))
-		if at = end(placed); at <= from {
+		if at = placed.End(); at <= from {
 			skip += int64(size)
 			continue
 		}

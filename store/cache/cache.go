@@ -318,7 +318,7 @@ func (g *gathering) add(batches []eventlog.Placed, more bool, count *atomic.Int6
 		}
 		g.batches = append(g.batches, b)
 		g.bytes += len(b.Bytes)
-		g.at = b.Base + eventlog.Offset(b.Records)
+		g.at = b.End()
 		count.Add(int64(len(b.Bytes)))
 	}
 	g.ended = !more || len(batches) == 0 || g.at >= g.bounds.Next

@@ -140,7 +140,7 @@ func scan(t testing.TB, s eventlog.Store) (all []eventlog.Placed) {
 		}
 		for _, b := range got[0].Batches {
 			all = append(all, b)
-			at = b.Base + eventlog.Offset(b.Records)
+			at = b.End()
 		}
 	}
 }

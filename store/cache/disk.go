@@ -172,15 +172,15 @@ func (d *disk) write(at place, version eventlog.Version, batches []eventlog.Plac
 		limit = d.blocks[at][i].first
 	}
 	n := len(batches)
-	for n > 0 && end(batches[n-1]) > limit {
+	for n > 0 && batches[n-1].End() > limit {
 		n--
 	}
-	gap := n > 0 && end(batches[n-1]) == limit
+	gap := n > 0 && batches[n-1].End() == limit
 	if n == 0 || !whole && !gap || time.Now().Before(d.resuming) {
 		d.mu.Unlock()
 		return
 	}
-	b.next = end(batches[n-1])
+	b.next = batches[n-1].End()
 	b.size = counted(encodedSize(batches[:n]))
 	if b.size > d.most {
 		d.mu.Unlock()
@@ -341,5 +341,3 @@ func parseName(name string) (*block, bool) {
 func counted(size int64) int64 {
 	return (size+fileUnit-1)/fileUnit*fileUnit + fileOverhead
 }
-
-func end(b eventlog.Placed) eventlog.Offset { return b.Base + eventlog.Offset(b.Records) }

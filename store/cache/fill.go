@@ -170,7 +170,7 @@ func (s *Store) keep(f *flight) {
 			write(i, false) // a batch is missing or damaged: nothing is kept from there on
 			return
 		}
-		at = b.Base + eventlog.Offset(b.Records)
+		at = b.End()
 		if size > 0 && size+len(b.Bytes) > s.opts.BlockBytes {
 			write(i, true)
 		}

@@ -65,7 +65,7 @@ func (b *block) compare(ctx context.Context, x *verify.Exam, v *verify.View, pat
 			return err
 		case errors.Is(read.Err, eventlog.ErrNoPartition):
 			return nil // deleted
-		case end(cached[0]) <= read.Bounds.First:
+		case cached[0].End() <= read.Bounds.First:
 			cached = cached[1:] // trimmed
 			continue
 		case cached[0].Base < read.Bounds.First: // trimmed in part: the store is asked from its first offset on

@@ -152,7 +152,7 @@ func (p *partition) span(r eventlog.Replace) (first, end int, whole bool) {
 		return 0, 0, false
 	}
 	last := p.batches[end-1]
-	return first, end, p.batches[first].Base == r.From && last.Base+eventlog.Offset(last.Records) == r.To
+	return first, end, p.batches[first].Base == r.From && last.End() == r.To
 }
 
 func (p *partition) replace(r eventlog.Replace) {
@@ -407,7 +407,7 @@ func (s *Store) Close() error { return nil }
 // index finds the batch that holds an offset: the first that ends above it.
 func (p *partition) index(at eventlog.Offset) int {
 	i, _ := slices.BinarySearchFunc(p.batches, at, func(b eventlog.Placed, at eventlog.Offset) int {
-		if b.Base+eventlog.Offset(b.Records) <= at {
+		if b.End() <= at {
 			return -1
 		}
 		return 1

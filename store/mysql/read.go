@@ -155,7 +155,7 @@ func check(slice *eventlog.Slice, span eventlog.Span, heads []storerow.Batch) {
 		}
 		slice.Batches = slice.Batches[:i]
 		if i == 0 {
-			slice.Err = &eventlog.DamagedError{Partition: span.Partition, From: span.From, Next: b.Base + eventlog.Offset(b.Records),
+			slice.Err = &eventlog.DamagedError{Partition: span.Partition, From: span.From, Next: b.End(),
 				Err: fmt.Errorf("the batch at offset %d has %d of its %d bytes: %w", b.Base, len(b.Bytes), heads[i].Size, errDamaged)}
 		}
 		return

@@ -120,7 +120,7 @@ func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 		return first
 	}
 	b := slice.Batches[0]
-	return b.Base+eventlog.Offset(b.Records) <= span.From
+	return b.End() <= span.From
 }
 
 // damaged returns the slice of a span whose first batch is missing. Its DamagedError says where the
@@ -168,7 +168,7 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 			continue
 		}
 		if slice.Batches = slice.Batches[:i]; i == 0 {
-			slice.Err = &eventlog.DamagedError{Partition: b.Partition, From: b.Base, Next: b.Base + eventlog.Offset(b.Records), Raw: b.Bytes,
+			slice.Err = &eventlog.DamagedError{Partition: b.Partition, From: b.Base, Next: b.End(), Raw: b.Bytes,
 				Err: fmt.Errorf("the batch has %d bytes, but the store returned %d", sizes[i], len(b.Bytes))}
 		}
 		return

@@ -162,7 +162,7 @@ func held(t *testing.T, s eventlog.Store, p eventlog.Partition) []eventlog.Place
 			t.Fatalf("read from %d in %+v: %v, %d batches", at, b, err, len(slices[0].Batches))
 		}
 		for _, placed := range slices[0].Batches {
-			at = placed.Base + eventlog.Offset(placed.Records)
+			at = placed.End()
 		}
 		all = append(all, slices[0].Batches...)
 	}

@@ -74,7 +74,7 @@ func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
 	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From, Err: err}
 	if len(slice.Batches) > 0 {
 		first := slice.Batches[0]
-		d.Next = first.Base + eventlog.Offset(first.Records)
+		d.Next = first.End()
 	}
 	return d
 }
@@ -88,7 +88,7 @@ func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.
 		b := eventlog.Placed{Base: eventlog.Offset(row[0].(int64)), Batch: eventlog.Batch{
 			Partition: span.Partition, Records: int32(row[1].(int64)), MaxTime: eventlog.Timestamp(row[2].(int64)),
 		}}
-		if found = found || span.From < b.Base+eventlog.Offset(b.Records); !found || !budget.Take(int(row[3].(int64))) {
+		if found = found || span.From < b.End(); !found || !budget.Take(int(row[3].(int64))) {
 			return errStop
 		}
 		heads = append(heads, b)

@@ -110,13 +110,13 @@ func keeps(p eventlog.Partition, a eventlog.Placed, first eventlog.Offset, targe
 		want = append(want, rec)
 	}
 	for _, b := range target {
-		if b.Base >= a.Base+eventlog.Offset(a.Records) {
+		if b.Base >= a.End() {
 			break
 		}
 		if why := damaged(b.Bytes); why != "" {
 			return 0, differs("the batch at offset %d of partition %d of the target%s", b.Base, p, why)
 		}
-		end = b.Base + eventlog.Offset(b.Records)
+		end = b.End()
 		for len(want) > 0 && want[0].Offset < int64(max(first, b.Base)) {
 			want = want[1:]
 		}
@@ -142,7 +142,7 @@ func tailOf(b eventlog.Placed, from eventlog.Offset) (eventlog.Batch, error) {
 	if err != nil {
 		return eventlog.Batch{}, err
 	}
-	last := b.Base + eventlog.Offset(b.Records) - 1
+	last := b.End() - 1
 	rest := batch.Compacted{
 		Base: int64(from), Last: int64(last), Codec: h.Attributes.Codec(), AppendTime: h.Attributes.AppendTime(), Own: h.Attributes.Own(), EmptyTime: int64(b.MaxTime),
 	}

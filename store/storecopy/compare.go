@@ -117,7 +117,7 @@ func (c *Copy) compareSlice(ctx context.Context, span eventlog.Span, from, to ev
 			return differs("the batch at offset %d of partition %d has %d offsets and %d bytes in the source; the target has one at %d, with %d offsets and %d bytes%s",
 				a.Base, span.Partition, a.Records, len(a.Bytes), b.Base, b.Records, len(b.Bytes), damaged(b.Bytes))
 		}
-		c.compared[span.Partition] = a.Base + eventlog.Offset(a.Records)
+		c.compared[span.Partition] = a.End()
 		c.done.Compared += int64(len(a.Bytes))
 	}
 	return nil

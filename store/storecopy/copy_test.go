@@ -96,7 +96,7 @@ func records(t *testing.T, log *eventlog.Log, p eventlog.Partition) string {
 					all = append(all, fmt.Sprintf("%d:%s", r.Offset, r.Value))
 				}
 			}
-			from = b.Base + eventlog.Offset(b.Records)
+			from = b.End()
 		}
 	}
 	return strings.Join(all, " ")

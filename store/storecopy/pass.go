@@ -211,7 +211,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 			}
 		}
 		for _, b := range read[i].Batches {
-			if b.Base+eventlog.Offset(b.Records) <= now[i] {
+			if b.End() <= now[i] {
 				continue
 			}
 			fill(b.Base)

@@ -148,7 +148,7 @@ func follow(ctx context.Context, store eventlog.Store, ids []eventlog.Partition,
 				if b.Base != at[id] {
 					return fmt.Errorf("partition %d: a batch at %d where %d should come", id, b.Base, at[id])
 				}
-				at[id] = b.Base + eventlog.Offset(b.Records)
+				at[id] = b.End()
 				book.saw(b)
 			}
 			if at[id] > slice.Bounds.Next {
@@ -243,7 +243,7 @@ func testTrimDuringCommits(t *testing.T, h Harness) {
 				if _, err := labelOf(b.Batch); err != nil {
 					t.Error(err)
 				}
-				if end := b.Base + eventlog.Offset(b.Records); i == 0 && (b.Base > from || end <= from) {
+				if end := b.End(); i == 0 && (b.Base > from || end <= from) {
 					t.Errorf("partition %d from %d: starts with the batch [%d, %d)", id, from, b.Base, end)
 				}
 			}

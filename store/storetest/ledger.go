@@ -85,7 +85,7 @@ func (l *ledger) saw(b eventlog.Placed) {
 		l.complain("%v", err)
 		return
 	}
-	l.note(label, place{b.Partition, b.Base}, b.Base+eventlog.Offset(b.Records))
+	l.note(label, place{b.Partition, b.Base}, b.End())
 }
 
 func (l *ledger) note(label string, at place, end eventlog.Offset) {

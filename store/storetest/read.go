@@ -36,7 +36,7 @@ func testReadFromEveryOffset(t *testing.T, h Harness) {
 			t.Fatalf("read from %d: %+v", from, slice)
 		}
 		end := slice.Batches[0].Base
-		if first := slice.Batches[0]; from < first.Base || from >= first.Base+eventlog.Offset(first.Records) {
+		if first := slice.Batches[0]; from < first.Base || from >= first.End() {
 			t.Errorf("read from %d starts with batch %d of %d records", from, first.Base, first.Records)
 		}
 		for _, b := range slice.Batches {
@@ -208,10 +208,10 @@ func scan(ctx context.Context, store eventlog.Store, id eventlog.Partition) ([]e
 			return nil, fmt.Errorf("scan partition %d: nothing at %d, below next %d: %+v", id, at, next, slices[0])
 		}
 		for i, b := range got {
-			if b.Base != at && (i > 0 || len(all) > 0 || b.Base > at || b.Base+eventlog.Offset(b.Records) <= at) {
+			if b.Base != at && (i > 0 || len(all) > 0 || b.Base > at || b.End() <= at) {
 				return nil, fmt.Errorf("scan partition %d: batch at %d, %d records, where %d should come", id, b.Base, b.Records, at)
 			}
-			at = b.Base + eventlog.Offset(b.Records)
+			at = b.End()
 		}
 		all = append(all, got...)
 	}

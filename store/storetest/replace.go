@@ -239,7 +239,7 @@ func testReplaceConcurrently(t *testing.T, h Harness) {
 					if b.Base != at || int(b.Bytes[0]) > round {
 						return fmt.Errorf("a batch of round %d at %d, after a batch of round %d that ends at %d", b.Bytes[0], b.Base, round, at)
 					}
-					at, round = b.Base+eventlog.Offset(b.Records), int(b.Bytes[0])
+					at, round = b.End(), int(b.Bytes[0])
 				}
 				if at < 200 {
 					return fmt.Errorf("a read ends at %d", at)

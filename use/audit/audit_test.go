@@ -77,7 +77,7 @@ func (r *recorded) news() (events []audit.Recorded) {
 				break
 			}
 			for _, b := range got[0].Batches {
-				r.told[p] = b.Base + eventlog.Offset(b.Records)
+				r.told[p] = b.End()
 				for rec, err := range b.Decode() {
 					if err != nil {
 						r.t.Fatal(err)

@@ -136,7 +136,7 @@ func (r *reader) decodeAll(batches []eventlog.Placed) error {
 // batch's bytes are shared with other readers, and handlers may change their events. size is the
 // memory that the events take.
 func (r *reader) decode(b eventlog.Placed) (size int, err error) {
-	end := b.Base + eventlog.Offset(b.Records)
+	end := b.End()
 	if end <= r.next {
 		return 0, nil
 	}

@@ -69,7 +69,7 @@ func inWheel(t *testing.T, log *eventlog.Log) map[string]int {
 						}
 					}
 				}
-				at = b.Base + eventlog.Offset(b.Records)
+				at = b.End()
 			}
 		}
 	}

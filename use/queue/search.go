@@ -98,7 +98,7 @@ func (q *Queue) scanPartition(ctx context.Context, mine *claims.Part, end eventl
 			return nil, err
 		}
 		for _, b := range got[0].Batches {
-			o = b.Base + eventlog.Offset(b.Records)
+			o = b.End()
 			s.bytes -= int64(len(b.Bytes))
 			if h, err := batch.Parse(b.Bytes); err != nil || !moved && !h.Attributes.Own() {
 				continue

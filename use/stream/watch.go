@@ -169,7 +169,7 @@ func (f *follower) read(ctx context.Context, topic eventlog.Topic) (some bool, e
 		}
 		some = some || slice.Err != nil || len(slice.Batches) > 0
 		for _, b := range slice.Batches {
-			*next = max(*next, b.Base+eventlog.Offset(b.Records))
+			*next = max(*next, b.End())
 			for r, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
 				f.tell(string(r.Key), err != nil)
 			}
