@@ -175,8 +175,8 @@ func (t *tail) raiseEnd(p Partition, next Offset) {
 	}
 }
 
-// adopt caches batches read from the store that reach the partition's end, or join what is cached of
-// it on either side. So only the first reader of another process's append fetches it from the store.
+// adopt caches batches read from the store that reach the partition's end, or join what is cached
+// on either side. So only the first reader of another process's append fetches it from the store.
 func (t *tail) adopt(incarnation int64, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
