@@ -116,5 +116,5 @@ func median(all []time.Duration) time.Duration {
 // then the machine was not the same before and after.
 func (l Limits) Differ(other Limits) bool {
 	far := func(a, b float64) bool { return a > 0 && b > 0 && (a/b > 1.25 || b/a > 1.25) }
-	return far(float64(l.Flush4K), float64(other.Flush4K)) || far(float64(l.Loopback), float64(other.Loopback))
+	return far(float64(l.Flush4K), float64(other.Flush4K)) || far(float64(l.Flush1M), float64(other.Flush1M)) || far(float64(l.Loopback), float64(other.Loopback))
 }

@@ -15,7 +15,7 @@ var page string
 
 // HTML writes the report as one file that asks nothing of any host.
 func HTML(w io.Writer, r run.Result) error {
-	t, err := template.New("report").Funcs(template.FuncMap{"columns": columns, "bars": bars, "seconds": seconds, "notes": notes}).Parse(page)
+	t, err := template.New("report").Funcs(template.FuncMap{"headings": func() []string { return headings }, "columns": columns, "bars": bars, "seconds": seconds, "notes": notes}).Parse(page)
 	if err != nil {
 		return err
 	}

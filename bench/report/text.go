@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/workload"
 )
 
 // Row is the runs of one cell, put together.
 type Row struct {
 	Workload, System, Build, Mode, Rate string
+	Load                                workload.Workload // the zero value: an older result has no plan
 	Runs                                []run.Cell
 	Problem                             string // of one of the runs: then the row has no figure
 }
@@ -38,7 +40,8 @@ func Rows(r run.Result) []Row {
 		})
 		if i < 0 {
 			i = len(rows)
-			rows = append(rows, Row{Workload: c.Workload, System: c.System, Build: c.Build, Mode: string(c.Mode), Rate: c.Rate})
+			load, _ := r.Plan.Workload(c.Workload)
+			rows = append(rows, Row{Workload: c.Workload, System: c.System, Build: c.Build, Mode: string(c.Mode), Rate: c.Rate, Load: load})
 		}
 		rows[i].Runs = append(rows[i].Runs, c)
 		rows[i].Problem = cmp.Or(rows[i].Problem, c.Problem())
@@ -61,11 +64,50 @@ func Spread(row Row, of func(*run.Figures) float64) (low, median, high float64) 
 			all = append(all, of(c.Figures))
 		}
 	}
+	return spread(all)
+}
+
+func spread(all []float64) (low, median, high float64) {
 	if len(all) == 0 {
 		return 0, 0, 0
 	}
 	slices.Sort(all)
 	return all[0], all[len(all)/2], all[len(all)-1]
+}
+
+// ratios are the two columns that compare a row with its machine: the medians of its runs.
+func ratios(row Row) (answers, p50 string) {
+	var ofAnswers, ofBytes, ofP50 []float64
+	for _, c := range row.Runs {
+		if r := c.Ratios(row.Load); r != nil {
+			ofAnswers, ofBytes, ofP50 = append(ofAnswers, r.Answers), append(ofBytes, r.Bytes), append(ofP50, r.P50)
+		}
+	}
+	answers, p50 = "–", "–"
+	if _, median, _ := spread(ofAnswers); median > 0 {
+		answers = fmt.Sprintf("%.2f", median)
+		if _, share, _ := spread(ofBytes); share > 0 { // the size of prices differs
+			answers += fmt.Sprintf(" (%.1f %%)", 100*share)
+		}
+	}
+	if _, median, _ := spread(ofP50); median > 0 {
+		p50 = fmt.Sprintf("%.2f", median)
+	}
+	return answers, p50
+}
+
+// changed says in how many of a row's runs the machine's limits changed meanwhile.
+func changed(row Row) string {
+	n := 0
+	for _, c := range row.Runs {
+		if c.Before.Differ(c.After) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the machine's limits changed in %d of %d runs", n, len(row.Runs))
 }
 
 // PerSecond is a row's events a second.
@@ -98,7 +140,7 @@ func tables(w io.Writer, r run.Result, prefix string) error {
 	for _, row := range Rows(r) {
 		if head := row.Workload + ", " + row.Mode; head != last {
 			last = head
-			fmt.Fprintf(w, "\n%s%s\n\n| system | rate | events/s (least to most) | answer p50 | p99 | end to end p50 | p99 | max | done p99 | CPU µs an event, client | servers | written B an event | checked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", prefix, head)
+			fmt.Fprintf(w, "\n%s%s\n\n| %s |\n|%s\n", prefix, head, strings.Join(headings, " | "), strings.Repeat(" --- |", len(headings)))
 		}
 		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 	}
@@ -169,12 +211,21 @@ func taken(perSecond, offered float64) string {
 	return fmt.Sprintf(" (%.1f %% of the rate)", 100*perSecond/offered)
 }
 
+// headings are those of columns.
+var headings = []string{
+	"system", "rate", "events/s (least to most)", "answer p50", "p99", "end to end p50", "p99", "max", "done p99",
+	"answers a flush (of the disk's MB/s)", "answer p50 in flushes", "CPU µs an event, client", "servers", "written B an event", "checked",
+}
+
 func columns(row Row) []string {
+	instead := func(text string) []string {
+		return append([]string{row.Name(), row.Rate, text}, slices.Repeat([]string{"–"}, len(headings)-3)...)
+	}
 	if row.Problem != "" {
-		return append([]string{row.Name(), row.Rate, row.Problem}, slices.Repeat([]string{"–"}, 10)...)
+		return instead(row.Problem)
 	}
 	if row.idle() {
-		return append([]string{row.Name(), row.Rate, "idle"}, slices.Repeat([]string{"–"}, 10)...)
+		return instead("idle")
 	}
 	low, median, high := Spread(row, PerSecond)
 	_, offered, _ := Spread(row, func(f *run.Figures) float64 { return f.Offered })
@@ -191,9 +242,11 @@ func columns(row Row) []string {
 	p50 := func(l *run.Latency) run.Duration { return l.P50 }
 	p99 := func(l *run.Latency) run.Duration { return l.P99 }
 	most := func(l *run.Latency) run.Duration { return l.Max }
+	answers, flushes := ratios(row)
 	return []string{
 		row.Name(), row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)%s", median, low, high, taken(median, offered)), latency(row, call, p50), latency(row, call, p99),
-		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%.0f", servers), fmt.Sprintf("%.0f", written), fmt.Sprintf("%d delivered once", delivered),
+		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), answers, flushes,
+		fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%.0f", servers), fmt.Sprintf("%.0f", written), fmt.Sprintf("%d delivered once%s", delivered, changed(row)),
 	}
 }
 

@@ -73,6 +73,28 @@ func TestAChangedDigitIsRefused(t *testing.T) {
 	}
 }
 
+// Ratios are of figures and of the machine's limits: neither is changed alone.
+func TestARatioIsThatOfItsFigureAndItsLimit(t *testing.T) {
+	_, r := measured(t)
+	c := &r.Cells[0]
+	c.Mode = system.Durable
+	c.Figures.Ratios = c.Ratios(r.Plan.Workloads[0])
+	dir := t.TempDir()
+	if err := result.Write(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := result.Verify(dir); err != nil {
+		t.Fatal(err)
+	}
+	c.Before.Flush4K *= 2
+	if err := result.Write(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := result.Verify(dir); err == nil || !strings.Contains(err.Error(), "ratios is") {
+		t.Error(err)
+	}
+}
+
 // Who changes the checksums, too, is caught by what was recorded.
 func TestAChangedFigureIsRefusedByItsName(t *testing.T) {
 	dir, r := measured(t)

@@ -67,6 +67,7 @@ type Figures struct {
 	Projected *Latency  `json:"projected,omitempty"`          // by the clock of the service: from the arrival of a command until its event was projected
 	Readings  *Readings `json:"readings,omitempty"`           // of a workload that fills
 	Idle      *Idle     `json:"idle,omitempty"`               // of the rate none
+	Ratios    *Ratios   `json:"ratios,omitempty"`             // of a durable cell
 	Late      Duration  `json:"generator_late_p99_ms"`
 	CPU       float64   `json:"cpu_us_per_event"`                 // of this process: the client, and a system that is embedded in it
 	ServerCPU float64   `json:"server_cpu_us_per_event"`          // of the processes that were started for the system: a broker, a database
@@ -243,6 +244,7 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 		}
 		if c.Void == "" {
 			c.Figures = figures
+			figures.Ratios = c.Ratios(w)
 			if c.Raw, err = m.raw(); err != nil {
 				return c, err
 			}

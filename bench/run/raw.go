@@ -88,6 +88,10 @@ func (c Cell) Again(w workload.Workload, raw io.Reader) (f Figures, err error) {
 	if c.Rate != (workload.Rate{Once: true}).String() {
 		f.PerSecond = steady(f.Seconds, w.Phases)
 	}
+	if f.Ratios != nil { // an older result has none
+		c.Figures = &f
+		f.Ratios = c.Ratios(w)
+	}
 	return f, nil
 }
 

@@ -207,6 +207,28 @@ func TestASystemThatCannotDoItIsNotRun(t *testing.T) {
 	}
 }
 
+func TestADurableCellHasItsRatios(t *testing.T) {
+	s, err := system.Find("weir-sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := load(workload.Log, 100)
+	result, _ := measureIn(t, s, w, system.Durable)
+	c := result.Cells[0]
+	if c.Figures == nil {
+		t.Skip("this disk flushes too irregularly to be measured: " + c.Problem())
+	}
+	encoded, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{`"answers_per_flush":`, `"share_of_flushed_bytes":`, `"answer_p50_in_flushes":`} {
+		if !strings.Contains(string(encoded), says) {
+			t.Errorf("result.json does not have %s: %s", says, encoded)
+		}
+	}
+}
+
 func TestAResultIsReadAgain(t *testing.T) {
 	result, _ := measure(t, "null", load(workload.Queue, 1000))
 	encoded, err := json.Marshal(result)
