@@ -11,8 +11,7 @@ import (
 	"github.com/weir-log/weir/internal/ledger"
 )
 
-// Price is what the paper's client posts: a minute of a currency pair. Its file of such rows is not
-// to be had, so these are made: newest first, and the first two are those that the paper prints.
+// Price is what the paper's client posts: a minute of a currency pair.
 type Price struct {
 	Time       string  `json:"time"`
 	TickVolume int     `json:"tickVolume"`
@@ -25,8 +24,9 @@ type Price struct {
 
 var newest = time.Date(2023, 2, 28, 23, 59, 0, 0, time.UTC)
 
-// PriceAt returns row n.
-func PriceAt(n uint64) Price {
+// made returns row n of those that are made, because the paper's file is not to be had: newest
+// first, and the first two are those that the paper prints.
+func made(n uint64) Price {
 	p := Price{Time: newest.Add(-time.Duration(n) * time.Minute).Format("2006-01-02T15:04:05")}
 	switch n {
 	case 0:
@@ -51,13 +51,21 @@ type stamped struct {
 	Stamp []byte `json:"_b"`
 }
 
-// priceRows is how many rows there are before they begin again.
-const priceRows = 500_000
+// madeRows is how many rows are made before they begin again.
+const madeRows = 500_000
 
-// PricePayload returns a price as JSON, with the stamp in a field of its own. The stamp covers the
+// at returns row n; after the last one they begin again.
+func (p *Prices) at(n uint64) Price {
+	if p == nil {
+		return made(n % madeRows)
+	}
+	return p.rows[n%uint64(len(p.rows))]
+}
+
+// Payload returns a price as JSON, with the stamp in a field of its own. The stamp covers the
 // price, too.
-func PricePayload(s ledger.Stamp) []byte {
-	row := PriceAt((s.Seq + uint64(s.Writer)*7919) % priceRows)
+func (p *Prices) Payload(s ledger.Stamp) []byte {
+	row := p.at(s.Seq + uint64(s.Writer)*7919)
 	body, err := json.Marshal(stamped{row, header(s, row.sum())})
 	if err != nil {
 		panic(err) // its fields can be encoded

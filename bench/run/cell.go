@@ -32,6 +32,7 @@ type Cell struct {
 	Rate     string          `json:"rate"`
 	Run      int             `json:"run"`
 	Seed     uint32          `json:"seed"`
+	Data     string          `json:"data_sha256,omitempty"` // of the file that its prices are from
 
 	Verdict ledger.Verdict `json:"verdict"`
 	Void    string         `json:"void,omitempty"`    // why there is no figure, although no promise was broken
@@ -169,9 +170,13 @@ const (
 // machine.
 var lateLeast = 2 * time.Millisecond
 
-// Measure measures one cell on a fresh server, which it starts and stops.
-func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.Workload, rate workload.Rate, eventsPerSecond float64, seed uint32) (c Cell, err error) {
+// measure measures one cell on a fresh server, which it starts and stops.
+func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
+	mode, w, rate, seed := o.Mode, o.Workload, o.Rate, o.Seed
 	c = Cell{System: s.Name, Mode: mode, Settings: s.Modes[mode], Workload: w.Name, Rate: rate.String(), Seed: seed}
+	if o.Prices != nil && w.Payload == workload.Price {
+		c.Data = o.Prices.SHA256
+	}
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
 		return c, err
@@ -190,7 +195,7 @@ func Measure(ctx context.Context, s system.System, mode system.Mode, w workload.
 		c.Settings, ordered = d.Described()
 	}
 	m := &measurement{
-		workload: w, rate: eventsPerSecond, book: ledger.New(seed, ordered && w.Kind == workload.Log), seed: seed, server: server,
+		workload: w, prices: o.Prices, rate: o.Events, book: ledger.New(seed, ordered && w.Kind == workload.Log), seed: seed, server: server,
 		call: newTimes(), endToEnd: newTimes(), done: newTimes(), projectedIn: newTimes(), next: make([]uint64, w.Writers*max(w.Keys, 1)), turn: make([]int, w.Writers), once: rate.Once, idle: rate.None, damage: newDamage(w),
 	}
 	faults, ok := able(server, w.Fault)
@@ -284,7 +289,8 @@ func (m *measurement) void(v ledger.Verdict, f *Figures) string {
 // measurement is the state of one cell.
 type measurement struct {
 	workload             workload.Workload
-	rate                 float64 // events a second; 0: max
+	prices               *load.Prices // nil: they are made
+	rate                 float64      // events a second; 0: max
 	book                 *ledger.Ledger
 	seed                 uint32
 	server               system.Server
@@ -541,7 +547,7 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 // payload makes what is sent.
 func (m *measurement) payload(s ledger.Stamp) []byte {
 	if m.workload.Payload == workload.Price {
-		return load.PricePayload(s)
+		return m.prices.Payload(s)
 	}
 	return ledger.Payload(s, m.workload.Size)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/bench/limit"
+	"github.com/weir-log/weir/bench/load"
 	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
 )
@@ -28,6 +29,7 @@ type Plan struct {
 	Modes     []system.Mode
 	Runs      int
 	Seed      uint32
+	Prices    *load.Prices // of workloads with prices; nil: they are made
 
 	// Builds are programs like this one that measure the cells, in turns; none: this process does.
 	Builds []Build
@@ -61,6 +63,7 @@ type Planned struct {
 	Modes     []system.Mode       `json:"modes"`
 	Runs      int                 `json:"runs"`
 	Seed      uint32              `json:"seed"`
+	Prices    *load.Prices        `json:"prices,omitempty"`
 	Builds    []string            `json:"builds,omitempty"` // programs that took turns
 }
 
@@ -83,6 +86,9 @@ func (p Planned) Again() (again Plan, err error) {
 	case len(p.Builds) > 0:
 		return again, fmt.Errorf("the result compares %s; repeat that by its command", strings.Join(p.Builds, " and "))
 	}
+	if again.Prices, err = p.Prices.Again(); err != nil {
+		return again, fmt.Errorf("the prices that were measured: %w", err)
+	}
 	for _, name := range p.Systems {
 		s, err := system.Find(name)
 		if err == nil {
@@ -98,7 +104,7 @@ func (p Planned) Again() (again Plan, err error) {
 
 // planned is what a result keeps of the plan.
 func (p Plan) planned() Planned {
-	all := Planned{Workloads: p.Workloads, Modes: p.Modes, Runs: p.Runs, Seed: p.Seed}
+	all := Planned{Workloads: p.Workloads, Modes: p.Modes, Runs: p.Runs, Seed: p.Seed, Prices: p.Prices}
 	for _, s := range p.Systems {
 		all.Systems = append(all.Systems, s.Name)
 	}
@@ -182,7 +188,7 @@ func (p Plan) rates(ctx context.Context, s system.System, mode system.Mode, w wo
 		}
 		seed := crc32.ChecksumIEEE(fmt.Appendf(nil, "%d/%s/%s/%s/%v/%d", p.Seed, s.Name, mode, w.Name, rate, n))
 		var c Cell
-		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed}); b.Program == "" {
+		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed, Prices: p.Prices}); b.Program == "" {
 			c, err = one.Measure(ctx)
 		} else {
 			c, err = b.measure(ctx, one)
@@ -218,6 +224,7 @@ type One struct {
 	Rate     workload.Rate     `json:"rate"`
 	Events   float64           `json:"events_per_second"` // 0: as many as are taken
 	Seed     uint32            `json:"seed"`
+	Prices   *load.Prices      `json:"prices,omitempty"`
 }
 
 // Measure measures it in this process.
@@ -226,7 +233,7 @@ func (o One) Measure(ctx context.Context) (Cell, error) {
 	if err != nil {
 		return Cell{}, err
 	}
-	return Measure(ctx, s, o.Mode, o.Workload, o.Rate, o.Events, o.Seed)
+	return o.measure(ctx, s)
 }
 
 // ServeCell measures the cell that it reads, and writes what came of it.
@@ -234,6 +241,10 @@ func ServeCell(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o One
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("read the cell: %w", err)
+	}
+	var err error
+	if o.Prices, err = o.Prices.Again(); err != nil {
+		return err
 	}
 	c, err := o.Measure(ctx)
 	if err != nil {
@@ -255,7 +266,13 @@ func (b Build) measure(ctx context.Context, o One) (c Cell, err error) {
 	if err != nil {
 		return c, fmt.Errorf("%s (%s): %w", b.Name, b.Program, err)
 	}
-	return c, json.Unmarshal(told, &c)
+	if err := json.Unmarshal(told, &c); err != nil {
+		return c, err
+	}
+	if o.Prices != nil && o.Workload.Payload == workload.Price && c.Data != o.Prices.SHA256 {
+		return c, fmt.Errorf("%s (%s) does not know how to measure with prices from a file", b.Name, b.Program)
+	}
+	return c, nil
 }
 
 func summary(c Cell) string {

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-log/weir/bench/api"
 	"github.com/weir-log/weir/bench/compare"
 	"github.com/weir-log/weir/bench/fetch"
+	"github.com/weir-log/weir/bench/load"
 	"github.com/weir-log/weir/bench/meter"
 	"github.com/weir-log/weir/bench/report"
 	"github.com/weir-log/weir/bench/result"
@@ -98,6 +99,7 @@ type runCmd struct {
 	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
 	Against   string   `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
 	File      []string `help:"Workloads of your own: YAML files, also those of the OpenMessaging Benchmark and of the Event Store Benchmark Suite." placeholder:"FILE" type:"existingfile"`
+	Data      string   `help:"The paper's file of prices, for workloads that have them (paper-…): headings and rows of seven columns with tabs between. Default: rows that are made." placeholder:"FILE" type:"existingfile"`
 }
 
 func (c *runCmd) plan() (p run.Plan, err error) {
@@ -163,6 +165,14 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 		}
 		for _, w := range all {
 			p.Workloads = append(p.Workloads, w.Scaled(scale))
+		}
+	}
+	if c.Data != "" {
+		if !slices.ContainsFunc(p.Workloads, func(w workload.Workload) bool { return w.Payload == workload.Price }) {
+			return p, errors.New("--data has prices, and none of the workloads does: those named paper-… do")
+		}
+		if p.Prices, err = load.ReadPrices(c.Data); err != nil {
+			return p, fmt.Errorf("--data: %w", err)
 		}
 	}
 	if len(c.Rates) > 0 {
