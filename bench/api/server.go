@@ -20,14 +20,14 @@ import (
 type Options struct {
 	System  string
 	Mode    system.Mode
-	Dir     string // for the system's files
+	Place   system.Place
 	Address string // of the API
 	Project bool   // with a projection in memory
 }
 
 // args are the options as Serve's caller, weir-bench api, has them.
 func (o Options) args() []string {
-	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Dir, "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
+	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Place.Dir, fmt.Sprintf("--keep=%t", o.Place.Keep), "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
 }
 
 // segment is the system in a URL.
@@ -47,7 +47,7 @@ func Serve(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := s.Start(ctx, system.Place{Dir: o.Dir}, o.Mode)
+	server, err := s.Start(ctx, o.Place, o.Mode)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func Start(ctx context.Context, o Options) (system.Server, error) {
 		return nil, err
 	}
 	o.Address, o.System = address, system.From(cwd, o.System)
-	p, err := system.StartProcess(ctx, o.Dir, address, program, o.args()...)
+	p, err := system.StartProcess(ctx, o.Place.Dir, address, program, o.args()...)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type Cell struct {
 	Run      int             `json:"run"`
 	Seed     uint32          `json:"seed"`
 	Data     string          `json:"data_sha256,omitempty"` // of the file that its prices are from
+	Kept     string          `json:"kept,omitempty"`        // where the system's files are, if they were kept
 
 	Verdict ledger.Verdict `json:"verdict"`
 	Void    string         `json:"void,omitempty"`    // why there is no figure, although no promise was broken
@@ -181,11 +182,15 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	if err != nil {
 		return c, err
 	}
-	defer os.RemoveAll(dir)
+	if o.Keep {
+		c.Kept = dir
+	} else {
+		defer os.RemoveAll(dir)
+	}
 	if c.Before, err = limit.Measure(dir); err != nil {
 		return c, err
 	}
-	server, err := start(ctx, s, mode, w, dir)
+	server, err := start(ctx, s, mode, w, system.Place{Dir: dir, Keep: o.Keep})
 	if err != nil {
 		return c, fmt.Errorf("start %s: %w", s.Name, err)
 	}
@@ -267,11 +272,11 @@ func (m *measurement) stored(ctx context.Context) (size int64) {
 }
 
 // start starts a system, or a process that answers HTTP requests for it.
-func start(ctx context.Context, s system.System, mode system.Mode, w workload.Workload, dir string) (system.Server, error) {
+func start(ctx context.Context, s system.System, mode system.Mode, w workload.Workload, place system.Place) (system.Server, error) {
 	if w.Door == workload.HTTP {
-		return api.Start(ctx, api.Options{System: s.Name, Mode: mode, Dir: dir, Project: w.Follow})
+		return api.Start(ctx, api.Options{System: s.Name, Mode: mode, Place: place, Project: w.Follow})
 	}
-	return s.Start(ctx, system.Place{Dir: dir}, mode)
+	return s.Start(ctx, place, mode)
 }
 
 // void says why a clean measurement has no figure.

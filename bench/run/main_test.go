@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	f := flag.NewFlagSet("api", flag.ExitOnError)
 	f.StringVar(&o.System, "system", "", "")
 	f.StringVar((*string)(&o.Mode), "mode", string(system.Durable), "")
-	f.StringVar(&o.Dir, "dir", "", "")
+	f.StringVar(&o.Place.Dir, "dir", "", "")
+	f.BoolVar(&o.Place.Keep, "keep", false, "")
 	f.StringVar(&o.Address, "http", "", "")
 	f.BoolVar(&o.Project, "project", false, "")
 	_ = f.Parse(os.Args[2:]) // it exits

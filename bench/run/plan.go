@@ -30,6 +30,7 @@ type Plan struct {
 	Runs      int
 	Seed      uint32
 	Prices    *load.Prices // of workloads with prices; nil: they are made
+	Keep      bool         // the systems' files stay, and each cell says where
 
 	// Builds are programs like this one that measure the cells, in turns; none: this process does.
 	Builds []Build
@@ -188,7 +189,7 @@ func (p Plan) rates(ctx context.Context, s system.System, mode system.Mode, w wo
 		}
 		seed := crc32.ChecksumIEEE(fmt.Appendf(nil, "%d/%s/%s/%s/%v/%d", p.Seed, s.Name, mode, w.Name, rate, n))
 		var c Cell
-		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed, Prices: p.Prices}); b.Program == "" {
+		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed, Prices: p.Prices, Keep: p.Keep}); b.Program == "" {
 			c, err = one.Measure(ctx)
 		} else {
 			c, err = b.measure(ctx, one)
@@ -197,13 +198,13 @@ func (p Plan) rates(ctx context.Context, s system.System, mode system.Mode, w wo
 			return cells, err
 		}
 		if err != nil { // the other systems are measured all the same
-			c = Cell{System: s.Name, Mode: mode, Settings: s.Modes[mode], Workload: w.Name, Rate: rate.String(), Seed: seed, Void: "failed: " + err.Error()}
+			c = Cell{System: s.Name, Mode: mode, Settings: s.Modes[mode], Workload: w.Name, Rate: rate.String(), Seed: seed, Kept: c.Kept, Void: "failed: " + err.Error()}
 		}
 		c.Run, c.Build = n+1, b.Name
 		if rate.Max && c.Figures != nil {
 			most = c.Figures.PerSecond
 		}
-		fmt.Fprintf(progress, "%s %s %s %s, run %d%s: %s\n", w.Name, s.Name, mode, rate, n+1, prefixed(", ", b.Name), summary(c))
+		fmt.Fprintf(progress, "%s %s %s %s, run %d%s: %s\n", w.Name, s.Name, mode, rate, n+1, prefixed(", ", b.Name), summary(c)+prefixed("; its files are in ", c.Kept))
 		cells = append(cells, c)
 	}
 	return cells, nil
@@ -225,6 +226,7 @@ type One struct {
 	Events   float64           `json:"events_per_second"` // 0: as many as are taken
 	Seed     uint32            `json:"seed"`
 	Prices   *load.Prices      `json:"prices,omitempty"`
+	Keep     bool              `json:"keep,omitempty"`
 }
 
 // Measure measures it in this process.

@@ -10,21 +10,19 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/weir-log/weir/internal/pgtest"
 )
 
 // databaseFaults are what can be done to a database: to PostgreSQL, and to no other.
 func databaseFaults(db database) Faults {
-	pg, is := db.(*pgtest.Server)
+	pg, is := db.(*postgres)
 	if !is {
 		return Faults{}
 	}
 	return Faults{
-		Kill:  func() (func() error, error) { return pg.Recover, pg.Crash() }, // immediate: nothing is flushed
-		Pause: pg.Suspend,
+		Kill:  func() (func() error, error) { return pg.server.Recover, pg.server.Crash() }, // immediate: nothing is flushed
+		Pause: pg.server.Suspend,
 		Hold: func(ctx context.Context) (func(), error) {
-			conn, err := pgx.Connect(ctx, pg.Admin())
+			conn, err := pgx.Connect(ctx, pg.url)
 			if err != nil {
 				return nil, err
 			}
@@ -37,11 +35,11 @@ func databaseFaults(db database) Faults {
 // databaseSize is what a database takes on disk, without its write-ahead log; without a database,
 // what a directory takes.
 func databaseSize(ctx context.Context, db database, dir string) (size int64, err error) {
-	pg, is := db.(*pgtest.Server)
+	pg, is := db.(*postgres)
 	if !is {
 		return dirSize(dir)
 	}
-	conn, err := pgx.Connect(ctx, pg.Admin())
+	conn, err := pgx.Connect(ctx, pg.url)
 	if err != nil {
 		return 0, err
 	}

@@ -55,7 +55,10 @@ func (s System) Missing() error {
 type Settings map[string]string
 
 // Place is where a system may keep its files, and nothing else does.
-type Place struct{ Dir string }
+type Place struct {
+	Dir  string
+	Keep bool // the files are there when the system has closed, also those of its database
+}
 
 // Server is a system that runs.
 type Server interface {

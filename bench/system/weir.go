@@ -34,13 +34,13 @@ func weirStores() []weirStore {
 			return "sqlite:" + filepath.Join(p.Dir, "weir.db"), nil, nil
 		}},
 		{"postgres", "PostgreSQL", startPostgres},
-		{"mysql", "MariaDB", func(Place) (string, database, error) {
+		{"mysql", "MariaDB", func(p Place) (string, database, error) {
 			server, err := mytest.Launch("", "--innodb-buffer-pool-size=128M") // its default
 			if err != nil {
 				return "", nil, err
 			}
 			url, err := server.Database("weir")
-			return url, server, err
+			return url, p.ending(server, "mysql"), err
 		}},
 		{"s3", "versitygw, which is built when it is not there", func(p Place) (string, database, error) {
 			server, err := s3test.Launch(p.Dir)
@@ -48,7 +48,7 @@ func weirStores() []weirStore {
 				return "", nil, err
 			}
 			url, err := server.Bucket()
-			return url, server, err
+			return url, p.ending(server, "s3"), err
 		}},
 	}
 }
@@ -79,12 +79,35 @@ func startWeir(st weirStore, p Place) (*weirServer, error) {
 // database is the server that a system keeps its data on.
 type database interface{ Close() error }
 
-func startPostgres(Place) (string, database, error) {
+// ending is a database that closes as its place says.
+func (p Place) ending(started interface {
+	database
+	Leave(to string) error
+}, name string) database {
+	if !p.Keep {
+		return started
+	}
+	return closer(func() error { return started.Leave(filepath.Join(p.Dir, name)) })
+}
+
+// closer is a database of which nothing is known but how it closes.
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// postgres is a PostgreSQL that a system keeps its data on.
+type postgres struct {
+	database
+	url    string
+	server *pgtest.Server
+}
+
+func startPostgres(place Place) (string, database, error) {
 	server, err := pgtest.Launch("")
 	if err != nil {
 		return "", nil, err
 	}
-	return server.Admin(), server, nil
+	return server.Admin(), &postgres{place.ending(server, "postgres"), server.Admin(), server}, nil
 }
 
 // weirServer is an embedded weir: its processor time is that of the client, and says so. It opens

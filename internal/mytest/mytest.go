@@ -125,6 +125,13 @@ func (s *Server) Close() error {
 	return os.RemoveAll(s.dir)
 }
 
+// Leave ends the server as an operator would, instead of Close, and moves its directory, which is
+// not removed then. Both names must be on one file system.
+func (s *Server) Leave(to string) error {
+	s.Stop()
+	return os.Rename(s.dir, to)
+}
+
 // Stop shuts the server down as an operator would.
 func (s *Server) Stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)

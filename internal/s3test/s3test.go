@@ -218,6 +218,13 @@ func (s *Server) Close() error {
 	return os.RemoveAll(s.dir)
 }
 
+// Leave ends the server, instead of Close, and moves its directory, which is not removed then. Both
+// names must be on one file system.
+func (s *Server) Leave(to string) error {
+	s.Kill()
+	return os.Rename(s.dir, to)
+}
+
 func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
 
 // Launch starts a server on a new directory in dir ("": the directory of temporary files). It is

@@ -99,6 +99,7 @@ type runCmd struct {
 	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
 	Against   string   `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
 	File      []string `help:"Workloads of your own: YAML files, also those of the OpenMessaging Benchmark and of the Event Store Benchmark Suite." placeholder:"FILE" type:"existingfile"`
+	Keep      bool     `help:"Leave the files of the systems and of their databases in the directory for temporary files, and say where."`
 	Data      string   `help:"The paper's file of prices, for workloads that have them (paper-…): headings and rows of seven columns with tabs between. Default: rows that are made." placeholder:"FILE" type:"existingfile"`
 }
 
@@ -121,7 +122,7 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 	if runs == 0 {
 		runs = 3
 	}
-	p = run.Plan{Runs: runs, Seed: c.Seed, Modes: []system.Mode{system.Mode(c.Mode)}}
+	p = run.Plan{Runs: runs, Seed: c.Seed, Keep: c.Keep, Modes: []system.Mode{system.Mode(c.Mode)}}
 	if c.Mode == "both" {
 		p.Modes = []system.Mode{system.Durable, system.Shipped}
 	}
@@ -296,12 +297,13 @@ type apiCmd struct {
 	System  string      `required:"" help:"The system." placeholder:"NAME"`
 	Mode    system.Mode `help:"durable or shipped. Default: ${default}." enum:"durable,shipped" default:"durable"`
 	Dir     string      `help:"Directory for the system's files." default:"." type:"existingdir"`
+	Keep    bool        `help:"Leave the files of its database there, too." negatable:""`
 	HTTP    string      `name:"http" help:"Address. Default: ${default}." default:"127.0.0.1:5093" placeholder:"HOST:PORT"`
 	Project bool        `help:"Keep a projection in memory. Default: ${default}." default:"true" negatable:""`
 }
 
 func (c *apiCmd) Run(ctx context.Context) error {
-	return api.Serve(ctx, api.Options{System: c.System, Mode: c.Mode, Dir: c.Dir, Address: c.HTTP, Project: c.Project})
+	return api.Serve(ctx, api.Options{System: c.System, Mode: c.Mode, Place: system.Place{Dir: c.Dir, Keep: c.Keep}, Address: c.HTTP, Project: c.Project})
 }
 
 type cellCmd struct{}
