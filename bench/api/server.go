@@ -27,7 +27,7 @@ type Options struct {
 
 // args are the options as Serve's caller, weir-bench api, has them.
 func (o Options) args() []string {
-	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Place.Dir, fmt.Sprintf("--keep=%t", o.Place.Keep), "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
+	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Place.Dir, fmt.Sprintf("--keep=%t", o.Place.Keep), "--postgres", o.Place.Postgres, "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
 }
 
 // segment is the system in a URL.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -50,8 +51,9 @@ func Cost(w io.Writer, r run.Result, c Costs) error {
 }
 
 func (c Costs) line(row Row, of workload.Workload) string {
-	if row.Problem != "" {
-		return fmt.Sprintf("| %s | %s | %s |%s", row.Name(), row.Rate, row.Problem, strings.Repeat(" – |", 1+3*len(c.Events)))
+	if problem := row.Problem; problem != "" || row.given() {
+		problem = cmp.Or(problem, "what its server used is not known")
+		return fmt.Sprintf("| %s | %s | %s |%s", row.Name(), row.Rate, problem, strings.Repeat(" – |", 1+3*len(c.Events)))
 	}
 	_, cpu, _ := Spread(row, func(f *run.Figures) float64 { return f.CPU + f.ServerCPU })
 	_, stored, _ := Spread(row, func(f *run.Figures) float64 { return f.Stored })

@@ -31,6 +31,12 @@ func (r Row) Name() string {
 // idle reports whether nothing was sent.
 func (r Row) idle() bool { return r.Problem == "" && r.Runs[0].Figures.Idle != nil }
 
+// given reports whether the row was measured on a server that was there already: its processors and
+// its disk are in no figure.
+func (r Row) given() bool {
+	return slices.ContainsFunc(r.Runs, func(c run.Cell) bool { return c.Given })
+}
+
 // Rows puts the runs of each cell together, in the order of the plan.
 func Rows(r run.Result) []Row {
 	var rows []Row
@@ -186,8 +192,12 @@ func notes(row Row) (lines []string) {
 			said = append(said, fmt.Sprintf("%d conflicts", f.Conflicts))
 		}
 		if i := f.Idle; i != nil {
-			said = append(said, fmt.Sprintf("idle: %.2f %% of a processor and %d MiB of memory in the client's process, %.2f %% and %d MiB in others, %.0f bytes written a second",
-				100*i.CPU, f.RSS>>20, 100*i.ServerCPU, f.ServerRSS>>20, i.Written))
+			others := fmt.Sprintf("%.2f %% and %d MiB in others", 100*i.ServerCPU, f.ServerRSS>>20)
+			if c.Given {
+				others = "what its server used is not known"
+			}
+			said = append(said, fmt.Sprintf("idle: %.2f %% of a processor and %d MiB of memory in the client's process, %s, %.0f bytes written a second",
+				100*i.CPU, f.RSS>>20, others, i.Written))
 		}
 		if r := f.Readings; r != nil {
 			said = append(said, fmt.Sprintf("with %d events: a stream of 100 p50 %v p99 %v, the last 100 of the longest p50 %v p99 %v, %.0f bytes on disk each, a replay of %.0f a second",
@@ -243,10 +253,14 @@ func columns(row Row) []string {
 	p99 := func(l *run.Latency) run.Duration { return l.P99 }
 	most := func(l *run.Latency) run.Duration { return l.Max }
 	answers, flushes := ratios(row)
+	ofServers := fmt.Sprintf("%.0f", servers)
+	if row.given() {
+		ofServers = "–"
+	}
 	return []string{
 		row.Name(), row.Rate, fmt.Sprintf("%.0f (%.0f to %.0f)%s", median, low, high, taken(median, offered)), latency(row, call, p50), latency(row, call, p99),
 		latency(row, end, p50), latency(row, end, p99), latency(row, end, most), latency(row, done, p99), answers, flushes,
-		fmt.Sprintf("%.0f", cpu), fmt.Sprintf("%.0f", servers), fmt.Sprintf("%.0f", written), fmt.Sprintf("%d delivered once%s", delivered, changed(row)),
+		fmt.Sprintf("%.0f", cpu), ofServers, fmt.Sprintf("%.0f", written), fmt.Sprintf("%d delivered once%s", delivered, changed(row)),
 	}
 }
 
@@ -261,7 +275,11 @@ func Benchstat(w io.Writer, r run.Result) error {
 		if l := cmp.Or(c.Figures.Done, c.Figures.EndToEnd, c.Figures.Call); l != nil {
 			fmt.Fprintf(w, " %.3f p50-ms %.3f p99-ms", float64(l.P50)/1e6, float64(l.P99)/1e6)
 		}
-		if _, err := fmt.Fprintf(w, " %.0f cpu-µs/event %.0f written-B/event\n", c.Figures.CPU+c.Figures.ServerCPU, c.Figures.Written); err != nil {
+		used := fmt.Sprintf(" %.0f cpu-µs/event %.0f written-B/event", c.Figures.CPU+c.Figures.ServerCPU, c.Figures.Written)
+		if c.Given {
+			used = "" // only the client's is known
+		}
+		if _, err := fmt.Fprintln(w, used); err != nil {
 			return err
 		}
 	}

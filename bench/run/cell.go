@@ -32,8 +32,9 @@ type Cell struct {
 	Rate     string          `json:"rate"`
 	Run      int             `json:"run"`
 	Seed     uint32          `json:"seed"`
-	Data     string          `json:"data_sha256,omitempty"` // of the file that its prices are from
-	Kept     string          `json:"kept,omitempty"`        // where the system's files are, if they were kept
+	Data     string          `json:"data_sha256,omitempty"`  // of the file that its prices are from
+	Given    bool            `json:"server_given,omitempty"` // its PostgreSQL was there before: that one's disk and processors are not in the figures
+	Kept     string          `json:"kept,omitempty"`         // where the system's files are, if they were kept
 
 	Verdict ledger.Verdict `json:"verdict"`
 	Void    string         `json:"void,omitempty"`    // why there is no figure, although no promise was broken
@@ -182,6 +183,10 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	if err != nil {
 		return c, err
 	}
+	place := system.Place{Dir: dir, Keep: o.Keep}
+	if c.Given = o.Postgres != "" && s.OnPostgres(); c.Given {
+		place.Postgres = o.Postgres
+	}
 	if o.Keep {
 		c.Kept = dir
 	} else {
@@ -190,7 +195,7 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	if c.Before, err = limit.Measure(dir); err != nil {
 		return c, err
 	}
-	server, err := start(ctx, s, mode, w, system.Place{Dir: dir, Keep: o.Keep})
+	server, err := start(ctx, s, mode, w, place)
 	if err != nil {
 		return c, fmt.Errorf("start %s: %w", s.Name, err)
 	}
@@ -224,7 +229,7 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 			return c, err
 		}
 	}
-	if mode == system.Durable && !rate.Once && !rate.None {
+	if mode == system.Durable && !rate.Once && !rate.None && !c.Given { // what a flush takes there is not known
 		if c.Void, err = m.flushes(ctx, kind, c.Before, dir); err != nil || c.Void != "" {
 			return c, err
 		}

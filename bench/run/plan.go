@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
@@ -31,6 +32,7 @@ type Plan struct {
 	Seed      uint32
 	Prices    *load.Prices // of workloads with prices; nil: they are made
 	Keep      bool         // the systems' files stay, and each cell says where
+	Postgres  string       // URL of a PostgreSQL that is there already, for systems on it; "": they start their own
 
 	// Builds are programs like this one that measure the cells, in turns; none: this process does.
 	Builds []Build
@@ -65,7 +67,8 @@ type Planned struct {
 	Runs      int                 `json:"runs"`
 	Seed      uint32              `json:"seed"`
 	Prices    *load.Prices        `json:"prices,omitempty"`
-	Builds    []string            `json:"builds,omitempty"` // programs that took turns
+	Given     bool                `json:"postgres_given,omitempty"` // systems on PostgreSQL used one that was there; its URL has a password
+	Builds    []string            `json:"builds,omitempty"`         // programs that took turns
 }
 
 // Workload returns the workload of a name.
@@ -84,6 +87,8 @@ func (p Planned) Again() (again Plan, err error) {
 	switch {
 	case len(p.Systems) == 0 || len(p.Workloads) == 0:
 		return again, errors.New("the result has no plan: it was written by an older weir-bench")
+	case p.Given:
+		return again, errors.New("the result was measured on a PostgreSQL that was there already; repeat that by its command, with that server's URL")
 	case len(p.Builds) > 0:
 		return again, fmt.Errorf("the result compares %s; repeat that by its command", strings.Join(p.Builds, " and "))
 	}
@@ -105,7 +110,7 @@ func (p Planned) Again() (again Plan, err error) {
 
 // planned is what a result keeps of the plan.
 func (p Plan) planned() Planned {
-	all := Planned{Workloads: p.Workloads, Modes: p.Modes, Runs: p.Runs, Seed: p.Seed, Prices: p.Prices}
+	all := Planned{Workloads: p.Workloads, Modes: p.Modes, Runs: p.Runs, Seed: p.Seed, Prices: p.Prices, Given: p.Postgres != ""}
 	for _, s := range p.Systems {
 		all.Systems = append(all.Systems, s.Name)
 	}
@@ -130,7 +135,7 @@ type Machine struct {
 // says why. Clean reports whether every promise was kept. If ctx ends, the result has what was
 // measured until then.
 func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool, err error) {
-	r = Result{Schema: Schema, Began: time.Now().UTC(), Command: strings.Join(os.Args, " "), Commit: commit(), Plan: p.planned()}
+	r = Result{Schema: Schema, Began: time.Now().UTC(), Command: strings.Join(withoutPasswords(os.Args), " "), Commit: commit(), Plan: p.planned()}
 	if r.Machine, err = machine(); err != nil {
 		return r, false, err
 	}
@@ -164,6 +169,20 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 	return r, clean, nil
 }
 
+// withoutPasswords are arguments without what the URL of a server has beside its host.
+func withoutPasswords(args []string) (all []string) {
+	for _, a := range args {
+		if before, address, has := strings.Cut(a, "postgres="); has {
+			a = before + "postgres=…"
+			if u, err := url.Parse(address); err == nil && u.Host != "" {
+				a = before + "postgres=postgres://" + u.Host + "/…"
+			}
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
 // builds are those that measure in a run: in the other order with every second run. The empty one
 // is this process.
 func (p Plan) builds(n int) []Build {
@@ -189,7 +208,7 @@ func (p Plan) rates(ctx context.Context, s system.System, mode system.Mode, w wo
 		}
 		seed := crc32.ChecksumIEEE(fmt.Appendf(nil, "%d/%s/%s/%s/%v/%d", p.Seed, s.Name, mode, w.Name, rate, n))
 		var c Cell
-		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed, Prices: p.Prices, Keep: p.Keep}); b.Program == "" {
+		if one := (One{System: s.Name, Mode: mode, Workload: w, Rate: rate, Events: events, Seed: seed, Prices: p.Prices, Keep: p.Keep, Postgres: p.Postgres}); b.Program == "" {
 			c, err = one.Measure(ctx)
 		} else {
 			c, err = b.measure(ctx, one)
@@ -227,6 +246,7 @@ type One struct {
 	Seed     uint32            `json:"seed"`
 	Prices   *load.Prices      `json:"prices,omitempty"`
 	Keep     bool              `json:"keep,omitempty"`
+	Postgres string            `json:"postgres,omitempty"`
 }
 
 // Measure measures it in this process.
@@ -270,6 +290,9 @@ func (b Build) measure(ctx context.Context, o One) (c Cell, err error) {
 	}
 	if err := json.Unmarshal(told, &c); err != nil {
 		return c, err
+	}
+	if s, err := system.Find(o.System); err == nil && o.Postgres != "" && s.OnPostgres() && !c.Given {
+		return c, fmt.Errorf("%s (%s) does not know how to measure on a PostgreSQL that is there already", b.Name, b.Program)
 	}
 	if o.Prices != nil && o.Workload.Payload == workload.Price && c.Data != o.Prices.SHA256 {
 		return c, fmt.Errorf("%s (%s) does not know how to measure with prices from a file", b.Name, b.Program)

@@ -19,7 +19,7 @@ type Ratios struct {
 // are none. Of a queue the calls are those that enqueue.
 func (c Cell) Ratios(w workload.Workload) *Ratios {
 	f := c.Figures
-	if f == nil || c.Mode != system.Durable || f.Idle != nil || c.Rate == (workload.Rate{Once: true}).String() {
+	if f == nil || c.Given || c.Mode != system.Durable || f.Idle != nil || c.Rate == (workload.Rate{Once: true}).String() {
 		return nil
 	}
 	mean := func(a, b time.Duration) float64 { return (a + b).Seconds() / 2 }

@@ -18,9 +18,7 @@ func databaseFaults(db database) Faults {
 	if !is {
 		return Faults{}
 	}
-	return Faults{
-		Kill:  func() (func() error, error) { return pg.server.Recover, pg.server.Crash() }, // immediate: nothing is flushed
-		Pause: pg.server.Suspend,
+	faults := Faults{
 		Hold: func(ctx context.Context) (func(), error) {
 			conn, err := pgx.Connect(ctx, pg.url)
 			if err != nil {
@@ -30,6 +28,11 @@ func databaseFaults(db database) Faults {
 			return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err
 		},
 	}
+	if pg.server != nil {
+		faults.Kill = func() (func() error, error) { return pg.server.Recover, pg.server.Crash() } // immediate: nothing is flushed
+		faults.Pause = pg.server.Suspend
+	}
+	return faults
 }
 
 // databaseSize is what a database takes on disk, without its write-ahead log; without a database,

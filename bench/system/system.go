@@ -51,6 +51,12 @@ func (s System) Missing() error {
 	return nil
 }
 
+// OnPostgres reports whether the system keeps its data on PostgreSQL.
+func (s System) OnPostgres() bool { return s.Needs == onPostgreSQL }
+
+// onPostgreSQL is what systems on PostgreSQL need.
+const onPostgreSQL = "PostgreSQL"
+
 // Settings are the settings of a system that matter to its promises.
 type Settings map[string]string
 
@@ -58,6 +64,10 @@ type Settings map[string]string
 type Place struct {
 	Dir  string
 	Keep bool // the files are there when the system has closed, also those of its database
+
+	// Postgres is the URL of a PostgreSQL that is there already: a system on PostgreSQL uses a
+	// database of its own on it, and starts none. "": it starts one.
+	Postgres string
 }
 
 // Server is a system that runs.

@@ -99,10 +99,13 @@ func (c closer) Close() error { return c() }
 type postgres struct {
 	database
 	url    string
-	server *pgtest.Server
+	server *pgtest.Server // nil: it was there before
 }
 
 func startPostgres(place Place) (string, database, error) {
+	if place.Postgres != "" {
+		return freshDatabase(place.Postgres)
+	}
 	server, err := pgtest.Launch("")
 	if err != nil {
 		return "", nil, err

@@ -89,18 +89,41 @@ func helped(args []string) []string {
 var errBroken = errors.New("a promise was broken")
 
 type runCmd struct {
-	Workloads []string `arg:"" optional:"" help:"Workloads, or one of the profiles try, choose, commit, p, paper, badhours and all." placeholder:"WORKLOAD"`
-	Systems   []string `help:"Systems. Default: those of the profile." placeholder:"NAME"`
-	Mode      string   `help:"durable, shipped or both. Default: ${default}." enum:"durable,shipped,both" default:"durable"`
-	Runs      int      `help:"Runs of each cell. Default: that of the profile, or 3." placeholder:"N"`
-	Scale     float64  `help:"Multiplies the durations. Default: ${default}." default:"1"`
-	Rates     []string `help:"Rates instead of those of the workloads: max, 50%, 2900." placeholder:"RATE"`
-	Seed      uint32   `help:"Decides the payloads. Default: ${default}." default:"1"`
-	Out       string   `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
-	Against   string   `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
-	File      []string `help:"Workloads of your own: YAML files, also those of the OpenMessaging Benchmark and of the Event Store Benchmark Suite." placeholder:"FILE" type:"existingfile"`
-	Keep      bool     `help:"Leave the files of the systems and of their databases in the directory for temporary files, and say where."`
-	Data      string   `help:"The paper's file of prices, for workloads that have them (paper-…): headings and rows of seven columns with tabs between. Default: rows that are made." placeholder:"FILE" type:"existingfile"`
+	Workloads []string          `arg:"" optional:"" help:"Workloads, or one of the profiles try, choose, commit, p, paper, badhours and all." placeholder:"WORKLOAD"`
+	Systems   []string          `help:"Systems. Default: those of the profile." placeholder:"NAME"`
+	Mode      string            `help:"durable, shipped or both. Default: ${default}." enum:"durable,shipped,both" default:"durable"`
+	Runs      int               `help:"Runs of each cell. Default: that of the profile, or 3." placeholder:"N"`
+	Scale     float64           `help:"Multiplies the durations. Default: ${default}." default:"1"`
+	Rates     []string          `help:"Rates instead of those of the workloads: max, 50%, 2900." placeholder:"RATE"`
+	Seed      uint32            `help:"Decides the payloads. Default: ${default}." default:"1"`
+	Out       string            `help:"Directory for the result. Default: bench-DATE." placeholder:"DIR" type:"path"`
+	Against   string            `help:"Another weir-bench, of another commit: both measure in turns, and the figures are compared." placeholder:"PROGRAM" type:"existingfile"`
+	File      []string          `help:"Workloads of your own: YAML files, also those of the OpenMessaging Benchmark and of the Event Store Benchmark Suite." placeholder:"FILE" type:"existingfile"`
+	Keep      bool              `help:"Leave the files of the systems and of their databases in the directory for temporary files, and say where."`
+	URL       map[string]string `name:"url" mapsep:"none" help:"A PostgreSQL of your own, which is neither started nor stopped: postgres=URL. Systems on PostgreSQL each get a database there, which is dropped afterwards." placeholder:"NAME=URL"`
+	Data      string            `help:"The paper's file of prices, for workloads that have them (paper-…): headings and rows of seven columns with tabs between. Default: rows that are made." placeholder:"FILE" type:"existingfile"`
+}
+
+// given sets the servers that are there already.
+func (c *runCmd) given(ctx context.Context, p *run.Plan) error {
+	for name, address := range c.URL {
+		if name != "postgres" {
+			return fmt.Errorf("--url %s=…: only a PostgreSQL can be used that is there already: postgres=URL", name)
+		}
+		if !slices.ContainsFunc(p.Systems, system.System.OnPostgres) {
+			return errors.New("--url postgres=…: none of the systems is on PostgreSQL")
+		}
+		for _, w := range p.Workloads {
+			if k := w.Fault.Kind; k == workload.Kill || k == workload.Pause {
+				return fmt.Errorf("--url postgres=…: the workload %s has a %s of the server, and one of your own is not touched; leave out the workload or --url", w.Name, k)
+			}
+		}
+		if err := system.CheckPostgres(ctx, address, p.Modes); err != nil {
+			return fmt.Errorf("--url postgres=…: %w", err)
+		}
+		p.Postgres = address
+	}
+	return nil
 }
 
 func (c *runCmd) plan() (p run.Plan, err error) {
@@ -214,6 +237,9 @@ const (
 
 func (c *runCmd) Run(ctx context.Context) error {
 	p, err := c.plan()
+	if err == nil {
+		err = c.given(ctx, &p)
+	}
 	if err != nil {
 		return err
 	}
@@ -294,16 +320,17 @@ func (c *fetchCmd) Run(ctx context.Context) error {
 }
 
 type apiCmd struct {
-	System  string      `required:"" help:"The system." placeholder:"NAME"`
-	Mode    system.Mode `help:"durable or shipped. Default: ${default}." enum:"durable,shipped" default:"durable"`
-	Dir     string      `help:"Directory for the system's files." default:"." type:"existingdir"`
-	Keep    bool        `help:"Leave the files of its database there, too." negatable:""`
-	HTTP    string      `name:"http" help:"Address. Default: ${default}." default:"127.0.0.1:5093" placeholder:"HOST:PORT"`
-	Project bool        `help:"Keep a projection in memory. Default: ${default}." default:"true" negatable:""`
+	System   string      `required:"" help:"The system." placeholder:"NAME"`
+	Mode     system.Mode `help:"durable or shipped. Default: ${default}." enum:"durable,shipped" default:"durable"`
+	Dir      string      `help:"Directory for the system's files." default:"." type:"existingdir"`
+	Postgres string      `hidden:""`
+	Keep     bool        `help:"Leave the files of its database there, too." negatable:""`
+	HTTP     string      `name:"http" help:"Address. Default: ${default}." default:"127.0.0.1:5093" placeholder:"HOST:PORT"`
+	Project  bool        `help:"Keep a projection in memory. Default: ${default}." default:"true" negatable:""`
 }
 
 func (c *apiCmd) Run(ctx context.Context) error {
-	return api.Serve(ctx, api.Options{System: c.System, Mode: c.Mode, Place: system.Place{Dir: c.Dir, Keep: c.Keep}, Address: c.HTTP, Project: c.Project})
+	return api.Serve(ctx, api.Options{System: c.System, Mode: c.Mode, Place: system.Place{Dir: c.Dir, Keep: c.Keep, Postgres: c.Postgres}, Address: c.HTTP, Project: c.Project})
 }
 
 type cellCmd struct{}
