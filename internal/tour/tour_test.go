@@ -1,5 +1,5 @@
-// Package tour holds docs/tour.md, docs/queue.md and docs/streams.md to the truth: it types what a
-// page shows into a shell, and compares what comes back.
+// Package tour holds docs/tour.md, docs/queue.md, docs/streams.md and the pages for who begins to
+// the truth: it types what a page shows into a shell, and compares what comes back.
 package tour
 
 import (
@@ -32,41 +32,83 @@ func TestTheStreamWalkShowsWhatHappens(t *testing.T) {
 	replay(t, "../../docs/streams.md", "accounts")
 }
 
-// replay types the commands of a page, each after the one before it ended, and compares what they
-// print with what the page shows. The page uses some of the examples. If the test fails, it logs
-// the files that the commands have left.
+// replay types a page that needs a database and some of the examples.
 func replay(t *testing.T, page string, examples ...string) *shell {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	return stage{page: page, examples: examples, env: []string{"DATABASE=" + pgtest.URL(t)}}.replay(t)
+}
+
+// stage is a page, and what it is replayed on.
+type stage struct {
+	page     string
+	examples []string          // that are in the PATH
+	env      []string          // beside the addresses of weir
+	named    []string          // what the page names, and what is here in its place, in turns
+	links    map[string]string // what a reader has in the directory, by name
+	saves    bool              // the reader saves the programs of the page
+}
+
+// replay types the commands of a page, each after the one before it ended, and compares what they
+// print with what the page shows. If the test fails, it logs the files that the commands have left.
+func (s stage) replay(t *testing.T) *shell {
+	t.Helper()
+	text, err := os.ReadFile(s.page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	steps := transcript(string(text))
 	if len(steps) < 8 {
-		t.Fatalf("%s has %d commands: a tour is longer, or its blocks are not marked ```console", page, len(steps))
+		t.Fatalf("%s has %d commands: a tour is longer, or its blocks are not marked ```console", s.page, len(steps))
 	}
 	addresses, err := proctest.FreeAddresses(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kafka, http := addresses[0], addresses[1]
-	there := strings.NewReplacer(kafkaAddress, kafka, httpAddress, http)
+	there := strings.NewReplacer(append([]string{kafkaAddress, kafka, httpAddress, http}, s.named...)...)
 	back := strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
-	sh := startShell(t, examples, "DATABASE="+pgtest.URL(t), "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka, "WEIR_SERVER=http://"+http)
+	sh := startShell(t, s.examples, append([]string{"WEIR_KAFKA=" + kafka, "WEIR_HTTP=" + http, "WEIR_BOOTSTRAP=" + kafka, "WEIR_SERVER=http://" + http}, s.env...)...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			sh.logFiles()
 		}
 	})
-	for _, s := range steps {
-		out, code := sh.run(there.Replace(s.command))
+	for name, to := range s.links {
+		if err := os.Symlink(to, filepath.Join(sh.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.saves {
+		for name, program := range programsOf(t, s.page, string(text)) {
+			if err := os.WriteFile(filepath.Join(sh.dir, name), []byte(there.Replace(program)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, step := range steps {
+		out, code := sh.run(there.Replace(step.command))
 		out = back.Replace(out)
-		if code != 0 || !matches(out, s.output) {
+		if code != 0 || !matches(out, step.output) {
 			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s",
-				page, s.line, s.command, s.output, code, out)
+				s.page, step.line, step.command, step.output, code, out)
 		}
 	}
 	return sh
+}
+
+var namedProgram = regexp.MustCompile("(?ms)^`([a-z]+\\.[a-z]+)`[^\n]*:\n\n```[a-z]+\n(.*?)^```$")
+
+// programsOf returns the programs of a page that have a name: it is what the line above begins with.
+func programsOf(t *testing.T, page, text string) map[string]string {
+	t.Helper()
+	programs := make(map[string]string)
+	for _, m := range namedProgram.FindAllStringSubmatch(text, -1) {
+		programs[m[1]] = m[2]
+	}
+	if len(programs) == 0 {
+		t.Fatalf("%s has no program with a name", page)
+	}
+	return programs
 }
 
 // step is a command and what it prints.
