@@ -98,7 +98,7 @@ func (s stage) replay(t *testing.T) *shell {
 
 var namedProgram = regexp.MustCompile("(?ms)^`([a-z]+\\.[a-z]+)`[^\n]*:\n\n```[a-z]+\n(.*?)^```$")
 
-// programsOf returns the programs of a page that have a name: it is what the line above begins with.
+// programsOf returns the programs of a page that have a name: the line above begins with it.
 func programsOf(t *testing.T, page, text string) map[string]string {
 	t.Helper()
 	programs := make(map[string]string)
