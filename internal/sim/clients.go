@@ -52,6 +52,7 @@ type client struct {
 	member  string
 	epoch   int32 // or generation
 	joined  bool
+	asked   time.Time // when it sent what it has the last answer to: since then its session runs
 	has     map[group.TopicPartition]*position
 }
 
@@ -67,8 +68,8 @@ type holding struct {
 	tp    group.TopicPartition
 }
 
-// tell notes that a member was told that it has partitions, and returns another one that was told
-// the same a moment ago of one of them; nil: none.
+// tell notes that a member was told that it has partitions, and returns another one that asked a
+// moment ago, and was told the same of one of them; nil: none.
 func (h *holders) tell(c *client, tps []group.TopicPartition) (other *client, of group.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +79,7 @@ func (h *holders) tell(c *client, tps []group.TopicPartition) (other *client, of
 		}
 	}
 	for _, tp := range tps {
-		h.by[holding{c, c.group, tp}] = time.Now()
+		h.by[holding{c, c.group, tp}] = c.asked
 	}
 	return other, of
 }
@@ -90,9 +91,16 @@ func (h *holders) forget(c *client, which func(group.TopicPartition) bool) {
 	maps.DeleteFunc(h.by, func(o holding, _ time.Time) bool { return o.who == c && which(o.tp) })
 }
 
-// overlapMin is how recently two members may not both have been told that a partition is theirs:
-// less than their sessions and rebalance time-outs, after which one of them may have been evicted.
-const overlapMin = 4 * time.Second
+// A process that reaches the store learns within toldBy, a third of the shortest session and some,
+// that another one leads its group. From then on the other waits for a session, or a rebalance
+// time-out, at least, before it takes partitions from a member that has not given them up. So two
+// members may not both have asked within overlapMin, and been told that a partition is theirs. What
+// a member is told by a process that is cut off from the store does not count, and neither does
+// the time until it has the answer.
+const (
+	toldBy     = 3 * time.Second
+	overlapMin = 2 * time.Second
+)
 
 // position is how far a client has read a partition.
 type position struct {
@@ -126,6 +134,10 @@ func (c *client) step() {
 		err = c.beat(ctx)
 	}
 	switch {
+	case c.p.host.isDead(): // nobody has its answer
+	case err == nil && !c.p.host.reaches(c.asked.Add(-toldBy)): // it may not know that another process leads the group
+		c.w.holders.forget(c, anyPartition)
+		c.read(ctx)
 	case err == nil:
 		other, tp := c.w.holders.tell(c, slices.Collect(maps.Keys(c.has)))
 		if other != nil {
@@ -173,6 +185,7 @@ func (c *client) beat(ctx context.Context) error {
 	for tp := range c.has {
 		b.Owned = append(b.Owned, tp)
 	}
+	c.asked = time.Now()
 	a, err := c.p.parts.Groups.ConsumerHeartbeat(ctx, b)
 	if err != nil || c.p.host.isDead() {
 		return err
@@ -189,6 +202,7 @@ func (c *client) beat(ctx context.Context) error {
 // rebalance. The client's assignor is eager.
 func (c *client) beatClassic(ctx context.Context) error {
 	if c.joined {
+		c.asked = time.Now()
 		err := c.p.parts.Groups.Heartbeat(ctx, group.Beat{Group: c.group, Member: c.member, Generation: c.epoch})
 		if !errors.Is(err, group.ErrRebalancing) {
 			return err
@@ -212,6 +226,7 @@ func (c *client) beatClassic(ctx context.Context) error {
 		return err
 	}
 	c.member, c.epoch = j.Member, j.Generation
+	c.asked = time.Now()
 	out, err := c.p.parts.Groups.Sync(ctx, group.Sync{
 		Group: c.group, Member: c.member, Generation: c.epoch, ProtocolType: "consumer", Protocol: j.Protocol, Assignments: c.assign(j),
 	})
