@@ -1,7 +1,7 @@
-// Package weirotel makes OpenTelemetry spans of what weir does. Pass its Tracer to
+// Package weirotel makes OpenTelemetry spans and metrics of what weir does. Pass its Tracer to
 // weir.Options.Tracer, or to any other option that takes an eventlog.Tracer:
 //
-//	tracer := weirotel.New(otel.GetTracerProvider())
+//	tracer := weirotel.New(otel.GetTracerProvider(), weirotel.WithMetrics(otel.GetMeterProvider()))
 //
 // Spans are named by OpenTelemetry's conventions for messaging, such as "publish orders". W3C Trace
 // Context in the headers of records links the spans of different processes.
@@ -9,6 +9,7 @@ package weirotel
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -25,14 +26,19 @@ const scope = "github.com/weir-log/weir"
 
 // Tracer is an eventlog.Tracer whose spans go to OpenTelemetry.
 type Tracer struct {
-	tracer trace.Tracer
+	tracer  trace.Tracer
+	metrics *metrics // nil: there are none
 }
 
 var _ eventlog.Tracer = (*Tracer)(nil)
 
 // New returns a Tracer whose spans go to the provider.
-func New(provider trace.TracerProvider) *Tracer {
-	return &Tracer{tracer: provider.Tracer(scope)}
+func New(provider trace.TracerProvider, options ...Option) *Tracer {
+	t := &Tracer{tracer: provider.Tracer(scope)}
+	for _, o := range options {
+		o(t)
+	}
+	return t
 }
 
 // Start implements eventlog.Tracer. Links that are not valid W3C Trace Context are dropped.
@@ -42,11 +48,16 @@ func (t *Tracer) Start(ctx context.Context, name string, s eventlog.SpanInfo) (c
 		title += " " + s.Topic
 	}
 	ctx, span := t.tracer.Start(ctx, title, trace.WithSpanKind(kindOf(name)), trace.WithAttributes(attributes(name, s)...), trace.WithLinks(links(s.Links)...))
+	began := time.Now()
 	return ctx, func(err error) {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
+			span.SetAttributes(attribute.String("error.type", errorType(err)))
 		}
 		span.End()
+		if t.metrics != nil {
+			t.metrics.ended(ctx, name, s, time.Since(began), err)
+		}
 	}
 }
 
@@ -57,27 +68,54 @@ func (t *Tracer) Inject(ctx context.Context) []batch.RecordHeader {
 	return h
 }
 
-func kindOf(name string) trace.SpanKind {
+// The values of messaging.operation.type.
+const (
+	sending    = "send"
+	receiving  = "receive"
+	processing = "process"
+)
+
+// operationType is that of a span; "": its name is none of the conventions' operations.
+func operationType(name string) string {
 	switch name {
 	case "publish":
-		return trace.SpanKindProducer
-	case "deliver", "handle", "work":
-		return trace.SpanKindConsumer
-	default:
-		return trace.SpanKindInternal
+		return sending
+	case "deliver":
+		return receiving
+	case "handle", "work":
+		return processing
 	}
+	return ""
 }
 
-// attributes returns a span's attributes, named by OpenTelemetry's conventions for messaging if
-// these have a name.
-func attributes(name string, s eventlog.SpanInfo) []attribute.KeyValue {
+func kindOf(name string) trace.SpanKind {
+	switch operationType(name) {
+	case sending:
+		return trace.SpanKindProducer
+	case receiving, processing:
+		return trace.SpanKindConsumer
+	}
+	return trace.SpanKindInternal
+}
+
+// of returns the attributes of spans and metrics, named by OpenTelemetry's conventions for messaging.
+func of(name string, s eventlog.SpanInfo) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("messaging.system", "weir"), attribute.String("messaging.operation.name", name)}
+	if kind := operationType(name); kind != "" {
+		all = append(all, attribute.String("messaging.operation.type", kind))
+	}
 	if s.Topic != "" {
 		all = append(all, attribute.String("messaging.destination.name", s.Topic))
 	}
 	if s.Group != "" {
 		all = append(all, attribute.String("messaging.consumer.group.name", s.Group))
 	}
+	return all
+}
+
+// attributes returns those of a span.
+func attributes(name string, s eventlog.SpanInfo) []attribute.KeyValue {
+	all := of(name, s)
 	if s.Records > 0 {
 		all = append(all, attribute.Int("messaging.batch.message_count", s.Records))
 	}

@@ -3,10 +3,14 @@ package weirotel_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -200,5 +204,47 @@ func TestASpanIsAChildAndTellsOfFailure(t *testing.T) {
 	}
 	if got := tracer.Inject(context.Background()); got != nil {
 		t.Errorf("without a span there are headers %q", got)
+	}
+}
+
+func TestOperationsAreMeasured(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	tracer := weirotel.New(sdk.NewTracerProvider(), weirotel.WithMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	for name, err := range map[string]error{
+		"publish": nil, "handle": errors.New("no luck"), "work": fmt.Errorf("wrapped: %w", eventlog.ErrUnsure), "deliver": nil, "flush": nil,
+	} {
+		_, end := tracer.Start(t.Context(), name, eventlog.SpanInfo{Topic: "orders", Group: map[bool]string{true: "g"}[name == "handle"], Records: 3})
+		end(err)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{} // messages, or operations that were timed
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		describe := func(set attribute.Set) string { return m.Name + " " + m.Unit + " " + set.Encoded(attribute.DefaultEncoder()) }
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				got[describe(p.Attributes)] = p.Value
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				got[describe(p.Attributes)] = int64(p.Count)
+			}
+		}
+	}
+	const (
+		publish = "messaging.destination.name=orders,messaging.operation.name=publish,messaging.operation.type=send,messaging.system=weir"
+		handle  = "error.type=_OTHER,messaging.consumer.group.name=g,messaging.destination.name=orders,messaging.operation.name=handle,messaging.operation.type=process,messaging.system=weir"
+		work    = "error.type=unknown_outcome,messaging.destination.name=orders,messaging.operation.name=work,messaging.operation.type=process,messaging.system=weir"
+	)
+	want := map[string]int64{
+		"messaging.client.operation.duration s " + publish: 1, "messaging.client.sent.messages {message} " + publish: 3,
+		"messaging.process.duration s " + handle: 1, "messaging.client.consumed.messages {message} " + handle: 3,
+		"messaging.process.duration s " + work: 1, "messaging.client.consumed.messages {message} " + work: 3,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("measured %v, want %v", got, want)
 	}
 }

@@ -67,11 +67,13 @@ func Main(version string, args []string) int {
 		cancel(stopped{(<-signals).(syscall.Signal)})
 		signal.Stop(signals)
 	}()
+	environ := os.Environ()
 	return run(ctx, version, args, &terminal{
 		program: os.Args[0],
-		in:      os.Stdin, out: os.Stdout, err: os.Stderr,
+		in:      os.Stdin,
+		out:     inColour(os.Stdout, isTTY(os.Stdout), environ), err: inColour(os.Stderr, isTTY(os.Stderr), environ),
 		inTTY: isTTY(os.Stdin), outTTY: isTTY(os.Stdout), errTTY: isTTY(os.Stderr),
-	}, os.Environ())
+	}, environ)
 }
 
 // terminal is where a command reads and writes.

@@ -65,13 +65,17 @@ func (c *costCmd) Run(ctx context.Context, t *terminal) error {
 		requests = c.bucket().Requests(load)
 	}
 	bills := c.bills(load, prices, requests)
+	idle := c.bills(cost.Load{}, prices, c.bucket().Requests(cost.Load{}))
+	all := c.advice(load, prices, bills[0].Total())
 	if c.Output.json() {
-		return printCost(t, load, requests, prices, bills)
+		return printCost(t, load, requests, prices, bills, idle, all)
 	}
-	if err := c.print(t, load, prices, bills); err != nil {
+	if err := c.print(t, load, prices, bills, idle); err != nil {
 		return err
 	}
-	c.advise(t, load, prices, bills[0].Total())
+	for _, a := range all {
+		fmt.Fprintf(t.out, "S3 with %s: %s instead of %s; %s.\n", a.With, money(a.Total), money(a.Instead), a.Price)
+	}
 	return nil
 }
 
@@ -198,7 +202,7 @@ func (s samples) sum(name, label, value string) (sum float64) {
 	return sum
 }
 
-func (c *costCmd) print(t *terminal, l cost.Load, p cost.Prices, bills []cost.Bill) error {
+func (c *costCmd) print(t *terminal, l cost.Load, p cost.Prices, bills, idle []cost.Bill) error {
 	fmt.Fprintf(t.out, "Load: %s/s in %s records/s, each read %s times and kept for %s: %s.\n", bytesText(l.Bytes), number(l.Records), number(l.Reads), daysText(l.Retention), bytesText(l.Bytes*l.Retention.Seconds()))
 	fmt.Fprintf(t.out, "Prices: %s, %s, in %s for a month of 730 hours; machines are %s.\n\n", p.What, p.AsOf, p.Currency, p.Machine)
 	var rows [][]string
@@ -216,7 +220,7 @@ func (c *costCmd) print(t *terminal, l cost.Load, p cost.Prices, bills []cost.Bi
 		}
 		return row
 	}
-	rows = append(rows, totals("total", bills), totals("total, idle", c.bills(cost.Load{}, p, c.bucket().Requests(cost.Load{}))))
+	rows = append(rows, totals("total", bills), totals("total, idle", idle))
 	if err := table(t.out, "PART S3 POSTGRESQL SQLITE KAFKA", rows); err != nil {
 		return err
 	}
@@ -227,15 +231,23 @@ func (c *costCmd) print(t *terminal, l cost.Load, p cost.Prices, bills []cost.Bi
 // worthwhile is the part of S3's bill that advice must save.
 const worthwhile = 0.05
 
-// advise prints what the bucket's bill would be with other settings, if they save enough. Requests
+// advice is a setting that would make the bucket's bill smaller.
+type advice struct {
+	With    string  `json:"with"` // the flag
+	Total   float64 `json:"total"`
+	Instead float64 `json:"instead_of"`
+	Price   string  `json:"price"` // what it costs otherwise
+}
+
+// advice returns what the bucket's bill would be with other settings, if they save enough. Requests
 // are computed for both, because those that were counted have no setting to change.
-func (c *costCmd) advise(t *terminal, l cost.Load, p cost.Prices, total float64) {
+func (c *costCmd) advice(l cost.Load, p cost.Prices, total float64) (all []advice) {
 	if c.In == nil {
-		return
+		return nil
 	}
 	try := func(flag, price string, b cost.Bucket) {
 		if less := p.S3(l, c.Processes, b.Requests(l)).Total(); less < total*(1-worthwhile) {
-			fmt.Fprintf(t.out, "S3 with %s: %s instead of %s; %s.\n", flag, money(less), money(total), price)
+			all = append(all, advice{flag, less, total, price})
 		}
 	}
 	const longer = 2 * time.Second
@@ -247,6 +259,7 @@ func (c *costCmd) advise(t *terminal, l cost.Load, p cost.Prices, total float64)
 		b.Alone = true
 		try("--alone", "no other process may then use the bucket", b)
 	}
+	return all
 }
 
 // costAnswer is the answer in JSON.
@@ -264,19 +277,21 @@ type costAnswer struct {
 	} `json:"s3_requests_per_second"`
 	Prices cost.Prices `json:"prices"`
 	Bills  []costBill  `json:"bills"`
+	Advice []advice    `json:"advice"`
 }
 
 type costBill struct {
 	cost.Bill
 	Total float64 `json:"total"`
+	Idle  float64 `json:"total_idle"` // of a month in which nothing is published
 }
 
-func printCost(t *terminal, l cost.Load, r cost.Requests, p cost.Prices, bills []cost.Bill) error {
-	a := costAnswer{Prices: p}
+func printCost(t *terminal, l cost.Load, r cost.Requests, p cost.Prices, bills, idle []cost.Bill, all []advice) error {
+	a := costAnswer{Prices: p, Advice: append([]advice{}, all...)}
 	a.Load.Bytes, a.Load.Records, a.Load.Reads, a.Load.Retention = l.Bytes, l.Records, l.Reads, l.Retention.Seconds()
 	a.Requests.Puts, a.Requests.Gets, a.Requests.Lists = r.Puts, r.Gets, r.Lists
-	for _, b := range bills {
-		a.Bills = append(a.Bills, costBill{b, b.Total()})
+	for i, b := range bills {
+		a.Bills = append(a.Bills, costBill{b, b.Total(), idle[i].Total()})
 	}
 	return printJSON(t, a)
 }

@@ -47,6 +47,22 @@ func TestCostAdvisesALongerLinger(t *testing.T) {
 	followed := weir(t, "", "cost", "--in", "10KB", "--linger", "2s")
 	followed.want(t, exitOK, "69.25")
 	large := weir(t, "", "cost", "--in", "20MB")
+	var answer struct {
+		Bills []struct {
+			Idle float64 `json:"total_idle"`
+		}
+		Advice []struct {
+			With           string
+			Total, Instead float64
+		}
+	}
+	decode(t, weir(t, "", "cost", "--in", "10KB", "--output", "json"), &answer)
+	if len(answer.Bills) != 4 || money(answer.Bills[0].Idle) != "63.58" {
+		t.Errorf("as JSON, idle: %+v", answer.Bills)
+	}
+	if a := answer.Advice; len(a) == 0 || a[0].With != "--linger 2s" || money(a[0].Total) != "69.25" {
+		t.Errorf("as JSON, advice: %+v", a)
+	}
 	for _, r := range []result{followed, large} {
 		if strings.Contains(r.out, "--linger") {
 			t.Errorf("it advises what saves nothing: %s", r.out)

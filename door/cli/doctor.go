@@ -76,7 +76,8 @@ func (c *doctorCmd) print(t *terminal, findings []doctor.Finding) error {
 	for _, f := range findings {
 		rows = append(rows, []string{f.Level.String(), f.Name, f.Value})
 	}
-	if err := table(t.out, "LEVEL CHECK VALUE", rows); err != nil {
+	style := map[doctor.Level]string{doctor.Warn: yellow, doctor.Bad: red}
+	if err := tableIn(t.out, "LEVEL CHECK VALUE", rows, func(row int) string { return style[findings[row].Level] }); err != nil {
 		return err
 	}
 	for _, f := range findings {

@@ -81,7 +81,7 @@ func report(ctx context.Context, w io.Writer, err error) int {
 		for i, line := range lines {
 			lines[i] = printable(line)
 		}
-		fmt.Fprintf(w, "weir: %s\n", strings.Join(lines, "\n  "))
+		fmt.Fprintf(w, "%s %s\n", styled(w, red, "weir:"), strings.Join(lines, "\n  "))
 		if p != nil && p.hint != "" {
 			fmt.Fprintf(w, "  %s\n", p.hint)
 		}

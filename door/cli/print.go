@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,7 +17,13 @@ func (f format) json() bool { return f == "json" }
 
 // table prints rows under a header, in columns. Cells are made printable.
 func table(w io.Writer, header string, rows [][]string) error {
-	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	return tableIn(w, header, rows, func(int) string { return "" })
+}
+
+// tableIn is table, with a style for each row.
+func tableIn(w io.Writer, header string, rows [][]string, style func(row int) string) error {
+	var text bytes.Buffer
+	out := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
 	for _, row := range append([][]string{strings.Fields(header)}, rows...) {
 		safe := make([]string, len(row))
 		for i, cell := range row {
@@ -24,7 +31,15 @@ func table(w io.Writer, header string, rows [][]string) error {
 		}
 		fmt.Fprintln(out, strings.Join(safe, "\t"))
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return writeStyled(w, text.Bytes(), func(line int) string {
+		if line == 0 {
+			return bold
+		}
+		return style(line - 1)
+	})
 }
 
 // printRows prints rows: as JSON, or as a table of their cells.
