@@ -222,7 +222,9 @@ func TestOperationsAreMeasured(t *testing.T) {
 	}
 	got := map[string]int64{} // messages, or operations that were timed
 	for _, m := range all.ScopeMetrics[0].Metrics {
-		describe := func(set attribute.Set) string { return m.Name + " " + m.Unit + " " + set.Encoded(attribute.DefaultEncoder()) }
+		describe := func(set attribute.Set) string {
+			return m.Name + " " + m.Unit + " " + set.Encoded(attribute.DefaultEncoder())
+		}
 		switch data := m.Data.(type) {
 		case metricdata.Sum[int64]:
 			for _, p := range data.DataPoints {
