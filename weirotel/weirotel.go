@@ -98,7 +98,8 @@ func kindOf(name string) trace.SpanKind {
 	return trace.SpanKindInternal
 }
 
-// of returns the attributes of spans and metrics, named by OpenTelemetry's conventions for messaging.
+// of returns the attributes that spans and metrics have, named by OpenTelemetry's conventions for
+// messaging.
 func of(name string, s eventlog.SpanInfo) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("messaging.system", "weir"), attribute.String("messaging.operation.name", name)}
 	if kind := operationType(name); kind != "" {
