@@ -2,7 +2,7 @@
 // MySQL, a SQLite file, a bucket of S3, several of these as shards, or memory. It opens the same
 // log as `weir serve`, but in process and without a listener: Kafka clients, HTTP clients and SQL
 // sessions see what is published here, and this package sees what they publish. Any number of
-// processes may open one store.
+// processes may open one store; a SQLite file only those of one machine, and memory only one.
 //
 //	w, err := weir.Open(ctx, "postgres://user@localhost/shop", weir.Options{})
 //	if err != nil { … }
@@ -32,9 +32,9 @@
 // come one after the other, in order: the next event comes after the handler has returned. An event
 // counts as handled when its handler has returned nil; only then is its offset committed. Close
 // lets running handlers finish and commits what they did, so a clean stop repeats nothing. After a
-// kill the events whose offsets were not committed yet are delivered again. Event.CommitTx commits
-// the offset within the handler's own transaction: then the handler's writes in that transaction
-// happen exactly once.
+// kill the events whose offsets were not committed yet are delivered again. On PostgreSQL
+// Event.CommitTx commits the offset within the handler's own transaction: then the handler's writes
+// in that transaction happen exactly once. On other stores it returns ErrNotPostgres.
 //
 // A handler that fails or panics is called again after a pause, which grows with each attempt;
 // other partitions continue. After Retry.Attempts attempts the event goes to the dead-letter topic,
@@ -60,5 +60,5 @@
 //
 // There are three outcomes: done, certainly not done, and unknown. Only ErrUnsure means unknown:
 // the change was sent to the store and the answer was lost. After ErrUnsure it is safe to repeat a
-// call of PublishOnce.
+// call of PublishOnce, and an Append to a stream whose events all have an ID.
 package weir

@@ -41,7 +41,8 @@ type Projection struct {
 	Categories []string
 	// Handler handles one event. Calls for one stream come one after the other, in the order of its
 	// events; calls for streams in different partitions run concurrently. After a crash an event
-	// may come again. With ProjectedEvent.CommitTx the handler's writes happen exactly once.
+	// may come again. On PostgreSQL ProjectedEvent.CommitTx makes the handler's writes happen
+	// exactly once; on other stores it returns ErrNotPostgres, so keep each row's Version there.
 	Handler func(ctx context.Context, e ProjectedEvent) error
 	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as
 	// Subscription.BatchHandler does. In a transaction, call CommitTx on the last event.
@@ -49,9 +50,11 @@ type Projection struct {
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
 	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it
-	// (ProjectionInfo.Run): for example to rename tables. It may be called more than once, and in
-	// several processes concurrently. It is called again after an error. If the run falls behind
-	// during the call, it is called again when the run has caught up.
+	// (ProjectionInfo.Run.Number): for example to rename tables. It is not called for the first
+	// run, which readers use from its first event on. It may be called more than once, and in
+	// several processes concurrently, and late: it must not go back to a lower run. It is called
+	// again after an error. If the run falls behind during the call, it is called again when the
+	// run has caught up.
 	TakeOver func(ctx context.Context, run int64) error
 
 	// Retry says how often and how soon an event is tried again when its handler failed. Default:

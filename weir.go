@@ -108,8 +108,9 @@ type Log struct {
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE,
-// sqlite:PATH or memory:, or several stores as shard:URL,URL (docs/shards.md). It creates missing
-// tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
+// mysql://USER:PASSWORD@HOST:PORT/DATABASE (MySQL or MariaDB), sqlite:PATH, s3://BUCKET/PREFIX or
+// memory:, or several stores as shard:URL,URL (docs/shards.md). It creates missing tables, and
+// needs a few store calls. Call Close when you are done. ctx bounds only the opening.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	opened, err := store.OpenWith(ctx, address, store.Options{Logger: opts.logger(), Rules: keys.Rules(), NoUpgrade: opts.NoUpgrade})
 	if err != nil {

@@ -92,43 +92,50 @@ func (a app) withdraw(ctx context.Context, account string, amount int) error {
 	return err
 }
 
-// project writes rows for each run of the projection. The view balances has those of the run that
-// readers use.
+// tables has a row for each run of the projection and account, which run readers use (the first one
+// from its first event on), and the balances of that run.
+const tables = `
+	CREATE TABLE IF NOT EXISTS made (run bigint, account text, balance int NOT NULL, PRIMARY KEY (run, account));
+	CREATE TABLE IF NOT EXISTS shown (one int PRIMARY KEY CHECK (one = 1), run bigint NOT NULL);
+	INSERT INTO shown VALUES (1, 1) ON CONFLICT DO NOTHING;
+	CREATE OR REPLACE VIEW balances AS SELECT account, balance FROM made JOIN shown USING (run);
+`
+
+// project keeps the balances.
 func (a app) project(ctx context.Context) error {
-	_, err := a.db.Exec(ctx, `CREATE TABLE IF NOT EXISTS made (run bigint, account text, balance int NOT NULL, PRIMARY KEY (run, account))`)
-	if err != nil {
+	if _, err := a.db.Exec(ctx, tables); err != nil {
 		return err
 	}
-	_, err = a.log.Project(ctx, weir.Projection{
+	_, err := a.log.Project(ctx, weir.Projection{
 		Name: "balances", Version: 1, Categories: []string{"account"},
 		Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
-			by, err := apply(0, e.StreamEvent)
-			if err != nil {
-				return err
-			}
 			return pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, `INSERT INTO made AS m VALUES ($1, $2, $3) ON CONFLICT (run, account) DO UPDATE SET balance = m.balance + $3`, e.Run, e.Stream, by)
-				if err != nil {
+				if err := write(ctx, tx, e); err != nil {
 					return err
 				}
 				return e.CommitTx(ctx, tx) // the row, and that the event is handled, are one
 			})
 		},
-		TakeOver: a.show,
+		// Readers use what a run made. An older run, of a program that is late, does not take over.
+		TakeOver: func(ctx context.Context, run int64) error {
+			_, err := a.db.Exec(ctx, `UPDATE shown SET run = $1 WHERE run < $1`, run)
+			return err
+		},
 	})
-	if err != nil {
-		return err
-	}
-	is, err := a.log.Projection(ctx, "balances")
-	if err != nil {
-		return err
-	}
-	return a.show(ctx, is.Run.Number)
+	return err
 }
 
-// show has readers use what a run made.
-func (a app) show(ctx context.Context, run int64) error {
-	_, err := a.db.Exec(ctx, fmt.Sprintf(`CREATE OR REPLACE VIEW balances AS SELECT account, balance FROM made WHERE run = %d`, run))
+// write changes the row of an event's account.
+func write(ctx context.Context, tx pgx.Tx, e weir.ProjectedEvent) error {
+	if e.Deleted { // the stream was deleted
+		_, err := tx.Exec(ctx, `DELETE FROM made WHERE run = $1 AND account = $2`, e.Run, e.Stream)
+		return err
+	}
+	by, err := apply(0, e.StreamEvent)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO made AS m VALUES ($1, $2, $3) ON CONFLICT (run, account) DO UPDATE SET balance = m.balance + $3`, e.Run, e.Stream, by)
 	return err
 }
 
