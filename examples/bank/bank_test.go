@@ -67,7 +67,7 @@ func TestATransferIsDecidedOnce(t *testing.T) {
 			transfer
 			want string
 		}{
-			"t1": {transfer{"ann", "bob", 60}, "Done"},
+			"t1": {transfer{"ann", "bob", 30}, "Done"},
 			"t2": {transfer{"bob", "ann", 500}, "Refused"},
 			"t3": {transfer{"ann", "nobody", 1}, "Refused"},
 		} {
@@ -77,14 +77,14 @@ func TestATransferIsDecidedOnce(t *testing.T) {
 				}
 			}
 		}
-		b.wants(ctx, t, map[string]int{"ann": 40, "bob": 65})
+		b.wants(ctx, t, map[string]int{"ann": 70, "bob": 35})
 		// Without its offsets it gets the first event again, and each after that.
 		if err := errors.Join(manager.Close(ctx), b.log.ResetGroup(ctx, "transfers", "transfer", weir.Earliest)); err != nil {
 			t.Fatal(err)
 		}
 		must[*weir.Consumer](t)(b.manage(ctx))
 		b.handled(ctx, t, "transfers")
-		b.wants(ctx, t, map[string]int{"ann": 40, "bob": 65})
+		b.wants(ctx, t, map[string]int{"ann": 70, "bob": 35})
 	})
 }
 
