@@ -24,7 +24,7 @@ func TestTheStartWithAQueueShowsWhatHappens(t *testing.T) {
 	}
 	stage{
 		page:  "../../docs/start-queue.md",
-		env:   []string{"DATABASE=" + database, "PYTHONPATH=" + libs[0]},
+		env:   []string{"DATABASE=" + database, "PYTHONPATH=" + libs[0], "npm_config_update_notifier=false"},
 		named: []string{"@localhost/shop", "@" + u.Host + u.RequestURI()},
 		links: map[string]string{"node_modules": filepath.Join(libs[1], "node_modules")},
 		saves: true,
