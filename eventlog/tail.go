@@ -276,7 +276,8 @@ const (
 	deleted               // nothing: the topic was deleted
 )
 
-// read answers one span from memory if it can, with up to its MaxBytes and at least one batch.
+// read answers one span from memory if it can, with all that its MaxBytes have room for, and at least
+// one batch.
 func (t *tail) read(s Span) (Slice, source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -298,6 +299,9 @@ func (t *tail) read(s Span) (Slice, source) {
 		l.batches[end].Base == l.batches[end-1].End() && size+len(l.batches[end].Bytes) <= s.MaxBytes) {
 		size += len(l.batches[end].Bytes)
 		end++
+	}
+	if last := l.batches[end-1].End(); size < s.MaxBytes && last < l.bounds.Next && (end == len(l.batches) || l.batches[end].Base != last) {
+		return Slice{Bounds: l.bounds}, inStore // what follows is missing here: an answer ends at the end, or where its bytes do
 	}
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
 }

@@ -51,6 +51,10 @@ func rig(limit int64, compacted bool) (*tail, func(base Offset, records int32)) 
 // bases are where the batches begin that the tail answers a span with.
 func bases(t *tail, from Offset) (at []Offset) {
 	s, _ := t.read(Span{Partition: 1, From: from, MaxBytes: 1 << 20})
+	return basesOf(s)
+}
+
+func basesOf(s Slice) (at []Offset) {
 	for _, b := range s.Batches {
 		at = append(at, b.Base)
 	}
@@ -63,12 +67,15 @@ func TestTailKeepsItsBatchesWhenAnotherProcessAppends(t *testing.T) {
 	put(0, 2)
 	put(2, 2)
 	tail.updateBounds(0, Bounds{Partition: 1, Next: 7, Bytes: 500}) // another process: 4 to 6
-	if got := bases(tail, 1); !slices.Equal(got, []Offset{0, 2}) {
-		t.Errorf("before the gap: %v", got)
+	for most, want := range map[int][]Offset{100: {0}, 150: {0}, 200: {0, 2}, 201: nil} {
+		s, _ := tail.read(Span{Partition: 1, From: 1, MaxBytes: most})
+		if got := basesOf(s); !slices.Equal(got, want) {
+			t.Errorf("%d bytes before the gap: %v, want %v", most, got, want)
+		}
 	}
 	put(7, 1)
 	put(8, 1)
-	for from, want := range map[Offset][]Offset{0: {0, 2}, 3: {2}, 4: nil, 6: nil, 7: {7, 8}, 8: {8}} {
+	for from, want := range map[Offset][]Offset{0: nil, 3: nil, 4: nil, 6: nil, 7: {7, 8}, 8: {8}} {
 		if got := bases(tail, from); !slices.Equal(got, want) {
 			t.Errorf("from %d: %v, want %v", from, got, want)
 		}
@@ -184,6 +191,9 @@ func TestTailAnswersWhatTheStoreHas(t *testing.T) {
 				}
 				from := Offset(random.Int64N(int64(next)))
 				s, where := tail.read(Span{Partition: 1, From: from, MaxBytes: 1 << 20})
+				if known, _ := tail.known(1); where == inTail && s.Batches[len(s.Batches)-1].End() != known.Next {
+					t.Fatalf("from %d: the answer ends at %d of %d", from, s.Batches[len(s.Batches)-1].End(), known.Next)
+				}
 				at := from
 				for i, b := range s.Batches {
 					if where != inTail || i > 0 && b.Base != at || b.Base > at || b.End() <= at || !slices.ContainsFunc(all, func(p Placed) bool { return p.Base == b.Base && p.Records == b.Records }) {
