@@ -276,8 +276,8 @@ const (
 	deleted               // nothing: the topic was deleted
 )
 
-// read answers one span from memory if it can, with all that its MaxBytes have room for, and at least
-// one batch.
+// read answers one span from memory if it can, with all that its MaxBytes have room for, and at
+// least one batch.
 func (t *tail) read(s Span) (Slice, source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
