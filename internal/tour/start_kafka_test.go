@@ -200,6 +200,8 @@ func TestTheStartInPlaceOfKafkaShowsWhatHappens(t *testing.T) {
 		must("echo " + text + " | weir produce orders --user shop --password-file shop.password")
 	}
 	must("kill -9 $first")
+	must(`grep -m 1 -E 'brokers="?\[[12]\]' <(tail -n +1 -f weir-2.log)`) // weir's commands ask one broker, and no other
+	must("export WEIR_BOOTSTRAP=" + addresses[2])
 	produce("again")
 	primary.KillImmediate()
 	pgtest.Exec(t, standby.Admin(), `SELECT pg_promote()`)
