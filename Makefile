@@ -78,7 +78,7 @@ bench: ## measure weir and other systems on this machine, and check what they pr
 	@cd bench && go build -o ../weir-bench ./cmd/weir-bench
 	@./weir-bench $(if $(ARGS),$(ARGS),run try)
 
-remeasure: ## measure anew what docs/benchmarks.md marks; on a quiet machine, at most 25 minutes
+remeasure: ## measure anew all of docs/benchmarks.md: two hours, on a machine that does nothing else
 	@./bench/remeasure.sh
 
 deploy: ## check the alert rules of deploy/, and run their tests, with Prometheus' promtool

@@ -1,37 +1,48 @@
 #!/bin/sh
-# Measures anew what docs/benchmarks.md marks, and writes the page's section of tables, if the
-# program was built from a commit without changes. It also prints the tables, each below the heading
-# of the section where it belongs. It takes at most 25 minutes on a machine that does nothing else;
-# run it in the repository's root: make remeasure.
+# Measures anew all tables of docs/benchmarks.md and writes them there, if the program was built from
+# a commit without changes. It takes two hours on a machine that does nothing else; SCALE=10 measures
+# ten times as long. Run it in the repository's root: make remeasure. Systems that are not there are
+# fetched; what cannot be fetched is left out, and said so.
 set -eu
 cd "$(dirname "$0")/.."
+scale=${SCALE:-1}
+make build >&2
+WEIR=$PWD/weir
+export WEIR
 (cd bench && go build -o ../weir-bench ./cmd/weir-bench)
-./weir-bench fetch message-db >&2
+for peer in kafka nats redis valkey bullmq pgq pgmq pg-boss graphile-worker message-db emmett ferretdb; do
+	./weir-bench fetch "$peer" >&2 || echo "left out: $peer" >&2
+done
 out=${OUT:-$(mktemp -d)}
 echo "results are in $out" >&2
 
-# measure NAME WORKLOADS… -- FLAGS…: a promise that is broken is told in its table.
-measure() {
-	name=$1
-	shift
-	rc=0
-	./weir-bench run "$@" --runs 1 --out "$out/$name" || rc=$?
-	[ "$rc" -le 1 ] || exit "$rc"
+# those NAMES prints the systems among NAMES that are there, separated by commas.
+those() {
+	./weir-bench systems | awk -v names="$*" '
+		BEGIN { n = split(names, wanted, " ") }
+		$NF == "ready" { ready[$1] = 1 }
+		END { for (i = 1; i <= n; i++) if (ready[wanted[i]]) printf "%s%s", comma++ ? "," : "", wanted[i] }'
 }
 
-echo "## Work queue"
-measure queue p-queue p-queue-100 --rates max,50% --scale 0.4 \
-	--systems pg-plain,river,weir-postgres,weir-postgres+work,weir-postgres+sql,weir-sqlite,weir-sqlite+work
-echo
-echo "### Mails"
-measure mail t-mail --systems pg-notify,pg-plain,weir-postgres+tx
-echo
-echo "## Event-sourced streams"
-measure appends appends-many appends-hot --scale 0.2 --systems message-db,pg-plain,weir-sqlite,weir-postgres
-echo
-echo "### Projection, over HTTP"
-measure projection paper-b-open --rates 1000,5000 --scale 0.4 --systems message-db,pg-plain,weir-sqlite,weir-postgres
-echo
-./weir-bench docs "$out"/queue "$out"/mail "$out"/appends "$out"/projection --into docs/benchmarks.md
-echo "## Latency; One event a call"
-cd bench && go run ./dev -only latency,library,sql -runs 1 -length 8s
+# measure NAME SCALE WORKLOADS… FLAGS…: a promise that is broken is told in its table.
+results=
+measure() {
+	name=$1 by=$(awk "BEGIN { print $2 * $scale }")
+	shift 2
+	rc=0
+	./weir-bench run "$@" --runs 1 --scale "$by" --out "$out/$name" >&2 || rc=$?
+	[ "$rc" -le 1 ] || exit "$rc"
+	results="$results $out/$name"
+}
+
+measure choose 0.3 choose --systems "$(those weir-sqlite weir-postgres weir-mysql weir-s3 weir-sqlite+kafka weir-postgres+kafka \
+	weir-postgres+work weir-postgres+sql kafka nats redis valkey pg-plain pgq-50ms river river-1ms pgmq pg-boss graphile-worker bullmq \
+	message-db emmett ferretdb)"
+measure shipped 0.3 one-event p-pubsub p-queue --mode shipped --rates max,1000 \
+	--systems "$(those weir-sqlite weir-postgres kafka nats redis valkey bullmq)"
+measure p 0.3 p
+measure paper 0.02 paper-a paper-a-exact paper-b \
+	--systems "$(those weir-sqlite weir-postgres message-db ferretdb)"
+measure badhours 0.05 badhours
+# shellcheck disable=SC2086 # one word for each result
+./weir-bench docs $results --into docs/benchmarks.md

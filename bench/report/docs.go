@@ -32,6 +32,7 @@ func Docs(w io.Writer, all []run.Result) error {
 	}
 	fmt.Fprintf(w, "Commit %s, %d CPUs, %s, %s, Linux %s, %s; client and systems on this machine. Each row is the median of\nits runs, and a row that broke a promise has no figure ([bench.md](bench.md)).\n",
 		first.Commit, first.Machine.CPUs, first.Machine.Model, first.Machine.Memory, first.Machine.Kernel, first.Machine.Go)
+	Behind(w, all)
 	for _, r := range all {
 		fmt.Fprintf(w, "\n`%s`, %s, took %s; a flush of 4 KiB took %v, of 1 MiB %v.\n", r.Command, when(r), r.Took, r.Machine.Limits.Flush4K, r.Machine.Limits.Flush1M)
 		if err := tables(w, r, "### "); err != nil {

@@ -19,19 +19,7 @@ func HTML(w io.Writer, r run.Result) error {
 	if err != nil {
 		return err
 	}
-	type table struct {
-		Head string
-		Rows []Row
-	}
-	var tables []table
-	for _, row := range Rows(r) {
-		if head := row.Workload + ", " + row.Mode; len(tables) == 0 || tables[len(tables)-1].Head != head {
-			tables = append(tables, table{Head: head})
-		}
-		last := &tables[len(tables)-1]
-		last.Rows = append(last.Rows, row)
-	}
-	return t.Execute(w, map[string]any{"Result": r, "Tables": tables})
+	return t.Execute(w, map[string]any{"Result": r, "Tables": Tables(r)})
 }
 
 const (

@@ -37,7 +37,11 @@ func (r Row) given() bool {
 	return slices.ContainsFunc(r.Runs, func(c run.Cell) bool { return c.Given })
 }
 
-// Rows puts the runs of each cell together, in the order of the plan.
+// notRun says why the system was not measured; "": it was.
+func (r Row) notRun() string { return r.Runs[0].NotRun }
+
+// Rows puts the runs of each cell together, in the order of the plan: the systems at one rate stand
+// below each other.
 func Rows(r run.Result) []Row {
 	var rows []Row
 	for _, c := range r.Cells {
@@ -53,13 +57,41 @@ func Rows(r run.Result) []Row {
 		rows[i].Problem = cmp.Or(rows[i].Problem, c.Problem())
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(first(r, a.Workload), first(r, b.Workload)), cmp.Compare(a.Mode, b.Mode))
+		return cmp.Or(
+			cmp.Compare(first(r, a.Workload, ""), first(r, b.Workload, "")), cmp.Compare(a.Mode, b.Mode),
+			cmp.Compare(first(r, a.Workload, a.Rate), first(r, b.Workload, b.Rate)),
+		)
 	})
 	return rows
 }
 
-func first(r run.Result, workload string) int {
-	return slices.IndexFunc(r.Cells, func(c run.Cell) bool { return c.Workload == workload })
+// Table has the rows of a workload in a mode.
+type Table struct {
+	Head   string
+	Rows   []Row
+	NotRun []string // why systems were not measured
+}
+
+// Tables returns the rows in tables.
+func Tables(r run.Result) (all []Table) {
+	for _, row := range Rows(r) {
+		if head := row.Workload + ", " + row.Mode; len(all) == 0 || all[len(all)-1].Head != head {
+			all = append(all, Table{Head: head})
+		}
+		t := &all[len(all)-1]
+		switch why := row.notRun(); {
+		case why == "":
+			t.Rows = append(t.Rows, row)
+		case !slices.Contains(t.NotRun, why):
+			t.NotRun = append(t.NotRun, why)
+		}
+	}
+	return all
+}
+
+// first is where the plan has a workload first, at a rate; "": at any.
+func first(r run.Result, workload, rate string) int {
+	return slices.IndexFunc(r.Cells, func(c run.Cell) bool { return c.Workload == workload && (rate == "" || c.Rate == rate) })
 }
 
 // Spread is the least, the median and the most of the runs.
@@ -119,7 +151,7 @@ func changed(row Row) string {
 // PerSecond is a row's events a second.
 func PerSecond(f *run.Figures) float64 { return f.PerSecond }
 
-// worst returns the median of a latency over the runs, in words; a dash where there is none.
+// latency returns the median of a latency over the runs, in words; a dash where there is none.
 func latency(row Row, of func(*run.Figures) *run.Latency, at func(*run.Latency) run.Duration) string {
 	_, median, _ := Spread(row, func(f *run.Figures) float64 {
 		if l := of(f); l != nil {
@@ -142,13 +174,14 @@ func Text(w io.Writer, r run.Result) error {
 
 // tables writes the tables below headings that begin with a prefix, and then what is in no column.
 func tables(w io.Writer, r run.Result, prefix string) error {
-	last := ""
-	for _, row := range Rows(r) {
-		if head := row.Workload + ", " + row.Mode; head != last {
-			last = head
-			fmt.Fprintf(w, "\n%s%s\n\n| %s |\n|%s\n", prefix, head, strings.Join(headings, " | "), strings.Repeat(" --- |", len(headings)))
+	for _, t := range Tables(r) {
+		fmt.Fprintf(w, "\n%s%s\n\n| %s |\n|%s\n", prefix, t.Head, strings.Join(headings, " | "), strings.Repeat(" --- |", len(headings)))
+		for _, row := range t.Rows {
+			fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
 		}
-		fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
+		if len(t.NotRun) > 0 {
+			fmt.Fprintf(w, "\nNot run: %s.\n", strings.Join(t.NotRun, "; "))
+		}
 	}
 	for _, row := range Rows(r) {
 		for _, line := range notes(row) {

@@ -29,6 +29,7 @@ var peers = []struct {
 	{"graphile-worker", workload.Queue, false},
 	{"pgq-50ms", workload.Log, false},
 	{"pgq-50ms", workload.Queue, true},
+	{"river-1ms", workload.Queue, true},
 	{"redis", workload.Log, true},
 	{"redis", workload.Queue, true},
 	{"valkey", workload.Log, false},

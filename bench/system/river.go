@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,27 +14,38 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverQueue is River by its own client, with its defaults. A message is a job; a call with several
-// is one InsertMany, and River fetches as many as its workers have room for.
-func riverQueue() System {
-	settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": "PostgreSQL's and River's defaults", "client": "River's own; acknowledged is when its completer has stored it"}
-	return System{
-		Name: "river", About: "River on PostgreSQL, by its own client", Needs: "PostgreSQL",
-		Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
-		Start: func(ctx context.Context, place Place, _ Mode) (Server, error) {
-			return startOnPostgres(ctx, place, "", func(ctx context.Context, pool *pgxpool.Pool) (any, error) {
-				migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
-				if err != nil {
-					return nil, err
-				}
-				if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-					return nil, err
-				}
-				insert, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: onlyErrors()})
-				return &onRiver{pool: pool, insert: insert}, err
-			})
-		},
+// rivers are River by its own client. A message is a job; a call with several is one InsertMany, and
+// River fetches as many as its workers have room for. By default a client fetches at most ten times
+// a second, which limits it to ten times its workers; so it is also measured as fast as it can be set.
+func rivers() []System {
+	var all []System
+	for _, x := range []struct {
+		name, about, settings string
+		every                 time.Duration // FetchCooldown and FetchPollInterval; 0: River's defaults
+	}{
+		{"river", "with its defaults", "PostgreSQL's and River's defaults: FetchCooldown 100 ms, FetchPollInterval 1 s", 0},
+		{"river-1ms", "with a fetch each millisecond", "PostgreSQL's defaults; FetchCooldown and FetchPollInterval 1 ms", time.Millisecond},
+	} {
+		settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": x.settings, "client": "River's own; acknowledged is when its completer has stored it"}
+		all = append(all, System{
+			Name: x.name, About: "River on PostgreSQL, by its own client, " + x.about, Needs: "PostgreSQL",
+			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
+			Start: func(ctx context.Context, place Place, _ Mode) (Server, error) {
+				return startOnPostgres(ctx, place, "", func(ctx context.Context, pool *pgxpool.Pool) (any, error) {
+					migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+					if err != nil {
+						return nil, err
+					}
+					if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+						return nil, err
+					}
+					insert, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: onlyErrors()})
+					return &onRiver{pool: pool, insert: insert, every: x.every}, err
+				})
+			},
+		})
 	}
+	return all
 }
 
 func onlyErrors() *slog.Logger {
@@ -59,6 +71,7 @@ func (w *riverWorker) Work(_ context.Context, j *river.Job[riverJob]) error {
 type onRiver struct {
 	pool   *pgxpool.Pool
 	insert *river.Client[pgx.Tx]
+	every  time.Duration
 }
 
 func (o *onRiver) CreateQueue(context.Context, string) error { return nil }
@@ -91,7 +104,7 @@ func (o *onRiver) Work(ctx context.Context, queue string, workers, batch int, go
 		got(value)
 	}})
 	client, err := river.NewClient(riverpgxv5.New(o.pool), &river.Config{
-		Logger: onlyErrors(), Queues: map[string]river.QueueConfig{queue: {MaxWorkers: workers * batch}}, Workers: all,
+		Logger: onlyErrors(), FetchCooldown: o.every, FetchPollInterval: o.every, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: workers * batch}}, Workers: all,
 	})
 	if err != nil {
 		return err

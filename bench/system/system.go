@@ -204,7 +204,7 @@ func (c *Conflict) Error() string { return fmt.Sprintf("the stream is at version
 // All are the systems that can be measured, sorted by name; with lies, those that break a promise
 // too.
 func All(lies bool) []System {
-	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), withAdapters(), pgqs(), redisStreams(), nisshis(), []System{bullMQ(), ferretDB(), kurrentDB(), pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq(), riverQueue()})
+	all := slices.Concat([]System{null()}, weirs(), weirQueues(), kafkas(), withAdapters(), pgqs(), redisStreams(), nisshis(), []System{bullMQ(), ferretDB(), kurrentDB(), pgPlain(), pgNotify(), messageDB(), natsJetStream(), pgmq()}, rivers())
 	if lies {
 		all = append(all, liars()...)
 	}

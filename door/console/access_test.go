@@ -8,6 +8,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/weir-log/weir/internal/browsertest"
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
@@ -175,27 +176,27 @@ func TestADelayThatIsNoNumberIsRefused(t *testing.T) {
 func TestChromiumManagesKeys(t *testing.T) {
 	s := serve(t)
 	s.fill()
-	tab, complaints := chromium(t)
-	do(t, tab, chromedp.Navigate(s.at+"/console/access"), chromedp.SetValue(`input[name="name"]`, "root"), chromedp.Click(`input[name="access"][value="admin"]`),
+	tab := browsertest.Chromium(t)
+	tab.Do(t, chromedp.Navigate(s.at+"/console/access"), chromedp.SetValue(`input[name="name"]`, "root"), chromedp.Click(`input[name="access"][value="admin"]`),
 		chromedp.Click(`input[name="all_topics"]`), chromedp.Click(`input[name="all_groups"]`), chromedp.Click(`form[action="/console/access/keys"] button`), chromedp.WaitVisible(`#secret`))
-	root := see(t, tab, chromedp.Text(`#secret`))
-	do(t, tab, chromedp.Click(`main a[href="/console/access"]`), chromedp.WaitVisible(`input[name="key"]`), chromedp.SetValue(`input[name="key"]`, root),
+	root := browsertest.See(t, tab, chromedp.Text(`#secret`))
+	tab.Do(t, chromedp.Click(`main a[href="/console/access"]`), chromedp.WaitVisible(`input[name="key"]`), chromedp.SetValue(`input[name="key"]`, root),
 		chromedp.Click(`form.card:first-child button`), chromedp.WaitVisible(`form[action="/console/access/keys"]`))
-	do(t, tab, chromedp.SetValue(`input[name="name"]`, "shop"), chromedp.Click(`input[name="access"][value="write"]`), chromedp.SetValue(`textarea[name="topics"]`, "orders"),
+	tab.Do(t, chromedp.SetValue(`input[name="name"]`, "shop"), chromedp.Click(`input[name="access"][value="write"]`), chromedp.SetValue(`textarea[name="topics"]`, "orders"),
 		chromedp.SetValue(`input[name="days"]`, "90"), chromedp.Click(`form[action="/console/access/keys"] button`), chromedp.WaitVisible(`#secret`))
-	shop := see(t, tab, chromedp.Text(`#secret`))
+	shop := browsertest.See(t, tab, chromedp.Text(`#secret`))
 	screenshot(t, tab, "keys-secret")
 	id, ok := apikey.IDOf(shop)
 	if !ok {
 		t.Fatalf("the page shows the secret %q", shop)
 	}
 	at := `form[action="/console/access/keys/` + id
-	do(t, tab, chromedp.Click(`main a[href="/console/access"]`), chromedp.Click(at+`/rotate"] button`), chromedp.WaitVisible(`#secret`))
-	if second := see(t, tab, chromedp.Text(`#secret`)); second == shop || !apikey.Looks(second) {
+	tab.Do(t, chromedp.Click(`main a[href="/console/access"]`), chromedp.Click(at+`/rotate"] button`), chromedp.WaitVisible(`#secret`))
+	if second := browsertest.See(t, tab, chromedp.Text(`#secret`)); second == shop || !apikey.Looks(second) {
 		t.Errorf("a rotation shows %q", second)
 	}
-	do(t, tab, chromedp.Click(`main a[href="/console/access"]`), chromedp.Click(`summary[aria-label="Revoke key `+id+`"]`), chromedp.Click(at+`/revoke"] button`), chromedp.WaitVisible(`.flash`))
-	if said := see(t, tab, chromedp.Text(`.flash`)); !strings.Contains(said, id) {
+	tab.Do(t, chromedp.Click(`main a[href="/console/access"]`), chromedp.Click(`summary[aria-label="Revoke key `+id+`"]`), chromedp.Click(at+`/revoke"] button`), chromedp.WaitVisible(`.flash`))
+	if said := browsertest.See(t, tab, chromedp.Text(`.flash`)); !strings.Contains(said, id) {
 		t.Errorf("the page says %q", said)
 	}
 	screenshot(t, tab, "keys")
@@ -210,26 +211,26 @@ func TestChromiumManagesKeys(t *testing.T) {
 	if len(keys) != 3 || states["good"] != 2 || states["revoked"] != 1 {
 		t.Errorf("the keys are %v", states)
 	}
-	do(t, tab, chromedp.Navigate(s.at+"/console/access/rules"), chromedp.SetValue(`input[name="user"]`, "alice"), chromedp.SetValue(`input[name="name"]`, "orders."),
+	tab.Do(t, chromedp.Navigate(s.at+"/console/access/rules"), chromedp.SetValue(`input[name="user"]`, "alice"), chromedp.SetValue(`input[name="name"]`, "orders."),
 		chromedp.Click(`input[name="prefixed"]`), chromedp.Click(`form[action="/console/access/rules"] button`), chromedp.WaitVisible(`.flash`))
-	do(t, tab, chromedp.Navigate(s.at+"/console/access/users"), chromedp.SetValue(`form[action="/console/access/users"] input[name="name"]`, "alice"),
+	tab.Do(t, chromedp.Navigate(s.at+"/console/access/users"), chromedp.SetValue(`form[action="/console/access/users"] input[name="name"]`, "alice"),
 		chromedp.SetValue(`form[action="/console/access/users"] input[name="password"]`, "a long password"), chromedp.Click(`form[action="/console/access/users"] button`), chromedp.WaitVisible(`.flash`))
 	screenshot(t, tab, "users")
-	do(t, tab, chromedp.Navigate(s.at+"/console/access/quotas"), chromedp.SetValue(`input[name="user"]`, "alice"), chromedp.SetValue(`input[name="consumer_byte_rate"]`, "1048576"),
+	tab.Do(t, chromedp.Navigate(s.at+"/console/access/quotas"), chromedp.SetValue(`input[name="user"]`, "alice"), chromedp.SetValue(`input[name="consumer_byte_rate"]`, "1048576"),
 		chromedp.Click(`form[action="/console/access/quotas"] button`), chromedp.WaitVisible(`.flash`))
 	screenshot(t, tab, "quotas")
-	do(t, tab, chromedp.Navigate(s.at+"/console/access/rules"), chromedp.WaitVisible(`form[action="/console/access/rules/delete"]`))
+	tab.Do(t, chromedp.Navigate(s.at+"/console/access/rules"), chromedp.WaitVisible(`form[action="/console/access/rules/delete"]`))
 	screenshot(t, tab, "rules")
 	for _, width := range []int64{400, 2560} {
-		do(t, tab, chromedp.EmulateViewport(width, 900))
+		tab.Do(t, chromedp.EmulateViewport(width, 900))
 		for _, page := range []string{"", "/users", "/rules", "/quotas"} {
-			do(t, tab, chromedp.Navigate(s.at+"/console/access"+page), chromedp.WaitReady("footer"))
-			if see(t, tab, chromedp.Evaluate[bool](`document.documentElement.scrollWidth > window.innerWidth`)) {
+			tab.Do(t, chromedp.Navigate(s.at+"/console/access"+page), chromedp.WaitReady("footer"))
+			if browsertest.See(t, tab, chromedp.Evaluate[bool](`document.documentElement.scrollWidth > window.innerWidth`)) {
 				t.Errorf("%s with data is wider than a window of %d pixels", page, width)
 			}
 		}
 	}
-	for _, c := range complaints() {
+	for _, c := range tab.Complaints() {
 		t.Error(c)
 	}
 }
