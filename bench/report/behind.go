@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/bench/run"
 )
 
-// lead is a column of tables in which a system of others is ahead of every weir, by what is compared
+// lead is a rate of a table at which a system of others is ahead of every weir, by what is compared
 // there.
 type lead struct {
 	where       string // workload, mode and rate

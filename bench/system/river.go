@@ -14,9 +14,10 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// rivers are River by its own client. A message is a job; a call with several is one InsertMany, and
-// River fetches as many as its workers have room for. By default a client fetches at most ten times
-// a second, which limits it to ten times its workers; so it is also measured as fast as it can be set.
+// rivers are River by its own client. A message is a job; a call with several is one InsertMany,
+// and River fetches as many as its workers have room for. By default a client fetches at most ten
+// times a second, which limits it to ten times its workers a second; so it is also measured with
+// the shortest pause that it can be set to.
 func rivers() []System {
 	var all []System
 	for _, x := range []struct {
