@@ -290,7 +290,8 @@ type miss struct {
 func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answer, lacks int64, err error) {
 	a.slices = make([]Slice, len(w.Spans))
 	allowed := NewBudget(most)
-	toRead := 0 // bytes
+	incarnation := l.tail.incarnationNumber() // before anything is read, or was read ahead
+	toRead := 0                               // bytes
 	for i, s := range w.Spans {
 		slice, at := l.fromTail(s)
 		if at == inStore || at == unknown {
@@ -313,7 +314,7 @@ func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answ
 		return a, int64(min(toRead, smallAnswer)), nil
 	}
 	if err == nil {
-		err = l.readMisses(ctx, &a, toRead)
+		err = l.readMisses(ctx, &a, toRead, incarnation)
 	}
 	if err == nil {
 		return a, 0, nil
@@ -348,9 +349,8 @@ func (l *Log) fromTail(s Span) (Slice, source) {
 }
 
 // readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call
-// of no more bytes than most.
-func (l *Log) readMisses(ctx context.Context, a *answer, most int) error {
-	incarnation := l.tail.incarnationNumber()
+// of no more bytes than most. What was read since incarnation may go into the tail.
+func (l *Log) readMisses(ctx context.Context, a *answer, most int, incarnation int64) error {
 	var spans []Span
 	var index []int
 	for _, d := range a.misses {

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 )
@@ -11,8 +10,6 @@ import (
 //
 //	partition   First ............... batches[0].Base ............ Next
 //	            |---- in the store ----|---- here and in the store ---|
-//
-// What another process appended is missing here until a reader gets it from the store.
 type tail struct {
 	mu         sync.Mutex // guards everything below
 	partitions map[Partition]*partitionTail
@@ -20,7 +17,7 @@ type tail struct {
 	// here.
 	waiters map[Partition]map[chan<- struct{}]struct{}
 	watches map[TopicID]map[*Watch]struct{}
-	topicOf func(Partition) (Topic, bool) // by the topics that this process knows
+	topicOf func(Partition) (TopicID, bool) // by the topics that this process knows
 
 	fifo        []*partitionTail // eviction order: one element for each cached batch, oldest first
 	stale       int              // elements of fifo whose batch is no longer cached
@@ -33,8 +30,7 @@ type tail struct {
 // partitionTail is what the tail has of one partition.
 type partitionTail struct {
 	bounds      Bounds
-	batches     []Placed // in the order of their offsets, none beyond bounds.Next
-	run         int      // batches from this index on have no gap between them
+	batches     []Placed // contiguous; the last one ends at bounds.Next
 	sums        []int64  // for each of batches, the total of bytes up to and with it, from an arbitrary start: only differences count
 	stale       int      // how many of its oldest elements in fifo are stale
 	nextAtCheck Offset   // bounds.Next when the rewind check with number check began
@@ -44,7 +40,7 @@ type partitionTail struct {
 // placedCost estimates the memory of a cached batch without its bytes.
 const placedCost = 128
 
-func newTail(limit int64, topicOf func(Partition) (Topic, bool)) *tail {
+func newTail(limit int64, topicOf func(Partition) (TopicID, bool)) *tail {
 	return &tail{
 		partitions: make(map[Partition]*partitionTail), limit: limit,
 		waiters: make(map[Partition]map[chan<- struct{}]struct{}), watches: make(map[TopicID]map[*Watch]struct{}), topicOf: topicOf,
@@ -58,16 +54,14 @@ func (t *tail) append(placed []Placed) {
 	defer t.mu.Unlock()
 	for _, b := range placed {
 		l := t.partition(b.Partition)
-		if b.End() <= l.bounds.Next {
-			if !t.compacted(l) {
-				t.cache(l, b) // unless it only creates the partition: the follower has reported it already
-			}
-			continue
+		end := b.End()
+		if end <= l.bounds.Next {
+			continue // it only creates the partition, or the follower has reported it already: readers get it from the store
 		}
-		if b.Base != l.bounds.Next && t.compacted(l) {
-			t.drop(l, len(l.batches)) // another process appended in between
+		if b.Base != l.bounds.Next {
+			t.drop(l, len(l.batches)) // another process appended in between: cached batches must be contiguous
 		}
-		t.setEnd(l, b.End())
+		t.setEnd(l, end)
 		l.bounds.Bytes += int64(len(b.Bytes))
 		t.cache(l, b)
 		t.wake(l.bounds.Partition)
@@ -175,32 +169,23 @@ func (t *tail) raiseEnd(p Partition, next Offset) {
 	}
 }
 
-// adopt caches batches read from the store that reach the partition's end, or join what is cached
-// on either side. So only the first reader of another process's append fetches it from the store.
+// adopt caches batches read from the store if they reach the partition's end and the tail has no
+// batch of it. So only the first reader of another process's append fetches it from the store.
 func (t *tail) adopt(incarnation int64, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if incarnation != t.incarnation {
 		return
 	}
-	l := t.partitions[placed[0].Partition]
-	if l == nil || !l.joins(placed[0].Base, placed[len(placed)-1].End()) || len(l.batches) > 0 && t.compacted(l) {
+	last := placed[len(placed)-1]
+	l := t.partitions[last.Partition]
+	if l == nil || len(l.batches) > 0 || last.End() != l.bounds.Next {
 		return
 	}
 	for _, b := range placed {
 		t.cache(l, b)
 	}
 	t.evict()
-}
-
-// joins reports whether what is cached, or the partition's end, is next to the offsets [from, to),
-// or within them.
-func (l *partitionTail) joins(from, to Offset) bool {
-	if to == l.bounds.Next {
-		return true
-	}
-	at, _ := slices.BinarySearchFunc(l.batches, from, func(b Placed, o Offset) int { return cmp.Compare(b.End(), o) })
-	return at < len(l.batches) && l.batches[at].Base <= to
 }
 
 // trim raises First to before, but not past the end, and drops the batches below it.
@@ -276,8 +261,7 @@ const (
 	deleted               // nothing: the topic was deleted
 )
 
-// read answers one span from memory if it can, with all that its MaxBytes have room for, and at
-// least one batch.
+// read answers one span from memory if it can, with up to its MaxBytes and at least one batch.
 func (t *tail) read(s Span) (Slice, source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,19 +273,14 @@ func (t *tail) read(s Span) (Slice, source) {
 		return Slice{Bounds: l.bounds}, trimmed
 	case s.From == l.bounds.Next:
 		return Slice{Bounds: l.bounds}, atEnd
-	}
-	first, cached := l.holding(s.From)
-	if !cached {
+	case len(l.batches) == 0 || s.From < l.batches[0].Base:
 		return Slice{Bounds: l.bounds}, inStore
 	}
+	first := l.holding(s.From)
 	end, size := first, 0
-	for end < len(l.batches) && (end == first ||
-		l.batches[end].Base == l.batches[end-1].End() && size+len(l.batches[end].Bytes) <= s.MaxBytes) {
+	for end < len(l.batches) && (end == first || size+len(l.batches[end].Bytes) <= s.MaxBytes) {
 		size += len(l.batches[end].Bytes)
 		end++
-	}
-	if last := l.batches[end-1].End(); size < s.MaxBytes && last < l.bounds.Next && (end == len(l.batches) || l.batches[end].Base != last) {
-		return Slice{Bounds: l.bounds}, inStore // what follows is missing here: an answer ends at the end, or where its bytes do
 	}
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
 }
@@ -318,20 +297,23 @@ func (t *tail) available(spans []Span) (n int64, ok bool) {
 			return 0, false
 		case s.From == l.bounds.Next:
 			continue
-		}
-		first, cached := l.holding(s.From)
-		if !cached || first < l.run || l.batches[len(l.batches)-1].End() != l.bounds.Next {
+		case len(l.batches) == 0 || s.From < l.batches[0].Base:
 			return 0, false
 		}
+		first := l.holding(s.From)
 		n += min(l.sums[len(l.sums)-1]-l.sums[first]+int64(len(l.batches[first].Bytes)), int64(max(s.MaxBytes, 0)))
 	}
 	return n, true
 }
 
-// holding returns the index of the cached batch that holds from; false: none of them does.
-func (l *partitionTail) holding(from Offset) (index int, cached bool) {
-	index, _ = slices.BinarySearchFunc(l.batches, from+1, func(b Placed, o Offset) int { return cmp.Compare(b.End(), o) })
-	return index, index < len(l.batches) && l.batches[index].Base <= from
+// holding returns the index of the cached batch that holds from. One of the cached batches must
+// hold it.
+func (l *partitionTail) holding(from Offset) int {
+	first, found := slices.BinarySearchFunc(l.batches, from, func(b Placed, o Offset) int { return int(b.Base - o) })
+	if !found {
+		first-- // the batch that holds From begins below it
+	}
+	return first
 }
 
 // watch sends to ch whenever one of the partitions gets records or is deleted, or the incarnation
@@ -371,20 +353,12 @@ func (t *tail) partition(p Partition) *partitionTail {
 	return l
 }
 
-// skipTo raises a partition's end past batches that are not cached.
+// skipTo raises a partition's end past batches that are not cached, and drops the cached ones: they
+// must be contiguous to the end.
 func (t *tail) skipTo(l *partitionTail, next Offset) {
-	if t.compacted(l) {
-		t.drop(l, len(l.batches))
-	}
+	t.drop(l, len(l.batches))
 	t.setEnd(l, next)
 	t.wake(l.bounds.Partition)
-}
-
-// compacted reports whether another process may replace batches. Once another process has appended,
-// nobody sees that from the bytes of the bounds any more.
-func (t *tail) compacted(l *partitionTail) bool {
-	topic, known := t.topicOf(l.bounds.Partition)
-	return !known || topic.Compacted()
 }
 
 // setEnd sets the end. Before that it saves the old end for the current rewind check, once for each
@@ -396,29 +370,12 @@ func (t *tail) setEnd(l *partitionTail, next Offset) {
 	l.bounds.Next = next
 }
 
-// cache keeps a batch, unless it has no offsets that are missing here.
 func (t *tail) cache(l *partitionTail, b Placed) {
-	at := len(l.batches)
-	if at > 0 && b.Base < l.batches[at-1].End() {
-		at, _ = slices.BinarySearchFunc(l.batches, b.Base+1, func(b Placed, o Offset) int { return cmp.Compare(b.End(), o) })
+	sum := int64(len(b.Bytes))
+	if n := len(l.sums); n > 0 {
+		sum += l.sums[n-1]
 	}
-	if b.Records == 0 || b.End() <= l.bounds.First || at < len(l.batches) && l.batches[at].Base < b.End() {
-		return
-	}
-	l.batches, l.sums = slices.Insert(l.batches, at, b), slices.Insert(l.sums, at, 0)
-	for i := at; i < len(l.sums); i++ {
-		l.sums[i] = int64(len(l.batches[i].Bytes))
-		if i > 0 {
-			l.sums[i] += l.sums[i-1]
-		}
-	}
-	switch {
-	case at < len(l.batches)-1:
-		for l.run = len(l.batches) - 1; l.run > 0 && l.batches[l.run-1].End() == l.batches[l.run].Base; l.run-- {
-		}
-	case at > 0 && l.batches[at-1].End() < b.Base:
-		l.run = at
-	}
+	l.batches, l.sums = append(l.batches, b), append(l.sums, sum)
 	t.fifo = append(t.fifo, l)
 	t.bytes += int64(len(b.Bytes)) + placedCost
 }
@@ -429,7 +386,7 @@ func (t *tail) drop(l *partitionTail, n int) {
 		t.bytes -= int64(len(l.batches[i].Bytes)) + placedCost
 		l.batches[i] = Placed{} // frees the bytes
 	}
-	l.batches, l.sums, l.run = l.batches[n:], l.sums[n:], max(0, l.run-n)
+	l.batches, l.sums = l.batches[n:], l.sums[n:]
 	l.stale += n
 	t.stale += n
 }
@@ -480,8 +437,8 @@ func (t *tail) wake(p Partition) {
 	if len(t.watches) == 0 {
 		return
 	}
-	if topic, known := t.topicOf(p); known {
-		for w := range t.watches[topic.ID] {
+	if id, known := t.topicOf(p); known {
+		for w := range t.watches[id] {
 			signal(w.moved)
 		}
 	}

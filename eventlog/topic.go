@@ -130,16 +130,16 @@ func (c *catalog) deleted(p Partition) bool {
 }
 
 // topicOf returns the topic of a partition, among those that this process knows.
-func (l *Log) topicOf(p Partition) (t Topic, known bool) {
+func (l *Log) topicOf(p Partition) (id TopicID, known bool) {
 	c := l.catalog.Load()
 	if c == nil {
-		return t, false
+		return id, false
 	}
 	at, known := c.owner[p]
 	if known {
-		t = c.sorted[at]
+		id = c.sorted[at].ID
 	}
-	return t, known
+	return id, known
 }
 
 // sealing returns how records of a partition are sealed, by the settings that this process knows.
