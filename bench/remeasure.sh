@@ -31,7 +31,7 @@ measure() {
 	shift 2
 	rc=0
 	./weir-bench run "$@" --runs 1 --scale "$by" --out "$out/$name" >&2 || rc=$?
-	[ "$rc" -le 1 ] || exit "$rc"
+	[ "$rc" -le 1 ] && [ -f "$out/$name/result.json" ] || exit "$rc"
 	results="$results $out/$name"
 }
 

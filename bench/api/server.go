@@ -25,9 +25,13 @@ type Options struct {
 	Project bool   // with a projection in memory
 }
 
+// PostgresVariable has Place.Postgres, with its password, for weir-bench api: anybody can read the
+// arguments of a process.
+const PostgresVariable = "WEIR_BENCH_POSTGRES"
+
 // args are the options as Serve's caller, weir-bench api, has them.
 func (o Options) args() []string {
-	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Place.Dir, fmt.Sprintf("--keep=%t", o.Place.Keep), "--postgres", o.Place.Postgres, "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
+	return []string{"api", "--system", o.System, "--mode", string(o.Mode), "--dir", o.Place.Dir, fmt.Sprintf("--keep=%t", o.Place.Keep), "--http", o.Address, fmt.Sprintf("--project=%t", o.Project)}
 }
 
 // segment is the system in a URL.
@@ -99,6 +103,9 @@ func Start(ctx context.Context, o Options) (system.Server, error) {
 		return nil, err
 	}
 	o.Address, o.System = address, system.From(cwd, o.System)
+	if err := os.Setenv(PostgresVariable, o.Place.Postgres); err != nil { // which the process inherits
+		return nil, err
+	}
 	p, err := system.StartProcess(ctx, o.Place.Dir, address, program, o.args()...)
 	if err != nil {
 		return nil, err

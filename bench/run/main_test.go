@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	f.StringVar((*string)(&o.Mode), "mode", string(system.Durable), "")
 	f.StringVar(&o.Place.Dir, "dir", "", "")
 	f.BoolVar(&o.Place.Keep, "keep", false, "")
-	f.StringVar(&o.Place.Postgres, "postgres", "", "")
+	o.Place.Postgres = os.Getenv(api.PostgresVariable)
 	f.StringVar(&o.Address, "http", "", "")
 	f.BoolVar(&o.Project, "project", false, "")
 	_ = f.Parse(os.Args[2:]) // it exits

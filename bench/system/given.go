@@ -68,6 +68,10 @@ func freshDatabase(address string) (string, database, error) {
 		return "", nil, fmt.Errorf("create a database on the PostgreSQL that was given: %w", err)
 	}
 	u.Path = "/" + name
+	query := u.Query() // a name of a database there would be the one that is used
+	query.Del("dbname")
+	query.Del("database")
+	u.RawQuery = query.Encode()
 	drop := closer(func() error {
 		if err := do(`DROP DATABASE IF EXISTS ` + name + ` WITH (FORCE)`); err != nil {
 			return fmt.Errorf("drop the database %s: %w", name, err)

@@ -323,7 +323,7 @@ type apiCmd struct {
 	System   string      `required:"" help:"The system." placeholder:"NAME"`
 	Mode     system.Mode `help:"durable or shipped. Default: ${default}." enum:"durable,shipped" default:"durable"`
 	Dir      string      `help:"Directory for the system's files." default:"." type:"existingdir"`
-	Postgres string      `hidden:""`
+	Postgres string      `hidden:"" env:"WEIR_BENCH_POSTGRES"`
 	Keep     bool        `help:"Leave the files of its database there, too." negatable:""`
 	HTTP     string      `name:"http" help:"Address. Default: ${default}." default:"127.0.0.1:5093" placeholder:"HOST:PORT"`
 	Project  bool        `help:"Keep a projection in memory. Default: ${default}." default:"true" negatable:""`
