@@ -372,11 +372,12 @@ func (l *Log) readMisses(ctx context.Context, a *answer, most int, incarnation i
 	}
 	for _, d := range a.misses {
 		slice := &a.slices[d.index]
+		read := slice.Bounds
 		if newer, known := l.tail.known(d.span.Partition); known && slice.Err == nil {
 			slice.Bounds = newer // bounds must not be older than what another reader got
 		}
 		if len(slice.Batches) > 0 {
-			l.tail.adopt(incarnation, slice.Batches)
+			l.tail.adopt(incarnation, read, slice.Batches)
 		}
 	}
 	return nil

@@ -169,9 +169,10 @@ func (t *tail) raiseEnd(p Partition, next Offset) {
 	}
 }
 
-// adopt caches batches read from the store if they reach the partition's end and the tail has no
-// batch of it. So only the first reader of another process's append fetches it from the store.
-func (t *tail) adopt(incarnation int64, placed []Placed) {
+// adopt caches batches read from the store, with the bounds of then, if they reach the partition's
+// end and the tail has no batch of it. So only the first reader of another process's append fetches
+// it from the store. If the partition has other bytes by now, they may be replaced.
+func (t *tail) adopt(incarnation int64, read Bounds, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if incarnation != t.incarnation {
@@ -179,7 +180,7 @@ func (t *tail) adopt(incarnation int64, placed []Placed) {
 	}
 	last := placed[len(placed)-1]
 	l := t.partitions[last.Partition]
-	if l == nil || len(l.batches) > 0 || last.End() != l.bounds.Next {
+	if l == nil || len(l.batches) > 0 || read.Bytes != l.bounds.Bytes || last.End() != l.bounds.Next {
 		return
 	}
 	for _, b := range placed {

@@ -66,3 +66,20 @@ func TestWhatWasReadAheadBeforeARewindDoesNotEnterTheTail(t *testing.T) {
 		}
 	})
 }
+
+// A reader has read batches when another process replaces them, and the follower tells of that.
+func TestTailAdoptsNoBatchThatWasReplacedSinceItWasRead(t *testing.T) {
+	tail := newTail(1<<20, nil)
+	read := Bounds{Partition: 1, Next: 2, Bytes: 200}
+	batches := []Placed{{Base: 0, Batch: Batch{Partition: 1, Records: 2, Bytes: make([]byte, 200)}}}
+	tail.updateBounds(0, read)
+	tail.updateBounds(0, Bounds{Partition: 1, Next: 2, Bytes: 150})
+	tail.adopt(0, read, batches)
+	if _, at := tail.read(Span{Partition: 1, MaxBytes: 1000}); at != inStore {
+		t.Error("it has what was replaced")
+	}
+	tail.adopt(0, Bounds{Partition: 1, Next: 2, Bytes: 150}, batches)
+	if _, at := tail.read(Span{Partition: 1, MaxBytes: 1000}); at != inTail {
+		t.Error("it does not adopt what is there")
+	}
+}
