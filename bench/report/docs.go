@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/weir-log/weir/bench/run"
@@ -34,13 +35,18 @@ func Docs(w io.Writer, all []run.Result) error {
 		first.Commit, first.Machine.CPUs, first.Machine.Model, first.Machine.Memory, first.Machine.Kernel, first.Machine.Go)
 	Behind(w, all)
 	for _, r := range all {
-		fmt.Fprintf(w, "\n`%s`, %s, took %s; a flush of 4 KiB took %v, of 1 MiB %v.\n", r.Command, when(r), r.Took, r.Machine.Limits.Flush4K, r.Machine.Limits.Flush1M)
+		fmt.Fprintf(w, "\n`%s`, %s, took %s; a flush of 4 KiB took %v, of 1 MiB %v.\n", withoutOut(r.Command), when(r), r.Took, r.Machine.Limits.Flush4K, r.Machine.Limits.Flush1M)
 		if err := tables(w, r, "### "); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// out is the flag that says where a result goes, which is a matter of the machine.
+var out = regexp.MustCompile(` --out[= ]\S+`)
+
+func withoutOut(command string) string { return out.ReplaceAllString(command, "") }
 
 func when(r run.Result) string { return r.Began.Format("2006-01-02 15:04 MST") }
 

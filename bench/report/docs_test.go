@@ -24,7 +24,7 @@ old figures
 
 func measuredAt(commit, model string, perSecond float64) run.Result {
 	return run.Result{
-		Began: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Commit: commit, Command: "weir-bench run one-event", Machine: run.Machine{CPUs: 2, Model: model},
+		Began: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Commit: commit, Command: "weir-bench run one-event --out /home/me/here", Machine: run.Machine{CPUs: 2, Model: model},
 		Cells: []run.Cell{{System: "some", Mode: "durable", Workload: "one-event", Rate: "max", Figures: &run.Figures{PerSecond: perSecond}}},
 	}
 }
