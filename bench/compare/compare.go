@@ -2,6 +2,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -15,7 +16,7 @@ import (
 // pairsLeast is how many pairs a p-value needs.
 const pairsLeast = 6
 
-// alpha is the p-value below which a difference is claimed.
+// alpha is how likely it is, at most, that a table of two equal builds claims a difference.
 const alpha = 0.05
 
 // Line is a figure of one cell, of both builds.
@@ -23,13 +24,32 @@ type Line struct {
 	Workload, System, Rate, Unit string
 	Before, After                []float64
 	P                            float64 // Mann and Whitney's; it means nothing with fewer than pairsLeast pairs
+	Corrected                    float64 // P, given how many lines were looked at: Benjamini and Hochberg's
 }
 
 // Ratio is the median after by the median before.
 func (l Line) Ratio() float64 { return median(l.After) / median(l.Before) }
 
+// pairs is how many pairs of runs it has.
+func (l Line) pairs() int { return min(len(l.Before), len(l.After)) }
+
 // Differs reports whether the two builds differ by more than chance explains.
-func (l Line) Differs() bool { return min(len(l.Before), len(l.After)) >= pairsLeast && l.P < alpha }
+func (l Line) Differs() bool { return l.pairs() >= pairsLeast && l.Corrected < alpha }
+
+// correct sets what each p-value is worth among all of them: of seventy figures of equal builds,
+// three or four are below 0.05.
+func correct(all []Line) {
+	order := make([]*Line, len(all))
+	for i := range all {
+		order[i] = &all[i]
+	}
+	slices.SortFunc(order, func(a, b *Line) int { return cmp.Compare(b.P, a.P) }) // the greatest first
+	least := 1.0
+	for i, l := range order {
+		least = min(least, l.P*float64(len(order))/float64(len(order)-i))
+		l.Corrected = least
+	}
+}
 
 func median(all []float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
@@ -95,6 +115,7 @@ func Lines(r run.Result, before, after string) (all []Line, err error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no cell has a figure of both %s and %s", before, after)
 	}
+	correct(all)
 	return all, nil
 }
 
@@ -139,20 +160,25 @@ func Sides(w io.Writer, before string, old run.Result, after string, again run.R
 	return Text(w, before, after, lines)
 }
 
-// Text writes a table. With fewer than six pairs it has no p-value.
+// Text writes a table, and what it claims. With fewer than six pairs it has no p-value.
 func Text(w io.Writer, before, after string, all []Line) error {
-	fmt.Fprintf(w, "\n| workload | system | rate | figure | %[1]s | %[2]s | %[2]s / %[1]s | p |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n", before, after)
+	fmt.Fprintf(w, "\n| workload | system | rate | figure | %[1]s | %[2]s | %[2]s / %[1]s | p | p among %[3]d |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", before, after, len(all))
+	differ, enough := 0, true
 	for _, l := range all {
-		p := fmt.Sprintf("none: %d pairs, and it needs %d", min(len(l.Before), len(l.After)), pairsLeast)
-		if min(len(l.Before), len(l.After)) >= pairsLeast {
-			p = fmt.Sprintf("%.3f", l.P)
-			if !l.Differs() {
-				p += " (no difference)"
-			}
+		p, corrected := fmt.Sprintf("none: %d pairs, and it needs %d", l.pairs(), pairsLeast), "–"
+		if enough = enough && l.pairs() >= pairsLeast; l.pairs() >= pairsLeast {
+			p, corrected = fmt.Sprintf("%.3f", l.P), fmt.Sprintf("%.3f (no difference)", l.Corrected)
 		}
-		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %.4g | %.4g | %.2f | %s |\n", l.Workload, l.System, l.Rate, l.Unit, median(l.Before), median(l.After), l.Ratio(), p); err != nil {
+		if l.Differs() {
+			differ, corrected = differ+1, fmt.Sprintf("**%.3f**", l.Corrected)
+		}
+		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %.4g | %.4g | %.2f | %s | %s |\n", l.Workload, l.System, l.Rate, l.Unit, median(l.Before), median(l.After), l.Ratio(), p, corrected); err != nil {
 			return err
 		}
 	}
-	return nil
+	if !enough {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\n%d of %d figures differ: p among %[2]d, which is corrected for that number, is below %v.\n", differ, len(all), alpha)
+	return err
 }
