@@ -91,15 +91,12 @@ func (h *holders) forget(c *client, which func(group.TopicPartition) bool) {
 	maps.DeleteFunc(h.by, func(o holding, _ time.Time) bool { return o.who == c && which(o.tp) })
 }
 
-// A process that reaches the store learns within toldBy, a third of the shortest session and some,
-// that another one leads its group. From then on the other waits for a session, or a rebalance
-// time-out, at least, before it takes partitions from a member that has not given them up. So two
-// members may not both have asked within overlapMin, and been told that a partition is theirs. What
-// a member is told by a process that is cut off from the store does not count, and neither does
-// the time until it has the answer.
+// Who takes a partition from a member that has not given it up waits for a session or a rebalance
+// time-out: five seconds at least. So two members may not both have asked within overlapMin, and
+// been told that a partition is theirs, if neither was told what was so longer ago than toldBy.
 const (
-	toldBy     = 3 * time.Second
-	overlapMin = 2 * time.Second
+	toldBy     = 2500 * time.Millisecond
+	overlapMin = 1500 * time.Millisecond
 )
 
 // position is how far a client has read a partition.
@@ -128,6 +125,7 @@ func (c *client) step() {
 	ctx, cancel := asks()
 	defer cancel()
 	var err error
+	asOf := c.p.parts.Groups.AsOf(c.group)
 	if c.classic {
 		err = c.beatClassic(ctx)
 	} else {
@@ -135,7 +133,7 @@ func (c *client) step() {
 	}
 	switch {
 	case c.p.host.isDead(): // nobody has its answer
-	case err == nil && !c.p.host.reaches(c.asked.Add(-toldBy)): // it may not know that another process leads the group
+	case err == nil && time.Since(asOf) > toldBy: // it may not know what another process changed in the group
 		c.w.holders.forget(c, anyPartition)
 		c.read(ctx)
 	case err == nil:

@@ -56,7 +56,6 @@ type host struct {
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
 	paused chan struct{} // not nil while the process stands still; closed when it goes on
-	cutOff time.Time     // until when something kept it from the store, as far as is known
 
 	dead chan struct{} // closed when the process is killed
 	once sync.Once
@@ -98,7 +97,6 @@ func (h *host) pause(d time.Duration) {
 		return
 	}
 	h.paused = make(chan struct{})
-	h.cutOff = later(h.cutOff, time.Now().Add(d))
 	time.AfterFunc(d, h.goOn)
 }
 
@@ -166,27 +164,7 @@ func (h *host) draw(member int) trip {
 	if h.random.IntN(100) == 0 {
 		t.again = way()
 	}
-	if took := t.there + t.back; now.away || t.luck < now.fails+now.unsure || took > tookUsual {
-		h.cutOff = later(h.cutOff, time.Now().Add(took))
-	}
 	return t
-}
-
-// tookUsual is how long a call takes at most that nothing held up.
-const tookUsual = 200 * time.Millisecond
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// reaches reports whether nothing has kept the process from the store since a time.
-func (h *host) reaches(since time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.cutOff.Before(since)
 }
 
 // wayUsual is the usual time of a call to the store, and of its answer, for most processes.

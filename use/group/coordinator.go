@@ -92,7 +92,7 @@ type Coordinator struct {
 
 	settings *table.Table[groupSettings, map[string]map[string]string] // of groups, by group and name
 
-	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
+	mu          sync.Mutex // guards groups, idle, every group's users, counted and asOf, bytes, memberships, hosts, and closed
 	groups      map[string]*group
 	idle        *list.List       // groups without users that may be forgotten, the least recently used first
 	bytes       int              // of all members
@@ -214,6 +214,25 @@ func (c *Coordinator) servesLocked(name string) error {
 		return fmt.Errorf("group %q: %w: this broker is stopping", name, ErrMoved)
 	}
 	return nil
+}
+
+// AsOf returns since when this process may not have heard of what others changed in a group: its
+// heartbeats are answered with what was in the store then, or later. Zero: it does not know the
+// group.
+func (c *Coordinator) AsOf(group string) time.Time {
+	if h := c.hostIfAny(group); h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.members) > 0 {
+			return h.asOf
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.groups[group]; g != nil {
+		return g.asOf
+	}
+	return time.Time{}
 }
 
 // hold finds a group in memory, or makes it, and locks it.

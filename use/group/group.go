@@ -71,6 +71,7 @@ type group struct {
 	pending      map[string]pendingID // member ids given out (KIP-394)
 
 	uncounted bool             // members or pending have changed since recount
+	asOf      time.Time        // see Coordinator.AsOf; guarded by c.mu
 	counted   map[string]usage // the usage that is counted for the group, by client host; guarded by c.mu
 
 	initial  bool      // this rebalance fills an empty group: it waits for InitialDelay
@@ -163,6 +164,7 @@ func (g *group) tick() {
 	now := time.Now()
 	g.expireSessions(context.Background(), now)
 	g.expirePhases(context.Background(), now)
+	asked := time.Now()
 	life, version, renewal := g.life, g.version, g.renew(ctx, time.Now())
 	for _, m := range g.members {
 		if !m.waits() {
@@ -179,7 +181,7 @@ func (g *group) tick() {
 	if renewal != nil {
 		_, err := renewal.Wait(ctx)
 		g.c.stay(g)
-		g.heartbeatDone(life, version, err)
+		g.heartbeatDone(life, version, asked, err)
 		g.unlock()
 	}
 }

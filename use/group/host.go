@@ -34,6 +34,7 @@ type host struct {
 	group   membership // as last read from the store; version 0: unknown
 	members map[string]*hosted
 	beaten  time.Time        // when the last heartbeat that the store took was sent
+	asOf    time.Time        // see Coordinator.AsOf
 	unsure  eventlog.Version // a commit that checks this version may still be in flight
 	wishes  []*wish
 }
@@ -44,7 +45,8 @@ type hosted struct {
 	previous int32 // the epoch before, in case the answer was lost
 	told     []TopicPartition
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
-	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: before the host knew the member
+	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: not known
+	from     int32                    // the generation with which the host came to know it: another one may have told it of what it had then
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
@@ -223,6 +225,7 @@ func (h *host) beat(ctx context.Context) error {
 // reads the others' heartbeats. The caller has the turn.
 func (h *host) look(ctx context.Context, checkMembers bool) error {
 	for range peerTries {
+		asked := time.Now()
 		r, err := readMembership(ctx, h.log, h.name, h.others)
 		if errors.Is(err, ErrInconsistentProtocol) { // its members were evicted, and others have joined
 			h.adopt(membership{})
@@ -241,6 +244,9 @@ func (h *host) look(ctx context.Context, checkMembers bool) error {
 		switch {
 		case err == nil:
 			h.adopt(next)
+			h.mu.Lock()
+			h.asOf = asked
+			h.mu.Unlock()
 			return nil
 		case !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure):
 			return err
@@ -263,14 +269,11 @@ func (h *host) adopt(r membership) {
 		}
 		mine[m.id] = true
 		known := h.members[m.id]
-		unknown := known == nil
-		if unknown {
-			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32)}
+		if known == nil {
+			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32), from: r.generation}
 			h.members[m.id] = known
 		}
-		if known.note(m, r.generation); unknown {
-			known.had()
-		}
+		known.note(m)
 		if news && known.untold(m) != nil {
 			poke(h.wake)
 		}
@@ -287,7 +290,7 @@ func (h *host) adopt(r membership) {
 
 // note remembers since when a member has its partitions: also those that another process gave it
 // after the host had last looked, and that it is to give up already.
-func (k *hosted) note(m peerMember, generation int32) {
+func (k *hosted) note(m peerMember) {
 	for tp := range k.since {
 		if !m.has(tp) {
 			delete(k.since, tp)
@@ -300,23 +303,15 @@ func (k *hosted) note(m peerMember, generation int32) {
 		case slices.Contains(k.told, tp): // it does not know that it had lost it
 			k.since[tp] = 0
 		default:
-			k.since[tp] = generation
+			k.since[tp] = m.since[tp]
 		}
-	}
-}
-
-// had notes that the member may know of all that it has: from another host, or as a member of the
-// classic protocol.
-func (k *hosted) had() {
-	for tp := range k.since {
-		k.since[tp] = 0
 	}
 }
 
 // untold lists the partitions that a member is to give up, and that it does not know it was given.
 func (k *hosted) untold(m peerMember) (out []TopicPartition) {
 	for _, tp := range m.revoking {
-		if _, told := k.toldAt[tp]; !told && k.since[tp] > 0 {
+		if _, told := k.toldAt[tp]; !told && k.since[tp] > k.from {
 			out = append(out, tp)
 		}
 	}

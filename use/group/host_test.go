@@ -20,11 +20,13 @@ type kafkaMember struct {
 	id    string
 	epoch int32
 	has   []group.TopicPartition
+
+	assignor *string
 }
 
 func (m *kafkaMember) beat(ctx context.Context) error {
 	req := group.ConsumerBeat{
-		Group: "g", Member: m.id, Epoch: m.epoch, ClientID: m.id, Rebalance: time.Minute,
+		Group: "g", Member: m.id, Epoch: m.epoch, ClientID: m.id, Rebalance: time.Minute, Assignor: m.assignor,
 		Topics: []string{"orders"}, Owned: append([]group.TopicPartition{}, m.has...),
 	}
 	got, err := m.b.ConsumerHeartbeat(ctx, req)
@@ -92,6 +94,52 @@ func TestMembersOfADeadHostAreEvictedOrAdopted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A member that still has partitions to give up learns of new ones with the next epoch, also when
+// the process that gave them to it is gone: with the epoch that it has they were another member's.
+func TestAnAdoptedMemberHasNothingThatItsEpochDidNotGive(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store, blocks := memory.New(), "range"
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 6)
+		var all []*kafkaMember
+		for _, id := range []string{"a", "b", "c"} {
+			all = append(all, &kafkaMember{b: b, id: id, assignor: &blocks})
+		}
+		for range 6 {
+			for _, m := range all {
+				check(t, m.beat(t.Context()))
+			}
+		}
+		m := all[1]
+		has := func(ns ...int32) {
+			t.Helper()
+			var got []int32
+			for _, tp := range m.has {
+				got = append(got, tp.Partition)
+			}
+			if !slices.Equal(got, ns) {
+				t.Errorf("the member has %v in epoch %d, want %v", got, m.epoch, ns)
+			}
+		}
+		has(2, 3)
+		all[0].epoch, all[0].has = -1, nil
+		check(t, all[0].beat(t.Context())) // 0 and 1 are b's now, and 3 is to become c's
+		b.stop()
+
+		before := m.epoch
+		m.b = other
+		check(t, m.beat(t.Context()))
+		has(2)
+		if m.epoch != before {
+			t.Errorf("its epoch is %d, it was %d", m.epoch, before)
+		}
+		_, err := other.Commit(t.Context(), group.Commit{Group: "g", Member: m.id, Generation: before, Offsets: []group.Committed{at(orders[0], 1)}})
+		wantErr(t, err, group.ErrStaleEpoch)
+		check(t, m.beat(t.Context()))
+		has(0, 1, 2)
+	})
 }
 
 // A host's members cost the store no more than one does, however many they are.

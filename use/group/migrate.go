@@ -96,7 +96,7 @@ func (h *host) fromClassic(l loaded) (r membership, err error) {
 			return r, fmt.Errorf("the subscription of member %q is none of Kafka's consumer protocol", sm.ID)
 		}
 		m := peerMember{
-			id: sm.ID, names: make(map[eventlog.TopicID]string),
+			id: sm.ID, names: make(map[eventlog.TopicID]string), since: make(map[TopicPartition]int32),
 			info:  storedPeer{Client: text(sm.ClientID), Host: hostOfClient(sm.ClientHost), Topics: slices.Compact(slices.Sorted(slices.Values(s.topics))), SessionMS: sm.SessionMS},
 			kafka: kafkaMember{host: h.id, instance: sm.Instance, classic: true, rebalance: time.Duration(sm.RebalanceMS) * time.Millisecond},
 		}
@@ -106,7 +106,7 @@ func (h *host) fromClassic(l loaded) (r membership, err error) {
 				tp := TopicPartition{t.ID, n}
 				if there && n >= 0 && int(n) < len(t.Partitions) && !taken[tp] {
 					taken[tp] = true
-					m.own, m.names[t.ID] = append(m.own, tp), name
+					m.own, m.names[t.ID], m.since[tp] = append(m.own, tp), name, l.state.Generation
 				}
 			}
 		}

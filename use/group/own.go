@@ -102,7 +102,11 @@ func retryMoved(ctx context.Context, try func() error) error {
 func (g *group) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
+	asked := time.Now()
 	kv, err := g.c.log.Get(ctx, StateKey(g.name))
+	if err == nil {
+		g.knownAsOf(asked)
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
@@ -112,6 +116,12 @@ func (g *group) refresh(ctx context.Context) error {
 		g.c.logger.Info("another process coordinates the group now", "group", g.name)
 	}
 	return g.restore(ctx, kv)
+}
+
+func (g *group) knownAsOf(asked time.Time) {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.asOf = asked
 }
 
 // own makes this process the group's coordinator, from the state that refresh loaded. If the group
@@ -171,7 +181,10 @@ func (g *group) heartbeat() eventlog.Put {
 // heartbeatDone handles the outcome of a heartbeat. If the store refused it, another process owns
 // the group now. The outcome does not count if the group was reset since (life), or has another
 // version than when the heartbeat was sent.
-func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
+func (g *group) heartbeatDone(life int, version eventlog.Version, asked time.Time, err error) {
+	if err == nil && g.life == life {
+		g.knownAsOf(asked)
+	}
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
 		_ = g.refused(err) // waiting requests fail; the next request reloads the group
 	}

@@ -232,7 +232,7 @@ func (b *balance) move(topic, from, to int) {
 func (b *balance) result() []peerMember {
 	out := make([]peerMember, len(b.members))
 	for m, member := range b.members {
-		out[m] = peerMember{id: member.id, info: member.info, kafka: member.kafka, names: make(map[eventlog.TopicID]string)}
+		out[m] = peerMember{id: member.id, info: member.info, kafka: member.kafka, names: make(map[eventlog.TopicID]string), since: make(map[TopicPartition]int32)}
 	}
 	name := func(m int, tp TopicPartition) *peerMember {
 		out[m].names[tp.Topic] = b.topics[b.index[tp.Topic]].name
@@ -240,6 +240,9 @@ func (b *balance) result() []peerMember {
 	}
 	for tp, holder := range b.holder {
 		s := name(holder, tp)
+		if since, had := b.members[holder].since[tp]; had {
+			s.since[tp] = since
+		}
 		if owner, is := b.owner[tp]; is && owner == holder {
 			s.own = append(s.own, tp)
 		} else {

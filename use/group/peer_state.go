@@ -53,10 +53,12 @@ type storedPeer struct {
 	KnowsHosts bool `json:"knows_hosts,omitempty"` // its weir can share a group with members that have a host
 }
 
-// storedShare is a peer's partitions of one topic, as part of the group's state.
+// storedShare is a member's partitions of one topic, as part of the group's state. Those of a
+// member that has a host are a share for each generation that gave it some.
 type storedShare struct {
 	Topic    string  `json:"topic"`
 	ID       string  `json:"id"`
+	Since    int32   `json:"since,omitempty"`
 	Own      []int32 `json:"own,omitempty"`
 	Revoking []int32 `json:"revoking,omitempty"`
 }
@@ -81,6 +83,10 @@ type peerMember struct {
 	own      []TopicPartition // in order
 	revoking []TopicPartition // in order: the peer still has them, and another peer waits for them
 	names    map[eventlog.TopicID]string
+	// since is the generation that gave it each partition that it has, if it has a host: what
+	// happened before counts against its epoch, whichever process hears it (KIP-1251). 0: an older
+	// weir wrote the state, and it is not known. None: the write that follows gives it the partition.
+	since map[TopicPartition]int32
 }
 
 // kafkaMember is what the state has of a member that speaks Kafka's protocol to its host.
@@ -161,7 +167,7 @@ func byMemberID(a, b peerMember) int { return cmp.Compare(a.id, b.id) }
 
 // peerMember parses a stored member that is a peer.
 func (m storedMember) peerMember() (peerMember, error) {
-	s := peerMember{id: m.ID, names: make(map[eventlog.TopicID]string),
+	s := peerMember{id: m.ID, names: make(map[eventlog.TopicID]string), since: make(map[TopicPartition]int32),
 		info: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS},
 		kafka: kafkaMember{
 			host: m.HostedBy, instance: m.Instance, classic: m.Classic, away: m.Away, rack: m.Rack, assignor: m.Assignor, pattern: m.Pattern,
@@ -179,6 +185,11 @@ func (m storedMember) peerMember() (peerMember, error) {
 		}
 		for _, n := range h.Revoking {
 			s.revoking = append(s.revoking, TopicPartition{topic, n})
+		}
+		if s.kafka.host != "" {
+			for _, n := range slices.Concat(h.Own, h.Revoking) {
+				s.since[TopicPartition{topic, n}] = h.Since
+			}
 		}
 	}
 	slices.SortFunc(s.own, byPlace)
@@ -249,14 +260,37 @@ func (r membership) encode(group string) ([]byte, error) {
 	return value, nil
 }
 
-// shares lists a peer's partitions by topic name.
-func (s peerMember) shares() []storedShare {
-	byTopic := make(map[eventlog.TopicID]*storedShare)
-	share := func(tp TopicPartition) *storedShare {
-		if byTopic[tp.Topic] == nil {
-			byTopic[tp.Topic] = &storedShare{Topic: s.names[tp.Topic], ID: tp.Topic.String()}
+// grantedBy notes that a generation gave the members what they have and had not.
+func grantedBy(generation int32, members []peerMember) {
+	for i, m := range members {
+		if m.kafka.host == "" {
+			members[i].since = nil
+			continue
 		}
-		return byTopic[tp.Topic]
+		since := make(map[TopicPartition]int32, len(m.own)+len(m.revoking))
+		for _, tp := range slices.Concat(m.own, m.revoking) {
+			since[tp] = generation
+			if was, had := m.since[tp]; had {
+				since[tp] = was
+			}
+		}
+		members[i].since = since
+	}
+}
+
+// shares lists a member's partitions by topic name, and by the generation that gave them.
+func (s peerMember) shares() []storedShare {
+	type given struct {
+		topic eventlog.TopicID
+		since int32
+	}
+	by := make(map[given]*storedShare)
+	share := func(tp TopicPartition) *storedShare {
+		of := given{tp.Topic, s.since[tp]}
+		if by[of] == nil {
+			by[of] = &storedShare{Topic: s.names[tp.Topic], ID: tp.Topic.String(), Since: of.since}
+		}
+		return by[of]
 	}
 	for _, tp := range s.own {
 		share(tp).Own = append(share(tp).Own, tp.Partition)
@@ -265,10 +299,12 @@ func (s peerMember) shares() []storedShare {
 		share(tp).Revoking = append(share(tp).Revoking, tp.Partition)
 	}
 	var out []storedShare
-	for _, sh := range byTopic {
+	for _, sh := range by {
 		out = append(out, *sh)
 	}
-	slices.SortFunc(out, func(a, b storedShare) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b storedShare) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Since, b.Since))
+	})
 	return out
 }
 

@@ -278,7 +278,8 @@ func (r membership) same(o membership) bool {
 func (o *roster) write(ctx context.Context, next membership, with eventlog.Entry) (membership, error) {
 	before := next.version
 	next.generation++
-	next.version = before.Next()
+	next.version, next.members = before.Next(), slices.Clone(next.members)
+	grantedBy(next.generation, next.members)
 	if before == 0 {
 		next.maker = o.by
 	}
