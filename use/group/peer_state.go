@@ -83,9 +83,9 @@ type peerMember struct {
 	own      []TopicPartition // in order
 	revoking []TopicPartition // in order: the peer still has them, and another peer waits for them
 	names    map[eventlog.TopicID]string
-	// since is the generation that gave it each partition that it has, if it has a host: what
-	// happened before counts against its epoch, whichever process hears it (KIP-1251). 0: an older
-	// weir wrote the state, and it is not known. None: the write that follows gives it the partition.
+	// since is the generation that gave it each partition that it has, if it has a host, whichever
+	// process was its host then (KIP-1251). 0: not known, an older weir wrote the state. None: the
+	// write that follows gives it the partition.
 	since map[TopicPartition]int32
 }
 
