@@ -233,8 +233,8 @@ func notes(row Row) (lines []string) {
 				100*i.CPU, f.RSS>>20, others, i.Written))
 		}
 		if r := f.Readings; r != nil {
-			said = append(said, fmt.Sprintf("with %d events: a stream of 100 p50 %v p99 %v, the last 100 of the longest p50 %v p99 %v, %.0f bytes on disk each, a replay of %.0f a second",
-				r.Entries, r.Short.P50, r.Short.P99, r.Tail.P50, r.Tail.P99, r.Bytes, r.Replay))
+			said = append(said, fmt.Sprintf("with %d events: a stream of 100 (read %d times) p50 %v p99 %v, the last 100 of the longest (%d times) p50 %v p99 %v, %.0f bytes on disk each, a replay of %.0f a second",
+				r.Entries, r.Short.Count, r.Short.P50, r.Short.P99, r.Tail.Count, r.Tail.P50, r.Tail.P99, r.Bytes, r.Replay))
 		}
 		if len(said) > 0 {
 			lines = append(lines, strings.Join(said, "; "))

@@ -69,6 +69,37 @@ func TestWhatIsThereBeforeIsReadAndReplayed(t *testing.T) {
 	}
 }
 
+// A system that takes ten milliseconds to read a stream is read for as long as there is time.
+func TestReadingsHaveABound(t *testing.T) {
+	t.Parallel()
+	w := load(workload.Streams, 100)
+	w.Fill, w.Phases.Measure, w.Phases.Drain = 2000, time.Second, time.Minute
+	result, _ := measure(t, "liar-dawdles", w)
+	f := result.Cells[0].Figures
+	if f == nil || f.Readings == nil {
+		t.Fatalf("%+v", result.Cells[0])
+	}
+	for _, l := range []*run.Latency{f.Readings.Short, f.Readings.Tail} {
+		if l.Count == 0 || l.Count >= 1000 || l.P50 < run.Duration(10*time.Millisecond) {
+			t.Errorf("it is read %+v", l)
+		}
+	}
+	if text := formats(t, result); !strings.Contains(text, fmt.Sprintf("a stream of 100 (read %d times)", f.Readings.Short.Count)) {
+		t.Errorf("the text does not say how often: %s", text)
+	}
+}
+
+// A replay that does not end in time has lost nothing.
+func TestASlowReplayIsNotALoss(t *testing.T) {
+	t.Parallel()
+	w := load(workload.Streams, 100)
+	w.Follow, w.Fill, w.Phases.Measure, w.Phases.Drain = true, 2000, time.Second, time.Second
+	result, _ := measure(t, "liar-tires", w)
+	if c := result.Cells[0]; !c.Verdict.Clean() || !strings.HasPrefix(c.Void, "too slow: a replay had ") {
+		t.Errorf("%+v: %s", c.Verdict, c.Problem())
+	}
+}
+
 func TestLiarsWithStreamsAreCaught(t *testing.T) {
 	for name, says := range map[string]string{"liar-overwrites": "gaps in versions", "liar-forgets": "lost"} {
 		for _, door := range []workload.Door{"", workload.HTTP} {

@@ -37,7 +37,8 @@ func liars() []System {
 		{"liar-forgets", "does not tell a projection of every event", lie{forget: 50}},
 		{"liar-overbooks", "does not show the newest event with a tag", lie{stale: 50}},
 		{"liar-dies", "after a kill does not have all that it acknowledged", lie{mortal: true}},
-		{"liar-dawdles", "takes ten milliseconds for each message", lie{dawdle: 10 * time.Millisecond}},
+		{"liar-dawdles", "takes ten milliseconds for each message, and to read a stream", lie{dawdle: 10 * time.Millisecond}},
+		{"liar-tires", "takes ten milliseconds for each event of a replay", lie{tire: 10 * time.Millisecond}},
 		{"liar-flushes-not", "says that it flushes, and does not", lie{}},
 		{"liar-stalls", "stalls for a second at the end", lie{stall: time.Second}},
 		{"liar-answers-late", "answers one call of 500 after 300 ms", lie{late: 500}},
@@ -61,7 +62,8 @@ type lie struct {
 	overwrite, forget, stale int           // one of so many
 	stall                    time.Duration // once, when Ending was called
 	late                     int           // one answer of so many comes lateBy later
-	dawdle                   time.Duration // of a worker, for each message
+	dawdle                   time.Duration // of a worker, for each message; of who reads a stream
+	tire                     time.Duration // of a projection after the first, for each event
 	mute                     bool          // calls are not answered after Ending was called
 	mortal                   bool          // it can be killed
 }
@@ -83,6 +85,7 @@ type memory struct {
 	ending  bool
 	stalled bool
 	dead    bool
+	follows int
 	n       int
 	answers int
 }
@@ -279,7 +282,8 @@ func (m *memory) Append(ctx context.Context, stream string, expected int64, valu
 	return expected + int64(len(values)), nil
 }
 
-func (m *memory) ReadStream(_ context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error) {
+func (m *memory) ReadStream(ctx context.Context, stream string, from int64, most int) (versions []int64, values [][]byte, err error) {
+	pause(ctx, m.lie.dawdle)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := from; i < int64(len(m.streams[stream])) && (most == 0 || len(values) < most); i++ {
@@ -293,6 +297,10 @@ func (m *memory) ReadStream(_ context.Context, stream string, from int64, most i
 
 func (m *memory) Follow(ctx context.Context, deliver func(Followed)) error {
 	defer m.wakeAt(ctx)()
+	m.mu.Lock()
+	m.follows++
+	again := m.follows > 1
+	m.mu.Unlock()
 	for next := 0; ; {
 		m.mu.Lock()
 		for len(m.all) == next && ctx.Err() == nil {
@@ -304,6 +312,11 @@ func (m *memory) Follow(ctx context.Context, deliver func(Followed)) error {
 			return nil
 		}
 		for i, e := range events {
+			if again && m.lie.tire > 0 {
+				if pause(ctx, m.lie.tire); ctx.Err() != nil {
+					return nil
+				}
+			}
 			if m.lie.forget > 0 && (next+i)%m.lie.forget == m.lie.forget-1 {
 				continue
 			}
