@@ -249,7 +249,7 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 
 // entitled checks the member's id, instance and epoch. h.mu is held.
 func (h *host) entitled(b ConsumerBeat) error {
-	known := h.members[b.Member]
+	known := h.member(b.Member)
 	me, _ := h.group.find(b.Member)
 	if b.Instance != nil {
 		switch owner, is := h.group.instance(*b.Instance); {
@@ -473,7 +473,7 @@ func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
 // asks for the latest epoch, each partition has its own since 4.3 (KIP-1251): offsets of a
 // partition count that the member has had since an epoch that is not newer. h.mu is held.
 func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
-	k := h.members[member]
+	k := h.member(member)
 	me, _ := h.group.find(member)
 	if k == nil {
 		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, member, h.name)

@@ -49,6 +49,7 @@ type hosted struct {
 	from     int32                    // the generation with which the host came to know it: another one may have told it of what it had then
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
+	evicted  bool                     // its eviction is being written: it is told so already
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
 }
 
@@ -357,12 +358,14 @@ func (h *host) evict(ctx context.Context) {
 	gone := make(map[string]string)
 	h.mu.Lock()
 	for id, k := range h.members {
+		m, _ := h.group.find(id)
 		switch {
-		case due(k.deadline, now) && graceElapsed(h.log, h.c.cfg.ConsumerSession, 0):
+		case due(k.deadline, now) && graceElapsed(h.log, m.session(), 0):
 			gone[id] = "it sent no heartbeat within its session time-out"
 		case due(k.giveUpBy, now):
 			gone[id] = "it did not give up a partition, or join again, within its rebalance time-out"
 		}
+		k.evicted = gone[id] != ""
 	}
 	h.mu.Unlock()
 	if len(gone) == 0 {
@@ -379,6 +382,13 @@ func (h *host) evict(ctx context.Context) {
 	}})
 	h.mu.Unlock()
 	h.fulfil(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id := range gone { // who is still a member: the write failed, or it has joined again
+		if k := h.members[id]; k != nil {
+			k.evicted = false
+		}
+	}
 }
 
 // submit changes the group: with the next write, which has all that waits for it.
@@ -499,4 +509,13 @@ func (h *host) knows(member string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.members[member] != nil
+}
+
+// member returns what the host remembers of a member that speaks for itself; nil: it is none, or
+// will be none in a moment. h.mu is held.
+func (h *host) member(id string) *hosted {
+	if k := h.members[id]; k != nil && !k.evicted {
+		return k
+	}
+	return nil
 }

@@ -191,7 +191,7 @@ func (h *host) classic(member, instance string, generation int32) (me peerMember
 		}
 	}
 	me, _ = h.group.find(member)
-	k = h.members[member]
+	k = h.member(member)
 	switch {
 	case k == nil || !me.kafka.classic:
 		return me, nil, ErrUnknownMember

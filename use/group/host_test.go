@@ -65,6 +65,34 @@ func TestAConsumerWhoseSessionEndsIsEvicted(t *testing.T) {
 	})
 }
 
+// While a member's eviction is on its way to the store, the member is told so: it must not go on
+// with what others have in a moment.
+func TestAMemberThatIsBeingEvictedIsToldSo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &hookedStore{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 4)
+		m := &kafkaMember{b: b, id: "one"}
+		check(t, m.beat(t.Context()))
+		met := make(chan struct{})
+		store.set(func(s *hookedStore) {
+			s.before = func() {
+				defer close(met)
+				wantErr(t, m.beat(t.Context()), group.ErrUnknownMember)
+				_, err := b.Commit(t.Context(), group.Commit{Group: "g", Member: m.id, Generation: m.epoch, Offsets: []group.Committed{at(orders[0], 1)}})
+				wantErr(t, err, group.ErrUnknownMember)
+			}
+			s.after = func() error { return nil }
+		})
+		<-met
+		m.epoch, m.has = 0, nil
+		check(t, m.beat(t.Context())) // it joins again
+		if len(m.has) != 4 {
+			t.Errorf("it has %v", m.has)
+		}
+	})
+}
+
 // A process that dies takes its members with it only when nobody asks for them for a session.
 func TestMembersOfADeadHostAreEvictedOrAdopted(t *testing.T) {
 	for _, asked := range []bool{true, false} {
