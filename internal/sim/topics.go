@@ -59,7 +59,7 @@ func (w *world) passTopic(ctx context.Context, random *rand.Rand) {
 				err := p.log.EnsureTopic(ctx, weir.Topic{Name: passing, Partitions: passingPartitions})
 				w.history.Add(fmt.Sprintf("%s makes %s: %v", p.name, l, err), passing)
 				t, late := p.parts.Log.TopicNow(ctx, passing)
-				if late == nil {
+				if late == nil && !p.host.isDead() { // nobody has the answer of a dead one
 					w.model.Born(l, t.ID)
 				}
 				return late
