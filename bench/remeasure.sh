@@ -35,7 +35,7 @@ measure() {
 	results="$results $out/$name"
 }
 
-measure choose 0.3 choose --systems "$(those weir-sqlite weir-postgres weir-mysql weir-s3 weir-sqlite+kafka weir-postgres+kafka \
+measure choose 0.3 choose --systems "$(those weir-sqlite weir-postgres weir-mysql weir-s3 weir-s3-10ms weir-sqlite+kafka weir-postgres+kafka \
 	weir-postgres+work weir-postgres+sql kafka nats redis valkey pg-plain pgq-50ms river river-1ms pgmq pg-boss graphile-worker bullmq \
 	message-db emmett ferretdb)"
 measure shipped 0.3 one-event p-pubsub p-queue --mode shipped --rates max,1000 \

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/bench/api"
 	"github.com/weir-log/weir/bench/limit"
@@ -72,12 +73,13 @@ type Figures struct {
 	Idle      *Idle     `json:"idle,omitempty"`               // of the rate none
 	Ratios    *Ratios   `json:"ratios,omitempty"`             // of a durable cell
 	Late      Duration  `json:"generator_late_p99_ms"`
-	CPU       float64   `json:"cpu_us_per_event"`                 // of this process: the client, and a system that is embedded in it
-	ServerCPU float64   `json:"server_cpu_us_per_event"`          // of the processes that were started for the system: a broker, a database
-	RSS       int64     `json:"rss_bytes"`                        // of this process
-	ServerRSS int64     `json:"server_rss_bytes"`                 // of the others
-	Written   float64   `json:"written_bytes_per_event"`          // to storage, by all of them
-	Stored    float64   `json:"stored_bytes_per_event,omitempty"` // by which the files grew; of a log and of streams
+	CPU       float64   `json:"cpu_us_per_event"`                     // of this process: the client, and a system that is embedded in it
+	ServerCPU float64   `json:"server_cpu_us_per_event"`              // of the processes that were started for the system: a broker, a database
+	RSS       int64     `json:"rss_bytes"`                            // of this process
+	ServerRSS int64     `json:"server_rss_bytes"`                     // of the others
+	Written   float64   `json:"written_bytes_per_event"`              // to storage, by all of them
+	Stored    float64   `json:"stored_bytes_per_event,omitempty"`     // by which the files grew; of a log and of streams
+	Requests  *Requests `json:"bucket_requests_per_second,omitempty"` // of a system that keeps its data in a bucket
 	Conflicts int64     `json:"conflicts,omitempty"`
 	Seconds   []int64   `json:"seconds"` // events acknowledged in each second; of a queue: done
 
@@ -307,6 +309,7 @@ type measurement struct {
 	call, endToEnd, done *times
 	projectedIn          *times    // by the clock of the service, since the command arrived
 	readings             *Readings // nil: none
+	requests             *Requests // nil: there is no bucket
 	next                 []uint64  // of each key of each writer; the writer's own
 	turn                 []int     // which of its keys is next, of each writer; its own
 	once                 bool      // each writer makes one call
@@ -378,6 +381,11 @@ func (m *measurement) measure(ctx context.Context, k kind, faults system.Faults)
 		until(ctx, time.Now().Add(ph.Warm))
 		length = ph.Measure
 	}
+	count, err := m.requested()
+	if err != nil {
+		stopReading()
+		return nil, errors.Join(err, <-readers)
+	}
 	m.begin = time.Now() // readers of what is sent from now on know it
 	before, beforeServers := meter.Self(), meter.Servers()
 	writing, stopWriting := context.WithTimeout(ctx, length+ph.Drain)
@@ -395,7 +403,8 @@ func (m *measurement) measure(ctx context.Context, k kind, faults system.Faults)
 		late = load.Load{Writers: m.workload.Writers, PerCall: m.workload.Batch, Rate: m.rate, Length: length, Once: m.once}.Run(writing, m.begin,
 			func(ctx context.Context, writer int, due time.Duration) int { return m.send(ctx, k, writer, due) })
 	}
-	if err := <-inflicted; err != nil {
+	m.requests, err = count()
+	if err := errors.Join(err, <-inflicted); err != nil {
 		stopReading()
 		return nil, errors.Join(err, <-readers)
 	}
@@ -429,7 +438,7 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	if f.PerSecond = steady(m.seconds, m.workload.Phases); m.once {
 		f.PerSecond = float64(all) / m.last.Seconds()
 	}
-	f.Offered, f.Projected, f.Readings = m.rate, m.projectedIn.latency(), m.readings
+	f.Offered, f.Projected, f.Readings, f.Requests = m.rate, m.projectedIn.latency(), m.readings, m.requests
 	f.Windows, f.Recovered = m.damage.windows, m.damage.recovered
 	for i, w := range f.Windows {
 		f.Windows[i].PerSecond, _ = perSecond(m.seconds, w.from, w.to)
@@ -490,13 +499,20 @@ func (m *measurement) ready(ctx context.Context, k kind) error {
 	if k.groups == 0 {
 		return nil
 	}
+	all, sending := errgroup.WithContext(ctx)
 	for w := range m.workload.Writers {
-		value := m.payload(ledger.Stamp{Run: m.seed, Writer: markers + uint32(w)})
-		if err := k.send(ctx, w*max(m.workload.Keys, 1), [][]byte{value}); err != nil {
-			return fmt.Errorf("send a marker: %w", err)
-		}
-		m.book.Acked(markers+uint32(w), 0, 1)
-		m.acked.Add(1)
+		all.Go(func() error {
+			value := m.payload(ledger.Stamp{Run: m.seed, Writer: markers + uint32(w)})
+			if err := k.send(sending, w*max(m.workload.Keys, 1), [][]byte{value}); err != nil {
+				return fmt.Errorf("send a marker: %w", err)
+			}
+			m.book.Acked(markers+uint32(w), 0, 1)
+			m.acked.Add(1)
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
 	}
 	wait := readyWait + time.Duration(m.workload.Fill)*fillReadWait
 	for until := time.Now().Add(wait); m.read.Load() < m.acked.Load()*k.groups; time.Sleep(time.Millisecond) {

@@ -38,6 +38,9 @@ func databaseFaults(db database) Faults {
 // databaseSize is what a database takes on disk, without its write-ahead log; without a database,
 // what a directory takes.
 func databaseSize(ctx context.Context, db database, dir string) (size int64, err error) {
+	if b, is := db.(*bucket); is {
+		return dirSize(b.server.Directory(b.url))
+	}
 	pg, is := db.(*postgres)
 	if !is {
 		return dirSize(dir)

@@ -37,9 +37,9 @@ func kafkas() []System {
 		Start: startKafka,
 	}}
 	for _, st := range weirStores() {
-		settings := Settings{"flush": "every acknowledgement is on disk", "settings": "weir's defaults", "client": client}
+		settings := Settings{"flush": "every acknowledgement is on disk", "settings": st.set(), "client": client}
 		all = append(all, System{
-			Name: "weir-" + st.name + "+kafka", About: "weir serve on " + st.name + ", by the Kafka protocol", Needs: st.needs, Ordered: true,
+			Name: "weir-" + st.name + "+kafka", About: "weir serve on " + st.about() + ", by the Kafka protocol", Needs: st.needs, Ordered: true,
 			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
 			Start: func(ctx context.Context, place Place, _ Mode) (Server, error) { return startWeirServe(ctx, place, st) },
 		})
@@ -130,7 +130,7 @@ func startWeirServe(ctx context.Context, place Place, st weirStore) (*broker, er
 	}
 	faults := p.faults()
 	faults.Hold = databaseFaults(db).Hold
-	return &broker{address: kafka, http: http, url: url, stop: func() error { return errors.Join(p.Stop(), closeStore()) }, faults: faults,
+	return &broker{address: kafka, http: http, url: url, bucket: db, stop: func() error { return errors.Join(p.Stop(), closeStore()) }, faults: faults,
 		size: func(ctx context.Context) (int64, error) { return databaseSize(ctx, db, place.Dir) }}, nil
 }
 
@@ -166,6 +166,7 @@ type broker struct {
 	stop      func() error
 	faults    Faults
 	size      func(context.Context) (int64, error)
+	bucket    database // of weir: what its store is on, if anything
 
 	mu       sync.Mutex // guards producer
 	producer *kgo.Client
@@ -174,8 +175,12 @@ type broker struct {
 // Address is where clients of Kafka's protocol find it.
 func (b *broker) Address() string { return b.address }
 
-func (b *broker) Target() any                             { return b }
-func (b *broker) Faults() Faults                          { return b.faults }
+func (b *broker) Target() any    { return b }
+func (b *broker) Faults() Faults { return b.faults }
+
+// Requests are those to the bucket of weir's store.
+func (b *broker) Requests() (Requests, bool, error) { return requests(b.bucket) }
+
 func (b *broker) Size(ctx context.Context) (int64, error) { return b.size(ctx) }
 
 func (b *broker) Close() error {

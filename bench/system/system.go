@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/bench/fetch"
+	"github.com/weir-log/weir/internal/s3test"
 )
 
 // Mode is how a system is set up.
@@ -53,6 +54,20 @@ func (s System) Missing() error {
 
 // OnPostgres reports whether the system keeps its data on PostgreSQL.
 func (s System) OnPostgres() bool { return s.Needs == onPostgreSQL }
+
+// Copies are those of each event that a lost machine leaves enough of, as its makers have it:
+// three where brokers vote, two where a database has a standby (docs/cost.md). A bucket has its
+// own. One is what was measured.
+func (s System) Copies() int {
+	name, _, _ := strings.Cut(s.Name, "+")
+	switch {
+	case slices.Contains([]string{"kafka", "nats", "kurrentdb"}, name):
+		return 3
+	case s.OnPostgres(), slices.Contains([]string{"weir-mysql", "redis", "valkey", "bullmq", "nisshi"}, name):
+		return 2
+	}
+	return 1
+}
 
 // onPostgreSQL is what systems on PostgreSQL need.
 const onPostgreSQL = "PostgreSQL"
@@ -117,6 +132,15 @@ type Faults struct {
 type Sizer interface {
 	Size(ctx context.Context) (int64, error)
 }
+
+// Requester is a server that knows how many requests were made to a bucket. It is false if the
+// system has none.
+type Requester interface {
+	Requests() (n Requests, has bool, err error)
+}
+
+// Requests are requests to a bucket since it was made.
+type Requests = s3test.Counts
 
 // Event is what is published. Events of one key stay in order.
 type Event struct{ Key, Value []byte }

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +19,6 @@ import (
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/node"
 	"github.com/weir-log/weir/internal/pgtest"
-	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -25,16 +26,32 @@ import (
 // weirStore is a store that weir can be measured on.
 type weirStore struct {
 	name, needs string
+	settings    string                                                 // "": weir's defaults
 	open        func(Place) (url string, database database, err error) // database is nil: nothing runs
 }
 
+// set is which settings weir has on the store.
+func (st weirStore) set() string { return cmp.Or(st.settings, "weir's defaults") }
+
+// about is the store and its settings.
+func (st weirStore) about() string {
+	store, _, _ := strings.Cut(st.name, "-")
+	if st.settings != "" {
+		store += ", with " + st.settings
+	}
+	return store
+}
+
+// S3Linger is the linger of a store on S3 with which an event waits less than with the default.
+const S3Linger = 10 * time.Millisecond
+
 func weirStores() []weirStore {
 	return []weirStore{
-		{"sqlite", "", func(p Place) (string, database, error) {
+		{"sqlite", "", "", func(p Place) (string, database, error) {
 			return "sqlite:" + filepath.Join(p.Dir, "weir.db"), nil, nil
 		}},
-		{"postgres", "PostgreSQL", startPostgres},
-		{"mysql", "MariaDB", func(p Place) (string, database, error) {
+		{"postgres", "PostgreSQL", "", startPostgres},
+		{"mysql", "MariaDB", "", func(p Place) (string, database, error) {
 			server, err := mytest.Launch("", "--innodb-buffer-pool-size=128M") // its default
 			if err != nil {
 				return "", nil, err
@@ -42,14 +59,8 @@ func weirStores() []weirStore {
 			url, err := server.Database("weir")
 			return url, p.ending(server, "mysql"), err
 		}},
-		{"s3", "versitygw, which is built when it is not there", func(p Place) (string, database, error) {
-			server, err := s3test.Launch(p.Dir)
-			if err != nil {
-				return "", nil, err
-			}
-			url, err := server.Bucket()
-			return url, p.ending(server, "s3"), err
-		}},
+		{"s3", needsS3, "", func(p Place) (string, database, error) { return startS3(p, 0) }},
+		{"s3-10ms", needsS3, "linger=10ms in the store's URL", func(p Place) (string, database, error) { return startS3(p, S3Linger) }},
 	}
 }
 
@@ -58,9 +69,9 @@ func weirStores() []weirStore {
 func weirs() []System {
 	var all []System
 	for _, st := range weirStores() {
-		settings := Settings{"flush": "every acknowledgement is on disk", "settings": "weir's defaults"}
+		settings := Settings{"flush": "every acknowledgement is on disk", "settings": st.set()}
 		all = append(all, System{
-			Name: "weir-" + st.name, About: "weir by its Go library on " + st.name, Needs: st.needs, Ordered: true,
+			Name: "weir-" + st.name, About: "weir by its Go library on " + st.about(), Needs: st.needs, Ordered: true,
 			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
 			Start: func(_ context.Context, p Place, _ Mode) (Server, error) { return startWeir(st, p) },
 		})
@@ -145,6 +156,9 @@ func (s *weirServer) Close() error {
 
 // Faults are those of its database: weir itself is in this process.
 func (s *weirServer) Faults() Faults { return databaseFaults(s.database) }
+
+// Requests are those to its bucket.
+func (s *weirServer) Requests() (Requests, bool, error) { return requests(s.database) }
 
 func (s *weirServer) Size(ctx context.Context) (int64, error) {
 	return databaseSize(ctx, s.database, s.dir)

@@ -18,25 +18,27 @@ import (
 // a transaction of the caller's, and SQL alone.
 func weirQueues() []System {
 	var all []System
-	settings := Settings{"flush": "every acknowledgement is on disk", "settings": "weir's defaults"}
-	modes := map[Mode]Settings{Durable: settings, Shipped: settings}
+	modes := func(set string) map[Mode]Settings {
+		settings := Settings{"flush": "every acknowledgement is on disk", "settings": set}
+		return map[Mode]Settings{Durable: settings, Shipped: settings}
+	}
 	var postgres weirStore
 	for _, st := range weirStores() {
 		if st.name == "postgres" {
 			postgres = st
 		}
 		all = append(all, System{
-			Name: "weir-" + st.name + "+work", About: "weir's queue by the workers of its Go library, on " + st.name, Needs: st.needs, Modes: modes,
+			Name: "weir-" + st.name + "+work", About: "weir's queue by the workers of its Go library, on " + st.about(), Needs: st.needs, Modes: modes(st.set()),
 			Start: func(_ context.Context, p Place, _ Mode) (Server, error) { return startWorkers(st, p, false) },
 		})
 	}
 	return append(all,
 		System{
-			Name: "weir-postgres+tx", About: "the same; messages are enqueued in a transaction of the caller's", Needs: "PostgreSQL", Modes: modes,
+			Name: "weir-postgres+tx", About: "the same; messages are enqueued in a transaction of the caller's", Needs: "PostgreSQL", Modes: modes(postgres.set()),
 			Start: func(_ context.Context, p Place, _ Mode) (Server, error) { return startWorkers(postgres, p, true) },
 		},
 		System{
-			Name: "weir-postgres+sql", About: "weir's queue by SQL alone, with weir serve beside it: each worker is a session", Needs: "PostgreSQL", Modes: modes,
+			Name: "weir-postgres+sql", About: "weir's queue by SQL alone, with weir serve beside it: each worker is a session", Needs: "PostgreSQL", Modes: modes(postgres.set()),
 			Start: func(ctx context.Context, p Place, _ Mode) (Server, error) { return startSQLQueue(ctx, p, postgres) },
 		})
 }

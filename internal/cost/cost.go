@@ -235,26 +235,52 @@ type Used struct {
 	CPU    time.Duration // of processors, for a record: its clients' too if they are in the same process
 	Stored float64       // bytes on disk for a record; 0: as many as it has, times what others take
 	Cores  int           // of a machine
+	Copies int           // of each record, on machines of their own; 0: one. A bucket has its own
 	Bucket *Bucket       // it keeps its records in a bucket; nil: on disk
+	Seen   *Seen         // how many requests it was seen to make; nil: as many as are computed
+}
+
+// Seen are the requests to a bucket that were counted under a load.
+type Seen struct {
+	Load     Load
+	Requests Requests
+}
+
+// requests are those that a load takes: as computed, times how many were seen of those that are
+// computed for the load that was measured. PUTs and LISTs have one price, so they count together.
+func (u Used) requests(l Load) (puts, gets float64) {
+	r := u.Bucket.Requests(l)
+	puts, gets = r.Puts+r.Lists, r.Gets
+	if u.Seen != nil {
+		computed := u.Bucket.Requests(u.Seen.Load)
+		puts *= (u.Seen.Requests.Puts + u.Seen.Requests.Lists) / (computed.Puts + computed.Lists)
+		gets *= u.Seen.Requests.Gets / computed.Gets
+	}
+	return puts, gets
 }
 
 // busy is how busy a machine's processors may be in the mean.
 const busy = 0.6
 
 // Measured is the bill of a system that was measured, for another load: of so many machines as its
-// processor time needs, with one copy of each record.
+// processor time needs, and as many as there are copies. What a copy takes of processors was not
+// measured; its bytes are on a disk, and were sent to another zone.
 func (p Prices) Measured(l Load, u Used) Bill {
-	n := parts{machines: max(1, int(math.Ceil(l.Records*u.CPU.Seconds()/busy/float64(u.Cores)))), zones: l.clients()}
+	copies := max(1, u.Copies)
 	if u.Bucket != nil {
-		r := u.Bucket.Requests(l)
-		n.bucket, n.puts, n.gets = l.kept(), (r.Puts+r.Lists)*month.Seconds(), r.Gets*month.Seconds()
+		copies = 1
+	}
+	n := parts{machines: max(copies, int(math.Ceil(l.Records*u.CPU.Seconds()/busy/float64(u.Cores)))), zones: l.clients() + float64(copies-1)*l.monthly()}
+	if u.Bucket != nil {
+		puts, gets := u.requests(l)
+		n.bucket, n.puts, n.gets = l.kept(), puts*month.Seconds(), gets*month.Seconds()
 		return p.bill(u.System, n)
 	}
 	kept := l.kept() * onDisk
 	if u.Stored > 0 {
 		kept = u.Stored * l.Records * l.Retention.Seconds() / gb
 	}
-	n.disk = kept / fullness
+	n.disk = float64(copies) * kept / fullness
 	return p.bill(u.System, n)
 }
 

@@ -47,19 +47,32 @@ func TestTheBillOfWhatWasMeasured(t *testing.T) {
 		machines float64
 		disks    float64
 		puts     float64
+		copied   float64 // GB from one zone to another
 	}{
-		{Used{CPU: time.Millisecond, Cores: 2}, 1, 1.05 / 0.7 * 0.1, 0},
-		{Used{CPU: 2 * time.Millisecond, Cores: 2, Stored: 3000}, 2, 3 / 0.7 * 0.1, 0},
-		{Used{CPU: 10 * time.Millisecond, Cores: 2, Bucket: &Bucket{1, 250 * time.Millisecond, true}}, 9, 0, (4 + 4.0/500 + 1e6/(32<<20) + 12.0/500) * 2628 * 0.005},
+		{Used{CPU: time.Millisecond, Cores: 2}, 1, 1.05 / 0.7 * 0.1, 0, 0},
+		{Used{CPU: 2 * time.Millisecond, Cores: 2, Stored: 3000}, 2, 3 / 0.7 * 0.1, 0, 0},
+		{Used{CPU: 2 * time.Millisecond, Cores: 2, Stored: 3000, Copies: 3}, 3, 9 / 0.7 * 0.1, 0, 2 * 2628},
+		{Used{CPU: 10 * time.Millisecond, Cores: 2, Stored: 3000, Copies: 3}, 9, 9 / 0.7 * 0.1, 0, 2 * 2628},
+		{Used{CPU: 10 * time.Millisecond, Cores: 2, Bucket: &Bucket{1, 250 * time.Millisecond, true}}, 9, 0, (4 + 4.0/500 + 1e6/(32<<20) + 12.0/500) * 2628 * 0.005, 0},
+		// A bucket has its own copies. Under the load that was measured the requests are those that
+		// were counted, under others as many times those that are computed.
+		{Used{CPU: time.Millisecond, Cores: 2, Copies: 3, Bucket: &Bucket{1, 250 * time.Millisecond, true}, Seen: &Seen{load, Requests{Puts: 2, Gets: 1, Lists: 3}}}, 1, 0, 5 * 2628 * 0.005, 0},
 	} {
 		got := map[string]float64{}
 		bill := round.Measured(load, c.used)
 		for _, item := range bill.Items {
 			got[item.What] = item.Cost
 		}
-		if !near(got["machines"], c.machines*73) || !near(got["disks"], c.disks) || !near(got["PUT and LIST requests"], c.puts) || !near(got["traffic between zones"], clients) {
+		if !near(got["machines"], c.machines*73) || !near(got["disks"], c.disks) || !near(got["PUT and LIST requests"], c.puts) || !near(got["traffic between zones"], clients+c.copied*0.02) {
 			t.Errorf("%+v: %v", c.used, got)
 		}
+	}
+	slow, bucket := Load{Bytes: 100, Records: 0.5, Reads: 1}, Bucket{1, 250 * time.Millisecond, true}
+	seen := bucket.Requests(load)
+	seen.Gets *= 2
+	bill := round.Measured(slow, Used{Cores: 2, Bucket: &bucket, Seen: &Seen{load, seen}})
+	if want := 2 * bucket.Requests(slow).Gets * month.Seconds(); !near(bill.Items[4].Count, want) || bill.Items[4].What != "GET requests" {
+		t.Errorf("twice the GETs were counted, and %v are in the bill: %+v", want, bill.Items[4])
 	}
 	if got := load.Million(2628); !near(got, 1) { // 2,628 million records are a month's
 		t.Errorf("a million costs %v", got)

@@ -43,6 +43,7 @@ type Server struct {
 	port int
 	// attributes are flags that say where the attributes of objects are.
 	attributes []string
+	counting   bool // its requests are logged: Counts
 	cmd        *exec.Cmd
 	done       chan struct{} // closed when cmd has ended
 }
@@ -230,12 +231,17 @@ func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
 // Launch starts a server on a new directory in dir ("": the directory of temporary files). It is
 // for a program that is not a test, which may use the methods Bucket, Directory, Addr, Kill,
 // Recover, Backup, Copy and Close. A watchdog ends it with this process.
-func Launch(dir string) (*Server, error) {
+func Launch(dir string) (*Server, error) { return launch(dir, false) }
+
+// LaunchCounting is Launch for a server whose Counts counts its requests.
+func LaunchCounting(dir string) (*Server, error) { return launch(dir, true) }
+
+func launch(dir string, counting bool) (*Server, error) {
 	if _, err := program(); err != nil {
 		return nil, err
 	}
 	Credentials()
-	s := &Server{}
+	s := &Server{counting: counting}
 	var err error
 	if s.dir, err = os.MkdirTemp(dir, "weir-s3test-"); err != nil {
 		return nil, err
@@ -288,9 +294,12 @@ func (s *Server) start() error {
 		return err
 	}
 	defer log.Close()
-	args := append(append([]string{"--port", s.Addr(), "--access", accessKey, "--secret", secretKey, "--region", "us-east-1", "--quiet", "--keep-alive", // without it each request is a connection
-		"--iam-dir", filepath.Join(s.dir, "iam"), "posix"}, s.attributes...), s.data())
-	s.cmd = exec.Command(path, args...)
+	args := []string{"--port", s.Addr(), "--access", accessKey, "--secret", secretKey, "--region", "us-east-1", "--quiet", "--keep-alive", // without it each request is a connection
+		"--iam-dir", filepath.Join(s.dir, "iam")}
+	if s.counting {
+		args = append(args, "--access-log", s.accesses())
+	}
+	s.cmd = exec.Command(path, append(append(append(args, "posix"), s.attributes...), s.data())...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := s.cmd.Start(); err != nil {

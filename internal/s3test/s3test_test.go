@@ -192,3 +192,38 @@ func TestACopyIsPutBackUnderTheServer(t *testing.T) {
 		t.Errorf("a key is created twice: %v", err)
 	}
 }
+
+// A request counts whatever is answered; deletions are free.
+func TestRequestsAreCounted(t *testing.T) {
+	s, err := s3test.LaunchCounting(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	address, err := s.Bucket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, address)
+	for _, key := range []string{"a", "b", "a"} {
+		_ = c.create(t.Context(), key, "text") // the third is refused
+	}
+	for _, key := range []string{"a", "none"} {
+		_, _ = c.read(key, "")
+	}
+	if _, err := c.ListObjectsV2(t.Context(), &sdk.ListObjectsV2Input{Bucket: &c.bucket}); err != nil {
+		t.Fatal(err)
+	}
+	key := "a"
+	if _, err := c.DeleteObject(t.Context(), &sdk.DeleteObjectInput{Bucket: &c.bucket, Key: &key}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Counts()
+	if want := (s3test.Counts{Puts: 3, Gets: 2, Lists: 1}); err != nil || before != (s3test.Counts{}) || got != want {
+		t.Errorf("%+v were counted before, and then %+v, %v; %+v were made", before, got, err, want)
+	}
+}

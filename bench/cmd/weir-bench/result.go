@@ -20,6 +20,7 @@ type costCmd struct {
 	Events    []float64     `help:"Events a second. Default: ${default}." default:"10,500,5000" placeholder:"N"`
 	Retention time.Duration `help:"How long events of logs and streams are kept. Default: ${default}." default:"168h"`
 	Cores     int           `help:"Processors of a machine, which are like those of the result's. Default: ${default}." default:"2"`
+	Copies    int           `help:"Copies of each event. Default: as many as leave enough of them when a machine is lost: three of Kafka, NATS and KurrentDB, two of a database, one of a file; 1 is what was measured." placeholder:"N"`
 	Machine   *float64      `help:"What a machine costs a month. Default: as the prices have it." placeholder:"PRICE"`
 	Prices    string        `help:"A file with other prices; docs/cost.md shows its form." type:"existingfile" placeholder:"FILE"`
 }
@@ -43,14 +44,14 @@ func (c *costCmd) Run() error {
 			return fmt.Errorf("--events %v: it must be more than 0", n)
 		}
 	}
-	if c.Cores < 1 || c.Retention < 0 {
-		return fmt.Errorf("--cores %d and --retention %v: they must be at least 1, and 0", c.Cores, c.Retention)
+	if c.Cores < 1 || c.Retention < 0 || c.Copies < 0 {
+		return fmt.Errorf("--cores %d, --retention %v and --copies %d: they must be at least 1, 0 and 0", c.Cores, c.Retention, c.Copies)
 	}
 	r, err := result.Read(c.Dir)
 	if err != nil {
 		return err
 	}
-	return report.Cost(os.Stdout, r, report.Costs{Prices: prices, Events: c.Events, Retention: c.Retention, Cores: c.Cores})
+	return report.Cost(os.Stdout, r, report.Costs{Prices: prices, Events: c.Events, Retention: c.Retention, Cores: c.Cores, Copies: c.Copies})
 }
 
 type docsCmd struct {
