@@ -46,7 +46,7 @@ func bucket(name string) *cost.Bucket {
 }
 
 // seen are the requests that a row's runs made; nil: they were not counted.
-func seen(row Row, size int) *cost.Seen {
+func seen(row Row, of workload.Workload) *cost.Seen {
 	if row.Problem != "" || row.Runs[0].Figures.Requests == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func seen(row Row, size int) *cost.Seen {
 		return median
 	}
 	_, events, _ := Spread(row, PerSecond)
-	return &cost.Seen{Load: cost.Load{Bytes: events * float64(size), Records: events}, Requests: cost.Requests{
+	return &cost.Seen{Load: cost.Load{Bytes: events * float64(of.Size), Records: events}, For: of.Phases.Warm + of.Phases.Measure, Requests: cost.Requests{
 		Puts:  at(func(r run.Requests) float64 { return r.Puts }),
 		Gets:  at(func(r run.Requests) float64 { return r.Gets }),
 		Lists: at(func(r run.Requests) float64 { return r.Lists }),
@@ -93,10 +93,13 @@ func Cost(w io.Writer, r run.Result, c Costs) error {
 		}
 		if b := bucket(row.System); b != nil && row.Problem == "" {
 			line := fmt.Sprintf("%s, %s, %s: the requests are those that docs/cost.md computes; none were counted", row.Workload, row.Name(), row.Rate)
-			if s := seen(row, of.Size); s != nil {
+			if s := seen(row, of); s != nil {
 				computed := b.Requests(s.Load)
 				line = fmt.Sprintf("%s, %s, %s: at %.0f a second the bucket had %.1f PUTs and LISTs and %.1f GETs a second; docs/cost.md computes %.1f and %.1f, and for other loads the bill has them in this proportion",
 					row.Workload, row.Name(), row.Rate, s.Load.Records, s.Requests.Puts+s.Requests.Lists, s.Requests.Gets, computed.Puts+computed.Lists, computed.Gets)
+				if s.Short() {
+					line += fmt.Sprintf(", but no fewer than computed: they were counted for %v, and some come once in 500 commits", s.For)
+				}
 			}
 			counted = append(counted, line)
 		}
@@ -116,7 +119,7 @@ func (c Costs) line(row Row, of workload.Workload) string {
 	}
 	_, cpu, _ := Spread(row, func(f *run.Figures) float64 { return f.CPU + f.ServerCPU })
 	_, stored, _ := Spread(row, func(f *run.Figures) float64 { return f.Stored })
-	used := cost.Used{System: row.Name(), CPU: time.Duration(cpu * float64(time.Microsecond)), Stored: stored, Cores: c.Cores, Copies: c.copies(row.System), Bucket: bucket(row.System), Seen: seen(row, of.Size)}
+	used := cost.Used{System: row.Name(), CPU: time.Duration(cpu * float64(time.Microsecond)), Stored: stored, Cores: c.Cores, Copies: c.copies(row.System), Bucket: bucket(row.System), Seen: seen(row, of)}
 	text := fmt.Sprintf("| %s | %s | %d | %.0f | %s |", row.Name(), row.Rate, used.Copies, cpu, orDash(stored))
 	for _, events := range c.Events {
 		load := cost.Load{Bytes: events * float64(of.Size), Records: events, Reads: float64(max(1, of.Groups)), Retention: c.Retention}

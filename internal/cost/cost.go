@@ -244,6 +244,20 @@ type Used struct {
 type Seen struct {
 	Load     Load
 	Requests Requests
+	For      time.Duration // how long they were counted
+}
+
+// Short reports whether they were counted for too short a time to have what is done once for many
+// commits, such as gathering them in segments.
+func (s Seen) Short() bool { return s.Requests.Puts*s.For.Seconds() < 2*snapshotEvery }
+
+// times is how many requests were seen of those that are computed. Less than all were seen if the
+// time was short, and all are billed.
+func (s Seen) times(seen, computed float64) float64 {
+	if s.Short() {
+		return max(1, seen/computed)
+	}
+	return seen / computed
 }
 
 // requests are those that a load takes: as computed, times how many were seen of those that are
@@ -253,8 +267,8 @@ func (u Used) requests(l Load) (puts, gets float64) {
 	puts, gets = r.Puts+r.Lists, r.Gets
 	if u.Seen != nil {
 		computed := u.Bucket.Requests(u.Seen.Load)
-		puts *= (u.Seen.Requests.Puts + u.Seen.Requests.Lists) / (computed.Puts + computed.Lists)
-		gets *= u.Seen.Requests.Gets / computed.Gets
+		puts *= u.Seen.times(u.Seen.Requests.Puts+u.Seen.Requests.Lists, computed.Puts+computed.Lists)
+		gets *= u.Seen.times(u.Seen.Requests.Gets, computed.Gets)
 	}
 	return puts, gets
 }

@@ -56,7 +56,7 @@ func TestTheBillOfWhatWasMeasured(t *testing.T) {
 		{Used{CPU: 10 * time.Millisecond, Cores: 2, Bucket: &Bucket{1, 250 * time.Millisecond, true}}, 9, 0, (4 + 4.0/500 + 1e6/(32<<20) + 12.0/500) * 2628 * 0.005, 0},
 		// A bucket has its own copies. Under the load that was measured the requests are those that
 		// were counted, under others as many times those that are computed.
-		{Used{CPU: time.Millisecond, Cores: 2, Copies: 3, Bucket: &Bucket{1, 250 * time.Millisecond, true}, Seen: &Seen{load, Requests{Puts: 2, Gets: 1, Lists: 3}}}, 1, 0, 5 * 2628 * 0.005, 0},
+		{Used{CPU: time.Millisecond, Cores: 2, Copies: 3, Bucket: &Bucket{1, 250 * time.Millisecond, true}, Seen: &Seen{load, Requests{Puts: 2, Gets: 1, Lists: 3}, time.Hour}}, 1, 0, 5 * 2628 * 0.005, 0},
 	} {
 		got := map[string]float64{}
 		bill := round.Measured(load, c.used)
@@ -70,9 +70,19 @@ func TestTheBillOfWhatWasMeasured(t *testing.T) {
 	slow, bucket := Load{Bytes: 100, Records: 0.5, Reads: 1}, Bucket{1, 250 * time.Millisecond, true}
 	seen := bucket.Requests(load)
 	seen.Gets *= 2
-	bill := round.Measured(slow, Used{Cores: 2, Bucket: &bucket, Seen: &Seen{load, seen}})
+	bill := round.Measured(slow, Used{Cores: 2, Bucket: &bucket, Seen: &Seen{load, seen, time.Second}})
 	if want := 2 * bucket.Requests(slow).Gets * month.Seconds(); !near(bill.Items[4].Count, want) || bill.Items[4].What != "GET requests" {
 		t.Errorf("twice the GETs were counted, and %v are in the bill: %+v", want, bill.Items[4])
+	}
+	// In ten minutes a bucket had half of what is computed; in ten seconds the rest would still
+	// come.
+	seen = bucket.Requests(load)
+	seen.Puts, seen.Gets, seen.Lists = seen.Puts/2, seen.Gets/2, seen.Lists/2
+	for counted, times := range map[time.Duration]float64{10 * time.Second: 1, 10 * time.Minute: 0.5} {
+		bill := round.Measured(slow, Used{Cores: 2, Bucket: &bucket, Seen: &Seen{load, seen, counted}})
+		if want := times * bucket.Requests(slow).Gets * month.Seconds(); !near(bill.Items[4].Count, want) {
+			t.Errorf("half was counted in %v, and %v are in the bill, not %v", counted, bill.Items[4].Count, want)
+		}
 	}
 	if got := load.Million(2628); !near(got, 1) { // 2,628 million records are a month's
 		t.Errorf("a million costs %v", got)
