@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -109,7 +111,7 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 		fetches := client.PollRecords(poll, limit)
 		cancel()
 		for _, failure := range fetches.Errors() {
-			if !errors.Is(failure.Err, context.DeadlineExceeded) && !errors.Is(failure.Err, context.Canceled) {
+			if !errors.Is(failure.Err, context.DeadlineExceeded) && !errors.Is(failure.Err, context.Canceled) && !joinsAgain(failure.Err) {
 				return count, c.answer(ctx, fmt.Sprintf("consume %s/%d", c.Topic, failure.Partition), failure.Err, "")
 			}
 		}
@@ -148,6 +150,14 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 		}
 	}
 	return count, context.Cause(ctx)
+}
+
+// joinsAgain reports whether the client lost its membership in the group, as when the group's
+// coordinator moves to another broker: the client joins again by itself.
+func joinsAgain(err error) bool {
+	lost := []error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.FencedMemberEpoch}
+	var session *kgo.ErrGroupSession
+	return errors.As(err, &session) && (kerr.IsRetriable(session.Err) || slices.ContainsFunc(lost, func(e error) bool { return errors.Is(session.Err, e) }))
 }
 
 // stalled says why nothing comes although the topic's end is not reached.

@@ -139,7 +139,7 @@ func (projectionRebuildCmd) Help() string {
 }
 
 func (c *projectionRebuildCmd) Run(ctx context.Context, t *terminal) error {
-	if err := c.run(ctx, t, "POST", "rebuild", "projection %s will be rebuilt as soon as a program works on it"); err != nil || !c.Wait {
+	if err := c.run(ctx, t, "POST", "rebuild", "projection %s will be rebuilt by the programs that work on it, or by the first that starts"); err != nil || !c.Wait {
 		return err
 	}
 	return c.wait(ctx, t)

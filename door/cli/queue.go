@@ -339,7 +339,7 @@ type queuePeekCmd struct {
 }
 
 func (queuePeekCmd) Help() string {
-	return "TIME is when the lease ends, when the message can be claimed again, or when it was done. A message that waits for more than a minute is delayed.\n\n" +
+	return "TIME is when the lease ends, when the message can be claimed again, or when it was done. A message that was enqueued with a delay, or comes again after more than a minute, is delayed.\n\n" +
 		"Examples:\n\n  weir queue peek mail\n  weir queue peek mail --state delayed\n  weir queue peek mail 12-1017\n  weir queue peek mail --dead --output json"
 }
 
@@ -390,6 +390,9 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 			return fmt.Errorf("%s: the server's answer: %w", tried, err)
 		}
 		rows = append(rows, m.row(list))
+	}
+	if len(rows) == 0 && list == "messages" && c.State == "" {
+		fmt.Fprintln(t.err, "no message is ready, claimed or waiting; delayed ones: --state delayed; dead letters: --dead")
 	}
 	header := map[string]string{
 		"":         "ID STATE ATTEMPT TIME WORKER ERROR",

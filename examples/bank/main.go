@@ -123,7 +123,7 @@ func (b *bank) withdraw(ctx context.Context, account string, amount int) (weir.D
 
 // project keeps the balances: in table made, a row for each run and account.
 func (b *bank) project(ctx context.Context) (*weir.Projector, error) {
-	return b.log.Project(ctx, weir.Projection{
+	return b.log.Project(ctx, weir.Projection{ // a Projector: close it to end
 		Name: "balances", Version: 1, Categories: []string{"account"},
 		Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
 			if e.Deleted { // the stream was deleted
