@@ -33,7 +33,7 @@ func writeKafkaDocument(path string, r *kafkaResult) error {
 
 This page is written by %[1]smake conformance ARGS=--kafka%[1]s. It runs the integration tests of Kafka's clients
 (the classes that Kafka publishes as %[1]skafka-clients-integration-tests%[1]s, unchanged) against %[1]sweir serve%[1]s. A test of Kafka says
-which cluster it wants; here it gets processes of weir, as many as it wants, on one new PostgreSQL database.
+which cluster it wants; here it gets processes of weir, as many as it wants, on one new PostgreSQL database, and without an audit topic.
 
 | | |
 | --- | --- |

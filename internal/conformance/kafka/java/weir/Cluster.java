@@ -316,19 +316,24 @@ public final class Cluster implements ClusterInstance {
         });
     }
 
-    /** Tells whether every broker says that a topic has so many partitions; 0: that there is none. */
+    /**
+     * Tells whether every broker says that a topic has so many partitions; 0: that there is none. A
+     * client asks any broker, whatever its first address was: so it asks often enough to meet each.
+     */
     private boolean seenByAll(String topic, int partitions) throws Exception {
-        for (Broker broker : alive()) {
-            int found = 0;
-            try (Admin admin = admin(Map.of("bootstrap.servers", broker.address))) {
-                found = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
-            } catch (ExecutionException e) {
-                if (!(e.getCause() instanceof UnknownTopicOrPartitionException)) {
-                    throw e;
+        try (Admin admin = admin()) {
+            for (int n = 0; n < 4 * alive().size(); n++) {
+                int found = 0;
+                try {
+                    found = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
+                } catch (ExecutionException e) {
+                    if (!(e.getCause() instanceof UnknownTopicOrPartitionException)) {
+                        throw e;
+                    }
                 }
-            }
-            if (found != partitions) {
-                return false;
+                if (found != partitions) {
+                    return false;
+                }
             }
         }
         return true;
