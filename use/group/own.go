@@ -104,18 +104,19 @@ func (g *group) refresh(ctx context.Context) error {
 	defer cancel()
 	asked := time.Now()
 	kv, err := g.c.log.Get(ctx, StateKey(g.name))
-	if err == nil {
-		g.knownAsOf(asked)
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
-	case g.owned && kv.Version == g.version:
-		return nil
-	case g.owned:
-		g.c.logger.Info("another process coordinates the group now", "group", g.name)
 	}
-	return g.restore(ctx, kv)
+	if !g.owned || kv.Version != g.version {
+		if g.owned {
+			g.c.logger.Info("another process coordinates the group now", "group", g.name)
+		}
+		if err := g.restore(ctx, kv); err != nil {
+			return err
+		}
+	}
+	g.knownAsOf(asked)
+	return nil
 }
 
 func (g *group) knownAsOf(asked time.Time) {
