@@ -467,7 +467,7 @@ func (p *process) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	// A call that takes seconds may cost a member its session, now as well: others have its partition.
+	// A call that takes seconds may cost a member its session, now too: others have its partition.
 	if err := l.log.Close(ctx); err != nil && !(errors.Is(err, group.ErrFenced) && ctx.Err() == nil) {
 		p.world.counts.Broken("B3", []string{l.name}, "%s did not close in time, while nothing was done to anybody: %v", l.name, err)
 		l.host.kill()
