@@ -18,6 +18,7 @@ type Row struct {
 	Load                                workload.Workload // the zero value: an older result has no plan
 	Runs                                []run.Cell
 	Problem                             string // of one of the runs: then the row has no figure
+	kept                                bool   // no run broke a promise
 }
 
 // Name is the system's, and which build it was if there were two.
@@ -26,6 +27,11 @@ func (r Row) Name() string {
 		return r.System
 	}
 	return r.System + " (" + r.Build + ")"
+}
+
+// has reports whether a cell is one of the row's runs.
+func (r Row) has(c run.Cell) bool {
+	return r.Workload == c.Workload && r.System == c.System && r.Build == c.Build && r.Mode == string(c.Mode) && r.Rate == c.Rate
 }
 
 // idle reports whether nothing was sent.
@@ -45,16 +51,17 @@ func (r Row) notRun() string { return r.Runs[0].NotRun }
 func Rows(r run.Result) []Row {
 	var rows []Row
 	for _, c := range r.Cells {
-		i := slices.IndexFunc(rows, func(x Row) bool {
-			return x.Workload == c.Workload && x.System == c.System && x.Build == c.Build && x.Mode == string(c.Mode) && x.Rate == c.Rate
-		})
+		i := slices.IndexFunc(rows, func(x Row) bool { return x.has(c) })
 		if i < 0 {
 			i = len(rows)
 			load, _ := r.Plan.Workload(c.Workload)
-			rows = append(rows, Row{Workload: c.Workload, System: c.System, Build: c.Build, Mode: string(c.Mode), Rate: c.Rate, Load: load})
+			rows = append(rows, Row{Workload: c.Workload, System: c.System, Build: c.Build, Mode: string(c.Mode), Rate: c.Rate, Load: load, kept: true})
 		}
 		rows[i].Runs = append(rows[i].Runs, c)
-		rows[i].Problem = cmp.Or(rows[i].Problem, c.Problem())
+		if rows[i].Problem == "" || rows[i].kept && !c.Verdict.Clean() { // a broken promise outranks a void run
+			rows[i].Problem = c.Problem()
+		}
+		rows[i].kept = rows[i].kept && c.Verdict.Clean()
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(
@@ -300,8 +307,9 @@ func columns(row Row) []string {
 // Benchstat writes a line for each clean run, in the format of Go's benchmarks.
 func Benchstat(w io.Writer, r run.Result) error {
 	fmt.Fprintln(w, "Unit events/s better=higher\nUnit p50-ms better=lower\nUnit p99-ms better=lower\nUnit cpu-µs/event better=lower\nUnit written-B/event better=lower")
+	rows := Rows(r)
 	for _, c := range r.Cells {
-		if c.Figures == nil || c.Figures.Idle != nil {
+		if c.Figures == nil || c.Figures.Idle != nil || rowOf(rows, c).Problem != "" {
 			continue
 		}
 		fmt.Fprintf(w, "Benchmark%s/system=%s%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), c.System, build(c), c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)
@@ -317,6 +325,11 @@ func Benchstat(w io.Writer, r run.Result) error {
 		}
 	}
 	return nil
+}
+
+// rowOf is the row that a cell is in.
+func rowOf(rows []Row, c run.Cell) Row {
+	return rows[slices.IndexFunc(rows, func(r Row) bool { return r.has(c) })]
 }
 
 func build(c run.Cell) string {

@@ -11,6 +11,8 @@ import (
 	"github.com/weir-log/weir/bench/run"
 	"github.com/weir-log/weir/bench/system"
 	"github.com/weir-log/weir/bench/workload"
+	"github.com/weir-log/weir/internal/cost"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // A flush takes 3 ms in the mean, so that 100 calls a second are 0.3 in its time; 100 kB a second
@@ -59,5 +61,39 @@ func TestADurableRowStandsBesideItsMachineInEveryFormat(t *testing.T) {
 				t.Errorf("%s, %s: that the machine changed is said: %v\n%s", c.about, name, does, text.String())
 			}
 		}
+	}
+}
+
+// Of three runs one is void, and one broke a promise: that is what every format says, and none has
+// a figure of the third.
+func TestARowHasNoFigureIfOneOfItsRunsBrokeAPromise(t *testing.T) {
+	cell := func(n int, c run.Cell) run.Cell {
+		c.System, c.Workload, c.Rate, c.Mode, c.Run = "some", "events", "max", "durable", n
+		return c
+	}
+	clean := run.Figures{PerSecond: 4711, CPU: 4711, Call: &run.Latency{P50: 4711e6, P99: 4711e6}}
+	r := run.Result{Plan: run.Planned{Workloads: []workload.Workload{{Name: "events", Kind: workload.Log, Size: 100}}}, Cells: []run.Cell{
+		cell(1, run.Cell{Void: "the generator was too slow"}),
+		cell(2, run.Cell{Verdict: ledger.Verdict{Lost: 1}}),
+		cell(3, run.Cell{Figures: &clean}),
+	}}
+	for name, write := range map[string]func(io.Writer, run.Result) error{
+		"text": report.Text, "HTML": report.HTML, "benchstat": report.Benchstat,
+		"cost": func(w io.Writer, r run.Result) error {
+			return report.Cost(w, r, report.Costs{Prices: cost.Default(), Events: []float64{10}, Cores: 2})
+		},
+		"docs": func(w io.Writer, r run.Result) error { r.Commit = "abc"; return report.Docs(w, []run.Result{r}) },
+	} {
+		var text strings.Builder
+		if err := write(&text, r); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text.String(), "4711") || strings.Contains(text.String(), "too slow") || name != "benchstat" && !strings.Contains(text.String(), "VIOLATION: 1 lost") {
+			t.Errorf("%s has a figure, or does not say that an event is lost:\n%s", name, text.String())
+		}
+	}
+	r.Judge()
+	if c := r.Cells[2]; c.Figures != nil || c.Problem() != "void: run 2 broke a promise" {
+		t.Errorf("in result.json the third run is %+v", c)
 	}
 }

@@ -139,7 +139,10 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 	if r.Machine, err = machine(); err != nil {
 		return r, false, err
 	}
-	defer func() { r.Took = time.Since(r.Began).Round(time.Second).String() }()
+	defer func() {
+		r.Took = time.Since(r.Began).Round(time.Second).String()
+		r.Judge()
+	}()
 	clean = true
 	for n := range p.Runs {
 		systems := slices.Clone(p.Systems)
@@ -165,6 +168,23 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 		}
 	}
 	return r, clean, nil
+}
+
+// Judge takes the figures from all runs of a cell of which one broke a promise.
+func (r *Result) Judge() {
+	type key struct{ system, build, mode, workload, rate string }
+	of := func(c Cell) key { return key{c.System, c.Build, string(c.Mode), c.Workload, c.Rate} }
+	broke := map[key]int{}
+	for _, c := range r.Cells {
+		if !c.Verdict.Clean() {
+			broke[of(c)] = c.Run
+		}
+	}
+	for i, c := range r.Cells {
+		if run, did := broke[of(c)]; did && c.Figures != nil {
+			r.Cells[i].Figures, r.Cells[i].Raw, r.Cells[i].Void = nil, nil, fmt.Sprintf("run %d broke a promise", run)
+		}
+	}
 }
 
 // withoutPasswords are arguments without what the URL of a server has beside its host.
