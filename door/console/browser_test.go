@@ -1,12 +1,14 @@
 package console_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/weir-log/weir/internal/browsertest"
@@ -22,6 +24,22 @@ func screenshot(t *testing.T, tab *browsertest.Tab, name string) {
 	picture := browsertest.See(t, tab, chromedp.CaptureScreenshot())
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// open checks that nothing keeps people from using the page that the tab shows, in light and in dark.
+func open(t *testing.T, tab *browsertest.Tab, page string) {
+	t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		wish := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+		if _, err := chromedp.Call(tab, emulation.SetEmulatedMedia, wish); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range tab.Barriers(t) {
+			for _, n := range b.Nodes {
+				t.Errorf("%s, %s, %s: %s (%s): %s", page, scheme, b.Impact, b.Help, b.ID, n.HTML)
+			}
+		}
 	}
 }
 
@@ -41,6 +59,7 @@ func TestChromiumShowsEachPageWithoutComplaint(t *testing.T) {
 			if wide {
 				t.Errorf("%s is wider than a window of %d pixels", path, width)
 			}
+			open(t, tab, fmt.Sprintf("%s at %d pixels", path, width))
 			if width == 1280 {
 				name := strings.Trim(strings.NewReplacer("/console", "", "/", "-", "?", "-", "=", "-", ":", "-").Replace(path), "-")
 				if name == "" {
