@@ -27,7 +27,7 @@ func screenshot(t *testing.T, tab *browsertest.Tab, name string) {
 	}
 }
 
-// open checks that nothing keeps people from using the page that the tab shows, in light and in dark.
+// open checks that nothing keeps people from using the page that the tab shows, light and dark.
 func open(t *testing.T, tab *browsertest.Tab, page string) {
 	t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
