@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench peers remeasure conformance deploy
+.PHONY: help build dist run test s3 shards versions contract lint fuzz chaos sim bench peers remeasure conformance deploy site
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -80,6 +80,10 @@ bench: ## measure weir and other systems on this machine, and check what they pr
 
 remeasure: ## measure anew all of docs/benchmarks.md: two hours, on a machine that does nothing else
 	@./bench/remeasure.sh
+
+site: ## build docs as a site below dist/site; it fails if a link or an anchor leads nowhere
+	python3 -m venv dist/mkdocs && dist/mkdocs/bin/pip install -q --disable-pip-version-check -r site/requirements.txt
+	dist/mkdocs/bin/mkdocs build -q -f site/mkdocs.yml
 
 deploy: ## check the alert rules of deploy/, and run their tests, with Prometheus' promtool
 	cd deploy/prometheus && go run $(PROMTOOL) check rules weir.rules.yaml && go run $(PROMTOOL) test rules weir.rules.test.yaml
