@@ -40,7 +40,7 @@ func Docs(w io.Writer, all []run.Result) error {
 			return err
 		}
 	}
-	return nil
+	return systems(w, "### ", all...)
 }
 
 // out is the flag that says where a result goes, which is a matter of the machine.

@@ -19,7 +19,7 @@ func HTML(w io.Writer, r run.Result) error {
 	if err != nil {
 		return err
 	}
-	return t.Execute(w, map[string]any{"Result": r, "Tables": Tables(r)})
+	return t.Execute(w, map[string]any{"Result": r, "Tables": Tables(r), "Systems": Systems(r)})
 }
 
 const (

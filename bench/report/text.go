@@ -176,7 +176,10 @@ func latency(row Row, of func(*run.Figures) *run.Latency, at func(*run.Latency) 
 func Text(w io.Writer, r run.Result) error {
 	fmt.Fprintf(w, "%d CPUs, %s, %s, commit %s\nflush of 4 KiB %v, of 1 MiB %v, loopback %v, copy %.0f MiB/s\n",
 		r.Machine.CPUs, r.Machine.Model, r.Machine.Memory, cmp.Or(r.Commit, "unknown"), r.Machine.Limits.Flush4K, r.Machine.Limits.Flush1M, r.Machine.Limits.Loopback, r.Machine.Limits.Copy)
-	return tables(w, r, "")
+	if err := tables(w, r, ""); err != nil {
+		return err
+	}
+	return systems(w, "", r)
 }
 
 // tables writes the tables below headings that begin with a prefix, and then what is in no column.

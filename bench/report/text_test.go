@@ -97,3 +97,25 @@ func TestARowHasNoFigureIfOneOfItsRunsBrokeAPromise(t *testing.T) {
 		t.Errorf("in result.json the third run is %+v", c)
 	}
 }
+
+// Who reads a report knows what was measured: at which version, and with which settings.
+func TestAReportSaysWhatItsSystemsAre(t *testing.T) {
+	cell := func(mode system.Mode, flush string) run.Cell {
+		return run.Cell{System: "some", About: "Some 4.7.11, one broker", Mode: mode, Settings: system.Settings{"flush": flush, "copies": "1"}, Workload: "events", Rate: "max", Figures: &run.Figures{}}
+	}
+	r := run.Result{Commit: "abc", Cells: []run.Cell{cell(system.Shipped, "none"), cell(system.Durable, "each message"), cell(system.Durable, "each message")}}
+	for name, write := range map[string]func(io.Writer, run.Result) error{
+		"text": report.Text, "HTML": report.HTML,
+		"docs": func(w io.Writer, r run.Result) error { return report.Docs(w, []run.Result{r, r}) },
+	} {
+		var text strings.Builder
+		if err := write(&text, r); err != nil {
+			t.Fatal(err)
+		}
+		for _, says := range []string{"some, shipped: Some 4.7.11, one broker (copies: 1; flush: none)", "some, durable: Some 4.7.11, one broker (copies: 1; flush: each message)"} {
+			if strings.Count(text.String(), says) != 1 {
+				t.Errorf("%s does not say once %q:\n%s", name, says, text.String())
+			}
+		}
+	}
+}

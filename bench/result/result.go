@@ -111,8 +111,9 @@ func Read(path string) (r run.Result, err error) {
 type Verified struct{ Files, Cells, Figures int }
 
 // Verify checks a directory. Its files are those that were written, and the figures of each cell
-// are those that its raw histograms and its seconds give. It finds a changed digit, whoever changed
-// the checksums with it; it cannot find a result that was invented as a whole.
+// are those that its raw histograms and its seconds give. It finds a changed digit, and a changed
+// latency or rate even of somebody who changed the checksums with it. It cannot find a result that
+// was invented as a whole.
 func Verify(dir string) (v Verified, err error) {
 	names, wrong := checksums(dir)
 	v.Files = names

@@ -73,6 +73,58 @@ func TestAChangedDigitIsRefused(t *testing.T) {
 	}
 }
 
+// A digit of each kind of figure is refused, also in what is written from them.
+func TestADigitOfEachKindIsRefused(t *testing.T) {
+	dir, _ := measured(t)
+	for _, c := range []struct{ file, before string }{
+		{"result.json", `"events_per_second": `}, {"result.json", `"p99_ms": `}, {"result.json", `"acked": `}, {"result.json", `"lost": `},
+		{"result.json", `"cpu_us_per_event": `}, {"result.json", `"written_bytes_per_event": `}, {"result.json", `"flush_4k_ns": `},
+		{"report.md", "| null | max | "}, {"report.html", "<td>null<td>max<td>"}, {"bench.txt", "rate=max 1 "}, {"runs/001.hlog", "Tag=call,"}, {"runs/002.hlog", "Tag=done,"},
+	} {
+		path := filepath.Join(dir, c.file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(text, []byte(c.before))
+		if at < 0 {
+			t.Errorf("%s does not have %s:\n%s", c.file, c.before, text)
+			continue
+		}
+		changed := bytes.Clone(text)
+		digit := at + len(c.before)
+		changed[digit] = '0' + (changed[digit]-'0'+1)%10
+		write(t, path, changed)
+		if _, err := result.Verify(dir); err == nil || !strings.Contains(err.Error(), c.file+" was changed") {
+			t.Errorf("a changed digit after %s in %s: %v", c.before, c.file, err)
+		}
+		write(t, path, text)
+	}
+}
+
+// The histograms of another cell are none of this one, whoever changed all checksums with them.
+func TestHistogramsOfAnotherCellAreRefused(t *testing.T) {
+	dir, _ := measured(t)
+	other, err := os.ReadFile(filepath.Join(dir, "runs/001.hlog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := result.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "result.json"), bytes.ReplaceAll(text, []byte(r.Cells[1].Raw.SHA256), []byte(r.Cells[0].Raw.SHA256)))
+	write(t, filepath.Join(dir, "runs/002.hlog"), other)
+	sumAnew(t, dir)
+	if _, err := result.Verify(dir); err == nil || !strings.Contains(err.Error(), "call is") {
+		t.Error(err)
+	}
+}
+
 // Ratios are of figures and of the machine's limits: neither is changed alone.
 func TestARatioIsThatOfItsFigureAndItsLimit(t *testing.T) {
 	_, r := measured(t)

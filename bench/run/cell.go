@@ -27,6 +27,7 @@ import (
 type Cell struct {
 	System   string          `json:"system"`
 	Build    string          `json:"build,omitempty"` // which of two programs measured it; "": there was one
+	About    string          `json:"about,omitempty"` // what it is, at which version
 	Mode     system.Mode     `json:"mode"`
 	Settings system.Settings `json:"settings"`
 	Workload string          `json:"workload"`
@@ -177,7 +178,7 @@ var lateLeast = 2 * time.Millisecond
 // measure measures one cell on a fresh server, which it starts and stops.
 func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	mode, w, rate, seed := o.Mode, o.Workload, o.Rate, o.Seed
-	c = Cell{System: s.Name, Mode: mode, Settings: s.Modes[mode], Workload: w.Name, Rate: rate.String(), Seed: seed}
+	c = Cell{System: s.Name, About: s.About, Mode: mode, Settings: s.Modes[mode], Workload: w.Name, Rate: rate.String(), Seed: seed}
 	if o.Prices != nil && w.Payload == workload.Price {
 		c.Data = o.Prices.SHA256
 	}

@@ -264,7 +264,7 @@ func (o One) by(ctx context.Context, b Build, n int, progress io.Writer) (c Cell
 	if err != nil {
 		c = Cell{System: o.System, Mode: o.Mode, Workload: o.Workload.Name, Rate: o.Rate.String(), Seed: o.Seed, Kept: c.Kept, Void: "failed: " + err.Error()}
 		if s, err := system.Find(o.System); err == nil {
-			c.Settings = s.Modes[o.Mode]
+			c.About, c.Settings = s.About, s.Modes[o.Mode]
 		}
 	}
 	c.Run, c.Build = n+1, b.Name

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +31,7 @@ func rivers() []System {
 	} {
 		settings := Settings{"fsync": "on", "synchronous_commit": "on", "settings": x.settings, "client": "River's own; acknowledged is when its completer has stored it"}
 		all = append(all, System{
-			Name: x.name, About: "River on PostgreSQL, by its own client, " + x.about, Needs: "PostgreSQL",
+			Name: x.name, About: "River " + built("github.com/riverqueue/river") + " on PostgreSQL, by its own client, " + x.about, Needs: "PostgreSQL",
 			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},
 			Start: func(ctx context.Context, place Place, _ Mode) (Server, error) {
 				return startOnPostgres(ctx, place, "", func(ctx context.Context, pool *pgxpool.Pool) (any, error) {
@@ -135,4 +137,16 @@ func (o *onRiver) Work(ctx context.Context, queue string, workers, batch int, go
 func (o *onRiver) Left(ctx context.Context, queue string) (n int64, err error) {
 	err = o.pool.QueryRow(ctx, `SELECT count(*) FROM river_job WHERE queue = $1 AND state <> 'completed'`, queue).Scan(&n)
 	return n, err
+}
+
+// built is the version of a module that this program was built with.
+func built(module string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == module {
+				return strings.TrimPrefix(m.Version, "v")
+			}
+		}
+	}
+	return "of an unknown version"
 }

@@ -86,6 +86,9 @@ func TestRunShowsWhatIsSlow(t *testing.T) {
 			if readErr != nil || len(r.Cells) != 1 {
 				t.Fatal(err, readErr)
 			}
+			if r.Cells[0].About == "" {
+				t.Error("result.json does not say what the system is")
+			}
 			f := r.Cells[0].Figures
 			if f == nil {
 				t.Skip("this machine is too busy to send: " + r.Cells[0].Problem())
@@ -98,11 +101,32 @@ func TestRunShowsWhatIsSlow(t *testing.T) {
 				if format == "bench.txt" {
 					p99 = fmt.Sprintf("%.3f p99-ms", float64(f.EndToEnd.P99)/1e6)
 				}
-				if text := read(t, dir, format); !strings.Contains(text, before+p99) {
+				text := read(t, dir, format)
+				if !strings.Contains(text, before+p99) {
 					t.Errorf("%s does not have %s:\n%s", format, p99, text)
+				}
+				if about := c.name + ", shipped: " + r.Cells[0].About + " ("; format != "bench.txt" && !strings.Contains(text, about) {
+					t.Errorf("%s does not say %q:\n%s", format, about, text)
 				}
 			}
 		})
+	}
+}
+
+// A month's cost is not computed from a result that somebody changed.
+func TestCostRefusesAChangedResult(t *testing.T) {
+	dir, _ := measuredByRun(t, strings.Replace(strings.ReplaceAll(ofCalls, "DRAIN", "1m"), "measure: 3s", "measure: 1s", 1), "null")
+	cost := &costCmd{Dir: dir, Events: []float64{10}, Cores: 2}
+	if err := cost.Run(); err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(read(t, dir, "result.json"), `"cpu_us_per_event": `, `"cpu_us_per_event": 1`, 1)
+	changed = strings.Replace(changed, `"seed": 1`, `"seed": 2`, 1) // of a cell without figures
+	if err := os.WriteFile(filepath.Join(dir, "result.json"), []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cost.Run(); err == nil || !strings.Contains(err.Error(), "is not what was measured") {
+		t.Error(err)
 	}
 }
 

@@ -47,6 +47,9 @@ func (c *costCmd) Run() error {
 	if c.Cores < 1 || c.Retention < 0 || c.Copies < 0 {
 		return fmt.Errorf("--cores %d, --retention %v and --copies %d: they must be at least 1, 0 and 0", c.Cores, c.Retention, c.Copies)
 	}
+	if _, err := result.Verify(c.Dir); err != nil {
+		return fmt.Errorf("%s is not what was measured, so that nothing is computed from it:\n%w", c.Dir, err)
+	}
 	r, err := result.Read(c.Dir)
 	if err != nil {
 		return err
