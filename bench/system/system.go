@@ -2,6 +2,7 @@
 package system
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,10 +40,18 @@ type System struct {
 
 // Missing says what has to be fetched or installed before the system can start; nil: nothing.
 func (s System) Missing() error {
+	var names []string
+	var first error
 	for _, name := range strings.Fields(s.Fetch) {
 		if _, err := fetch.Dir(name); err != nil {
-			return err
+			names, first = append(names, name), cmp.Or(first, err)
 		}
+	}
+	switch {
+	case len(names) == 1:
+		return first
+	case len(names) > 1:
+		return fmt.Errorf("%s are not here: `weir-bench fetch %s`", strings.Join(names, " and "), strings.Join(names, " "))
 	}
 	if s.Program != "" {
 		if _, err := exec.LookPath(s.Program); err != nil {
