@@ -36,9 +36,9 @@ const linger = 250 * time.Millisecond
 
 // bucket is how a system uses a bucket; nil: it has none.
 func bucket(name string) *cost.Bucket {
-	switch store, _, _ := strings.Cut(name, "+"); store {
+	switch store, by, _ := strings.Cut(name, "+"); store {
 	case "weir-s3":
-		return &cost.Bucket{Processes: 1, Linger: linger}
+		return &cost.Bucket{Processes: 1, Linger: linger, Kafka: by == "kafka"}
 	case "weir-s3-10ms":
 		return &cost.Bucket{Processes: 1, Linger: system.S3Linger}
 	}

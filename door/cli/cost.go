@@ -28,6 +28,8 @@ type costCmd struct {
 	Processes int      `help:"On S3: how many processes use the bucket, each on a machine. Default: ${default}." default:"1" placeholder:"N"`
 	Linger    duration `help:"On S3: linger in the store's URL. Default: ${default}." default:"250ms"`
 	Alone     bool     `help:"On S3: alone=true in the store's URL."`
+	Kafka     string   `help:"On S3: whether the processes serve Kafka: on or off, as weir serve has it. Default: ${default}." enum:"on,off" default:"on" placeholder:"on|off"`
+	Members   int      `help:"On S3: how many members of groups, over HTTP or of the Go library, stay. Each writes every 3 s. Default: ${default}." default:"0" placeholder:"N"`
 	Machine   *float64 `help:"What a machine costs a month, in the currency of the prices. Default: as the prices have it." placeholder:"PRICE"`
 	Prices    string   `help:"A file with other prices; docs/cost.md shows its form." type:"existingfile" placeholder:"FILE"`
 	Output    format   `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
@@ -80,7 +82,7 @@ func (c *costCmd) Run(ctx context.Context, t *terminal) error {
 }
 
 func (c *costCmd) bucket() cost.Bucket {
-	return cost.Bucket{Processes: c.Processes, Linger: time.Duration(c.Linger), Alone: c.Alone}
+	return cost.Bucket{Processes: c.Processes, Linger: time.Duration(c.Linger), Alone: c.Alone, Kafka: c.Kafka == "on", Members: c.Members}
 }
 
 func (c *costCmd) bills(l cost.Load, p cost.Prices, r cost.Requests) []cost.Bill {
@@ -97,6 +99,8 @@ func (c *costCmd) check() error {
 		return usage(fmt.Errorf("--reads %v: it must be from 0 to 1000000", c.Reads), "")
 	case c.Processes < 1 || c.Processes > 1000:
 		return usage(fmt.Errorf("--processes %d: it must be from 1 to 1000", c.Processes), "")
+	case c.Members < 0 || c.Members > 1e6:
+		return usage(fmt.Errorf("--members %d: it must be from 0 to 1000000", c.Members), "")
 	case c.Alone && c.Processes > 1:
 		return usage(fmt.Errorf("--alone and --processes %d contradict each other", c.Processes), "only one process may be alone on its bucket")
 	case c.Linger <= 0:

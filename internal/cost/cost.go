@@ -105,7 +105,9 @@ type Requests struct{ Puts, Gets, Lists float64 }
 type Bucket struct {
 	Processes int           // that publish, each a part of the load
 	Linger    time.Duration // above 0
-	Alone     bool          // with one process: it does not tell others that it lives
+	Alone     bool          // with one process: it does not look for what others write
+	Kafka     bool          // it serves Kafka, and unless it is alone it tells others that it lives
+	Members   int           // of groups, over HTTP or of the Go library, that stay
 }
 
 // What the S3 store does, by docs/s3.md, "What it costs".
@@ -114,16 +116,20 @@ const (
 	segment       = 32 << 20 // bytes of a segment at most
 	gathered      = 8 << 20  // bytes of records of a commit that is gathered in segments, at most
 	verifyEvery   = 10       // seconds
-	heartbeat     = 0.2      // entries each second, with which a process tells others that it lives
+	heartbeat     = 0.2      // entries each second, with which a process that serves Kafka tells others that it lives
+	memberBeat    = 1 / 3.0  // entries each second, with which a member of a group does (use/group, PeerConfig.Heartbeat)
 	poll          = 1        // requests each second for other processes' commits
 )
 
 // Requests returns how many requests a load takes whose readers keep up: they read what the
 // processes have in memory.
 func (b Bucket) Requests(l Load) Requests {
-	processes, heartbeats, polls := float64(b.Processes), 0.0, 0.0
+	processes, heartbeats, polls := float64(b.Processes), float64(b.Members)*memberBeat, 0.0
 	if !b.Alone {
-		heartbeats, polls = processes*heartbeat, processes*poll
+		polls = processes * poll
+		if b.Kafka {
+			heartbeats += processes * heartbeat
+		}
 	}
 	commits := min(l.Records+heartbeats, processes/b.Linger.Seconds()) // what comes within a linger shares a commit
 	rounds := commits / snapshotEvery
