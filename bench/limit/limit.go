@@ -24,6 +24,12 @@ const (
 	trips   = 500
 )
 
+// What Measure does to the disk, at least.
+const (
+	Writes = 2 * flushes // each is flushed before the next
+	Bytes  = 2 * flushes * (4<<10 + 1<<20)
+)
+
 // Measure takes about two seconds on a disk that flushes in a millisecond.
 func Measure(dir string) (l Limits, err error) {
 	f, err := os.Create(filepath.Join(dir, "limit"))

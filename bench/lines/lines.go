@@ -45,6 +45,8 @@ type Hello struct {
 	Can      []string          `json:"can"`   // some of Kinds
 	Order    string            `json:"order"` // of a log: OrderKey, or none
 	Settings map[string]string `json:"settings"`
+
+	Elsewhere int `json:"elsewhere"` // 1: the adapter did not start the system
 }
 
 // What an adapter can do.

@@ -4,12 +4,14 @@ package meter
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,11 +21,13 @@ type Use struct {
 	CPU  time.Duration `json:"cpu_ns"`
 	RSS  int64         `json:"rss_bytes"`  // proportional where the kernel says so: shared pages count once
 	Disk int64         `json:"disk_bytes"` // written to storage
+
+	Hidden bool `json:"-"` // some of them do not show what they wrote
 }
 
 // Sub returns what was used since before; memory is what is used now.
 func (u Use) Sub(before Use) Use {
-	return Use{CPU: u.CPU - before.CPU, RSS: u.RSS, Disk: u.Disk - before.Disk}
+	return Use{CPU: u.CPU - before.CPU, RSS: u.RSS, Disk: u.Disk - before.Disk, Hidden: u.Hidden || before.Hidden}
 }
 
 // tick is the unit of times in /proc/PID/stat: USER_HZ, 100 a second on every Linux that Go runs
@@ -40,6 +44,27 @@ func Self() (u Use) {
 // server that puts itself in the background, as PostgreSQL's does (prctl(2),
 // PR_SET_CHILD_SUBREAPER).
 func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// Adopts reports whether it is.
+func Adopts() bool {
+	var is int32
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0)
+	return err == nil && is == 1
+}
+
+// DiskWrites is how many writes all disks of this machine have completed, from /proc/diskstats; 0:
+// it does not say.
+func DiskWrites() (all int64) {
+	text, _ := os.ReadFile("/proc/diskstats")
+	for line := range strings.Lines(string(text)) {
+		const completed = 7 // after numbers, name and what was read
+		if f := strings.Fields(line); len(f) > completed {
+			n, _ := strconv.ParseInt(f[completed], 10, 64)
+			all += n
+		}
+	}
+	return all
+}
 
 // Servers measures the processes that this process started, those that they started, and so on.
 // What ended meanwhile counts if its parent waited for it.
@@ -82,7 +107,11 @@ func (u *Use) add(pid int, children bool) {
 	} else if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		u.RSS += kib(text, "VmRSS:")
 	}
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)); err == nil {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // it has ended
+		u.Hidden = true
+	}
+	if err == nil {
 		for _, line := range strings.Split(string(text), "\n") {
 			if rest, ok := strings.CutPrefix(line, "write_bytes: "); ok {
 				n, _ := strconv.ParseInt(rest, 10, 64)

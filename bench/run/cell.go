@@ -195,7 +195,8 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	} else {
 		defer os.RemoveAll(dir)
 	}
-	if c.Before, err = limit.Measure(dir); err != nil {
+	var disks sight
+	if c.Before, disks, err = limits(dir); err != nil {
 		return c, err
 	}
 	server, err := start(ctx, s, mode, w, place)
@@ -206,6 +207,9 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	ordered := s.Ordered
 	if d, is := server.(system.Described); is {
 		c.Settings, ordered = d.Described()
+	}
+	if e, is := server.(system.Elsewhere); is && e.Elsewhere() {
+		c.Given = true
 	}
 	m := &measurement{
 		workload: w, prices: o.Prices, rate: o.Events, book: ledger.New(seed, ordered && w.Kind == workload.Log), seed: seed, server: server,
@@ -232,8 +236,13 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 			return c, err
 		}
 	}
-	if mode == system.Durable && !rate.Once && !rate.None && !c.Given { // what a flush takes there is not known
-		if c.Void, err = m.flushes(ctx, kind, c.Before, dir); err != nil || c.Void != "" {
+	durable := mode == system.Durable && !c.Given        // what is written there is not known
+	if s.OnS3() || s.Exec() && w.Door == workload.HTTP { // whether an adapter's system is elsewhere is not known there
+		disks = sight{}
+	}
+	if durable && !rate.Once && !rate.None {
+		if c.Void, err = m.flushes(ctx, kind, c.Before, disks, dir); err != nil || c.Void != "" {
+			c.Void += m.hint(c.Void)
 			return c, err
 		}
 	}
@@ -259,6 +268,10 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 	if c.Verdict.Clean() {
 		if c.Void == "" {
 			c.Void = m.void(c.Verdict, figures)
+		}
+		if c.Void == "" && durable {
+			c.Void = m.unwritten(disks)
+			c.Void += m.hint(c.Void)
 		}
 		if c.Void == "" {
 			c.Figures = figures
@@ -319,6 +332,8 @@ type measurement struct {
 
 	begin     time.Time
 	acked     atomic.Int64 // events
+	bytes     atomic.Int64 // of the events that are acknowledged since begin
+	written   int64        // bytes to storage since begin; negative: they are not all known
 	read      atomic.Int64 // deliveries, of all groups; of a queue: done
 	gone      atomic.Int64 // of a queue: messages whose acknowledgement is durable
 	conflicts atomic.Int64
@@ -451,6 +466,9 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 		f.CPU, f.ServerCPU = float64(own.CPU.Microseconds())/float64(all), float64(servers.CPU.Microseconds())/float64(all)
 		f.Written = float64(own.Disk+servers.Disk) / float64(all)
 	}
+	if m.written = own.Disk + servers.Disk; own.Hidden || servers.Hidden {
+		m.written = -1
+	}
 	if m.idle {
 		share := func(cpu time.Duration) float64 { return cpu.Seconds() / m.workload.Phases.Measure.Seconds() }
 		f.Idle = &Idle{CPU: share(own.CPU), ServerCPU: share(servers.CPU), Written: float64(own.Disk+servers.Disk) / m.workload.Phases.Measure.Seconds()}
@@ -550,6 +568,9 @@ func (m *measurement) send(ctx context.Context, k kind, writer int, due time.Dur
 	case err == nil:
 		m.book.Acked(uint32(writer), first, len(values))
 		m.acked.Add(int64(len(values)))
+		for _, v := range values {
+			m.bytes.Add(int64(len(v)))
+		}
 		m.damage.answered(called)
 		if m.workload.Kind != workload.Queue {
 			m.second(now, len(values))
@@ -603,32 +624,4 @@ func (m *measurement) got(group string, value []byte) (due time.Duration, counte
 		}
 	}
 	return due, counted
-}
-
-// flushLength is how long one caller publishes one event at a time, to see how long an answer
-// takes.
-const flushLength = 2 * time.Second
-
-// flushes compares the time until an answer with that of a flush. A system that answers in less
-// than a quarter of it has not flushed.
-func (m *measurement) flushes(ctx context.Context, k kind, before limit.Limits, dir string) (void string, err error) {
-	took := newTimes()
-	for i, until := uint64(0), time.Now().Add(min(flushLength, m.workload.Phases.Measure)); time.Now().Before(until) && ctx.Err() == nil; i++ {
-		began := time.Now()
-		if err := k.send(ctx, 0, [][]byte{m.payload(ledger.Stamp{Run: m.seed, Writer: flushWriter, Seq: i})}); err != nil {
-			return "", fmt.Errorf("publish one event at a time: %w", err)
-		}
-		took.note(time.Since(began))
-		m.book.Acked(flushWriter, i, 1)
-		m.acked.Add(1)
-	}
-	after, err := limit.Measure(dir)
-	if err != nil {
-		return "", err
-	}
-	flush := min(before.Flush4K, after.Flush4K) // a disk that others use meanwhile is slower than it is
-	if p50 := time.Duration(took.latency().P50); p50 < flush/4 {
-		return fmt.Sprintf("acks are not flushed: half of them came within %v, and a flush of this disk takes %v", p50, flush), nil
-	}
-	return "", nil
 }

@@ -95,7 +95,16 @@ func (s *execServer) Described() (settings Settings, ordered bool) {
 			settings[k] = v
 		}
 	}
+	if s.Elsewhere() {
+		settings["server"] = "elsewhere: what it uses is not measured, and that it flushes is what its adapter says"
+	}
 	return settings, s.hello.Order == lines.OrderKey
+}
+
+func (s *execServer) Elsewhere() bool { return s.hello.Elsewhere == 1 }
+
+func (s *execServer) Way(ctx context.Context, value []byte) time.Duration {
+	return way(ctx, s.pipe, value)
 }
 
 func (s *execServer) Target() any {

@@ -37,7 +37,7 @@ func kafkas() []System {
 		Start: startKafka,
 	}}
 	for _, st := range weirStores() {
-		settings := Settings{"flush": "every acknowledgement is on disk", "settings": st.set(), "client": client}
+		settings := Settings{"flush": st.flush(), "settings": st.set(), "client": client}
 		all = append(all, System{
 			Name: "weir-" + st.name + "+kafka", About: "weir serve on " + st.about() + ", by the Kafka protocol", Needs: st.needs, Ordered: true,
 			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},

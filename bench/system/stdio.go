@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -79,6 +81,36 @@ type backing interface {
 
 func (s *adapterServer) Target() any  { return s.target }
 func (s *adapterServer) Close() error { return errors.Join(s.pipe.Close(), s.backing.Close()) }
+
+func (s *adapterServer) Way(ctx context.Context, value []byte) time.Duration {
+	return way(ctx, s.pipe, value)
+}
+
+// Trips to see how long the way to an adapter takes, and a bound of each.
+const (
+	wayTrips = 200
+	wayWait  = time.Second
+)
+
+// way is how long an adapter takes to answer a request that is none, with a value: that of the
+// fastest tenth, because a pause of the machine is not the way.
+func way(ctx context.Context, pipe *lines.Pipe, value []byte) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, wayWait)
+	defer cancel()
+	var took []time.Duration
+	for range wayTrips {
+		began := time.Now()
+		if _, err := pipe.Ask(ctx, lines.Request{"op": "echo", "values": [][]byte{value}}); err != nil {
+			break
+		}
+		took = append(took, time.Since(began))
+	}
+	if len(took) < wayTrips/10 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)/10]
+}
 
 // startAdapter starts an adapter with the Node.js and the packages that were fetched for it.
 func startAdapter(dir, fetched, name, url string) (*lines.Pipe, error) {

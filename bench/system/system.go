@@ -78,6 +78,13 @@ func (s System) Copies() int {
 	return 1
 }
 
+// OnS3 reports whether the system keeps its data in a bucket. They are durable there by the word of
+// S3; what stands for it here need not flush.
+func (s System) OnS3() bool { return s.Needs == needsS3 }
+
+// Exec reports whether the system is anybody's adapter.
+func (s System) Exec() bool { return strings.HasPrefix(s.Name, ExecPrefix) }
+
 // onPostgreSQL is what systems on PostgreSQL need.
 const onPostgreSQL = "PostgreSQL"
 
@@ -122,6 +129,16 @@ func As[T any](target any) (t T, is bool) {
 // it promises order within a key.
 type Described interface {
 	Described() (settings Settings, ordered bool)
+}
+
+// Elsewhere is a server that may be one that this process did not start: what it uses and what it
+// writes is not known then.
+type Elsewhere interface{ Elsewhere() bool }
+
+// Distant is a server behind something that takes time, too.
+type Distant interface {
+	// Way returns how long it takes there and back with a value, at best; 0: it is not known.
+	Way(ctx context.Context, value []byte) time.Duration
 }
 
 // Faulty is a server that something can be done to while it is measured.

@@ -64,12 +64,20 @@ func weirStores() []weirStore {
 	}
 }
 
+// flush is what an acknowledgement of weir on the store means.
+func (st weirStore) flush() string {
+	if st.needs == needsS3 {
+		return "an acknowledged event is in the bucket; versitygw, which stands for S3 here, does not flush it"
+	}
+	return "every acknowledgement is on disk"
+}
+
 // weirs is weir by its Go library on each store, with its defaults. An acknowledged event is always
 // on disk, so there is one mode: what is shipped is durable.
 func weirs() []System {
 	var all []System
 	for _, st := range weirStores() {
-		settings := Settings{"flush": "every acknowledgement is on disk", "settings": st.set()}
+		settings := Settings{"flush": st.flush(), "settings": st.set()}
 		all = append(all, System{
 			Name: "weir-" + st.name, About: "weir by its Go library on " + st.about(), Needs: st.needs, Ordered: true,
 			Modes: map[Mode]Settings{Durable: settings, Shipped: settings},

@@ -18,8 +18,8 @@ import (
 // a transaction of the caller's, and SQL alone.
 func weirQueues() []System {
 	var all []System
-	modes := func(set string) map[Mode]Settings {
-		settings := Settings{"flush": "every acknowledgement is on disk", "settings": set}
+	modes := func(st weirStore) map[Mode]Settings {
+		settings := Settings{"flush": st.flush(), "settings": st.set()}
 		return map[Mode]Settings{Durable: settings, Shipped: settings}
 	}
 	var postgres weirStore
@@ -28,17 +28,17 @@ func weirQueues() []System {
 			postgres = st
 		}
 		all = append(all, System{
-			Name: "weir-" + st.name + "+work", About: "weir's queue by the workers of its Go library, on " + st.about(), Needs: st.needs, Modes: modes(st.set()),
+			Name: "weir-" + st.name + "+work", About: "weir's queue by the workers of its Go library, on " + st.about(), Needs: st.needs, Modes: modes(st),
 			Start: func(_ context.Context, p Place, _ Mode) (Server, error) { return startWorkers(st, p, false) },
 		})
 	}
 	return append(all,
 		System{
-			Name: "weir-postgres+tx", About: "the same; messages are enqueued in a transaction of the caller's", Needs: "PostgreSQL", Modes: modes(postgres.set()),
+			Name: "weir-postgres+tx", About: "the same; messages are enqueued in a transaction of the caller's", Needs: "PostgreSQL", Modes: modes(postgres),
 			Start: func(_ context.Context, p Place, _ Mode) (Server, error) { return startWorkers(postgres, p, true) },
 		},
 		System{
-			Name: "weir-postgres+sql", About: "weir's queue by SQL alone, with weir serve beside it: each worker is a session", Needs: "PostgreSQL", Modes: modes(postgres.set()),
+			Name: "weir-postgres+sql", About: "weir's queue by SQL alone, with weir serve beside it: each worker is a session", Needs: "PostgreSQL", Modes: modes(postgres),
 			Start: func(ctx context.Context, p Place, _ Mode) (Server, error) { return startSQLQueue(ctx, p, postgres) },
 		})
 }
