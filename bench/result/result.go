@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -26,6 +27,7 @@ const Schema = run.Schema
 const (
 	file = "result.json"
 	sums = "SHA256SUMS" // of all files, as sha256sum -c reads it
+	runs = "runs"       // with the histograms of each cell
 )
 
 // Extra is a file more.
@@ -34,14 +36,28 @@ type Extra struct {
 	Write func(io.Writer) error
 }
 
+// Free says why a result cannot be written to a directory: it has one, whose files would stay among
+// the new ones, and were measured for hours. nil: it can.
+func Free(dir string) error {
+	for _, name := range []string{file, sums, runs} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s has a result already (%s): name another directory with --out, or remove that one", dir, name)
+		}
+	}
+	return nil
+}
+
 // Write writes a result to a directory in every format: result.json, the raw histograms of each
-// cell, reports, and the checksums of all of them.
+// cell, reports, and the checksums of all of them. The directory must be Free.
 func Write(dir string, r run.Result, more ...Extra) error {
+	if err := Free(dir); err != nil {
+		return err
+	}
 	files := map[string][]byte{}
 	r.Cells = slices.Clone(r.Cells)
 	for i, c := range r.Cells {
 		if c.Raw != nil && c.Raw.Log != "" {
-			name := fmt.Sprintf("runs/%03d.hlog", i+1)
+			name := fmt.Sprintf("%s/%03d.hlog", runs, i+1)
 			files[name] = []byte(c.Raw.Log)
 			r.Cells[i].Raw = &run.Raw{File: name, SHA256: sum(files[name])}
 		}
@@ -160,7 +176,19 @@ func checksums(dir string) (n int, wrong error) {
 	if !seen[file] {
 		wrong = errors.Join(wrong, fmt.Errorf("%s does not have %s", sums, file))
 	}
-	return n, wrong
+	seen[sums] = true
+	return n, errors.Join(wrong, unlisted(dir, seen))
+}
+
+// unlisted names the files that a directory has and its list does not.
+func unlisted(dir string, listed map[string]bool) (wrong error) {
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && !listed[name] {
+			wrong = errors.Join(wrong, fmt.Errorf("%s is there, and %s does not have it: it is not of this result", name, sums))
+		}
+		return err
+	})
+	return errors.Join(wrong, err)
 }
 
 // verify checks a cell that has figures.

@@ -139,6 +139,7 @@ func TestARatioIsThatOfItsFigureAndItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Before.Flush4K *= 2
+	dir = t.TempDir()
 	if err := result.Write(dir, r); err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +196,36 @@ func TestAnyOtherFileThatWasChangedOrIsMissingIsNamed(t *testing.T) {
 		write(t, path, text)
 	}
 	if _, err := result.Verify(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFileThatTheListDoesNotHaveIsNamed(t *testing.T) {
+	dir, _ := measured(t)
+	for _, name := range []string{"notes.txt", "runs/007.hlog"} {
+		path := filepath.Join(dir, name)
+		write(t, path, nil)
+		if _, err := result.Verify(dir); err == nil || !strings.Contains(err.Error(), name+" is there, and SHA256SUMS does not have it") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAResultIsNotWrittenOverAnother(t *testing.T) {
+	dir, r := measured(t)
+	if err := result.Write(dir, r); err == nil || !strings.Contains(err.Error(), "name another directory with --out, or remove that one") {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "result.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := result.Free(dir); err == nil {
+		t.Error("a directory with the checksums of a result is free")
+	}
+	if err := result.Free(filepath.Join(dir, "new")); err != nil {
 		t.Error(err)
 	}
 }

@@ -246,6 +246,9 @@ func (c *runCmd) Run(ctx context.Context) error {
 	if c.Out == "" {
 		c.Out = time.Now().Format(outDate)
 	}
+	if err := result.Free(c.Out); err != nil {
+		return err
+	}
 	r, clean, err := p.Run(ctx, os.Stderr)
 	if err != nil {
 		if len(r.Cells) > 0 {

@@ -124,12 +124,16 @@ func (c *repeatCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Dir, err)
 	}
+	into := cmp.Or(c.Out, time.Now().Format(outDate))
+	if err := result.Free(into); err != nil {
+		return err
+	}
 	plan.Runs = cmp.Or(c.Runs, plan.Runs)
 	again, clean, err := plan.Run(ctx, os.Stderr)
 	if err != nil {
 		return err // what is not whole is not compared
 	}
-	return finish(cmp.Or(c.Out, time.Now().Format(outDate)), again, clean, result.Extra{Name: "repeat.md", Write: func(w io.Writer) error { return side(w, old, again) }})
+	return finish(into, again, clean, result.Extra{Name: "repeat.md", Write: func(w io.Writer) error { return side(w, old, again) }})
 }
 
 // side writes what both results say of each cell, side by side.

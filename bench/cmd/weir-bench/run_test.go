@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,5 +58,19 @@ func TestAServerOfOnesOwnIsNotKilledAndMustBeUsable(t *testing.T) {
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret")):
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// Nothing is measured whose result has no place.
+func TestADirectoryWithAResultIsRefusedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "result.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := runCmd{Workloads: []string{"one-event"}, Systems: []string{"null"}, Mode: "shipped", Scale: 1, Out: dir}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // a measurement would say so
+	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "has a result already") {
+		t.Error(err)
 	}
 }
