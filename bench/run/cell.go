@@ -82,7 +82,8 @@ type Figures struct {
 	Stored    float64   `json:"stored_bytes_per_event,omitempty"`     // by which the files grew; of a log and of streams
 	Requests  *Requests `json:"bucket_requests_per_second,omitempty"` // of a system that keeps its data in a bucket
 	Conflicts int64     `json:"conflicts,omitempty"`
-	Seconds   []int64   `json:"seconds"` // events acknowledged in each second; of a queue: done
+	Seconds   []int64   `json:"seconds"`           // events acknowledged in each second; of a queue: done
+	Last      Duration  `json:"last_ms,omitempty"` // when the last of them was
 
 	Windows   []Window   `json:"windows,omitempty"`   // of a workload with a fault
 	Repeated  int64      `json:"repeated,omitempty"`  // deliveries that came again after a fault, before they were acknowledged
@@ -451,9 +452,8 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	for _, n := range m.seconds {
 		all += n
 	}
-	if f.PerSecond = steady(m.seconds, m.workload.Phases); m.once {
-		f.PerSecond = float64(all) / m.last.Seconds()
-	}
+	f.Last = Duration(m.last)
+	f.PerSecond = steady(m.seconds, m.workload.Phases, m.once, f.Last)
 	f.Offered, f.Projected, f.Readings, f.Requests = m.rate, m.projectedIn.latency(), m.readings, m.requests
 	f.Windows, f.Recovered = m.damage.windows, m.damage.recovered
 	for i, w := range f.Windows {

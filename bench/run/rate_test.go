@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-log/weir/bench/run"
 	"github.com/weir-log/weir/bench/workload"
 )
 
@@ -39,5 +40,25 @@ func TestARateIsOfferedToOnePerCent(t *testing.T) {
 				t.Errorf("it took the rate to one per cent: %s", text)
 			}
 		})
+	}
+}
+
+// A system that is given more than it takes has no more events a second because the measurement is
+// short: what it answered afterwards took longer.
+func TestAShortMeasurementHasTheRateThatWasTaken(t *testing.T) {
+	t.Parallel()
+	w := load(workload.Queue, 2900)
+	w.Batch, w.Take = 1, 1
+	w.Phases = workload.Phases{Warm: 100 * time.Millisecond, Measure: 400 * time.Millisecond, Drain: time.Minute}
+	result, _ := measure(t, "liar-dawdles", w) // four workers, ten milliseconds each
+	f := result.Cells[0].Figures
+	if f == nil {
+		t.Fatalf("%+v", result.Cells[0])
+	}
+	if f.PerSecond > 400 || f.PerSecond < 1 || f.Last < run.Duration(time.Second) {
+		t.Errorf("%.0f events a second, the last after %v, of workers that take at most 400", f.PerSecond, f.Last)
+	}
+	if text := formats(t, result); !strings.Contains(text, "% of the rate") {
+		t.Errorf("it does not say that the system took less: %s", text)
 	}
 }

@@ -85,8 +85,8 @@ func (c Cell) Again(w workload.Workload, raw io.Reader) (f Figures, err error) {
 	if seen != len(of) {
 		return f, fmt.Errorf("there are %d histograms, and %d were written", seen, len(of))
 	}
-	if c.Rate != (workload.Rate{Once: true}).String() {
-		f.PerSecond = steady(f.Seconds, w.Phases)
+	if once := c.Rate == (workload.Rate{Once: true}).String(); !once || f.Last > 0 { // older results have none
+		f.PerSecond = steady(f.Seconds, w.Phases, once, f.Last)
 	}
 	if f.Ratios != nil { // an older result has none
 		c.Figures = &f
@@ -95,17 +95,26 @@ func (c Cell) Again(w workload.Workload, raw io.Reader) (f Figures, err error) {
 	return f, nil
 }
 
-// steady is how many events were acknowledged a second in the measurement.
-func steady(seconds []int64, ph workload.Phases) float64 {
+// steady is how many events were acknowledged a second in the measurement. If it has no whole second,
+// or each writer made one call, these are all events by the time until the last of them: a system
+// that was given more than it takes answers when the measurement is over.
+func steady(seconds []int64, ph workload.Phases, once bool, last Duration) float64 {
 	n, whole := perSecond(seconds, ph.Warm, ph.Warm+ph.Measure)
-	if whole {
+	if whole && !once {
 		return n
 	}
-	all := int64(0) // shorter than a second: a test
+	all := int64(0)
 	for _, n := range seconds {
 		all += n
 	}
-	return float64(all) / (ph.Warm + ph.Measure).Seconds()
+	took := time.Duration(last)
+	if !once {
+		took = max(took, ph.Warm+ph.Measure)
+	}
+	if took == 0 {
+		return 0
+	}
+	return float64(all) / took.Round(time.Microsecond).Seconds()
 }
 
 // perSecond is how many events were acknowledged in the whole seconds between two times; whole is
