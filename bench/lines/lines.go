@@ -73,7 +73,8 @@ type Pipe struct {
 	out   io.Closer
 	ended chan struct{}
 
-	mu     sync.Mutex // guards all below, and writes
+	writes sync.Mutex // guards in; who writes waits for an adapter that waits to be heard, so it has not mu
+	mu     sync.Mutex // guards all below
 	next   int64
 	asked  map[int64]chan Answer
 	hears  map[int64]func(Answer) // requests that are told more than once
@@ -163,25 +164,38 @@ type Pending struct {
 // Send sends a request. hear gets what is delivered to it, in the order in which it came; nil:
 // there is nothing.
 func (p *Pipe) Send(r Request, hear func(Answer)) (*Pending, error) {
+	w, err := p.pending(hear)
+	if err != nil {
+		return nil, err
+	}
+	r = maps.Clone(r)
+	r["id"] = w.ID
+	line, err := json.Marshal(r)
+	if err != nil {
+		w.forget()
+		return nil, err
+	}
+	p.writes.Lock()
+	defer p.writes.Unlock()
+	if _, err = p.in.Write(append(line, '\n')); err != nil {
+		w.forget()
+		return nil, errors.Join(ErrEnded, err)
+	}
+	return w, nil
+}
+
+// pending is a request that is about to be sent.
+func (p *Pipe) pending(hear func(Answer)) (*Pending, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failed != nil {
 		return nil, p.failed
 	}
 	p.next++
-	r = maps.Clone(r)
-	r["id"] = p.next
-	line, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
 	w := &Pending{ID: p.next, pipe: p, answer: make(chan Answer, 1)}
 	p.asked[w.ID] = w.answer
 	if hear != nil {
 		p.hears[w.ID] = hear
-	}
-	if _, err = p.in.Write(append(line, '\n')); err != nil {
-		return nil, errors.Join(ErrEnded, err)
 	}
 	return w, nil
 }

@@ -28,6 +28,7 @@ func TestAnAdapterThatWritesNothingIsNotDurable(t *testing.T) { // not parallel:
 	}
 	t.Chdir(t.TempDir())
 	w := load(workload.Queue, 0)
+	w.Size = 64 << 10 // much more than a process writes beside
 	w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, time.Second, time.Minute
 	for _, c := range []struct{ name, edits, says string }{
 		{"memory", ``, "acks are not flushed"},
