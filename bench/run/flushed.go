@@ -35,8 +35,8 @@ func limits(dir string) (l limit.Limits, s sight, err error) {
 }
 
 // flushes lets one caller send one event at a time. Nobody shares its flushes, so that each answer
-// needs a write to a disk of its own. Where disks do not show writes it needs the time of a flush: a
-// system that answers in less than a quarter of it, beside the way to it, has not flushed.
+// needs a write to a disk of its own. Where disks do not show writes it needs the time of a flush:
+// a system that answers in less than a quarter of it, beside the way to it, has not flushed.
 func (m *measurement) flushes(ctx context.Context, k kind, before limit.Limits, disks sight, dir string) (void string, err error) {
 	var way time.Duration
 	if d, is := m.server.(system.Distant); is && !disks.writes {

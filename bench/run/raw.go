@@ -95,9 +95,9 @@ func (c Cell) Again(w workload.Workload, raw io.Reader) (f Figures, err error) {
 	return f, nil
 }
 
-// steady is how many events were acknowledged a second in the measurement. If it has no whole second,
-// or each writer made one call, these are all events by the time until the last of them: a system
-// that was given more than it takes answers when the measurement is over.
+// steady is how many events were acknowledged a second in the measurement. If it has no whole
+// second, or each writer made one call, these are all events by the time until the last of them: a
+// system that was given more than it takes answers when the measurement is over.
 func steady(seconds []int64, ph workload.Phases, once bool, last Duration) float64 {
 	n, whole := perSecond(seconds, ph.Warm, ph.Warm+ph.Measure)
 	if whole && !once {
