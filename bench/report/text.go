@@ -187,7 +187,7 @@ func tables(w io.Writer, r run.Result, prefix string) error {
 	for _, t := range Tables(r) {
 		fmt.Fprintf(w, "\n%s%s\n\n| %s |\n|%s\n", prefix, t.Head, strings.Join(headings, " | "), strings.Repeat(" --- |", len(headings)))
 		for _, row := range t.Rows {
-			fmt.Fprintln(w, "| "+strings.Join(columns(row), " | ")+" |")
+			fmt.Fprintln(w, "| "+oneLine.Replace(strings.Join(columns(row), "\x00"))+" |")
 		}
 		if len(t.NotRun) > 0 {
 			fmt.Fprintf(w, "\nNot run: %s.\n", strings.Join(t.NotRun, "; "))
@@ -202,6 +202,9 @@ func tables(w io.Writer, r run.Result, prefix string) error {
 	}
 	return nil
 }
+
+// oneLine keeps a row of a table in its line and in its columns, whatever a failure says.
+var oneLine = strings.NewReplacer("\r", "", "\n", " ", "|", `\|`, "\x00", " | ")
 
 // notes say what is in no column, a line for each run: when projections had events, what reading
 // costs, and what a fault did to a system.
@@ -315,7 +318,7 @@ func Benchstat(w io.Writer, r run.Result) error {
 		if c.Figures == nil || c.Figures.Idle != nil || rowOf(rows, c).Problem != "" {
 			continue
 		}
-		fmt.Fprintf(w, "Benchmark%s/system=%s%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), c.System, build(c), c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)
+		fmt.Fprintf(w, "Benchmark%s/system=%s%s/mode=%s/rate=%s 1 %.0f events/s", name(c.Workload), noBlanks.Replace(c.System), build(c), c.Mode, strings.ReplaceAll(c.Rate, "/", "-per-"), c.Figures.PerSecond)
 		if l := cmp.Or(c.Figures.Done, c.Figures.EndToEnd, c.Figures.Call); l != nil {
 			fmt.Fprintf(w, " %.3f p50-ms %.3f p99-ms", float64(l.P50)/1e6, float64(l.P99)/1e6)
 		}
@@ -334,6 +337,9 @@ func Benchstat(w io.Writer, r run.Result) error {
 func rowOf(rows []Row, c run.Cell) Row {
 	return rows[slices.IndexFunc(rows, func(r Row) bool { return r.has(c) })]
 }
+
+// noBlanks makes a part of a benchmark's name of a command, which has blanks and slashes.
+var noBlanks = strings.NewReplacer(" ", "_", "\t", "_", "\n", "_", "/", "_")
 
 func build(c run.Cell) string {
 	if c.Build == "" {
