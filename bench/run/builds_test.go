@@ -78,7 +78,7 @@ func TestAProgramThatBecameSlowerIsFound(t *testing.T) {
 // do.
 func TestTwoBuildsAreMeasuredAtOneRate(t *testing.T) {
 	w := load(workload.Queue, 0)
-	w.Rates, w.Backlog, w.Phases.Drain = append(w.Rates, workload.Rate{Share: 0.5}), 100, time.Minute
+	w.Rates, w.Backlog, w.Phases.Measure, w.Phases.Drain = append(w.Rates, workload.Rate{Share: 0.5}), 100, 500*time.Millisecond, time.Minute
 	of := map[string][]float64{}
 	for _, c := range turns(t, "null", system.Shipped, w, 2, programs(t, "null", "liar-dawdles"), io.Discard).Cells {
 		if c.Rate == "50%" {
@@ -120,7 +120,7 @@ func TestFiveMillisecondsMoreForEachFlushAreFound(t *testing.T) {
 		t.Fatalf("%v: %s", err, told)
 	}
 	w := load(workload.Log, 0)
-	w.Writers, w.Batch, w.Groups, w.Phases.Measure, w.Phases.Drain = 1, 1, 1, time.Second, time.Minute
+	w.Writers, w.Batch, w.Groups, w.Phases.Measure, w.Phases.Drain = 1, 1, 1, 300*time.Millisecond, time.Minute
 	result := turns(t, "weir-sqlite", system.Durable, w, 6, []run.Build{{Name: "before", Program: self}, slow}, io.Discard)
 	found(t, result, "events/s", func(ratio float64) bool { return ratio < 0.8 })
 }
