@@ -58,8 +58,15 @@ type client struct {
 
 // holders says who has which partition of which group, and when a heartbeat last told so.
 type holders struct {
-	mu sync.Mutex // guards by
-	by map[holding]time.Time
+	mu    sync.Mutex // guards all below
+	by    map[holding]time.Time
+	doubt map[holding]doubt
+}
+
+// doubt is that a member has a partition that another one was told of at a time.
+type doubt struct {
+	other *client
+	at    time.Time
 }
 
 type holding struct {
@@ -68,18 +75,23 @@ type holding struct {
 	tp    group.TopicPartition
 }
 
-// tell notes that a member was told that it has partitions, and returns another one that asked a
-// moment ago, and was told the same of one of them; nil: none.
+// tell notes that a member was told that it has partitions, and returns another one that was told
+// the same of one of them; nil: none. That one was told so a moment before the member was, and
+// asked again after that: who was late to give another partition up loses all at once.
 func (h *holders) tell(c *client, tps []group.TopicPartition) (other *client, of group.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, tp := range tps {
+		mine := holding{c, c.group, tp}
+		if d, doubted := h.doubt[mine]; doubted && c.asked.After(d.at) && c.asked.Sub(d.at) < overlapMin {
+			other, of = d.other, tp
+		}
+		h.by[mine] = c.asked
+	}
 	for o, at := range h.by {
 		if o.who != c && o.group == c.group && slices.Contains(tps, o.tp) && time.Since(at) < overlapMin {
-			other, of = o.who, o.tp
+			h.doubt[o] = doubt{c, time.Now()}
 		}
-	}
-	for _, tp := range tps {
-		h.by[holding{c, c.group, tp}] = c.asked
 	}
 	return other, of
 }
@@ -89,11 +101,12 @@ func (h *holders) forget(c *client, which func(group.TopicPartition) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.by, func(o holding, _ time.Time) bool { return o.who == c && which(o.tp) })
+	maps.DeleteFunc(h.doubt, func(o holding, d doubt) bool { return (o.who == c || d.other == c) && which(o.tp) })
 }
 
 // Who takes a partition from a member that has not given it up waits for a session or a rebalance
-// time-out: five seconds at least. So two members may not both have asked within overlapMin, and
-// been told that a partition is theirs, if neither was told what was so longer ago than toldBy.
+// time-out: five seconds at least. So two members may not both ask within overlapMin, in turn, and be
+// told that a partition is theirs, if neither is told what was so longer ago than toldBy.
 const (
 	toldBy     = 2500 * time.Millisecond
 	overlapMin = 1500 * time.Millisecond
@@ -139,7 +152,7 @@ func (c *client) step() {
 	case err == nil:
 		other, tp := c.w.holders.tell(c, slices.Collect(maps.Keys(c.has)))
 		if other != nil {
-			c.w.model.Broken("G5", []string{c.group}, "%s has partition %d of %s, which %s has not given up", c.name, tp.Partition, c.has[tp].topic, other.name)
+			c.w.model.Broken("G5", []string{c.group}, "%s has partition %d of %s, of which %s was told before it asked", c.name, tp.Partition, c.has[tp].topic, other.name)
 		}
 		c.read(ctx)
 	case slices.ContainsFunc(losses, func(loss error) bool { return errors.Is(err, loss) }):

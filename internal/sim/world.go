@@ -183,7 +183,7 @@ func Run(opt Options) Result {
 	}
 	defer chance.Seed(opt.Seed)()
 	time.Sleep(time.Until(summerTime.Add(-opt.Length / 2))) // nothing runs yet
-	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, over: make(chan struct{}), copies: map[int]func(){}, holders: holders{by: map[holding]time.Time{}}}
+	w := &world{opt: opt, begin: time.Now(), lines: &lines{also: opt.Show}, over: make(chan struct{}), copies: map[int]func(){}, holders: holders{by: map[holding]time.Time{}, doubt: map[holding]doubt{}}}
 	w.history = judge.NewHistory(w.lines, w.now)
 	w.model = judge.NewModel(w.now, w.history)
 	w.counts = w.model
