@@ -105,8 +105,8 @@ func (h *holders) forget(c *client, which func(group.TopicPartition) bool) {
 }
 
 // Who takes a partition from a member that has not given it up waits for a session or a rebalance
-// time-out: five seconds at least. So two members may not both ask within overlapMin, in turn, and be
-// told that a partition is theirs, if neither is told what was so longer ago than toldBy.
+// time-out: five seconds at least. So two members may not both ask within overlapMin, in turn, and
+// be told that a partition is theirs, if neither is told what was so longer ago than toldBy.
 const (
 	toldBy     = 2500 * time.Millisecond
 	overlapMin = 1500 * time.Millisecond
