@@ -160,7 +160,7 @@ func (s *session) ask(ctx context.Context, r lines.Request) (lines.Answer, error
 	case a.Conflict != nil:
 		return a, fmt.Errorf("%v was refused: the stream is at version %d", r["op"], *a.Conflict)
 	case a.OK == 0:
-		return a, fmt.Errorf("%v failed: %s", r["op"], firstLine(a.Err))
+		return a, fmt.Errorf("%v failed: %s", r["op"], firstLine(a.Failure()))
 	}
 	return a, nil
 }

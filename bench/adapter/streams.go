@@ -63,7 +63,7 @@ func (s *session) conflict(ctx context.Context, actual int64, r lines.Request) e
 	case a.Conflict == nil && a.OK == 1:
 		return fmt.Errorf("an append at version %v was taken, and the stream is at %d", r["expected"], actual)
 	case a.Conflict == nil:
-		return fmt.Errorf("an append at version %v failed without conflict, which says the version that the stream is at: %s", r["expected"], firstLine(a.Err))
+		return fmt.Errorf("an append at version %v failed without conflict, which says the version that the stream is at: %s", r["expected"], firstLine(a.Failure()))
 	case *a.Conflict != actual:
 		return fmt.Errorf("conflict says version %d, and the stream is at %d", *a.Conflict, actual)
 	}

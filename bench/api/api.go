@@ -28,6 +28,7 @@ const bodyMost = 64 << 10
 type API struct {
 	name    string
 	streams system.Streams
+	about   about
 	known   sync.Map // by stream: the version that it is at, as far as is known, an *atomic.Int64
 
 	mu        sync.Mutex // guards all below
@@ -35,8 +36,23 @@ type API struct {
 	sum       time.Duration // from the arrival of their commands
 }
 
-// New makes an API for a system.
-func New(name string, streams system.Streams) *API { return &API{name: name, streams: streams} }
+// about is what a system says of itself when it runs.
+type about struct {
+	Settings  system.Settings `json:"settings"`
+	Elsewhere bool            `json:"elsewhere"` // this process did not start it
+}
+
+// aboutOf asks a server that runs.
+func aboutOf(s system.System, mode system.Mode, server system.Server) (a about) {
+	a.Settings = s.Modes[mode]
+	if d, is := server.(system.Described); is {
+		a.Settings, _ = d.Described()
+	}
+	if e, is := server.(system.Elsewhere); is {
+		a.Elsewhere = e.Elsewhere()
+	}
+	return a
+}
 
 // Project follows the streams until ctx ends, if the system can be followed.
 func (a *API) Project(ctx context.Context) error {
@@ -68,6 +84,7 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("POST /api/"+a.name+"/{stream}", a.add)
 	mux.HandleFunc("GET /api/"+a.name+"/{stream}", a.read)
 	mux.HandleFunc("GET /api/"+a.name+"/projected", a.events)
+	mux.HandleFunc("GET /api/"+a.name+"/about", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.about) })
 	mux.HandleFunc("GET /api/ProjectionLatency", a.latency)
 	return mux
 }

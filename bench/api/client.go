@@ -19,23 +19,28 @@ type client struct {
 	base    string
 	http    *http.Client
 	process *system.Process
+	about   about
 }
 
 // following is a client of an API that has a projection.
 type following struct{ *client }
 
-func newClient(name, address string, project bool, p *system.Process) system.Server {
+// connect asks the API what its system is.
+func connect(ctx context.Context, name, address string, p *system.Process) (*client, error) {
 	c := &client{base: "http://" + address + "/api/" + name + "/", process: p,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
-	if project {
-		return following{c}
-	}
-	return c
+	_, err := c.ask(ctx, "GET", "about", nil, &c.about, &c.about)
+	return c, err
 }
 
 func (c *client) Target() any   { return c }
 func (f following) Target() any { return f }
 func (c *client) Close() error  { c.http.CloseIdleConnections(); return c.process.Stop() }
+
+// Described is what the system behind the API says. Nothing is asked of the order of a log there.
+func (c *client) Described() (system.Settings, bool) { return c.about.Settings, false }
+
+func (c *client) Elsewhere() bool { return c.about.Elsewhere }
 
 func (*client) CreateStreams(context.Context) error { return nil } // the API did it
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -42,6 +43,15 @@ func (o Options) segment() string {
 	return o.System
 }
 
+// settings are those that are known before the system runs.
+func (o Options) settings() system.Settings {
+	s, err := system.Find(o.System)
+	if err != nil {
+		return nil
+	}
+	return s.Modes[o.Mode]
+}
+
 // stopWait bounds how long requests have when the API stops.
 const stopWait = 10 * time.Second
 
@@ -63,7 +73,7 @@ func Serve(ctx context.Context, o Options) (err error) {
 	if err := streams.CreateStreams(ctx); err != nil {
 		return err
 	}
-	a := New(o.segment(), streams)
+	a := &API{name: o.segment(), streams: streams, about: aboutOf(s, o.Mode, server)}
 	listener, err := net.Listen("tcp", o.Address)
 	if err != nil {
 		return err
@@ -102,6 +112,7 @@ func Start(ctx context.Context, o Options) (system.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := o.settings()
 	o.Address, o.System = address, system.From(cwd, o.System)
 	if err := os.Setenv(PostgresVariable, o.Place.Postgres); err != nil { // which the process inherits
 		return nil, err
@@ -110,5 +121,13 @@ func Start(ctx context.Context, o Options) (system.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(o.segment(), address, o.Project, p), nil
+	c, err := connect(ctx, o.segment(), address, p)
+	if err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	maps.Copy(c.about.Settings, known) // the command of an adapter as it was given
+	if o.Project {
+		return following{c}, nil
+	}
+	return c, nil
 }

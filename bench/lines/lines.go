@@ -4,6 +4,8 @@ package lines
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +39,31 @@ type Answer struct {
 	Left     *int64   `json:"left"`
 
 	Hello
+
+	line []byte // as it came
+}
+
+// Failure says why an answer is not what was asked for.
+func (a Answer) Failure() string {
+	switch {
+	case a.Err != "":
+		return a.Err
+	case a.OK != 0:
+		return "it was answered with ok"
+	}
+	return "the answer has neither ok nor err: " + shown(a.line)
+}
+
+// shownMost bounds what a message has of a line.
+const shownMost = 500
+
+// shown is a line in a message.
+func shown(line []byte) string {
+	line = bytes.TrimSpace(line)
+	if len(line) > shownMost {
+		return string(line[:shownMost]) + "…"
+	}
+	return string(line)
 }
 
 // Hello is what an adapter says of itself.
@@ -118,9 +145,15 @@ func (p *Pipe) listen(out io.Reader) {
 			break
 		}
 		var a Answer
-		if json.Unmarshal(line, &a) == nil && a.ID != 0 {
-			p.heard(a)
+		wrong := json.Unmarshal(line, &a)
+		if a.ID == 0 {
+			continue
 		}
+		if wrong != nil { // to be silent about it would let its request wait until it is given up
+			a = Answer{ID: a.ID, Err: fmt.Sprintf("a line cannot be read: %v: %s", wrong, shown(line))}
+		}
+		a.line = line
+		p.heard(a)
 	}
 	_ = p.cmd.Wait() // how it ended is nobody's business: that it did is told
 	p.mu.Lock()
@@ -243,26 +276,18 @@ func (p *Pipe) Listen(ctx context.Context, r Request, hear func(Answer)) error {
 		if !open {
 			return ErrEnded
 		}
-		return fmt.Errorf("the adapter stopped %v by itself: %s", r["op"], a.Err)
+		return fmt.Errorf("the adapter stopped %v by itself: %s", r["op"], a.Failure())
 	case <-ctx.Done():
 	}
 	stopping, stopped := context.WithTimeout(context.WithoutCancel(ctx), EndWait)
 	defer stopped()
 	if a, err := p.Ask(stopping, Request{"op": "stop", "of": w.ID}); err != nil || a.OK == 0 {
-		return fmt.Errorf("stop %v: %w", r["op"], errors.Join(err, said(a)))
+		return fmt.Errorf("stop %v: %w", r["op"], cmp.Or(err, errors.New(a.Failure())))
 	}
 	if a, err := w.Answer(stopping); err != nil || a.OK == 0 {
-		return fmt.Errorf("%v was stopped, and its last answer did not come: %w", r["op"], errors.Join(err, said(a)))
+		return fmt.Errorf("%v was stopped, and its last answer did not come, or is not ok: %w", r["op"], cmp.Or(err, errors.New(a.Failure())))
 	}
 	return nil
-}
-
-// said is an adapter's error; nil: it said none.
-func said(a Answer) error {
-	if a.Err == "" {
-		return nil
-	}
-	return errors.New(a.Err)
 }
 
 // EndWait bounds how long an adapter may take to stop.

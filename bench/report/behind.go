@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/system"
 )
 
 // lead is a rate of a table at which a system of others is ahead of every weir, by what is compared
@@ -64,12 +65,19 @@ func behind(r run.Result) (leads []lead, compared int) {
 
 // comparable reports whether the row has a figure of a system that took what was offered.
 func (r Row) comparable() bool {
-	if r.Problem != "" || r.idle() || r.System == "null" {
+	if r.Problem != "" || r.idle() || r.System == "null" || r.unflushed() {
 		return false
 	}
 	_, median, _ := Spread(r, PerSecond)
 	_, offered, _ := Spread(r, func(f *run.Figures) float64 { return f.Offered })
 	return median > 0 && taken(median, offered) == ""
+}
+
+// unflushed reports whether the row is durable by the word of S3, and what stood for it flushed
+// nothing.
+func (r Row) unflushed() bool {
+	s, err := system.Find(r.System)
+	return err == nil && s.OnS3() && r.Mode == string(system.Durable)
 }
 
 // compare returns what is compared in rows like this one, more is better, and how a row says it;

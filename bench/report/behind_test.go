@@ -11,6 +11,7 @@ import (
 	"github.com/weir-log/weir/internal/ledger"
 )
 
+// What is durable by the word of S3 has no flush in it, and is no weir that is ahead.
 func TestThePageSaysWhereWeirIsBehind(t *testing.T) {
 	cell := func(name, rate string, perSecond, offered float64, p99 time.Duration) run.Cell {
 		f := &run.Figures{PerSecond: perSecond, Offered: offered}
@@ -26,7 +27,7 @@ func TestThePageSaysWhereWeirIsBehind(t *testing.T) {
 	queue.Figures.Done = &run.Latency{P99: run.Duration(40 * time.Millisecond)} // what comes last counts
 	r := measuredAt("abc", "M", 1)
 	r.Cells = []run.Cell{
-		cell("weir-sqlite", "max", 1000, 0, 0), cell("weir-postgres", "max", 500, 0, 0), cell("other", "max", 4000, 0, 0), lost, cell("null", "max", 1e9, 0, 0),
+		cell("weir-sqlite", "max", 1000, 0, 0), cell("weir-postgres", "max", 500, 0, 0), cell("weir-s3", "max", 9000, 0, 0), cell("other", "max", 4000, 0, 0), lost, cell("null", "max", 1e9, 0, 0),
 		cell("weir-sqlite", "50%", 500, 500, time.Second), cell("other", "50%", 2000, 2000, time.Millisecond),
 		cell("weir-sqlite", "800/s", 800, 800, 20*time.Millisecond), queue,
 		cell("weir-sqlite", "900/s", 900, 900, 20*time.Millisecond), cell("other", "900/s", 700, 900, time.Millisecond), cell("third", "900/s", 895, 900, 10*time.Millisecond),

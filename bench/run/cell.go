@@ -237,13 +237,13 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 			return c, err
 		}
 	}
-	durable := mode == system.Durable && !c.Given        // what is written there is not known
-	if s.OnS3() || s.Exec() && w.Door == workload.HTTP { // whether an adapter's system is elsewhere is not known there
+	durable := mode == system.Durable && !c.Given // what is written there is not known
+	if s.OnS3() {
 		disks = sight{}
 	}
 	if durable && !rate.Once && !rate.None {
 		if c.Void, err = m.flushes(ctx, kind, c.Before, disks, dir); err != nil || c.Void != "" {
-			c.Void += m.hint(c.Void)
+			c.Void += hint(s, c.Void)
 			return c, err
 		}
 	}
@@ -272,7 +272,7 @@ func (o One) measure(ctx context.Context, s system.System) (c Cell, err error) {
 		}
 		if c.Void == "" && durable {
 			c.Void = m.unwritten(disks)
-			c.Void += m.hint(c.Void)
+			c.Void += hint(s, c.Void)
 		}
 		if c.Void == "" {
 			c.Figures = figures
@@ -308,7 +308,7 @@ func (m *measurement) void(v ledger.Verdict, f *Figures) string {
 		return fmt.Sprintf("failed: %d of %d events were refused or of unknown outcome; the first error: %v", v.Failed+v.Unknown, calls, m.firstError())
 	}
 	if f.Call != nil && time.Duration(f.Late) > max(lateLeast, time.Duration(f.Call.P99)/10) {
-		return fmt.Sprintf("the generator was too slow: it was %v late at p99", f.Late)
+		return fmt.Sprintf("the generator was too slow: it was %v late at p99; try fewer callers, a machine that does nothing else, or a longer measurement", f.Late)
 	}
 	return ""
 }

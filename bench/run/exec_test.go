@@ -19,7 +19,8 @@ import (
 func TestASystemThatFailsIsVoidAndTheOthersAreMeasured(t *testing.T) {
 	t.Parallel()
 	var systems []system.System
-	for _, name := range []string{"exec:false", "null"} {
+	const ends = `exec:read -r hello; echo '{"id":1,"ok":1,"name":"some 7","can":["queue"]}'`
+	for _, name := range []string{"exec:false", "null", ends} {
 		s, err := system.Find(name)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +30,7 @@ func TestASystemThatFailsIsVoidAndTheOthersAreMeasured(t *testing.T) {
 	w := load(workload.Queue, 0)
 	w.Phases.Measure = time.Second
 	result, clean, err := run.Plan{Systems: systems, Workloads: []workload.Workload{w}, Modes: []system.Mode{system.Shipped}, Runs: 1, Seed: 1}.Run(t.Context(), io.Discard)
-	if err != nil || clean || len(result.Cells) != 2 {
+	if err != nil || clean || len(result.Cells) != 3 {
 		t.Fatal(result.Cells, clean, err)
 	}
 	if c := result.Cells[0]; c.Figures != nil || !strings.Contains(c.Problem(), "void: failed: ") || !strings.Contains(c.Problem(), "the adapter ended") {
@@ -37,6 +38,9 @@ func TestASystemThatFailsIsVoidAndTheOthersAreMeasured(t *testing.T) {
 	}
 	if c := result.Cells[1]; c.Figures == nil {
 		t.Errorf("the cell is %q", c.Problem())
+	}
+	if c := result.Cells[2]; c.Figures != nil || !strings.Contains(c.Problem(), "void: failed: ") || c.Settings["system"] != "some 7" {
+		t.Errorf("the cell is %q: %+v", c.Problem(), c)
 	}
 }
 
@@ -90,7 +94,7 @@ func TestAnAdapterIsMeasured(t *testing.T) { // not parallel: its adapters write
 				if !c.Verdict.Clean() || c.Verdict.Acked == 0 || c.Verdict.Delivered < c.Verdict.Acked || c.NotRun != "" {
 					t.Errorf("%+v, %s", c.Verdict, c.Problem())
 				}
-				if door == "" && !strings.HasPrefix(c.Settings["system"], "SQLite 3") {
+				if !strings.HasPrefix(c.Settings["system"], "SQLite 3") || c.Settings["synchronous"] == "" || c.Settings["adapter"] != strings.TrimPrefix(name, "exec:") {
 					t.Errorf("the settings are %v", c.Settings)
 				}
 			})

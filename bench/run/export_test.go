@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/bench/workload"
+	"github.com/weir-log/weir/internal/ledger"
 )
 
 // Tests share their machine: the generator is as late as they are. They have no time for many
@@ -23,6 +24,12 @@ func Unwritten(seen bool, bytes, written int64, w workload.Workload) string {
 	m := &measurement{workload: w, written: written}
 	m.bytes.Store(bytes)
 	return m.unwritten(sight{bytes: seen})
+}
+
+// Slow says that a generator was late.
+func Slow(late time.Duration) string {
+	m := &measurement{}
+	return m.void(ledger.Verdict{Acked: 1}, &Figures{Call: &Latency{}, Late: Duration(late)})
 }
 
 // Early says whether answers came before a flush can have ended.

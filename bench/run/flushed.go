@@ -96,8 +96,8 @@ func (m *measurement) unwritten(disks sight) string {
 }
 
 // hint tells the author of an adapter what to do if a cell was void without reason.
-func (m *measurement) hint(void string) string {
-	if _, is := m.server.(system.Elsewhere); !is || void == "" {
+func hint(s system.System, void string) string {
+	if !s.Exec() || void == "" {
 		return ""
 	}
 	return "; if the adapter did not start the system, its hello has to say elsewhere"

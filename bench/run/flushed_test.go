@@ -27,16 +27,25 @@ func TestAnAdapterThatWritesNothingIsNotDurable(t *testing.T) { // not parallel:
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	w := load(workload.Queue, 0)
-	w.Size = 64 << 10 // much more than a process writes beside
-	w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, time.Second, time.Minute
-	for _, c := range []struct{ name, edits, says string }{
-		{"memory", ``, "acks are not flushed"},
-		{"elsewhere", `-e 's/"order": "key"/"order": "key", "elsewhere": 1/'`, ""},
+	large := load(workload.Queue, 0)
+	large.Size = 64 << 10 // much more than a process writes beside
+	service := load(workload.Streams, 0)
+	service.Door, service.Payload = workload.HTTP, workload.Price
+	const elsewhere = `-e 's/"order": "key"/"order": "key", "elsewhere": 1/'`
+	for _, c := range []struct {
+		name, edits, says string
+		load              workload.Workload
+	}{
+		{"memory", ``, "acks are not flushed", large},
+		{"elsewhere", elsewhere, "", large},
+		{"memory behind a service", ``, "acks are not flushed", service},
+		{"elsewhere behind a service", elsewhere, "", service},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			w := c.load
+			w.Batch, w.Take, w.Phases.Measure, w.Phases.Drain = 1, 1, time.Second, time.Minute
 			command := `exec:sed -e 's/os.path.join(r."dir"., "adapter.db")/":memory:"/' -e 's/^        db.executemany/        import time; time.sleep(0.02); db.executemany/' ` + c.edits +
-				` '` + file + `' > ` + c.name + `.py && python3 ` + c.name + `.py`
+				` '` + file + `' > '` + c.name + `.py' && python3 '` + c.name + `.py'`
 			s, err := system.Find(command)
 			if err != nil {
 				t.Fatal(err)
@@ -56,6 +65,18 @@ func TestAnAdapterThatWritesNothingIsNotDurable(t *testing.T) { // not parallel:
 				t.Errorf("the cell is %q: %+v", cell.Problem(), cell)
 			}
 		})
+	}
+}
+
+func TestAGeneratorThatIsLateSaysWhatToDo(t *testing.T) {
+	says := run.Slow(2 * time.Hour)
+	for _, part := range []string{"the generator was too slow: it was 7200000.0 ms late", "fewer callers", "a longer measurement"} {
+		if !strings.Contains(says, part) {
+			t.Errorf("it does not say %q: %s", part, says)
+		}
+	}
+	if says := run.Slow(0); says != "" {
+		t.Error(says)
 	}
 }
 

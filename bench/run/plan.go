@@ -262,8 +262,8 @@ func (o One) by(ctx context.Context, b Build, n int, progress io.Writer) (c Cell
 		return c, err
 	}
 	if err != nil {
-		c = Cell{System: o.System, Mode: o.Mode, Workload: o.Workload.Name, Rate: o.Rate.String(), Seed: o.Seed, Kept: c.Kept, Void: "failed: " + err.Error()}
-		if s, err := system.Find(o.System); err == nil {
+		c = Cell{System: o.System, About: c.About, Settings: c.Settings, Mode: o.Mode, Workload: o.Workload.Name, Rate: o.Rate.String(), Seed: o.Seed, Kept: c.Kept, Void: "failed: " + err.Error()}
+		if s, err := system.Find(o.System); err == nil && c.About == "" { // another build, which did not say
 			c.About, c.Settings = s.About, s.Modes[o.Mode]
 		}
 	}

@@ -57,7 +57,7 @@ func Greet(ctx context.Context, pipe *lines.Pipe, dir string, mode Mode) (h line
 	case err != nil:
 		return h, fmt.Errorf("hello was not answered: %w", err)
 	case a.OK == 0:
-		return h, fmt.Errorf("hello was refused: %s", a.Err)
+		return h, fmt.Errorf("hello was refused: %s", a.Failure())
 	case a.Name == "":
 		return h, errors.New("hello has no name: say which system this is, and its version")
 	case len(a.Can) == 0:
@@ -77,8 +77,8 @@ func Greet(ctx context.Context, pipe *lines.Pipe, dir string, mode Mode) (h line
 	return a.Hello, nil
 }
 
-// execServer is an adapter that runs. Names of topics, queues and streams begin with what no other
-// run has: what earlier runs left in the system is in nobody's way.
+// execServer is an adapter that runs. Names of topics, groups, queues and streams begin with what no
+// other run has: what earlier runs left in the system is in nobody's way.
 type execServer struct {
 	pipe     *lines.Pipe
 	hello    lines.Hello
@@ -150,7 +150,7 @@ func (l *execLog) Publish(ctx context.Context, topic string, events []Event) err
 }
 
 func (l *execLog) Consume(ctx context.Context, topic, group string, members int, deliver func([]byte)) error {
-	return l.pipe.Listen(ctx, lines.Request{"op": "consume", "from": l.prefix + topic, "group": group, "members": members}, func(a lines.Answer) { deliver(a.Got) })
+	return l.pipe.Listen(ctx, lines.Request{"op": "consume", "from": l.prefix + topic, "group": l.prefix + group, "members": members}, func(a lines.Answer) { deliver(a.Got) })
 }
 
 type execQueue struct {

@@ -142,9 +142,9 @@ func ask(ctx context.Context, pipe *lines.Pipe, r lines.Request) (lines.Answer, 
 	case a.Conflict != nil:
 		return a, &Conflict{Actual: *a.Conflict}
 	case a.OK == 0 && a.Refused == 1:
-		return a, errors.New(a.Err)
+		return a, errors.New(a.Failure())
 	case a.OK == 0:
-		return a, fmt.Errorf("%w (%s)", ErrUnsure, a.Err)
+		return a, fmt.Errorf("%w (%s)", ErrUnsure, a.Failure())
 	}
 	return a, nil
 }

@@ -67,7 +67,7 @@ func weirStores() []weirStore {
 // flush is what an acknowledgement of weir on the store means.
 func (st weirStore) flush() string {
 	if st.needs == needsS3 {
-		return "an acknowledged event is in the bucket; versitygw, which stands for S3 here, does not flush it"
+		return "believed: an acknowledged event is in the bucket, and S3 keeps it; versitygw, which stands for S3 here, flushes nothing, so that no flush is in the figures"
 	}
 	return "every acknowledgement is on disk"
 }

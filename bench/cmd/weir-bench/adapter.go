@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-log/weir/bench/adapter"
@@ -26,13 +29,15 @@ func (adapterCheckCmd) Help() string {
 Examples:
 
   weir-bench adapter check -- python3 adapter.py
-  weir-bench adapter check --only queue-kept -- node adapter.js`
+  weir-bench adapter check --only queue-kept -- node adapter.js
+
+What stands after -- is the adapter's.`
 }
 
 func (c *adapterCheckCmd) Run(ctx context.Context) error {
-	command := c.Command
-	if len(command) > 0 && command[0] == "--" {
-		command = command[1:]
+	command, err := c.command(os.Stderr)
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "weir-bench-adapter-")
 	if err != nil {
@@ -53,6 +58,29 @@ func (c *adapterCheckCmd) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// command is the adapter's. A flag behind it belongs to the adapter, which may not be what was
+// meant: without -- it is refused, with -- told.
+func (c *adapterCheckCmd) command(told io.Writer) ([]string, error) {
+	command, apart := c.Command, len(c.Command) > 0 && c.Command[0] == "--"
+	if apart {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return nil, errors.New("after -- the command of the adapter is missing: weir-bench adapter check -- python3 adapter.py")
+	}
+	if slices.ContainsFunc(command, func(arg string) bool { return arg == only || strings.HasPrefix(arg, only+"=") }) {
+		says := fmt.Sprintf("%s stands after the command, so that the adapter gets it; weir-bench's own stands before: weir-bench adapter check %s CHECK -- %s …", only, only, command[0])
+		if !apart {
+			return nil, errors.New(says)
+		}
+		fmt.Fprintln(told, says)
+	}
+	return command, nil
+}
+
+// only is the flag of adapter check.
+const only = "--only"
 
 type adapterChecksCmd struct{}
 

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-log/weir/bench/report"
 	"github.com/weir-log/weir/bench/result"
 	"github.com/weir-log/weir/bench/run"
+	"github.com/weir-log/weir/bench/system"
 )
 
 // A workload of each kind, in which every liar lies. Of a million events one is missing.
@@ -70,6 +75,35 @@ func TestRunHasNoFigureOfALiar(t *testing.T) {
 				t.Errorf("%+v, %v", v, err)
 			}
 		})
+	}
+}
+
+// What an adapter says of its system is in every format that people read.
+func TestRunSaysWhatIsBehindAnAdapter(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skipf("%v: the adapter in Python is not measured here", err)
+	}
+	file, err := filepath.Abs("../../examples/adapter.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := measuredByRun(t, strings.ReplaceAll(ofLog, "DRAIN", "1m"), "exec:python3 "+file)
+	r, err := result.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Commit = "abc" // a page has only what can be built again
+	var docs, again bytes.Buffer
+	if err := errors.Join(report.Docs(&docs, []run.Result{r}), report.Text(&again, r)); err != nil {
+		t.Fatal(err)
+	}
+	for of, text := range map[string]string{"report.md": read(t, dir, "report.md"), "report.html": read(t, dir, "report.html"), "docs": docs.String(), "show": again.String()} {
+		for mode, synchronous := range map[system.Mode]string{system.Durable: "FULL", system.Shipped: "NORMAL"} {
+			says := regexp.MustCompile(string(mode) + `: an adapter: python3 [^\n]*synchronous: ` + synchronous + `; system: SQLite 3\.`)
+			if !says.MatchString(text) {
+				t.Errorf("%s does not say %s:\n%s", of, says, text)
+			}
+		}
 	}
 }
 

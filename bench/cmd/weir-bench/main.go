@@ -158,6 +158,9 @@ func (c *runCmd) plan() (p run.Plan, err error) {
 	}
 	for _, n := range systems {
 		s, err := system.Find(n)
+		if err != nil && slices.ContainsFunc(systems, func(n string) bool { return strings.HasPrefix(n, system.ExecPrefix) }) {
+			err = fmt.Errorf(`%w. --systems splits at commas: for one in a command write \,`, err)
+		}
 		if err == nil {
 			err = s.Missing()
 		}
@@ -299,6 +302,7 @@ func (c *systemsCmd) Run() error {
 		}
 		fmt.Printf("%-20s %-70s %s\n", s.Name, s.About, ready)
 	}
+	fmt.Printf("%-20s %-70s %s\n", system.ExecPrefix+"COMMAND", "a system of your own, by an adapter that you write", "docs/bench-adapter.md; `weir-bench adapter check -- COMMAND` tries one")
 	return nil
 }
 
@@ -344,7 +348,7 @@ type workloadsCmd struct{}
 
 func (workloadsCmd) Run() error {
 	for _, w := range workload.All() {
-		fmt.Printf("%-18s %s (%s)\n", w.Name, w.About, w.Source)
+		fmt.Printf("%-18s %-10s %s (%s)\n", w.Name, w.Kind, w.About, w.Source)
 	}
 	fmt.Println("\nProfiles, which are workloads and systems:")
 	for _, name := range slices.Sorted(maps.Keys(profiles)) {
