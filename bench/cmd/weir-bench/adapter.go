@@ -19,7 +19,7 @@ type adapterCmds struct {
 
 type adapterCheckCmd struct {
 	Only    []string `help:"Make only these checks." placeholder:"CHECK"`
-	Command []string `arg:"" passthrough:"" help:"The adapter: -- and a command with its arguments." placeholder:"COMMAND"`
+	Command []string `arg:"" passthrough:"partial" help:"The adapter: -- and a command with its arguments." placeholder:"COMMAND"`
 }
 
 // Help is below the flags.

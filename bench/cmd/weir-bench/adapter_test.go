@@ -12,18 +12,32 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// parsed is a command line as main reads it.
-func parsed(t *testing.T, args ...string) *commands {
+// parse reads a command line as main does.
+func parse(t *testing.T, args ...string) (*commands, error) {
 	t.Helper()
 	var c commands
 	p, err := kong.New(&c, kong.Vars{"version": version})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Parse(args); err != nil {
+	_, err = p.Parse(args)
+	return &c, err
+}
+
+// parsed is a command line that can be read.
+func parsed(t *testing.T, args ...string) *commands {
+	t.Helper()
+	c, err := parse(t, args...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return &c
+	return c
+}
+
+func TestAnUnknownFlagIsNoCommand(t *testing.T) {
+	if c, err := parse(t, "adapter", "check", "--olny", "hello", "--", "node"); err == nil {
+		t.Errorf("the command is %v", c.Adapter.Check.Command)
+	}
 }
 
 func TestAFlagAfterTheCommandIsNotTakenForOneBefore(t *testing.T) {
