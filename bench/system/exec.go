@@ -77,8 +77,8 @@ func Greet(ctx context.Context, pipe *lines.Pipe, dir string, mode Mode) (h line
 	return a.Hello, nil
 }
 
-// execServer is an adapter that runs. Names of topics, groups, queues and streams begin with what no
-// other run has: what earlier runs left in the system is in nobody's way.
+// execServer is an adapter that runs. Names of topics, groups, queues and streams begin with what
+// no other run has: what earlier runs left in the system is in nobody's way.
 type execServer struct {
 	pipe     *lines.Pipe
 	hello    lines.Hello
