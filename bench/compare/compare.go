@@ -167,7 +167,7 @@ func Text(w io.Writer, before, after string, all []Line) error {
 	for _, l := range all {
 		p, corrected := fmt.Sprintf("none: %d pairs, and it needs %d", l.pairs(), pairsLeast), "–"
 		if enough = enough && l.pairs() >= pairsLeast; l.pairs() >= pairsLeast {
-			p, corrected = fmt.Sprintf("%.3f", l.P), fmt.Sprintf("%.3f (no difference)", l.Corrected)
+			p, corrected = fmt.Sprintf("%.3f", l.P), fmt.Sprintf("%.3f (none shown)", l.Corrected)
 		}
 		if l.Differs() {
 			differ, corrected = differ+1, fmt.Sprintf("**%.3f**", l.Corrected)

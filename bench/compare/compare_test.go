@@ -43,7 +43,7 @@ func TestADifferenceIsClaimedOnlyFromSixPairs(t *testing.T) {
 		before, after float64
 		says          string
 	}{
-		{6, 1000, 1001, "(no difference) |\n\n0 of 1 figures differ"},
+		{6, 1000, 1001, "(none shown) |\n\n0 of 1 figures differ"},
 		{6, 1000, 500, "| 0.50 | 0.002 | **0.002** |\n\n1 of 1 figures differ"},
 		{5, 1000, 500, "none: 5 pairs, and it needs 6"},
 	} {

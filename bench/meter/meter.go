@@ -52,18 +52,24 @@ func Adopts() bool {
 	return err == nil && is == 1
 }
 
-// DiskWrites is how many writes all disks of this machine have completed, from /proc/diskstats; 0:
-// it does not say.
+// DiskWrites is how many writes the disks of this machine have completed, from /proc/diskstats; 0:
+// it does not say. Partitions, and devices that lie on others, would count a write again.
 func DiskWrites() (all int64) {
 	text, _ := os.ReadFile("/proc/diskstats")
 	for line := range strings.Lines(string(text)) {
 		const completed = 7 // after numbers, name and what was read
-		if f := strings.Fields(line); len(f) > completed {
+		if f := strings.Fields(line); len(f) > completed && isDisk(f[2]) {
 			n, _ := strconv.ParseInt(f[completed], 10, 64)
 			all += n
 		}
 	}
 	return all
+}
+
+// isDisk reports whether a block device has hardware of its own below it.
+func isDisk(name string) bool {
+	_, err := os.Stat("/sys/block/" + name + "/device")
+	return err == nil
 }
 
 // Servers measures the processes that this process started, those that they started, and so on.

@@ -40,7 +40,7 @@ func bucket(name string) *cost.Bucket {
 	case "weir-s3":
 		return &cost.Bucket{Processes: 1, Linger: linger, Kafka: by == "kafka"}
 	case "weir-s3-10ms":
-		return &cost.Bucket{Processes: 1, Linger: system.S3Linger}
+		return &cost.Bucket{Processes: 1, Linger: system.S3Linger, Kafka: by == "kafka"}
 	}
 	return nil
 }

@@ -36,22 +36,29 @@ type Extra struct {
 	Write func(io.Writer) error
 }
 
-// Free says why a result cannot be written to a directory: it has one, whose files would stay among
-// the new ones, and were measured for hours. nil: it can.
+// Free says why a result cannot be written to a directory: it has files, which would stay among
+// those of the result. nil: it can.
 func Free(dir string) error {
-	for _, name := range []string{file, sums, runs} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("%s has a result already (%s): name another directory with --out, or remove that one", dir, name)
-		}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(entries) > 0:
+		return fmt.Errorf("%s has files already (%s): name another directory with --out, or remove them", dir, entries[0].Name())
 	}
 	return nil
 }
 
 // Write writes a result to a directory in every format: result.json, the raw histograms of each
-// cell, reports, and the checksums of all of them. The directory must be Free.
+// cell, reports, and the checksums of all of them. The directory must be Free before what is
+// written was measured; now it must have no result.
 func Write(dir string, r run.Result, more ...Extra) error {
-	if err := Free(dir); err != nil {
-		return err
+	for _, name := range []string{file, sums, runs} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s has a result already (%s): name another directory with --out, or remove that one", dir, name)
+		}
 	}
 	files := map[string][]byte{}
 	r.Cells = slices.Clone(r.Cells)

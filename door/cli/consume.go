@@ -99,6 +99,7 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 	bar := progress{t: t}
 	defer bar.done()
 	moved, warned := time.Now(), false
+	var left error // the membership was lost, and the group has assigned nothing since
 	for ctx.Err() == nil && (c.Follow || todo.rest() != 0) && (c.Max == 0 || count < c.Max) {
 		if c.Follow && len(todo.missing) > 0 && time.Since(todo.tried) > missingEvery {
 			client.AddConsumePartitions(c.again(ctx, admin, t, todo))
@@ -111,7 +112,14 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 		fetches := client.PollRecords(poll, limit)
 		cancel()
 		for _, failure := range fetches.Errors() {
-			if !errors.Is(failure.Err, context.DeadlineExceeded) && !errors.Is(failure.Err, context.Canceled) && !joinsAgain(failure.Err) {
+			switch {
+			case errors.Is(failure.Err, context.DeadlineExceeded), errors.Is(failure.Err, context.Canceled):
+			case joinsAgain(failure.Err):
+				if left == nil || left.Error() != failure.Err.Error() {
+					fmt.Fprintf(t.err, "weir: this command lost its place in group %s, and joins again: %v\n", printable(c.Group), failure.Err)
+				}
+				left = failure.Err
+			default:
 				return count, c.answer(ctx, fmt.Sprintf("consume %s/%d", c.Topic, failure.Partition), failure.Err, "")
 			}
 		}
@@ -138,7 +146,7 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 			bar.say("%d records", count)
 		}
 		if fetches.NumRecords() > 0 {
-			moved = time.Now()
+			moved, left = time.Now(), nil
 		}
 		lost := reach.lost()
 		if lost != nil && !warned {
@@ -146,7 +154,7 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, admin *kadm.C
 		}
 		warned = lost != nil
 		if !c.Follow && time.Since(moved) > time.Duration(c.Timeout) {
-			return count, c.stalled(ctx, todo, reach)
+			return count, errors.Join(c.stalled(ctx, todo, reach), left)
 		}
 	}
 	return count, context.Cause(ctx)

@@ -161,12 +161,22 @@ func (p *plan) begin(_ context.Context, fetched map[string]map[int32]kgo.Offset)
 // reads again what we printed since the last commit, as is usual in groups.
 func (p *plan) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
 	_ = client.CommitMarkedOffsets(ctx)
-	p.lost(ctx, client, partitions)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.without(partitions)
 }
 
+// lost is after the membership is lost: what is left to read is known again once the group has
+// assigned partitions.
 func (p *plan) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.dealt = false
+	p.without(partitions)
+}
+
+// without notes that partitions are not ours. p.mu is held.
+func (p *plan) without(partitions map[string][]int32) {
 	for _, number := range partitions[p.topic] {
 		p.ours[number] = false
 	}

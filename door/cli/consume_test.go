@@ -32,3 +32,15 @@ func TestConsumeJoinsAgainWhenItsMembershipIsLost(t *testing.T) {
 		})
 	}
 }
+
+// What is left to read is not known while the command is no member: it must not end as if it had
+// read all.
+func TestConsumeHasNotReadAllWhenItsMembershipIsLost(t *testing.T) {
+	p := &plan{topic: "orders", next: map[int32]int64{0: 3}, until: map[int32]int64{0: 10}, ours: map[int32]bool{0: true}, dealt: true}
+	if got := p.rest(); got != 7 {
+		t.Fatalf("%d are left", got)
+	}
+	if p.lost(t.Context(), nil, map[string][]int32{"orders": {0}}); p.rest() != -1 {
+		t.Errorf("%d are left after the membership is lost", p.rest())
+	}
+}

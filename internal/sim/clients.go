@@ -179,7 +179,10 @@ var losses = []error{group.ErrUnknownMember, group.ErrFencedEpoch, group.ErrIlle
 
 // lose forgets the membership.
 func (c *client) lose() {
-	c.member, c.epoch, c.joined = "", 0, false
+	if c.classic || c.random.IntN(2) == 0 { // Java's clients of the consumer protocol join again as who they were
+		c.member = ""
+	}
+	c.epoch, c.joined = 0, false
 	c.w.holders.forget(c, anyPartition)
 	c.has = map[group.TopicPartition]*position{}
 }

@@ -244,7 +244,8 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 		}
 	}
 	_, needed, err = edit(slices.Clone(h.group.members))
-	return edit, needed, err
+	k := h.members[b.Member]
+	return edit, needed || k != nil && k.evicted, err // who is being evicted joins after that
 }
 
 // entitled checks the member's id, instance and epoch. h.mu is held.
@@ -409,7 +410,7 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	me, _ := h.group.find(b.Member)
-	k := h.members[b.Member]
+	k := h.member(b.Member)
 	if k == nil {
 		return ConsumerBeaten{Member: b.Member}, fmt.Errorf("%w: member %q is no longer in group %q", ErrUnknownMember, b.Member, h.name)
 	}

@@ -49,7 +49,7 @@ type hosted struct {
 	from     int32                    // the generation with which the host came to know it: another one may have told it of what it had then
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
-	evicted  bool                     // its eviction is being written: it is told so already
+	evicted  bool                     // its eviction was sent to the store: it is told so already, until the group is read again
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
 }
 
@@ -245,15 +245,24 @@ func (h *host) look(ctx context.Context, checkMembers bool) error {
 		switch {
 		case err == nil:
 			h.adopt(next)
-			h.mu.Lock()
-			h.asOf = asked
-			h.mu.Unlock()
+			h.readAt(asked)
 			return nil
 		case !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure):
 			return err
 		}
 	}
 	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
+}
+
+// readAt notes that the group was read, at asked or later, and adopted: who is still in it was not
+// evicted.
+func (h *host) readAt(asked time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asOf = asked
+	for _, k := range h.members {
+		k.evicted = false
+	}
 }
 
 // adopt makes r the host's view of the group. Members that were evicted, or that another host
@@ -274,7 +283,7 @@ func (h *host) adopt(r membership) {
 			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32), from: r.generation}
 			h.members[m.id] = known
 		}
-		known.note(m)
+		known.note(m, r.generation)
 		if news && known.untold(m) != nil {
 			poke(h.wake)
 		}
@@ -291,7 +300,7 @@ func (h *host) adopt(r membership) {
 
 // note remembers since when a member has its partitions: also those that another process gave it
 // after the host had last looked, and that it is to give up already.
-func (k *hosted) note(m peerMember) {
+func (k *hosted) note(m peerMember, generation int32) {
 	for tp := range k.since {
 		if !m.has(tp) {
 			delete(k.since, tp)
@@ -303,6 +312,8 @@ func (k *hosted) note(m peerMember) {
 		case has:
 		case slices.Contains(k.told, tp): // it does not know that it had lost it
 			k.since[tp] = 0
+		case m.since[tp] == 0 && k.from < generation: // an older weir gave it the partition after the host knew it
+			k.since[tp] = generation
 		default:
 			k.since[tp] = m.since[tp]
 		}
@@ -362,7 +373,7 @@ func (h *host) evict(ctx context.Context) {
 		switch {
 		case due(k.deadline, now) && graceElapsed(h.log, m.session(), 0):
 			gone[id] = "it sent no heartbeat within its session time-out"
-		case due(k.giveUpBy, now):
+		case due(k.giveUpBy, now) && graceElapsed(h.log, m.kafka.rebalance, 0):
 			gone[id] = "it did not give up a partition, or join again, within its rebalance time-out"
 		}
 		k.evicted = gone[id] != ""
@@ -382,13 +393,6 @@ func (h *host) evict(ctx context.Context) {
 	}})
 	h.mu.Unlock()
 	h.fulfil(ctx)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for id := range gone { // who is still a member: the write failed, or it has joined again
-		if k := h.members[id]; k != nil {
-			k.evicted = false
-		}
-	}
 }
 
 // submit changes the group: with the next write, which has all that waits for it.
@@ -479,11 +483,13 @@ func (h *host) load(ctx context.Context, member string, joins bool) error {
 	if loaded() {
 		return nil
 	}
+	asked := time.Now()
 	r, err := readMembership(ctx, h.log, h.name, h.others)
 	if err != nil {
 		return err
 	}
 	h.adopt(r)
+	h.readAt(asked)
 	if m, is := r.find(member); !is || m.kafka.host == "" {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -75,9 +76,18 @@ func TestAMemberThatIsBeingEvictedIsToldSo(t *testing.T) {
 		m := &kafkaMember{b: b, id: "one"}
 		check(t, m.beat(t.Context()))
 		met := make(chan struct{})
+		again, joined := &kafkaMember{b: b, id: m.id}, make(chan error, 1)
 		store.set(func(s *hookedStore) {
 			s.before = func() {
 				defer close(met)
+				go func() { joined <- again.beat(t.Context()) }()
+				synctest.Wait()
+				select {
+				case err := <-joined:
+					t.Errorf("it joins before its eviction is written, and has %v: %v", again.has, err)
+					joined <- err
+				default:
+				}
 				wantErr(t, m.beat(t.Context()), group.ErrUnknownMember)
 				_, err := b.Commit(t.Context(), group.Commit{Group: "g", Member: m.id, Generation: m.epoch, Offsets: []group.Committed{at(orders[0], 1)}})
 				wantErr(t, err, group.ErrUnknownMember)
@@ -85,10 +95,9 @@ func TestAMemberThatIsBeingEvictedIsToldSo(t *testing.T) {
 			s.after = func() error { return nil }
 		})
 		<-met
-		m.epoch, m.has = 0, nil
-		check(t, m.beat(t.Context())) // it joins again
-		if len(m.has) != 4 {
-			t.Errorf("it has %v", m.has)
+		check(t, <-joined)
+		if check(t, again.beat(t.Context())); len(again.has) != 4 || again.epoch <= m.epoch+1 {
+			t.Errorf("it has %v in epoch %d, and had all in epoch %d before", again.has, again.epoch, m.epoch)
 		}
 	})
 }

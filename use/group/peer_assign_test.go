@@ -258,3 +258,18 @@ func TestTheLargestGroupIsBalancedInBoundedRounds(t *testing.T) {
 		}
 	}
 }
+
+// A member that gets its partitions one after the other has a share in the state for few of the
+// generations that gave them.
+func TestTheStateNamesFewGenerations(t *testing.T) {
+	topic := eventlog.TopicID{1}
+	m := []peerMember{{id: "m", kafka: kafkaMember{host: "h"}, names: map[eventlog.TopicID]string{topic: "orders"}}}
+	for n := range int32(20) {
+		m[0].own = append(m[0].own, TopicPartition{topic, n})
+		grantedBy(n+1, m)
+	}
+	shares := m[0].shares()
+	if len(shares) != sincesMax+1 || len(shares[0].Own) != 20-sincesMax || shares[0].Since != 0 || shares[sincesMax].Since != 20 {
+		t.Errorf("the state has %+v", shares)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -84,8 +85,8 @@ type peerMember struct {
 	revoking []TopicPartition // in order: the peer still has them, and another peer waits for them
 	names    map[eventlog.TopicID]string
 	// since is the generation that gave it each partition that it has, if it has a host, whichever
-	// process was its host then (KIP-1251). 0: not known, an older weir wrote the state. None: the
-	// write that follows gives it the partition.
+	// process was its host then (KIP-1251). 0: not known, or long ago (sincesMax). None: the write
+	// that follows gives it the partition.
 	since map[TopicPartition]int32
 }
 
@@ -253,6 +254,13 @@ func (r membership) encode(group string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("group %q: %w", group, err)
 	}
+	if len(value) > stateMax && slices.ContainsFunc(r.members, func(m peerMember) bool { return m.since != nil }) {
+		r.members = slices.Clone(r.members)
+		for i := range r.members {
+			r.members[i].since = nil // it is only needed when a broker ends
+		}
+		return r.encode(group)
+	}
 	if len(value) > stateMax {
 		return nil, fmt.Errorf("group %q: %w: its state of %d members would take %d bytes, the limit is %d",
 			group, ErrTooLarge, len(r.members), len(value), stateMax)
@@ -274,7 +282,26 @@ func grantedBy(generation int32, members []peerMember) {
 				since[tp] = was
 			}
 		}
+		forgetOld(since)
 		members[i].since = since
+	}
+}
+
+// sincesMax is how many generations the state names for one member: each takes a share of its own
+// for each topic. A member that does not know of its partitions yet was given them by the last ones.
+const sincesMax = 4
+
+// forgetOld sets generations to 0 that are older than the newest sincesMax.
+func forgetOld(since map[TopicPartition]int32) {
+	all := slices.Compact(slices.Sorted(maps.Values(since)))
+	if len(all) <= sincesMax {
+		return
+	}
+	oldest := all[len(all)-sincesMax]
+	for tp, generation := range since {
+		if generation < oldest {
+			since[tp] = 0
+		}
 	}
 }
 

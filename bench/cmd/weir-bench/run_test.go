@@ -70,7 +70,7 @@ func TestADirectoryWithAResultIsRefusedAtOnce(t *testing.T) {
 	c := runCmd{Workloads: []string{"one-event"}, Systems: []string{"null"}, Mode: "shipped", Scale: 1, Out: dir}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // a measurement would say so
-	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "has a result already") {
+	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "has files already") {
 		t.Error(err)
 	}
 }
