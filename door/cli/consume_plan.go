@@ -163,7 +163,7 @@ func (p *plan) revoked(ctx context.Context, client *kgo.Client, partitions map[s
 	_ = client.CommitMarkedOffsets(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.without(partitions)
+	p.giveUp(partitions)
 }
 
 // lost is after the membership is lost: what is left to read is known again once the group has
@@ -172,11 +172,11 @@ func (p *plan) lost(_ context.Context, _ *kgo.Client, partitions map[string][]in
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dealt = false
-	p.without(partitions)
+	p.giveUp(partitions)
 }
 
-// without notes that partitions are not ours. p.mu is held.
-func (p *plan) without(partitions map[string][]int32) {
+// giveUp notes that partitions are not ours. p.mu is held.
+func (p *plan) giveUp(partitions map[string][]int32) {
 	for _, number := range partitions[p.topic] {
 		p.ours[number] = false
 	}
