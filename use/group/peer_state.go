@@ -288,7 +288,7 @@ func grantedBy(generation int32, members []peerMember) {
 }
 
 // sincesMax is how many generations the state names for one member: each takes a share of its own
-// for each topic. A member that does not know of its partitions yet was given them by the last ones.
+// for each topic. A member that does not know of partitions yet was given them by the last ones.
 const sincesMax = 4
 
 // forgetOld sets generations to 0 that are older than the newest sincesMax.
