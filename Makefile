@@ -82,8 +82,8 @@ remeasure: ## measure anew all of docs/benchmarks.md: two hours, on a machine th
 	@./bench/remeasure.sh
 
 site: ## build docs as a site below dist/site; it fails if a link or an anchor leads nowhere
-	python3 -m venv dist/mkdocs && dist/mkdocs/bin/pip install -q --disable-pip-version-check -r site/requirements.txt
-	dist/mkdocs/bin/mkdocs build -q -f site/mkdocs.yml
+	python3 -m pip install -q --disable-pip-version-check --upgrade --target dist/mkdocs -r site/requirements.txt
+	PYTHONPATH=dist/mkdocs python3 -m mkdocs build -f site/mkdocs.yml
 
 deploy: ## check the alert rules of deploy/, and run their tests, with Prometheus' promtool
 	cd deploy/prometheus && go run $(PROMTOOL) check rules weir.rules.yaml && go run $(PROMTOOL) test rules weir.rules.test.yaml
