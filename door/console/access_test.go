@@ -228,7 +228,7 @@ func TestChromiumManagesKeys(t *testing.T) {
 			if browsertest.See(t, tab, chromedp.Evaluate[bool](`document.documentElement.scrollWidth > window.innerWidth`)) {
 				t.Errorf("%s with data is wider than a window of %d pixels", page, width)
 			}
-			open(t, tab, "/console/access"+page)
+			usable(t, tab, "/console/access"+page)
 		}
 	}
 	for _, c := range tab.Complaints() {

@@ -27,8 +27,8 @@ func screenshot(t *testing.T, tab *browsertest.Tab, name string) {
 	}
 }
 
-// open checks that nothing keeps people from using the page that the tab shows, light and dark.
-func open(t *testing.T, tab *browsertest.Tab, page string) {
+// usable checks that nothing keeps people from using the page that the tab shows, light and dark.
+func usable(t *testing.T, tab *browsertest.Tab, page string) {
 	t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		wish := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
@@ -59,7 +59,7 @@ func TestChromiumShowsEachPageWithoutComplaint(t *testing.T) {
 			if wide {
 				t.Errorf("%s is wider than a window of %d pixels", path, width)
 			}
-			open(t, tab, fmt.Sprintf("%s at %d pixels", path, width))
+			usable(t, tab, fmt.Sprintf("%s at %d pixels", path, width))
 			if width == 1280 {
 				name := strings.Trim(strings.NewReplacer("/console", "", "/", "-", "?", "-", "=", "-", ":", "-").Replace(path), "-")
 				if name == "" {

@@ -47,8 +47,7 @@ type Barrier struct {
 	Impact string `json:"impact"`
 	Help   string `json:"help"`
 	Nodes  []struct {
-		HTML           string `json:"html"`
-		FailureSummary string `json:"failureSummary"`
+		HTML string `json:"html"`
 	} `json:"nodes"`
 }
 

@@ -218,7 +218,7 @@ func (c *Coordinator) servesLocked(name string) error {
 
 // AsOf returns since when this process may not have heard of what others changed in a group: its
 // heartbeats are answered with what was in the store then, or later. Zero: it does not know the
-// group.
+// group. The simulation judges by it what members were told.
 func (c *Coordinator) AsOf(group string) time.Time {
 	if h := c.hostIfAny(group); h != nil {
 		h.mu.Lock()

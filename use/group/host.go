@@ -49,7 +49,7 @@ type hosted struct {
 	from     int32                    // the generation with which the host came to know it: another one may have told it of what it had then
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
-	evicted  bool                     // its eviction was sent to the store: it is told so already, until the group is read again
+	evicted  bool                     // its eviction was sent to the store: it is told so already
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
 }
 
@@ -254,15 +254,11 @@ func (h *host) look(ctx context.Context, checkMembers bool) error {
 	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
 }
 
-// readAt notes that the group was read, at asked or later, and adopted: who is still in it was not
-// evicted.
+// readAt notes that the group was read, at asked or later, and adopted.
 func (h *host) readAt(asked time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asOf = asked
-	for _, k := range h.members {
-		k.evicted = false
-	}
 }
 
 // adopt makes r the host's view of the group. Members that were evicted, or that another host

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -271,5 +272,30 @@ func TestTheStateNamesFewGenerations(t *testing.T) {
 	shares := m[0].shares()
 	if len(shares) != sincesMax+1 || len(shares[0].Own) != 20-sincesMax || shares[0].Since != 0 || shares[sincesMax].Since != 20 {
 		t.Errorf("the state has %+v", shares)
+	}
+}
+
+// A state that is too large with the generations that gave partitions is written without them.
+func TestAStateThatIsTooLargeNamesNoGenerations(t *testing.T) {
+	r := membership{generation: 9}
+	for n := range 400 {
+		m := peerMember{id: fmt.Sprint("m", n), kafka: kafkaMember{host: "h"}, names: map[eventlog.TopicID]string{}, since: map[TopicPartition]int32{}}
+		for k := range byte(16) {
+			topic := eventlog.TopicID{k}
+			m.names[topic] = strings.Repeat("t", 249)
+			for given := range int32(5) {
+				tp := TopicPartition{topic, int32(n)*5 + given}
+				m.own, m.since[tp] = append(m.own, tp), given+1
+			}
+		}
+		r.members = append(r.members, m)
+	}
+	value, err := r.encode("g")
+	if err != nil || len(value) > stateMax || strings.Contains(string(value), `"since"`) {
+		t.Errorf("%d bytes, %v", len(value), err)
+	}
+	r.members = r.members[:10]
+	if value, err = r.encode("g"); err != nil || !strings.Contains(string(value), `"since"`) {
+		t.Errorf("a small state has no generations: %v", err)
 	}
 }
