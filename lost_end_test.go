@@ -102,6 +102,50 @@ func TestNewEventsDoNotInheritTheTroubleOfLostOnes(t *testing.T) {
 	}
 }
 
+// The store keeps an event and loses the reaction to it, with the commit of its position. So the
+// manager reacts again, although it has nothing new to read.
+func TestAReactionThatTheStoreLostIsMadeAgain(t *testing.T) {
+	store := memory.New()
+	w := site{memory: shared{store}}.open(t)
+	b, transfers := newBank(t, w)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b.fails = func(e weir.CategoryEvent) error {
+		if e.Stream == "second" {
+			once.Do(func() {
+				close(begun)
+				<-goOn
+			})
+		}
+		return nil
+	}
+	manager := b.manager()
+	manager.CommitEvery = time.Millisecond
+	if _, err := w.Manage(t.Context(), manager); err != nil {
+		t.Fatal(err)
+	}
+	made := func(n int) {
+		t.Helper()
+		eventually(t, "the transfers are made", func() bool { return len(b.entries(t, "a", "b")) == n })
+		committed(t, w, "bank")
+	}
+	transferN(t, transfers, "first", 1, transfer{"a", "b"})
+	made(2)
+	transferN(t, transfers, "second", 1, transfer{"a", "b"})
+	<-begun
+	restore, changed := store.Backup(), w.Core().IncarnationChanged()
+	close(goOn)
+	made(4)
+	restore(false)
+	<-changed
+	made(4)
+	for what, times := range b.entries(t, "a", "b") {
+		if times != 1 {
+			t.Errorf("%s %d times", what, times)
+		}
+	}
+}
+
 // A position that the user chose in the epoch that is now is not taken for one of the epoch in
 // which the consumer read before.
 func TestASeekIsNotUndoneByTheEpochBeforeIt(t *testing.T) {

@@ -165,6 +165,12 @@ func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset,
 	return found, next, true
 }
 
+// lostBelow reports whether a partition was rewound below an offset by an epoch that is newer than
+// known.
+func (r *epochRecord) lostBelow(p Partition, next Offset, known int32) bool {
+	return slices.ContainsFunc(r.Epochs, func(e epoch) bool { return e.Number > known && !e.Planned && e.Starts[p] < next })
+}
+
 // merged reports whether an epoch may have been merged into a later one (raised): then end returns
 // an end that may be too low, by any amount. Of other epochs that are not in the record, planned
 // ones and those that a rewound store lacked, end returns what readers of them must go back to.
@@ -485,6 +491,7 @@ func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, boun
 			l.catalogAt = b.Next
 		}
 	}
+	bounds = l.withoutLost(before, bounds, record)
 	l.prefetch.clear()
 	l.appender.resetForIncarnation()
 	next := &incarnation{Incarnation: mark.Incarnation, epochs: record, changed: make(chan struct{})}

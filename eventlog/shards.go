@@ -168,6 +168,21 @@ func (l *Log) heard(bounds []Bounds) []Bounds {
 	return slices.DeleteFunc(slices.Clone(bounds), func(b Bounds) bool { return sharded.Unheard(b.Partition) })
 }
 
+// withoutLost returns the bounds with which the log enters an incarnation: without those of
+// partitions whose shard did not answer, and of which the epochs that began since say that less is
+// left. By them the log would take the shard, when it answers, for one that was rewound just now,
+// and begin another epoch, in which others have appended by then.
+func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRecord) []Bounds {
+	sharded, is := As[Sharded](l.store)
+	if !is || before == nil {
+		return bounds
+	}
+	known := before.epochs.newest()
+	return slices.DeleteFunc(slices.Clone(bounds), func(b Bounds) bool {
+		return sharded.Unheard(b.Partition) && record.lostBelow(b.Partition, b.Next, known)
+	})
+}
+
 // startsOn returns the bounds at which a leader epoch begins, and what its entry checks.
 //
 // On a store made of shards it begins only in the partitions of shards that may have lost

@@ -92,6 +92,16 @@ func (l *lines) Close() error { return nil }
 
 func (w *world) now() judge.Moment { return judge.Moment(time.Since(w.begin)) }
 
+// isOver reports whether faults and actors have ended.
+func (w *world) isOver() bool {
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
+}
+
 // later does something after a while, whoever asked for it.
 func (w *world) later(d time.Duration, do func()) {
 	w.late.Go(func() {

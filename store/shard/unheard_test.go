@@ -49,14 +49,28 @@ func (f files) open(t *testing.T, logger *slog.Logger) (*shard.Set, *frail) {
 	return set, second
 }
 
-// restore puts a copy of a shard's file in its place, which is another incarnation. What is not in
-// the file yet, but in its WAL, is lost.
+// restore puts a copy of a shard's file in its place, which is another incarnation.
 func (f files) restore(t *testing.T, shard int) {
 	t.Helper()
 	bytes, err := os.ReadFile(f.path(shard))
-	if err == nil {
-		err = os.WriteFile(f.path(shard)+".new", bytes, 0o600)
+	if err != nil {
+		t.Fatal(err)
 	}
+	f.rename(t, shard, bytes)
+}
+
+// replace puts a backup in the place of a shard, without what its WAL has.
+func (f files) replace(t *testing.T, shard int, backup []byte) {
+	t.Helper()
+	if err := os.Remove(f.path(shard) + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	f.rename(t, shard, backup)
+}
+
+func (f files) rename(t *testing.T, shard int, bytes []byte) {
+	t.Helper()
+	err := os.WriteFile(f.path(shard)+".new", bytes, 0o600)
 	if err == nil {
 		err = os.Rename(f.path(shard)+".new", f.path(shard))
 	}
@@ -78,6 +92,56 @@ func knows(t *testing.T, log *eventlog.Log, p eventlog.Partition, next eventlog.
 		}
 		changed := time.NewTimer(time.Millisecond)
 		<-changed.C
+	}
+}
+
+// A process hears of the epoch in which a shard was restored before it reaches that shard. What it
+// remembers of the shard is lost; it does not take that for another loss, and what others appended
+// since counts.
+func TestALossThatAnEpochTellsIsNotFoundAgain(t *testing.T) {
+	of := files{t.TempDir()}
+	var p eventlog.Partition
+	set, _ := of.open(t, quiet)
+	stopped(t, set, func(log *eventlog.Log) {
+		for _, p = range create(t, log, "topic", 3).Partitions {
+			if p.Shard() == 1 {
+				break
+			}
+		}
+		if err := publish1(t.Context(), log, p, "v"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	backup, err := os.ReadFile(of.path(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, second := of.open(t, quiet)
+	log := run(t, set)
+	for range 3 {
+		if err := publish1(t.Context(), log, p, "lost"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := log.IncarnationChanged()
+	second.down.Store(true)
+	of.replace(t, 1, backup)
+	set, _ = of.open(t, quiet)
+	other := run(t, set)
+	began := other.LeaderEpoch()
+	if err := publish1(t.Context(), other, p, "v"); err != nil {
+		t.Fatal(err)
+	}
+	<-changed
+	if now := log.LeaderEpoch(); now != began {
+		t.Fatalf("the process is in epoch %d, and the one that restored began %d", now, began)
+	}
+	second.down.Store(false)
+	knows(t, log, p, 2)
+	for _, log := range []*eventlog.Log{log, other} {
+		if _, end, known := log.EpochEnd(p, began, 2); end != 2 || !known || log.LeaderEpoch() != began {
+			t.Errorf("in epoch %d a reader of epoch %d is told that it ended at %d (%v), not 2", log.LeaderEpoch(), began, end, known)
+		}
 	}
 }
 

@@ -164,7 +164,7 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 		default:
 			p.lose()
 			p.drain()
-			p.cut(fmt.Errorf("%w: the group assigned %s/%d to another member", ErrNotAssigned, p.name.Topic, p.name.Partition))
+			p.cut(fmt.Errorf("%w: the group gave %s/%d to another member, or the store was rewound and the group's position in it is lost", ErrNotAssigned, p.name.Topic, p.name.Partition))
 		}
 	}
 	if c.closed {

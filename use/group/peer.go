@@ -103,6 +103,8 @@ type Peer struct {
 	mu            sync.Mutex                          // guards what follows
 	group         membership                          // as last read from the store; version 0: not a member yet
 	held          map[TopicPartition]*Assigned        // the peer's partitions whose position is known
+	epoch         int32                               // the leader epoch when these positions were read, or found to be there still (recall)
+	again         map[TopicPartition]int32            // the least Since of a partition whose position the store has lost
 	lastHeartbeat time.Time                           // when the last heartbeat that the store took was sent
 	unsure        eventlog.Version                    // a commit that checks this version may still be in flight
 	open          map[TopicPartition]eventlog.Version // the version that the last commit of a partition checks, if it may still be in flight
@@ -124,9 +126,10 @@ type Assigned struct {
 	Log      eventlog.Partition
 	Position eventlog.Offset // of the next record to handle: the last committed position, or where the group begins
 	Epoch    int32           // the leader epoch in which the record before Position was read; if it is unknown, the log's epoch just before Position was read
-	Since    int32           // the generation that gave it to this peer: a partition that is released and assigned again has another Since
+	Since    int32           // about the generation that gave it to this peer: a partition that is released and assigned again has another Since, and so has one whose position the store has lost
 
-	base *int64 // the base of Position (see Beside); nil: unknown; guarded by p.mu
+	base    *int64          // the base of Position (see Beside); nil: unknown; guarded by p.mu
+	reached eventlog.Offset // Position, or what the handler's transactions have committed beyond (Claimed); guarded by p.mu
 }
 
 // errLeft is the end of a peer that left.
@@ -157,7 +160,7 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 		beside: c.cfg.Beside, cfg: cfg,
 		self:    storedPeer{Client: cfg.Client, Host: ownerHost(), Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds(), KnowsHosts: true},
 		changed: make(chan struct{}, 1), over: make(chan struct{}),
-		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
+		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), epoch: c.log.LeaderEpoch(), again: make(map[TopicPartition]int32), open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
 	err := p.enter(ctx)
@@ -286,6 +289,9 @@ func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 		return err
 	}
 	defer p.giveTurn()
+	if err := p.recall(ctx); err != nil {
+		return err
+	}
 	if err := p.reconcile(ctx, checkMembers); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/weir-log/weir/eventlog"
@@ -77,7 +78,10 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 			}
 			marked = true
 		}
-		version, err := p.mayCommit(grants)
+		if err := p.recalled(ctx); err != nil {
+			return err
+		}
+		version, same, err := p.mayCommit(grants)
 		if err != nil {
 			return err
 		}
@@ -94,6 +98,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 			}
 		}
 		e := OffsetEntry(eventlog.KeyValue{Version: version}, p.cfg.Group, offsets)
+		e.Checks = append(e.Checks, same)
 		if add != nil {
 			if err := add(ctx, &e); err != nil {
 				unsure = 0 // no earlier attempt can happen any more
@@ -161,20 +166,101 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 	return grants, named, nil
 }
 
-// mayCommit checks that the peer still has what it had when the commit began, and returns the
-// version that the store must still be at.
-func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, error) {
+// mayCommit checks that the peer still has what it had when the commit began. It returns the
+// version that the group must still be at, and the check that the store was not rewound since the
+// positions were read: it may lack commits from which the peer goes on.
+func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, eventlog.Check, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	same := eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(p.epoch) + 1}
 	for _, a := range grants {
 		switch {
 		case p.end != nil:
-			return 0, p.end
+			return 0, same, p.end
 		case p.held[a.TopicPartition] != a:
-			return 0, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, a.Topic, a.TopicPartition.Topic, a.Partition)
+			return 0, same, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, a.Topic, a.TopicPartition.Topic, a.Partition)
 		}
 	}
-	return p.group.version, nil
+	return p.group.version, same, nil
+}
+
+// recalled calls recall, if the log has entered another leader epoch.
+func (p *Peer) recalled(ctx context.Context) error {
+	if p.inEpoch(p.log.LeaderEpoch()) {
+		return nil
+	}
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.giveTurn()
+	return p.recall(ctx)
+}
+
+func (p *Peer) inEpoch(epoch int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch == epoch
+}
+
+// recall reads the positions again after a leader epoch began, as the store may have been rewound:
+// two store calls, and one per thousand offsets. A partition of which it has lost a commit begins
+// again at the position that is left, with another Since: what was done in the same change is lost
+// as well (a reaction, a dead letter, the handler's transaction), and must be done again. The
+// caller has the turn.
+func (p *Peer) recall(ctx context.Context) error {
+	epoch := p.log.LeaderEpoch()
+	if p.inEpoch(epoch) {
+		return nil
+	}
+	at, err := p.positions(ctx)
+	if err == nil {
+		_, err = p.placed(ctx, at.committed, p.holds())
+	}
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	some := false
+	for tp, a := range p.held {
+		is, known := at.committed[tp]
+		if known && is >= a.reached || !known && p.cfg.FromLatest { // FromLatest: it would begin behind what it has not handled
+			continue
+		}
+		delete(p.held, tp)
+		p.again[tp] = a.Since + 1
+		some = true
+		p.logger.Warn("the store was rewound, and has lost the group's position: continuing with the one that is left", "topic", a.Topic, "partition", a.Partition, "position", a.reached, "left", is)
+	}
+	p.epoch = epoch
+	p.mu.Unlock()
+	if some {
+		p.notify()
+		poke(p.wake) // for fill
+	}
+	return nil
+}
+
+// holds lists the partitions whose position is known.
+func (p *Peer) holds() []TopicPartition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.held))
+}
+
+func (p *Peer) leastSince() map[TopicPartition]int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.again)
+}
+
+// Claimed notes that a transaction of the handler has probably committed a position, beside this
+// peer. A peer that does not have the partition since then ignores it.
+func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.held[tp]; a != nil && a.Since == since {
+		a.reached = max(a.reached, position)
+	}
 }
 
 // advance notes what was committed, for Assignment.
@@ -182,7 +268,7 @@ func (p *Peer) advance(grants []*Assigned, offsets []Committed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, a := range grants {
-		a.Position = offsets[i].Offset
+		a.Position, a.reached = offsets[i].Offset, offsets[i].Offset
 		if epoch := offsets[i].LeaderEpoch; epoch >= 0 {
 			a.Epoch = epoch
 		}
@@ -294,19 +380,11 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	r := p.membership()
 	epoch := p.log.LeaderEpoch()
-	keys, committed := make(map[TopicPartition]Committed), make(map[TopicPartition]eventlog.Offset)
-	began := make(map[eventlog.TopicID]stored) // where the group began, in topics in which that was the end
-	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error {
-		if o.Partition == allPartitions {
-			began[o.Topic] = o
-		} else {
-			keys[o.TopicPartition], committed[o.TopicPartition] = o.Committed, o.Offset
-		}
-		return nil
-	})
+	at, err := p.positions(ctx)
 	if err != nil {
 		return err
 	}
+	keys, committed, began := at.keys, at.committed, at.began
 	bases, err := p.placed(ctx, committed, p.doubted(committed, began, given))
 	if err != nil {
 		return err
@@ -326,12 +404,13 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	var grants, fresh []*Assigned
 	var starts []start
+	again := p.leastSince()
 	for _, tp := range given {
 		topic, err := p.log.TopicByID(tp.Topic)
 		if err != nil || int(tp.Partition) >= len(topic.Partitions) {
 			continue // the topic is gone, or grew in another process; the next poll finds out
 		}
-		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: r.generation}
+		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: max(r.generation, again[tp])}
 		position, known := committed[tp]
 		a.Position = position
 		switch key, is := keys[tp]; {
@@ -352,6 +431,7 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	for _, a := range grants {
+		a.reached = a.Position
 		if base, known := bases[a.TopicPartition]; known {
 			a.base = &base
 		}
@@ -362,6 +442,27 @@ func (p *Peer) fill(ctx context.Context) error {
 	p.mu.Unlock()
 	p.notify()
 	return nil
+}
+
+// positions are what is stored of a group's positions. What SQL committed is not among them: see
+// placed.
+type positions struct {
+	keys      map[TopicPartition]Committed
+	committed map[TopicPartition]eventlog.Offset // the offsets of keys
+	began     map[eventlog.TopicID]stored        // where the group began, in topics in which that was the end
+}
+
+func (p *Peer) positions(ctx context.Context) (at positions, err error) {
+	at = positions{make(map[TopicPartition]Committed), make(map[TopicPartition]eventlog.Offset), make(map[eventlog.TopicID]stored)}
+	err = listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error {
+		if o.Partition == allPartitions {
+			at.began[o.Topic] = o
+		} else {
+			at.keys[o.TopicPartition], at.committed[o.TopicPartition] = o.Committed, o.Offset
+		}
+		return nil
+	})
+	return at, err
 }
 
 // doubted lists the partitions for which Beside must be asked for the group's offset: the given
