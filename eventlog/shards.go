@@ -50,7 +50,7 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // Sharded is an optional interface: a store that is made of several.
 //
 // An entry of such a store must live on one shard: its checks and puts, its batches with records,
-// and its Replaces. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
+// and its Replaces. Only a check of EpochKey goes with any, because every shard has that key. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
 // partitions that the entry creates, which are created first, empty; and Forgets, which are deleted
 // first, also if the entry is refused then. If the process ends in between, empty partitions are
 // left that no topic has, and the log deletes them when it enters an incarnation; or a topic is
