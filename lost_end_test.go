@@ -36,6 +36,7 @@ func TestAConsumerGoesBackToWhereItsStoreLostItsEnd(t *testing.T) {
 		}})
 		publish(t, w, "orders", numbered("kept ", 3)...)
 		got.wait(t, 3)
+		committed(t, w, "g")
 		restore, changed := store.Backup(), w.Core().IncarnationChanged()
 		publish(t, w, "orders", lost...)
 		<-busy
@@ -87,6 +88,7 @@ func TestNewEventsDoNotInheritTheTroubleOfLostOnes(t *testing.T) {
 	})
 	publish(t, w, "orders", "kept")
 	got.wait(t, 1)
+	committed(t, w, "g")
 	restore, changed := store.Backup(), w.Core().IncarnationChanged()
 	publish(t, w, "orders", numbered("lost ", 6)...)
 	<-busy
@@ -182,15 +184,20 @@ func TestWhatIsHandledAgainIsCommittedAgain(t *testing.T) {
 	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, CommitEvery: time.Hour, Handler: got.note})
 	publish(t, w, "orders", numbered("kept ", 3)...)
 	got.wait(t, 3)
+	commit := func() {
+		t.Helper()
+		if err := c.Seek(t.Context(), weir.Latest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit()
 	restore, changed := store.Backup(), w.Core().IncarnationChanged()
 	publish(t, w, "orders", numbered("lost ", 10)...)
 	got.wait(t, 13)
-	if err := c.Seek(t.Context(), weir.Latest); err != nil { // which commits
-		t.Fatal(err)
-	}
+	commit()
 	restore(false)
 	<-changed
-	eventually(t, "the consumer went back", func() bool { return c.Assigned()[0].Next == 3 })
+	eventually(t, "the consumer went back", func() bool { a := c.Assigned(); return len(a) == 1 && a[0].Next == 3 && a[0].Committed == 3 })
 	publish(t, w, "orders", numbered("new ", 10)...)
 	got.wait(t, 23)
 	closeConsumer(t, c)
@@ -217,6 +224,7 @@ func TestAPositionIsCommittedWithItsEpoch(t *testing.T) {
 	}})
 	publish(t, w, "orders", numbered("kept ", 3)...)
 	got.wait(t, 3)
+	committed(t, w, "g")
 	restore, changed := store.Backup(), w.Core().IncarnationChanged()
 	publish(t, w, "orders", numbered("lost ", 3)...)
 	<-busy
