@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -73,17 +74,24 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 			next.Starts[b.Partition] = b.Next
 		}
 	}
+	// Planned epochs lost nothing: their records are as well counted for the epoch before. So
+	// moving partitions does not fill the record.
+	epochs := slices.DeleteFunc(slices.Clone(r.Epochs), func(e epoch) bool { return e.Planned })
 	if known != nil {
 		next.Number = max(next.Number, known.newest()+1)
 		for _, e := range known.Epochs {
-			if e.Number > r.newest() { // the store lacks this epoch, and so all that was appended in it: the new epoch begins no later
-				next = next.after(e)
+			if e.Number <= r.newest() {
+				continue
 			}
+			// The store lacks this epoch, and so all that was appended in it: the new epoch begins
+			// no later. Not so on a shard that has lost nothing: there it is still an epoch.
+			if next.isPartial() && !e.Planned {
+				epochs = append(epochs, e)
+			}
+			next = next.afterLost(e)
 		}
 	}
-	// Planned epochs lost nothing: their records are as well counted for the epoch before. So
-	// moving partitions does not fill the record.
-	epochs := append(slices.DeleteFunc(slices.Clone(r.Epochs), func(e epoch) bool { return e.Planned }), next)
+	epochs = append(epochs, next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
 		// Merge the second epoch into the third. For a client that read in the second, this epoch
 		// then ends where it began: too early, which is safe.
@@ -96,7 +104,7 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 // rewind, for an entry: it ends the commits of every process that has not noticed it. kv is
 // EpochKey; the bounds and the incarnation were read before it. If a rewind comes with it that no
 // process has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
-func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(Partition) bool) (Check, Put, error) {
+func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(p Partition, since string) bool) (Check, Put, error) {
 	record, err := parseEpochs(kv)
 	if err != nil {
 		return Check{}, Put{}, err
@@ -105,7 +113,7 @@ func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(Part
 	if !planned {
 		bounds = slices.Clone(bounds)
 		for i, b := range bounds {
-			if intact(b.Partition) {
+			if intact(b.Partition, record.Store) {
 				bounds[i].Next = notBegun
 			}
 		}
@@ -129,6 +137,22 @@ func (e epoch) after(before epoch) epoch {
 		}
 	}
 	return epoch{Number: e.Number, Starts: lower}
+}
+
+// afterLost is after, for an epoch that is lost where e begins. Where e does not begin, it is not.
+func (e epoch) afterLost(lost epoch) epoch {
+	next := e.after(lost)
+	for p, at := range e.Starts {
+		if at == notBegun {
+			next.Starts[p] = at
+		}
+	}
+	return next
+}
+
+// isPartial reports whether the epoch does not begin in some partitions.
+func (e epoch) isPartial() bool {
+	return slices.Contains(slices.Collect(maps.Values(e.Starts)), notBegun)
 }
 
 func starts(epochs []epoch) (n int) {
@@ -366,7 +390,11 @@ func (l *Log) enter(ctx context.Context) error {
 		}
 		// The store lacks an epoch that this process knows, or has another one under its number.
 		epochsLost := record.version > 0 && (record.newest() < known || record.newest() == known && !same && record.Store == mark.Incarnation.Store)
-		starts, unchanged, err := l.startsOn(ctx, bounds, lost, epochsLost)
+		since := record.Store
+		if epochs != nil && epochs.newest() > record.newest() {
+			since = epochs.Store
+		}
+		starts, unchanged, err := l.startsOn(ctx, bounds, lost, epochsLost, since)
 		if errors.Is(err, ErrRewound) {
 			continue // another process began an epoch just now
 		}

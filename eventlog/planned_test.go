@@ -28,7 +28,7 @@ func plan(t *testing.T, store eventlog.Store, behind eventlog.Offset) {
 	for i := range bounds {
 		bounds[i].Next = max(0, bounds[i].Next-behind)
 	}
-	check, put, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds, func(eventlog.Partition) bool { return false })
+	check, put, err := eventlog.PlannedEpoch(kv, mark.Incarnation, bounds, func(eventlog.Partition, string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,11 +50,12 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // Sharded is an optional interface: a store that is made of several.
 //
 // An entry of such a store must live on one shard: its checks and puts, its batches with records,
-// and its Replaces. Only a check of EpochKey goes with any, because every shard has that key. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
-// partitions that the entry creates, which are created first, empty; and Forgets, which are deleted
-// first, also if the entry is refused then. If the process ends in between, empty partitions are
-// left that no topic has, and the log deletes them when it enters an incarnation; or a topic is
-// left that lacks partitions, and the log completes its deletion.
+// and its Replaces. Otherwise its Outcome is ErrSpansShards. Every shard has EpochKey, so a check
+// of it goes with any entry. Two things may live elsewhere: partitions that the entry creates,
+// which are created first, empty; and Forgets, which are deleted first, also if the entry is
+// refused then. If the process ends in between, empty partitions are left that no topic has, and the log
+// deletes them when it enters an incarnation; or a topic is left that lacks partitions, and the log
+// completes its deletion.
 //
 // A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err
 // match ErrUnavailable or ErrUnsure then, and Moved leaves its changes out until it answers. A call
@@ -71,9 +72,9 @@ type Sharded interface {
 	// zero mark: what that returned of the partition is older, or it returned nothing.
 	Unheard(p Partition) bool
 	// Intact reports whether, by the last Moved from the zero mark, a partition is on a shard that
-	// has lost nothing since the newest leader epoch began, as far as the shard knows. An Unheard
-	// one is taken for that.
-	Intact(p Partition) bool
+	// has lost nothing since a leader epoch began, as far as the shard knows. since is the
+	// Incarnation.Store of then. An Unheard one is taken for that.
+	Intact(p Partition, since string) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
 	// Refusal returns why changes of a partition are refused now, because it moves: ErrUnavailable;
@@ -183,14 +184,15 @@ func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRec
 	})
 }
 
-// startsOn returns the bounds at which a leader epoch begins, and what its entry checks.
+// startsOn returns the bounds at which a leader epoch begins, and what its entry checks. since is
+// the Incarnation.Store in which the newest epoch began that the store or this process knows.
 //
 // On a store made of shards it begins only in the partitions of shards that may have lost
 // something: those that are not Intact, those with a partition in rewound and, if epochs were lost,
 // shard 0. Elsewhere it is notBegun. Other processes append there until they hear of the epoch: a
 // start would be too low, and clients would read again what they have read. A shard that did not
 // answer and turns out to be rewound begins another epoch.
-func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition, epochsLost bool) ([]Bounds, []Check, error) {
+func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition, epochsLost bool, since string) ([]Bounds, []Check, error) {
 	sharded, is := As[Sharded](l.store)
 	if !is {
 		return bounds, nil, nil
@@ -204,7 +206,7 @@ func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition
 		lost[sharded.ShardWith(p)] = true
 	}
 	begins := func(p Partition) bool {
-		return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p))
+		return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p, since))
 	}
 	var starts []Bounds
 	for _, b := range bounds {

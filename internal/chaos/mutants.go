@@ -211,7 +211,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a leader epoch begins on shards that have lost nothing", test: "TestAnEpochBeginsOnlyWhereSomethingMayBeLost", real: onShards, store: "shards",
-		edits: []edit{{"eventlog/shards.go", "return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p))", "return len(lost) > 0"}},
+		edits: []edit{{"eventlog/shards.go", "return !sharded.Unheard(p) && (lost[sharded.ShardWith(p)] || !sharded.Intact(p, since))", "return len(lost) > 0"}},
 	},
 	{
 		name: "the half copy of a partition that moves is taken for a loss", test: "TestAHalfCopyIsNotTakenForALoss", real: onShards, store: "shards",

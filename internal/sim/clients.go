@@ -138,7 +138,7 @@ func (c *client) step() {
 	ctx, cancel := asks()
 	defer cancel()
 	var err error
-	asOf := c.p.parts.Groups.AsOf(c.group)
+	asOf := c.p.parts.Groups.AsOf(c.group, c.member)
 	if c.classic {
 		err = c.beatClassic(ctx)
 	} else {

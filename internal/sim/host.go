@@ -150,7 +150,7 @@ func (h *host) draw(member int) trip {
 		d := time.Duration(h.random.ExpFloat64()*float64(h.way)) * time.Duration(now.slow)
 		switch n := h.random.IntN(1000); {
 		case n < 2 && !h.world.isOver(): // else S3, where a commit takes seven ways and more, would stand still for a quarter of the time
-			d += time.Duration(h.random.Int64N(int64(4 * time.Second)))
+			d += time.Duration(h.random.Int64N(int64(stallMax)))
 		case n < 20:
 			d += time.Duration(h.random.Int64N(int64(300 * time.Millisecond)))
 		}
@@ -166,6 +166,9 @@ func (h *host) draw(member int) trip {
 	}
 	return t
 }
+
+// stallMax bounds how long one in five hundred ways takes, until everything is over.
+const stallMax = 4 * time.Second
 
 // wayUsual is the usual time of a call to the store, and of its answer, for most processes.
 const wayUsual = 2 * time.Millisecond

@@ -248,6 +248,7 @@ func Run(opt Options) Result {
 	w.history.Add("everything is over")
 	close(w.over)
 	w.calm()
+	time.Sleep(2 * stallMax) // calls under way end, there and back
 	w.acting.Wait()
 	w.judge()
 	for _, p := range w.processes {

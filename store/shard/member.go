@@ -45,9 +45,7 @@ type member struct {
 	// the log has heard of it.
 	unentered bool
 
-	// heard: it answered when the log entered the incarnation. intact: it is in the incarnation in
-	// which the newest epoch began, as far as is known, so it has lost nothing since.
-	heard, intact atomic.Bool
+	heard atomic.Bool // it answered when the log entered the incarnation
 
 	flight *flight // the call of Moved that is in progress, or whose answer nobody has taken; used by Set.Moved only
 }

@@ -261,7 +261,6 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 			m.leaveOut(began, s.table.Load())
 		}
 		m.heard.Store(err == nil)
-		m.intact.Store(is && stores[i] == began)
 		all = append(all, placed.owned(m, m.all())...)
 	}
 	id, err := json.Marshal(stores)
@@ -285,8 +284,17 @@ func (s *Set) stores(of eventlog.Incarnation) (stores []string, err error) {
 // recorded returns the incarnation of a shard in which the newest epoch began; false: that is
 // unknown.
 func recorded(epoch eventlog.KeyValue, shard int) (store string, is bool) {
+	all, err := eventlog.EpochStore(epoch)
+	if err != nil {
+		return "", false
+	}
+	return storeOf(all, shard)
+}
+
+// storeOf returns the incarnation of a shard in that of a set; false: the set had no such shard.
+func storeOf(set string, shard int) (store string, is bool) {
 	var stores []string
-	if all, err := eventlog.EpochStore(epoch); err != nil || json.Unmarshal([]byte(all), &stores) != nil || shard >= len(stores) {
+	if json.Unmarshal([]byte(set), &stores) != nil || shard >= len(stores) {
 		return "", false
 	}
 	return stores[shard], true

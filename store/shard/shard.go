@@ -251,9 +251,13 @@ func (s *Set) Unheard(p eventlog.Partition) bool {
 }
 
 // Intact implements eventlog.Sharded.
-func (s *Set) Intact(p eventlog.Partition) bool {
+func (s *Set) Intact(p eventlog.Partition, since string) bool {
 	m, err := s.holding(s.where(), p)
-	return err == nil && m.intact.Load()
+	if err != nil || !m.heard.Load() {
+		return err == nil
+	}
+	began, is := storeOf(since, m.number)
+	return is && began == m.in().Incarnation.Store
 }
 
 // home is the shard that has the keys without a rule, and decides which epoch it is.

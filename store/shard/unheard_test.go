@@ -204,6 +204,50 @@ func TestAnEpochBeginsOnlyWhereSomethingMayBeLost(t *testing.T) {
 	}
 }
 
+// Shard 0 loses the epoch in which another shard was restarted. That shard has lost nothing: the
+// epoch stays one of its epochs, and its readers are not sent back.
+func TestAnEpochThatShardZeroLostStaysOnOtherShards(t *testing.T) {
+	stores := []*memory.Store{memory.New(), memory.New()}
+	var shards []shard.Shard
+	for i, s := range stores {
+		shards = append(shards, shard.Shard{Name: fmt.Sprint(i), Store: s})
+	}
+	set, err := shard.Open(t.Context(), shards, shard.Options{Rules: keys.Rules(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := run(t, set)
+	ps := map[int]eventlog.Partition{}
+	for _, p := range create(t, log, "topic", 2).Partitions {
+		ps[p.Shard()] = p
+	}
+	publish := func() {
+		t.Helper()
+		for _, p := range ps {
+			if err := publish1(t.Context(), log, p, "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	begins := func(put func(silently bool)) (epoch int32) {
+		t.Helper()
+		changed := log.IncarnationChanged()
+		put(false)
+		<-changed
+		return log.LeaderEpoch()
+	}
+	publish()
+	restore := stores[0].Backup()
+	lost := begins(stores[1].Backup())
+	publish()
+	begins(restore)
+	for on, want := range map[int]eventlog.Offset{0: 1, 1: 2} {
+		if _, end, known := log.EpochEnd(ps[on], lost, 2); end != want || !known {
+			t.Errorf("on shard %d a reader of epoch %d is told that it ended at %d (%v), not %d", on, lost, end, known, want)
+		}
+	}
+}
+
 // A process has heard of the incomplete copy of a partition that moves, and cannot reach the new
 // shard any more when the partition is placed there.
 func TestAHalfCopyIsNotTakenForALoss(t *testing.T) {

@@ -216,14 +216,15 @@ func (c *Coordinator) servesLocked(name string) error {
 	return nil
 }
 
-// AsOf returns since when this process may not have heard of what others changed in a group: its
-// heartbeats are answered with what was in the store then, or later. Zero: it does not know the
-// group. The simulation judges by it what members were told.
-func (c *Coordinator) AsOf(group string) time.Time {
+// AsOf returns since when this process may not have heard of what others changed in a group: a
+// member's heartbeats are answered with what was in the store then, or later. Zero: it does not
+// know the group, and answers that all is well while it loads it. The simulation judges by this
+// what members were told.
+func (c *Coordinator) AsOf(group, member string) time.Time {
 	if h := c.hostIfAny(group); h != nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if len(h.members) > 0 {
+		if h.members[member] != nil {
 			return h.asOf
 		}
 	}
