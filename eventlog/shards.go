@@ -53,9 +53,9 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // and its Replaces. Otherwise its Outcome is ErrSpansShards. Every shard has EpochKey, so a check
 // of it goes with any entry. Two things may live elsewhere: partitions that the entry creates,
 // which are created first, empty; and Forgets, which are deleted first, also if the entry is
-// refused then. If the process ends in between, empty partitions are left that no topic has, and the log
-// deletes them when it enters an incarnation; or a topic is left that lacks partitions, and the log
-// completes its deletion.
+// refused then. If the process ends in between, empty partitions are left that no topic has, and
+// the log deletes them when it enters an incarnation; or a topic is left that lacks partitions, and
+// the log completes its deletion.
 //
 // A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err
 // match ErrUnavailable or ErrUnsure then, and Moved leaves its changes out until it answers. A call
