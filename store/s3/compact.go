@@ -32,6 +32,9 @@ const (
 	moverWaits = 10
 	// moverMost bounds that wait.
 	moverMost = 30 * time.Second
+	// proveFirst and proveMost are the pauses between two attempts to find out whether a segment is
+	// still there.
+	proveFirst, proveMost = 100 * time.Millisecond, 10 * time.Second
 	// movesMax bounds the batches of one segment.
 	movesMax = 50_000
 	// gathersMax bounds the segments that are written in a round of upkeep: 2 GiB.
@@ -213,7 +216,24 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 		return false, err // what may have been written is deleted as an orphan
 	}
 	moved, err := s.move(ctx, key, kept)
-	return moved, errors.Join(err, s.moveBack(ctx, key, kept))
+	return moved, errors.Join(err, s.prove(ctx, key, kept))
+}
+
+// prove calls moveBack until it knows that the segment is there, or has moved its batches back: if
+// it gave up, nobody else would find them. What it could not do when ctx ends is lost.
+func (s *Store) prove(ctx context.Context, key string, picks []pick) error {
+	for pause := proveFirst; ; pause = min(2*pause, proveMost) {
+		err := s.moveBack(ctx, key, picks)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		s.logger.Warn("whether a segment that was written is still there cannot be found out; trying again", "store", s.name(), "segment", key, "err", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // moveBack commits that batches lie where they were, if their segment is gone: the bucket was

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/simbucket"
 	"github.com/weir-log/weir/store/storetest"
 )
 
@@ -194,6 +196,43 @@ func TestARewindEndsACompaction(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The bucket was rewound before a commit named the segment, and nobody noticed. For a while nothing
+// can be written; then the batches are found where they were all the same.
+func TestWhatASegmentLostIsMovedBackHoweverLongThatTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		lingers := quick
+		lingers.linger = time.Second
+		s, err := f.open(t.Context(), lingers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		mustPublish(t, s, "a", "b")
+		copied := f.Copy()
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = s.compact(t.Context(), 1) }()
+		synctest.Wait() // the segment is written
+		f.PutBack(copied)
+		var commits atomic.Int64
+		until := time.Now().Add(3 * answerMax)
+		f.Mu.Lock()
+		f.onPut = func(key string, do func() error) error {
+			if strings.HasPrefix(key, "commit/") && commits.Add(1) > 1 && time.Now().Before(until) {
+				return simbucket.ErrLost
+			}
+			return do()
+		}
+		f.Mu.Unlock()
+		mustPublish(t, s, "c") // and takes the moves along
+		<-done
+		if time.Now().Before(until) {
+			t.Error("the batches were not moved back")
+		}
+		expect(t, opened(t, f), "a", "b", "c")
+	})
 }
 
 // While a process is suspended, another deletes its segment, and writes a snapshot since.
