@@ -57,8 +57,9 @@ var (
 	// of Kafka Connect and Kafka Streams, and consumers of this library cannot join them. Use
 	// another group name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
-	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; or Seek moved
-	// it while the handler ran.
+	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; Seek moved it
+	// while the handler ran; or the store was rewound, and the partition begins again at the
+	// position that is left.
 	ErrNotAssigned = deliver.ErrNotAssigned
 	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier
 	// event of the batch. Roll back: this consumer continues after the handled events, whatever the

@@ -23,6 +23,7 @@ type appender struct {
 	tail          *tail
 	gate          *gate
 	suspectRewind func() // asks the follower to check whether the store was rewound
+	epoch         func() Version // of EpochKey, in the incarnation that the log is in
 	flushBytes    func() int
 	cfg           Config
 	log           *slog.Logger
@@ -52,9 +53,9 @@ type appender struct {
 	readOnly bool // every ticket is refused
 }
 
-func newAppender(store Store, tail *tail, sealing func(Partition) sealing, lingering func(Partition) (lingering, bool), gate *gate, suspectRewind func(), flushBytes func() int, cfg Config) *appender {
+func newAppender(store Store, tail *tail, sealing func(Partition) sealing, lingering func(Partition) (lingering, bool), gate *gate, suspectRewind func(), epoch func() Version, flushBytes func() int, cfg Config) *appender {
 	return &appender{
-		store: store, tail: tail, sealing: sealing, lingering: lingering, gate: gate, suspectRewind: suspectRewind, flushBytes: flushBytes, most: flushBytes(), cfg: cfg, log: cfg.Logger,
+		store: store, tail: tail, sealing: sealing, lingering: lingering, gate: gate, suspectRewind: suspectRewind, epoch: epoch, flushBytes: flushBytes, most: flushBytes(), cfg: cfg, log: cfg.Logger,
 		producers:    newProducers(),
 		queueBudget:  semaphore.NewWeighted(cfg.limits.QueueBytes),
 		upkeepBudget: semaphore.NewWeighted(upkeepBytes),
@@ -404,7 +405,7 @@ func (a *appender) gather() *flush {
 	a.takeUpkeep()
 	queue := a.queue
 	a.mu.Unlock()
-	f := newFlush(most, a.sealing)
+	f := newFlush(most, a.sealing, a.epoch())
 	taken := 0
 	for _, t := range queue {
 		if f.full() || a.alone > taken && len(f.pending) > 0 {

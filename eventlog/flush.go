@@ -18,6 +18,7 @@ type flush struct {
 	puts      map[string]struct{}           // keys that an entry of this flush puts
 	checks    map[string]struct{}           // keys that an entry of this flush checks
 	holdable  int                           // checks of this flush that are Holdable
+	epoch     Version                       // of EpochKey, in the incarnation that the log is in
 	loadFirst bool                          // the next ticket can only be checked once its producer's state is read from the store
 	sealing   func(Partition) sealing
 	span      SpanInfo // its links are the callers' spans
@@ -42,9 +43,10 @@ type ticketShare struct {
 	duplicate    bool
 }
 
-func newFlush(budget int, sealing func(Partition) sealing) *flush {
+func newFlush(budget int, sealing func(Partition) sealing, epoch Version) *flush {
 	return &flush{
 		budget:    budget,
+		epoch:     epoch,
 		sealing:   sealing,
 		loose:     make(map[Partition]*pendingEntry),
 		producers: make(map[producerKey]*pendingEntry),
@@ -64,6 +66,8 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 		if fits, out, err = t.shared.merge(f, t, known); !fits {
 			return false, Outcome{}, nil
 		}
+	case f.otherEpoch(t.entry):
+		return true, Outcome{}, fmt.Errorf("append: %w: another leader epoch has begun", ErrStale)
 	case hasProducer(t.entry):
 		return true, Outcome{}, errors.New("append: a batch of an idempotent producer must be the only content of its entry. Nothing happened")
 	case putsTwice(t.entry) != "":
@@ -72,7 +76,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 		return false, Outcome{}, nil
 	default:
 		f.addKeys(t.entry)
-		f.pending = append(f.pending, &pendingEntry{entry: t.entry, shares: []ticketShare{{ticket: t, count: len(t.entry.Batches)}}})
+		f.pending = append(f.pending, &pendingEntry{entry: withoutEpoch(t.entry), shares: []ticketShare{{ticket: t, count: len(t.entry.Batches)}}})
 	}
 	if !out.Duplicate && err == nil {
 		f.budget -= int(t.size)
@@ -164,6 +168,23 @@ func (f *flush) clashes(e Entry) bool {
 		}
 	}
 	return false
+}
+
+// otherEpoch reports whether an entry checks that the log is in another leader epoch. The log judges
+// that, and not the store: a store refuses every flush of another epoch than it told last.
+func (f *flush) otherEpoch(e Entry) bool {
+	return slices.ContainsFunc(e.Checks, func(c Check) bool { return c.Key == EpochKey && c.Version != f.epoch })
+}
+
+// withoutEpoch returns an entry as the store needs it: without a check of EpochKey, which would be
+// a row that all processes lock, unless the entry puts it.
+func withoutEpoch(e Entry) Entry {
+	isEpoch := func(c Check) bool { return c.Key == EpochKey }
+	if !slices.ContainsFunc(e.Checks, isEpoch) || slices.ContainsFunc(e.Puts, func(p Put) bool { return p.Key == EpochKey }) {
+		return e
+	}
+	e.Checks = slices.DeleteFunc(slices.Clone(e.Checks), isEpoch)
+	return e
 }
 
 func hasProducer(e Entry) bool {

@@ -55,7 +55,13 @@ const (
 // go up even if a rewound store lacks the last epochs.
 var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
+// newest returns the number of the newest epoch; -1: none has begun.
+func (r *epochRecord) newest() int32 {
+	if len(r.Epochs) == 0 {
+		return -1
+	}
+	return r.Epochs[len(r.Epochs)-1].Number
+}
 
 // planned reports whether the newest epoch is Planned.
 func (r *epochRecord) planned() bool { return r.Epochs[len(r.Epochs)-1].Planned }
@@ -232,6 +238,13 @@ func epochNumbers(epoch int32) int64 { return int64(epoch) << 20 }
 // LeaderEpoch increases whenever the store may have been rewound. It is the same for all
 // partitions, and in all processes once they have noticed.
 func (l *Log) LeaderEpoch() int32 { return l.incarnation.Load().epochs.newest() }
+
+// epochVersion returns the version of EpochKey in the incarnation that the log is in.
+func (l *Log) epochVersion() Version { return l.incarnation.Load().epochs.version }
+
+// InEpoch returns a check that refuses an entry, with ErrStale, unless the log is in a leader epoch
+// when the entry is flushed. It costs the store nothing: see otherEpoch.
+func InEpoch(epoch int32) Check { return Check{Key: EpochKey, Version: Version(epoch) + 1} }
 
 // EpochAt returns the leader epoch in which the record at an offset was appended.
 func (l *Log) EpochAt(p Partition, o Offset) int32 { return l.incarnation.Load().epochs.at(p, o) }

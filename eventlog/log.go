@@ -75,7 +75,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	l := &Log{outages: outages, store: store, cfg: cfg, changing: make(chan struct{}, 1), rewindSuspected: make(chan struct{}, 1)}
 	l.tail = newTail(cfg.TailBytes, l.topicOf)
 	_, l.readOnly = behind(store)
-	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, flushBytes, cfg)
+	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, l.lingering, &l.gate, l.suspectRewind, l.epochVersion, flushBytes, cfg)
 	l.appender.readOnly = l.readOnly
 	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.incarnationNumber)
 	if err := l.enter(ctx); err != nil {

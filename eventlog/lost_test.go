@@ -192,6 +192,29 @@ func TestAFullStoreOfAnotherIncarnationIsRead(t *testing.T) {
 	}
 }
 
+// A store has no leader epoch: because its first one could not be written, or because a copy of
+// before that was put back. The log begins one as soon as it can.
+func TestALogBeginsTheFirstEpochWhenItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backing := memory.New()
+		empty := backing.Backup()
+		store := &full{Store: backing}
+		store.on.Store(true)
+		log := open(t, store, eventlog.Config{})
+		time.Sleep(5 * time.Second) // of fake time
+		store.on.Store(false)
+		time.Sleep(5 * time.Second)
+		publish(t, log, topic(t, log, "t", 1).Partitions[0], "v")
+		before := log.LeaderEpoch()
+		empty(false)
+		time.Sleep(5 * time.Second)
+		publish(t, log, topic(t, log, "t", 1).Partitions[0], "v")
+		if now := log.LeaderEpoch(); now <= before {
+			t.Errorf("after all was lost the log is in epoch %d, before in %d", now, before)
+		}
+	})
+}
+
 // A consumer that is away for months comes back, and nothing was lost.
 func TestManyRestartsSendNobodyBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,12 +50,11 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // Sharded is an optional interface: a store that is made of several.
 //
 // An entry of such a store must live on one shard: its checks and puts, its batches with records,
-// and its Replaces. Otherwise its Outcome is ErrSpansShards. Every shard has EpochKey, so a check
-// of it goes with any entry. Two things may live elsewhere: partitions that the entry creates,
-// which are created first, empty; and Forgets, which are deleted first, also if the entry is
-// refused then. If the process ends in between, empty partitions are left that no topic has, and
-// the log deletes them when it enters an incarnation; or a topic is left that lacks partitions, and
-// the log completes its deletion.
+// and its Replaces. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
+// partitions that the entry creates, which are created first, empty; and Forgets, which are deleted
+// first, also if the entry is refused then. If the process ends in between, empty partitions are
+// left that no topic has, and the log deletes them when it enters an incarnation; or a topic is
+// left that lacks partitions, and the log completes its deletion.
 //
 // A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err
 // match ErrUnavailable or ErrUnsure then, and Moved leaves its changes out until it answers. A call
@@ -73,7 +72,7 @@ type Sharded interface {
 	Unheard(p Partition) bool
 	// Intact reports whether, by the last Moved from the zero mark, a partition is on a shard that
 	// has lost nothing since a leader epoch began, as far as the shard knows. since is the
-	// Incarnation.Store of then. An Unheard one is taken for that.
+	// Incarnation.Store of then. An Unheard one is taken for that, unless it is on no shard.
 	Intact(p Partition, since string) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
@@ -171,8 +170,9 @@ func (l *Log) heard(bounds []Bounds) []Bounds {
 
 // withoutLost returns the bounds with which the log enters an incarnation: without those of
 // partitions whose shard did not answer, and of which the epochs that began since say that less is
-// left. By them the log would take the shard, when it answers, for one that was rewound just now,
-// and begin another epoch, in which others have appended by then.
+// left, or that the log has dropped so before. By them the log would take the shard, when it
+// answers, for one that was rewound just now, and begin another epoch, in which others have
+// appended by then.
 func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRecord) []Bounds {
 	sharded, is := As[Sharded](l.store)
 	if !is || before == nil {
@@ -180,7 +180,11 @@ func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRec
 	}
 	known := before.epochs.newest()
 	return slices.DeleteFunc(slices.Clone(bounds), func(b Bounds) bool {
-		return sharded.Unheard(b.Partition) && record.lostBelow(b.Partition, b.Next, known)
+		if !sharded.Unheard(b.Partition) {
+			return false
+		}
+		_, has := l.tail.known(b.Partition)
+		return !has || record.lostBelow(b.Partition, b.Next, known)
 	})
 }
 

@@ -235,7 +235,7 @@ var knownErrors = []struct {
 	{group.ErrNotFound, kindUnknownGroup, "GET /v1/groups lists the groups"},
 	{group.ErrNotEmpty, kindNotEmpty, "stop the members of the group first"},
 	{group.ErrUnknownMember, kindNotEmpty, "while a group has members, only they may commit; stop them first"},
-	{group.ErrFenced, kindFenced, "nothing was committed; discard the events that you have, and join again"},
+	{group.ErrFenced, kindFenced, "nothing was committed; discard the events that you have, and ask for events; if the member is gone, join again"},
 	{group.ErrInconsistentProtocol, kindOtherMembers, "choose another group, or stop the members of this one first"},
 	{group.ErrFull, kindOverloaded, "the group has the largest allowed number of members"},
 	{group.ErrTooLarge, kindTooLarge, "the group's data in the store would be larger than its limit"},

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -33,10 +34,12 @@ type ledger struct {
 	parts    map[int32]eventlog.Partition // of the topic, by number
 }
 
-// cut is when a copy of a bucket was put back, and the newest leader epoch of any process then.
+// cut is when a copy of a bucket was put back, the newest leader epoch of any process then, and
+// where the partitions of the topic ended, of what was acknowledged.
 type cut struct {
 	at    judge.Moment
 	epoch int32
+	ends  map[int32]int64
 }
 
 // note is a call that wrote one thing.
@@ -110,7 +113,13 @@ func (l *ledger) lost(member int) {
 			newest = max(newest, live.parts.Log.LeaderEpoch())
 		}
 	}
-	l.cuts = append(l.cuts, cut{l.restored, newest})
+	c := cut{l.restored, newest, map[int32]int64{}}
+	for _, n := range l.notes {
+		if n.to == keptTopic && n.outcome == judge.Done {
+			c.ends[n.place.Partition] = max(c.ends[n.place.Partition], int64(n.place.Offset)+1)
+		}
+	}
+	l.cuts = append(l.cuts, c)
 }
 
 // blind lists what processes may have written to a bucket that was put back before they knew of
@@ -119,7 +128,10 @@ func (l *ledger) lost(member int) {
 func (l *ledger) blind() map[string]bool {
 	all := map[string]bool{}
 	for _, n := range l.notes {
-		all[n.value] = slices.ContainsFunc(l.cuts, func(c cut) bool { return (n.ended == 0 || n.ended > c.at) && n.epoch <= c.epoch })
+		all[n.value] = slices.ContainsFunc(l.cuts, func(c cut) bool {
+			there := n.outcome != judge.Done || int64(n.place.Offset) < c.ends[n.place.Partition]
+			return there && (n.ended == 0 || n.ended > c.at) && n.epoch <= c.epoch
+		})
 	}
 	return all
 }
@@ -246,10 +258,8 @@ func (l *ledger) agreed() (all map[string][]string, ok bool) {
 			}
 			l.judgeNotes(live.name, read)
 			l.judgeEpochs(live)
-			for to, values := range read {
-				if all != nil && !slices.Equal(values, all[to]) {
-					differ = fmt.Sprintf("%s has in %s %q, and another process %q", live.name, to, values, all[to])
-				}
+			if all != nil && !maps.EqualFunc(read, all, slices.Equal) {
+				differ = fmt.Sprintf("%s has %q, and another process %q", live.name, read, all)
 			}
 			all = read
 		}

@@ -125,9 +125,6 @@ func (s *Set) divide(where place, entry eventlog.Entry) (part, error) {
 		live(m.number, fmt.Sprintf("partition %d", of), nil)
 	}
 	for _, c := range entry.Checks {
-		if c.Key == eventlog.EpochKey {
-			continue // each shard has it
-		}
 		at, _, err := where.of(c.Key)
 		live(at, fmt.Sprintf("key %q", c.Key), err)
 	}

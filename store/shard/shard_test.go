@@ -131,30 +131,6 @@ func TestAnEntryThatSpansShardsIsRefusedAndNothingOfItHappens(t *testing.T) {
 	}
 }
 
-// Each shard knows the leader epoch, so an entry on any may check it.
-func TestACheckOfTheEpochGoesWithAnyEntry(t *testing.T) {
-	s := openMemory(t, memory.New(), memory.New())
-	same, epoch, err := eventlog.PlannedEpoch(eventlog.KeyValue{Key: eventlog.EpochKey}, eventlog.Incarnation{}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out := do(t, s, eventlog.Entry{Checks: []eventlog.Check{same}, Puts: []eventlog.Put{epoch}}); out[0].Err != nil {
-		t.Fatal(out[0].Err)
-	}
-	held(t, s) // enters it
-	for shard := range 2 {
-		for version, want := range map[eventlog.Version]error{epoch.Version + 1: eventlog.ErrStale, epoch.Version: nil} {
-			out := do(t, s, eventlog.Entry{
-				Checks: []eventlog.Check{{Key: eventlog.EpochKey, Version: version}},
-				Puts:   []eventlog.Put{{Key: "t/" + homed(s, shard) + "/k", Version: 1, Value: []byte("v")}},
-			})
-			if !errors.Is(out[0].Err, want) {
-				t.Errorf("an entry on shard %d that checks version %d of the epoch, which is at %d: %v", shard, version, epoch.Version, out[0].Err)
-			}
-		}
-	}
-}
-
 // Creating and deleting partitions may span shards: that is how a topic gets them.
 func TestPartitionsOfSeveralShardsAreCreatedAndDeletedWithOneEntry(t *testing.T) {
 	stores := []*memory.Store{memory.New(), memory.New(), memory.New()}

@@ -32,7 +32,7 @@ type Partition struct {
 	c      *Consumer
 	name   TopicPartition
 	key    group.TopicPartition
-	since  int32  // the group's generation that assigned it to this consumer
+	since  int32  // as group.Assigned.Since
 	member string // the member that it was assigned to: a consumer that was evicted and joins again is a new member
 
 	drain context.CancelFunc      // prevents further calls

@@ -35,17 +35,19 @@ func (g *progress) seek(to eventlog.Offset, epoch int32) {
 // advance raises the handled offset, unless there was a seek meanwhile. Only run calls it.
 func (p *Partition) advance(to eventlog.Offset) {
 	p.mu.Lock()
-	wake, claimed := false, eventlog.Offset(0)
+	wake, claimed, began := false, eventlog.Offset(0), p.tx.epoch
 	if g := &p.progress; p.seen == p.control.seeks && to > g.handled {
 		g.handled, g.epoch = to, p.reader.epoch
-		g.claimed = max(g.claimed, min(p.tx.upTo, to))
-		claimed = g.claimed
+		if p.tx.upTo > 0 {
+			g.claimed = max(g.claimed, min(p.tx.upTo, to))
+			claimed = g.claimed
+		}
 		wake = g.handled != g.committed && !g.informed
 		g.informed = g.informed || wake
 	}
 	p.mu.Unlock()
 	if claimed > 0 {
-		p.c.member().Claimed(p.key, p.since, claimed)
+		p.c.member().Claimed(p.key, p.since, claimed, began)
 	}
 	if wake {
 		p.c.wakeCommits()

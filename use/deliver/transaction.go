@@ -45,6 +45,7 @@ type TxCommit struct {
 // transaction is what the running or last call of the handler committed in its own transaction.
 type transaction struct {
 	upTo    eventlog.Offset // 0: nothing
+	epoch   int32           // the leader epoch before the first one began
 	refused refusal
 }
 
@@ -86,6 +87,7 @@ func (p *Partition) beginTx(ctx context.Context) (from *eventlog.Offset, err err
 		return nil, err
 	}
 	defer p.c.giveTurn()
+	epoch := p.c.d.Log.LeaderEpoch()
 	if err := p.c.commitNow(ctx, []*Partition{p}); err != nil {
 		return nil, err
 	}
@@ -97,6 +99,7 @@ func (p *Partition) beginTx(ctx context.Context) (from *eventlog.Offset, err err
 	if p.tx.upTo > 0 {
 		return nil, nil
 	}
+	p.tx.epoch = epoch
 	known := p.progress.known()
 	return &known, nil
 }
@@ -181,6 +184,7 @@ func (p *Partition) reconcile(ctx, wait context.Context) bool {
 		retry.Sleep(wait, readPause)
 		return true
 	case at[0] > handled:
+		p.c.member().Claimed(p.key, p.since, at[0], epoch)
 		p.change(func() {
 			if p.seen == p.control.seeks { // otherwise there was a seek meanwhile
 				p.control.seeks++

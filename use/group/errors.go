@@ -42,9 +42,10 @@ var (
 	// ErrSubscribed: the group's members read this topic.
 	ErrSubscribed = errors.New("group is subscribed to the topic")
 
-	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition
-	// is another peer's now. Nothing was committed.
-	ErrFenced = errors.New("fenced: the partition is no longer assigned to this member")
+	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), the partition is
+	// another peer's now, or the store was rewound and lost the group's position, so that the
+	// partition begins again. Nothing was committed.
+	ErrFenced = errors.New("fenced: the partition is no longer assigned to this member, or begins again")
 
 	// The errors of members of Kafka's consumer protocol (KIP-848).
 

@@ -103,7 +103,7 @@ type Peer struct {
 	mu            sync.Mutex                          // guards what follows
 	group         membership                          // as last read from the store; version 0: not a member yet
 	held          map[TopicPartition]*Assigned        // the peer's partitions whose position is known
-	epoch         int32                               // the leader epoch when these positions were read, or found to be there still (recall)
+	epoch         int32                               // the leader epoch in which these positions were read, or found to be there still (recall); -1: it is unknown
 	again         map[TopicPartition]int32            // the least Since of a partition whose position the store has lost
 	lastHeartbeat time.Time                           // when the last heartbeat that the store took was sent
 	unsure        eventlog.Version                    // a commit that checks this version may still be in flight
@@ -126,10 +126,15 @@ type Assigned struct {
 	Log      eventlog.Partition
 	Position eventlog.Offset // of the next record to handle: the last committed position, or where the group begins
 	Epoch    int32           // the leader epoch in which the record before Position was read; if it is unknown, the log's epoch just before Position was read
-	Since    int32           // about the generation that gave it to this peer: a partition that is released and assigned again has another Since, and so has one whose position the store has lost
+	// Since is the generation that gave it to this peer, or one more for each time that the store
+	// lost its position: a partition that is released and assigned again, or begins again, has
+	// another Since.
+	Since int32
 
-	base    *int64          // the base of Position (see Beside); nil: unknown; guarded by p.mu
-	reached eventlog.Offset // Position, or what the handler's transactions have committed beyond (Claimed); guarded by p.mu
+	base    *int64          // the base of Position (see Beside); nil: unknown; guarded by p.mu, as all below
+	reached eventlog.Offset // Position, or what the handler's transactions have committed beyond (Claimed)
+	stored  bool            // the store had that position, so it may lose it
+	lost    bool            // it has lost it, and another peer waits for the partition: nothing more is committed
 }
 
 // errLeft is the end of a peer that left.
@@ -289,10 +294,10 @@ func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 		return err
 	}
 	defer p.giveTurn()
-	if err := p.recall(ctx); err != nil {
+	if err := p.reconcile(ctx, checkMembers); err != nil {
 		return err
 	}
-	if err := p.reconcile(ctx, checkMembers); err != nil {
+	if err := p.recall(ctx); err != nil {
 		return err
 	}
 	return p.fill(ctx)

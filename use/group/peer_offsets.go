@@ -18,12 +18,12 @@ const offsetMetadataMax = 4096
 // unsureMax bounds the attempts at a commit whose outcomes stay unknown.
 const unsureMax = 3
 
-// Commit commits offsets, all in one entry or none: one store call, and two more if the group
-// changed since. Commits of one partition must come one after the other; commits of different
+// Commit commits offsets, all in one entry or none: one store call, two more if the group changed
+// since, and a few more if another leader epoch began (recall). Commits of one partition must come one after the other; commits of different
 // partitions may be in flight at the same time, and share flushes.
 //
 // ErrFenced: a partition is not this peer's any more, or Since shows that it was released and
-// assigned again; nothing was committed. ErrUnavailable: certainly nothing was committed.
+// assigned again, or begins again; nothing was committed. ErrUnavailable: certainly nothing was committed.
 // eventlog.ErrUnsure: perhaps they were committed; committing the same or more again is harmless.
 //
 // Batches are appended in the same entry. Then the first offset needs Metadata that was never used
@@ -93,7 +93,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 				return err
 			}
 			if kept {
-				p.advance(grants, offsets)
+				p.advance(grants, offsets, same)
 				return nil
 			}
 		}
@@ -111,7 +111,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 		}
 		switch {
 		case err == nil:
-			p.advance(grants, offsets)
+			p.advance(grants, offsets, same)
 			return nil
 		case errors.Is(err, eventlog.ErrStale):
 			if err := p.refresh(ctx, version); err != nil {
@@ -155,7 +155,7 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 		switch {
 		case p.end != nil:
 			return nil, nil, p.end
-		case a == nil || o.Since != 0 && o.Since != a.Since:
+		case a == nil || a.lost || o.Since != 0 && o.Since != a.Since:
 			return nil, nil, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, o.Name, o.Topic, o.Partition)
 		case len(o.Metadata) > offsetMetadataMax:
 			return nil, nil, fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMetadataTooLarge, len(o.Metadata), offsetMetadataMax)
@@ -172,12 +172,12 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, eventlog.Check, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	same := eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(p.epoch) + 1}
+	same := eventlog.InEpoch(p.epoch)
 	for _, a := range grants {
 		switch {
 		case p.end != nil:
 			return 0, same, p.end
-		case p.held[a.TopicPartition] != a:
+		case p.held[a.TopicPartition] != a, a.lost:
 			return 0, same, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, a.Topic, a.TopicPartition.Topic, a.Partition)
 		}
 	}
@@ -193,7 +193,10 @@ func (p *Peer) recalled(ctx context.Context) error {
 		return err
 	}
 	defer p.giveTurn()
-	return p.recall(ctx)
+	if err := p.recall(ctx); err != nil {
+		return fmt.Errorf("%w: the store may have been rewound, and the group's positions cannot be read (%w)", ErrUnavailable, err)
+	}
+	return nil
 }
 
 func (p *Peer) inEpoch(epoch int32) bool {
@@ -212,24 +215,36 @@ func (p *Peer) recall(ctx context.Context) error {
 	if p.inEpoch(epoch) {
 		return nil
 	}
+	held := p.holds()
 	at, err := p.positions(ctx)
+	var bases map[TopicPartition]int64
 	if err == nil {
-		_, err = p.placed(ctx, at.committed, p.holds())
+		bases, err = p.placed(ctx, at.committed, held)
 	}
 	if err != nil {
 		return err
 	}
+	at.addBegins(held)
 	p.mu.Lock()
+	me, _ := p.group.find(p.id)
 	some := false
 	for tp, a := range p.held {
-		is, known := at.committed[tp]
-		if known && is >= a.reached || !known && p.cfg.FromLatest { // FromLatest: it would begin behind what it has not handled
+		left, is := at.committed[tp]
+		if base, known := bases[tp]; known && a.base != nil {
+			a.base = &base
+		}
+		// A group that begins at the end would pass over what it has not handled.
+		if !a.stored || is && left >= a.reached || !is && p.cfg.FromLatest {
+			continue
+		}
+		p.logger.Warn("the store was rewound, and has lost the group's position: continuing with the one that is left", "topic", a.Topic, "partition", a.Partition, "position", a.reached, "left", left)
+		some = true
+		if slices.Contains(me.revoking, tp) {
+			a.lost = true // its handler may still run: only Release gives it up
 			continue
 		}
 		delete(p.held, tp)
 		p.again[tp] = a.Since + 1
-		some = true
-		p.logger.Warn("the store was rewound, and has lost the group's position: continuing with the one that is left", "topic", a.Topic, "partition", a.Partition, "position", a.reached, "left", is)
 	}
 	p.epoch = epoch
 	p.mu.Unlock()
@@ -254,21 +269,32 @@ func (p *Peer) leastSince() map[TopicPartition]int32 {
 }
 
 // Claimed notes that a transaction of the handler has probably committed a position, beside this
-// peer. A peer that does not have the partition since then ignores it.
-func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset) {
+// peer; the transaction began in a leader epoch, or later. A peer that does not have the partition
+// since then ignores it.
+func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset, epoch int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a := p.held[tp]; a != nil && a.Since == since {
-		a.reached = max(a.reached, position)
+		a.reached, a.stored = max(a.reached, position), true
+		p.knownIn(epoch)
 	}
 }
 
-// advance notes what was committed, for Assignment.
-func (p *Peer) advance(grants []*Assigned, offsets []Committed) {
+// knownIn notes that a position was in the store in a leader epoch. If the positions were recalled
+// in a later one, they must be again: that one may be lost. p.mu is held.
+func (p *Peer) knownIn(epoch int32) {
+	if p.epoch != epoch {
+		p.epoch = -1
+	}
+}
+
+// advance notes what was committed in the leader epoch of a check.
+func (p *Peer) advance(grants []*Assigned, offsets []Committed, in eventlog.Check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.knownIn(int32(in.Version) - 1)
 	for i, a := range grants {
-		a.Position, a.reached = offsets[i].Offset, offsets[i].Offset
+		a.Position, a.reached, a.stored = offsets[i].Offset, offsets[i].Offset, true
 		if epoch := offsets[i].LeaderEpoch; epoch >= 0 {
 			a.Epoch = epoch
 		}
@@ -395,13 +421,8 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	for _, tp := range given { // what is committed counts, and where the group began if nothing is
 		begun[tp.Topic] = begun[tp.Topic] || began[tp.Topic].Topic == tp.Topic
-		if _, known := committed[tp]; known {
-			continue
-		}
-		if o, is := began[tp.Topic].at(tp.Partition); is {
-			keys[tp], committed[tp] = o, o.Offset
-		}
 	}
+	at.addBegins(given)
 	var grants, fresh []*Assigned
 	var starts []start
 	again := p.leastSince()
@@ -412,7 +433,7 @@ func (p *Peer) fill(ctx context.Context) error {
 		}
 		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: max(r.generation, again[tp])}
 		position, known := committed[tp]
-		a.Position = position
+		a.Position, a.stored = position, known
 		switch key, is := keys[tp]; {
 		case !known:
 			fresh = append(fresh, a)
@@ -463,6 +484,19 @@ func (p *Peer) positions(ctx context.Context) (at positions, err error) {
 		return nil
 	})
 	return at, err
+}
+
+// addBegins adds where the group began to what is committed, in those of some partitions in which
+// nothing is committed.
+func (at positions) addBegins(of []TopicPartition) {
+	for _, tp := range of {
+		if _, is := at.committed[tp]; is {
+			continue
+		}
+		if o, is := at.began[tp.Topic].at(tp.Partition); is {
+			at.keys[tp], at.committed[tp] = o, o.Offset
+		}
+	}
 }
 
 // doubted lists the partitions for which Beside must be asked for the group's offset: the given

@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -34,9 +35,9 @@ func TestAPeerBeginsAgainWhereTheStoreLostItsPosition(t *testing.T) {
 		check(t, commit(before[0], 3))
 		p.Claimed(before[1].TopicPartition, before[1].Since, 2)
 		restore(false)
-		for i, lost := range []bool{true, true, false} {
-			if err := commit(before[i], 4); errors.Is(err, group.ErrFenced) != lost || err == nil && lost {
-				t.Errorf("partition %d: a commit that goes on from what is lost: %v", i, err)
+		for i, want := range []error{group.ErrFenced, group.ErrFenced, nil} {
+			if err := commit(before[i], 4); !errors.Is(err, want) {
+				t.Errorf("partition %d: a commit in the new epoch: %v, want %v", i, err, want)
 			}
 		}
 		time.Sleep(2 * time.Second)
@@ -48,6 +49,58 @@ func TestAPeerBeginsAgainWhereTheStoreLostItsPosition(t *testing.T) {
 				t.Errorf("partition %d begins at %d, not %d", i, a.Position, want)
 			}
 			check(t, commit(a, 5))
+		}
+	})
+}
+
+// A commit is judged, and then the log enters another epoch, in which the store lacks the commit
+// before it: it is not taken, although the group's version is the same.
+func TestNoCommitGoesOnFromOneThatIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startFollowing(t, store, group.Config{}, time.Second)
+		o := b.topic(t, "orders", 1)[0]
+		p := joinPeer(t, b, group.PeerConfig{})
+		time.Sleep(time.Second)
+		check(t, p.Commit(t.Context(), []group.Committed{at(o, 1)}))
+		restore := store.Backup()
+		check(t, p.Commit(t.Context(), []group.Committed{at(o, 2)}))
+		next := at(o, 3)
+		next.Metadata = "once"
+		err := p.CommitWith(t.Context(), []group.Committed{next}, func(context.Context, *eventlog.Entry) error {
+			changed := b.log.IncarnationChanged()
+			restore(false)
+			<-changed
+			return nil
+		})
+		if !errors.Is(err, group.ErrFenced) {
+			t.Errorf("a commit that goes on from a lost one: %v", err)
+		}
+		wantOffset(t, b, "g", o.TopicPartition, 1)
+	})
+}
+
+// An epoch in which nothing is lost changes nothing for peers, also where the group has committed
+// nothing yet.
+func TestAnEpochWithoutALossLeavesPeersAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startFollowing(t, store, group.Config{}, time.Second)
+		b.topic(t, "orders", 2)
+		p := joinPeer(t, b, group.PeerConfig{})
+		time.Sleep(time.Second)
+		before := p.Assignment().Own
+		check(t, p.Commit(t.Context(), []group.Committed{{TopicPartition: before[0].TopicPartition, Offset: 1, LeaderEpoch: -1}}))
+		beginEpoch(t, store, b)
+		time.Sleep(2 * time.Second)
+		own := p.Assignment().Own
+		for i, a := range own {
+			if a.Since != before[i].Since {
+				t.Errorf("%+v began again; before %+v", a, before[i])
+			}
+		}
+		if len(own) != len(before) {
+			t.Errorf("%+v, want %+v", own, before)
 		}
 	})
 }

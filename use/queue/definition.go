@@ -469,7 +469,7 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 // may be past the partitions' ends. It also needs it if it names topics for which CheckTogether was
 // called: with an epoch, their partitions may be on other shards.
 func (qs *Queues) sameEpoch() eventlog.Check {
-	return eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(qs.log.LeaderEpoch()) + 1}
+	return eventlog.InEpoch(qs.log.LeaderEpoch())
 }
 
 // passLetters makes a new queue skip the dead letters that an earlier queue of its name left: some
