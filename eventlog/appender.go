@@ -22,7 +22,7 @@ type appender struct {
 	store         Store
 	tail          *tail
 	gate          *gate
-	suspectRewind func() // asks the follower to check whether the store was rewound
+	suspectRewind func()         // asks the follower to check whether the store was rewound
 	epoch         func() Version // of EpochKey, in the incarnation that the log is in
 	flushBytes    func() int
 	cfg           Config

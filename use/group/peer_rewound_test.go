@@ -33,7 +33,7 @@ func TestAPeerBeginsAgainWhereTheStoreLostItsPosition(t *testing.T) {
 		}
 		restore := store.Backup()
 		check(t, commit(before[0], 3))
-		p.Claimed(before[1].TopicPartition, before[1].Since, 2)
+		p.Claimed(before[1].TopicPartition, before[1].Since, 2, b.log.LeaderEpoch())
 		restore(false)
 		for i, want := range []error{group.ErrFenced, group.ErrFenced, nil} {
 			if err := commit(before[i], 4); !errors.Is(err, want) {
