@@ -94,7 +94,7 @@ var (
 	kindRenamed         = kind{"renamed", http.StatusPermanentRedirect, "This path has another name"}
 	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not support the method"}
 	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member in this process"}
-	kindFenced          = kind{"fenced", http.StatusConflict, "The partition is no longer assigned to the member"}
+	kindFenced          = kind{"fenced", http.StatusConflict, "The partition is no longer assigned to the member, or begins again because the store lost the group's position"}
 	kindOtherMembers    = kind{"other_members", http.StatusConflict, "The group has members of another protocol"}
 	kindSlowBody        = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
 	kindTopicExists     = kind{"topic_exists", http.StatusConflict, "A topic of this name already exists"}

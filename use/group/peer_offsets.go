@@ -19,12 +19,14 @@ const offsetMetadataMax = 4096
 const unsureMax = 3
 
 // Commit commits offsets, all in one entry or none: one store call, two more if the group changed
-// since, and a few more if another leader epoch began (recall). Commits of one partition must come one after the other; commits of different
-// partitions may be in flight at the same time, and share flushes.
+// since, and a few more if another leader epoch began (recall). Commits of one partition must come
+// one after the other; commits of different partitions may be in flight at the same time, and share
+// flushes.
 //
 // ErrFenced: a partition is not this peer's any more, or Since shows that it was released and
-// assigned again, or begins again; nothing was committed. ErrUnavailable: certainly nothing was committed.
-// eventlog.ErrUnsure: perhaps they were committed; committing the same or more again is harmless.
+// assigned again, or begins again; nothing was committed. ErrUnavailable: certainly nothing was
+// committed. eventlog.ErrUnsure: perhaps they were committed; committing the same or more again is
+// harmless.
 //
 // Batches are appended in the same entry. Then the first offset needs Metadata that was never used
 // before: a repeated commit, in this call or a later one, finds it in the store and appends nothing
