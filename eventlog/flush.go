@@ -170,8 +170,8 @@ func (f *flush) clashes(e Entry) bool {
 	return false
 }
 
-// otherEpoch reports whether an entry checks that the log is in another leader epoch. The log judges
-// that, and not the store: a store refuses every flush of another epoch than it told last.
+// otherEpoch reports whether an entry checks that the log is in another leader epoch. The log
+// judges that, and not the store: a store refuses every flush of another epoch than it told last.
 func (f *flush) otherEpoch(e Entry) bool {
 	return slices.ContainsFunc(e.Checks, func(c Check) bool { return c.Key == EpochKey && c.Version != f.epoch })
 }
