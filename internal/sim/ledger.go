@@ -28,6 +28,7 @@ type ledger struct {
 	notes    []*note
 	values   map[string]bool
 	handled  map[string]bool              // by the group
+	passed   map[int32]int64              // how far it has handled each partition of the topic
 	restored judge.Moment                 // when a copy was put back last
 	members  map[int]bool                 // those that were put back
 	cuts     []cut                        // of a bucket
@@ -35,7 +36,7 @@ type ledger struct {
 }
 
 // cut is when a copy of a bucket was put back, the newest leader epoch of any process then, and
-// where the partitions of the topic ended, of what was acknowledged.
+// where the partitions of the topic ended, of what was acknowledged or handled.
 type cut struct {
 	at    judge.Moment
 	epoch int32
@@ -59,7 +60,7 @@ const (
 )
 
 func newLedger(w *world) *ledger {
-	l := &ledger{w: w, values: map[string]bool{}, handled: map[string]bool{}, members: map[int]bool{}, parts: map[int32]eventlog.Partition{}}
+	l := &ledger{w: w, values: map[string]bool{}, handled: map[string]bool{}, passed: map[int32]int64{}, members: map[int]bool{}, parts: map[int32]eventlog.Partition{}}
 	w.counts = judge.NewModel(w.now, w.history)
 	return l
 }
@@ -113,7 +114,7 @@ func (l *ledger) lost(member int) {
 			newest = max(newest, live.parts.Log.LeaderEpoch())
 		}
 	}
-	c := cut{l.restored, newest, map[int32]int64{}}
+	c := cut{l.restored, newest, maps.Clone(l.passed)}
 	for _, n := range l.notes {
 		if n.to == keptTopic && n.outcome == judge.Done {
 			c.ends[n.place.Partition] = max(c.ends[n.place.Partition], int64(n.place.Offset)+1)
@@ -194,6 +195,7 @@ func (l *ledger) consume(p *life) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.handled[string(e.Value)] = true
+			l.passed[e.Partition] = max(l.passed[e.Partition], e.Offset+1)
 			l.w.history.Add(fmt.Sprintf("%s handled %s at %d/%d", p.name, e.Value, e.Partition, e.Offset))
 			return nil
 		},

@@ -69,6 +69,12 @@ func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error
 // change makes one commit of what decide says. It calls decide again whenever another process
 // committed before; decide's last call is what counts.
 func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
+	return s.changeNow(ctx, s.alone, decide)
+}
+
+// changeNow is change that judges a decision to change nothing by what is there now, unless this
+// process knows that it is fresh.
+func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (effects, [][]byte, error)) error {
 	if s.replica {
 		return eventlog.ErrReadOnly
 	}
@@ -92,7 +98,6 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 	if err := s.anchor(ctx); err != nil {
 		return failed(err)
 	}
-	fresh := s.alone
 	for range roundsMax {
 		s.mu.Lock()
 		if s.rewound(s.told) {

@@ -227,7 +227,9 @@ func (s *Store) prove(ctx context.Context, key string, picks []pick) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		s.logger.Warn("whether a segment that was written is still there cannot be found out; trying again", "store", s.name(), "segment", key, "err", err)
+		if pause == proveFirst {
+			s.logger.Warn("whether a segment that was written is still there cannot be found out; trying again until it can", "store", s.name(), "segment", key, "err", err)
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -244,7 +246,7 @@ func (s *Store) moveBack(ctx context.Context, key string, picks []pick) error {
 		return err
 	}
 	back := 0
-	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
+	err := s.changeNow(ctx, false, func(st *state) (e effects, _ [][]byte, _ error) {
 		for _, p := range picks {
 			if h := st.find(p.partition, p.base); h != nil && h.object.key == key && h.at == p.to {
 				e.moves = append(e.moves, move{p.key, p.partition, p.base, p.at})

@@ -40,7 +40,9 @@ func (p *Partition) advance(to eventlog.Offset) {
 		g.handled, g.epoch = to, p.reader.epoch
 		if p.tx.upTo > 0 {
 			g.claimed = max(g.claimed, min(p.tx.upTo, to))
-			claimed = g.claimed
+			if claimed = g.claimed; to >= p.tx.upTo {
+				p.tx.upTo = 0 // it is claimed once
+			}
 		}
 		wake = g.handled != g.committed && !g.informed
 		g.informed = g.informed || wake

@@ -90,7 +90,8 @@ func (c PeerConfig) check() error {
 // JoinPeer for a new one.
 type Peer struct {
 	roster
-	beside  Beside // as Config.Beside
+	beside  Beside                                                               // as Config.Beside
+	fetch   func(context.Context, string, []TopicPartition) ([]Committed, error) // as Coordinator.Fetch
 	cfg     PeerConfig
 	self    storedPeer
 	changed chan struct{} // holds one value when Assignment changed
@@ -103,8 +104,9 @@ type Peer struct {
 	mu            sync.Mutex                          // guards what follows
 	group         membership                          // as last read from the store; version 0: not a member yet
 	held          map[TopicPartition]*Assigned        // the peer's partitions whose position is known
-	epoch         int32                               // the leader epoch in which these positions were read, or found to be there still (recall); -1: it is unknown
-	again         map[TopicPartition]int32            // the least Since of a partition whose position the store has lost
+	epoch         int32                               // the leader epoch in which these positions were read, or found to be there still (recall); or noEpoch
+	recalling     int32                               // the epoch of the recall that is in progress, or noEpoch
+	doubted       bool                                // since that began, a position of an earlier epoch was noted
 	lastHeartbeat time.Time                           // when the last heartbeat that the store took was sent
 	unsure        eventlog.Version                    // a commit that checks this version may still be in flight
 	open          map[TopicPartition]eventlog.Version // the version that the last commit of a partition checks, if it may still be in flight
@@ -134,7 +136,6 @@ type Assigned struct {
 	base    *int64          // the base of Position (see Beside); nil: unknown; guarded by p.mu, as all below
 	reached eventlog.Offset // Position, or what the handler's transactions have committed beyond (Claimed)
 	stored  bool            // the store had that position, so it may lose it
-	lost    bool            // it has lost it, and another peer waits for the partition: nothing more is committed
 }
 
 // errLeft is the end of a peer that left.
@@ -162,10 +163,10 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 	}
 	p := &Peer{
 		roster: c.newRoster(cfg.Group, cmp.Or(cfg.Client, "peer")+"-"+rand.Text(), cfg.By),
-		beside: c.cfg.Beside, cfg: cfg,
+		beside: c.cfg.Beside, fetch: c.Fetch, cfg: cfg,
 		self:    storedPeer{Client: cfg.Client, Host: ownerHost(), Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds(), KnowsHosts: true},
 		changed: make(chan struct{}, 1), over: make(chan struct{}),
-		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), epoch: c.log.LeaderEpoch(), again: make(map[TopicPartition]int32), open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
+		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), epoch: c.log.LeaderEpoch(), recalling: noEpoch, open: make(map[TopicPartition]eventlog.Version), releasing: make(map[*release]bool),
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
 	err := p.enter(ctx)

@@ -74,14 +74,14 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 				return fmt.Errorf("%w: the outcome of an earlier commit is not known yet (%v)", ErrUnavailable, err)
 			}
 		}
+		if err := p.recalled(ctx); err != nil {
+			return err
+		}
 		if !marked { // once: an attempt must repeat the same bytes
 			if err := p.mark(ctx, grants, offsets); err != nil {
 				return err
 			}
 			marked = true
-		}
-		if err := p.recalled(ctx); err != nil {
-			return err
 		}
 		version, same, err := p.mayCommit(grants)
 		if err != nil {
@@ -157,7 +157,7 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 		switch {
 		case p.end != nil:
 			return nil, nil, p.end
-		case a == nil || a.lost || o.Since != 0 && o.Since != a.Since:
+		case a == nil || o.Since != 0 && o.Since != a.Since:
 			return nil, nil, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, o.Name, o.Topic, o.Partition)
 		case len(o.Metadata) > offsetMetadataMax:
 			return nil, nil, fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMetadataTooLarge, len(o.Metadata), offsetMetadataMax)
@@ -179,7 +179,7 @@ func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, eventlog.Check, 
 		switch {
 		case p.end != nil:
 			return 0, same, p.end
-		case p.held[a.TopicPartition] != a, a.lost:
+		case p.held[a.TopicPartition] != a:
 			return 0, same, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, a.Topic, a.TopicPartition.Topic, a.Partition)
 		}
 	}
@@ -208,66 +208,91 @@ func (p *Peer) inEpoch(epoch int32) bool {
 }
 
 // recall reads the positions again after a leader epoch began, as the store may have been rewound:
-// two store calls, and one per thousand offsets. A partition of which it has lost a commit begins
-// again at the position that is left, with another Since: what was done in the same change is lost
-// as well (a reaction, a dead letter, the handler's transaction), and must be done again. The
-// caller has the turn.
+// two store calls for a thousand partitions. A partition of which it has lost a commit begins again
+// at the position that is left, with another Since: what was done in the same change is lost as
+// well (a reaction, a dead letter, the handler's transaction), and must be done again. The caller
+// has the turn.
 func (p *Peer) recall(ctx context.Context) error {
 	epoch := p.log.LeaderEpoch()
 	if p.inEpoch(epoch) {
 		return nil
 	}
-	held := p.holds()
-	at, err := p.positions(ctx)
-	var bases map[TopicPartition]int64
-	if err == nil {
-		bases, err = p.placed(ctx, at.committed, held)
+	p.mu.Lock()
+	before := make(map[TopicPartition]Assigned, len(p.held))
+	for tp, a := range p.held {
+		before[tp] = *a
 	}
+	p.recalling, p.doubted = epoch, false
+	p.mu.Unlock()
+	left, bases, err := p.left(ctx, slices.Collect(maps.Keys(before)))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recalling = noEpoch
 	if err != nil {
 		return err
 	}
-	at.addBegins(held)
-	p.mu.Lock()
-	me, _ := p.group.find(p.id)
 	some := false
-	for tp, a := range p.held {
-		left, is := at.committed[tp]
+	for tp, was := range before {
+		a, o := p.held[tp], left[tp]
+		if a == nil || a.Since != was.Since {
+			continue // it was given back meanwhile
+		}
 		if base, known := bases[tp]; known && a.base != nil {
 			a.base = &base
 		}
+		is := o.Offset >= 0
 		// A group that begins at the end would pass over what it has not handled.
-		if !a.stored || is && left >= a.reached || !is && p.cfg.FromLatest {
+		if !was.stored || is && o.Offset >= was.reached || !is && p.cfg.FromLatest {
 			continue
 		}
-		p.logger.Warn("the store was rewound, and has lost the group's position: continuing with the one that is left", "topic", a.Topic, "partition", a.Partition, "position", a.reached, "left", left)
-		some = true
-		if slices.Contains(me.revoking, tp) {
-			a.lost = true // its handler may still run: only Release gives it up
-			continue
+		p.logger.Warn("the store was rewound, and has lost the group's position: continuing with the one that is left",
+			"topic", a.Topic, "partition", a.Partition, "position", was.reached, "left", max(o.Offset, 0))
+		again := &Assigned{Topic: a.Topic, TopicPartition: tp, Log: a.Log, Since: a.Since + 1, Epoch: epoch, Position: max(o.Offset, 0), reached: max(o.Offset, 0), stored: is}
+		if o.LeaderEpoch >= 0 && !p.log.EpochForgotten(o.LeaderEpoch) {
+			again.Epoch = o.LeaderEpoch
 		}
-		delete(p.held, tp)
-		p.again[tp] = a.Since + 1
+		if base, known := bases[tp]; known {
+			again.base = &base
+		}
+		p.held[tp], some = again, true
 	}
-	p.epoch = epoch
-	p.mu.Unlock()
+	if p.epoch = epoch; p.doubted {
+		p.epoch = noEpoch
+	}
 	if some {
 		p.notify()
-		poke(p.wake) // for fill
 	}
 	return nil
 }
 
-// holds lists the partitions whose position is known.
-func (p *Peer) holds() []TopicPartition {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.held))
-}
-
-func (p *Peer) leastSince() map[TopicPartition]int32 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return maps.Clone(p.again)
+// left reads what the store has of the group's positions in some partitions, and their bases (see
+// Beside).
+func (p *Peer) left(ctx context.Context, of []TopicPartition) (map[TopicPartition]Committed, map[TopicPartition]int64, error) {
+	if len(of) == 0 {
+		return nil, nil, nil
+	}
+	found, err := p.fetch(ctx, p.cfg.Group, of)
+	if err != nil {
+		return nil, nil, err
+	}
+	left, offsets := make(map[TopicPartition]Committed, len(of)), make(map[TopicPartition]eventlog.Offset, len(of))
+	for _, o := range found {
+		if left[o.TopicPartition] = o; o.Offset >= 0 {
+			offsets[o.TopicPartition] = o.Offset
+		}
+	}
+	bases, err := p.placed(ctx, offsets, of)
+	for tp, o := range left {
+		at, is := offsets[tp]
+		switch {
+		case !is:
+			o.Offset, o.LeaderEpoch = -1, -1
+		case at != o.Offset: // SQL committed it
+			o.Offset, o.LeaderEpoch = at, -1
+		}
+		left[tp] = o
+	}
+	return left, bases, err
 }
 
 // Claimed notes that a transaction of the handler has probably committed a position, beside this
@@ -282,11 +307,15 @@ func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset,
 	}
 }
 
+// noEpoch is Peer.epoch while it is unknown.
+const noEpoch = -1
+
 // knownIn notes that a position was in the store in a leader epoch. If the positions were recalled
-// in a later one, they must be again: that one may be lost. p.mu is held.
+// in a later one, or are just being, they must be again: that one may be lost. p.mu is held.
 func (p *Peer) knownIn(epoch int32) {
+	p.doubted = p.doubted || epoch < p.recalling
 	if p.epoch != epoch {
-		p.epoch = -1
+		p.epoch = noEpoch
 	}
 }
 
@@ -427,13 +456,12 @@ func (p *Peer) fill(ctx context.Context) error {
 	at.addBegins(given)
 	var grants, fresh []*Assigned
 	var starts []start
-	again := p.leastSince()
 	for _, tp := range given {
 		topic, err := p.log.TopicByID(tp.Topic)
 		if err != nil || int(tp.Partition) >= len(topic.Partitions) {
 			continue // the topic is gone, or grew in another process; the next poll finds out
 		}
-		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: max(r.generation, again[tp])}
+		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: r.generation}
 		position, known := committed[tp]
 		a.Position, a.stored = position, known
 		switch key, is := keys[tp]; {
