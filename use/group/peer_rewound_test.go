@@ -104,3 +104,42 @@ func TestAnEpochWithoutALossLeavesPeersAlone(t *testing.T) {
 		}
 	})
 }
+
+// The same for a partition that another peer waits for: it is still to be given back, and the next
+// peer begins at what is left.
+func TestALostPositionIsNotHandedOver(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startFollowing(t, store, group.Config{}, time.Second)
+		b.topic(t, "orders", 2)
+		p := joinPeer(t, b, group.PeerConfig{})
+		time.Sleep(time.Second)
+		commit := func(a group.Assigned, next eventlog.Offset) error {
+			return p.Commit(t.Context(), []group.Committed{{TopicPartition: a.TopicPartition, Offset: next, LeaderEpoch: -1, Since: a.Since}})
+		}
+		for _, a := range p.Assignment().Own {
+			check(t, commit(a, 1))
+		}
+		next := joinPeer(t, b, group.PeerConfig{})
+		time.Sleep(5 * time.Second)
+		revoked := p.Assignment().Revoking
+		if len(revoked) != 1 {
+			t.Fatalf("%+v", p.Assignment())
+		}
+		restore := store.Backup()
+		check(t, commit(revoked[0], 3))
+		restore(false)
+		if err := commit(revoked[0], 4); !errors.Is(err, group.ErrFenced) {
+			t.Errorf("a commit that goes on from what is lost: %v", err)
+		}
+		again := p.Assignment().Revoking
+		if len(again) != 1 || again[0].Since == revoked[0].Since || again[0].Position != 1 {
+			t.Errorf("to be given back is %+v, and was %+v", again, revoked)
+		}
+		check(t, p.Release(t.Context(), revoked[0].TopicPartition))
+		time.Sleep(5 * time.Second)
+		if own := next.Assignment().Own; len(own) != 1 || own[0].TopicPartition != revoked[0].TopicPartition || own[0].Position != 1 {
+			t.Errorf("the next peer has %+v", own)
+		}
+	})
+}
