@@ -9,7 +9,8 @@ scale=${SCALE:-1}
 make build >&2
 WEIR=$PWD/weir
 export WEIR
-(cd bench && go build -o ../weir-bench ./cmd/weir-bench)
+# With the commit in it, also where GOFLAGS leaves that out: `weir-bench docs` writes no page without one.
+(cd bench && go build -buildvcs=true -o ../weir-bench ./cmd/weir-bench)
 for peer in kafka nats redis valkey bullmq pgq pgmq pg-boss graphile-worker message-db emmett ferretdb; do
 	./weir-bench fetch "$peer" >&2 || echo "left out: $peer" >&2
 done

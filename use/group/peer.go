@@ -106,7 +106,7 @@ type Peer struct {
 	held          map[TopicPartition]*Assigned        // the peer's partitions whose position is known
 	epoch         int32                               // the leader epoch in which these positions were read, or found to be there still (recall); or noEpoch
 	recalling     int32                               // the epoch of the recall that is in progress, or noEpoch
-	doubted       bool                                // since that began, a position of an earlier epoch was noted
+	unsettled     bool                                // since that began, a position of an earlier epoch was noted
 	lastHeartbeat time.Time                           // when the last heartbeat that the store took was sent
 	unsure        eventlog.Version                    // a commit that checks this version may still be in flight
 	open          map[TopicPartition]eventlog.Version // the version that the last commit of a partition checks, if it may still be in flight

@@ -222,7 +222,7 @@ func (p *Peer) recall(ctx context.Context) error {
 	for tp, a := range p.held {
 		before[tp] = *a
 	}
-	p.recalling, p.doubted = epoch, false
+	p.recalling, p.unsettled = epoch, false
 	p.mu.Unlock()
 	left, bases, err := p.left(ctx, slices.Collect(maps.Keys(before)))
 	p.mu.Lock()
@@ -256,7 +256,7 @@ func (p *Peer) recall(ctx context.Context) error {
 		}
 		p.held[tp], some = again, true
 	}
-	if p.epoch = epoch; p.doubted {
+	if p.epoch = epoch; p.unsettled {
 		p.epoch = noEpoch
 	}
 	if some {
@@ -313,7 +313,7 @@ const noEpoch = -1
 // knownIn notes that a position was in the store in a leader epoch. If the positions were recalled
 // in a later one, or are just being, they must be again: that one may be lost. p.mu is held.
 func (p *Peer) knownIn(epoch int32) {
-	p.doubted = p.doubted || epoch < p.recalling
+	p.unsettled = p.unsettled || epoch < p.recalling
 	if p.epoch != epoch {
 		p.epoch = noEpoch
 	}
