@@ -437,11 +437,19 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	r := p.membership()
 	epoch := p.log.LeaderEpoch()
-	at, err := p.positions(ctx)
+	keys, committed := make(map[TopicPartition]Committed), make(map[TopicPartition]eventlog.Offset)
+	began := make(map[eventlog.TopicID]stored) // where the group began, in topics in which that was the end
+	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error {
+		if o.Partition == allPartitions {
+			began[o.Topic] = o
+		} else {
+			keys[o.TopicPartition], committed[o.TopicPartition] = o.Committed, o.Offset
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	keys, committed, began := at.keys, at.committed, at.began
 	bases, err := p.placed(ctx, committed, p.doubted(committed, began, given))
 	if err != nil {
 		return err
@@ -452,8 +460,13 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	for _, tp := range given { // what is committed counts, and where the group began if nothing is
 		begun[tp.Topic] = begun[tp.Topic] || began[tp.Topic].Topic == tp.Topic
+		if _, known := committed[tp]; known {
+			continue
+		}
+		if o, is := began[tp.Topic].at(tp.Partition); is {
+			keys[tp], committed[tp] = o, o.Offset
+		}
 	}
-	at.addBegins(given)
 	var grants, fresh []*Assigned
 	var starts []start
 	for _, tp := range given {
@@ -493,40 +506,6 @@ func (p *Peer) fill(ctx context.Context) error {
 	p.mu.Unlock()
 	p.notify()
 	return nil
-}
-
-// positions are what is stored of a group's positions. What SQL committed is not among them: see
-// placed.
-type positions struct {
-	keys      map[TopicPartition]Committed
-	committed map[TopicPartition]eventlog.Offset // the offsets of keys
-	began     map[eventlog.TopicID]stored        // where the group began, in topics in which that was the end
-}
-
-func (p *Peer) positions(ctx context.Context) (at positions, err error) {
-	at = positions{make(map[TopicPartition]Committed), make(map[TopicPartition]eventlog.Offset), make(map[eventlog.TopicID]stored)}
-	err = listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error {
-		if o.Partition == allPartitions {
-			at.began[o.Topic] = o
-		} else {
-			at.keys[o.TopicPartition], at.committed[o.TopicPartition] = o.Committed, o.Offset
-		}
-		return nil
-	})
-	return at, err
-}
-
-// addBegins adds where the group began to what is committed, in those of some partitions in which
-// nothing is committed.
-func (at positions) addBegins(of []TopicPartition) {
-	for _, tp := range of {
-		if _, is := at.committed[tp]; is {
-			continue
-		}
-		if o, is := at.began[tp.Topic].at(tp.Partition); is {
-			at.keys[tp], at.committed[tp] = o, o.Offset
-		}
-	}
 }
 
 // doubted lists the partitions for which Beside must be asked for the group's offset: the given
