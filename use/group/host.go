@@ -261,6 +261,12 @@ func (h *host) readAt(asked time.Time) {
 	h.asOf = asked
 }
 
+func (h *host) isReadSince(t time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.asOf.Before(t)
+}
+
 // adopt makes r the host's view of the group. Members that were evicted, or that another host
 // adopted, are forgotten.
 func (h *host) adopt(r membership) {
@@ -466,9 +472,11 @@ func (h *host) forgetBeat(ctx context.Context) {
 // load reads the group if the host does not know the member, and adopts all members that other
 // hosts had: whoever asks here has found that this broker coordinates the group.
 //
-// A member that joins needs no read if the host has others: its write finds out what is new.
+// A member that joins needs no read if the host has others: its write finds out what is new. Many
+// that join at once need one read.
 func (h *host) load(ctx context.Context, member string, joins bool) error {
-	loaded := func() bool { return h.knows(member) || joins && h.hasMembers() }
+	came := time.Now()
+	loaded := func() bool { return h.knows(member) || joins && (h.hasMembers() || h.isReadSince(came)) }
 	if loaded() {
 		return nil
 	}
