@@ -51,6 +51,7 @@ var jobs = []job{
 	{"cache", "consuming -gib GiB again and again: Apache Kafka, weir on PostgreSQL, and with --cache-dir", false, runCache},
 	{"s3", "an S3 server whose PUTs take 30 ms longer, linger 10 ms: throughput, many callers with one event each, reading -gib GiB with nothing cached", false, runS3},
 	{"compact", "-gib GiB of records with a million keys compacted: a producer beside it, and memory", false, runCompact},
+	{"console", "each page of the console, over -rows dead letters, ten times as many streams, a hundredth of groups and a thousandth of topics", false, runConsole},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
 }
 
@@ -74,7 +75,7 @@ type bench struct {
 func main() {
 	var (
 		b      bench
-		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, and from tls to compact")
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, and from tls to console")
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres, mysql, s3")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
@@ -84,7 +85,7 @@ func main() {
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
 	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, delayed, fanout")
-	flag.IntVar(&b.load.rows, "rows", 1_000_000, "rows of the mover's backlog; messages of the part delayed")
+	flag.IntVar(&b.load.rows, "rows", 1_000_000, "rows of the mover's backlog; messages of the part delayed; dead letters of the part console")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, and of the topic that is compacted, in GiB")
 	flag.Usage = usage
 	flag.Parse()
