@@ -318,11 +318,11 @@ func (c *cutOff) Read(ctx context.Context, s []eventlog.Span, maxBytes int) ([]e
 	return c.Store.Read(ctx, s, maxBytes)
 }
 
-func (c *cutOff) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (c *cutOff) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := c.err(); err != nil {
 		return nil, since, err
 	}
-	return c.Store.Moved(ctx, since)
+	return c.Store.Changes(ctx, since)
 }
 
 func (c *cutOff) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {

@@ -52,11 +52,11 @@ func (g *gone) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([
 	return g.Store.Read(ctx, spans, maxBytes)
 }
 
-func (g *gone) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (g *gone) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := g.fail(); err != nil {
 		return nil, since, err
 	}
-	return g.Store.Moved(ctx, since)
+	return g.Store.Changes(ctx, since)
 }
 
 func (g *gone) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {

@@ -79,8 +79,8 @@ func (c *counting) Read(ctx context.Context, spans []eventlog.Span, maxBytes int
 	return c.Store.Read(ctx, spans, maxBytes)
 }
 
-func (c *counting) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
-	moved, mark, err := c.Store.Moved(ctx, since)
+func (c *counting) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	moved, mark, err := c.Store.Changes(ctx, since)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, b := range moved {

@@ -32,7 +32,7 @@ func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
 		if !errors.Is(err, ErrRewound) {
 			break
 		}
-		if _, _, err = store.Moved(ctx, Mark{}); err == nil {
+		if _, _, err = store.Changes(ctx, Mark{}); err == nil {
 			kv, err = lister(store.List).get(ctx, ClosedKey)
 		}
 	}
@@ -95,7 +95,7 @@ func CloseStore(ctx context.Context, store Store, c *Closed) error {
 }
 
 func tryClose(ctx context.Context, store Store, value []byte) error {
-	bounds, mark, err := store.Moved(ctx, Mark{})
+	bounds, mark, err := store.Changes(ctx, Mark{})
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func Inherit(ctx context.Context, from, to Store) (Put, error) {
 	if err != nil {
 		return Put{}, fmt.Errorf("read the source's epochs: %w", err)
 	}
-	bounds, mark, err := to.Moved(ctx, Mark{})
+	bounds, mark, err := to.Changes(ctx, Mark{})
 	if err != nil {
 		return Put{}, fmt.Errorf("read the target: %w", err)
 	}

@@ -35,8 +35,8 @@ var (
 	// ErrReadOnly: this process only reads the store, which others write (Replica). Certainly
 	// nothing happened, and trying again here does not help.
 	ErrReadOnly = errors.New("this process follows the store read-only, and nothing was changed: send changes to a process that runs without --read-only, and without read_only=true in the store's URL")
-	// ErrRewound: the store may have been rewound. It is in another incarnation than Moved returned
-	// last, and certainly nothing happened.
+	// ErrRewound: the store may have been rewound. It is in another incarnation than Changes
+	// returned last, and certainly nothing happened.
 	ErrRewound = fmt.Errorf("%w: it may have been rewound; its state is read again", ErrUnavailable)
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = errors.New("outcome unknown: the change was sent to the store, but the answer was lost")

@@ -87,7 +87,7 @@ func (l *Log) poll(ctx context.Context, suspected bool) (err error) {
 		return l.enter(ctx)
 	}
 	l.tail.beginCheck()
-	changed, mark, err := l.store.Moved(ctx, l.mark)
+	changed, mark, err := l.store.Changes(ctx, l.mark)
 	if errors.Is(err, ErrRewound) || err == nil && len(l.tail.rewound(changed)) > 0 {
 		return l.enter(ctx)
 	}

@@ -19,9 +19,9 @@ type storm struct {
 
 const stormMost = 10_000
 
-func (s *storm) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (s *storm) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	s.looks.Add(1)
-	return s.Store.Moved(ctx, since)
+	return s.Store.Changes(ctx, since)
 }
 
 func (s *storm) Wake(ctx context.Context) (<-chan struct{}, error) {

@@ -334,7 +334,7 @@ func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 	g.mu.Lock()
 	g.asking = asking
 	g.mu.Unlock()
-	bounds, mark, err := l.store.Moved(ctx, Mark{})
+	bounds, mark, err := l.store.Changes(ctx, Mark{})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(asking)

@@ -145,8 +145,8 @@ func (h *held) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog
 	return h.Store.Get(ctx, keys, maxBytes)
 }
 
-func (h *held) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
-	bounds, mark, err := h.Store.Moved(ctx, since)
+func (h *held) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	bounds, mark, err := h.Store.Changes(ctx, since)
 	if h.moved.Load() && since == (eventlog.Mark{}) {
 		<-h.free
 	}
@@ -198,7 +198,7 @@ func TestBatchesOfALostEndDoNotLand(t *testing.T) {
 		log := open(t, store, eventlog.Config{})
 		p := topic(t, log, "t", 1).Partitions[0]
 		publish(t, log, p, "kept")
-		_, mark, err := store.Moved(t.Context(), eventlog.Mark{})
+		_, mark, err := store.Changes(t.Context(), eventlog.Mark{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,8 +152,8 @@ func (f *full) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.O
 	return f.Store.Commit(ctx, flush)
 }
 
-func (f *full) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
-	bounds, mark, err := f.Store.Moved(ctx, since)
+func (f *full) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	bounds, mark, err := f.Store.Changes(ctx, since)
 	time.Sleep(20 * time.Millisecond)
 	return bounds, mark, err
 }

@@ -38,11 +38,11 @@ func (s *stalling) List(ctx context.Context, prefix, after string, limit int) ([
 	return s.Store.List(ctx, prefix, after, limit)
 }
 
-func (s *stalling) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (s *stalling) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if s.away.Load() {
 		return nil, since, s.hang(ctx)
 	}
-	return s.Store.Moved(ctx, since)
+	return s.Store.Changes(ctx, since)
 }
 
 // failures counts the errors of the store.

@@ -17,7 +17,7 @@ import (
 // appended after it read the bounds.
 func plan(t *testing.T, store eventlog.Store, behind eventlog.Offset) {
 	t.Helper()
-	bounds, mark, err := store.Moved(t.Context(), eventlog.Mark{})
+	bounds, mark, err := store.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func TestCommittedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
 		}
-		_, mark, err := store.Moved(t.Context(), eventlog.Mark{})
+		_, mark, err := store.Changes(t.Context(), eventlog.Mark{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,8 +57,8 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // left that lacks partitions, and the log completes its deletion.
 //
 // A shard that does not answer does not fail the calls about others: Outcome.Err and Slice.Err
-// match ErrUnavailable or ErrUnsure then, and Moved leaves its changes out until it answers. A call
-// notices a rewind of the shards that it asks, Moved that of every shard.
+// match ErrUnavailable or ErrUnsure then, and Changes leaves its changes out until it answers. A
+// call notices a rewind of the shards that it asks, Changes that of every shard.
 type Sharded interface {
 	// Shards returns how many shards there are. They are numbered from 0.
 	Shards() int
@@ -67,11 +67,11 @@ type Sharded interface {
 	// ShardStore returns the store of a shard, for what lives beside the log there. ErrUnavailable:
 	// the shard has not answered yet.
 	ShardStore(shard int) (Store, error)
-	// Unheard reports whether a partition is on a shard that did not answer the last Moved from the
-	// zero mark: what that returned of the partition is older, or it returned nothing.
+	// Unheard reports whether a partition is on a shard that did not answer the last Changes from
+	// the zero mark: what that returned of the partition is older, or it returned nothing.
 	Unheard(p Partition) bool
-	// Intact reports whether, by the last Moved from the zero mark, a partition is on a shard that
-	// has lost nothing since a leader epoch began, as far as the shard knows. since is the
+	// Intact reports whether, by the last Changes from the zero mark, a partition is on a shard
+	// that has lost nothing since a leader epoch began, as far as the shard knows. since is the
 	// Incarnation.Store of then. An Unheard one is taken for that, unless it is on no shard.
 	Intact(p Partition, since string) bool
 	// ShardWith returns the shard where a partition is.

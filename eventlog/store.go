@@ -25,7 +25,7 @@ type (
 	// Timestamp counts milliseconds since the Unix epoch, Kafka's unit. NoTimestamp means unknown.
 	Timestamp int64
 
-	// Mark is where the next call of Moved continues, and in which incarnation. The zero mark is
+	// Mark is where the next call of Changes continues, and in which incarnation. The zero mark is
 	// the beginning.
 	Mark struct {
 		Incarnation Incarnation
@@ -288,11 +288,11 @@ func (kv KeyValue) Past() time.Time {
 //
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is
 // restored. If the store notices that, it is in another incarnation. Commit, Read, Seek, Trim, List
-// and Get, and Moved with a mark, answer ErrRewound if the store is no longer in the incarnation
-// that Moved returned last to this Store value; before the first Moved, nothing is checked. Once a
-// commit that changes EpochKey was answered, no commit of an earlier incarnation happens any more,
-// also one that was in progress. Moved with the zero mark returns the current one. A process that
-// opens a store in use, or reconnects to it, begins no new incarnation.
+// and Get, and Changes with a mark, answer ErrRewound if the store is no longer in the incarnation
+// that Changes returned last to this Store value; before the first Changes, nothing is checked.
+// Once a commit that changes EpochKey was answered, no commit of an earlier incarnation happens any
+// more, also one that was in progress. Changes with the zero mark returns the current one. A
+// process that opens a store in use, or reconnects to it, begins no new incarnation.
 //
 // These methods are the whole contract. A store may also have optional interfaces, which As finds:
 //
@@ -320,11 +320,11 @@ type Store interface {
 	// crash could still undo.
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
-	// Moved returns the bounds of the partitions that changed since the mark, and the mark for the
-	// next call. With the zero mark it returns all partitions. It may return a partition that did
-	// not change, never a deleted partition. A mark is valid only with the Store value that
+	// Changes returns the bounds of the partitions that changed since the mark, and the mark for
+	// the next call. With the zero mark it returns all partitions. It may return a partition that
+	// did not change, never a deleted partition. A mark is valid only with the Store value that
 	// returned it.
-	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
+	Changes(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
 	// Seek finds, for each goal, the base offset of the batch that the goal describes, but not
 	// below First or the goal's From. If no batch is young enough it finds Next; if fewer bytes are

@@ -82,7 +82,7 @@ func TestAReplicaLeavesWhatIsDueToTheWriters(t *testing.T) {
 		writer.do("DELETE", "/v1/categories/s/streams/1", "").ok()
 		writer.asJSON("PUT", "/v1/groups/g/offsets", `{"topics":{"t":{"to":"end"}}}`)
 		writer.stop()
-		_, before, err := store.Moved(t.Context(), eventlog.Mark{})
+		_, before, err := store.Changes(t.Context(), eventlog.Mark{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestAReplicaLeavesWhatIsDueToTheWriters(t *testing.T) {
 		if said := replica.said.String(); strings.Contains(said, "level=WARN") || strings.Contains(said, "level=ERROR") {
 			t.Errorf("it complains: %s", said)
 		}
-		if moved, _, err := store.Moved(t.Context(), before); err != nil || len(moved) > 0 || refused.Tried.Load() > 0 {
+		if moved, _, err := store.Changes(t.Context(), before); err != nil || len(moved) > 0 || refused.Tried.Load() > 0 {
 			t.Errorf("something changed: %v, %v; %d changes were tried", moved, err, refused.Tried.Load())
 		}
 	})

@@ -216,7 +216,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	check(m.log.DeleteTopic(ctx, "gone"))
 	m.forget(ctx)
 	check(m.log.Trim(ctx, p, 30_000)) // segments that are wanted in part, and others not at all
-	_, _, err = m.door.store.Moved(ctx, eventlog.Mark{})
+	_, _, err = m.door.store.Changes(ctx, eventlog.Mark{})
 	check(err)
 	run(t, session(t, address+"&application_name=setup"), `VACUUM weir.inbox`) // or the other mover walks what was moved
 	other := still(t, address)                                                 // it enrolls, follows and walks

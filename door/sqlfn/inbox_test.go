@@ -540,7 +540,7 @@ func TestAFirstLookKeepsNoPollWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := in.store.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := in.store.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Errorf("a poll during the first look: %v", err)
 	}
 	run(t, way, `ROLLBACK`)

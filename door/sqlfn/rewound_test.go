@@ -202,7 +202,7 @@ func client(t *testing.T, name string, args ...string) {
 func TestAMoverAppendsNothingBeforeItsLogKnowsTheIncarnation(t *testing.T) {
 	address := pgtest.URL(t)
 	one := openInbox(t, address)
-	if _, _, err := one.store.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := one.store.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	conn := session(t, address)
@@ -217,7 +217,7 @@ func TestAMoverAppendsNothingBeforeItsLogKnowsTheIncarnation(t *testing.T) {
 	if err := one.tryMove(); !errors.Is(err, eventlog.ErrRewound) {
 		t.Fatalf("a move in an epoch of which the log does not know: %v, want ErrRewound", err)
 	}
-	if _, _, err := one.store.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := one.store.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	one.expect("a")

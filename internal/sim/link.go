@@ -108,14 +108,14 @@ func (l *link) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([
 	return call(ctx, l, func() ([]eventlog.Slice, error) { return l.store.Read(context.Background(), spans, maxBytes) })
 }
 
-// Moved implements eventlog.Store.
-func (l *link) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store.
+func (l *link) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	type answer struct {
 		bounds []eventlog.Bounds
 		mark   eventlog.Mark
 	}
 	got, err := call(ctx, l, func() (answer, error) {
-		bounds, mark, err := l.store.Moved(context.Background(), since)
+		bounds, mark, err := l.store.Changes(context.Background(), since)
 		return answer{bounds, mark}, err
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ func TestAFileOfACacheThatIsNotAsTheStoreIsFound(t *testing.T) {
 	r.must(err)
 	cached, err := store.Cached(below, r.url, cache.Options{Dir: dir, BlockBytes: 500, Logger: quiet})
 	r.must(err)
-	_, _, err = cached.Moved(t.Context(), eventlog.Mark{})
+	_, _, err = cached.Changes(t.Context(), eventlog.Mark{})
 	r.must(err)
 	for _, p := range topic.Partitions {
 		_, err := cached.Read(t.Context(), []eventlog.Span{{Partition: p, MaxBytes: 1 << 20}}, 1<<20)

@@ -71,11 +71,11 @@ func Run(ctx context.Context, store eventlog.Store, opts Options) (Result, error
 }
 
 func (x *Exam) run(ctx context.Context) error {
-	bounds, _, err := x.store.Moved(ctx, eventlog.Mark{}) // from now on a rewind is an error
+	bounds, _, err := x.store.Changes(ctx, eventlog.Mark{}) // from now on a rewind is an error
 	if err != nil {
 		return fmt.Errorf("read the bounds of all partitions: %w", err)
 	}
-	if _, err := x.store.List(ctx, "", "", 1); err != nil { // it asks every shard: Moved leaves out a shard that has never answered
+	if _, err := x.store.List(ctx, "", "", 1); err != nil { // it asks every shard: Changes leaves out a shard that has never answered
 		return fmt.Errorf("read a key of each shard: %w", err)
 	}
 	if x.Topics, _, err = eventlog.TopicsIn(ctx, x.store); err != nil {

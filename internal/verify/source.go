@@ -88,10 +88,10 @@ func (s *source) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) 
 	return slices, err
 }
 
-// Moved implements eventlog.Store.
-func (s *source) Moved(ctx context.Context, since eventlog.Mark) (moved []eventlog.Bounds, mark eventlog.Mark, err error) {
+// Changes implements eventlog.Store.
+func (s *source) Changes(ctx context.Context, since eventlog.Mark) (moved []eventlog.Bounds, mark eventlog.Mark, err error) {
 	err = s.again(ctx, func() (err error) {
-		moved, mark, err = s.Store.Moved(ctx, since)
+		moved, mark, err = s.Store.Changes(ctx, since)
 		return err
 	})
 	return moved, mark, err

@@ -9,7 +9,7 @@ import (
 
 // checkTopics compares the topics with the partitions.
 func checkTopics(ctx context.Context, x *Exam) error {
-	bounds, _, err := x.store.Moved(ctx, eventlog.Mark{})
+	bounds, _, err := x.store.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return err
 	}

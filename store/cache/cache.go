@@ -62,15 +62,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Store is a cache. Everything but Read and Moved is done by the store below.
+// Store is a cache. Everything but Read and Changes is done by the store below.
 type Store struct {
 	eventlog.Store
 	opts  Options
 	disk  *disk
 	stats counters
 
-	moved longlock.Mutex       // held while Moved asks for the incarnation
-	told  atomic.Pointer[told] // what Moved returned last; nil: unknown, and nothing is cached
+	moved longlock.Mutex       // held while Changes asks for the incarnation
+	told  atomic.Pointer[told] // what Changes returned last; nil: unknown, and nothing is cached
 
 	mu      sync.Mutex // guards flights and closed
 	flights map[flightKey]*flight
@@ -78,8 +78,8 @@ type Store struct {
 	running sync.WaitGroup // reads of the store below that no caller ends
 }
 
-// told is an incarnation that Moved returned. Each answer has its own, so that pointers differ if
-// Moved was called in between.
+// told is an incarnation that Changes returned. Each answer has its own, so that pointers differ if
+// Changes was called in between.
 type told struct{ identity identity }
 
 // identity is a store in an incarnation, as a hash.
@@ -120,15 +120,15 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Moved implements eventlog.Store. With the zero mark it learns the incarnation.
-func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store. With the zero mark it learns the incarnation.
+func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if since != (eventlog.Mark{}) {
-		return s.Store.Moved(ctx, since)
+		return s.Store.Changes(ctx, since)
 	}
 	s.moved.Lock()
 	defer s.moved.Unlock()
 	s.told.Store(nil) // until it is known again, reads pass the cache by
-	bounds, mark, err := s.Store.Moved(ctx, since)
+	bounds, mark, err := s.Store.Changes(ctx, since)
 	if err == nil {
 		s.told.Store(&told{s.identify(mark.Incarnation)})
 	}

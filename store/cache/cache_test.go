@@ -100,7 +100,7 @@ func (r *rig) open() {
 // enter learns the incarnation.
 func (r *rig) enter() {
 	r.Helper()
-	if _, _, err := r.cache.Moved(r.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := r.cache.Changes(r.Context(), eventlog.Mark{}); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -120,7 +120,7 @@ func BenchmarkHistory(b *testing.B) {
 			}
 			defer s.Close()
 			const flushes, each = 256, 256 << 10
-			if _, _, err := s.Moved(b.Context(), eventlog.Mark{}); err != nil {
+			if _, _, err := s.Changes(b.Context(), eventlog.Mark{}); err != nil {
 				b.Fatal(err)
 			}
 			publish(b, s, 1, 0)

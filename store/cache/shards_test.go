@@ -64,7 +64,7 @@ func TestAShardThatDoesNotAnswerFailsOnlyItsOwnSpans(t *testing.T) {
 			t.Fatal(err, out)
 		}
 	}
-	if _, _, err := cached.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := cached.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, down := range []bool{false, true, false} {

@@ -21,7 +21,7 @@ const deleteFile = "delete the file: what it has is read from the store again"
 // reads them.
 func Verify(opts Options) verify.Check {
 	return verify.Check{Name: "cache", Run: func(ctx context.Context, x *verify.Exam) error {
-		_, mark, err := x.Store().Moved(ctx, eventlog.Mark{})
+		_, mark, err := x.Store().Changes(ctx, eventlog.Mark{})
 		if err != nil {
 			return err
 		}

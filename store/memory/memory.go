@@ -209,8 +209,8 @@ func (s *Store) slice(span eventlog.Span, budget *eventlog.Budget) eventlog.Slic
 	return slice
 }
 
-// Moved implements eventlog.Store.
-func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store.
+func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := alive(ctx); err != nil {
 		return nil, since, fmt.Errorf("moved: %w", err)
 	}
@@ -365,7 +365,7 @@ func (s *Store) incarnation() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: "life " + strconv.FormatInt(s.life, 10), Epoch: s.state[eventlog.EpochKey].version}
 }
 
-// rewound reports whether an incarnation that Moved returned (told) is over. The zero incarnation
+// rewound reports whether an incarnation that Changes returned (told) is over. The zero incarnation
 // never is.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return told != eventlog.Incarnation{} && told != s.incarnation()

@@ -80,7 +80,7 @@ func TestAServerThatIsKilledKeepsWhatWasAcknowledged(t *testing.T) {
 	for w := range writers {
 		must(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: eventlog.Partition(w)}}})
 	}
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +114,10 @@ func TestAServerThatIsKilledKeepsWhatWasAcknowledged(t *testing.T) {
 	server.Kill()
 	running.Wait()
 	server.Resume()
-	if _, _, err := s.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
+	if _, _, err := s.Changes(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved after the server began anew: %v", err)
 	}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	for w := range writers {
@@ -307,14 +307,14 @@ func TestAReadOnlyServerIsUnavailable(t *testing.T) {
 	u.User = url.UserPassword("app", "p@ss:word")
 	s := at(t, u.String()) // a user with rights on one database only
 	must(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}}})
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	mytest.Exec(t, address, "SET GLOBAL read_only = 1")
 	if _, err := commit(t.Context(), s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: []byte("x")}}}); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a commit: %v", err)
 	}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("moved: %v", err)
 	}
 	mytest.Exec(t, address, "SET GLOBAL read_only = 0")
@@ -395,7 +395,7 @@ func TestExamineNamesWhatLosesRecords(t *testing.T) {
 func TestNothingThatWasReadIsUndoneByACrash(t *testing.T) {
 	for name, read := range map[string]func(s *Store) (end eventlog.Offset){
 		"Moved": func(s *Store) eventlog.Offset {
-			all, _, err := s.Moved(t.Context(), eventlog.Mark{})
+			all, _, err := s.Changes(t.Context(), eventlog.Mark{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ func (in incarnation) inMark() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: fmt.Sprintf("server %s, life %d, tables of %d", in.server, in.life, in.tables), Epoch: eventlog.Version(in.epoch)}
 }
 
-// lastIncarnation is the incarnation that Moved returned last.
+// lastIncarnation is the incarnation that Changes returned last.
 type lastIncarnation struct {
 	mu   sync.Mutex // guards told
 	told incarnation
@@ -56,8 +56,8 @@ func (l *lastIncarnation) tell(in incarnation) {
 	l.told = in
 }
 
-// check returns ErrRewound if the store is in another incarnation than Moved returned last. Before
-// the first Moved, nothing is checked.
+// check returns ErrRewound if the store is in another incarnation than Changes returned last.
+// Before the first Changes, nothing is checked.
 func (l *lastIncarnation) check(in incarnation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,7 +39,7 @@ func TestSettingsOfTheServerDoNotMatter(t *testing.T) {
 	for i := range eventlog.Partition(3) {
 		must(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: i + 1}, {Partition: i + 1, Records: 1, Bytes: []byte(`\'"é`)}}})
 	}
-	if all, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil || len(all) != 3 {
+	if all, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil || len(all) != 3 {
 		t.Errorf("%+v, %v; want 3 partitions", all, err)
 	}
 }
@@ -111,7 +111,7 @@ func TestAReadOnlyServerIsToldAsWhatItIs(t *testing.T) {
 	if err != nil || len(outcomes) != 2 || !errors.Is(outcomes[0].Err, eventlog.ErrNotWritable) || !errors.Is(outcomes[1].Err, eventlog.ErrNotWritable) {
 		t.Errorf("a commit: %+v, %v", outcomes, err)
 	}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrNotWritable) {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrNotWritable) {
 		t.Errorf("moved: %v", err)
 	}
 }

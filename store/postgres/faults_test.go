@@ -295,7 +295,7 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	srv.Stop()
 	calls := map[string]func() error{
 		"read":  func() error { _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 0); return err },
-		"moved": func() error { _, _, err := s.Moved(t.Context(), eventlog.Mark{}); return err },
+		"moved": func() error { _, _, err := s.Changes(t.Context(), eventlog.Mark{}); return err },
 		"seek":  func() error { _, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}}); return err },
 		"list":  func() error { _, err := s.List(t.Context(), "", "", 1); return err },
 		"trim":  func() error { return storetest.Trim(t.Context(), s, 1, 1) },
@@ -338,7 +338,7 @@ func TestSilenceOfTheNetworkIsUnavailable(t *testing.T) {
 	openPartitions(t, s, 1)
 	calls := map[string]func() error{
 		"read":  func() error { _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 0); return err },
-		"moved": func() error { _, _, err := s.Moved(t.Context(), eventlog.Mark{}); return err },
+		"moved": func() error { _, _, err := s.Changes(t.Context(), eventlog.Mark{}); return err },
 		"seek":  func() error { _, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}}); return err },
 		"list":  func() error { _, err := s.List(t.Context(), "", "", 1); return err },
 	}

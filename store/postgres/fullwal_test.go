@@ -177,7 +177,7 @@ func TestACommitOfASessionEndsARefusal(t *testing.T) {
 		SELECT true
 		FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, '{}') AS c
 		WHERE weir.still($19, $20, $21)`}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := s.Session(by)

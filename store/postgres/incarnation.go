@@ -28,7 +28,7 @@ func (in Incarnation) InMark() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: fmt.Sprintf("server since %d, tables %d", in.Server, in.Tables), Epoch: eventlog.Version(in.Epoch)}
 }
 
-// params are the parameters of weir.still: NULL before the first call of Moved.
+// params are the parameters of weir.still: NULL before the first call of Changes.
 func (in Incarnation) params() [][]byte {
 	if in.Server == 0 {
 		return [][]byte{nil, nil, nil}
@@ -44,7 +44,7 @@ func (in Incarnation) args() []any {
 	return []any{in.Server, in.Tables, in.Epoch}
 }
 
-// lastIncarnation is the incarnation that Moved returned last.
+// lastIncarnation is the incarnation that Changes returned last.
 type lastIncarnation struct {
 	mu   sync.Mutex // guards told
 	told Incarnation
@@ -56,7 +56,7 @@ func (l *lastIncarnation) tell(in Incarnation) {
 	l.told = in
 }
 
-// now returns the incarnation that Moved returned last; zero before the first call.
+// now returns the incarnation that Changes returned last; zero before the first call.
 func (l *lastIncarnation) now() Incarnation {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -62,7 +62,7 @@ func TestAReadReturnsTheSnapshotThatItChecked(t *testing.T) {
 	address := pgtest.URL(t)
 	s, other := at(t, address), at(t, address)
 	openPartitions(t, s, 1)
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil { // and other is told no incarnation: it does not wait
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil { // and other is told no incarnation: it does not wait
 		t.Fatal(err)
 	}
 	pgtest.Exec(t, address, `DO $do$ BEGIN
@@ -110,7 +110,7 @@ func TestAReplacementThatWaitedForAnEpochFails(t *testing.T) {
 	s := at(t, address)
 	openPartitions(t, s, 1)
 	publish(t, s, batch(1, 10), batch(1, 10))
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	replace := eventlog.Entry{
@@ -138,7 +138,7 @@ func TestTrimsThatWaitedForAnEpochFail(t *testing.T) {
 	s := at(t, address)
 	openPartitions(t, s, 2)
 	publish(t, s, batch(1, 10), batch(2, 10))
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	lock := connect(t, address)
@@ -214,7 +214,7 @@ func TestACheckOfTheEpochWaitsForNobody(t *testing.T) {
 // These errors are in the log, and in /readyz.
 func TestErrorsOfAPollArePlainText(t *testing.T) {
 	s := at(t, pgtest.URL(t))
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,10 +222,10 @@ func TestErrorsOfAPollArePlainText(t *testing.T) {
 	cancel()
 	other := mark
 	other.Incarnation.Epoch++
-	_, _, rewound := s.Moved(t.Context(), other)
-	_, _, unanswered := s.Moved(cancelled, mark)
+	_, _, rewound := s.Changes(t.Context(), other)
+	_, _, unanswered := s.Changes(cancelled, mark)
 	other.Place = "x"
-	_, _, foreign := s.Moved(t.Context(), other)
+	_, _, foreign := s.Changes(t.Context(), other)
 	if !errors.Is(rewound, eventlog.ErrRewound) || unanswered == nil || foreign == nil {
 		t.Fatal(rewound, unanswered, foreign)
 	}

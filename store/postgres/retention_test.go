@@ -241,7 +241,7 @@ func TestOldVersionsDoNotHidePartitionsFromThePoll(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(t, s, batch(5, 10))
-	moved, _, err := s.Moved(t.Context(), eventlog.Mark{})
+	moved, _, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}

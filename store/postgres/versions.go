@@ -8,7 +8,7 @@ import (
 )
 
 // A newer weir may upgrade the schema under a running process. The process finds that when it polls
-// (Moved), or when a statement does not fit what is there any more. From then on it does nothing:
+// (Changes), or when a statement does not fit what is there any more. From then on it does nothing:
 // what it would write may not mean the same to the newer one.
 
 // pollVersions adds a row for each part of the schema that is newer than this binary: its place in

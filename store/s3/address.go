@@ -25,7 +25,7 @@ type place struct {
 	class      string
 
 	linger  time.Duration // at least this long from one put to the next
-	poll    time.Duration // Moved asks the server at most this often
+	poll    time.Duration // Changes asks the server at most this often
 	flush   int           // most bytes of batches in one commit
 	verify  time.Duration // how often the newest known commit is read again, to notice that the bucket was rewound
 	grace   time.Duration // how long objects stay that are no longer named

@@ -183,11 +183,11 @@ func TestARewindEndsACompaction(t *testing.T) {
 					if !errors.Is(err, eventlog.ErrRewound) {
 						t.Fatal(err)
 					}
-					if _, _, err := w.Moved(t.Context(), eventlog.Mark{}); err != nil {
+					if _, _, err := w.Changes(t.Context(), eventlog.Mark{}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+				if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 					t.Fatal(err)
 				}
 				mustPublish(t, s, "d")

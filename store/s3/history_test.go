@@ -88,9 +88,9 @@ func (s *several) Get(ctx context.Context, keys []string, maxBytes int) (found [
 	return found, err
 }
 
-// Moved asks the replica: a mark is of one Store value.
-func (s *several) Moved(ctx context.Context, since eventlog.Mark) (moved []eventlog.Bounds, mark eventlog.Mark, err error) {
-	err = s.tried(func() error { moved, mark, err = s.replica.Moved(ctx, since); return err })
+// Changes asks the replica: a mark is of one Store value.
+func (s *several) Changes(ctx context.Context, since eventlog.Mark) (moved []eventlog.Bounds, mark eventlog.Mark, err error) {
+	err = s.tried(func() error { moved, mark, err = s.replica.Changes(ctx, since); return err })
 	return moved, mark, err
 }
 

@@ -26,7 +26,7 @@ var calls = map[string]func(t *testing.T, s *Store) error{
 		_, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1000}}, 1000)
 		return err
 	},
-	"moved": func(t *testing.T, s *Store) error { _, _, err := s.Moved(t.Context(), eventlog.Mark{}); return err },
+	"moved": func(t *testing.T, s *Store) error { _, _, err := s.Changes(t.Context(), eventlog.Mark{}); return err },
 	"seek": func(t *testing.T, s *Store) error {
 		_, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: 1}})
 		return err
@@ -92,11 +92,11 @@ func TestALogIsNotReadyWhileAProxyAnswers(t *testing.T) {
 	server, address := serve(t)
 	s := openAt(t, strings.Replace(address, "verify=0s", "verify=1h", 1))
 	mustPublish(t, s, "a")
-	if _, mark, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, mark, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	} else {
 		server.refuses.Store(&refusal{status: http.StatusNotFound})
-		_, _, err = s.Moved(t.Context(), mark) // what the log's health is
+		_, _, err = s.Changes(t.Context(), mark) // what the log's health is
 		if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "404") {
 			t.Errorf("the log's poll is told %v", err)
 		}

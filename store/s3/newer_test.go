@@ -15,7 +15,7 @@ func TestAnObjectOfANewerWeirIsToldAsThat(t *testing.T) {
 	if err := putKey(t, s, "a"); err != nil {
 		t.Fatal(err)
 	}
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestAnObjectOfANewerWeirIsToldAsThat(t *testing.T) {
 	f.Mu.Lock()
 	f.Objects[commitKey(s.st.number+1)] = stored{Body: object, Modified: time.Now()}
 	f.Mu.Unlock()
-	_, _, moved := s.Moved(t.Context(), mark)
+	_, _, moved := s.Changes(t.Context(), mark)
 	_, begun := f.open(t.Context(), quick)
 	for what, err := range map[string]error{"a poll": moved, "a commit": putKey(t, s, "b"), "a start": begun} {
 		if !errors.Is(err, eventlog.ErrUpgraded) {

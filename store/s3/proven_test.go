@@ -80,9 +80,9 @@ func TestAProcessThatIsAloneLooksNowAndThen(t *testing.T) {
 		}
 		var gets atomic.Int32
 		f.answerGets(func(string) { gets.Add(1) })
-		_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+		_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 		for began := time.Now(); err == nil && time.Since(began) < time.Hour; pass(time.Second / 2) {
-			_, mark, err = s.Moved(t.Context(), mark)
+			_, mark, err = s.Changes(t.Context(), mark)
 		}
 		if most := 2*int32(time.Hour/at.verify) + 60; err != nil || gets.Load() > most || gets.Load() < most/3 {
 			t.Errorf("an idle hour took %d gets, at most %d are promised; %v", gets.Load(), most, err)
@@ -90,7 +90,7 @@ func TestAProcessThatIsAloneLooksNowAndThen(t *testing.T) {
 		gone := &deaf{s.bucket}
 		s.bucket = gone
 		pass(at.verify)
-		if _, _, err := s.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrUnavailable) {
+		if _, _, err := s.Changes(t.Context(), mark); !errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("the bucket does not answer, and the log's poll is told %v", err)
 		}
 	})

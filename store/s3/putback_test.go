@@ -272,7 +272,7 @@ func (h *putBacks) commit(s *Store, key string) bool {
 	s.mu.Unlock()
 	h.tell("%s: %v; at %d (%d %x)", key, err, number, tip.number, tip.hash[:3])
 	if errors.Is(err, eventlog.ErrRewound) {
-		_, _, _ = s.Moved(h.t.Context(), eventlog.Mark{})
+		_, _, _ = s.Changes(h.t.Context(), eventlog.Mark{})
 	}
 	if err != nil || out[0].Err != nil {
 		return false
@@ -378,7 +378,7 @@ func (h *putBacks) dump() {
 func (h *putBacks) keys(s *Store) (keys []string) {
 	var err error
 	for range 30 {
-		_, _, _ = s.Moved(h.t.Context(), eventlog.Mark{})
+		_, _, _ = s.Changes(h.t.Context(), eventlog.Mark{})
 		var found []eventlog.KeyValue
 		if found, err = s.List(h.t.Context(), "", "", 10_000); err == nil {
 			for _, kv := range found {

@@ -203,9 +203,9 @@ func (s *Store) piece(ctx context.Context, piece []source) ([]content, error) {
 	return all, nil
 }
 
-// Moved implements eventlog.Store. It asks the server for other processes' commits at most every
+// Changes implements eventlog.Store. It asks the server for other processes' commits at most every
 // poll.
-func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := alive(ctx); err != nil {
 		return nil, since, fmt.Errorf("moved: %w", err)
 	}

@@ -182,7 +182,7 @@ func TestAReplicaThatIsTooSlowSaysSo(t *testing.T) {
 		if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "raise grace") {
 			t.Errorf("%v, %+v", err, got)
 		}
-		if _, _, err := replica.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
+		if _, _, err := replica.Changes(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("moved: %v", err)
 		}
 	}
@@ -234,22 +234,22 @@ func TestAReplicaNoticesThatTheBucketWasRewound(t *testing.T) {
 	copied := maps.Clone(f.Objects)
 	mustPublish(t, writer, "lost")
 	replica := following(t, f)
-	_, mark, err := replica.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := replica.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Mu.Lock()
 	f.Objects = maps.Clone(copied)
 	f.Mu.Unlock()
-	if _, _, err := replica.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
+	if _, _, err := replica.Changes(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved: %v", err)
 	}
-	_, now, err := replica.Moved(t.Context(), eventlog.Mark{})
+	_, now, err := replica.Changes(t.Context(), eventlog.Mark{})
 	if err != nil || now.Incarnation == mark.Incarnation {
 		t.Errorf("incarnation %v, before %v, %v", now.Incarnation, mark.Incarnation, err)
 	}
 	expect(t, replica, "a")
-	if _, again, err := replica.Moved(t.Context(), now); err != nil || again.Incarnation != now.Incarnation {
+	if _, again, err := replica.Changes(t.Context(), now); err != nil || again.Incarnation != now.Incarnation {
 		t.Errorf("incarnation %v, then %v, %v", now.Incarnation, again.Incarnation, err)
 	}
 	if !maps.EqualFunc(f.Objects, copied, func(a, b stored) bool { return string(a.Body) == string(b.Body) }) {

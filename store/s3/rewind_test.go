@@ -34,7 +34,7 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 		return err
 	}
 	told := func(s *Store) {
-		if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+		if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestARewindDuringARoundOfReadsIsNoticed(t *testing.T) {
 	has := func(s *Store) (keys string) {
 		t.Helper()
 		for range 3 {
-			if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+			if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 				t.Fatal(err)
 			}
 			if found, err := s.List(t.Context(), "", "", 100); err == nil {

@@ -311,7 +311,7 @@ func (s *Store) Replica() (behind time.Duration, is bool) {
 	return time.Since(s.asked), s.replica
 }
 
-// incarnation is what Moved returns. The caller holds mu.
+// incarnation is what Changes returns. The caller holds mu.
 func (s *Store) incarnation() eventlog.Incarnation {
 	in := s.st.incarnation()
 	in.Store += s.rewinds
@@ -326,8 +326,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// rewound reports whether an incarnation that Moved returned (told) is over, or the state is being
-// read anew. The caller holds mu.
+// rewound reports whether an incarnation that Changes returned (told) is over, or the state is
+// being read anew. The caller holds mu.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return s.behind || told != eventlog.Incarnation{} && told != s.incarnation()
 }

@@ -26,7 +26,7 @@ func putKey(t *testing.T, s *Store, key string) error {
 
 func has(t *testing.T, s *Store) (keys []string) {
 	t.Helper()
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	found, err := s.List(t.Context(), "", "", 1000)

@@ -158,13 +158,13 @@ func (a *away) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([
 	return s.Read(ctx, spans, maxBytes)
 }
 
-// Moved implements eventlog.Store.
-func (a *away) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store.
+func (a *away) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	s, err := a.use()
 	if err != nil {
 		return nil, since, err
 	}
-	return s.Moved(ctx, since)
+	return s.Changes(ctx, since)
 }
 
 // Seek implements eventlog.Store.

@@ -597,7 +597,7 @@ func openAt(t *testing.T, said *lines, a, b, c eventlog.Store, open func(context
 // dump shows what a store holds.
 func dump(t *testing.T, s eventlog.Store) string {
 	t.Helper()
-	all, _, err := s.Moved(t.Context(), eventlog.Mark{})
+	all, _, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,8 +187,8 @@ func (s single) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return slices, err
 }
 
-func (s single) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
-	all, mark, err := s.Set.Moved(ctx, since)
+func (s single) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	all, mark, err := s.Set.Changes(ctx, since)
 	for i := range all {
 		all[i] = s.bounds(all[i])
 	}

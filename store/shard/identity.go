@@ -241,7 +241,7 @@ func (m *member) used(ctx context.Context) (string, error) {
 	if len(keys) > 0 {
 		return fmt.Sprintf("the key %q", keys[0].Key), nil
 	}
-	partitions, _, err := m.store.Moved(ctx, eventlog.Mark{})
+	partitions, _, err := m.store.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return "", fmt.Errorf("%v: %w", m, err)
 	}
@@ -254,7 +254,7 @@ func (m *member) used(ctx context.Context) (string, error) {
 // alone refuses a store with partitions whose numbers name other shards: nobody would find them
 // there.
 func (m *member) alone(ctx context.Context) error {
-	partitions, _, err := m.store.Moved(ctx, eventlog.Mark{})
+	partitions, _, err := m.store.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return fmt.Errorf("%v: %w", m, err)
 	}

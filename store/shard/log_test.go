@@ -67,11 +67,11 @@ func (f *frail) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return f.Store.Read(ctx, spans, maxBytes)
 }
 
-func (f *frail) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (f *frail) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := f.fail(); err != nil {
 		return nil, since, err
 	}
-	return f.Store.Moved(ctx, since)
+	return f.Store.Changes(ctx, since)
 }
 
 func (f *frail) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
@@ -172,7 +172,7 @@ func TestTopicsAreSpreadAndAddedShardsTakeNewPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range stores {
-		all, _, err := s.Moved(t.Context(), eventlog.Mark{})
+		all, _, err := s.Changes(t.Context(), eventlog.Mark{})
 		for _, held := range all {
 			if err != nil || slices.Contains(grown.Partitions, held.Partition) {
 				t.Errorf("shard %d still holds %+v (%v)", i, held, err)
@@ -293,7 +293,7 @@ func TestATopicIsThereOrNotWhereverTheProcessDies(t *testing.T) {
 				time.Sleep(time.Minute) // of the bubble: the log deletes what is left
 				held := 0
 				for _, s := range stores {
-					bounds, _, err := s.Store.Moved(t.Context(), eventlog.Mark{})
+					bounds, _, err := s.Store.Changes(t.Context(), eventlog.Mark{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -329,7 +329,7 @@ func TestRecordsOfATopicThatABackupLacksStay(t *testing.T) {
 		create(t, log, "later", 2) // raises the next free number
 		run(t, openSet(t, home, other))
 		time.Sleep(time.Minute)
-		bounds, _, err := other.Moved(t.Context(), eventlog.Mark{})
+		bounds, _, err := other.Changes(t.Context(), eventlog.Mark{})
 		if err != nil || !slices.ContainsFunc(bounds, func(b eventlog.Bounds) bool { return b.Partition == there && b.Next == 1 }) {
 			t.Errorf("the shard holds %+v (%v), and not the record in partition %d", bounds, err, there)
 		}

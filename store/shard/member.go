@@ -17,9 +17,9 @@ import (
 // member is a shard, and what this process knows of it.
 //
 //	answers ── a call fails with ErrUnavailable or ErrUnsure ──► lost   logged once
-//	lost ── Moved succeeds ──► answers                                  logged once
+//	lost ── Changes succeeds ──► answers                                logged once
 //
-// While it is lost, calls still try it, unless its last failure was slow: then only Moved does,
+// While it is lost, calls still try it, unless its last failure was slow: then only Changes does,
 // without anybody waiting for it, and other calls fail immediately. So it is, too, as long as the
 // log has not entered its incarnation, if it did not answer when the log entered the others'
 // (away.go).
@@ -41,16 +41,16 @@ type member struct {
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
 	// unentered: the log entered an incarnation of the set without having heard of this shard, or
 	// not in the incarnation that the log takes it to be in. What it holds is unknown then, and a
-	// store checks the incarnation that its Moved returned last: so no other call is made before
+	// store checks the incarnation that its Changes returned last: so no other call is made before
 	// the log has heard of it.
 	unentered bool
 
 	heard atomic.Bool // it answered when the log entered the incarnation
 
-	flight *flight // the call of Moved that is in progress, or whose answer nobody has taken; used by Set.Moved only
+	flight *flight // the call of Changes that is in progress, or whose answer nobody has taken; used by Set.Changes only
 }
 
-// flight is a call of Moved.
+// flight is a call of Changes.
 type flight struct {
 	since eventlog.Mark
 	done  chan struct{} // closed when what follows is set
@@ -153,7 +153,8 @@ func (m *member) answered() {
 	}
 }
 
-// enter notes the incarnation of the shard that Moved found, with everything that the shard holds.
+// enter notes the incarnation of the shard that Changes found, with everything that the shard
+// holds.
 func (m *member) enter(all []eventlog.Bounds, mark eventlog.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

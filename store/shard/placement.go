@@ -148,7 +148,7 @@ func (s *Set) ShardName(shard int) string { return s.members[shard].String() }
 func (s *Set) Placements(ctx context.Context) (eventlog.Placements, error) {
 	var err error
 	for range placeTries {
-		if _, _, err = s.Moved(ctx, eventlog.Mark{}); err != nil {
+		if _, _, err = s.Changes(ctx, eventlog.Mark{}); err != nil {
 			break
 		}
 		var t *table
@@ -182,7 +182,7 @@ func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog
 	}
 	var last error
 	for range placeTries {
-		bounds, mark, err := s.Moved(ctx, eventlog.Mark{})
+		bounds, mark, err := s.Changes(ctx, eventlog.Mark{})
 		if err == nil {
 			err = s.everyShardIn()
 		}
@@ -191,7 +191,7 @@ func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog
 		}
 		entry, made, err := s.placing(ctx, changes, next, mark, bounds)
 		if err == nil && len(entry.Puts) == 0 {
-			return made, nil // it happened, and Moved has told every shard of the epoch
+			return made, nil // it happened, and Changes has told every shard of the epoch
 		}
 		if err == nil {
 			err = s.home().commitOne(ctx, entry)

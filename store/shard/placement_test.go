@@ -93,7 +93,7 @@ func TestACommitByAnEarlierTableIsRefused(t *testing.T) {
 	placeOn(t, other, p, 1)
 	entered := make(chan error, 1)
 	go func() {
-		_, _, err := late.Moved(t.Context(), eventlog.Mark{})
+		_, _, err := late.Changes(t.Context(), eventlog.Mark{})
 		entered <- err
 	}()
 	for len(entered) == 0 && late.routing.TryRLock() { // until it waits for the commit, or is done

@@ -32,10 +32,10 @@ const (
 	commitGrace = 250 * time.Millisecond
 	// readPatience bounds how long a read waits for one shard.
 	readPatience = 10 * time.Second
-	// movedPatience is how long Moved waits for a shard while others have answered.
+	// movedPatience is how long Changes waits for a shard while others have answered.
 	movedPatience = time.Second
 	// slowFailure is how long a failed call must have taken for the shard to be left alone until it
-	// answers Moved.
+	// answers Changes.
 	slowFailure = 250 * time.Millisecond
 )
 
@@ -67,10 +67,10 @@ type Set struct {
 	routing  longlock.RWMutex // a commit holds it to read, from when it finds its shards until these have answered; enter holds it to write
 	entering atomic.Bool      // shards may be in an incarnation whose table was not read yet, and commits are refused
 
-	ctx     context.Context // ends with Close: for the calls of Moved that no caller waits for, and for opening shards that were away
+	ctx     context.Context // ends with Close: for the calls of Changes that no caller waits for, and for opening shards that were away
 	cancel  context.CancelFunc
 	running sync.WaitGroup // these calls, and commits that were given up
-	moving  longlock.Mutex // held by Moved: one call at a time
+	moving  longlock.Mutex // held by Changes: one call at a time
 }
 
 var (
@@ -415,7 +415,7 @@ func (s *Set) Writable(ctx context.Context) (refusal, err error) {
 			return nil, nil
 		}
 		if m.out() != nil {
-			return nil, nil // unknown, and Moved has logged it
+			return nil, nil // unknown, and Changes has logged it
 		}
 		why, err := store.Writable(ctx)
 		if err != nil || why == nil {

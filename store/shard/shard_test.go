@@ -37,7 +37,7 @@ func do(t *testing.T, s eventlog.Store, entries ...eventlog.Entry) []eventlog.Ou
 
 func held(t *testing.T, s eventlog.Store) string {
 	t.Helper()
-	all, _, err := s.Moved(t.Context(), eventlog.Mark{})
+	all, _, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,12 +258,12 @@ func TestASetIsLikeOneStore(t *testing.T) {
 				t.Fatalf("step %d: list %q, %d: %s\none store says %s", step, prefix, limit, a, b)
 			}
 			if r.IntN(3) == 0 {
-				moved, next, err := s.Moved(t.Context(), mark)
+				moved, next, err := s.Changes(t.Context(), mark)
 				if err != nil {
 					t.Fatal(err)
 				}
 				mark = next
-				modelMoved, next, _ := model.Moved(t.Context(), modelMark)
+				modelMoved, next, _ := model.Changes(t.Context(), modelMark)
 				modelMark = next
 				for _, b := range moved {
 					bounds[b.Partition] = b
@@ -322,11 +322,11 @@ func (f *frail) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return f.Store.Read(ctx, spans, maxBytes)
 }
 
-func (f *frail) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (f *frail) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := f.fail(ctx); err != nil {
 		return nil, since, err
 	}
-	return f.Store.Moved(ctx, since)
+	return f.Store.Changes(ctx, since)
 }
 
 func (f *frail) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
@@ -355,7 +355,7 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lost}, Shard{"c", memory.New()})
 	ps := []eventlog.Partition{1, eventlog.Partition(2).On(1), eventlog.Partition(3).On(2)}
 	do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: ps[0]}, {Partition: ps[1]}, {Partition: ps[2]}}})
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +372,7 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	if err != nil || got[0].Err != nil || len(got[0].Batches) != 2 || len(got[2].Batches) != 2 || !errors.Is(got[1].Err, eventlog.ErrUnavailable) {
 		t.Errorf("reads: %+v, %v", got, err)
 	}
-	moved, next, err := s.Moved(t.Context(), mark)
+	moved, next, err := s.Changes(t.Context(), mark)
 	if err != nil || len(moved) != 2 {
 		t.Errorf("moved: %+v, %v", moved, err)
 	}
@@ -395,7 +395,7 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	if got, err := s.Read(t.Context(), spans, 0); err != nil || got[0].Bounds.First != 1 || got[2].Bounds.First != 1 {
 		t.Errorf("after trims on all shards: %+v, %v", got, err)
 	}
-	if all, in, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil || len(all) != 3 || in.Incarnation != mark.Incarnation {
+	if all, in, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil || len(all) != 3 || in.Incarnation != mark.Incarnation {
 		t.Errorf("moved from the beginning: %+v in %+v, %v; want the lost shard as it was", all, in, err)
 	}
 
@@ -403,7 +403,7 @@ func TestOneShardDownFailsOnlyWhatIsOnIt(t *testing.T) {
 	if out := do(t, s, flush...); out[1].Err != nil || out[1].Base[0] != 1 {
 		t.Errorf("the shard is back, and a commit gets %+v", out[1])
 	}
-	if moved, _, err := s.Moved(t.Context(), next); err != nil || len(moved) != 3 {
+	if moved, _, err := s.Changes(t.Context(), next); err != nil || len(moved) != 3 {
 		t.Errorf("moved: %+v, %v", moved, err)
 	}
 }
@@ -416,7 +416,7 @@ func TestAShardThatHangsHoldsOthersUpOnce(t *testing.T) {
 		s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lost})
 		one, two := eventlog.Partition(1), eventlog.Partition(2).On(1)
 		do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: one}, {Partition: two}}})
-		_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+		_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,7 +434,7 @@ func TestAShardThatHangsHoldsOthersUpOnce(t *testing.T) {
 			if out := do(t, s, flush...); out[0].Err != nil || !errors.Is(out[1].Err, eventlog.ErrUnavailable) {
 				t.Errorf("%+v", out)
 			}
-			moved, next, err := s.Moved(t.Context(), mark)
+			moved, next, err := s.Changes(t.Context(), mark)
 			if err != nil || len(moved) != 1 {
 				t.Errorf("%+v, %v", moved, err)
 			}
@@ -448,20 +448,20 @@ func TestAShardThatHangsHoldsOthersUpOnce(t *testing.T) {
 			if time.Sleep(time.Second); time.Since(began) > time.Minute {
 				t.Fatal("the shard answers, and is not asked")
 			}
-			if _, mark, err = s.Moved(t.Context(), mark); err != nil {
+			if _, mark, err = s.Changes(t.Context(), mark); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
 }
 
-// A restored shard is noticed by calls about it, and by Moved. Until then the other shards go on.
+// A restored shard is noticed by calls about it, and by Changes. Until then the other shards go on.
 func TestARestoredShardIsAnotherIncarnation(t *testing.T) {
 	stores := []*memory.Store{memory.New(), memory.New()}
 	s := openMemory(t, stores...)
 	one, two := eventlog.Partition(1), eventlog.Partition(2).On(1)
 	do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: one}, {Partition: two}}})
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,10 +475,10 @@ func TestARestoredShardIsAnotherIncarnation(t *testing.T) {
 	if _, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{records(two, 1)}}}); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a flush for that shard alone: %v", err)
 	}
-	if _, _, err := s.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
+	if _, _, err := s.Changes(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved: %v", err)
 	}
-	if _, now, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil || now.Incarnation.Store == mark.Incarnation.Store {
+	if _, now, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil || now.Incarnation.Store == mark.Incarnation.Store {
 		t.Errorf("%+v, %v", now.Incarnation, err)
 	}
 }
@@ -490,26 +490,26 @@ func TestALostShardGetsTheEpochWhenItAnswers(t *testing.T) {
 	s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lost})
 	p := eventlog.Partition(2).On(1)
 	do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: p}}})
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	lost.down.Store(true)
 	if out := do(t, s, eventlog.Entry{Puts: []eventlog.Put{{Key: eventlog.EpochKey, Version: 7, Value: []byte(`{"store":"x","epochs":[{"epoch":6}]}`)}}}); out[0].Err != nil {
 		t.Fatal(out[0].Err)
 	}
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil || mark.Incarnation.Epoch != 7 {
 		t.Fatalf("%+v, %v", mark, err)
 	}
 	lost.down.Store(false)
-	moved, next, err := s.Moved(t.Context(), mark)
+	moved, next, err := s.Changes(t.Context(), mark)
 	if err != nil || len(moved) != 1 || moved[0].Partition != p {
 		t.Errorf("moved: %+v, %v; want all partitions of the shard that is back", moved, err)
 	}
 	if kv, err := eventlog.Get(t.Context(), lost.Store, eventlog.EpochKey); err != nil || kv.Version != 7 {
 		t.Errorf("the shard is in epoch %d (%v)", kv.Version, err)
 	}
-	if moved, _, err := s.Moved(t.Context(), next); err != nil || len(moved) != 0 {
+	if moved, _, err := s.Changes(t.Context(), next); err != nil || len(moved) != 0 {
 		t.Errorf("and then %+v, %v", moved, err)
 	}
 	if keys := keysOf(t, s, "incarnation"); fmt.Sprint(keys) != "[incarnation]" {
@@ -651,11 +651,11 @@ func TestAProcessWithAShorterListStops(t *testing.T) {
 	a, b := memory.New(), memory.New()
 	shard := func(s eventlog.Store) Shard { return Shard{"x", kept{s}} }
 	short := openSet(t, shard(a), shard(b))
-	if _, _, err := short.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := short.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	openSet(t, shard(a), shard(b), shard(memory.New()))
-	if _, _, err := short.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, ErrList) || !strings.Contains(err.Error(), "start it again with the whole list") {
+	if _, _, err := short.Changes(t.Context(), eventlog.Mark{}); !errors.Is(err, ErrList) || !strings.Contains(err.Error(), "start it again with the whole list") {
 		t.Errorf("%v", err)
 	}
 }

@@ -310,7 +310,7 @@ func TestAHalfCopyIsNotTakenForALoss(t *testing.T) {
 			t.Fatal(out, err)
 		}
 		if i == 0 {
-			if _, _, err := set.Moved(t.Context(), eventlog.Mark{}); err != nil { // the process hears of the copy
+			if _, _, err := set.Changes(t.Context(), eventlog.Mark{}); err != nil { // the process hears of the copy
 				t.Fatal(err)
 			}
 			second.down.Store(true)
@@ -410,7 +410,7 @@ func TestADeletedTopicTakesNoRecords(t *testing.T) {
 					t.Errorf("publish to the deleted topic: %v", err)
 				}
 				for i, s := range stores {
-					bounds, _, err := s.Moved(t.Context(), eventlog.Mark{})
+					bounds, _, err := s.Changes(t.Context(), eventlog.Mark{})
 					if want := max(0, 1-i); err != nil || len(bounds) != want {
 						t.Errorf("shard %d holds %+v, %v", i, bounds, err)
 					}

@@ -82,8 +82,8 @@ func (v view) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 	return read, err
 }
 
-func (v view) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
-	all, mark, err := v.shard.Moved(ctx, since)
+func (v view) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	all, mark, err := v.shard.Changes(ctx, since)
 	for _, b := range all {
 		if b.Partition == v.on {
 			b.Partition = v.p

@@ -139,7 +139,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	if _, err := s.Read(t.Context(), nil, 0); !errors.Is(err, eventlog.ErrClosed) {
 		t.Errorf("read: %v, want ErrClosed", err)
 	}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrClosed) {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrClosed) {
 		t.Errorf("moved: %v, want ErrClosed", err)
 	}
 }

@@ -21,7 +21,7 @@ type identity struct {
 	mu   sync.Mutex // guards what follows
 	file os.FileInfo
 	wal  os.FileInfo          // the WAL of that file; nil: there was none
-	told eventlog.Incarnation // what Moved returned last; zero before the first call
+	told eventlog.Incarnation // what Changes returned last; zero before the first call
 }
 
 // opened notes which file the connections have open.
@@ -72,7 +72,7 @@ func (s *Store) incarnation(c *conn) (eventlog.Incarnation, error) {
 }
 
 // unchanged returns ErrUpgraded if a newer weir has upgraded the tables, and ErrRewound if the
-// store is not in the incarnation that Moved returned last. Call it in a transaction.
+// store is not in the incarnation that Changes returned last. Call it in a transaction.
 func (s *Store) unchanged(c *conn) error {
 	if err := s.layout.Usable(); err != nil {
 		return err

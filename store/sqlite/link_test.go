@@ -59,7 +59,7 @@ func TestABackupThatReplacesTheFileOfALinkIsNotUndoneByTheOldWAL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, file, link := linked(t)
-			if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+			if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 				t.Fatal(err)
 			}
 			one := eventlog.Batch{Partition: 1, Records: 1, Bytes: []byte("x")}
@@ -74,7 +74,7 @@ func TestABackupThatReplacesTheFileOfALinkIsNotUndoneByTheOldWAL(t *testing.T) {
 			}
 			check := func(s *Store, want eventlog.Offset) {
 				t.Helper()
-				if all, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil || len(all) != 1 || all[0].Next != want {
+				if all, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil || len(all) != 1 || all[0].Next != want {
 					t.Fatalf("the store has %+v, %v; want one partition with %d records", all, err, want)
 				}
 			}

@@ -70,7 +70,7 @@ func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 		}
 		return out[0].Base[1], out[0].Err
 	}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := append(); err != nil {
@@ -80,7 +80,7 @@ func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 	if _, err := append(); err != nil {
 		t.Fatal(err)
 	}
-	_, mark, err := s.Moved(t.Context(), eventlog.Mark{})
+	_, mark, err := s.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +108,10 @@ func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 	if got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 100}}, 100); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a read behind it returns %+v, %v; want ErrRewound", got, err)
 	}
-	if _, _, err := s.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
+	if _, _, err := s.Changes(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved, with a mark from before: %v", err)
 	}
-	if all, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil || len(all) != 1 || all[0].Next != 1 {
+	if all, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil || len(all) != 1 || all[0].Next != 1 {
 		t.Errorf("moved from the beginning: %+v, %v", all, err)
 	}
 	if at, err := append(); err != nil || at != 1 {
@@ -119,7 +119,7 @@ func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// Reads go on while Moved replaces the connections.
+// Reads go on while Changes replaces the connections.
 func TestReadsWhileTheFileIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s, err := Open(t.Context(), path, Options{})
@@ -137,7 +137,7 @@ func TestReadsWhileTheFileIsReplaced(t *testing.T) {
 	append(kept)
 	copied := backup(t, path)
 	append(lost)
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	var replaced, moving atomic.Bool
@@ -180,7 +180,7 @@ func TestReadsWhileTheFileIsReplaced(t *testing.T) {
 		<-refused
 	}
 	moving.Store(true)
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Error(err)
 	}
 	readers.Wait()
@@ -195,7 +195,7 @@ func TestNothingIsCommittedToAFileWithoutAName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(path, path+".away"); err != nil {
@@ -207,7 +207,7 @@ func TestNothingIsCommittedToAFileWithoutAName(t *testing.T) {
 	if _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 100); !errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a read while there is no file: %v", err)
 	}
-	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("moved while there is no file: %v", err)
 	}
 	if err := os.Rename(path+".away", path); err != nil {

@@ -24,8 +24,8 @@ type sighting struct {
 	changed, had int64 // the last tick that found the partition changed, and the last tick that found the partition
 }
 
-// Moved implements eventlog.Store. The place of a mark is a tick.
-func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store. The place of a mark is a tick.
+func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(-1)
 	if since != (eventlog.Mark{}) {
 		var err error

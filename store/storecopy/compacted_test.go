@@ -80,7 +80,7 @@ func pass(t *testing.T, c *storecopy.Copy) {
 // offsets lists the records that a store has, from its first offset on.
 func offsets(t *testing.T, store eventlog.Store) (all []int64) {
 	t.Helper()
-	bounds, _, err := store.Moved(t.Context(), eventlog.Mark{})
+	bounds, _, err := store.Changes(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}

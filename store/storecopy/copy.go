@@ -153,7 +153,7 @@ func wholeSource(ctx context.Context, from eventlog.Store) error {
 // start finds the target empty, and notes in the source that it is copied. It returns the id of the
 // copy.
 func (c *Copy) start(ctx context.Context) (string, error) {
-	bounds, _, err := c.to.Moved(ctx, eventlog.Mark{})
+	bounds, _, err := c.to.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return "", fmt.Errorf("read the target: %w", err)
 	}
@@ -183,7 +183,7 @@ func (c *Copy) start(ctx context.Context) (string, error) {
 // take closes the target, if that is not done, and stops every other process that copies to it. The
 // target of a move stays open.
 func (c *Copy) take(ctx context.Context, at eventlog.Version) error {
-	if _, _, err := c.to.Moved(ctx, eventlog.Mark{}); err != nil {
+	if _, _, err := c.to.Changes(ctx, eventlog.Mark{}); err != nil {
 		return fmt.Errorf("read the target: %w", err)
 	}
 	next := at.Next()
@@ -278,7 +278,7 @@ func (c *Copy) Abandon(ctx context.Context) error {
 			return fmt.Errorf("open the source again: %w", err)
 		}
 	}
-	if _, _, err := c.from.Moved(ctx, eventlog.Mark{}); err != nil {
+	if _, _, err := c.from.Changes(ctx, eventlog.Mark{}); err != nil {
 		return fmt.Errorf("read the source: %w", err)
 	}
 	if err := commit(ctx, c.from, eventlog.Entry{Puts: []eventlog.Put{{Key: copyPrefix + c.id, Version: 2}}}); err != nil {
@@ -316,7 +316,7 @@ func key(ctx context.Context, store eventlog.Store, name string) (eventlog.KeyVa
 // entered reads a key in the incarnation that the store is in now.
 func entered(ctx context.Context, store eventlog.Store, name string) (kv eventlog.KeyValue, err error) {
 	for range tries {
-		if _, _, err = store.Moved(ctx, eventlog.Mark{}); err != nil {
+		if _, _, err = store.Changes(ctx, eventlog.Mark{}); err != nil {
 			break
 		}
 		if kv, err = key(ctx, store, name); !errors.Is(err, eventlog.ErrRewound) {

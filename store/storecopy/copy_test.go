@@ -339,7 +339,7 @@ func same(t *testing.T, from, to string) {
 	t.Helper()
 	describe := func(url string) string {
 		s := opened(t, url)
-		bounds, _, err := s.Moved(t.Context(), eventlog.Mark{})
+		bounds, _, err := s.Changes(t.Context(), eventlog.Mark{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -466,7 +466,7 @@ func TestACopyOfASetNeedsEveryShard(t *testing.T) {
 	if !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a pass while a shard of the source is away: %v", err)
 	}
-	if held, _, err := to.Moved(t.Context(), eventlog.Mark{}); err != nil || len(held) != 1 || held[0].Partition != p {
+	if held, _, err := to.Changes(t.Context(), eventlog.Mark{}); err != nil || len(held) != 1 || held[0].Partition != p {
 		t.Errorf("the target holds %+v, %v", held, err)
 	}
 }

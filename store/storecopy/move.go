@@ -156,7 +156,7 @@ func BeginMoves(ctx context.Context, set Set, partitions []eventlog.Partition, t
 	if err != nil {
 		return nil, err
 	}
-	bounds, _, err := set.Moved(ctx, eventlog.Mark{})
+	bounds, _, err := set.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return nil, err
 	}
@@ -515,7 +515,7 @@ func (m *Moves) refused(ctx context.Context, group []*move) (refused map[eventlo
 		if refused, err = m.opts.Refused(ctx, some); !errors.Is(err, eventlog.ErrRewound) {
 			break
 		}
-		if _, _, err := m.set.Moved(ctx, eventlog.Mark{}); err != nil { // another process began an epoch
+		if _, _, err := m.set.Changes(ctx, eventlog.Mark{}); err != nil { // another process began an epoch
 			return nil, err
 		}
 	}

@@ -54,7 +54,7 @@ func (c counting) Place(ctx context.Context, changes []eventlog.Placing) ([]even
 }
 
 func (c counting) look(ctx context.Context) {
-	if _, mark, err := c.Moved(ctx, eventlog.Mark{}); err == nil {
+	if _, mark, err := c.Changes(ctx, eventlog.Mark{}); err == nil {
 		c.seen[mark.Incarnation.Epoch] = true
 	}
 }
@@ -168,10 +168,10 @@ type failingShard struct {
 
 var errDamaged = errors.New("the disk cannot read this")
 
-func (s failingShard) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (s failingShard) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	switch {
 	case !*s.of.armed:
-		return s.Store.Moved(ctx, since)
+		return s.Store.Changes(ctx, since)
 	case s.of.hangs:
 		<-ctx.Done()
 		return nil, since, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())

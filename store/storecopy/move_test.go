@@ -86,7 +86,7 @@ func onlyOn(t *testing.T, url string, p eventlog.Partition, want int) {
 	}
 	for n := range s.Shards() {
 		raw := opened(t, strings.ReplaceAll(strings.Split(strings.ReplaceAll(strings.TrimPrefix(url, "shard:"), ",,", "\x00"), ",")[n], "\x00", ","))
-		held, _, err := raw.Moved(t.Context(), eventlog.Mark{})
+		held, _, err := raw.Changes(t.Context(), eventlog.Mark{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -642,7 +642,7 @@ func TestWhatAMoveOfADeletedTopicLeftIsDeleted(t *testing.T) {
 			}
 			for n := range 2 {
 				raw := opened(t, strings.Split(strings.TrimPrefix(url, "shard:"), ",")[n])
-				held, _, err := raw.Moved(t.Context(), eventlog.Mark{})
+				held, _, err := raw.Changes(t.Context(), eventlog.Mark{})
 				if err != nil || slices.ContainsFunc(held, func(b eventlog.Bounds) bool { return b.Partition.On(0) == p.On(0) }) {
 					t.Errorf("step %d, %s: shard %d still has the partition (%v)", at, state, n, err)
 				}

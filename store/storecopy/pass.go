@@ -73,14 +73,14 @@ type pair struct {
 
 // pairs reads the bounds of both stores, and the partitions that only the target has.
 func (c *Copy) pairs(ctx context.Context) (all []pair, gone []eventlog.Partition, err error) {
-	from, _, err := c.from.Moved(ctx, eventlog.Mark{})
+	from, _, err := c.from.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the source: %w", err)
 	}
-	if _, err := c.from.List(ctx, "", "", 1); err != nil { // it asks every shard: Moved leaves out a shard that has never answered, and its partitions are not gone
+	if _, err := c.from.List(ctx, "", "", 1); err != nil { // it asks every shard: Changes leaves out a shard that has never answered, and its partitions are not gone
 		return nil, nil, fmt.Errorf("read the source: %w", err)
 	}
-	to, _, err := c.to.Moved(ctx, eventlog.Mark{})
+	to, _, err := c.to.Changes(ctx, eventlog.Mark{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the target: %w", err)
 	}

@@ -262,8 +262,8 @@ func (p *pair) get() string {
 
 // moved asks both what moved since they were last asked. A store may list more than moved.
 func (p *pair) moved() string {
-	got, mark, err := p.store.Moved(p.ctx, p.mark)
-	want, modelMark, _ := p.model.Moved(p.ctx, p.modelMark)
+	got, mark, err := p.store.Changes(p.ctx, p.mark)
+	want, modelMark, _ := p.model.Changes(p.ctx, p.modelMark)
 	what := fmt.Sprintf("moved since %+v", p.mark)
 	if err != nil {
 		p.Errorf("%s: %v", what, err)

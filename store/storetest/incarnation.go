@@ -32,7 +32,7 @@ func testRestored(t *testing.T, h Harness) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := again(func() error { _, _, err := r.store.Moved(r.ctx, mark); return err }); err != nil {
+	if err := again(func() error { _, _, err := r.store.Changes(r.ctx, mark); return err }); err != nil {
 		t.Fatal(err)
 	}
 	r.publish(batch(1, 3, 10))
@@ -52,13 +52,13 @@ func testRestored(t *testing.T, h Harness) {
 		"a get":                         func() error { _, err := r.store.Get(r.ctx, []string{"k"}, 1); return err },
 		"a read of bounds":              func() error { return r.readError(eventlog.Span{Partition: 1}) },
 		"a read of no partition":        func() error { return r.readError(eventlog.Span{Partition: 2, MaxBytes: 100}) },
-		"moved, with a mark of before,": func() error { _, _, err := r.store.Moved(r.ctx, mark); return err },
+		"moved, with a mark of before,": func() error { _, _, err := r.store.Changes(r.ctx, mark); return err },
 	} {
 		if err := again(call); !errors.Is(err, eventlog.ErrRewound) {
 			t.Errorf("%s after the backup was restored: %v; want ErrRewound", name, err)
 		}
 	}
-	all, now, err := r.store.Moved(r.ctx, eventlog.Mark{})
+	all, now, err := r.store.Changes(r.ctx, eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func testEpoch(t *testing.T, h Harness) {
 			t.Errorf("a read by a process that was told no incarnation: %v", err)
 		}
 	}
-	if _, _, err := r.store.Moved(r.ctx, mark); !errors.Is(err, eventlog.ErrRewound) {
+	if _, _, err := r.store.Changes(r.ctx, mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved, with a mark of an epoch that is over: %v", err)
 	}
 	_, now := r.moved(r.store, eventlog.Mark{})
@@ -172,7 +172,7 @@ func testEpochEndsCommits(t *testing.T, h Harness) {
 	judge := r.another()
 	for round := range 10 {
 		for _, s := range append(stores, judge) {
-			if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+			if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -204,7 +204,7 @@ func testEpochEndsCommits(t *testing.T, h Harness) {
 			t.Fatal(err, out)
 		}
 		hold := func() string {
-			list, _, err := judge.Moved(t.Context(), eventlog.Mark{})
+			list, _, err := judge.Changes(t.Context(), eventlog.Mark{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,7 @@ var movedTests = map[string]func(*testing.T, Harness){
 // moved asks once, and expects the answer to agree with the bounds read at the same time.
 func (r *rig) moved(store eventlog.Store, since eventlog.Mark) (map[eventlog.Partition]eventlog.Bounds, eventlog.Mark) {
 	r.Helper()
-	list, mark, err := store.Moved(r.ctx, since)
+	list, mark, err := store.Changes(r.ctx, since)
 	if err != nil {
 		r.Fatalf("moved since %+v: %v", since, err)
 	}

@@ -19,9 +19,9 @@ type seen struct {
 
 const selectBounds = "SELECT id, first_offset, next_offset, next_byte - first_byte - removed FROM weir_partition"
 
-// Moved implements eventlog.Store with one trip. It compares the bounds of partitions with those of
-// earlier polls; the time and the order of changes do not matter.
-func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store with one trip. It compares the bounds of partitions with those
+// of earlier polls; the time and the order of changes do not matter.
+func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(0)
 	if since != (eventlog.Mark{}) {
 		var err error
@@ -72,7 +72,7 @@ func (s *Store) poll(ctx context.Context) (now incarnation, all []eventlog.Bound
 		t.add(now.scan, selectIncarnation)
 		err := v.end(&t)
 		if v.saw.bounds = all; now.readOnly {
-			v.saw = sight{} // Moved refuses
+			v.saw = sight{} // Changes refuses
 		}
 		return err
 	})

@@ -19,9 +19,9 @@ type seen struct {
 	sighting storerow.Sightings
 }
 
-// Moved implements eventlog.Store with one query. It compares the bounds of partitions with those
+// Changes implements eventlog.Store with one query. It compares the bounds of partitions with those
 // of earlier polls; the time and the order of changes do not matter.
-func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(0)
 	if since != (eventlog.Mark{}) {
 		var err error

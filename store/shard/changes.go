@@ -18,16 +18,16 @@ import (
 //
 // With the epoch the set reads where partitions are that were moved (placement.go): whoever changes
 // that begins an epoch. A shard may have partitions that are on others, incomplete copies or what
-// is left after a move: Moved leaves them out.
+// is left after a move: Changes leaves them out.
 //
 // A mark's place is a mark of each shard.
 
 // enterMax bounds how often enter begins again because epochs begin meanwhile.
 const enterMax = 8
 
-// Moved implements eventlog.Store: one trip to each shard, all at the same time. A shard that does
-// not answer within a second is left out until it does.
-func (s *Set) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+// Changes implements eventlog.Store: one trip to each shard, all at the same time. A shard that
+// does not answer within a second is left out until it does.
+func (s *Set) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if ctx.Err() != nil {
 		return nil, since, fmt.Errorf("moved: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
 	}
@@ -120,7 +120,7 @@ func (m *member) meet(f *flight, store string) error {
 	return nil
 }
 
-// ask calls Moved of a shard, without waiting for the answer, unless such a call is in progress
+// ask calls Changes of a shard, without waiting for the answer, unless such a call is in progress
 // already.
 func (s *Set) ask(ctx context.Context, m *member, since eventlog.Mark) *flight {
 	if f := m.flight; f != nil && (!f.ended() || f.since == since) {
@@ -135,7 +135,7 @@ func (s *Set) ask(ctx context.Context, m *member, since eventlog.Mark) *flight {
 	return f
 }
 
-// askNow calls Moved of a shard, and notes whether it answered.
+// askNow calls Changes of a shard, and notes whether it answered.
 func (s *Set) askNow(ctx context.Context, m *member, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	within, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
@@ -146,7 +146,7 @@ func (s *Set) askNow(ctx context.Context, m *member, since eventlog.Mark) ([]eve
 		return nil, since, fmt.Errorf("%w: a commit that was given up may still be in progress", eventlog.ErrUnavailable)
 	}
 	began := time.Now()
-	moved, mark, err := m.store.Moved(within, since)
+	moved, mark, err := m.store.Changes(within, since)
 	switch {
 	case err == nil || !isLoss(err):
 		m.answered()
