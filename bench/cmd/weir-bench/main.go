@@ -70,9 +70,7 @@ func main() {
 	parsed := kong.Parse(&c, kong.Name("weir-bench"), kong.Description("Measures event logs, queues and event stores, and checks what they promise. docs/bench.md is its manual."),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Vars{"version": version})
 	if err := parsed.Run(); err != nil {
-		if !errors.Is(err, errBroken) {
-			fmt.Fprintln(os.Stderr, "weir-bench:", err)
-		}
+		fmt.Fprintln(os.Stderr, "weir-bench:", err)
 		os.Exit(1)
 	}
 }
@@ -85,8 +83,22 @@ func helped(args []string) []string {
 	return args
 }
 
-// errBroken: a promise was broken, or a cell is void. The tables say which.
-var errBroken = errors.New("a promise was broken")
+// errBroken: a promise was broken, or a cell has no figure. The tables say which.
+var errBroken = errors.New("not everything could be measured")
+
+// broken counts what makes the exit code 1.
+func broken(r run.Result) error {
+	promises, void := 0, 0
+	for _, c := range r.Cells {
+		switch {
+		case !c.Verdict.Clean():
+			promises++
+		case c.Void != "":
+			void++
+		}
+	}
+	return fmt.Errorf("%w: %d of %d cells broke a promise, %d have no figure for another reason", errBroken, promises, len(r.Cells), void)
+}
 
 type runCmd struct {
 	Workloads []string          `arg:"" optional:"" help:"Workloads, or one of the profiles try, choose, commit, p, paper, badhours and all." placeholder:"WORKLOAD"`
@@ -219,7 +231,7 @@ const outDate = "bench-2006-01-02T1504"
 
 // Help is below the flags.
 func (runCmd) Help() string {
-	return `Writes a directory: report.html, report.md, result.json, bench.txt for benchstat, the raw histograms and checksums of all of it. A system that broke a promise has no figure, and the exit code is 1.
+	return `Writes a directory: report.html, report.md, result.json, bench.txt for benchstat, the raw histograms and checksums of all of it. A system that broke a promise has no figure, and the exit code is 1; so it is if a cell has none for another reason. The tables say which.
 
 Examples:
 
@@ -285,7 +297,7 @@ func finish(dir string, r run.Result, clean bool, more ...result.Extra) error {
 	}
 	fmt.Printf("\n%s\n", filepath.Join(dir, "report.html"))
 	if !clean {
-		return errBroken
+		return broken(r)
 	}
 	return nil
 }
