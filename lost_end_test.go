@@ -11,8 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -145,6 +148,43 @@ func TestAReactionThatTheStoreLostIsMadeAgain(t *testing.T) {
 		if times != 1 {
 			t.Errorf("%s %d times", what, times)
 		}
+	}
+}
+
+// The store keeps an event and loses the transaction in which its handler wrote and committed it. So
+// it is handled again, although there is nothing new to read.
+func TestATransactionThatTheStoreLostIsMadeAgain(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	pool := bills(t, s.url)
+	ensure(t, w, "orders", 1)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: quick(50), Handler: func(ctx context.Context, e weir.Event) error {
+		if string(e.Value) == "b" {
+			once.Do(func() {
+				close(begun)
+				<-goOn
+			})
+		}
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `INSERT INTO bills VALUES ($1)`, string(e.Value)); err != nil {
+				return err
+			}
+			return e.CommitTx(ctx, tx)
+		})
+	}})
+	publish(t, w, "orders", "a", "b")
+	<-begun
+	restore, changed := pgtest.Backup(t, s.url), w.Core().IncarnationChanged()
+	close(goOn)
+	eventually(t, "both are billed", func() bool { return billed(t, s.url) == "a b" })
+	restore()
+	<-changed
+	eventually(t, "what was lost is billed again", func() bool { return billed(t, s.url) == "a b" })
+	committed(t, w, "g")
+	if got := billed(t, s.url); got != "a b" {
+		t.Errorf("billed %s", got)
 	}
 }
 

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"crypto/rand"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -34,36 +33,8 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Place:  func(t *testing.T) string { return pgtest.URL(t) },
 		Open:   open,
-		Backup: backup,
+		Backup: pgtest.Backup,
 	})
-}
-
-// backup copies a database, and returns a function that puts the copy in its place. As with every
-// way to do that, connections break.
-func backup(t *testing.T, address string) (restore func()) {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := strings.TrimPrefix(u.Path, "/")
-	u.Path = "/postgres"
-	admin := u.String()
-	alone := func(statements ...string) {
-		t.Helper()
-		pgtest.Exec(t, admin, `ALTER DATABASE `+name+` ALLOW_CONNECTIONS false`)
-		pgtest.Value(t, admin, `SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = '`+name+`'`)
-		for _, sql := range statements {
-			pgtest.Exec(t, admin, sql)
-		}
-		pgtest.Exec(t, admin, `ALTER DATABASE `+name+` ALLOW_CONNECTIONS true`)
-	}
-	alone(`CREATE DATABASE ` + name + `_copy TEMPLATE ` + name)
-	return func() {
-		t.Helper()
-		alone(`ALTER DATABASE `+name+` RENAME TO `+name+`_lost`, `ALTER DATABASE `+name+`_copy RENAME TO `+name)
-		t.Cleanup(func() { pgtest.Exec(t, admin, `DROP DATABASE `+name+`_lost`) })
-	}
 }
 
 // The whole contract once more: with segments sealed, emptied and dropped under it all the time,
