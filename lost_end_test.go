@@ -151,8 +151,8 @@ func TestAReactionThatTheStoreLostIsMadeAgain(t *testing.T) {
 	}
 }
 
-// The store keeps an event and loses the transaction in which its handler wrote and committed it. So
-// it is handled again, although there is nothing new to read.
+// The store keeps an event and loses the transaction in which its handler wrote and committed it.
+// So it is handled again, although there is nothing new to read.
 func TestATransactionThatTheStoreLostIsMadeAgain(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
