@@ -33,7 +33,8 @@ func TestTheStartWithAQueueShowsWhatHappens(t *testing.T) {
 
 func TestTheStartWithABucketShowsWhatHappens(t *testing.T) {
 	stage{
-		page: "../../docs/start-s3.md",
-		env:  []string{"WEIR_STORE=" + s3test.URL(t) + "&alone=true", "WEIR_KAFKA=off"},
+		page:  "../../docs/start-s3.md",
+		env:   []string{"WEIR_STORE=" + s3test.URL(t) + "&alone=true", "WEIR_KAFKA=off"},
+		saves: true,
 	}.replay(t)
 }
