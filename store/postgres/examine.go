@@ -43,7 +43,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	}
 	defer x.conn.Close(context.WithoutCancel(ctx))
 	x.add("store", "PostgreSQL at "+x.at)
-	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.names, x.roles, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
+	for _, check := range []func() error{x.server, x.pooler, x.settings, x.standbys, x.schema, x.names, x.roles, x.size, x.notifications, func() error { return x.transactions(openMax) }} {
 		if err := check(); err != nil {
 			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", x.at, readFailed(err))
 		}
@@ -167,7 +167,6 @@ var advice = []advised{
 	{"synchronous_commit", []string{"on", "remote_apply"}, doctor.OK, "weir sets it to on for its own commits"},
 	{"data_checksums", []string{"on"}, doctor.Warn, "damaged pages are not detected: stop the server and run pg_checksums --enable"},
 	{"wal_sync_method", nil, doctor.OK, ""},
-	{"synchronous_standby_names", nil, doctor.OK, ""},
 	{"shared_buffers", nil, doctor.OK, ""},
 	{"max_connections", nil, doctor.OK, ""},
 	{"autovacuum", []string{"on"}, doctor.Bad, "the small tables of the log grow without limit: set autovacuum = on"},
@@ -202,6 +201,30 @@ func (x *examination) settings() error {
 	wal := x.add("max_wal_size", fmt.Sprintf("%d MB", megabytes))
 	if megabytes < 4096 {
 		wal.Level, wal.Advice = doctor.Warn, "if more than a few MB are written per second, checkpoints come too often and slow producers down: set max_wal_size to 4GB or more"
+	}
+	return nil
+}
+
+// standbys finds that a failover may lose what was acknowledged: none of the servers that follow
+// this one must have a commit before it is answered. Who has not the rights of pg_monitor sees only
+// how many follow; those that get single tables (logical slots) are no standbys.
+func (x *examination) standbys() error {
+	var names string
+	var following int
+	err := x.conn.QueryRow(x.ctx, `SELECT current_setting('synchronous_standby_names'), count(*) FROM pg_stat_replication r
+		WHERE coalesce(r.state, 'streaming') = 'streaming'
+		AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid = r.pid)`).Scan(&names, &following)
+	if err != nil {
+		return err
+	}
+	found := x.add("synchronous_standby_names", names)
+	switch {
+	case names != "":
+	case following > 0:
+		found.Value = fmt.Sprintf("none, and %d follow this server", following)
+		found.Level, found.Advice = doctor.Warn, "a standby that is promoted may lack records that were acknowledged: name it in synchronous_standby_names"
+	default:
+		found.Value = "none"
 	}
 	return nil
 }

@@ -65,6 +65,35 @@ func TestExamineTellsWhatLosesData(t *testing.T) {
 	}
 }
 
+func TestExamineTellsThatAFailoverLosesData(t *testing.T) {
+	primary := pgtest.Start(t)
+	address := primary.URL()
+	standbys := func() doctor.Finding {
+		t.Helper()
+		findings, err := Examine(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return find(t, findings, "synchronous_standby_names")
+	}
+	if f := standbys(); f.Level != doctor.OK || f.Value != "none" {
+		t.Errorf("without a standby: %+v", f)
+	}
+	primary.Standby()
+	for pgtest.Value(t, address, `SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'`) != "1" {
+	}
+	if f := standbys(); f.Level != doctor.Warn || !strings.Contains(f.Value, "1 follow") {
+		t.Errorf("with a standby that nobody waits for: %+v", f)
+	}
+	pgtest.Exec(t, primary.Admin(), `ALTER SYSTEM SET synchronous_standby_names = '*'`)
+	pgtest.Exec(t, primary.Admin(), `SELECT pg_reload_conf()`)
+	for pgtest.Value(t, address, `SHOW synchronous_standby_names`) != "*" {
+	}
+	if f := standbys(); f.Level != doctor.OK || f.Value != "*" {
+		t.Errorf("with one that commits wait for: %+v", f)
+	}
+}
+
 func TestExamineNamesLongTransactions(t *testing.T) {
 	address := pgtest.URL(t)
 	foreign, err := pgx.Connect(t.Context(), address)
