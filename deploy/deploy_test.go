@@ -100,15 +100,20 @@ func TestManifestsUseFlagsThatExist(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", weir, "../cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("build weir: %v\n%s", err, out)
 	}
-	help, err := exec.Command(weir, "serve", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatalf("weir serve --help: %v\n%s", err, help)
-	}
 	flag := regexp.MustCompile(`--[a-z][a-z-]+`)
-	known := make(map[string]bool)
-	for _, f := range flag.FindAllString(string(help), -1) {
-		known[f] = true
+	known := func(command ...string) map[string]bool {
+		t.Helper()
+		help, err := exec.Command(weir, append(command, "--help")...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("weir %s --help: %v\n%s", strings.Join(command, " "), err, help)
+		}
+		flags := make(map[string]bool)
+		for _, f := range flag.FindAllString(string(help), -1) {
+			flags[f] = true
+		}
+		return flags
 	}
+	serve, others := known("serve"), map[string]map[string]bool{"kubernetes/first-user.yaml": known("user", "create")}
 	files, err := fs.Glob(os.DirFS("."), "kubernetes/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
@@ -118,9 +123,13 @@ func TestManifestsUseFlagsThatExist(t *testing.T) {
 		if len(used) == 0 {
 			t.Errorf("%s uses no flag", file)
 		}
+		flags := serve
+		if of, is := others[file]; is {
+			flags = of
+		}
 		for _, f := range used {
-			if !known[f[1]] {
-				t.Errorf("%s uses %s, which weir serve does not have", file, f[1])
+			if !flags[f[1]] {
+				t.Errorf("%s uses %s, which its command does not have", file, f[1])
 			}
 		}
 	}
