@@ -5,11 +5,17 @@
 //	accounts project            writes balances, until it is stopped
 //	accounts balance 4711       waits until the table has all events of the account, and prints the balance
 //	accounts rebuild            makes the balances anew from all events, beside those that are read
+//
+// DATABASE is the address of the program's own role, LOG that of weir's role in the same database.
+// Default of LOG: DATABASE.
 package main
 
 import (
+	"cmp"
 	"context"
+	_ "embed" // the tables
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -24,34 +30,92 @@ import (
 	"github.com/weir-log/weir"
 )
 
-type app struct {
-	log *weir.Log
-	db  *pgxpool.Pool
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	l, err := weir.Open(ctx, os.Getenv("DATABASE"), weir.Options{})
-	check(err)
-	db, err := pgxpool.New(ctx, os.Getenv("DATABASE"))
-	check(err)
-	a := app{l, db}
-	switch os.Args[1] {
-	case "withdraw":
-		amount, err := strconv.Atoi(os.Args[3])
-		check(err)
-		check(a.withdraw(ctx, os.Args[2], amount))
-	case "project":
-		check(a.project(ctx))
-		fmt.Println("projecting")
-		<-ctx.Done()
-	case "balance":
-		check(a.balance(ctx, os.Args[2]))
-	case "rebuild":
-		check(a.rebuild(ctx))
+	own := os.Getenv("DATABASE")
+	a, err := open(ctx, cmp.Or(os.Getenv("LOG"), own), own)
+	if err == nil {
+		err = errors.Join(a.do(ctx, os.Args[1:]), a.close(context.WithoutCancel(ctx)))
 	}
-	check(a.log.Close(context.WithoutCancel(ctx)))
+	if err != nil {
+		log.Fatalln("accounts:", err)
+	}
+}
+
+type app struct {
+	log      *weir.Log
+	db       *pgxpool.Pool
+	accounts weir.Aggregate[int]
+}
+
+//go:embed tables.sql
+var tables string
+
+// open opens the log with the address of weir's role, and the program's tables with another one.
+func open(ctx context.Context, logAt, tablesAt string) (*app, error) {
+	l, err := weir.Open(ctx, logAt, weir.Options{}) // as role weir
+	if err != nil {
+		return nil, err
+	}
+	db, err := pgxpool.New(ctx, tablesAt) // as your own role
+	if err != nil {
+		return nil, errors.Join(err, l.Close(ctx))
+	}
+	a := &app{log: l, db: db, accounts: weir.Aggregate[int]{Apply: apply}}
+	if a.accounts.Category, err = l.EnsureCategory(ctx, weir.CategorySpec{Name: "account"}); err == nil {
+		_, err = db.Exec(ctx, tables)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.close(ctx))
+	}
+	return a, nil
+}
+
+// close ends what runs in order: handlers finish, and what they did is committed.
+func (a *app) close(ctx context.Context) error {
+	err := a.log.Close(ctx)
+	a.db.Close()
+	return err
+}
+
+// do carries out a command.
+func (a *app) do(ctx context.Context, args []string) error {
+	words := map[string]int{"withdraw": 3, "project": 1, "balance": 2, "rebuild": 1}
+	if len(args) == 0 || words[args[0]] != len(args) {
+		return errors.New("usage: accounts withdraw ACCOUNT AMOUNT | project | balance ACCOUNT | rebuild")
+	}
+	switch args[0] {
+	case "withdraw":
+		amount, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
+		}
+		done, err := a.withdraw(ctx, args[1], amount)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("account %s is at version %d and has %d\n", args[1], done.Version, done.State)
+	case "project":
+		if _, err := a.project(ctx); err != nil {
+			return err
+		}
+		fmt.Println("projecting")
+		<-ctx.Done() // then close ends it
+	case "balance":
+		balance, err := a.balance(ctx, args[1])
+		if err != nil {
+			return err
+		}
+		fmt.Println(balance)
+	case "rebuild":
+		run, err := a.rebuild(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println("readers use run", run)
+	}
+	return nil
 }
 
 // change is the value of an event.
@@ -72,41 +136,25 @@ func apply(balance int, e weir.StreamEvent) (int, error) {
 	return balance, nil
 }
 
-// withdraw decides by the balance. If another event comes in between, it decides anew.
-func (a app) withdraw(ctx context.Context, account string, amount int) error {
-	category, err := a.log.Category(ctx, "account")
-	if err != nil {
-		return err
-	}
-	accounts := weir.Aggregate[int]{Category: category, Apply: apply}
-	done, err := accounts.Do(ctx, account, func(balance int) ([]weir.NewStreamEvent, error) {
+// withdrawal decides by the balance.
+func withdrawal(amount int) func(balance int) ([]weir.NewStreamEvent, error) {
+	return func(balance int) ([]weir.NewStreamEvent, error) {
 		if balance < amount {
-			return nil, fmt.Errorf("account %s has %d, which is less than %d", account, balance, amount)
+			return nil, fmt.Errorf("the account has %d, which is less than %d", balance, amount)
 		}
 		data, err := json.Marshal(change{amount})
 		return []weir.NewStreamEvent{{Type: "Withdrawn", Data: data}}, err
-	})
-	if err == nil {
-		fmt.Printf("account %s is at version %d and has %d\n", account, done.Version, done.State)
 	}
-	return err
 }
 
-// tables has a row for each run of the projection and account, which run readers use (the first one
-// from its first event on), and the balances of that run.
-const tables = `
-	CREATE TABLE IF NOT EXISTS made (run bigint, account text, balance int NOT NULL, PRIMARY KEY (run, account));
-	CREATE TABLE IF NOT EXISTS shown (one int PRIMARY KEY CHECK (one = 1), run bigint NOT NULL);
-	INSERT INTO shown VALUES (1, 1) ON CONFLICT DO NOTHING;
-	CREATE OR REPLACE VIEW balances AS SELECT account, balance FROM made JOIN shown USING (run);
-`
+// withdraw appends what withdrawal decides. If another event comes in between, it decides anew.
+func (a *app) withdraw(ctx context.Context, account string, amount int) (weir.Decided[int], error) {
+	return a.accounts.Do(ctx, account, withdrawal(amount))
+}
 
 // project keeps the balances.
-func (a app) project(ctx context.Context) error {
-	if _, err := a.db.Exec(ctx, tables); err != nil {
-		return err
-	}
-	_, err := a.log.Project(ctx, weir.Projection{
+func (a *app) project(ctx context.Context) (*weir.Projector, error) {
+	return a.log.Project(ctx, weir.Projection{
 		Name: "balances", Version: 1, Categories: []string{"account"},
 		Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
 			return pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
@@ -116,13 +164,11 @@ func (a app) project(ctx context.Context) error {
 				return e.CommitTx(ctx, tx) // the row, and that the event is handled, are one
 			})
 		},
-		// Readers use what a run made. An older run, of a program that is late, does not take over.
 		TakeOver: func(ctx context.Context, run int64) error {
-			_, err := a.db.Exec(ctx, `UPDATE shown SET run = $1 WHERE run < $1`, run)
+			_, err := a.db.Exec(ctx, `UPDATE shown SET run = $1 WHERE run < $1`, run) // one that is late changes nothing
 			return err
 		},
 	})
-	return err
 }
 
 // write changes the row of an event's account.
@@ -133,44 +179,44 @@ func write(ctx context.Context, tx pgx.Tx, e weir.ProjectedEvent) error {
 	}
 	by, err := apply(0, e.StreamEvent)
 	if err != nil {
-		return err
+		return weir.Permanent(err) // no attempt will help: its partition halts at once
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO made AS m VALUES ($1, $2, $3) ON CONFLICT (run, account) DO UPDATE SET balance = m.balance + $3`, e.Run, e.Stream, by)
+	_, err = tx.Exec(ctx, `INSERT INTO made AS m (run, account, balance) VALUES ($1, $2, $3)
+		ON CONFLICT (run, account) DO UPDATE SET balance = m.balance + excluded.balance`, e.Run, e.Stream, by)
 	return err
 }
 
-// rebuild begins a run, and waits until readers use it.
-func (a app) rebuild(ctx context.Context) error {
+// healthy is for a readiness check: it asks neither the store nor your database.
+func (a *app) healthy(p *weir.Projector) error {
+	err := a.log.Healthy() // the store answers, and accepts events
+	for at, why := range p.Halted() {
+		err = errors.Join(err, fmt.Errorf("projection halted in %s/%d: %w", at.Topic, at.Partition, why))
+	}
+	return err
+}
+
+// rebuild begins a run, and returns its number once readers use it.
+func (a *app) rebuild(ctx context.Context) (run int64, err error) {
 	if err := a.log.RebuildProjection(ctx, "balances"); err != nil {
-		return err
+		return 0, err
 	}
 	for {
 		is, err := a.log.Projection(ctx, "balances")
-		if err != nil {
-			return err
+		if err != nil || is.Next == nil {
+			return is.Run.Number, err
 		}
-		if is.Next == nil {
-			fmt.Println("readers use run", is.Run.Number)
-			return nil
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-func (a app) balance(ctx context.Context, account string) error {
+// balance reads what the projection made, once that has all events of the account.
+func (a *app) balance(ctx context.Context, account string) (balance int, err error) {
 	if err := a.log.AwaitProjection(ctx, "balances", "account", account); err != nil {
-		return err
+		return 0, err
 	}
-	var balance int
-	err := a.db.QueryRow(ctx, `SELECT balance FROM balances WHERE account = $1`, account).Scan(&balance)
-	if err == nil {
-		fmt.Println(balance)
-	}
-	return err
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatalln("accounts:", err)
-	}
+	return balance, a.db.QueryRow(ctx, `SELECT balance FROM balances WHERE account = $1`, account).Scan(&balance)
 }

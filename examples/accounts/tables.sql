@@ -1,0 +1,8 @@
+-- What the projection made, by run. CommitTx makes each change once, so no row needs a version.
+CREATE TABLE IF NOT EXISTS made (run bigint, account text, balance int NOT NULL, PRIMARY KEY (run, account));
+
+-- Which run readers use: the first one from its first event on, others when they take over.
+CREATE TABLE IF NOT EXISTS shown (one int PRIMARY KEY CHECK (one = 1), run bigint NOT NULL);
+INSERT INTO shown VALUES (1, 1) ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE VIEW balances AS SELECT account, balance FROM made JOIN shown USING (run);
