@@ -46,9 +46,9 @@ func main() {
 
 type bank struct {
 	log       *weir.Log
-	db        *sql.DB // of the balances
-	accounts  weir.Aggregate[int]
-	transfers *weir.Category
+	db        *sql.DB                // of the balances
+	accounts  weir.Aggregate[int]    // their balances
+	transfers weir.Aggregate[string] // the type of their last event: Begun, Done or Refused
 }
 
 //go:embed balances.sql
@@ -63,9 +63,9 @@ func openBank(ctx context.Context, log, balances string) (*bank, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close(ctx))
 	}
-	b := &bank{log: l, db: db, accounts: weir.Aggregate[int]{Apply: apply}}
+	b := &bank{log: l, db: db, accounts: weir.Aggregate[int]{Apply: apply}, transfers: weir.Aggregate[string]{Apply: stage}}
 	if b.accounts.Category, err = l.EnsureCategory(ctx, weir.CategorySpec{Name: "account"}); err == nil {
-		b.transfers, err = l.EnsureCategory(ctx, weir.CategorySpec{Name: "transfer"})
+		b.transfers.Category, err = l.EnsureCategory(ctx, weir.CategorySpec{Name: "transfer"})
 	}
 	if err == nil {
 		_, err = db.ExecContext(ctx, tables)
@@ -106,6 +106,9 @@ func apply(balance int, e weir.StreamEvent) (int, error) {
 	}
 	return balance, nil
 }
+
+// stage returns where a transfer is after an event.
+func stage(_ string, e weir.StreamEvent) (string, error) { return e.Type, nil }
 
 func (b *bank) open(ctx context.Context, account string, amount int) (weir.StreamAppended, error) {
 	return b.accounts.Category.Append(ctx, account, weir.NoStream, event("open "+account, "Opened", money{amount}))
@@ -166,11 +169,11 @@ func (b *bank) begin(ctx context.Context, id string, t transfer) (kind string, e
 	if t.From == t.To {
 		return "", errors.New("a transfer needs two accounts")
 	}
-	if _, err := b.transfers.Append(ctx, id, weir.NoStream, event("begin "+id, "Begun", t)); err != nil {
+	if _, err := b.transfers.Category.Append(ctx, id, weir.NoStream, event("begin "+id, "Begun", t)); err != nil {
 		return "", err
 	}
 	for {
-		for e, err := range b.transfers.Events(ctx, id, weir.StreamRange{From: 1}) {
+		for e, err := range b.transfers.Category.Events(ctx, id, weir.StreamRange{From: 1}) {
 			return e.Type, err
 		}
 		select {
@@ -196,8 +199,8 @@ func (b *bank) decide(ctx context.Context, e weir.CategoryEvent) ([]weir.StreamP
 	if err := json.Unmarshal(e.Data, &t); err != nil {
 		return nil, weir.Permanent(err)
 	}
-	now, err := b.transfers.State(ctx, e.Stream)
-	if err != nil || now.Version > e.Version+1 { // decided already
+	now, at, err := b.transfers.Load(ctx, e.Stream)
+	if err != nil || now != "Begun" { // decided already
 		return nil, err
 	}
 	balance, version, err := b.accounts.Load(ctx, t.From)
@@ -208,7 +211,7 @@ func (b *bank) decide(ctx context.Context, e weir.CategoryEvent) ([]weir.StreamP
 	if err != nil {
 		return nil, err
 	}
-	decision := weir.StreamPart{Category: b.transfers, Stream: e.Stream, Expected: weir.ExpectedVersion(now.Version)}
+	decision := weir.StreamPart{Category: b.transfers.Category, Stream: e.Stream, Expected: weir.ExpectedVersion(at)}
 	if balance < t.Amount || !to.Exists {
 		decision.Events = []weir.NewStreamEvent{event("", "Refused", t)}
 		return []weir.StreamPart{decision}, nil
