@@ -55,23 +55,42 @@ func TestTheStartWithEventsShowsWhatHappens(t *testing.T) {
 	replay(t, eventsPage, "bank")
 }
 
+func TestTheMoveToAnotherStoreShowsWhatHappens(t *testing.T) {
+	replay(t, "../../docs/moving.md", "bank")
+}
+
 func TestTheStartWithEventsShowsTheExample(t *testing.T) {
-	for kind, file := range map[string]string{"go": "main.go", "sql": "balances.sql"} {
-		source, err := os.ReadFile("../../examples/bank/" + file)
-		if err != nil {
-			t.Fatal(err)
+	showsExample(t, eventsPage, "../../examples/bank/", map[string][]string{"go": {"main.go"}, "sql": {"balances.sql"}})
+}
+
+func TestTheStartWithEventsOnPostgresShowsTheExample(t *testing.T) {
+	showsExample(t, "../../docs/start-events-postgres.md", "../../examples/accounts/",
+		map[string][]string{"go": {"main.go", "accounts_test.go"}, "sql": {"roles.sql", "tables.sql"}})
+}
+
+// showsExample compares a page's blocks, by kind, with the files that they are from.
+func showsExample(t *testing.T, page, dir string, files map[string][]string) {
+	t.Helper()
+	for kind, names := range files {
+		source := ""
+		for _, name := range names {
+			text, err := os.ReadFile(dir + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source += string(text)
 		}
 		shown := 0
-		for _, f := range fences(t, eventsPage) {
+		for _, f := range fences(t, page) {
 			if f.kind != kind {
 				continue
 			}
-			if shown++; !strings.Contains(string(source), f.text) {
-				t.Errorf("%s line %d: examples/bank/%s does not have\n%s", eventsPage, f.line, file, f.text)
+			if shown++; !strings.Contains(source, f.text) {
+				t.Errorf("%s line %d: %v of %s do not have\n%s", page, f.line, names, dir, f.text)
 			}
 		}
 		if shown == 0 {
-			t.Errorf("%s shows nothing of examples/bank/%s", eventsPage, file)
+			t.Errorf("%s shows nothing of %v of %s", page, names, dir)
 		}
 	}
 }
