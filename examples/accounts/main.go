@@ -186,7 +186,7 @@ func write(ctx context.Context, tx pgx.Tx, e weir.ProjectedEvent) error {
 	return err
 }
 
-// healthy is for a readiness check: it asks neither the store nor your database.
+// healthy is for monitoring. It asks neither the store nor your database.
 func (a *app) healthy(p *weir.Projector) error {
 	err := a.log.Healthy() // the store answers, and accepts events
 	for at, why := range p.Halted() {
