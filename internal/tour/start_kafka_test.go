@@ -68,6 +68,36 @@ func TestTheStartWithEventsOnPostgresShowsTheExample(t *testing.T) {
 		map[string][]string{"go": {"main.go", "accounts_test.go"}, "sql": {"roles.sql", "tables.sql"}})
 }
 
+func TestTheStreamsPageShowsTheLibrarysCalls(t *testing.T) {
+	files, err := filepath.Glob("../../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := ""
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source += string(text)
+	}
+	shown := 0
+	for _, f := range fences(t, "../../docs/streams.md") {
+		for line := range strings.Lines(f.text) {
+			call, _, _ := strings.Cut(strings.TrimSpace(line), " // ")
+			if !strings.HasPrefix(call, "func ") {
+				continue
+			}
+			if shown++; !strings.Contains(source, call+" {") {
+				t.Errorf("the library has no %s", call)
+			}
+		}
+	}
+	if shown < 10 {
+		t.Errorf("the page shows %d calls", shown)
+	}
+}
+
 // showsExample compares a page's blocks, by kind, with the files that they are from.
 func showsExample(t *testing.T, page, dir string, files map[string][]string) {
 	t.Helper()
