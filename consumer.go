@@ -167,7 +167,7 @@ type Assigned struct {
 	Next      int64 // offset of the next event to be handled
 	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	Halted    error // why it has halted, until Resume; nil: it has not
+	Halted    error // why it has halted, until Resume; wraps the last error of the handler, if it gave up; nil: it has not
 }
 
 // Assigned lists the partitions that this consumer works on now, sorted by topic and number.

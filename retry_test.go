@@ -363,14 +363,14 @@ func TestDeadLetterPolicies(t *testing.T) {
 		w := newSite(t, "memory").open(t, weir.Options{Partitioner: weir.ByPartitionField})
 		ensure(t, w, "orders", 2)
 		var mu sync.Mutex
-		healed := false
+		healed, bad := false, errors.New("bad")
 		var got seen
 		c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: weir.Retry{Attempts: 1}, DeadLetter: weir.Halt,
 			Handler: func(ctx context.Context, e weir.Event) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if string(e.Value) == "bad" && !healed {
-					return errors.New("bad")
+					return bad
 				}
 				return got.note(ctx, e)
 			}})
@@ -385,7 +385,7 @@ func TestDeadLetterPolicies(t *testing.T) {
 		}
 		eventually(t, "partition 0 halts", func() bool {
 			a := c.Assigned()
-			return len(a) == 2 && a[0].Halted != nil && a[0].Next == 0 && a[1].Halted == nil
+			return len(a) == 2 && errors.Is(a[0].Halted, bad) && a[0].Next == 0 && a[1].Halted == nil
 		})
 		mu.Lock()
 		healed = true
