@@ -45,9 +45,9 @@ func TestCostOfAGivenLoad(t *testing.T) {
 // The figures are those of docs/cost.md: a longer linger is advised where it saves much, and gives
 // what was said that it gives.
 func TestCostAdvisesALongerLinger(t *testing.T) {
-	weir(t, "", "cost", "--in", "10KB").want(t, exitOK, "total, idle            63.58", "S3 with --linger 2s: 69.25 instead of 123.06")
+	weir(t, "", "cost", "--in", "10KB").want(t, exitOK, "total, idle            63.71", "S3 with --linger 2s: 69.40 instead of 123.49")
 	followed := weir(t, "", "cost", "--in", "10KB", "--linger", "2s")
-	followed.want(t, exitOK, "69.25")
+	followed.want(t, exitOK, "69.40")
 	large := weir(t, "", "cost", "--in", "20MB")
 	var answer struct {
 		Bills []struct {
@@ -59,10 +59,10 @@ func TestCostAdvisesALongerLinger(t *testing.T) {
 		}
 	}
 	decode(t, weir(t, "", "cost", "--in", "10KB", "--output", "json"), &answer)
-	if len(answer.Bills) != 4 || money(answer.Bills[0].Idle) != "63.58" {
+	if len(answer.Bills) != 4 || money(answer.Bills[0].Idle) != "63.71" {
 		t.Errorf("as JSON, idle: %+v", answer.Bills)
 	}
-	if a := answer.Advice; len(a) == 0 || a[0].With != "--linger 2s" || money(a[0].Total) != "69.25" {
+	if a := answer.Advice; len(a) == 0 || a[0].With != "--linger 2s" || money(a[0].Total) != "69.40" {
 		t.Errorf("as JSON, advice: %+v", a)
 	}
 	for _, r := range []result{followed, large} {

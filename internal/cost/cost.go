@@ -115,10 +115,14 @@ const (
 	snapshotEvery = 500      // commits from one snapshot to the next
 	segment       = 32 << 20 // bytes of a segment at most
 	gathered      = 8 << 20  // bytes of records of a commit that is gathered in segments, at most
+	lists         = 6        // of a snapshot
 	verifyEvery   = 10       // seconds
-	heartbeat     = 0.2      // entries each second, with which a process that serves Kafka tells others that it lives
-	memberBeat    = 1 / 3.0  // entries each second, with which a member of a group does (use/group, PeerConfig.Heartbeat)
-	poll          = 1        // requests each second for other processes' commits
+	upkeepEvery   = 15 * 60  // seconds: a quarter of the default grace
+	upkeepLists   = 7
+	upkeepGets    = 10
+	heartbeat     = 0.2     // entries each second, with which a process that serves Kafka tells others that it lives
+	memberBeat    = 1 / 3.0 // entries each second, with which a member of a group does (use/group, PeerConfig.Heartbeat)
+	poll          = 1       // requests each second for other processes' commits
 )
 
 // Requests returns how many requests a load takes whose readers keep up: they read what the
@@ -135,20 +139,27 @@ func (b Bucket) Requests(l Load) Requests {
 	rounds := commits / snapshotEvery
 	r := Requests{
 		Puts:  commits + rounds,
-		Gets:  commits + polls, // after each commit: is the one before it still there?
-		Lists: 3 * rounds,
+		Gets:  commits + polls + processes*upkeepGets/upkeepEvery, // after each commit: is the one before it still there?
+		Lists: lists*rounds + processes*upkeepLists/upkeepEvery,
 	}
 	if holding := min(l.Records, commits); l.Bytes <= holding*gathered {
 		r.Puts += max(holding/snapshotEvery, l.Bytes/segment)
 		r.Gets += holding
 	}
-	if commits > 0 {
-		r.Gets += processes / verifyEvery
-	} else {
+	switch {
+	case commits == 0:
 		r.Gets += 2 * processes / verifyEvery
+	case b.Alone:
+		r.Gets += 2 * processes * pauses(commits/processes)
+	default:
+		r.Gets += processes / verifyEvery
 	}
 	return r
 }
+
+// pauses is how often, each second, a process that commits so many times a second, at random, has
+// committed nothing for verifyEvery: once after that time, twice after twice, and so on.
+func pauses(commits float64) float64 { return commits / math.Expm1(verifyEvery*commits) }
 
 // Assumptions about disks: what lies on one takes onDisk times the bytes that were published, and a
 // disk is filled to fullness.
