@@ -24,7 +24,7 @@ func TestCostOfAGivenLoad(t *testing.T) {
 	weir(t, "", "cost", "--in", "1MB", "--prices", prices).want(t, exitOK, "nobody, today, in EUR", "2190.00")
 	write(`{"as_of":"today"}`)
 	weir(t, "", "cost", "--in", "1MB", "--prices", prices).want(t, exitConfig, "what is missing", "docs/cost.md")
-	weir(t, "", "cost", "--in", "10B", "--record", "500B", "--machine", "5", "--alone", "--members", "1").want(t, exitOK, "PUT and LIST requests  4.6")
+	weir(t, "", "cost", "--in", "10B", "--record", "500B", "--machine", "5", "--alone", "--members", "1").want(t, exitOK, "PUT and LIST requests  4.8")
 	weir(t, "", "cost", "--in", "1MB", "--machine", "5").want(t, exitOK, "machines are priced by --machine", "5.00 ", "10.00 ", "15.00")
 	for _, c := range []struct{ flags, want string }{
 		{"--in 1MB --machine=-1", "--machine -1"},
