@@ -470,7 +470,9 @@ func (h *host) forgetBeat(ctx context.Context) {
 }
 
 // load reads the group if the host does not know the member, and adopts all members that other
-// hosts had: whoever asks here has found that this broker coordinates the group.
+// hosts had: whoever asks here has found that this broker coordinates the group. Who joins and was
+// no member may have come here for another reason: then those are adopted whose host is dead. Once
+// a host has them their sessions end, which nobody else would see.
 //
 // A member that joins needs no read if the host has others: its write finds out what is new. Many
 // that join at once need one read.
@@ -493,21 +495,51 @@ func (h *host) load(ctx context.Context, member string, joins bool) error {
 		return err
 	}
 	h.adopt(r)
-	h.readAt(asked)
+	adopts := func(m peerMember) bool { return m.kafka.host != "" && m.kafka.host != h.id }
 	if m, is := r.find(member); !is || m.kafka.host == "" {
-		return nil
+		if adopts, err = h.ofDeadHosts(ctx, joins && slices.ContainsFunc(r.members, adopts)); err != nil {
+			return err
+		}
 	}
-	h.mu.Lock()
-	h.wishes = append(h.wishes, &wish{done: make(chan error, 1), edit: func(members []peerMember) ([]peerMember, bool, error) {
+	if slices.ContainsFunc(r.members, adopts) {
+		if err := h.adoptAll(ctx, adopts); err != nil {
+			return err
+		}
+	}
+	h.readAt(asked)
+	return nil
+}
+
+// ofDeadHosts says which members have a host whose session has ended. Unless asked it says that of
+// none, and reads nothing.
+func (h *host) ofDeadHosts(ctx context.Context, ask bool) (func(peerMember) bool, error) {
+	if !ask {
+		return func(peerMember) bool { return false }, nil
+	}
+	beats, err := listHeartbeats(ctx, h.log, h.name, h.others)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrUnavailable, err)
+	}
+	alive := map[string]bool{"": true, h.id: true}
+	for _, s := range beats {
+		alive[s.id] = !s.dead()
+	}
+	return func(m peerMember) bool { return !alive[m.kafka.host] }, nil
+}
+
+// adoptAll makes members of other hosts this host's. The caller has the turn.
+func (h *host) adoptAll(ctx context.Context, which func(peerMember) bool) error {
+	w := &wish{done: make(chan error, 1), edit: func(members []peerMember) ([]peerMember, bool, error) {
 		adopts := false
 		for i, m := range members {
-			if m.kafka.host != "" && m.kafka.host != h.id {
+			if which(m) {
 				members[i].kafka.host, adopts = h.id, true
 			}
 		}
 		return members, adopts, nil
-	}})
-	w := h.wishes[len(h.wishes)-1]
+	}}
+	h.mu.Lock()
+	h.wishes = append(h.wishes, w)
 	h.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // it is for all members, as in submit
 	defer cancel()

@@ -133,6 +133,32 @@ func TestMembersOfADeadHostAreEvictedOrAdopted(t *testing.T) {
 	}
 }
 
+// Members of a dead broker of whom nobody hears any more do not stay: others may have their names.
+func TestMembersOfADeadHostThatNobodyHearsOfLeaveTheirNames(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		join := func(b *broker, id string) error {
+			name := "instance"
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: id, Instance: &name, ClientID: id,
+				Rebalance: time.Minute, Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+			return err
+		}
+		check(t, join(b, "before"))
+		wantErr(t, join(other, "after"), group.ErrUnreleasedInstance)
+		b.stop()
+		late := time.Now().Add(3 * time.Minute)
+		for err := join(other, "after"); err != nil; err = join(other, "after") {
+			wantErr(t, err, group.ErrUnreleasedInstance)
+			if time.Now().After(late) {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
 // A member that still has partitions to give up learns of new ones with the next epoch, also when
 // the process that gave them to it is gone: with the epoch that it has they were another member's.
 func TestAnAdoptedMemberHasNothingThatItsEpochDidNotGive(t *testing.T) {
