@@ -167,7 +167,9 @@ type Assigned struct {
 	Next      int64 // offset of the next event to be handled
 	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	Halted    error // why it has halted, until Resume; wraps the last error of the handler, if it gave up; nil: it has not
+	// Halted is why it has halted, until Resume; nil: it has not. If an event was given up, it wraps
+	// the reason as well: the last error of the handler.
+	Halted error
 }
 
 // Assigned lists the partitions that this consumer works on now, sorted by topic and number.
@@ -176,10 +178,17 @@ func (c *Consumer) Assigned() []Assigned { return assigned(c.c.Assigned()) }
 func assigned(list []deliver.Assigned) (out []Assigned) {
 	for _, a := range list {
 		out = append(out, Assigned{
-			TopicPartition: TopicPartition(a.TopicPartition), Next: int64(a.Next), Committed: int64(a.Committed), Paused: a.Paused, Halted: outward(a.Halted),
+			TopicPartition: TopicPartition(a.TopicPartition), Next: int64(a.Next), Committed: int64(a.Committed), Paused: a.Paused, Halted: halted(a),
 		})
 	}
 	return out
+}
+
+func halted(a deliver.Assigned) error {
+	if a.GaveUp == nil {
+		return outward(a.Halted)
+	}
+	return fmt.Errorf("%w: %w", outward(a.Halted), outward(a.GaveUp))
 }
 
 // Pause stops the delivery of partitions: all, or those named. After it returns, no further call of

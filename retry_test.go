@@ -438,7 +438,8 @@ func TestDeadLetterPolicies(t *testing.T) {
 			DeadLetter: func(context.Context, weir.Failure) ([]weir.Event, error) { panic("oh no") }})
 		eventually(t, "the partition halts", func() bool {
 			a := c.Assigned()
-			return len(a) == 1 && a[0].Halted != nil && strings.Contains(a[0].Halted.Error(), "oh no")
+			var panicked *weir.PanicError
+			return len(a) == 1 && errors.As(a[0].Halted, &panicked) && panicked.Value == "oh no" && strings.Contains(a[0].Halted.Error(), "cannot bear bad")
 		})
 	})
 }

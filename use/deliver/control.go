@@ -15,6 +15,7 @@ type Assigned struct {
 	Committed eventlog.Offset // the group's committed offset: where another consumer would start
 	Paused    bool
 	Halted    error // why it has halted, until Resume; nil: it has not
+	GaveUp    error // why it gave up the event at which it has halted; nil: it did not
 }
 
 // Assigned lists the partitions that this consumer works on now, sorted by topic and number.
@@ -23,7 +24,7 @@ func (c *Consumer) Assigned() []Assigned {
 	for _, p := range c.all() {
 		p.mu.Lock()
 		if !p.control.lost {
-			list = append(list, Assigned{TopicPartition: p.name, Next: p.progress.handled, Committed: p.progress.committed, Paused: p.control.paused, Halted: p.control.halted})
+			list = append(list, Assigned{TopicPartition: p.name, Next: p.progress.handled, Committed: p.progress.committed, Paused: p.control.paused, Halted: p.control.halted, GaveUp: p.control.gaveUp})
 		}
 		p.mu.Unlock()
 	}

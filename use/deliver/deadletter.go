@@ -165,7 +165,7 @@ var writeRetry = retry.Policy{First: retry.FirstDefault, Max: 10 * time.Second}
 func (p *Partition) halt(f Failure, err error) {
 	p.c.logger.Error("partition halted: Resume tries the event again", p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err, "err", err)...)
 	p.trouble = trouble{}
-	p.haltAt(fmt.Errorf("%w; the handler's last error: %w", err, f.Err))
+	p.haltAt(err, f.Err)
 }
 
 // letters asks the subscription for an event's dead letters.

@@ -59,6 +59,7 @@ type control struct {
 	seeks  int // how many seeks were requested
 	paused bool
 	halted error              // why it has halted, until Resume; nil: it has not
+	gaveUp error              // why it gave up the event at which it has halted; nil: it did not
 	lost   bool               // the group took it from this consumer
 	wake   context.CancelFunc // ends run's wait
 }
@@ -212,15 +213,15 @@ func (p *Partition) lack(outside *eventlog.RangeError) {
 		ErrEventsMissing, p.name.Topic, outside.Asked, outside.First, p.name.Partition)
 	p.c.logger.Error("partition halted: its handler needs events that were deleted; to continue without them, set Projection.SkipMissing",
 		p.attrs("asked", outside.Asked, "first", outside.First)...)
-	p.haltAt(err)
+	p.haltAt(err, nil)
 }
 
-// haltAt stops the partition until it is resumed, unless there was a seek meanwhile. Only run calls
-// it.
-func (p *Partition) haltAt(err error) {
+// haltAt stops the partition until it is resumed, unless there was a seek meanwhile. gaveUp is why
+// an event was given up, if that halts it. Only run calls it.
+func (p *Partition) haltAt(err, gaveUp error) {
 	p.change(func() {
 		if p.seen == p.control.seeks {
-			p.control.halted = err
+			p.control.halted, p.control.gaveUp = err, gaveUp
 		}
 	})
 }
@@ -346,7 +347,7 @@ func (p *Partition) pause(on bool) {
 	p.change(func() {
 		p.control.paused = on
 		if !on {
-			p.control.halted = nil
+			p.control.halted, p.control.gaveUp = nil, nil
 		}
 	})
 }
@@ -355,7 +356,7 @@ func (p *Partition) pause(on bool) {
 func (p *Partition) seek(to eventlog.Offset, epoch int32) {
 	p.change(func() {
 		p.control.seeks++
-		p.control.halted = nil
+		p.control.halted, p.control.gaveUp = nil, nil
 		p.progress.seek(to, epoch)
 	})
 }
