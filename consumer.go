@@ -167,8 +167,8 @@ type Assigned struct {
 	Next      int64 // offset of the next event to be handled
 	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	// Halted is why it has halted, until Resume; nil: it has not. If an event was given up, it wraps
-	// the reason as well: the last error of the handler.
+	// Halted is why it has halted, until Resume; nil: it has not. If an event was given up, it
+	// wraps the reason as well: the last error of the handler.
 	Halted error
 }
 

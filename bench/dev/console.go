@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,9 @@ type bigStore struct{ topics, groups, dead, streams int }
 // runConsole fills a store with -rows dead letters, ten times as many streams, a hundredth of
 // groups and a thousandth of topics, and asks a fresh broker for each page of the console.
 func runConsole(ctx context.Context, b *bench) error {
+	if b.load.rows < 1 || slices.Contains(b.stores, "memory") {
+		return errors.New("it needs -rows above 0, and a store that outlives a process")
+	}
 	size := bigStore{topics: max(b.load.rows/1000, 1), groups: max(b.load.rows/100, 1), dead: b.load.rows, streams: 10 * b.load.rows}
 	fmt.Printf("%d topics, %d groups, %d dead letters, %d streams\n\n", size.topics, size.groups, size.dead, size.streams)
 	fmt.Println("| store | page | first | slowest of ten more | KiB | memory above rest |")
@@ -72,7 +76,9 @@ func (b *bench) console(ctx context.Context, store string, size bigStore) error 
 func (w *broker) page(ctx context.Context, store, page string) error {
 	var first, slowest time.Duration
 	var bytes int64
-	w.forgetPeak()
+	if err := w.forgetPeak(); err != nil {
+		return err
+	}
 	rest, _ := w.rss()
 	for n := range 11 {
 		began := time.Now()
@@ -87,8 +93,11 @@ func (w *broker) page(ctx context.Context, store, page string) error {
 		}
 		bytes, err = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s, %w", page, resp.Status, errors.Join(err))
+		if err != nil {
+			return fmt.Errorf("%s: %w", page, err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", page, resp.Status)
 		}
 		if took := time.Since(began); n == 0 {
 			first = took
@@ -103,8 +112,8 @@ func (w *broker) page(ctx context.Context, store, page string) error {
 
 // forgetPeak makes the most memory that the process ever held what it holds now (proc(5),
 // clear_refs).
-func (w *broker) forgetPeak() {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.cmd.Process.Pid), []byte("5"), 0)
+func (w *broker) forgetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.cmd.Process.Pid), []byte("5"), 0)
 }
 
 // fill writes what the pages show, and returns one of the dead letters.
@@ -124,8 +133,11 @@ func (s bigStore) fill(ctx context.Context, address string) (letter weir.DeadMes
 		return letter, err
 	}
 	some, err := w.DeadMessages(ctx, "jobs", weir.MessageID{}, 1)
-	if err != nil || len(some) == 0 {
-		return letter, fmt.Errorf("no dead letter: %w", err)
+	if err != nil {
+		return letter, err
+	}
+	if len(some) == 0 {
+		return letter, errors.New("there is no dead letter")
 	}
 	return some[0], nil
 }

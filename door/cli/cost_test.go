@@ -45,10 +45,10 @@ func TestCostOfAGivenLoad(t *testing.T) {
 // The figures are those of docs/cost.md: a longer linger is advised where it saves much, and gives
 // what was said that it gives.
 func TestCostAdvisesALongerLinger(t *testing.T) {
-	weir(t, "", "cost", "--in", "10KB").want(t, exitOK, "total, idle            63.71", "S3 with --linger 2s: 69.40 instead of 123.49")
+	weir(t, "", "cost", "--in", "10KB").want(t, exitOK, "total, idle            63.71", "S3 with --linger 2s: 69.42 instead of 124.07")
 	followed := weir(t, "", "cost", "--in", "10KB", "--linger", "2s")
-	followed.want(t, exitOK, "69.40")
-	large := weir(t, "", "cost", "--in", "20MB")
+	followed.want(t, exitOK, "69.42")
+	large := weir(t, "", "cost", "--in", "200MB")
 	var answer struct {
 		Bills []struct {
 			Idle float64 `json:"total_idle"`
@@ -62,7 +62,7 @@ func TestCostAdvisesALongerLinger(t *testing.T) {
 	if len(answer.Bills) != 4 || money(answer.Bills[0].Idle) != "63.71" {
 		t.Errorf("as JSON, idle: %+v", answer.Bills)
 	}
-	if a := answer.Advice; len(a) == 0 || a[0].With != "--linger 2s" || money(a[0].Total) != "69.40" {
+	if a := answer.Advice; len(a) == 0 || a[0].With != "--linger 2s" || money(a[0].Total) != "69.42" {
 		t.Errorf("as JSON, advice: %+v", a)
 	}
 	for _, r := range []result{followed, large} {

@@ -139,6 +139,9 @@ func apply(balance int, e weir.StreamEvent) (int, error) {
 // withdrawal decides by the balance.
 func withdrawal(amount int) func(balance int) ([]weir.NewStreamEvent, error) {
 	return func(balance int) ([]weir.NewStreamEvent, error) {
+		if amount <= 0 {
+			return nil, fmt.Errorf("the amount is %d: it must be above 0", amount)
+		}
 		if balance < amount {
 			return nil, fmt.Errorf("the account has %d, which is less than %d", balance, amount)
 		}

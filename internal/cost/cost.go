@@ -120,6 +120,7 @@ const (
 	upkeepEvery   = 15 * 60  // seconds: a quarter of the default grace
 	upkeepLists   = 7
 	upkeepGets    = 10
+	listed        = 1000    // objects of a LIST at most
 	heartbeat     = 0.2     // entries each second, with which a process that serves Kafka tells others that it lives
 	memberBeat    = 1 / 3.0 // entries each second, with which a member of a group does (use/group, PeerConfig.Heartbeat)
 	poll          = 1       // requests each second for other processes' commits
@@ -137,19 +138,25 @@ func (b Bucket) Requests(l Load) Requests {
 	}
 	commits := min(l.Records+heartbeats, processes/b.Linger.Seconds()) // what comes within a linger shares a commit
 	rounds := commits / snapshotEvery
+	holding := min(l.Records, commits)
+	gathers := l.Bytes <= holding*gathered
+	objects := holding // that come each second, and stay
+	if gathers {
+		objects = max(holding/snapshotEvery, l.Bytes/segment)
+	}
+	listings := rounds + processes/upkeepEvery // of all objects, in pages
 	r := Requests{
 		Puts:  commits + rounds,
 		Gets:  commits + polls + processes*upkeepGets/upkeepEvery, // after each commit: is the one before it still there?
-		Lists: lists*rounds + processes*upkeepLists/upkeepEvery,
+		Lists: lists*rounds + processes*upkeepLists/upkeepEvery + listings*objects*l.Retention.Seconds()/listed,
 	}
-	if holding := min(l.Records, commits); l.Bytes <= holding*gathered {
-		r.Puts += max(holding/snapshotEvery, l.Bytes/segment)
+	if gathers {
+		r.Puts += objects
 		r.Gets += holding
 	}
 	switch {
-	case commits == 0:
-		r.Gets += 2 * processes / verifyEvery
-	case b.Alone:
+	case b.Alone && b.Members > 0: // it never pauses
+	case b.Alone || commits == 0:
 		r.Gets += 2 * processes * pauses(commits/processes)
 	default:
 		r.Gets += processes / verifyEvery
@@ -159,7 +166,12 @@ func (b Bucket) Requests(l Load) Requests {
 
 // pauses is how often, each second, a process that commits so many times a second, at random, has
 // committed nothing for verifyEvery: once after that time, twice after twice, and so on.
-func pauses(commits float64) float64 { return commits / math.Expm1(verifyEvery*commits) }
+func pauses(commits float64) float64 {
+	if commits == 0 {
+		return 1.0 / verifyEvery
+	}
+	return commits / math.Expm1(verifyEvery*commits)
+}
 
 // Assumptions about disks: what lies on one takes onDisk times the bytes that were published, and a
 // disk is filled to fullness.

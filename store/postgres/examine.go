@@ -207,13 +207,17 @@ func (x *examination) settings() error {
 
 // standbys finds that a failover may lose what was acknowledged: none of the servers that follow
 // this one must have a commit before it is answered. Who has not the rights of pg_monitor sees only
-// how many follow; those that get single tables (logical slots) are no standbys.
+// how many follow; archivers and those that get single tables (logical slots) are no standbys.
 func (x *examination) standbys() error {
 	var names string
 	var following int
 	err := x.conn.QueryRow(x.ctx, `SELECT current_setting('synchronous_standby_names'), count(*) FROM pg_stat_replication r
-		WHERE coalesce(r.state, 'streaming') = 'streaming'
+		WHERE coalesce(r.state, 'streaming') = 'streaming' AND coalesce(r.application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal', 'barman_receive_wal')
 		AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid = r.pid)`).Scan(&names, &following)
+	if code(err) == "42501" { // insufficient privilege
+		x.add("synchronous_standby_names", "unknown: this role may not read who follows the server")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -222,7 +226,7 @@ func (x *examination) standbys() error {
 	case names != "":
 	case following > 0:
 		found.Value = fmt.Sprintf("none, and %d follow this server", following)
-		found.Level, found.Advice = doctor.Warn, "a standby that is promoted may lack records that were acknowledged: name it in synchronous_standby_names"
+		found.Level, found.Advice = doctor.Warn, "if one of them may be promoted, it may lack records that were acknowledged then: name it in synchronous_standby_names"
 	default:
 		found.Value = "none"
 	}

@@ -52,7 +52,7 @@ func TestRunHasNoFigureOfALiar(t *testing.T) {
 			for wait := 4 * time.Second; !strings.Contains(read(t, dir, "report.md"), c.says) && wait < time.Minute; wait *= 2 {
 				dir, err = measuredByRun(t, strings.ReplaceAll(c.load, "DRAIN", wait.String()), c.name)
 			}
-			if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "1 of 1 cells broke a promise") {
+			if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "1 of 1 cells have no figure") {
 				t.Errorf("the command returns %v", err)
 			}
 			for _, format := range []string{"report.md", "report.html"} {

@@ -88,16 +88,16 @@ var errBroken = errors.New("not everything could be measured")
 
 // broken counts what makes the exit code 1.
 func broken(r run.Result) error {
-	promises, void := 0, 0
+	void, lied := 0, 0
 	for _, c := range r.Cells {
-		switch {
-		case !c.Verdict.Clean():
-			promises++
-		case c.Void != "":
+		if !c.Verdict.Clean() {
+			lied++
+		}
+		if c.Void != "" || !c.Verdict.Clean() {
 			void++
 		}
 	}
-	return fmt.Errorf("%w: %d of %d cells broke a promise, %d have no figure for another reason", errBroken, promises, len(r.Cells), void)
+	return fmt.Errorf("%w: %d of %d cells have no figure, of which %d broke a promise; the tables say why", errBroken, void, len(r.Cells), lied)
 }
 
 type runCmd struct {

@@ -1,4 +1,4 @@
--- still makes its statement fail if the store is in another incarnation (life) than the caller. server is NULL: Moved was
+-- still makes its statement fail if the store is in another incarnation (life) than the caller. server is NULL: Changes was
 -- not called yet, and nothing is checked.
 CREATE OR REPLACE FUNCTION weir.still(server bigint, tables bigint, epoch bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE
