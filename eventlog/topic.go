@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Topic is a name for some partitions, with settings. A Topic is a snapshot: a change replaces the
@@ -474,7 +475,29 @@ func (t *Topic) configure(change func(config map[string]string) error) error {
 	if err := CheckConfig(config); err != nil {
 		return err
 	}
+	if err := t.checkAudit(); err != nil {
+		return err
+	}
 	return t.checkWriter()
+}
+
+// auditKept is how long events of the audit stay at least.
+const auditKept = 24 * time.Hour
+
+// checkAudit refuses settings by which events of the audit would go early, or changes would wait.
+func (t Topic) checkAudit() error {
+	if t.Name != AuditTopic || t.Writer == "" {
+		return nil
+	}
+	for name, value := range t.Config {
+		if name != "retention.ms" {
+			return &InvalidError{What: name, Value: value, Why: "of topic " + AuditTopic + ", which says who changed what, only retention.ms can be changed"}
+		}
+		if ms, err := strconv.ParseInt(value, 10, 64); err == nil && ms >= 0 && ms < auditKept.Milliseconds() {
+			return &InvalidError{What: name, Value: value, Why: fmt.Sprintf("topic %s keeps its events for at least %d, which are a day", AuditTopic, auditKept.Milliseconds())}
+		}
+	}
+	return nil
 }
 
 // checkWriter refuses compaction of a topic whose only writer needs all records: those of streams,

@@ -56,6 +56,7 @@ type serveCmd struct {
 	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys, as users or with OAuth tokens; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
 	HTTP                 string   `help:"The address on which to listen for HTTP: the console, the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise            []string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first. With several --kafka addresses, NAME is that of one of them; its default is the protocol." placeholder:"[NAME=]HOST:PORT"`
+	HTTPHosts            []string `name:"http-host" placeholder:"NAME" help:"With --insecure, while nobody needs credentials: a name of public DNS by which browsers and programs reach this HTTP API. Others are refused, because a web page could have given itself such a name (DNS rebinding); IP addresses, localhost and names without a dot need no flag. May be repeated."`
 	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys or users, or --oauth-jwks or --tls-client-ca is given. And allow an --oauth-jwks at an http URL of another machine."`
 	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
@@ -259,7 +260,7 @@ func (c *serveCmd) wire(ctx context.Context, n *node.Node, w wiring) (*parts, er
 	p.http = httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
 		Projections: n.Projections, Partitions: c.Partitions,
-		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, Quotas: quotas, SuperUsers: c.SuperUsers, Insecure: c.Insecure, TLS: w.tls,
+		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, Quotas: quotas, SuperUsers: c.SuperUsers, Insecure: c.Insecure, Hosts: c.HTTPHosts, TLS: w.tls,
 		Ready: p.healthy, Metrics: prometheus.Gatherers{registry, stored}, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		Console: c.console(p, registry, stored, w),
 	})

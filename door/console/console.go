@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"html/template"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -201,6 +202,10 @@ func (c *Console) visited(h func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{c: c, w: w, r: r}
 		v.session, v.begun = c.openSession(r)
+		if !v.begun && fromElsewhere(r) {
+			again(w)
+			return
+		}
 		if !v.begun {
 			v.session = c.beginSession(w, r, "")
 		}
@@ -214,6 +219,20 @@ func (c *Console) visited(h func(*visit) error) http.HandlerFunc {
 			v.send()
 		}
 	}
+}
+
+// fromElsewhere reports whether a page of another site made a browser ask for a page of ours. Such a
+// request has no cookie (SameSite=Strict), also if its reader is logged in.
+func fromElsewhere(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return r.Method == http.MethodGet && (site == "cross-site" || site == "same-site")
+}
+
+// again has the browser ask again, from this page of ours: then the request has the cookie.
+func again(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy)
+	_, _ = io.WriteString(w, `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0"><title>weir</title><p><a href="">Go on</a></p></html>`)
 }
 
 // readForm reads the form of a POST, if it comes from one of our pages. It is held until release.

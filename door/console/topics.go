@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -98,7 +99,7 @@ func (v *visit) topicPage(name string) (*topicPage, error) {
 		return nil, err
 	}
 	at := path("/v1/topics/%s", name)
-	p.MayRead, p.MayWrite = v.may(http.MethodGet, at+"/stream"), v.may(http.MethodPost, at+"/events")
+	p.MayRead, p.MayWrite = v.may(http.MethodGet, at+"/events"), v.may(http.MethodPost, at+"/events")
 	p.MayChange, p.MayDelete = v.may(http.MethodPatch, at), v.may(http.MethodDelete, at)
 	return &p, nil
 }
@@ -399,10 +400,34 @@ func (v *visit) download() error {
 		return &problem{Status: http.StatusBadRequest, Title: "The range is not valid", Detail: err.Error()}
 	}
 	r.Header.Set("Accept", "application/x-ndjson")
-	v.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.ndjson"`)
-	v.c.cfg.API.ServeHTTP(v.w, r)
+	v.c.cfg.API.ServeHTTP(&attachment{ResponseWriter: v.w, name: name + ".ndjson"}, r)
 	return nil
 }
+
+// attachment has a browser save what it is sent as a file, unless it is an error.
+type attachment struct {
+	http.ResponseWriter
+	name  string
+	begun bool
+}
+
+func (a *attachment) WriteHeader(status int) {
+	if !a.begun && status == http.StatusOK {
+		a.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": a.name}))
+	}
+	a.begun = a.begun || status >= http.StatusOK
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *attachment) Write(p []byte) (int, error) {
+	if !a.begun {
+		a.WriteHeader(http.StatusOK)
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *attachment) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // live passes the topic's events on as they are published (server-sent events).
 func (v *visit) live() error {

@@ -16,9 +16,13 @@ import (
 
 // funcs are what templates call.
 var funcs = template.FuncMap{
-	"count": count, "bytes": byteCount, "age": age, "when": when, "path": segment, "q": url.QueryEscape,
+	"count": count, "bytes": byteCount, "age": age, "when": when, "path": segment, "q": parameter,
 	"body": body, "short": short, "percent": percent, "text": text, "limit": limit, "add": func(a, b int64) int64 { return a + b },
 }
+
+// parameter escapes a text for the query of a link. Its type says so: html/template would escape it
+// again.
+func parameter(text string) template.URL { return template.URL(url.QueryEscape(text)) }
 
 // shownMax bounds how much of a value a page shows; a download has all of it.
 const shownMax = 64 << 10

@@ -87,11 +87,11 @@ func (s *Server) stillQueue(c *call, n need, queue string) error {
 	return s.mayQueue(c.r.Context(), who, n, queue)
 }
 
-// operators allows clients on this machine, and clients that may operate: the handler's answer is
-// about the whole program.
-func (s *Server) operators(h http.Handler) http.Handler {
+// operators allows clients that may operate, and with local all clients on this machine: the
+// handler's answer is about the whole program.
+func (s *Server) operators(local bool, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.fromHere(r) {
+		if local && s.fromHere(r) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -142,8 +142,12 @@ func (s *Server) fromHere(r *http.Request) bool {
 	if err != nil || !net.ParseIP(host).IsLoopback() || !isLocalName(r.Host) {
 		return false
 	}
-	for _, proxied := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if len(r.Header[proxied]) > 0 {
+	for name := range r.Header {
+		switch name {
+		case "Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "True-Client-Ip":
+			return false
+		}
+		if strings.HasPrefix(name, "X-Forwarded-") {
 			return false
 		}
 	}

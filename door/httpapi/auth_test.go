@@ -310,6 +310,33 @@ func TestReboundNameIsNotThisMachine(t *testing.T) {
 	}
 }
 
+func TestInsecureTakesNoNameThatAWebPageCouldHave(t *testing.T) {
+	door := lock(t, Config{Insecure: true, Hosts: []string{"weir.example.org"}})
+	for host, want := range map[string]int{
+		"evil.example:8080": 421, "evil.example.": 421, "127.0.0.1.evil.example": 421, "weir.example.org.evil.example": 421,
+		"weir": 200, "weir:8080": 200, "weir.ns.svc": 200, "weir.ns.svc.cluster.local:8080": 200, "10.0.0.7:8080": 200, "[::1]:8080": 200, "localhost": 200, "Weir.Example.org:8080": 200,
+	} {
+		for _, from := range []string{hereToo, elsewhere} {
+			r := httptest.NewRequest("GET", "http://"+host+ordersPage, nil)
+			r.RemoteAddr = from
+			w := httptest.NewRecorder()
+			door.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s from %s: %d %s, want %d", host, from, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
+func TestAProxyThatSaysAnythingIsNotThisMachine(t *testing.T) {
+	door := lock(t, Config{})
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "True-Client-Ip"} {
+		if w := door.ask(hereToo, "GET", ordersPage, "", header, "x"); w.Code != 401 {
+			t.Errorf("%s: %d, want 401", header, w.Code)
+		}
+	}
+}
+
 func TestFirstKeyShutsTheDoorForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := lock(t, Config{Insecure: true})
@@ -420,6 +447,9 @@ func TestOperatorsPagesAreForThisMachineAndAdmins(t *testing.T) {
 			{"a stranger", elsewhere, "", 401}, {"a reader", elsewhere, reader, 403}, {"an admin of some topics", elsewhere, local, 403},
 			{"an admin", elsewhere, admin, 200}, {"this machine", hereToo, "", 200},
 		} {
+			if c.key == "" && c.want == 200 && path != "/metrics" {
+				c.want = 401 // a proxy that says nothing is this machine, too
+			}
 			if c.want == 200 && strings.Contains(path, "?") {
 				continue // they take their time
 			}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +93,12 @@ func (s *Server) byCertificate(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, unauthorized(fmt.Errorf("the client's certificate has no name for it: %w", err))
 	}
-	return s.user(r, name, nil)
+	return s.user(r, name, func(context.Context) error {
+		if ends := r.TLS.PeerCertificates[0].NotAfter; time.Now().After(ends) {
+			return fmt.Errorf("the client's certificate expired at %s", ends.UTC().Format(time.RFC3339))
+		}
+		return nil
+	})
 }
 
 // byPassword takes a user's name and password (RFC 7617). A password that was right within the last
@@ -147,8 +154,30 @@ func (s *Server) anybody(r *http.Request) (*caller, error) {
 		return nil, noCredentials("send the header Authorization: Bearer KEY, with an API key, which `weir key create` creates; or show who you are in another way: docs/security.md")
 	case !s.cfg.Insecure && !s.fromHere(r):
 		return nil, noCredentials("the store has no API keys and no users yet: until then weir accepts requests only from its own machine, and not through a proxy; create a key with `weir key create`")
+	case !s.notRebound(r.Host):
+		return nil, kindMisdirected.because("the request has the Host %q. While nobody needs credentials, weir answers only for IP addresses and for names that no public DNS server has: localhost, "+
+			"names without a dot, and those below %s. Start it with --http-host %[1]s, or create an API key", shorten(r.Host), strings.Join(privateZones, ", "))
 	}
 	return &caller{key: apikey.Everybody, still: s.stillOpen}, nil
+}
+
+// privateZones are those that public DNS does not have: reserved by RFC 6761, RFC 6762, RFC 8375
+// and ICANN (.internal), and Kubernetes' .svc, which is no top-level domain.
+var privateZones = []string{".local", ".internal", ".home.arpa", ".localhost", ".test", ".svc"}
+
+// notRebound reports whether a Host header cannot be that of a web page whose name its owner lets
+// point at us (DNS rebinding): then its script would be one of our own pages'.
+func (s *Server) notRebound(host string) bool {
+	if isLocalName(host) {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	below := func(zone string) bool { return strings.HasSuffix(host, zone) }
+	return !strings.Contains(host, ".") || slices.ContainsFunc(privateZones, below) ||
+		slices.ContainsFunc(s.cfg.Hosts, func(own string) bool { return strings.EqualFold(own, host) })
 }
 
 // asks reports whether clients must show who they are: there are API keys or users, or there once

@@ -21,11 +21,11 @@ var openAPI []byte
 func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", s.operators(promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax})))
+	mux.Handle("GET /metrics", s.operators(true, promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax})))
 	if s.cfg.Profile {
-		mux.Handle("GET /debug/pprof/", s.operators(http.HandlerFunc(pprof.Index)))
-		mux.Handle("GET /debug/pprof/profile", s.operators(http.HandlerFunc(pprof.Profile)))
-		mux.Handle("GET /debug/pprof/trace", s.operators(http.HandlerFunc(pprof.Trace)))
+		mux.Handle("GET /debug/pprof/", s.operators(false, http.HandlerFunc(pprof.Index)))
+		mux.Handle("GET /debug/pprof/profile", s.operators(false, http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/trace", s.operators(false, http.HandlerFunc(pprof.Trace)))
 	}
 }
 

@@ -77,6 +77,7 @@ type Config struct {
 	Quotas     *quota.Quotas      // what Kafka clients may use, to be listed and changed; nil: none
 	SuperUsers []string           // users that may do everything, such as User:admin, however they show who they are
 	Insecure   bool               // while nothing asks for credentials, serve all clients, and not only this machine's
+	Hosts      []string           // names by which Insecure is served, beside those that public DNS does not have
 	TLS        *tls.Config        // nil: no TLS
 
 	Partitions int // of a topic created without a number; default 1

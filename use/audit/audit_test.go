@@ -298,6 +298,11 @@ func TestNobodyChangesTheAudit(t *testing.T) {
 	if err := r.CheckDeletes(ctx, topic)[0]; !errors.As(err, &invalid) {
 		t.Errorf("delete records: %v", err)
 	}
+	for name, value := range map[string]string{"retention.ms": "0", "retention.bytes": "0", "weir.linger.ms": "5000"} {
+		if _, err := r.AlterTopic(ctx, audit.Topic, func(set map[string]string) error { set[name] = value; return nil }); !errors.As(err, &invalid) {
+			t.Errorf("%s = %s: %v", name, value, err)
+		}
+	}
 	r.silent("what was refused")
 	if _, err := r.AlterTopic(ctx, audit.Topic, func(set map[string]string) error { set["retention.ms"] = "86400000"; return nil }); err != nil {
 		t.Error(err)

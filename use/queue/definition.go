@@ -250,6 +250,18 @@ func checkName(name string) error {
 	return nil
 }
 
+// checkNew refuses to make a topic for messages that another queue would take for one of its own
+// when it is created: its dead letters, say, would be messages of this queue.
+func checkNew(topic string) error {
+	for _, suffix := range TopicsOf("")[1:] {
+		if strings.HasSuffix(topic, suffix) {
+			return &eventlog.InvalidError{What: "queue's topic", Value: topic,
+				Why: fmt.Sprintf("it does not exist, and the name is that of a topic of the queue %q; choose another name", strings.TrimSuffix(topic, suffix))}
+		}
+	}
+	return nil
+}
+
 func newID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -431,8 +443,14 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 		}
 		return err
 	}
+	messages := cmp.Or(spec.Topic, spec.Name)
+	if _, err := qs.log.Topic(ctx, messages); errors.Is(err, eventlog.ErrUnknownTopic) {
+		if err := checkNew(messages); err != nil {
+			return err
+		}
+	}
 	same := qs.sameEpoch()
-	topic, made, err := qs.makeTopic(ctx, topicSpec(d.owner(), cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
+	topic, made, err := qs.makeTopic(ctx, topicSpec(d.owner(), messages, cmp.Or(spec.Partitions, 4), 0))
 	var letters, handled eventlog.Topic
 	if err == nil {
 		letters, err = qs.topic(ctx, d.ownerOfLetters(), d.name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)

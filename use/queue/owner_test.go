@@ -254,3 +254,19 @@ func TestATopicGetsNoMorePartitionsWhileAQueueKeepsTheOrderOfKeys(t *testing.T) 
 		}
 	})
 }
+
+// A queue made before another one must not be where the other one puts what it gives up.
+func TestAQueueMakesNoTopicThatAnotherQueueWouldTakeForItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		for _, spec := range []queue.Spec{{Name: "mail.dlt"}, {Name: "mail.done"}, {Name: "mail.p7"}, {Name: "letters", Topic: "mail.dlt"}} {
+			var invalid *eventlog.InvalidError
+			if _, err := qs.Create(t.Context(), spec); !errors.As(err, &invalid) {
+				t.Errorf("%+v: %v", spec, err)
+			}
+		}
+		for _, spec := range []queue.Spec{{Name: "mail"}, {Name: "mail.p8"}, {Name: "letters", Topic: "mail.dlt"}} {
+			create(t, qs, spec)
+		}
+	})
+}
