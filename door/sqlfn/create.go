@@ -177,6 +177,9 @@ func (m *Mover) withTopics(ctx context.Context, rows []row) ([]row, error) {
 	for id, r := range reserved {
 		t, err := m.log.Topic(ctx, r.name)
 		switch {
+		case err == nil && t.Writer != "": // nobody publishes to it, and then not by having asked for its name first
+			waits[id] = true
+			m.skip("what SQL published waits in weir.inbox, because its topic was not created by this request, and only "+t.Writer+" append to the one that is there", "topic", r.name)
 		case err == nil:
 			made[id] = t.ID
 		case !errors.Is(err, eventlog.ErrUnknownTopic):
@@ -197,6 +200,17 @@ func (m *Mover) withTopics(ctx context.Context, rows []row) ([]row, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// asksFor reports whether a request for a queue waits or was refused.
+func (i *inbox) asksFor(ctx context.Context, name string) (asks bool, err error) {
+	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM weir.creation WHERE kind = 'queue' AND name = $1 AND state <> 'done')`, name).Scan(&asks)
+	})
+	if err != nil {
+		return false, fmt.Errorf("look whether SQL asked for queue %q: %w", name, err)
+	}
+	return asks, nil
 }
 
 // endCreation notes how a request was carried out.

@@ -130,6 +130,48 @@ func TestWhatIsRefusedSaysWhyAndKeepsItsEvents(t *testing.T) {
 	}
 }
 
+// Messages that were enqueued with a request for their queue stay if that is refused.
+func TestMessagesOfAQueueThatIsRefusedStay(t *testing.T) {
+	address := pgtest.URL(t)
+	p, _ := startQueues(t, address, true)
+	p.create("orders", 1, nil)
+	conn := connect(t, address)
+	exec(t, conn, `BEGIN; SELECT weir.create_queue('jobs', topic => 'orders', settings => '{"unique": true, "lease_ms": 5}');
+		SELECT weir.enqueue('jobs', '1'::jsonb, unique_key => 'a'); SELECT weir.enqueue('jobs', '2'::jsonb, delay => '1 hour'); COMMIT`)
+	eventually(t, "the request ended", func() bool { return strings.Contains(creations(t, address), "queue jobs refused") })
+	exec(t, conn, `SELECT weir.publish('orders', 'k', 'others go on')`)
+	if got := values(p.read("orders", 1)); !slices.Equal(got, []string{"others go on"}) {
+		t.Errorf("events %q", got)
+	}
+	if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); n != "2" {
+		t.Errorf("%s rows wait, want both messages", n)
+	}
+}
+
+// A record that was published for a topic that SQL asked for does not come into one that has a
+// writer of its own.
+func TestNobodyForgesEventsByAskingForACategorysTopicFirst(t *testing.T) {
+	address := pgtest.URL(t)
+	p, _ := startQueues(t, address, true)
+	conn := connect(t, address)
+	if _, err := conn.Exec(t.Context(), `SELECT weir.create_topic('weir.audit')`); stateOf(err) != "WE009" {
+		t.Errorf("the audit's topic: %v", err)
+	}
+	exec(t, conn, `BEGIN; SELECT weir.create_topic('acct', 1, '{"no.such": "1"}'), weir.publish('acct', 'k', 'forged', headers => '{"weir.stream.version": "0"}'); COMMIT`)
+	eventually(t, "the request ended", func() bool { return strings.Contains(creations(t, address), "topic acct refused") })
+	exec(t, conn, `SELECT weir.create_category('acct', 1)`)
+	eventually(t, "the category is there", func() bool { return strings.Contains(creations(t, address), "category acct done") })
+	q, _ := startQueues(t, address, true) // another process tries at once
+	exec(t, conn, `BEGIN; SELECT weir.create_topic('later', 1), weir.publish('later', 'k', 'came'); COMMIT`)
+	if got := values(q.read("later", 1)); !slices.Equal(got, []string{"came"}) {
+		t.Errorf("events %q", got)
+	}
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); got != "1" {
+		t.Errorf("%s rows wait, want the forged one", got)
+	}
+	_ = p
+}
+
 // A mover that knows no requests would drop their rows: it cannot look.
 func TestAMoverThatKnowsNoCreationsIsRefused(t *testing.T) {
 	address := pgtest.URL(t)

@@ -213,6 +213,12 @@ func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID
 		gone = errors.Is(found, eventlog.ErrUnknownTopic)
 	}
 	if gone {
+		if waits, err := m.inbox.asksFor(ctx, name); err != nil || waits {
+			if err == nil {
+				m.skip("what SQL enqueued waits in weir.inbox, because its queue is not created; SELECT * FROM weir.creations says why", "queue", name, "messages", len(ids))
+			}
+			return err
+		}
 		m.cfg.Logger.Warn("messages enqueued by SQL are dropped: their queue, or its topic for their priority, was deleted before they were moved into it", "queue", name, "messages", len(ids))
 		_, err = m.inbox.move(ctx, ids, eventlog.Entry{})
 	}

@@ -62,11 +62,12 @@ var (
 // log yet. It belongs to one mover, which calls poll and move in turn.
 type inbox struct {
 	session *postgres.Session
-	most    int      // most rows of a poll
-	span    int64    // most ids that a poll goes through
-	mark    bookmark // of the main lane: all topics but those of lanes
-	lanes   []*lane  // in the order of their turns
-	at      *lane    // the lane that the last poll looked into; nil: the main lane
+	most    int                         // most rows of a poll
+	span    int64                       // most ids that a poll goes through
+	mark    bookmark                    // of the main lane: all topics but those of lanes
+	lanes   []*lane                     // in the order of their turns
+	at      *lane                       // the lane that the last poll looked into; nil: the main lane
+	made    func(eventlog.TopicID) bool // whether the log has the topic
 }
 
 // row is one row of the inbox: an event, or, with a group, how far that group has come.

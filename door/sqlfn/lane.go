@@ -53,7 +53,9 @@ func (i *inbox) next() *lane {
 }
 
 // split gives topics that have a large share of a full chunk of the main lane a lane of their own.
-// The chunk was the new lane's first turn.
+// The chunk was the new lane's first turn. Rows of no topic (acks, requests to create) stay in the
+// main lane, which others wait for. So do those of a topic that is still to be created: later rows
+// of it have its real id, and would pass them.
 func (i *inbox) split(c *chunk) {
 	_, taken := i.topics(nil)
 	most := laneTopicsMax - len(taken)
@@ -65,7 +67,7 @@ func (i *inbox) split(c *chunk) {
 	total := 0
 	for n := range c.rows {
 		r := &c.rows[n]
-		if rows[r.topic] == 0 {
+		if rows[r.topic] == 0 && r.topic != (eventlog.TopicID{}) && i.made(r.topic) {
 			all = append(all, r.topic)
 		}
 		rows[r.topic]++
@@ -79,6 +81,9 @@ func (i *inbox) split(c *chunk) {
 	}
 	if len(large) == 0 {
 		large = all // many small shares are a backlog together
+	}
+	if len(large) == 0 {
+		return
 	}
 	if len(large) > most {
 		slices.SortStableFunc(large, func(a, b eventlog.TopicID) int { return cmp.Compare(rows[b], rows[a]) })

@@ -92,7 +92,12 @@ func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 		cfg.Observer = nobody{}
 	}
 	cfg.Tracer = eventlog.Traced(cfg.Tracer)
-	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, deleted: make(map[eventlog.TopicID]bool), blocked: make(map[partitionKey]bool), held: make(map[uint64]bool)}
+	in := door.inbox()
+	in.made = func(id eventlog.TopicID) bool {
+		_, err := log.TopicByID(id)
+		return err == nil
+	}
+	return &Mover{log: log, door: door, inbox: in, cfg: cfg, deleted: make(map[eventlog.TopicID]bool), blocked: make(map[partitionKey]bool), held: make(map[uint64]bool)}
 }
 
 type nobody struct{}

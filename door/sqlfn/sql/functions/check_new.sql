@@ -10,7 +10,7 @@ BEGIN
         RAISE '"%" is not a valid name of a %', left(name, 64), kind
         USING ERRCODE = 'invalid_parameter_value',
               HINT = format('A name has 1 to %s of the characters a-z, A-Z, 0-9, ".", "_" and "-", and is not "." or "..".', longest);
-    ELSIF name = '__consumer_offsets' OR starts_with(name, '__weir_') THEN
+    ELSIF name IN ('__consumer_offsets', 'weir.audit') OR starts_with(name, '__weir_') THEN
         RAISE 'the name "%" is reserved for weir', name USING ERRCODE = 'WE009', HINT = 'Choose another name.';
     ELSIF partitions NOT BETWEEN 1 AND 10000 THEN
         RAISE 'partitions is %', partitions USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be from 1 to 10000.';
