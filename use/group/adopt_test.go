@@ -214,6 +214,53 @@ func TestAClassicMemberKeepsItsPartitionsWhenTheAnswerToTheChangeIsLost(t *testi
 
 // A member comes over to a broker that has others, while the store's answers are lost for a second.
 // Peers join before that, so that partitions are being given up, or after it.
+// Whoever waits for a write of unknown outcome is told to ask again: Java's client ends for good at
+// an error that it does not expect.
+func TestAWriteOfUnknownOutcomeIsToBeAskedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		hooked := &hookedStore{Store: memory.New()}
+		b := startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 4)
+		unsure := func() {
+			hooked.set(func(s *hookedStore) {
+				s.after = func() error { return errLost }
+				s.get = func() error {
+					if hooked.committed() {
+						return fmt.Errorf("the store is away: %w", eventlog.ErrUnavailable)
+					}
+					return nil
+				}
+			})
+		}
+		back := func() { hooked.set(func(s *hookedStore) { s.get = nil }) }
+		m := &kafkaMember{b: b, id: "one"}
+		unsure()
+		wantErr(t, m.beat(t.Context()), group.ErrUnavailable)
+		back()
+		check(t, m.beat(t.Context()))
+		unsure()
+		left := &kafkaMember{b: b, id: "one", epoch: -1}
+		wantErr(t, left.beat(t.Context()), group.ErrUnavailable)
+		back()
+		check(t, (&kafkaMember{b: b, id: "two"}).beat(t.Context()))
+	})
+}
+
+func TestAPatternThatCostsMuchIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		join := func(pattern string) error {
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", ClientID: "one", Rebalance: time.Minute, Pattern: &pattern, Owned: []group.TopicPartition{}})
+			return err
+		}
+		for _, p := range []string{strings.Repeat("[^a]{0,1000}", 300), strings.Repeat("a{1000}", 11), "(a{100}){101}"} {
+			wantErr(t, join(p), group.ErrInvalidPattern)
+		}
+		check(t, join("orders|([a-z0-9._-]{1,200}[.]){0,4}eu"))
+	})
+}
+
 func TestAnAdoptionOfUnknownOutcomeTakesNothing(t *testing.T) {
 	for _, joinBefore := range []bool{true, false} {
 		inBubble(t, func(t *testing.T) {

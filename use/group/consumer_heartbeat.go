@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,9 @@ const (
 const (
 	memberIDMax = 512  // bytes of a member id that a client made
 	patternMax  = 4096 // bytes of a regular expression
+	// patternSizeMax bounds what it costs to compile one, and to match it: Go itself allows 3 million
+	// instructions, which take seconds and 100 MB.
+	patternSizeMax = 10_000
 )
 
 type (
@@ -126,7 +130,27 @@ func compile(pattern string) (*regexp.Regexp, error) {
 	case !utf8.ValidString(pattern) || strings.Contains(pattern, "\x00"):
 		return nil, errors.New("it is no text")
 	}
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err == nil && treeSize(tree) > patternSizeMax {
+		err = fmt.Errorf("with all its repetitions it is larger than %d characters", patternSizeMax)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return regexp.Compile("^(?:" + pattern + ")$")
+}
+
+// treeSize is about how many instructions an expression becomes: what is to be repeated a thousand
+// times becomes a thousand copies.
+func treeSize(re *syntax.Regexp) int {
+	size := 1 + len(re.Rune)
+	for _, sub := range re.Sub {
+		size += treeSize(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		size *= max(re.Min, re.Max, 1)
+	}
+	return min(size, 1<<40)
 }
 
 // pattern is compile for what was checked before.

@@ -444,6 +444,9 @@ func (h *host) fulfil(ctx context.Context) {
 		slices.SortFunc(members, byMemberID)
 		return members, changed, nil
 	}, h.adopt, puts...)
+	if errors.Is(err, eventlog.ErrUnsure) { // each of these changes may be asked for again
+		err = fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, err)
+	}
 	if err == nil && !had {
 		h.mu.Lock()
 		h.beaten = sent

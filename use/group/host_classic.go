@@ -76,8 +76,10 @@ func (c *Coordinator) joinHost(ctx context.Context, r Join) (Joined, error) {
 			return joined, ErrMemberIDRequired
 		}
 	}
-	if err := h.admits(ctx); err != nil {
+	if err := h.admits(ctx); errors.Is(err, ErrNotConsumerGroup) {
 		return refuse(fmt.Errorf("%w (%v)", ErrInconsistentProtocol, err))
+	} else if err != nil {
+		return refuse(err)
 	}
 	if h.protocolFor(b) == "" {
 		return refuse(fmt.Errorf("%w: the member offers %v, of which the others offer none", ErrInconsistentProtocol, names(r.Protocols)))
