@@ -56,7 +56,7 @@ type (
 		close()
 	}
 
-	// answer is what an answer says besides its content.
+	// answer is what the server's answer to a request says besides its content.
 	answer struct {
 		date time.Time // the server's clock; also with errMissing, errExists
 		size int64     // of the whole object

@@ -14,8 +14,8 @@ const (
 	// names, beyond that second: fasthttp, on which versitygw is built, reads its clock for Date,
 	// sleeps for a second, and reads it again (updateServerDate in its header.go).
 	dateLag = 1100 * time.Millisecond
-	// exactLag is dateLag for servers that read their clock for each answer. It is for those that
-	// are many machines, whose clocks differ a little.
+	// exactLag is dateLag for servers that read their clock for each answer. It is not 0 because
+	// such a server may be many machines, whose clocks differ a little.
 	exactLag = 50 * time.Millisecond
 	// drift: two clocks move apart by at most one part in drift. Linux slews a clock by 500 ppm at
 	// most (adjtimex).
@@ -23,14 +23,14 @@ const (
 	// tickKnown is how exactly a process wants to know when the server's second begins, beyond the
 	// time that an answer takes.
 	tickKnown = 20 * time.Millisecond
-	// ticksMost bounds the requests that a process makes for that when it opens the store. Each
-	// halves what is unknown, which is a second at first.
+	// ticksMost bounds the requests with which a process finds out when the server's second begins,
+	// after it has opened the store. Each halves what is unknown, which is a second at first.
 	ticksMost = 8
 	// clockOld is the age of an answer at which a process that makes no other requests asks for the
 	// time again.
 	clockOld = time.Minute
-	// clockSlip is by how much the machine's wall clock and its monotonic clock move apart when it
-	// sleeps, at least: then the last answer is of no use.
+	// clockSlip: if the machine's wall clock and its monotonic clock have moved apart by more than
+	// this since the last answer, the machine slept, and the answer is of no use.
 	clockSlip = 100 * time.Millisecond
 )
 
@@ -58,19 +58,19 @@ func lagOf(header http.Header) time.Duration {
 // several answers are intersected, and widened by the drift since. An answer shortly after the
 // server's second began raises the lower bound as far as it can be raised.
 //
-// Nothing may come before its time, whichever processes a message passes: what must not be too
-// early is judged by the lower bound, and what is to be in the future begins at the upper one.
+// Nothing may happen before its time, whichever processes take part: whether a time has come is
+// judged by the lower bound, and a time in the future is counted from the upper one.
 type clock struct {
 	mu       sync.Mutex // guards all below
 	known    bool
-	low, top time.Duration // at that time
-	at       time.Time     // of the last answer
-	lag      time.Duration // of its server
-	trip     time.Duration // how long it took
+	low, top time.Duration // by how much the server was ahead of us at the time at, at least and at most
+	at       time.Time     // when the last answer came
+	lag      time.Duration // of the last answer's server
+	trip     time.Duration // how long the last answer took
 }
 
-// machine is when this process started, for readings that jumps of the machine's clock do not
-// change.
+// machine is when this process started. steady counts from it by the monotonic clock, so that jumps
+// of the machine's clock do not matter.
 var machine = time.Now()
 
 func steady(t time.Time) time.Time { return machine.Round(0).Add(t.Sub(machine)) }
@@ -116,8 +116,8 @@ func (c *clock) old() bool {
 	return passed > clockOld || (wall-passed).Abs() > clockSlip
 }
 
-// untilTick returns how long to wait with a request that halves what is unknown about when the
-// server's second begins; false: it is known well enough.
+// untilTick returns how long to wait before a request that halves what is unknown about when the
+// server's second begins; false: that is known well enough.
 func (c *clock) untilTick() (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,8 +81,8 @@ func unseal(magic string, object []byte) ([]byte, hash, error) {
 	return head, sha256.Sum256(head), nil
 }
 
-// writer and reader are the primitive values of a head: variable-length integers as in
-// encoding/binary, and strings after their length.
+// writer encodes the primitive values of a head, and reader decodes them: variable-length integers
+// as in encoding/binary, and strings after their length.
 type writer struct{ b []byte }
 
 func (w *writer) uint(v uint64)   { w.b = binary.AppendUvarint(w.b, v) }
@@ -201,8 +201,8 @@ type (
 		effects
 	}
 
-	// effects are what a commit changes, in the order in which they are applied. Nothing is left to
-	// decide: checks were made by the writer.
+	// effects are what a commit changes. They are applied in this order, except that replaces come
+	// before trims; no commit has both. Nothing is left to decide: checks were made by the writer.
 	effects struct {
 		life     string // not empty: a new incarnation begins
 		opens    []eventlog.Partition
@@ -229,7 +229,7 @@ type (
 		key     string
 		version eventlog.Version
 		deleted bool
-		secret  bool // Put.Secret, or it is not known
+		secret  bool // Put.Secret; also true if that is not known
 		value   []byte
 	}
 
@@ -255,8 +255,8 @@ type (
 	}
 )
 
-// Kinds of a put. All values of processes that knew only of the first two may be secrets; they take
-// the third for the first.
+// Kinds of a put. Older processes know only the first two: they write every value as putSecret,
+// though it need not be a secret, and they read putPlain as they read putSecret.
 const (
 	putSecret  = 0
 	putDeleted = 1

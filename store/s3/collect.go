@@ -20,14 +20,14 @@ const (
 
 // collect deletes what nobody needs any more. All times are the server's.
 //
-// Let B be the newest snapshot that counts and is older than grace, but for the newest of all.
-// Deleted are snapshots before B; commits before B (not B's own: the newest commit is always
-// there), the marks of void commits before B, and segments from before B whose batches neither B
-// nor the present state names. A process that trusts an answer synced within a quarter of grace, so
-// it knows more than B; see trusts.
+// The newest snapshot that counts stays. Of the others that count, let B be the newest that is
+// older than grace. From before B, these are deleted: snapshots with their parts, the marks of void
+// commits, and those commits and segments whose batches neither B nor the present state names. B's
+// own commit stays, so the newest commit is always there. A process that trusts an answer has
+// synced within a quarter of grace, so what it knows is newer than B: see trusts.
 //
-// A segment that nothing names may belong to a compaction in progress. So a commit says first that
-// it is dropped; after that commit no state takes it.
+// A segment that nothing names may belong to a compaction in progress. So first a commit says that
+// the segment is dropped: after that commit, no state names it any more.
 func (s *Store) collect(ctx context.Context) error {
 	if err := s.fresh(ctx); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *Store) collect(ctx context.Context) error {
 	return all.Wait()
 }
 
-// drop commits that no state may take these segments.
+// drop commits that no state may name these segments.
 func (s *Store) drop(ctx context.Context, orphans []string) error {
 	if len(orphans) == 0 {
 		return nil

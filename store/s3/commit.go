@@ -66,14 +66,14 @@ func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error
 	return make([]error, len(trims)), nil
 }
 
-// change makes one commit of what decide says. It calls decide again whenever another process
-// committed before; decide's last call is what counts.
+// change makes one commit of the effects that decide returns. Whenever another process committed
+// first, it calls decide again, with the newer state. The last call of decide is what counts.
 func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
 	return s.changeNow(ctx, s.alone, decide)
 }
 
-// changeNow is change that judges a decision to change nothing by what is there now, unless this
-// process knows that it is fresh.
+// changeNow is change, except that fresh tells whether the state is known to be the newest. If it
+// is not, and decide changes nothing, changeNow reads the newest state and calls decide again.
 func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (effects, [][]byte, error)) error {
 	if s.replica {
 		return eventlog.ErrReadOnly
@@ -93,7 +93,7 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
-	sent, stop := context.WithTimeout(context.WithoutCancel(ctx), answerMax) // what is sent must be waited for
+	sent, stop := context.WithTimeout(context.WithoutCancel(ctx), answerMax) // for a request that was sent: its answer must be waited for
 	defer stop()
 	if err := s.anchor(ctx); err != nil {
 		return failed(err)
@@ -139,9 +139,9 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 				return nil
 			}
 		}
-		// Another process was faster; or nothing is to be changed, which must be judged by what is
-		// there now. Certainly nothing has happened, so a caller who has given up is not kept
-		// waiting: a process that stops must not compete for the next number.
+		// Another process was faster, or decide changes nothing and must be called again with the
+		// newest state. In both cases certainly nothing has happened, so the loop ends if the
+		// caller has given up: a process that stops must not compete for the next number.
 		if err := alive(ctx); err != nil {
 			return err
 		}
@@ -153,7 +153,8 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	return fmt.Errorf("%w: other processes were faster %d times", eventlog.ErrUnavailable, roundsMax)
 }
 
-// pace waits so that puts begin at least linger apart. A put after a pause is made at once.
+// pace waits so that puts begin at least linger (an option of the URL) apart. The first put after a
+// pause is made at once.
 //
 // A process that commits again and again without a pause would keep all others out: it knows its
 // own commit at once, and they have to read it before they can try the next number. So after some
@@ -195,23 +196,25 @@ func (s *Store) wins(began time.Time) {
 
 // compose makes the next commit. The caller holds mu and has the turn.
 func (s *Store) compose(e effects) *commit {
-	_, latest := s.clock.now() // so that no process takes what is put for older than it is
+	_, latest := s.clock.now() // the upper bound: so no process takes a value of this commit for older than it is
 	return &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, time: max(s.st.time, latest), effects: e}
 }
 
 // create writes a commit, and reports whether it is the one with its number. After an answer that
 // leaves this open it reads the commit back: the hash of its head, which has the writer and a
-// nonce, says whose it is. If there is none, the commit is put again, with another nonce. So one
-// that was there, and was lost when a copy of the bucket was put back, never comes back: another
-// process may have read it, and would take its own commit on top of it for a part of the log.
+// nonce, says whose it is. If there is no commit with this number, create puts it again, with
+// another nonce. With the same bytes, an attempt that was lost when a copy of the bucket was put
+// back would reappear. Another process may have read the lost attempt, and would take its own
+// commit on top of it for a part of the log.
 //
-// If the put took so long that the commit of this number may have been there, and been deleted
-// because a snapshot covers it, the newest snapshot decides.
+// A put may take so long that another commit with this number was there, and was deleted because a
+// snapshot covers it, before the put arrived. Then the newest snapshot decides: see counts.
 //
-// It ends with caller as long as certainly nothing was done, and else with ctx.
+// While certainly nothing was written, the end of the context caller ends create. After that only
+// the end of ctx does.
 func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte) (done tip, won bool, err error) {
 	number := c.number
-	sent := false // a put may have been done, or may still be
+	sent := false // true: a put may have been done, or may still be done
 	var mine []tip
 	var asked time.Time
 	settled := func(of tip, a answer) (tip, bool, error) {
@@ -231,8 +234,8 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 		if errors.Is(err, errRefused) && !sent {
 			return done, false, failed(fmt.Errorf("nothing was written: %w", err))
 		}
-		// Not errExists: net/http may have sent the request twice, and this is the answer to the
-		// second time.
+		// errExists is not clear: net/http may have sent the request twice, and this may be the
+		// answer to the second one, after the first wrote the object.
 		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused)
 		sent = sent || !clear
 		last = err
@@ -245,7 +248,7 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 				}
 			}
 			return done, false, nil
-		case errors.Is(f.err, eventlog.ErrUpgraded): // so it is another's
+		case errors.Is(f.err, eventlog.ErrUpgraded): // a newer weir wrote it, so it is not ours
 			return done, false, f.err
 		case f.err != nil && errors.Is(f.err, errMissing) && errors.Is(err, errExists):
 			last = fmt.Errorf("the server answers that %s exists, and that there is none: %w", commitKey(number), err)
@@ -269,10 +272,11 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 	}
 }
 
-// confirm returns nil if what a commit was made on is still there, after it was written: so the
-// bucket was not rewound before. Else it is void, and the state is read
-// anew. It stays where it is, because others may have passed over it: without it, a process that
-// has not come so far would use its number again.
+// confirm is called after a commit was written. It returns nil if what the commit was made on
+// (before) is still there: then the bucket was not rewound before the commit was written. Otherwise
+// the commit is void, and confirm reads the state anew and returns ErrRewound. The void commit is
+// not deleted, because others may have passed over it: if it were gone, a process that has not read
+// so far would use its number again.
 func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
@@ -297,15 +301,15 @@ func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 		}
 		s.maybe(done)
 		s.mu.Lock()
-		s.verified = time.Time{} // before anything else is done
+		s.verified = time.Time{} // so that the newest commit is read again (anchor) before anything else is done
 		s.mu.Unlock()
 		return fmt.Errorf("%w: %s was written, and whether %s is still there is unknown: %w", eventlog.ErrUnsure, commitKey(done.number), commitKey(before.tip.number), err)
 	}
 }
 
 // stands reports whether the end of the log that this process knows is still part of the log: each
-// commit is there, or was deleted because a snapshot covers it. It costs
-// one get, and one for each void commit.
+// commit of that end is there, or was deleted because a snapshot covers it. It costs one get, and
+// one more for each void commit.
 func (s *Store) stands(ctx context.Context, e end) (there bool, last answer, err error) {
 	for _, at := range append([]tip{e.tip}, e.voids...) {
 		same, missing, a, err := s.holds(ctx, at)
@@ -321,9 +325,9 @@ func (s *Store) stands(ctx context.Context, e end) (there bool, last answer, err
 }
 
 // collected reports whether a commit that is missing may have been deleted by a collection: a
-// snapshot of
-// a later commit is there, and is old enough. Any later snapshot would not do: after the bucket was
-// rewound, others may have written one since the commit was asked for.
+// snapshot of a later commit is there, and is older than half of grace. A younger one proves
+// nothing: after the bucket was rewound, others may have written it since this process asked for
+// the commit.
 func (s *Store) collected(ctx context.Context, number int64) (bool, answer, error) {
 	all, a, err := s.snapshots(ctx)
 	for _, sn := range slices.Backward(all) {
@@ -338,7 +342,9 @@ func (s *Store) collected(ctx context.Context, number int64) (bool, answer, erro
 	return false, a, err
 }
 
-// counts reports whether a commit that was written counts. asked is when it was put last.
+// counts returns true if a commit that was put is part of the log, and ErrUnsure if a snapshot may
+// have covered its number before the put arrived. a is the server's answer that the commit is
+// there, asked is when the last put of it began.
 func (s *Store) counts(ctx context.Context, number int64, a answer, asked time.Time) (bool, error) {
 	s.mu.Lock()
 	trusts := s.trusts(a)

@@ -39,8 +39,8 @@ const (
 	movesMax = 50_000
 	// gathersMax bounds the segments that are written in a round of upkeep: 2 GiB.
 	gathersMax = 64
-	// snapshotOld is how old the newest snapshot may be before there is another one, although few
-	// commits follow it: what was replaced is in older snapshots and commits until then.
+	// snapshotOld is how old the newest snapshot may be before another one is written, although few
+	// commits follow it: until then, older snapshots and commits keep values that were replaced.
 	snapshotOld = 24 * time.Hour
 )
 
@@ -112,8 +112,9 @@ func (s *Store) tend(ctx context.Context, collect bool) error {
 	return nil
 }
 
-// overdue reports whether there has to be a snapshot because the newest one is old, and the one
-// before it, which stays as well, may have values of keys that were replaced since.
+// overdue reports whether a snapshot must be written although few commits follow the newest one:
+// the newest is old, and the snapshot before it, which is kept as well, may have values of keys
+// that were replaced since.
 func (s *Store) overdue(ctx context.Context) (bool, error) {
 	count, a, err := s.counting(ctx, 2, 0)
 	if err != nil {
@@ -219,8 +220,9 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	return moved, errors.Join(err, s.prove(ctx, key, kept))
 }
 
-// prove calls moveBack until it knows that the segment is there, or has moved its batches back: if
-// it gave up, nobody else would find them. What it could not do when ctx ends is lost.
+// prove calls moveBack until that succeeds: then the segment is there, or its batches were moved
+// back. Nobody else would move them back. So if ctx ends first and the segment is gone, these
+// batches are lost.
 func (s *Store) prove(ctx context.Context, key string, picks []pick) error {
 	for pause := proveFirst; ; pause = min(2*pause, proveMost) {
 		err := s.moveBack(ctx, key, picks)
@@ -239,8 +241,9 @@ func (s *Store) prove(ctx context.Context, key string, picks []pick) error {
 }
 
 // moveBack commits that batches lie where they were, if their segment is gone: the bucket was
-// rewound after the segment was written, and no commit was lost, so nobody noticed. A rewind to a
-// copy without the segment that comes later loses the commit that names it, and is noticed.
+// rewound after the segment was written and before the commit that names it. No commit was lost, so
+// nobody noticed. A rewind after that commit, to a copy without the segment, loses the commit as
+// well, and is noticed.
 func (s *Store) moveBack(ctx context.Context, key string, picks []pick) error {
 	if _, _, err := s.bucket.get(ctx, key, 0, 1); !errors.Is(err, errMissing) {
 		return err
@@ -285,7 +288,7 @@ func (s *Store) move(ctx context.Context, key string, picks []pick) (bool, error
 	s.mover = nil
 	s.mu.Unlock()
 	moved := false
-	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) { // if a commit has taken it along, nothing is left to move
+	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) { // if a commit has taken m along, nothing is left to move
 		e.moves = s.moves(m, st)
 		moved = len(e.moves) > 0
 		return e, nil, nil
@@ -335,8 +338,9 @@ func (s *Store) endSegment(key string) {
 }
 
 // pick chooses the batches of the oldest commit objects that are not large, in the order of
-// partitions and offsets. If there are fewer than least such objects, it chooses only those of
-// objects that may hold secrets. These are chosen if they are large, too, in several rounds.
+// partitions and offsets. If there are fewer than least such objects, it chooses only the batches
+// of objects that may hold secrets. Such objects are chosen even if they are large; a large one may
+// take several calls.
 func (s *Store) pick(least int) []pick {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,9 +11,8 @@ import (
 // errStalled: a request was given up because no byte of it went either way for too long.
 var errStalled = errors.New("the request made no progress")
 
-// progress gives a request up when none of its bytes, or of its answer's, has moved for so long.
-// However
-// large it is, it may take as long as it needs.
+// progress gives a request up when none of its bytes, and none of its answer's, has moved for the
+// time max. While they move, a request may take as long as it needs.
 type progress struct {
 	of  http.RoundTripper
 	max time.Duration

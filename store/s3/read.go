@@ -33,12 +33,13 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		if !lost || attempt > 0 {
 			return slices, nil
 		}
-		// An object is gone: if this process was suspended for long, what it knew is too old. What
-		// is missing after another look is damage.
+		// An object is gone: if this process was suspended for long, what it knew is too old. If an
+		// object is still missing in the second attempt, that is damage.
 	}
 }
 
-// read reports as lost that an object is missing.
+// read is one attempt of Read. lost: an object is missing. again: an earlier attempt found that, so
+// read first makes sure that the state is not older than the newest snapshot.
 func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int, again bool) (_ []eventlog.Slice, lost bool, _ error) {
 	if err := alive(ctx); err != nil {
 		return nil, false, err
@@ -106,7 +107,8 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int, a
 	return answer, lost, nil
 }
 
-// rebased asks for the newest snapshot, and what follows.
+// rebased makes sure that the state is not older than the newest snapshot, and reads the commits
+// that follow.
 func (s *Store) rebased(ctx context.Context) error {
 	if err := s.turn.take(ctx); err != nil {
 		return err
@@ -126,12 +128,13 @@ type source struct {
 }
 
 type content struct {
-	bytes []byte // of a larger piece
+	bytes []byte // shares the memory of the piece that was read
 	err   error  // errMissing or errDamaged
 }
 
-// contents reads what lies at places, with so many gets in parallel. Neighbours are read in one
-// piece. The error is one that says nothing about the objects.
+// contents reads what lies at places. gets is how many requests run in parallel. Neighbours are
+// read in one piece. What is wrong with an object is in its content; the error that contents
+// returns says nothing about the objects.
 func (s *Store) contents(ctx context.Context, places []source, gets int) (map[source]content, error) {
 	places = slices.Clone(places)
 	slices.SortFunc(places, func(a, b source) int {
@@ -203,8 +206,8 @@ func (s *Store) piece(ctx context.Context, piece []source) ([]content, error) {
 	return all, nil
 }
 
-// Changes implements eventlog.Store. It asks the server for other processes' commits at most every
-// poll.
+// Changes implements eventlog.Store. It asks the server for other processes' commits, but not again
+// until poll (an option of the URL) has passed.
 func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	if err := alive(ctx); err != nil {
 		return nil, since, fmt.Errorf("moved: %w", err)
@@ -296,7 +299,7 @@ func (p *partition) seek(goal eventlog.Goal) eventlog.Offset {
 
 // List implements eventlog.Store.
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
-	if s.alone && s.clock.old() { // others have just made a request
+	if s.alone && s.clock.old() { // a process that is not alone asks the server in any case: see fresh
 		s.askTime(ctx)
 	}
 	err = s.current(ctx, func(st *state) error {

@@ -16,9 +16,9 @@ import (
 // aheadMax is how many commits are read in parallel while many follow.
 const aheadMax = 16
 
-// fresh returns when this process knows all commits that were there when it was called, or, if it
-// is alone, a while ago: verify. Callers share requests: one that began after a call serves the
-// call.
+// fresh returns when this process knows all commits that were there when fresh was called. If the
+// process is alone, it is enough to know those that were there at some time less than verify ago.
+// Callers share requests: a request that began after a call serves this call.
 func (s *Store) fresh(ctx context.Context) error {
 	if s.alone {
 		s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Store) advance(ctx context.Context) error {
 		if onChain, err := s.onChain(ctx, found); err != nil {
 			return err
 		} else if !onChain {
-			if reloads++; reloads > 3 || s.behind { // startAnew calls advance
+			if reloads++; reloads > 3 || s.behind { // behind: startAnew called advance, and must not be called by it again
 				return fmt.Errorf("%w: the bucket was rewound again and again", eventlog.ErrUnavailable)
 			}
 			if err := s.startAnew(ctx); err != nil {
@@ -163,9 +163,9 @@ func (s *Store) advance(ctx context.Context) error {
 	}
 }
 
-// onChain reports whether what this process knows is still part of the log, after commits that
-// follow it were read: that is checked before they are applied. What the last of
-// them was made on must still be there, too: the bucket may have been rewound while they were read.
+// onChain reports whether the commits in found may be applied. What this process knows must still
+// be part of the log, now that they were read. What the last of them was made on must still be
+// there, too: the bucket may have been rewound while they were read.
 func (s *Store) onChain(ctx context.Context, found []fetched) (bool, error) {
 	on, upTo := s.st.end, s.st.end
 	n := 0
@@ -236,8 +236,9 @@ func (s *Store) fetchHead(ctx context.Context, number, guess int64) (f fetched) 
 // verifyDue reports whether the newest known commit should be read again. The caller holds mu.
 func (s *Store) verifyDue() bool { return s.behind || time.Since(s.verified) >= s.verify }
 
-// anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket
-// was rewound. The newest commit is never deleted. The caller has the turn.
+// anchor reads the newest known commit again, if that is due (verifyDue). If it is gone, or another
+// commit has its number, the bucket was rewound. The newest commit is never deleted. The caller has
+// the turn.
 func (s *Store) anchor(ctx context.Context) error {
 	s.mu.Lock()
 	due, behind, at := s.verifyDue(), s.behind, s.st.end
@@ -291,8 +292,8 @@ func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer
 	return f.err == nil && f.hash == at.hash, false, f.answer, f.err
 }
 
-// rebase makes sure that what this process knows is not older than the newest snapshot, if it has
-// not asked for long. The caller has the turn.
+// rebase is called if this process has not asked for long: it makes sure that what the process
+// knows is not older than the newest snapshot. The caller has the turn.
 func (s *Store) rebase(ctx context.Context) error {
 	newest, a, err := s.newestSnapshot(ctx)
 	if err != nil {

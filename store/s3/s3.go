@@ -36,8 +36,8 @@ const (
 	roundsMax = 1000
 	// After streakMax commits in a row a process waits for others; after streakRival, if one of
 	// them made a commit within rivalFor. It waits yieldRounds times as long as its last commit
-	// took. Who lost has to read the winner's commit, check that it is on the chain, and find the
-	// next number free: five requests, where the winner has two.
+	// took. A process that lost has to read the winner's commit, check that it is on the chain, and
+	// find the next number free: five requests, where the winner makes two.
 	streakMax, streakRival, yieldRounds = 16, 2, 4
 	rivalFor                            = 10 * time.Second
 	// headGuess is how much of a commit is read at first. The heads of most commits are smaller.
@@ -80,11 +80,11 @@ type Store struct {
 	synced   time.Time       // the server's clock when st was last known to be no older than the newest snapshot that can be read
 	asked    time.Time       // this machine's clock at the last request for the next commit that found none
 	verified time.Time       // when the newest known commit was last read again
-	nextPut  time.Time       // see linger
+	nextPut  time.Time       // see pace
 	streak   int             // commits of this process since another's, or since it waited for others
 	won      time.Time       // when this process last made a commit
-	lost     time.Time       // when it last read another's
-	round    time.Duration   // how long that took
+	lost     time.Time       // when this process last read a commit of another
+	round    time.Duration   // how long the commit at won took
 	newest   int64           // the newest known snapshot
 	floor    int64           // the log has this commit at least: a snapshot covers it
 	sent     []tip           // commits that this process wrote, or may have written, and that are void if the bucket was rewound
@@ -154,8 +154,8 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
 	}
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
-	// It reads all commits since the newest snapshot, which takes as long as it takes: each request
-	// has a time-out of its own.
+	// begin has no time-out, because it reads all commits since the newest snapshot. Each of its
+	// requests has one.
 	if err := s.begin(ctx, opts.Existing); err != nil {
 		s.close()
 		b.close()
@@ -189,8 +189,8 @@ func (s *Store) begin(ctx context.Context, existing bool) error {
 	return err
 }
 
-// format reads the store's id, or begins a store; a replica begins none, and nobody does if it must
-// exist already.
+// format reads the store's id. If there is no store, it begins one, but not for a replica, and not
+// if existing says that there must be one.
 func (s *Store) format(ctx context.Context, existing bool) (string, error) {
 	for range 5 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
@@ -341,7 +341,7 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// failed gives an error one of the kinds that the log knows, if it has none: ErrUnavailable. So
+// failed turns an error into ErrUnavailable, unless it is of a kind that the log knows already. So
 // call it only if certainly nothing happened.
 func failed(err error) error {
 	if err == nil {
@@ -356,7 +356,8 @@ func failed(err error) error {
 	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 }
 
-// notOpened is failed for who opens a store. What trying again does not mend is not ErrUnavailable.
+// notOpened is failed for the opening of a store. An error that trying again does not mend stays as
+// it is.
 func notOpened(err error) error {
 	for _, lasting := range []error{errDamaged, errForeign, errRefused, errNoLog, errGone} {
 		if errors.Is(err, lasting) {

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-log/weir/internal/verify"
 )
 
-// Scratch makes a cell in a bucket, which the addresses reach, perhaps through several endpoints: a
-// prefix of its own below that of the first one. A version is an object, as a commit is: it is put
-// with If-None-Match, and found by listing.
+// Scratch makes a cell in a bucket, which the addresses reach, perhaps through several endpoints.
+// The cell is a prefix of its own, below the prefix of the first address. A version is an object,
+// as a commit is: it is put with If-None-Match, and found by listing.
 func Scratch(ctx context.Context, addresses ...string) (*verify.Scratch, error) {
 	s := &verify.Scratch{}
 	var buckets []*remote

@@ -31,9 +31,8 @@ const (
 	listTries = 5
 )
 
-// snapshot is one that is listed. It counts only while the commit that it was made of is there: one
-// that
-// was written when the bucket was rewound is of commits that are lost.
+// snapshot is a snapshot as it is listed. It counts only while the commit that it was made of is
+// there: a snapshot that was written after the bucket was rewound may be of commits that are lost.
 type snapshot struct {
 	key      string
 	number   int64
@@ -79,7 +78,7 @@ func (s *Store) snapshots(ctx context.Context) ([]snapshot, answer, error) {
 			return nil, a, err
 		}
 		if after == "" {
-			first = a // what it says is true of its time
+			first = a // its date is the earliest: what it says was true by then, and later pages are newer
 		}
 		for _, it := range items {
 			n := numberOf(it.key, "snapshot/")
@@ -110,7 +109,7 @@ func (s *Store) counting(ctx context.Context, most int, age time.Duration) (coun
 			}
 			var counts bool
 			if _, counts, err = s.counted(ctx, sn); errors.Is(err, errDamaged) {
-				err = nil // another process may need it, and says so
+				err = nil // a process that needs it reports the damage
 				continue
 			}
 			if err != nil {
@@ -147,9 +146,9 @@ func (s *Store) counted(ctx context.Context, sn snapshot) (outline, bool, error)
 	return o, same, err
 }
 
-// load takes the state from the newest snapshot that counts and can be read; of no snapshot, an
-// empty one. An attempt that was given up goes on where it was. The caller
-// has the turn.
+// load takes the state from the newest snapshot that counts and can be read; if there is no
+// snapshot, the state is empty. After an attempt that was given up, the next one continues where
+// that ended. The caller has the turn.
 func (s *Store) load(ctx context.Context) error {
 	gone := map[string]bool{}
 	for {
@@ -211,7 +210,7 @@ func (s *Store) newestState(ctx context.Context, snapshots []snapshot, gone map[
 	return newState(s.storeID()), 0, nil
 }
 
-// putBy says that all values were put by a time: see apply.
+// putBy lowers the times at which values were put to now, where they are later: see apply.
 func (st *state) putBy(now eventlog.Timestamp) {
 	late := map[string]value{}
 	st.keys.Scan(func(key string, v value) bool {
@@ -232,7 +231,7 @@ func (s *Store) storeID() string {
 	return s.st.store
 }
 
-// outline reads what a snapshot is of.
+// outline reads the outline of a snapshot.
 func (s *Store) outline(ctx context.Context, sn snapshot) (o outline, err error) {
 	o.old = !strings.Contains(sn.key, "-")
 	size := int64(-1)
@@ -395,10 +394,10 @@ func (s *Store) snapshot(ctx context.Context) error {
 		w.bytes(p.hash[:])
 	})
 	object, _ := seal(magicSnapshot, root.b)
-	// A snapshot covers its commits only if they are the ones of the bucket, so the newest is read
-	// again. Afterwards, too: if the bucket is rewound in between, the
-	// snapshot is of commits that are lost, and is marked like a void commit. It counts for nobody
-	// in any case.
+	// A snapshot covers its commits only if they are the ones in the bucket. So the newest of them
+	// is read again, before the snapshot is put and afterwards. If the bucket is rewound in
+	// between, the snapshot is of commits that are lost, and is marked like a void commit; also
+	// without the mark it counts for nobody.
 	rewound := fmt.Errorf("%w: %s is not what this process read", eventlog.ErrUnavailable, commitKey(st.number))
 	if same, _, _, err := s.holds(ctx, st.tip); err != nil || !same {
 		return errors.Join(err, rewound)
@@ -443,8 +442,8 @@ func (s *Store) keep(ctx context.Context, key string, object []byte) error {
 	}
 }
 
-// frozen returns a copy of the state that is not changed any more. It shares with the state what
-// that replaces rather than changes.
+// frozen returns a copy of the state that is not changed any more. The two share what the state
+// never changes, but replaces.
 func (st *state) frozen() *state {
 	f := &state{store: st.store, life: st.life, number: st.number, end: st.end, time: st.time, keys: *st.keys.Copy(), partitions: make(map[eventlog.Partition]*partition, len(st.partitions))}
 	for id, p := range st.partitions {

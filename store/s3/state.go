@@ -34,7 +34,7 @@ type state struct {
 	time       eventlog.Timestamp
 	partitions map[eventlog.Partition]*partition
 	keys       btree.Map[string, value]
-	puts       int64              // the newest commit that put keys; after it was loaded, the one that was loaded
+	puts       int64              // number of the newest commit that put keys; after load, number of the commit of the snapshot
 	objects    map[string]*object // that hold batches
 }
 
@@ -43,7 +43,7 @@ type partition struct {
 	held        []held // those with offsets from first on, in order; the first may begin below
 	bytes       int64
 	moved       int64 // the commit that changed it last
-	frozen      bool  // a frozen state has held, too: batches in it are not changed, but replaced
+	frozen      bool  // a frozen state shares held: clone held before an element of it is changed
 }
 
 // held is a batch, and where its bytes lie.
@@ -59,7 +59,8 @@ type held struct {
 
 func (h held) end() eventlog.Offset { return h.base + eventlog.Offset(h.records) }
 
-// object holds batches, and names counts those that the index names.
+// object is an object of the bucket that holds batches. names counts the batches in it that the
+// state names.
 type object struct {
 	key   string
 	names int

@@ -10,21 +10,20 @@ import (
 )
 
 // A process that does not know that the bucket was rewound makes a commit on top of one that is
-// gone.
-// It is void: nobody was told that it is done. It stays where it is, because only the collection
-// deletes
-// commits. A process that starts must tell it from a commit whose predecessors were lost:
+// gone. The new commit is void: nobody was told that it is done. It stays where it is, because only
+// the collection deletes commits. A process that starts must tell it from a commit whose
+// predecessors were lost:
 //
 //	rewound    1 2 3 · · · 7      7 is void; the next commits are 4, 5, 6, and 7 is passed over
 //	lost       1 2 3 · · · 7      4, 5 and 6 were acknowledged, and are gone
 //
-// So its writer marks it, with an object that has its number and its hash in the key. Who was
-// killed before
-// that cannot. Then time tells: no commit is earlier than the one before it, so a commit that is
-// earlier
-// than one with a smaller number does not follow it.
+// So the writer of a void commit marks it, with an object that has the commit's number and hash in
+// its key. A process that was killed before it could do so leaves no mark. Then the commits' times
+// tell: no commit has an earlier time than the one before it, so a commit with an earlier time than
+// one with a smaller number does not follow that one.
 
-// errGap: commits are there that nothing leads to.
+// errGap: there are commits, or snapshots of commits, that nothing leads to: those before them are
+// missing.
 var errGap = fmt.Errorf("%w: there is a gap between commits", errDamaged)
 
 // sentMax bounds how many commits of this process with an unknown outcome are kept in memory.
@@ -57,8 +56,7 @@ func (s *Store) markVoid(ctx context.Context) error {
 }
 
 // isVoid reports whether a commit that the chain has not come to will be passed over: it is marked,
-// or
-// the chain's newest commit is later.
+// or the chain's newest commit has a later time.
 func (s *Store) isVoid(ctx context.Context, number int64, of hash, at eventlog.Timestamp) (bool, error) {
 	if number > s.st.number && s.st.time > at {
 		return true, nil
@@ -69,8 +67,7 @@ func (s *Store) isVoid(ctx context.Context, number int64, of hash, at eventlog.T
 }
 
 // noGap returns an error if a commit or a snapshot is there that nothing leads to, and that is not
-// void.
-// It returns how many void commits it found. The caller has the turn.
+// void. It returns how many void commits it found. The caller has the turn.
 func (s *Store) noGap(ctx context.Context) (voids int, err error) {
 	after := commitKey(s.st.number + 1)
 	snapshots, _, err := s.snapshots(ctx)
@@ -86,7 +83,7 @@ func (s *Store) noGap(ctx context.Context) (voids int, err error) {
 		if more = len(found) == pageSize; len(found) == 0 && !ahead {
 			break
 		}
-		if err := s.advance(ctx); err != nil { // they may be new
+		if err := s.advance(ctx); err != nil { // the commits found may be new ones, not void
 			return 0, err
 		}
 		for _, it := range found {
