@@ -28,7 +28,7 @@ type appender struct {
 	cfg           Config
 	log           *slog.Logger
 	sealing       func(Partition) sealing
-	lingering     func(Partition) (lingering, bool) // of its topic; false: its records do not wait
+	lingering     func(Partition) (lingering, bool) // of the partition's topic; false: records of the partition do not wait
 	producers     *producers                        // owned by run
 	alone         int                               // number of tickets at the head of the queue that are committed one by one, because the store refused the flush that held them; owned by run
 	expected      int                               // number of tickets for which yieldForMore waits: those in the queue when callers were last answered, and one for each of these callers; owned by run
@@ -38,17 +38,17 @@ type appender struct {
 	upkeepBudget *semaphore.Weighted // bytes of queued tickets of upkeep: those of clients do not count here
 	wake         chan struct{}       // has a value after a ticket was queued or the queue was closed
 	commits      atomic.Uint64       // how many commits the store has answered
-	failing      atomic.Bool         // it did not answer the last one
+	failing      atomic.Bool         // the store did not answer the last commit
 
 	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
 	upkeep    []*Ticket // goes before queue
-	flushAt   schedule  // of queue
+	flushAt   schedule  // when queue is to be flushed
 	most      int       // flushBytes at the last flush
 	submitted uint64    // how many tickets were queued so far
 	hurried   uint64    // tickets up to this number do not wait
 	closed    bool
-	prompt    bool // nothing waits any more
+	prompt    bool // no ticket lingers any more (endLinger)
 
 	readOnly bool // every ticket is refused
 }
@@ -76,7 +76,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	}
 	t.commits, t.a = a.commits.Load(), a
 	if !t.budget.TryAcquire(t.size) {
-		a.flushNow() // what lingers must not keep it waiting
+		a.flushNow() // tickets that linger must not keep this one waiting
 		if err := t.budget.Acquire(ctx, t.size); err != nil {
 			t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", t.late(), a.cfg.limits.QueueBytes, err))
 			return t
@@ -111,8 +111,8 @@ const partCost = 1 << 10
 // upkeepBytes bounds the queued entries of upkeep: some thousand leases.
 const upkeepBytes = 4 << 20
 
-// checkCost is what each check costs in addition to its bytes, as partCost: it reads a key and
-// changes nothing.
+// checkCost is what each check costs in addition to its bytes: less than partCost, because a check
+// reads a key and changes nothing.
 const checkCost = partCost / 4
 
 // cost estimates what a ticket costs in memory and in the store's work, in bytes.
@@ -224,7 +224,7 @@ func (a *appender) wait() bool {
 	}
 }
 
-// flushNow flushes what waits.
+// flushNow makes all queued tickets due at once.
 func (a *appender) flushNow() {
 	a.mu.Lock()
 	a.hurried = a.submitted
@@ -233,7 +233,7 @@ func (a *appender) flushNow() {
 	a.signal()
 }
 
-// endLinger flushes what waits, and lets nothing wait from now on.
+// endLinger makes all queued tickets due at once, and lets none linger from now on.
 func (a *appender) endLinger() {
 	a.mu.Lock()
 	a.prompt = true

@@ -5,7 +5,7 @@ package eventlog
 // size, so that readers make progress (KIP-74).
 type Budget struct {
 	left  int  // for all spans
-	span  int  // for this one
+	span  int  // for the current span
 	ended bool // this span has met a batch that did not fit
 	any   bool // a batch was taken
 }

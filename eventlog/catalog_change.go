@@ -42,8 +42,8 @@ type topicEdit struct {
 	id     TopicID
 	beside func(TopicID) string // the partitions of a new topic are on the shard of its key; nil: on any
 	// decide returns the topic's new state (no name: delete it; partitions numbered 0 are new and
-	// get a number), and what must still hold. old.Version 0: there is none. known says which of
-	// its owners exist.
+	// get a number), and checks for the entry. old.Version 0: there is no such topic. known says
+	// which of the topic's owners exist.
 	decide func(old Topic, known owners) (Topic, []Check, error)
 
 	next Topic
@@ -51,8 +51,8 @@ type topicEdit struct {
 }
 
 const (
-	// editsMax, editBytes and editPartitions bound the changes that are one entry, beside the
-	// first.
+	// editsMax, editBytes and editPartitions bound the changes that share one entry. The first
+	// change is in it however large it is.
 	editsMax       = 256
 	editBytes      = 1 << 20
 	editPartitions = 10_000
@@ -77,7 +77,7 @@ func (l *Log) changeEach(ctx context.Context, edits []*topicEdit) ([]Topic, []er
 
 // TopicAudit records who changes topics.
 type TopicAudit interface {
-	// Prepare is called before topics change: by an error, none does.
+	// Prepare is called before topics change. If it returns an error, no topic changes.
 	Prepare(ctx context.Context) error
 	// Topics returns batches for the entry that makes the changes. They must be on the shard of the
 	// catalog.
@@ -93,9 +93,9 @@ func (l *Log) Audit(by TopicAudit) { l.audit = by }
 // Auditor returns who records changes of topics; nil: nobody.
 func (l *Log) Auditor() TopicAudit { return l.audit }
 
-// changeTopics makes changes of topics, each of which may be refused by itself: four store calls
-// for hundreds of them, and one more if some have owners. On a store made of shards each is an
-// entry of its own, because their parts may be on different shards.
+// changeTopics makes changes of topics, each of which may be refused by itself: three store calls
+// for hundreds of them, one more if some have owners, and a read of the catalog afterwards. On a
+// store made of shards each is an entry of its own, because their parts may be on different shards.
 //
 // All changes of topics check one key. Those of this process wait for each other, so that none is
 // in vain; those of other processes are the reason to try again. Small changes do not wait while a
@@ -198,8 +198,9 @@ func (l *Log) rest(ctx context.Context) bool {
 	}
 }
 
-// checkAll returns why there cannot be so many partitions more, by the topics that this process
-// knows: every partition takes memory in every process, as long as its topic exists.
+// checkAll returns an error if more partitions would be too many, together with those of the topics
+// that this process knows: every partition takes memory in every process, as long as its topic
+// exists.
 func (l *Log) checkAll(more int) error {
 	if is := len(l.catalog.Load().owner); more > 0 && is+more > l.cfg.TotalPartitions {
 		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(more),
@@ -209,8 +210,8 @@ func (l *Log) checkAll(more int) error {
 }
 
 // changeOnce tries to make the first of these changes, as many as fit into an entry. It returns how
-// many it has decided; those that were refused have their error. err is that of the entry, or
-// errResting: then nothing was tried.
+// many it has handled. Those that were refused have an error of their own; err is the error of the
+// entry that has the others. errResting: nothing was tried.
 func (l *Log) changeOnce(ctx context.Context, edits []*topicEdit) (taken int, err error) {
 	head, err := l.Get(ctx, catalogKey)
 	if err != nil {
@@ -305,7 +306,7 @@ type catalogChange struct {
 	records []batch.Record // of the catalog's partition
 	changed []ChangedTopic
 	bytes   int
-	more    int // how many partitions topics get
+	more    int // how many partitions the changes add
 	checked map[string]bool
 }
 
@@ -329,7 +330,7 @@ func (c *catalogChange) full() bool { return c.bytes >= editBytes || c.partition
 // large reports whether the entry keeps others waiting.
 func (c *catalogChange) large() bool { return c.partitions() >= changeLarge }
 
-// partitions is how many the entry makes and deletes, and the catalog's own.
+// partitions is how many partitions the entry makes and deletes, and one for the catalog's own.
 func (c *catalogChange) partitions() int { return len(c.e.Batches) + len(c.e.Forgets) }
 
 // add replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on
@@ -359,7 +360,7 @@ func (c *catalogChange) add(old, next Topic, beside func(TopicID) string) (Topic
 		change = batch.Record{Key: []byte(next.Name), Value: next.json()}
 		c.e.Puts = append(c.e.Puts, Put{Key: topicPrefix + next.Name, Version: c.version, Value: change.Value})
 	}
-	// A change of a topic is small, and deleting or shortening the retention frees space.
+	// A change of a topic is small, and deleting a topic or shortening its retention frees space.
 	c.e.UsesReserve = old.Version != 0 && (c.e.UsesReserve || len(c.records) == 0)
 	c.records, c.changed = append(c.records, change), append(c.changed, ChangedTopic{old, next})
 	c.bytes += 2*len(change.Value) + len(change.Key)

@@ -24,8 +24,8 @@ type Closed struct {
 }
 
 // FindClosed returns why a store is closed, and the version of ClosedKey; the version is 0 if the
-// store is open. No log may use this Store value, here and below: its writes would then belong to
-// the incarnation that FindClosed finds.
+// store is open. No log may use the Store value that is passed to FindClosed, or to a function
+// below: the writes of the log would then belong to the incarnation that FindClosed finds.
 func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
 	kv, err := lister(store.List).get(ctx, ClosedKey)
 	for range enterMax {
@@ -126,8 +126,8 @@ func tryClose(ctx context.Context, store Store, value []byte) error {
 	return out[0].Err
 }
 
-// Inherit returns the EpochKey of a copy of a store, for an entry: its newest leader epoch is above
-// all of the source's.
+// Inherit returns the put of EpochKey for a copy (to) of a store (from): its newest leader epoch is
+// above all of the source's.
 func Inherit(ctx context.Context, from, to Store) (Put, error) {
 	kv, err := lister(from.List).get(ctx, EpochKey)
 	if err != nil {

@@ -182,13 +182,13 @@ type compaction struct {
 	topic     Topic
 	partition Partition
 	changed   <-chan struct{}
-	now       time.Time // Past: what is due is judged by it
-	read      Timestamp // the store's clock, never earlier than it was when the pass began: what becomes due is counted from it
+	now       time.Time // KeyValue.Past: whether something is due is judged by it
+	read      Timestamp // an upper bound of the store's clock when the pass began: the times at which tombstones become due are counted from it
 	state     cleaned
 	latest    map[[16]byte]Offset     // the last offset of each key, by its hash
 	older     map[[16]byte]bool       // keys of a batch that is not rewritten: it may have older records of them
 	kept      Offset                  // the end of that batch
-	due       Timestamp               // of the tombstones that are kept, without those of older
+	due       Timestamp               // of the tombstones that are kept, without those of keys in older
 	bytes     int64                   // of the batches so far
 	drops     func(batch.Record) bool // not nil: these records go, and no others; see Log.Drop
 }
@@ -355,7 +355,7 @@ func (c *compaction) keep(b Placed) error {
 // needed returns the records of a batch that are still needed, and when their tombstones may be
 // deleted; 0: there are none.
 func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, horizon Timestamp, dropped bool, err error) {
-	counts := false // the horizon, for c.due
+	counts := false // whether the horizon counts for c.due
 	for rec, err := range b.Decode() {
 		if err != nil {
 			return nil, 0, false, err
@@ -378,7 +378,7 @@ func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, hori
 				if h.Attributes.HasHorizon() {
 					due = h.BaseTimestamp
 				}
-				older := c.older[hashOf(rec.Key)] // which would come back without the tombstone
+				older := c.older[hashOf(rec.Key)] // the older record would come back without the tombstone
 				if h.Attributes.HasHorizon() && due <= c.now.UnixMilli() && !older {
 					dropped = true
 					continue
@@ -396,7 +396,7 @@ func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, hori
 
 // rewriter joins what is kept of consecutive batches into as few batches as it can.
 type rewriter struct {
-	most int // bytes of a batch with several records, uncompressed
+	most int // limit for a batch with several records, in bytes, uncompressed
 	done []batch.Compacted
 	open batch.Compacted
 	size int

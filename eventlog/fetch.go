@@ -168,7 +168,8 @@ func (a answer) failUnknown(err error) {
 	}
 }
 
-// cut shortens the slices to an answer of no more bytes than most; earlier spans come first.
+// cut shortens the slices until the answer keeps within the limit most, in bytes; earlier spans
+// come first.
 func (a *answer) cut(spans []Span, most int) {
 	allowed := NewBudget(most)
 	a.size = 0
@@ -290,7 +291,7 @@ type miss struct {
 func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answer, lacks int64, err error) {
 	a.slices = make([]Slice, len(w.Spans))
 	allowed := NewBudget(most)
-	incarnation := l.tail.incarnationNumber() // before anything is read, or was read ahead
+	incarnation := l.tail.incarnationNumber() // taken before anything is read
 	toRead := 0                               // bytes
 	for i, s := range w.Spans {
 		slice, at := l.fromTail(s)
@@ -348,8 +349,9 @@ func (l *Log) fromTail(s Span) (Slice, source) {
 	return slice, at
 }
 
-// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call
-// of no more bytes than most. What was read since incarnation may go into the tail.
+// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call.
+// most is its limit in bytes. incarnation is the tail's number from before anything was read: the
+// tail takes the batches only if it is still in that incarnation.
 func (l *Log) readMisses(ctx context.Context, a *answer, most int, incarnation int64) error {
 	var spans []Span
 	var index []int

@@ -170,14 +170,15 @@ func (f *flush) clashes(e Entry) bool {
 	return false
 }
 
-// otherEpoch reports whether an entry checks that the log is in another leader epoch. The log
-// judges that, and not the store: a store refuses every flush of another epoch than it told last.
+// otherEpoch reports whether an entry has a check of another leader epoch than the log is in. The
+// log can judge that without the store: if the store is in another epoch than the log, it refuses
+// the whole flush (ErrRewound).
 func (f *flush) otherEpoch(e Entry) bool {
 	return slices.ContainsFunc(e.Checks, func(c Check) bool { return c.Key == EpochKey && c.Version != f.epoch })
 }
 
-// withoutEpoch returns an entry as the store needs it: without a check of EpochKey, which would be
-// a row that all processes lock, unless the entry puts it.
+// withoutEpoch returns an entry without its check of EpochKey, unless the entry also puts that key.
+// With the check, the commits of all processes would lock the same row.
 func withoutEpoch(e Entry) Entry {
 	isEpoch := func(c Check) bool { return c.Key == EpochKey }
 	if !slices.ContainsFunc(e.Checks, isEpoch) || slices.ContainsFunc(e.Puts, func(p Put) bool { return p.Key == EpochKey }) {

@@ -66,9 +66,9 @@ func (r *epochRecord) newest() int32 {
 // planned reports whether the newest epoch is Planned.
 func (r *epochRecord) planned() bool { return r.Epochs[len(r.Epochs)-1].Planned }
 
-// raised returns the record after a new epoch began in partitions with these bounds. Its number is
-// above those of all epochs that the store or this process knows; known is nil if the process knows
-// none.
+// raised returns the record after a new epoch began in partitions with these bounds. The number of
+// the new epoch is above those of all epochs that the store or this process knows. known is nil if
+// the process knows none.
 func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, now time.Time) *epochRecord {
 	if r.version == 0 { // the first epoch of a new store
 		return &epochRecord{Store: store, Epochs: []epoch{{}}, version: 1}
@@ -80,8 +80,8 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 			next.Starts[b.Partition] = b.Next
 		}
 	}
-	// Planned epochs lost nothing: their records are as well counted for the epoch before. So
-	// moving partitions does not fill the record.
+	// Planned epochs lost nothing, so their records may as well count for the epoch before. They
+	// are left out, so that moving partitions does not fill the record.
 	epochs := slices.DeleteFunc(slices.Clone(r.Epochs), func(e epoch) bool { return e.Planned })
 	if known != nil {
 		next.Number = max(next.Number, known.newest()+1)
@@ -90,7 +90,8 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 				continue
 			}
 			// The store lacks this epoch, and so all that was appended in it: the new epoch begins
-			// no later. Not so on a shard that has lost nothing: there it is still an epoch.
+			// no later than this one did. That is not true of a shard that has lost nothing: there,
+			// this one is still an epoch.
 			if next.isPartial() && !e.Planned {
 				epochs = append(epochs, e)
 			}
@@ -106,10 +107,10 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
 }
 
-// PlannedEpoch returns the check and the put of EpochKey that begin a leader epoch without a
-// rewind, for an entry: it ends the commits of every process that has not noticed it. kv is
-// EpochKey; the bounds and the incarnation were read before it. If a rewind comes with it that no
-// process has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
+// PlannedEpoch returns the check and the put of EpochKey for an entry that begins a leader epoch
+// without a rewind. After that entry, a process cannot commit before it has noticed the epoch. kv
+// is EpochKey; in and bounds were read before it. If the store was rewound as well, and no process
+// has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
 func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(p Partition, since string) bool) (Check, Put, error) {
 	record, err := parseEpochs(kv)
 	if err != nil {
@@ -145,7 +146,8 @@ func (e epoch) after(before epoch) epoch {
 	return epoch{Number: e.Number, Starts: lower}
 }
 
-// afterLost is after, for an epoch that is lost where e begins. Where e does not begin, it is not.
+// afterLost is after, for an epoch that is lost in the partitions in which e begins. Where e does
+// not begin (notBegun), nothing is lost, and that stays so.
 func (e epoch) afterLost(lost epoch) epoch {
 	next := e.after(lost)
 	for p, at := range e.Starts {
@@ -156,7 +158,7 @@ func (e epoch) afterLost(lost epoch) epoch {
 	return next
 }
 
-// isPartial reports whether the epoch does not begin in some partitions.
+// isPartial reports whether there are partitions in which the epoch does not begin (notBegun).
 func (e epoch) isPartial() bool {
 	return slices.Contains(slices.Collect(maps.Values(e.Starts)), notBegun)
 }
@@ -202,8 +204,9 @@ func (r *epochRecord) lostBelow(p Partition, next Offset, known int32) bool {
 }
 
 // merged reports whether an epoch may have been merged into a later one (raised): then end returns
-// an end that may be too low, by any amount. Of other epochs that are not in the record, planned
-// ones and those that a rewound store lacked, end returns what readers of them must go back to.
+// an end that may be too low, by any amount. For other epochs that are not in the record (planned
+// ones, and those that a rewound store lacked), end returns the offset to which their readers must
+// go back.
 func (r *epochRecord) merged(asked int32) bool {
 	return len(r.Epochs) >= epochsMin && r.Epochs[0].Number < asked && asked < r.Epochs[1].Number
 }
@@ -242,8 +245,8 @@ func (l *Log) LeaderEpoch() int32 { return l.incarnation.Load().epochs.newest() 
 // epochVersion returns the version of EpochKey in the incarnation that the log is in.
 func (l *Log) epochVersion() Version { return l.incarnation.Load().epochs.version }
 
-// InEpoch returns a check that refuses an entry, with ErrStale, unless the log is in a leader epoch
-// when the entry is flushed. It costs the store nothing: see otherEpoch.
+// InEpoch returns a check that refuses an entry, with ErrStale, unless the log is in this leader
+// epoch when the entry is flushed. It costs the store nothing: see otherEpoch.
 func InEpoch(epoch int32) Check { return Check{Key: EpochKey, Version: Version(epoch) + 1} }
 
 // EpochAt returns the leader epoch in which the record at an offset was appended.
@@ -251,7 +254,7 @@ func (l *Log) EpochAt(p Partition, o Offset) int32 { return l.incarnation.Load()
 
 // EpochEnd returns the end of the records that were appended up to a leader epoch, in a partition
 // that ends at next: a client that has read further in that epoch has read records that are lost.
-// epoch is the newest not above the one asked for; known is false if there is none.
+// epoch is the newest one not above asked; known is false if there is none.
 func (l *Log) EpochEnd(p Partition, asked int32, next Offset) (epoch int32, end Offset, known bool) {
 	return l.incarnation.Load().epochs.end(p, asked, next)
 }
@@ -260,18 +263,19 @@ func (l *Log) EpochEnd(p Partition, asked int32, next Offset) (epoch int32, end 
 // end: EpochEnd may return an end that is too low then, by any amount.
 func (l *Log) EpochForgotten(epoch int32) bool { return l.incarnation.Load().epochs.merged(epoch) }
 
-// IncarnationChanged is closed when the log enters another incarnation of its store after the call:
-// keys read before may be gone, and versions may be assigned again. Call it before reading.
+// IncarnationChanged returns a channel that is closed when the log enters another incarnation of
+// its store after the call: keys read before may be gone, and versions may be assigned again. Call
+// it before reading.
 func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load().changed }
 
 // gate stops flushes while the log does not know which incarnation the store is in.
 type gate struct {
 	longlock.RWMutex       // a flush holds it to read, enter to write
 	shut             bool  // enter has not succeeded yet; after a failure it is called again
-	upgraded         error // why it has not, if that is ErrUpgraded: nobody need wait until it does
+	upgraded         error // why enter has not succeeded, if that is ErrUpgraded: then nobody need wait until it does
 
 	mu      sync.Mutex    // guards what follows
-	named   Incarnation   // the incarnation that the store named last; it answers reads only from that one
+	named   Incarnation   // the incarnation that the store named last; the store answers reads only from that one
 	between bool          // the log has not yet entered the incarnation in named
 	asking  chan struct{} // not nil while the store is asked for its incarnation, to set named; closed when it has answered
 }
@@ -466,7 +470,7 @@ func (l *Log) enter(ctx context.Context) error {
 }
 
 // sayBegun logs that a leader epoch began. lost: the store lacks what this process knows. ran: this
-// process would know that: it was running before.
+// process was running before the epoch began, so it would know of a loss.
 func (l *Log) sayBegun(ran, lost bool, about ...any) {
 	switch {
 	case lost:
@@ -479,9 +483,10 @@ func (l *Log) sayBegun(ran, lost bool, about ...any) {
 }
 
 // enterUnseen enters an incarnation of a store that this process may only read, and for which no
-// other process has begun an epoch that is above those that this process knows. So the log takes
-// the lowest number that is: its readers find out what was lost, and the epoch that a process
-// begins with writes will be higher, as these are numbered by the clock. The caller holds the gate.
+// other process has begun an epoch that is above those that this process knows. So the log begins
+// one that only its own readers see, with the lowest number above those. The readers find out what
+// was lost. The epoch that a writing process begins will have a higher number, because writing
+// processes number by the clock. The caller holds the gate.
 func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds, starts []Bounds, mark Mark, record *epochRecord) error {
 	var known *epochRecord
 	if before != nil {

@@ -7,7 +7,7 @@ import "time"
 type lingering struct {
 	topic TopicID
 	wait  time.Duration // above 0
-	bytes int64         // of the topic; so many do not wait
+	bytes int64         // once so many bytes of the topic wait, they are flushed at once
 }
 
 // lingering returns false for a topic whose records do not wait.

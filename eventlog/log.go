@@ -65,8 +65,8 @@ type Log struct {
 }
 
 // Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with
-// four store calls. If no epoch has begun in the current incarnation of the store, it begins one,
-// with three calls more. Of a Replica, the log writes nothing: see ReadOnly.
+// five store calls. If no epoch has begun in the current incarnation of the store, it begins one,
+// with three calls more. If the store is a Replica, the log writes nothing: see ReadOnly.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	flushBytes := cfg.flushBytes(store)
 	cfg = cfg.withDefaults(flushBytes())
@@ -84,8 +84,8 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// flushBytes returns what says how many bytes a flush may have. A store made of shards may say less
-// when a shard answers that was lost when it was opened.
+// flushBytes returns a function that says how many bytes a flush may have. What it says may change:
+// a store made of shards may say less once a shard answers that was lost when the store was opened.
 func (c Config) flushBytes(store Store) func() int {
 	const usual = 4 << 20
 	costly, is := As[Costly](store)
@@ -129,12 +129,13 @@ func (l *Log) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// FlushNow writes the records that wait because of weir.linger.ms. It does not wait for that.
+// FlushNow makes the log write the records that wait because of weir.linger.ms. It does not wait
+// until they are written.
 func (l *Log) FlushNow() { l.appender.flushNow() }
 
-// EndLinger writes the records that wait because of weir.linger.ms, and lets none wait from now on.
-// A program calls it when its doors drain, so that they can answer their clients before they close
-// the connections.
+// EndLinger is FlushNow, and lets no records wait because of weir.linger.ms from now on. A program
+// calls it when its doors drain, so that they can answer their clients before they close the
+// connections.
 func (l *Log) EndLinger() { l.appender.endLinger() }
 
 // Healthy returns nil while the store answers and accepts records; otherwise the last poll's error,
@@ -284,9 +285,9 @@ func (l *Log) ofNow(ctx context.Context, op string, call func() error) error {
 	return err
 }
 
-// called makes a call of the store for a caller whose time may be over before, or during the call.
-// Then the call is not made, or its error is not the store's, unless the store answers nobody:
-// ErrOverloaded.
+// called makes a call of the store for a caller whose time may be over before the call or during
+// it. If it is over before, the call is not made. In both cases the error is ErrOverloaded if a
+// deadline ended the caller's time and the store answers others: then the store is not to blame.
 func (l *Log) called(ctx context.Context, op string, call func() error) error {
 	if ctx.Err() != nil {
 		return l.late(ctx, time.Time{}, nil)
@@ -319,7 +320,7 @@ func (l *Log) late(ctx context.Context, began time.Time, err error) error {
 
 // Late returns the error for a caller whose time ended while it waited for its turn, from began on:
 // ErrOverloaded if the store answered somebody meanwhile, otherwise ErrUnavailable. If began is
-// zero, it is whether the store answers now.
+// zero, it is ErrOverloaded if the store answers now.
 func (l *Log) Late(began time.Time) error {
 	if l.reachable() == nil && (began.IsZero() || l.outages.answeredAfter(began)) {
 		return ErrOverloaded
@@ -336,8 +337,8 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return l.TrimFound(ctx, nil, Trim{p, before})[0]
 }
 
-// HeartbeatEvery returns how often a process that would put a key every usual, only to say that it
-// lives, does so on this store.
+// HeartbeatEvery returns how often a process puts a key on this store only to say that it lives:
+// every usual, or less often if commits cost money.
 func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 	if store, is := As[Costly](l.store); is {
 		return max(usual, store.HeartbeatEvery())
@@ -503,7 +504,7 @@ func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) (kvs
 	return kvs, nil
 }
 
-// lister is Store.List.
+// lister is the type of Store.List.
 type lister func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 // Get returns one key's value; its Version is 0 when there is no such key. It waits as List does.
@@ -655,8 +656,9 @@ func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, pag
 }
 
 // AllUnder returns every key under prefix from list, which is a store's List, with a store call for
-// each page of keys. A use that bounds its keys by a count that it read finds more once several
-// processes have added some at the same time: all of them count.
+// each page of keys. It does not stop at a number of keys: a use that counts its keys before it
+// adds one may have more than its limit after several processes have added some at the same time,
+// and all of them count.
 func AllUnder(ctx context.Context, list func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error),
 	prefix string, page int) (all []KeyValue, err error) {
 	err = lister(list).pages(ctx, prefix, page, nil, func(kv KeyValue) error {

@@ -19,9 +19,9 @@ type Since struct {
 
 // OffsetsAt returns, for each goal's partition, the first record at or above the goal's From whose
 // timestamp is not before the goal's At. It makes two store calls for each thousand partitions, and
-// one more for each 4 MiB that the batches have which hold the records. If the records of a batch
-// at or after that time are all deleted, its partition is asked for again, together with all others
-// that need it.
+// one more for each 4 MiB of the batches that hold these records. If the records of a batch at or
+// after that time are all deleted, its partition is asked for again, together with all others that
+// need it.
 func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 	found := make([]Since, len(goals))
 	open := make([]int, len(goals)) // indexes of the goals without an answer

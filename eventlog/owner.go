@@ -7,8 +7,9 @@ import (
 	"strconv"
 )
 
-// Owner is a part of weir that needs all records of a topic: a queue, for example. A topic says
-// whose it is, so that whatever changes topics asks, through every protocol and in every process.
+// Owner is a part of weir that needs all records of a topic: a queue, for example. A topic names
+// its owners, so that every change of a topic takes them into account, through every protocol and
+// in every process.
 type Owner struct {
 	// Key has a value as long as the owner exists. On a store made of shards it is on shard 0.
 	Key string `json:"key"`
@@ -124,7 +125,7 @@ func (t Topic) checkOwners(known owners) (Topic, []Check, error) {
 	return t, gone, nil
 }
 
-// owners says of the keys of topics' owners which exist.
+// owners says which keys of topics' owners exist.
 type owners map[string]bool
 
 // ownersOf reads which owners of topics exist: one store call for each thousand, none if there are

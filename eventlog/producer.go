@@ -96,9 +96,9 @@ type verdict struct {
 	batch     int    // with inFlush: that batch's index in the entry
 }
 
-// errAskStore: the state in memory does not suffice. By it the batch is refused, but another broker
-// may have appended for the producer; or the batch is a duplicate, but the store may have lost the
-// first one.
+// errAskStore: the state in memory does not suffice. Either the batch is to be refused by that
+// state, but another broker may have appended batches of the producer since. Or the batch is a
+// duplicate by that state, but a rewound store may have lost the first one.
 var errAskStore = errors.New("the store must be asked")
 
 // judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Content is what a store holds, as the entries of a flush before have left it. A store that judges
-// entries in this process has one (Entry.Refusal).
+// Content is what a store holds, as the earlier entries of a flush have left it. A store that
+// judges entries in this process has one (Entry.Refusal).
 type Content interface {
 	// Version returns the version of a key; 0: there is no such key.
 	Version(key string) (Version, error)

@@ -15,8 +15,9 @@ const (
 	retentionTick = 5 * time.Second
 	// retentionEveryMax is the longest, as Kafka's log.retention.check.interval.ms.
 	retentionEveryMax = 5 * time.Minute
-	// The interval between two checks is at most the retention time divided by retentionShare, but
-	// not below retentionTick: otherwise records to keep for one minute would be kept for six.
+	// The interval between two checks is at most the retention time divided by retentionShare:
+	// every five minutes would not be enough, because records to keep for one minute would be kept
+	// for six. It is never below retentionTick.
 	retentionShare = 20
 	// sweepEvery is the time between two sweeps of producers that were silent for long.
 	sweepEvery = 10 * time.Minute
@@ -133,7 +134,7 @@ func (l *Log) keepYoung(ctx context.Context, changed <-chan struct{}, all []kept
 		}
 	}
 	old, err := l.find(ctx, pointers(all), older(now))
-	if err != nil || len(old) == 0 { // by this process's clock
+	if err != nil || len(old) == 0 { // nothing is too old by this process's clock
 		return err
 	}
 	kv, err := l.Get(ctx, EpochKey)
@@ -155,7 +156,7 @@ func (l *Log) keepYoung(ctx context.Context, changed <-chan struct{}, all []kept
 	}
 	var dated []*kept
 	for i, k := range old {
-		if k.err = found[i].Err; k.err == nil && found[i].At < k.before { // else it has none, or another process trimmed first
+		if k.err = found[i].Err; k.err == nil && found[i].At < k.before { // else the batch has no time, or another process trimmed first
 			dated = append(dated, k)
 		}
 	}
@@ -182,8 +183,8 @@ func pointers(all []kept) []*kept {
 	return to
 }
 
-// find seeks the goals of partitions that hold anything and have not failed. It returns those of
-// which something is before the goal, with that offset.
+// find seeks the goals of partitions that hold anything and have not failed. It returns the
+// partitions that hold something before the goal, each with the goal's offset in the field before.
 func (l *Log) find(ctx context.Context, among []*kept, goal func(*kept, Bounds) (Goal, bool)) (before []*kept, err error) {
 	var goals []Goal
 	var of []*kept
@@ -298,7 +299,7 @@ func (l *Log) sweepCompacted(ctx context.Context) error {
 	if err != nil || len(states) == 0 {
 		return err
 	}
-	there, err := l.EachBounds(ctx, of...) // of a topic that this process has not heard of, too
+	there, err := l.EachBounds(ctx, of...) // a partition may be of a topic that this process has not heard of yet
 	if err != nil {
 		return err
 	}

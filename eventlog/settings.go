@@ -41,8 +41,8 @@ type InvalidError struct {
 	What, Value, Why string
 }
 
-// As lets errors.As find an InvalidError as a like type of another package: the Go library has one
-// of its own.
+// As lets errors.As find an InvalidError as a type of another package with the same fields: the Go
+// library has such a type of its own.
 func (e *InvalidError) As(target any) bool {
 	to := reflect.ValueOf(target).Elem()
 	is := to.Kind() == reflect.Pointer && reflect.TypeOf(e).ConvertibleTo(to.Type())
@@ -214,8 +214,8 @@ func (t Topic) Retention() (age time.Duration, bytes int64) {
 // new record needs a key.
 func (t Topic) Compacted() bool { return t.has("compact") }
 
-// Deletes reports whether records are deleted by age and size, and clients may ask for that: not if
-// the topic is only Compacted.
+// Deletes reports whether records are deleted by age and size, and whether clients may delete
+// records: false if the topic is only Compacted.
 func (t Topic) Deletes() bool { return t.has("delete") }
 
 func (t Topic) has(policy string) bool {

@@ -20,8 +20,8 @@ const (
 	// ShardsMax bounds the shards of a store.
 	ShardsMax = 256
 
-	// ShardKey is in each shard, and says of which set of shards it is which one. No log opens a
-	// store that has it: it opens the set.
+	// ShardKey is in each shard. It says to which set the shard belongs, and which number it has
+	// there. No log opens a store that has this key: it opens the set.
 	ShardKey = EpochKey + "/shard"
 )
 
@@ -29,8 +29,8 @@ const (
 // happened, and trying again does not help.
 var ErrSpansShards = errors.New("the change spans shards")
 
-// Shard returns the shard that a partition's number names: where the partition was created, and is
-// unless it was moved. Sharded.ShardWith knows where it is.
+// Shard returns the shard that a partition's number names: the one where the partition was created.
+// It is still there unless it was moved; Sharded.ShardWith knows where it is.
 func (p Partition) Shard() int { return int(p >> shardShift) }
 
 // On returns a partition's number with another shard in it.
@@ -68,11 +68,13 @@ type Sharded interface {
 	// the shard has not answered yet.
 	ShardStore(shard int) (Store, error)
 	// Unheard reports whether a partition is on a shard that did not answer the last Changes from
-	// the zero mark: what that returned of the partition is older, or it returned nothing.
+	// the zero mark: what that call returned of the partition was read earlier, or it returned
+	// nothing of it.
 	Unheard(p Partition) bool
 	// Intact reports whether, by the last Changes from the zero mark, a partition is on a shard
 	// that has lost nothing since a leader epoch began, as far as the shard knows. since is the
-	// Incarnation.Store of then. An Unheard one is taken for that, unless it is on no shard.
+	// Incarnation.Store of then. An Unheard partition counts as intact, unless it is on no shard of
+	// the set.
 	Intact(p Partition, since string) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
@@ -95,7 +97,7 @@ type Placement struct {
 	OtherID Partition `json:"other_id,omitempty"` // its number there
 	By      string    `json:"by,omitempty"`       // the id of who moves it
 
-	Version Version `json:"-"` // of what the set keeps; 0: nothing, no move has begun
+	Version Version `json:"-"` // of the key in which the set keeps the placement; 0: there is none, no move has begun
 }
 
 // Placements are the placements of the partitions that were moved or move.
@@ -168,11 +170,11 @@ func (l *Log) heard(bounds []Bounds) []Bounds {
 	return slices.DeleteFunc(slices.Clone(bounds), func(b Bounds) bool { return sharded.Unheard(b.Partition) })
 }
 
-// withoutLost returns the bounds with which the log enters an incarnation: without those of
-// partitions whose shard did not answer, and of which the epochs that began since say that less is
-// left, or that the log has dropped so before. By them the log would take the shard, when it
-// answers, for one that was rewound just now, and begin another epoch, in which others have
-// appended by then.
+// withoutLost returns the bounds with which the log enters an incarnation. It leaves out a
+// partition whose shard did not answer if the epochs that began since say that less is left of it,
+// or if the log left it out before. With such old bounds the log would take the shard, when it
+// answers, for one that was rewound just now. It would begin another epoch, although others may
+// have appended in the present one by then.
 func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRecord) []Bounds {
 	sharded, is := As[Sharded](l.store)
 	if !is || before == nil {
@@ -356,8 +358,9 @@ func (l *Log) shardWith(p Partition) int {
 }
 
 // CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of
-// a key. what says what needs that. ErrUnavailable: a partition is about to be on another shard.
-// What it has not refused stays so until the next leader epoch begins.
+// a key. what names what needs them together, for the message. ErrUnavailable: a partition is about
+// to be on another shard. A topic that is not refused stays together until the next leader epoch
+// begins.
 func (l *Log) CheckTogether(t Topic, key, what string) error {
 	sharded, is := As[Sharded](l.store)
 	if !is {

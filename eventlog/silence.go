@@ -2,11 +2,11 @@ package eventlog
 
 import "time"
 
-// Silence tells for how long keys were not put, so that whoever puts one counts as dead after some
-// time. KeyValue.Age alone does not: it stands at 0 while the store's clock is behind the time at
-// which the key was put, because it was set back. So the time counts, too, for which this process
-// has found a key at the same version. The zero value knows no key. Its methods must not be called
-// concurrently.
+// Silence tells for how long keys were not put, so that a process that should put one counts as
+// dead after some time. KeyValue.Age alone does not tell: if the store's clock was set back, Age
+// stays at 0 until the clock has reached the time at which the key was put. So the time for which
+// this process has found a key at the same version counts, too. The zero value knows no key. Its
+// methods must not be called concurrently.
 type Silence struct {
 	keys map[string]found
 }

@@ -40,7 +40,7 @@ type (
 	}
 )
 
-// String names a mark for people: errors have it, and people see these in the log and from /readyz.
+// String is the mark as it appears in error messages, which people read in the log and at /readyz.
 func (m Mark) String() string {
 	if m == (Mark{}) {
 		return "the beginning"
@@ -113,7 +113,8 @@ type Entry struct {
 
 	// Replaces rewrite stored batches, each of another partition (compaction). Such an entry is the
 	// only one in its flush, and has no batches and no Forgets. For each partition it puts
-	// ReplacedKey at a version that the key never had, except in a copy that no log may open yet.
+	// ReplacedKey, at a version that the key never had. A copy that no log reads yet need not put
+	// it (store/storecopy).
 	Replaces []Replace
 
 	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has
@@ -124,9 +125,9 @@ type Entry struct {
 // Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key
 // does not exist.
 //
-// Holdable: where users of a store can hold keys in transactions of their own, and Key is held, or
-// a change that such a transaction committed is not moved into the log yet, the entry is refused
-// with ErrHeld. A store without such transactions ignores the field.
+// Holdable: the entry is also refused, with ErrHeld, while a transaction of a user of the store
+// holds Key, or while a change of Key that such a transaction committed is not moved into the log
+// yet. A store without such transactions ignores the field.
 type Check struct {
 	Key      string
 	Version  Version
@@ -141,8 +142,9 @@ type Put struct {
 	Value   []byte
 	AddBase int
 
-	// Secret: when the key gets another value, or is deleted, a store keeps no copy of this value
-	// for longer than it must: not beside batches, which stay for as long as their records.
+	// Secret: once the key has another value or is deleted, a store drops this value as soon as it
+	// can. So the value must not stay in one object with batches, which are kept as long as their
+	// records.
 	Secret bool
 }
 
@@ -244,8 +246,11 @@ type Goal struct {
 	Bytes int64
 }
 
-// Found is the answer to one Goal. Err is ErrNoPartition, or ErrUnavailable if the store is Sharded
-// and the partition's shard does not answer, or says how the partition is damaged.
+// Found is the answer to one Goal. Err is one of:
+//
+//   - ErrNoPartition: the partition does not exist.
+//   - ErrUnavailable: the partition's shard does not answer (Sharded stores only).
+//   - an error that says how the partition is damaged.
 type Found struct {
 	At  Offset
 	Err error
@@ -262,14 +267,14 @@ type KeyValue struct {
 	Key     string
 	Version Version
 	Value   []byte
-	Age     time.Duration // how long ago it was put, by the store's clock; never more than that, and at least 0
-	Now     Timestamp     // the store's clock when the value was read, never later than it was; 0: the key does not exist
-	NowMax  Timestamp     // never earlier than the store's clock was; 0: it was Now
+	Age     time.Duration // how long ago it was put, by the store's clock; it may be too low, never too high; at least 0
+	Now     Timestamp     // a lower bound of the store's clock when the value was read; 0: the key does not exist
+	NowMax  Timestamp     // an upper bound of the store's clock when the value was read; 0: the clock was at Now
 }
 
-// Past returns a time that has come for certain: by this process's clock and, if it was read with
-// kv, by the store's. What is deleted because of its age is judged by it. Otherwise one process
-// whose clock is ahead would delete what all others keep.
+// Past returns the earlier of this process's clock and, if kv has it, the store's: whatever expires
+// before that time has expired by both clocks. What is deleted because of its age is judged by it.
+// Otherwise one process whose clock is ahead would delete what all others keep.
 func (kv KeyValue) Past() time.Time {
 	now := time.Now()
 	if by := time.UnixMilli(int64(kv.Now)); kv.Now != 0 && by.Before(now) {
@@ -291,17 +296,18 @@ func (kv KeyValue) Past() time.Time {
 // and Get, and Changes with a mark, answer ErrRewound if the store is no longer in the incarnation
 // that Changes returned last to this Store value; before the first Changes, nothing is checked.
 // Once a commit that changes EpochKey was answered, no commit of an earlier incarnation happens any
-// more, also one that was in progress. Changes with the zero mark returns the current one. A
-// process that opens a store in use, or reconnects to it, begins no new incarnation.
+// more, not even one that was in progress. Changes with the zero mark returns the current
+// incarnation, in its mark. A process that opens a store in use, or reconnects to it, begins no new
+// incarnation.
 //
 // These methods are the whole contract. A store may also have optional interfaces, which As finds:
 //
 //	interface  who asks                                 without it
 //	Waker      the log's follower                       the follower polls
-//	Costly     the log, and upkeep that shows life      a commit costs nothing but time
+//	Costly     the log, and heartbeats                  a commit costs nothing but time
 //	Replica    the log when it starts                   this process may write
-//	Writable   the log after each poll                  records are refused only when one is
-//	Sharded    the log, and doors with tables beside    the store is one: entries may have anything
+//	Writable   the log after each poll                  only a failed commit shows a refusal
+//	Sharded    the log, doors with tables of their own  one shard: an entry may combine anything
 //	Wrapper    As                                       the store is not around another one
 type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are
@@ -309,8 +315,8 @@ type Store interface {
 	// entries. A key that one entry puts is in no other entry of the flush, so all entries are
 	// checked against the state before the flush. A key that no entry puts may be in many checks.
 	// Offsets are dense, and become visible to readers in order. The store does not keep or change
-	// the bytes after it returns; if an outcome is ErrUnsure, it may keep them until it gives up
-	// the commit.
+	// the bytes after Commit returns; if an outcome is ErrUnsure, it may keep them until it gives
+	// up the commit.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
 	// Read returns, for each span, whole batches from the one that holds From, in one round trip
@@ -334,11 +340,11 @@ type Store interface {
 
 	// Trim raises the First of each trim's partition to Before, but not past Next. Batches that are
 	// wholly below it are deleted, immediately or later. A trim of a deleted partition does
-	// nothing. It makes one round trip for all trims, or a few whose number does not grow with
-	// them, except that a partition in which batches were replaced may cost more of its own. errs
-	// has an element for each trim: nil, or why this one failed and others did not, because the
-	// partition is damaged or, if the store is Sharded, its shard does not answer (ErrUnavailable,
-	// ErrUnsure, ErrRewound). A partition may be in several trims.
+	// nothing. It makes one round trip for all trims, or a few, whose number does not grow with the
+	// trims. A partition in which batches were replaced may need round trips of its own. errs has
+	// an element for each trim: nil, or why only this trim failed. Then its partition is damaged
+	// or, if the store is Sharded, its shard does not answer (ErrUnavailable, ErrUnsure,
+	// ErrRewound). A partition may be in several trims.
 	Trim(ctx context.Context, trims []Trim) (errs []error, err error)
 
 	// List returns, in byte order, at most limit keys that begin with prefix and are greater than
@@ -346,9 +352,10 @@ type Store interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 	// Get returns the values of keys, in the order given, in one round trip for all keys. The
-	// Version of a key that does not exist is 0. The values have at most maxBytes: the answer ends
-	// before the first value that exceeds that. One exception: it has at least one key, and the
-	// first value may be larger. Different keys may be read at different moments.
+	// Version of a key that does not exist is 0. The values have at most maxBytes together: the
+	// answer ends before the first value with which they would have more. One exception: it has at
+	// least one key, and the first value may be larger. Different keys may be read at different
+	// moments.
 	Get(ctx context.Context, keys []string, maxBytes int) ([]KeyValue, error)
 
 	io.Closer
@@ -365,18 +372,18 @@ type Waker interface {
 type Costly interface {
 	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
 	HeartbeatEvery() time.Duration
-	// FlushBytes returns the most bytes of batches that one commit should have; the last entry may
-	// exceed it. One larger commit costs less than two, and where commits take long, larger ones
-	// are faster. 0: as for other stores. It is asked for each flush. The queue of the log is large
-	// enough for two of the flushes that it asked for at first.
+	// FlushBytes returns how many bytes of batches one commit should have at most; its last entry
+	// may exceed that. One larger commit costs less than two, and where commits take long, larger
+	// ones are faster. 0: as for other stores. The log asks before each flush. When it is opened,
+	// it sizes its queue for two flushes of the first answer.
 	FlushBytes() int
 }
 
 // Replica is an optional interface: a store that this process may only read. Then Commit and Trim
 // answer ErrReadOnly, and no other method writes.
 type Replica interface {
-	// Replica reports whether that is so, and how long ago the store last knew all that other
-	// processes had committed. It makes no request.
+	// Replica reports whether this process may only read the store (is), and how long ago the store
+	// last knew all that other processes had committed (behind). It makes no request.
 	Replica() (behind time.Duration, is bool)
 }
 

@@ -93,7 +93,7 @@ type catalog struct {
 	sealing     map[Partition]sealing // of topics whose sealing is not defaultSealing
 	lingering   map[Partition]lingering
 	free        Partition           // the next free number
-	owner       map[Partition]int32 // of each partition its topic, an index of sorted
+	owner       map[Partition]int32 // the topic of each partition: an index of sorted
 	changed     chan struct{}       // closed when a snapshot with other topics takes its place
 }
 
@@ -178,10 +178,10 @@ const catalogReads = 8
 
 // readCatalog reads the catalog. incarnation is the tail's number for the store's incarnation.
 //
-// It reads the version before and after the topics, and all again if that changed: otherwise of two
-// catalogs of one version one could be older, and take the place of the other (swapCatalog). After
-// catalogReads it returns what it has, under the version before: a poll is due then, which reads
-// again.
+// It reads the version before and after the topics, and reads all again if the version changed.
+// Otherwise there could be two catalogs of one version, and the older one could take the place of
+// the newer one (swapCatalog). After catalogReads tries it returns what it has, under the version
+// from before: a poll is due then, which reads again.
 func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog, error) {
 	head, err := list.get(ctx, catalogKey)
 	if err != nil {
@@ -249,8 +249,8 @@ func (l *Log) swapCatalog(next *catalog) {
 // within Config.Poll. Callers must not change the slice: it is shared.
 func (l *Log) Topics() []Topic { return l.catalog.Load().sorted }
 
-// TopicsChanged is closed when this process learns of a change of topics after the call. Call it
-// before reading the topics.
+// TopicsChanged returns a channel that is closed when this process learns of a change of topics
+// after the call. Call it before reading the topics.
 func (l *Log) TopicsChanged() <-chan struct{} { return l.catalog.Load().changed }
 
 // TopicByID returns the topic with an id, among those that this process knows.

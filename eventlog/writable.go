@@ -19,8 +19,8 @@ func (l *Log) reachable() error {
 	return nil
 }
 
-// checkWritable asks the store whether it accepts records, and logs a change once. It does not need
-// a publisher to find out.
+// checkWritable asks the store whether it accepts records, and logs a change once. So a refusal is
+// noticed even while nobody publishes.
 func (l *Log) checkWritable(ctx context.Context) {
 	store, can := As[Writable](l.store)
 	if !can {

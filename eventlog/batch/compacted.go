@@ -18,8 +18,8 @@ type Compacted struct {
 	EmptyTime  int64 // MaxTimestamp of a batch without records
 }
 
-// Seal encodes the batch, at base offset 0 and of no producer: what is known of producers is kept
-// apart from the records.
+// Seal encodes the batch, at base offset 0 and without a producer: the log keeps the state of
+// producers apart from the records.
 func (b Compacted) Seal() ([]byte, error) {
 	h := Header{
 		LeaderEpoch: -1, LastOffsetDelta: int32(b.Last - b.Base),

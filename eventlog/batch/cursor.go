@@ -31,12 +31,12 @@ type cursor struct {
 	limit int          // on the bytes of all records together, decompressed
 	ahead int          // bytes that a decoder of whole blocks (snappy) decompressed; 0 for others
 	index int          // of the record that is being read
-	last  int          // the offset delta of the record before; only if gaps
-	most  int          // the highest offset delta allowed; only if gaps
+	last  int          // the offset delta of the record before; only with gaps
+	most  int          // the highest offset delta allowed; only with gaps
 	keyed bool         // a record without a key is wrong
 	wrong *RecordError // what is wrong with records that could be read; nil: nothing so far
 	gaps  bool         // offset deltas may have gaps: the batch was compacted
-	end   int          // where that record ends, counted as by at
+	end   int          // where the record that is being read ends, in the count of at()
 
 	memory int // bytes that records and headers may still take once they are decoded, beside their own bytes
 
@@ -48,7 +48,7 @@ type cursor struct {
 var windows = sync.Pool{New: func() any { return new([windowSize]byte) }}
 
 // turns lets one batch be decompressed per processor; more would be no faster. Only a cursor
-// without keep takes a turn: until its close it waits for nobody.
+// without keep takes a turn, because such a cursor waits for nobody before its close.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // start begins with the records of raw. close must follow. With keep, next hands out fields, which

@@ -65,7 +65,7 @@ func (e *RecordError) last() int {
 	return e.Record
 }
 
-// Is makes a RecordError match what it is.
+// Is makes errors.Is match a RecordError with ErrInvalidRecord or ErrTimestamp: see the field is.
 func (e *RecordError) Is(target error) bool { return target == cmp.Or(e.is, ErrInvalidRecord) }
 
 func invalid(format string, args ...any) error {

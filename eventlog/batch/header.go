@@ -27,7 +27,7 @@ type Header struct {
 const NoTimestamp int64 = -1
 
 // MaxTimestamp is the latest timestamp that new records may have, the end of the year 9999: RFC
-// 3339 has no later one, so no other door could show it.
+// 3339 has no later one, so the doors that write times in this format could not show it.
 const MaxTimestamp int64 = 253402300799999
 
 // Attributes are the flags of a batch.
@@ -57,8 +57,8 @@ func (a Attributes) Transactional() bool { return a&transactionalFlag != 0 }
 func (a Attributes) Control() bool { return a&controlFlag != 0 }
 
 // HasHorizon reports whether the batch's BaseTimestamp is the time after which compaction may
-// delete its tombstones. The timestamps of its records are relative to it all the same (KIP-534,
-// DefaultRecordBatch.deleteHorizonMs).
+// delete its tombstones. The records' timestamps are relative to BaseTimestamp all the same
+// (KIP-534, DefaultRecordBatch.deleteHorizonMs).
 func (a Attributes) HasHorizon() bool { return a&horizonFlag != 0 }
 
 // Own reports whether weir marked the batch as its own (MarkOwn): then headers which say where the

@@ -170,7 +170,7 @@ func Newest(raw []byte, base, from int64, maxDecompressed int) (newest Moment, f
 	return newest, found && err == nil, err
 }
 
-// eachMoment calls f for each record from an offset on, until it returns false.
+// eachMoment calls f for each record from an offset on, until f returns false.
 func eachMoment(raw []byte, base, from int64, maxDecompressed int, f func(Moment) bool) error {
 	h, err := Parse(raw)
 	if err != nil {

@@ -74,9 +74,10 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 }
 
 // Recompress returns a batch with the same records under another codec, as compression.type of a
-// topic asks. All else in the header stays: offsets, timestamps, producer. If the codec is the one
-// it has, it returns raw itself. It does not check the records: Validate does that. A result of
-// more than most bytes fails with ErrTooLarge as soon as that is known.
+// topic asks. All else in the header stays: offsets, timestamps, producer. If raw has this codec
+// already, Recompress returns raw itself. It does not check the records: Validate does that. most
+// is the limit for the result, in bytes: once it is known to be exceeded, Recompress fails with
+// ErrTooLarge.
 func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, error) {
 	h, err := Parse(raw)
 	if err != nil {
@@ -128,7 +129,7 @@ func decompress(w io.Writer, raw []byte, codec Codec, limit int) (int, error) {
 	return c.at(), c.err
 }
 
-// limited is a buffer that takes no more than most bytes.
+// limited is a buffer with a limit: the field most, in bytes.
 type limited struct {
 	bytes.Buffer
 	most int
@@ -141,8 +142,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// compress appends to dst a batch whose records are what body writes. dst and the batch together
-// must not exceed most bytes.
+// compress appends to dst a batch whose records are what body writes. most is the limit for dst and
+// the batch together, in bytes.
 func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) error) ([]byte, error) {
 	if codec <= None || codec > Zstd {
 		return dst, fmt.Errorf("%w: its number is %d; 0 to %d are supported", ErrUnsupportedCodec, codec, Zstd)
