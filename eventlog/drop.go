@@ -72,7 +72,7 @@ func (l *Log) Drop(ctx context.Context, changed <-chan struct{}, t Topic, p Part
 	return next, nil
 }
 
-// has reports whether the function is returns true for one of the batch's records.
+// has reports whether is(record) is true for one of the batch's records.
 func (b Placed) has(is func(batch.Record) bool) (has bool, err error) {
 	for rec, err := range b.Decode() {
 		if err != nil {

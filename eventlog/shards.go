@@ -358,9 +358,9 @@ func (l *Log) shardWith(p Partition) int {
 }
 
 // CheckTogether refuses, with ErrSpansShards, a topic whose partitions are not all on the shard of
-// a key. what names what needs them together, for the message. ErrUnavailable: a partition is about
-// to be on another shard. A topic that is not refused stays together until the next leader epoch
-// begins.
+// a key. The parameter what names the use that needs this, for the message. ErrUnavailable: a
+// partition is about to be on another shard. A topic that is not refused stays together until the
+// next leader epoch begins.
 func (l *Log) CheckTogether(t Topic, key, what string) error {
 	sharded, is := As[Sharded](l.store)
 	if !is {

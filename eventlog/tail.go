@@ -170,9 +170,9 @@ func (t *tail) raiseEnd(p Partition, next Offset) {
 }
 
 // adopt caches batches read from the store, if they reach the partition's end and the tail has no
-// batch of it. So only the first reader of another process's append fetches it from the store. read
-// has the bounds that came with the batches: if the partition has another number of bytes by now,
-// the batches may have been replaced, and adopt does nothing.
+// batch of it. So only the first reader of another process's append fetches it from the store. The
+// parameter read is the bounds that came with the batches: if the partition has another number of
+// bytes by now, the batches may have been replaced, and adopt does nothing.
 func (t *tail) adopt(incarnation int64, read Bounds, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

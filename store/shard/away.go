@@ -30,7 +30,7 @@ type away struct {
 	member *member
 	open   func(context.Context) (eventlog.Store, error) // nil: found is the store, for ever
 	first  *opening                                      // an attempt of the start that has not ended; nil: there is none
-	check  func(found) error                             // whether it is this shard
+	check  func(found) error                             // returns an error unless what was found is this shard
 	opened chan struct{}                                 // closed when it is open
 
 	found eventlog.Store // not yet known to be this shard; nil: there is none. Only run and Close use it, one after the other

@@ -14,8 +14,8 @@ import (
 )
 
 // Commit implements eventlog.Store. Each shard gets its entries as one flush, all shards at the
-// same time: one trip. An entry that creates or deletes partitions of several shards costs a trip
-// before that.
+// same time: one trip. An entry that creates or deletes partitions of several shards costs more
+// trips before that (prepare).
 func (s *Set) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("commit: %w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
@@ -330,8 +330,8 @@ func (s *Set) commitOn(ctx context.Context, m *member, parts []part, indexes []i
 }
 
 // commit is Commit of the shard, for at most commitPatience. PostgreSQL and MySQL wait longer for
-// the answer to a commit that was sent, whatever becomes of ctx: that goes on then, and its outcome
-// is unknown.
+// the answer to a commit that was sent, whatever becomes of ctx. Then commit returns ErrUnsure, and
+// the shard's commit goes on.
 func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes []eventlog.Outcome, err error) {
 	type answer struct {
 		outcomes []eventlog.Outcome

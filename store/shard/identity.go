@@ -53,7 +53,7 @@ type found struct {
 	away    error // why the shard does not answer; nil: it does
 }
 
-// has reports whether what shard 0 has says that the set has so many shards already.
+// has reports whether the key of shard 0 (f) says that the set has so many shards already.
 func (f found) has(shards int) bool { return f.version > 0 && f.Shards >= shards }
 
 // identities reads what the members have. Those that do not answer are away if the set has them
@@ -108,8 +108,8 @@ func tryIdentify(ctx context.Context, members []*member) ([]found, int, error) {
 	return have, homes, err
 }
 
-// complete makes the set, or completes it, if it is new or has new shards. Then every shard has
-// answered.
+// complete makes the set, or completes it, if it is new or has new shards. In both cases every
+// shard has answered.
 func complete(ctx context.Context, members []*member, have []found) (int, error) {
 	home := have[0]
 	if home.has(len(members)) {

@@ -20,9 +20,9 @@ import (
 //	lost ── Changes succeeds ──► answers                                logged once
 //
 // While it is lost, calls still try it, unless its last failure was slow: then only Changes does,
-// without anybody waiting for it, and other calls fail immediately. So it is, too, as long as the
-// log has not entered its incarnation, if it did not answer when the log entered the others'
-// (away.go).
+// without anybody waiting for it, and other calls fail immediately. The same is true of a shard
+// that did not answer when the log entered the incarnations of the others, until the log has
+// entered its incarnation, too (away.go).
 type member struct {
 	number int
 	name   string
@@ -40,9 +40,10 @@ type member struct {
 	entered eventlog.Mark
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
 	// unentered: the log entered an incarnation of the set without having heard of this shard, or
-	// not in the incarnation that the log takes it to be in. What it holds is unknown then, and a
-	// store checks the incarnation that its Changes returned last: so no other call is made before
-	// the log has heard of it.
+	// having heard of it in another incarnation than the one that the log takes it to be in. Then
+	// it is unknown what the shard holds, and its store would check calls against the incarnation
+	// that its Changes returned last. So no call but Changes is made before the log has heard of
+	// the shard.
 	unentered bool
 
 	heard atomic.Bool // it answered when the log entered the incarnation
@@ -104,9 +105,9 @@ func (m *member) hangs() bool {
 }
 
 // leaveOut notes that the log enters an incarnation of the set without an answer of this shard,
-// which is taken to be in its incarnation began. before is the table by which what is known was
-// heard: what it does not place here, such as the incomplete copy of a partition that moves, counts
-// for nothing.
+// which is taken to be in the incarnation began. before is the table that the set had when it heard
+// the bounds that are known. Bounds of what that table does not place on this shard, such as the
+// incomplete copy of a partition that moves, are forgotten.
 func (m *member) leaveOut(began string, before *table) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// place says on which shard a key lives. It depends on the key's text and on what was fixed when
-// the set was made, never on how many shards there are now: a key does not move when shards are
-// added. A key of a partition is where the partition is.
+// place says on which shard a key lives. The shard depends on the key's text and on what was fixed
+// when the set was made, never on how many shards there are now: a key does not move when shards
+// are added. A key of a partition is where the partition is.
 type place struct {
 	rules  []eventlog.KeyRule
 	homes  int // keys with a rule ByFirst are on the shards [0, homes)
@@ -35,7 +35,7 @@ func (p place) of(key string) (shard int, closed bool, err error) {
 		case eventlog.ByPartition:
 			n, err := strconv.ParseInt(rest[strings.LastIndexByte(rest, '/')+1:], 10, 64)
 			if err != nil {
-				return 0, false, nil // the beginning of a key
+				return 0, false, nil // not a whole key, but a prefix to list: its keys may be on any shard
 			}
 			at := p.with(eventlog.Partition(n))
 			if at < 0 || at >= p.shards {
@@ -47,7 +47,7 @@ func (p place) of(key string) (shard int, closed bool, err error) {
 	return 0, closed, nil
 }
 
-// partitionOf returns the partition that a key belongs to; false: to none.
+// partitionOf returns the partition that a key belongs to; false: it belongs to none.
 func (p place) partitionOf(key string) (eventlog.Partition, bool) {
 	for _, rule := range p.rules {
 		if rule.By != eventlog.ByPartition || !strings.HasPrefix(key, rule.Prefix) {
@@ -75,7 +75,8 @@ func (p place) id(id eventlog.Partition) eventlog.Partition {
 	return p.table.id(id)
 }
 
-// hashed chooses a home. Another function would lose keys that are stored.
+// hashed chooses one of the homes, by hash. The hash must never change: keys that are stored would
+// be looked for on other shards.
 func (p place) hashed(part string) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(part)) // never fails

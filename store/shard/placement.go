@@ -131,8 +131,8 @@ func (t *table) owned(m *member, bounds []eventlog.Bounds) (own []eventlog.Bound
 	return own
 }
 
-// asOf returns the error of a read that found its shards by the table before. By a newer table it
-// may have had to ask others: ErrRewound makes the caller read again.
+// asOf returns the error of a read that found its shards by the table before. If there is a newer
+// table, the read may have had to ask other shards: ErrRewound makes the caller read again.
 func (s *Set) asOf(before *table, err error) error {
 	if err == nil && s.table.Load() != before {
 		return eventlog.ErrRewound
@@ -166,9 +166,9 @@ func (s *Set) Placements(ctx context.Context) (eventlog.Placements, error) {
 // epoch began.
 const placeTries = 16
 
-// Place changes the placements of partitions, all in one entry. It returns the new ones, as they
-// are in changes: changes[i].To with its version. A change is left out if somebody else has changed
-// the placement of its partition: its version is 0 then, and the other changes are made.
+// Place changes the placements of partitions, all in one entry. It returns the new placements in
+// the order of changes: changes[i].To with its version. A change is left out if somebody else has
+// changed the placement of its partition: the version is 0 then, and the other changes are made.
 //
 // If a change says where a partition is, or whether changes of it are refused, Place begins a
 // leader epoch, one for all changes. When Place returns without an error, no process commits to the
@@ -206,9 +206,9 @@ func (s *Set) Place(ctx context.Context, changes []eventlog.Placing) ([]eventlog
 }
 
 // Unplace deletes the placements of partitions whose topics were deleted. It leaves out those that
-// move, and those of which a shard still has something: without its placement that would be seen
-// as a partition. No epoch begins: the partitions are nowhere, by the earlier table and by the new
-// one. It costs a call of each shard that had some, and two of shard 0.
+// move, and those of which a shard still has something: without the placement, what is left would
+// be taken for a partition. No epoch begins: the partitions are nowhere, by the earlier table and
+// by the new one. It costs a call of each shard that had some, and two of shard 0.
 func (s *Set) Unplace(ctx context.Context, deleted []eventlog.Partition) error {
 	if len(deleted) == 0 {
 		return nil
@@ -259,8 +259,8 @@ func (s *Set) Unplace(ctx context.Context, deleted []eventlog.Partition) error {
 	return nil
 }
 
-// placing returns the entry of those changes that are not made yet, and which are made or can be
-// made: the placements of the others are zero.
+// placing returns the entry of those changes that are not made yet and can be made. made has the
+// new placements of the changes that are made or can be made; those of the others are zero.
 func (s *Set) placing(ctx context.Context, changes []eventlog.Placing, next []eventlog.Placement, mark eventlog.Mark, bounds []eventlog.Bounds) (entry eventlog.Entry, made []eventlog.Placement, err error) {
 	now, err := readTable(ctx, s.home().store)
 	if err != nil {

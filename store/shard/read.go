@@ -69,7 +69,7 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 		return nil, fmt.Errorf("read: %w", err)
 	}
 	if slices.ContainsFunc(answer, func(a eventlog.Slice) bool { return errors.Is(a.Err, eventlog.ErrNoPartition) }) && s.entering.Load() {
-		return nil, fmt.Errorf("read: %w", eventlog.ErrRewound) // it may have moved
+		return nil, fmt.Errorf("read: %w", eventlog.ErrRewound) // the partition may have moved
 	}
 	budget := eventlog.NewBudget(maxBytes)
 	for i, span := range spans {
@@ -207,7 +207,7 @@ func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.
 	for i, key := range keys {
 		n := at[i]
 		if len(answers[n]) == 0 {
-			break // the shard had no room for it
+			break // the shard's answer ended before this key
 		}
 		kv := answers[n][0]
 		if answers[n] = answers[n][1:]; s.members[n].hides(key) {

@@ -210,7 +210,7 @@ func (s *Set) openAtStart(ctx context.Context, m *member, made bool) error {
 	}
 }
 
-// giveUp closes what was opened here.
+// giveUp closes the shards that Open has opened itself.
 func (s *Set) giveUp() error {
 	s.cancel()
 	s.running.Wait()

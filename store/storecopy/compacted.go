@@ -11,14 +11,15 @@ import (
 )
 
 // recopyBytes bounds the batches of the source that one recopy holds in memory; one batch may be
-// larger. Compaction only joins batches, so each of its batches ends where one of the copy ends,
-// and one recopy needs no more than one of them.
+// larger. Compaction only joins batches. So each batch that it writes ends where a batch of the
+// copy ends, and one recopy needs no more than one such batch.
 const recopyBytes = 16 << 20
 
-// recopy brings a part of a partition to what compaction in the source made of it after it was
-// copied: from the last offset at or below at where batches begin in both stores to the next where
-// batches end in both. It returns the target's end. If the source changes meanwhile, recopy may do
-// nothing: the caller reads the source again.
+// recopy replaces batches in the target by what compaction in the source has made of them since
+// they were copied. The replaced part begins where batches begin in both stores, at the last such
+// offset that is not above at. It ends at the next offset where batches end in both. recopy returns
+// the target's end. If the source changes meanwhile, recopy may do nothing: the caller reads the
+// source again.
 //
 // A batch of which the source has trimmed the first records cannot be replaced in the target: see
 // keeps and tailOf.
@@ -99,8 +100,8 @@ func (c *Copy) recopy(ctx context.Context, p eventlog.Partition, at, end eventlo
 
 // keeps compares a batch that the source compacted, and of which it trimmed the first records, with
 // what the target has of these offsets: the batches as they were copied. It returns the end of
-// those that were compared. They may have more records than the source: the copy is compacted by
-// itself once it is in use.
+// those that were compared. The target's batches may have more records than the source's: the copy
+// is compacted by itself once it is in use.
 func keeps(p eventlog.Partition, a eventlog.Placed, first eventlog.Offset, target []eventlog.Placed) (end eventlog.Offset, err error) {
 	var want []batch.Record
 	for rec, err := range a.Decode() {
@@ -136,7 +137,7 @@ func keeps(p eventlog.Partition, a eventlog.Placed, first eventlog.Offset, targe
 }
 
 // tailOf returns the records of a batch from an offset on, as a batch that begins there: the target
-// has the offsets below it, and the source joined both.
+// has the offsets below it, and compaction in the source has joined both.
 func tailOf(b eventlog.Placed, from eventlog.Offset) (eventlog.Batch, error) {
 	h, err := batch.CheckStored(b.Bytes)
 	if err != nil {

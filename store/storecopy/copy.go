@@ -136,8 +136,8 @@ func Begin(ctx context.Context, from, to eventlog.Store, fromName, toName string
 	return c, nil
 }
 
-// wholeSource refuses a shard that was opened by itself: a set does not show that its shards have
-// this key.
+// wholeSource refuses a source that has ShardKey: it is a shard that was opened by itself, because
+// a set hides this key of its shards.
 func wholeSource(ctx context.Context, from eventlog.Store) error {
 	kv, err := key(ctx, from, eventlog.ShardKey)
 	if err != nil || kv.Version == 0 {
@@ -150,8 +150,8 @@ func wholeSource(ctx context.Context, from eventlog.Store) error {
 	return fmt.Errorf("%w. It is shard %d of the set %s", ErrOneShard, mark.Number, mark.Set)
 }
 
-// start finds the target empty, and notes in the source that it is copied. It returns the id of the
-// copy.
+// start returns ErrNotEmpty unless the target is empty. It notes in the source that it is copied,
+// and returns the id of the copy.
 func (c *Copy) start(ctx context.Context) (string, error) {
 	bounds, _, err := c.to.Changes(ctx, eventlog.Mark{})
 	if err != nil {
@@ -216,8 +216,8 @@ func (c *Copy) take(ctx context.Context, at eventlog.Version) error {
 
 // Switch completes the copy. It closes the source, copies and compares what is new, and opens the
 // target. From the moment the source is closed until Switch returns, nothing is written to either.
-// If it fails, the source stays closed: call Switch again, or Abandon. But if last fails, which is
-// called before the target is opened, the source is open again.
+// If it fails, the source stays closed: call Switch again, or Abandon. Switch calls last before it
+// opens the target. If last fails, the source is opened again.
 func (c *Copy) Switch(ctx context.Context, last func() error) error {
 	closed, version, err := eventlog.FindClosed(ctx, c.from)
 	if err != nil {

@@ -70,8 +70,8 @@ type MoveOptions struct {
 	Report func(Progress)
 	// Refused says which of some partitions must not move, and why. It is called while they are
 	// closed, so it also knows what happened since BeginMoves: whoever needs to have them where
-	// they are has said so before, or finds them closed. They are open again then. nil: all may
-	// move.
+	// they are has said so before, or finds them closed. Those that must not move are opened again.
+	// nil: all may move.
 	Refused func(context.Context, []eventlog.Partition) (map[eventlog.Partition]error, error)
 	// ClosedGoal is how long the partitions of a group are closed, if the last pass of each takes
 	// as long as the one before. Default 2 s.
@@ -102,10 +102,10 @@ type Moved struct {
 // epoch that places them, those whose copy failed or is not complete after ClosedMost are opened
 // again, where they were.
 //
-// If the process ends at any step, the same moves can be begun again, or be abandoned until the
-// partitions are placed. Of two processes that move a partition, only the one that began last goes
-// on: it has raised the placement and the guards on both shards, which every commit of a move
-// checks.
+// If the process ends at any step, the same moves can be begun again. Until the partitions are
+// placed, they can also be abandoned. Of two processes that move a partition, only the one that
+// began last goes on: it has raised the placement and the guards on both shards, which every commit
+// of a move checks.
 type Moves struct {
 	set  Set
 	id   string
@@ -125,8 +125,8 @@ type move struct {
 	took     time.Duration // by the last pass, with its comparison
 	small    bool          // the last pass copied little
 	late     int           // how often its copy was not complete in time
-	complete bool          // its copy is, and it is closed
-	failure  error         // why its copy is not
+	complete bool          // the copy is complete, and the partition is closed
+	failure  error         // why the copy is not complete
 	closed   time.Duration // how long changes were refused
 	err      error         // nothing more is done for this partition
 }
@@ -242,7 +242,7 @@ func newMoves(set Set, opts MoveOptions) *Moves {
 	return &Moves{set: set, id: rand.Text(), opts: opts}
 }
 
-// those returns the moves that have not failed and have come so far.
+// those returns the moves that have not failed and are in a state.
 func (m *Moves) those(state eventlog.MoveState) []*move {
 	return slices.DeleteFunc(live(m.all), func(one *move) bool { return one.at.Move != state })
 }
@@ -264,8 +264,8 @@ func (m *Moves) results() (all []Moved) {
 	return all
 }
 
-// take makes this process the one that moves the partitions. Those that are closed are open again:
-// they would be closed as long as all are copied and compared.
+// take makes this process the one that moves the partitions. It opens those that are closed:
+// otherwise they would stay closed until all partitions are copied and compared.
 func (m *Moves) take(ctx context.Context) error {
 	all := live(m.all)
 	for _, one := range all {
@@ -291,8 +291,8 @@ func (m *Moves) take(ctx context.Context) error {
 			one.err = fmt.Errorf("%s: %w", one.copy.toName, one.err)
 		}
 	}
-	// Somebody else may have moved a partition to its end before its guards were raised. Whoever
-	// takes it over from now on raises them before its first commit.
+	// Somebody else may have completed the move of a partition before its guards were raised.
+	// Whoever takes the move over from now on raises them before its first commit.
 	now, err := m.set.Placements(ctx)
 	if err != nil {
 		return err
@@ -456,9 +456,9 @@ func (m *Moves) fitting(all []*move) (group []*move) {
 }
 
 // switchOver closes the partitions of a group, copies and compares what is new, and places them on
-// their new shard. Then it deletes what the old ones have. Until they are placed, changes are
-// refused with ErrUnavailable. A partition whose copy fails is open again, where it was. If this
-// fails too, or the process ends, begin its move again, or abandon it.
+// their new shard. Then it deletes what the old shards have. Until they are placed, changes are
+// refused with ErrUnavailable. A partition whose copy fails is opened again, where it was. If
+// opening it fails, too, or the process ends, begin its move again, or abandon it.
 func (m *Moves) switchOver(ctx context.Context, group []*move) {
 	if len(group) == 0 {
 		return
@@ -469,7 +469,7 @@ func (m *Moves) switchOver(ctx context.Context, group []*move) {
 		next.Move = eventlog.MoveClosed
 		return next
 	})
-	if err != nil { // also if they were closed: perhaps not every shard knows
+	if err != nil { // the partitions may be closed all the same, and perhaps not every shard knows
 		m.reopen(ctx, group, err)
 		return
 	}
@@ -567,8 +567,8 @@ func (one *move) rest(ctx context.Context) error {
 }
 
 // compactAnew makes compaction begin anew: the copy may have batches as they were before
-// compaction. The key gets a version that it never had, so that who keeps copies of batches reads
-// them again.
+// compaction. The key gets a version that it never had, so that those who keep copies of batches
+// read them again.
 func (one *move) compactAnew(ctx context.Context) error {
 	name := eventlog.ReplacedKey(one.p)
 	from, err := key(ctx, one.copy.from, name)
@@ -585,8 +585,8 @@ func (one *move) compactAnew(ctx context.Context) error {
 	})
 }
 
-// reopen opens partitions that may be closed, where they were, after a failure. Those that were
-// placed nevertheless go on.
+// reopen opens partitions that may be closed, where they were, after a failure. A partition that
+// was placed on its new shard nevertheless stays there, and gets no error.
 func (m *Moves) reopen(ctx context.Context, group []*move, failure error) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), placePatience)
 	defer cancel()
@@ -694,7 +694,7 @@ func (one *move) eraseCopy(ctx context.Context) error {
 	return erased(ctx, one.copy.from, one.copy.scope.guard, one.source)
 }
 
-// erase deletes the partition, its keys and the guard on a shard, if the guard is at a version.
+// erase deletes the partition, its keys and the guard on a shard, if the guard is at this version.
 func (one *move) erase(ctx context.Context, store eventlog.Store, guard eventlog.Version) error {
 	return again(func() error {
 		kv, err := entered(ctx, store, one.copy.scope.guard)
@@ -729,7 +729,7 @@ func (one *move) erase(ctx context.Context, store eventlog.Store, guard eventlog
 	})
 }
 
-// erased deletes a guard that is at a version.
+// erased deletes a guard, if it is at this version.
 func erased(ctx context.Context, store eventlog.Store, guard string, version eventlog.Version) error {
 	return again(func() error {
 		kv, err := entered(ctx, store, guard)

@@ -56,8 +56,8 @@ func (c *Copy) again(ctx context.Context, do func() error) error {
 			return err
 		}
 		if errors.Is(err, eventlog.ErrUnsure) {
-			// The lost commit may still happen. It checks the version of the target's marker: with
-			// another version it is refused.
+			// A commit whose answer was lost may still happen. It checks the version of the guard
+			// in the target: take raises that, so the commit is refused from then on.
 			if err := c.take(ctx, c.version); err != nil {
 				return err
 			}
