@@ -60,7 +60,7 @@ func encodedSize(batches []eventlog.Placed) int64 {
 	return size
 }
 
-// appendIdentity appends what the block is.
+// appendIdentity appends what tells the block from all others.
 func (b *block) appendIdentity(to []byte) []byte {
 	to = append(to, b.identity[:]...)
 	for _, n := range []int64{int64(b.partition), int64(b.first), int64(b.next), int64(b.version)} {
@@ -69,8 +69,8 @@ func (b *block) appendIdentity(to []byte) []byte {
 	return to
 }
 
-// readBlock returns the batches of a block from the one that holds an offset: those that fit; if
-// first, the first one whatever its size. It reports whether all fit.
+// readBlock returns the batches of a block from the one that holds an offset: those that fit into
+// room bytes. With first, the first one is returned whatever its size. It reports whether all fit.
 func readBlock(path string, b *block, from eventlog.Offset, room int, first bool) (batches []eventlog.Placed, all bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {

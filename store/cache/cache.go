@@ -78,8 +78,8 @@ type Store struct {
 	running sync.WaitGroup // reads of the store below that no caller ends
 }
 
-// told is an incarnation that Changes returned. Each answer has its own, so that pointers differ if
-// Changes was called in between.
+// told is an incarnation that Changes returned. Each answer of Changes has a value of its own, so
+// that pointers differ if Changes was called in between.
 type told struct{ identity identity }
 
 // identity is a store in an incarnation, as a hash.
@@ -209,7 +209,7 @@ func (s *Store) read(ctx context.Context, told *told, spans []eventlog.Span, max
 		}
 		answer[i].Batches, answer[i].Err = g.batches[:n:n], g.err
 		if first && n == 0 && g.err == nil {
-			return nil, false, nil // trimmed meanwhile, or too large for the read that others began; an empty answer would mean that the batch is missing in the store
+			return nil, false, nil // the batch was trimmed meanwhile, or is too large for the read that others began; an empty answer would mean that it is missing in the store
 		}
 		first = false
 	}
@@ -276,7 +276,7 @@ type gathering struct {
 // missing is what a span lacks.
 type missing struct {
 	*gathering
-	room  int  // for so many bytes
+	room  int  // how many bytes of batches the span may still get
 	first bool // the next batch is taken whatever its size
 }
 
@@ -309,7 +309,7 @@ func (s *Store) gather(gatherings []*gathering, maxBytes int) (lacking []missing
 	return lacking
 }
 
-// add adds batches. Without more, the next batch did not fit.
+// add adds batches. more is false if the batch after them did not fit.
 func (g *gathering) add(batches []eventlog.Placed, more bool, count *atomic.Int64) {
 	for _, b := range batches {
 		if b.Base >= g.bounds.Next {

@@ -64,7 +64,7 @@ type disk struct {
 	order    *list.List         // of *block: the one that was used last is in front
 	held     int64              // size of all blocks, and of those that are being written
 	failing  bool               // the last write failed
-	resuming time.Time          // nothing is written before
+	resuming time.Time          // nothing is written before this time
 }
 
 // openDisk locks the directory, removes incomplete blocks, and finds out by the names of the files
@@ -122,9 +122,9 @@ func (d *disk) load() error {
 	return nil
 }
 
-// read returns batches from the one that holds an offset: those of its block that fit; if first,
-// the first one whatever its size. It reports whether all that follow in the block fit, and whether
-// there is such a block. A damaged block is deleted, and is no hit.
+// read returns batches from the one that holds an offset: those of its block that fit into room
+// bytes. With first, the first one is returned whatever its size. all: all that follow in the block
+// fit. hit: there is such a block. A damaged block is deleted, and is no hit.
 func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, room int, first bool) (batches []eventlog.Placed, all, hit bool) {
 	d.mu.Lock()
 	b := d.find(at, from)
@@ -145,7 +145,7 @@ func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, ro
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.holds(b) { // otherwise it was evicted meanwhile
+	if d.holds(b) { // it was not evicted meanwhile
 		d.stats.readErrors.Add(1)
 		if !errors.Is(err, fs.ErrNotExist) { // deleted files are not logged: there may be many
 			d.log.Warn("a block of the cache could not be read and was deleted; the store has its events", "file", d.path(b), "err", err)
@@ -155,8 +155,8 @@ func (d *disk) read(at place, version eventlog.Version, from eventlog.Offset, ro
 	return nil, false, false
 }
 
-// write keeps batches in a block, unless another block has them. If not whole, they are kept only
-// if they fill the gap before another block.
+// write keeps batches in a block, unless another block has them. whole: they are enough for a
+// block. If they are not, they are kept only if they fill the gap before another block.
 func (d *disk) write(at place, version eventlog.Version, batches []eventlog.Placed, whole bool) {
 	b := &block{place: at, version: version, first: batches[0].Base}
 	d.writing.Lock()
@@ -204,7 +204,7 @@ func (d *disk) write(at place, version eventlog.Version, batches []eventlog.Plac
 }
 
 // writeFile writes a block under another name first: a file with a block's name is complete. It is
-// not synced: after a crash its checksums tell.
+// not synced: after a crash its checksums tell whether it is complete.
 func (d *disk) writeFile(b *block, bytes []byte) error {
 	part := d.path(b) + partSuffix
 	err := os.WriteFile(part, bytes, 0o600)

@@ -66,21 +66,21 @@ func (s *Store) fill(ctx context.Context, told *told, lacking []missing) (ok boo
 		}
 		got := f.slice.Batches
 		if len(got) > 0 && len(m.batches) > 0 && got[0].Base < m.at {
-			return false, nil // it is not what follows
+			return false, nil // the batch does not begin where the last one ended: batches were replaced
 		}
 		n, all := fitting(func(i int) int { return len(got[i].Bytes) }, len(got), m.room, m.first)
 		mine := make([]eventlog.Placed, n)
 		for i, b := range got[:n] {
-			b.Bytes = bytes.Clone(b.Bytes) // others have the same
+			b.Bytes = bytes.Clone(b.Bytes) // other readers share the bytes of the flight
 			mine[i] = b
 		}
-		m.add(mine, all && f.span.MaxBytes < m.room, &s.stats.missBytes) // otherwise what the flight left out does not fit here either
+		m.add(mine, all && f.span.MaxBytes < m.room, &s.stats.missBytes) // if the flight's limit was not below room, what it left out does not fit here either
 	}
 	return true, nil
 }
 
 // join returns a flight for each of the missing spans: those in progress, and new ones, which are
-// one read of the store below. nil: there are too many.
+// one read of the store below. nil: too many are in progress, or the cache is closed.
 func (s *Store) join(ctx context.Context, told *told, lacking []missing) []*flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -148,8 +148,9 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 
 // journalMode reads the mode from the header of the file, which says which mode a connection finds.
 // PRAGMA journal_mode does not report it if the file is read as immutable. It asks SQLite for the
-// header: if this process had the file open, opening and closing it here would drop the locks of
-// SQLite. See "File format version numbers" in https://sqlite.org/fileformat2.html.
+// header, and does not open the file itself: if this process had the file open, closing it here
+// would drop the locks of SQLite. See "File format version numbers" in
+// https://sqlite.org/fileformat2.html.
 func (c *conn) journalMode() (string, error) {
 	version, err := c.text("SELECT hex(substr(data, 19, 2)) FROM sqlite_dbpage WHERE pgno = 1")
 	if err == nil && version != "0202" && version != "" { // an empty file will get it

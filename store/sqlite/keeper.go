@@ -19,8 +19,8 @@ const (
 	// walPasses is how often a checkpoint tries to get down to walRest before commits wait for it
 	// anyway.
 	walPasses = 4
-	// walMost is how many steps long the WAL is when a commit itself checkpoints it: the keeper, or
-	// the disk, is slower than the producers.
+	// walMost is how many steps long the WAL must be before a commit itself checkpoints it: then
+	// the keeper, or the disk, is slower than the producers.
 	walMost = 3
 	// walTimeout is how long commits wait for reads in progress.
 	walTimeout = 100 * time.Millisecond
@@ -108,7 +108,8 @@ func (k *keeper) committed(w *conn) {
 	}
 }
 
-// failed delays the next attempt by a step, so that not every commit makes one.
+// failed delays the next attempt until the WAL is longer by a step, so that not every commit makes
+// one.
 func (k *keeper) failed(err error) {
 	k.due.Store(k.length.Load() + k.step)
 	k.store.log.Error("cannot copy the WAL of the SQLite store into its file", "path", k.store.path(), "err", k.store.explain(err))

@@ -26,8 +26,8 @@ func (s *Store) Query(ctx context.Context, each func(row []any) error, statement
 	})
 }
 
-// Exec runs statements of another package, all in one transaction; args are those of each of them.
-// If it returns nil, the changes are on disk.
+// Exec runs statements of another package, all in one transaction. Each gets the same args. If it
+// returns nil, the changes are on disk.
 func (s *Store) Exec(ctx context.Context, statements []string, args ...any) error {
 	return s.change(ctx, func(w *conn) error {
 		for _, statement := range statements {

@@ -24,8 +24,8 @@ const (
 	// synchronousFull is the value of PRAGMA synchronous for FULL.
 	synchronousFull = 2
 
-	// utf8Encoding is the value of PRAGMA encoding in which CAST turns a text into the bytes that
-	// it has elsewhere.
+	// utf8Encoding is the value of PRAGMA encoding with which CAST turns a text into UTF-8, the
+	// bytes that it has outside of SQLite.
 	utf8Encoding = "UTF-8"
 
 	// pageSize of a new file. See docs/decisions/sqlite-file-layout.md.

@@ -28,7 +28,7 @@ const readersMax = 4
 // Store is a log in a SQLite file.
 type Store struct {
 	name     string                 // the absolute path that Open was given; may lead through symbolic links
-	file     atomic.Pointer[string] // without them
+	file     atomic.Pointer[string] // where name leads, without symbolic links
 	log      *slog.Logger
 	closed   chan struct{}
 	close    func() error
@@ -173,7 +173,7 @@ func create(path string, sync func(dir string) error) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("it is a directory: give the path of a file in it, such as %s", filepath.Join(path, "weir.db"))
 	}
-	creating.Lock() // whoever opens the file with SQLite was here before
+	creating.Lock() // whoever opens the file with SQLite comes here first: so SQLite does not have the new file open
 	defer creating.Unlock()
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrExist) {
