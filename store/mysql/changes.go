@@ -72,7 +72,7 @@ func (s *Store) poll(ctx context.Context) (now incarnation, all []eventlog.Bound
 		t.add(now.scan, selectIncarnation)
 		err := v.end(&t)
 		if v.saw.bounds = all; now.readOnly {
-			v.saw = sight{} // Changes refuses
+			v.saw = sight{} // Changes returns nothing of it
 		}
 		return err
 	})

@@ -32,7 +32,7 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if errors.Is(err, eventlog.ErrNoSpace) {
 		outcomes, err = s.commit(ctx, entries, err)
 	}
-	if errors.Is(err, eventlog.ErrNotWritable) { // told at once: a new attempt would wait for an operator
+	if errors.Is(err, eventlog.ErrNotWritable) { // callers are told at once: with an error of Commit, the log would try again until an operator helps
 		outcomes = make([]eventlog.Outcome, len(entries))
 		for i := range outcomes {
 			outcomes[i].Err = err
@@ -136,7 +136,7 @@ func (f *flush) lock(told *lastIncarnation) error {
 		for _, id := range e.Forgets {
 			ids[id] = true
 		}
-		exists := map[string]bool{} // unless the check fails
+		exists := map[string]bool{} // keys that exist, unless their check fails
 		for _, c := range e.Checks {
 			keys[c.Key] = true
 			if exists[c.Key] = c.Version != 0; c.Version == 0 {

@@ -23,7 +23,7 @@ type durable struct {
 	mu     sync.Mutex // guards bounds, keys, next
 	bounds map[eventlog.Partition]eventlog.Bounds
 	keys   map[string]stored // of at most keysMax keys
-	next   *barrier          // the one that did not begin yet; nil: nobody asked for one
+	next   *barrier          // the barrier that has not begun yet; nil: nobody has asked for one
 
 	turn sync.Mutex // held while a barrier is committed
 }

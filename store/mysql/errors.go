@@ -71,7 +71,8 @@ func retry[T any](ctx context.Context, again func(error) bool, do func() (T, err
 	}
 }
 
-// rolledBack reports whether the transaction certainly did not happen, and may if it is repeated.
+// rolledBack reports whether the transaction certainly did not happen, and may succeed if it is
+// repeated.
 func rolledBack(err error) bool {
 	if errors.Is(err, eventlog.ErrUnsure) {
 		return false
@@ -128,8 +129,8 @@ func readFailed(err error) error {
 }
 
 // commitFailed returns the error of the text that ends with COMMIT. A text ends at its first
-// statement that fails, so an error of the server's is that of a statement before COMMIT, unless
-// ending says otherwise: then nothing was committed.
+// statement that fails. So an error of the server's is that of a statement before COMMIT, and
+// nothing was committed, unless ending says otherwise.
 func commitFailed(err error) error {
 	if err != nil && (code(err) == 0 || ending(err)) {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnsure, err)

@@ -13,8 +13,8 @@ import (
 
 // selectIncarnation asks which life of which server this is (life is 0 in a life that has no number
 // yet), when the tables were created (a logical backup creates them again), the epoch, whether the
-// server refuses writes, and the version of the tables. Names of servers: a replica has a copy of
-// weir_life.
+// server refuses writes, and the version of the tables. The life alone does not name a server: a
+// replica has a copy of weir_life.
 const selectIncarnation = `SELECT coalesce((SELECT id FROM weir_life WHERE one = 1), 0), concat(@@hostname, ':', @@port),
 	coalesce((SELECT unix_timestamp(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_partition'), 0),
 	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only NOT IN ('0', 'OFF'),
@@ -26,8 +26,8 @@ type incarnation struct {
 	readOnly            bool
 }
 
-// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables: so every transaction
-// of an older one ends.
+// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables. Every transaction of
+// this process reads the incarnation, so each ends with this error then.
 func (in *incarnation) scan(row *sql.Rows) error {
 	var version int
 	if err := row.Scan(&in.life, &in.server, &in.tables, &in.epoch, &in.readOnly, &version); err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // migrate runs the migrations that the database does not have yet. Processes that open it
-// concurrently take turns. existing: the database must have had one.
+// concurrently take turns. existing: the database must have weir's tables already.
 func (s *Store) migrate(ctx context.Context, existing bool) error {
 	conn, err := s.commits.Conn(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ func sizeOf(arg any) int {
 // list returns (?, ?, …) with n places, for IN and for VALUES.
 func list(n int) string { return "(" + strings.Repeat("?, ", n-1) + "?)" }
 
-// run sends the text between two others, and hands each row of the answers to its scan.
+// run sends before, the text and after in one trip, and hands each row of the answers to its scan.
 func (t *text) run(ctx context.Context, conn *sql.Conn, before, after string) error {
 	whole := before + t.sql.String() + after
 	if len(t.scans) == 0 {
@@ -75,7 +75,7 @@ func (t *text) run(ctx context.Context, conn *sql.Conn, before, after string) er
 			return err
 		}
 	}
-	for answers.NextResultSet() { // an error of a later statement
+	for answers.NextResultSet() { // a later statement may have failed
 	}
 	return answers.Err()
 }

@@ -138,7 +138,7 @@ func (s *Store) sweepStep(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// trashed returns where the last batch to delete in this step ends, from if there is none, and
+// trashed returns where the last batch to delete in this step ends (from, if there is none), and
 // whether more are left. No batch begins below from.
 func trashed(tx *transaction, id, from, below int64) (to int64, rest bool, err error) {
 	to = from

@@ -17,8 +17,8 @@ type view struct {
 	saw   sight
 }
 
-// view runs do in a view, which must end it, and returns when what it saw is durable. On an error
-// the connection is closed, and the transaction with it.
+// view runs do in a view, and returns when all that do saw is durable. do must end the view (end).
+// On an error the connection is closed, and the transaction with it.
 func (s *Store) view(ctx context.Context, do func(v *view) error) error {
 	conn, err := s.reads.Conn(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Store) view(ctx context.Context, do func(v *view) error) error {
 	return s.awaitDurable(ctx, v.saw)
 }
 
-// look is view for a caller that was told an incarnation, repeated where that is useful.
+// look is view that also checks the incarnation, and is repeated where that is useful.
 func look[T any](ctx context.Context, s *Store, do func(v *view) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()

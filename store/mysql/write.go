@@ -28,8 +28,8 @@ func (w *writer) add(statement string, args ...any) error {
 	return nil
 }
 
-// insert adds INSERTs: each is the form of a row, after what follows the rows. Each INSERT has at
-// most rowsMax rows, and about half a text's bytes.
+// insert adds INSERT statements. The parameter each is the form of a row, and after is what follows
+// the rows. A statement has at most rowsMax rows, and about half a text's bytes.
 func (w *writer) insert(into, each, after string, values [][]any) error {
 	for len(values) > 0 {
 		n, size := 0, 0
@@ -100,7 +100,7 @@ func (f *flush) writeBatches(w *writer) error {
 }
 
 // writePartitions inserts the partitions that were created; that fails if another process created
-// one meanwhile. The others are locked, and there.
+// one meanwhile. The other partitions exist, and are locked.
 func (f *flush) writePartitions(w *writer) error {
 	var created, changed [][]any
 	for id, p := range f.partitions {
@@ -119,7 +119,7 @@ func (f *flush) writePartitions(w *writer) error {
 }
 
 // writeState inserts keys that did not exist; that fails if another process put one meanwhile. The
-// others are locked, and there.
+// other keys exist, and are locked.
 func (f *flush) writeState(w *writer) error {
 	var created, changed [][]any
 	for _, p := range f.puts {

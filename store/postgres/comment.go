@@ -18,8 +18,9 @@ const (
 	commentWidth = 72
 )
 
-// comment comments on the functions and views of a part, and on what SQL made that functions of the
-// part compose: one statement. It leaves out what another role owns.
+// comment comments on the functions and views of a part. It also comments on all other functions
+// that have no comment yet: SQL of the part may have made them. It costs two trips, and leaves out
+// what another role owns.
 func (p Part) comment(ctx context.Context, conn *pgx.Conn) error {
 	var names, texts []string
 	for _, f := range append(p.list("functions"), p.list("views")...) {

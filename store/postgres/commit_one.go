@@ -48,7 +48,7 @@ func (f *flush) oneParams() [][]byte {
 	for i, nth := range f.putNth {
 		k := nth - 1
 		versions[k], starts[k], sizes[k], withBase[k] = f.putVersion[i], f.putStart[i], f.putSize[i], f.putBase[i] > 0
-		fresh[k] = versions[k] == 1 // who puts a key at this version does not expect to change it: an event of a stream
+		fresh[k] = versions[k] == 1 // a key that is put at version 1 is most likely new: an event of a stream, for example
 	}
 	for i, nth := range f.checkNth {
 		expected[nth-1], fresh[nth-1] = f.checkVersion[i], f.checkVersion[i] == 0

@@ -206,8 +206,8 @@ func (x *examination) settings() error {
 }
 
 // standbys finds that a failover may lose what was acknowledged: none of the servers that follow
-// this one must have a commit before it is answered. Who has not the rights of pg_monitor sees only
-// how many follow; archivers and those that get single tables (logical slots) are no standbys.
+// this one must have a commit before it is answered. A role without the rights of pg_monitor sees
+// only how many follow; archivers and those that get single tables (logical slots) are no standbys.
 func (x *examination) standbys() error {
 	var names string
 	var following int

@@ -230,9 +230,10 @@ func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 	return more, tx.Commit(ctx)
 }
 
-// roll seals the segment that is being written, if it is full, and opens the next. If a lock is not
-// free, roll leaves that to the next sweep: a segment may grow beyond its size, but commits must
-// not wait.
+// roll seals the segment that is being written, if it is full, and opens the next. With survivors,
+// it is the segment of batches that were moved or replaced, instead of the one that takes commits.
+// If a lock is not free, roll leaves all to the next sweep: a segment may grow beyond its size, but
+// commits must not wait.
 func (s *Store) roll(ctx context.Context, survivors bool) error {
 	full := s.opts.SegmentBytes
 	if survivors {

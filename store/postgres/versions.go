@@ -11,9 +11,9 @@ import (
 // (Changes), or when a statement does not fit what is there any more. From then on it does nothing:
 // what it would write may not mean the same to the newer one.
 
-// pollVersions adds a row for each part of the schema that is newer than this binary: its place in
-// parts, counted from 1, as -1 minus that, the version that is there, and the newest that this
-// binary knows.
+// pollVersions adds a row for each part of the schema that is newer than this binary. The row has
+// three numbers: -1 minus the part's place in parts, counted from 1; the version that is there; and
+// the newest version that this binary knows.
 const pollVersions = `
 	UNION ALL
 	SELECT -1 - p.nth, max(m.number), p.newest, 0
@@ -41,7 +41,7 @@ func (s *Store) versions() (parts []string, newest []int32) {
 }
 
 // fits returns eventlog.ErrUpgraded if err says that a statement does not fit the schema, and a
-// newer weir has upgraded that; otherwise err.
+// newer weir has upgraded the schema. Otherwise it returns err.
 func (s *Store) fits(ctx context.Context, err error) error {
 	if c := code(err); c == "" || isTransient(err) || strings.HasPrefix(c, "40") || strings.HasPrefix(c, "WE") {
 		return err // not an error that a statement has for another schema, such as 42883, 42804, 0A000 (a cached plan) and XX000 (a dropped function)

@@ -249,7 +249,7 @@ func testTrimDuringCommits(t *testing.T, h Harness) {
 			}
 		}
 	})
-	book := newLedger() // only for known: it is not settled, because trimmed records may be missing
+	book := newLedger() // only for its method known: settle is not called, because trimmed records may be missing
 	var committers errgroup.Group
 	for n := range 4 {
 		c := committer{store: r.store, name: fmt.Sprint("c", n), random: rand.New(rand.NewPCG(random.Uint64(), 0)), acked: book.acked, known: book.known}

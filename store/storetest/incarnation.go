@@ -155,8 +155,8 @@ func testSameIncarnation(t *testing.T, h Harness) {
 	}
 }
 
-// Once a commit of EpochKey was answered, no commit of an earlier incarnation happens any more,
-// also one that was in progress.
+// Once a commit of EpochKey was answered, no commit of an earlier incarnation happens any more, not
+// even one that was in progress.
 func testEpochEndsCommits(t *testing.T, h Harness) {
 	if h.OneProcess {
 		t.Skip("the incarnation that a store was told is that of its one value")

@@ -214,8 +214,8 @@ func testReplaceSeekTrim(t *testing.T, h Harness) {
 }
 
 // One reader after the other reads the partition while its batches are replaced: each read is
-// without gaps, and no batch is from a later round than the batch before it in the same read was,
-// because replacements go forward.
+// without gaps. Replacements go forward, so no batch of a read is from a later round than the batch
+// before it.
 func testReplaceConcurrently(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1)
