@@ -386,7 +386,7 @@ func (l *Log) enter(ctx context.Context) error {
 		if before != nil {
 			epochs = before.epochs
 			same, lost = before.Incarnation == mark.Incarnation, l.tail.rewound(l.heard(bounds))
-			if epochs.version > 0 { // else no process had begun one
+			if epochs.version > 0 { // some process had begun an epoch
 				known = epochs.newest()
 			}
 		}

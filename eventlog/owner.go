@@ -58,7 +58,7 @@ func (l *Log) changeOwners(ctx context.Context, t Topic, key string, with []Owne
 		if t.Version == 0 || t.deleting {
 			return Topic{}, nil, fmt.Errorf("%w: %q", ErrUnknownTopic, t.Name)
 		}
-		for _, c := range now { // changeTopic tries again if a check does not hold when it commits
+		for _, c := range now { // because changeTopic tries again whenever a check does not hold in its commit
 			if kv, err := l.Get(ctx, c.Key); err != nil {
 				return Topic{}, nil, err
 			} else if kv.Version != c.Version {

@@ -136,7 +136,7 @@ func (p *prefetch) fetch(ctx context.Context, spans []Span, most int, waiting []
 		} else {
 			f.slice = slices[i]
 		}
-		if p.next[f.partitionOffset] == f { // otherwise it was taken or dropped already
+		if p.next[f.partitionOffset] == f { // it was neither taken nor dropped meanwhile
 			size := bytesIn(f.slice.Batches)
 			if p.held += size - f.held; p.held > prefetchBytes {
 				p.held, size, f.slice = p.held-size, 0, Slice{}

@@ -156,7 +156,7 @@ func (l *Log) keepYoung(ctx context.Context, changed <-chan struct{}, all []kept
 	}
 	var dated []*kept
 	for i, k := range old {
-		if k.err = found[i].Err; k.err == nil && found[i].At < k.before { // else the batch has no time, or another process trimmed first
+		if k.err = found[i].Err; k.err == nil && found[i].At < k.before { // the batch has a time, and no other process trimmed first
 			dated = append(dated, k)
 		}
 	}

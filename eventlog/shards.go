@@ -406,7 +406,7 @@ func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, 
 	if err != nil {
 		return err
 	}
-	if err := l.endTopic(ctx, name, t.ID); err != nil && !errors.Is(err, ErrUnknownTopic) { // else another process completed it
+	if err := l.endTopic(ctx, name, t.ID); err != nil && !errors.Is(err, ErrUnknownTopic) { // ErrUnknownTopic: another process completed the deletion
 		return fmt.Errorf("%w: the deletion of topic %q has begun, and is completed when all its shards answer: %v", ErrUnsure, name, err)
 	}
 	return nil

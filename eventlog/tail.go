@@ -13,8 +13,8 @@ import (
 type tail struct {
 	mu         sync.Mutex // guards everything below
 	partitions map[Partition]*partitionTail
-	// Not in partitionTail: a waiting reader must be woken even after its partition was dropped
-	// here.
+	// waiters are not in partitionTail, because a waiting reader must be woken even after its
+	// partition was dropped here.
 	waiters map[Partition]map[chan<- struct{}]struct{}
 	watches map[TopicID]map[*Watch]struct{}
 	topicOf func(Partition) (TopicID, bool) // by the topics that this process knows

@@ -177,7 +177,7 @@ func eachMoment(raw []byte, base, from int64, maxDecompressed int, f func(Moment
 		return err
 	}
 	h.BaseOffset = base
-	if h.Attributes.AppendTime() { // all have the same
+	if h.Attributes.AppendTime() { // all records have the same timestamp
 		if at := max(base, from); at <= base+int64(h.LastOffsetDelta) && h.Records > 0 {
 			f(Moment{at, h.MaxTimestamp})
 		}

@@ -249,7 +249,7 @@ func (d *disk) removeIf(at place, gone func(*block) bool) {
 	defer d.mu.Unlock()
 	blocks := d.blocks[at]
 	if len(blocks) == 0 || !gone(blocks[0]) && !gone(blocks[len(blocks)-1]) {
-		return // blocks that are gone are at the ends
+		return // blocks to remove are at the ends
 	}
 	for _, b := range slices.Clone(blocks) {
 		if gone(b) {

@@ -44,7 +44,7 @@ func (s *Store) versions() (parts []string, newest []int32) {
 // newer weir has upgraded the schema. Otherwise it returns err.
 func (s *Store) fits(ctx context.Context, err error) error {
 	if c := code(err); c == "" || isTransient(err) || strings.HasPrefix(c, "40") || strings.HasPrefix(c, "WE") {
-		return err // not an error that a statement has for another schema, such as 42883, 42804, 0A000 (a cached plan) and XX000 (a dropped function)
+		return err // no error of a statement that does not fit the schema: those are 42883, 42804, 0A000 (a cached plan) and XX000 (a dropped function), for example
 	}
 	parts, newest := s.versions()
 	rows, failed := s.readPool.Query(ctx, `SELECT * FROM (SELECT 0::bigint, 0, 0, 0 WHERE false`+pollVersions+`) AS v`, parts, newest)

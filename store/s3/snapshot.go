@@ -122,7 +122,7 @@ func (s *Store) counting(ctx context.Context, most int, age time.Duration) (coun
 				return count, a, nil
 			}
 		}
-		if !errors.Is(err, errMissing) { // else it was deleted after it was listed
+		if !errors.Is(err, errMissing) { // errMissing: a snapshot was deleted after it was listed
 			break
 		}
 	}
@@ -243,7 +243,7 @@ func (s *Store) outline(ctx context.Context, sn snapshot) (o outline, err error)
 		return o, err
 	}
 	var head []byte
-	if o.old { // its checksum is that of all of it
+	if o.old { // its checksum covers the whole object, of which only the beginning was read
 		if _, err = headLength(magicSnapshotOld, object); err == nil {
 			head = object[frameSize:]
 		}

@@ -60,7 +60,7 @@ func (m *member) isAway(why error, first *opening) {
 func (a *away) run(ctx context.Context) {
 	strange := false // it is open, and is not this shard: logged once
 	for pause := reopenMin; ; pause = min(2*pause, reopenMax) {
-		if a.first == nil { // else the start has begun to open it
+		if a.first == nil { // the start has not begun to open it
 			select {
 			case <-ctx.Done():
 				return

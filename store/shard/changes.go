@@ -267,7 +267,7 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 	if err != nil {
 		return nil, eventlog.Mark{}, fmt.Errorf("encode the shards' incarnations: %w", err)
 	}
-	if !maps.Equal(s.table.Load().placed, placed.placed) { // else reads that are in progress need not begin anew
+	if !maps.Equal(s.table.Load().placed, placed.placed) { // if nothing has moved, reads that are in progress need not begin anew
 		s.table.Store(placed)
 	}
 	return all, s.mark(eventlog.Incarnation{Store: string(id), Epoch: epoch.Version}, marks), nil

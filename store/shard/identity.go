@@ -39,7 +39,7 @@ var ErrList = errors.New("the list of shards is not that of the set")
 func identify(ctx context.Context, members []*member) (have []found, homes int, err error) {
 	for range enterMax {
 		have, homes, err = tryIdentify(ctx, members)
-		if !errors.Is(err, eventlog.ErrStale) { // another process did the same
+		if !errors.Is(err, eventlog.ErrStale) { // ErrStale: another process did the same
 			break
 		}
 	}
@@ -170,7 +170,7 @@ func check(members []*member, have []found) error {
 	set, by := "", (*member)(nil)
 	for i, h := range have {
 		switch {
-		case h.version == 0: // or away
+		case h.version == 0: // it has no key, or is away
 		case set == "":
 			set, by = h.Set, members[i]
 		case h.Set != set:

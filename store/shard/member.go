@@ -78,7 +78,7 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() == nil { // otherwise the caller gave up, which says nothing about the shard
+	if ctx.Err() == nil { // the caller has not given up: that would say nothing about the shard
 		m.failed(err, time.Since(began))
 	}
 	return fmt.Errorf("%v: %w", m, err)

@@ -155,7 +155,7 @@ func (s *Set) Placements(ctx context.Context) (eventlog.Placements, error) {
 		if t, err = readTable(ctx, s.home().store); err == nil {
 			return t.placed, nil
 		}
-		if !errors.Is(err, eventlog.ErrRewound) { // else an epoch began
+		if !errors.Is(err, eventlog.ErrRewound) { // ErrRewound: an epoch began meanwhile
 			break
 		}
 	}
@@ -253,7 +253,7 @@ func (s *Set) Unplace(ctx context.Context, deleted []eventlog.Partition) error {
 	if len(entry.Puts) == 0 {
 		return nil
 	}
-	if err := s.home().commitOne(ctx, entry); err != nil && !errors.Is(err, eventlog.ErrStale) { // stale: another process is at it
+	if err := s.home().commitOne(ctx, entry); err != nil && !errors.Is(err, eventlog.ErrStale) { // ErrStale: another process does the same
 		return fmt.Errorf("forget where deleted partitions were: %w", err)
 	}
 	return nil

@@ -72,7 +72,7 @@ func (c *Copy) compareSome(ctx context.Context, some []pair) error {
 		}
 		if further || c.done != before || moved(spans, from) {
 			idle = 0
-		} else if idle++; idle == tries { // with fewer tries, the source may have been trimmed or compacted between two reads
+		} else if idle++; idle == tries { // the source may be trimmed or compacted between two reads, but not so often
 			return differs("the target returns no records of partition %d from offset %d", spans[0].Partition, spans[0].From)
 		}
 		c.report(c.done)

@@ -126,7 +126,7 @@ func testEpoch(t *testing.T, h Harness) {
 	if _, err := seekOne(r.ctx, r.store, 1, eventlog.Goal{At: 1}); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a seek in an epoch that is over: %v", err)
 	}
-	if third := r.another(); third != r.store { // a store in memory is one value
+	if third := r.another(); third != r.store { // the harness of the store in memory always returns the same value
 		if _, err := third.Read(r.ctx, []eventlog.Span{{Partition: 1}}, 100); err != nil {
 			t.Errorf("a read by a process that was told no incarnation: %v", err)
 		}
