@@ -35,10 +35,10 @@ type place struct {
 	every int64 // a snapshot after so many commits; 0: snapshotEvery
 }
 
-// graceMin is the shortest grace, a quarter of which is by how much a process may be slow. S3 takes
-// a request up to 15 minutes after its signature (docs.aws.amazon.com, "Authenticating Requests"),
-// so a put may arrive after grace. That does no harm: a late commit lies where nobody looks, and
-// names of other objects are used once.
+// graceMin is the shortest grace: a process may be slow by a quarter of grace. S3 takes a request
+// up to 15 minutes after its signature (docs.aws.amazon.com, "Authenticating Requests"), so a put
+// may arrive after grace. That does no harm: a late commit lies where nobody looks, and names of
+// other objects are used once.
 const graceMin = 10 * time.Minute
 
 func parse(address string) (place, error) {

@@ -78,7 +78,7 @@ func (s *Store) snapshots(ctx context.Context) ([]snapshot, answer, error) {
 			return nil, a, err
 		}
 		if after == "" {
-			first = a // its date is the earliest: what it says was true by then, and later pages are newer
+			first = a // the answer with the earliest date: later pages are at least as new
 		}
 		for _, it := range items {
 			n := numberOf(it.key, "snapshot/")
@@ -443,7 +443,7 @@ func (s *Store) keep(ctx context.Context, key string, object []byte) error {
 }
 
 // frozen returns a copy of the state that is not changed any more. The two share what the state
-// never changes, but replaces.
+// does not change in place, but replaces.
 func (st *state) frozen() *state {
 	f := &state{store: st.store, life: st.life, number: st.number, end: st.end, time: st.time, keys: *st.keys.Copy(), partitions: make(map[eventlog.Partition]*partition, len(st.partitions))}
 	for id, p := range st.partitions {
