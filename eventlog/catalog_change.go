@@ -20,10 +20,11 @@ const (
 	changePause, changePauseMax = 2 * time.Millisecond, 200 * time.Millisecond
 
 	// A change that makes or deletes changeLarge partitions or more takes the store's time from
-	// everybody, for half a second if there are ten thousand. Each counts as changeShare times the
-	// time that it took, at most changeMost, and what is counted may be changeBurst ahead of the
-	// clock: so clients that make and delete topics in a loop have a fifth of the store's time, and
-	// a few large topics can be made together. Smaller changes cost about what a commit costs.
+	// everybody, for half a second if there are ten thousand. Such a change counts as changeShare
+	// times the time that it took, but as changeMost at most. The sum may be changeBurst ahead of
+	// the clock; beyond that, large changes wait. So clients that make and delete topics in a loop
+	// have a fifth of the store's time, and a few large topics can be made together. Smaller
+	// changes cost about what a commit costs.
 	changeLarge = 100
 	changeShare = 5
 	changeMost  = 10 * time.Second

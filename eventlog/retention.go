@@ -15,9 +15,9 @@ const (
 	retentionTick = 5 * time.Second
 	// retentionEveryMax is the longest, as Kafka's log.retention.check.interval.ms.
 	retentionEveryMax = 5 * time.Minute
-	// The interval between two checks is at most the retention time divided by retentionShare:
-	// every five minutes would not be enough, because records to keep for one minute would be kept
-	// for six. It is never below retentionTick.
+	// The interval between two checks is at most the retention time divided by retentionShare: with
+	// a check every five minutes, records to keep for one minute would be kept for six. It is never
+	// below retentionTick.
 	retentionShare = 20
 	// sweepEvery is the time between two sweeps of producers that were silent for long.
 	sweepEvery = 10 * time.Minute

@@ -16,9 +16,10 @@ import (
 // so that each refuses commits of an earlier epoch by itself (commit.go). A shard that was lost
 // when an epoch began gets its copy when it answers again.
 //
-// With the epoch the set reads where partitions are that were moved (placement.go): whoever changes
-// that begins an epoch. A shard may have partitions that are on others, incomplete copies or what
-// is left after a move: Changes leaves them out.
+// When the set enters an epoch, it also reads where the partitions are that were moved
+// (placement.go): whoever changes that begins an epoch. A shard may have something of partitions
+// that are on other shards, such as an incomplete copy or what is left after a move. Changes leaves
+// that out.
 //
 // A mark's place is a mark of each shard.
 
@@ -50,7 +51,7 @@ func (s *Set) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	for i, m := range s.members {
 		from := marks[i]
 		if in := m.in(); from.Incarnation != in.Incarnation {
-			from = in // the log entered the set's incarnation without this shard, or did not have to, because it was the same
+			from = in // the mark is older: the log entered the set's incarnation without this shard, or need not enter it, because that stayed the same
 		}
 		flights[i] = s.ask(ctx, m, from)
 	}
