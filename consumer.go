@@ -45,17 +45,17 @@ type Subscription struct {
 	MaxWait time.Duration
 
 	// Start is where the group begins in a partition in which it has no committed offset: Earliest,
-	// the default, or Latest. With Latest it commits immediately where the partitions end that hold
-	// events, so that no later event is skipped if the consumer dies before its first commit. With
-	// Earliest it commits nothing before it has handled an event. Give all consumers of a group the
-	// same Start: until the group's first commit each of them follows its own.
+	// the default, or Latest. With Latest the ends of the partitions that hold events are committed
+	// immediately, so that no later event is skipped if the consumer dies before its first commit.
+	// With Earliest it commits nothing before it has handled an event. Give all consumers of a
+	// group the same Start: until the group's first commit each of them follows its own.
 	//
 	// Latest applies only to topics that exist when the consumer joins and in which the group has
 	// no committed offset at all. Topics that are created later, and partitions that
 	// RaisePartitions adds, are read from their beginning. So is a partition without a committed
 	// offset if the group has one in another partition of the topic. If a consumer joins in the
 	// second between the creation of a topic and its discovery by the group, the group may begin at
-	// its end.
+	// the end of the topic.
 	Start Position
 	// Retry says how often and how soon an event is delivered again after its handler failed.
 	Retry Retry
@@ -70,8 +70,8 @@ type Subscription struct {
 	// idle time a consumer commits immediately. Close commits everything. Default 100 ms.
 	CommitEvery time.Duration
 	// Session is how long a consumer may be silent before other members of the group take over its
-	// partitions. So it is about how long nobody works on the partitions after its process was
-	// killed. A handler may run for longer. Default 10 s, at least 1 s.
+	// partitions. After a consumer's process was killed, nobody works on its partitions for about
+	// this long. A handler may run for longer. Default 10 s, at least 1 s.
 	Session time.Duration
 }
 
@@ -80,8 +80,8 @@ const maxBatchDefault = 100
 
 // Retry says how often, and after which pauses, an event is delivered again after its handler
 // failed. The zero value tries 15 times, with pauses of up to 100 ms, 200 ms and so on up to 30 s.
-// All pauses take 100 s on average, so that an outage of a minute makes no dead letters. Later
-// events of the partition wait meanwhile. If they must not wait so long, set fewer attempts.
+// Together the pauses take 100 s on average, so that an outage of a minute makes no dead letters.
+// Later events of the partition wait meanwhile. If they must not wait so long, set fewer attempts.
 type Retry struct {
 	Attempts int           // how often an event is delivered before it becomes a dead letter; default 15, 1: no retry, negative: for ever
 	First    time.Duration // longest pause after the first attempt; it doubles with each attempt; default 100 ms
@@ -167,8 +167,8 @@ type Assigned struct {
 	Next      int64 // offset of the next event to be handled
 	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	// Halted is why it has halted, until Resume; nil: it has not. If an event was given up, it
-	// wraps the reason as well: the last error of the handler.
+	// Halted is why the partition has halted; nil: it has not, or Resume was called since. If it
+	// halted because an event was given up, Halted also wraps the last error of the handler.
 	Halted error
 }
 

@@ -16,8 +16,8 @@ import (
 var (
 	// ErrUnavailable: the store cannot be reached. Trying again may work.
 	ErrUnavailable = eventlog.ErrUnavailable
-	// ErrOverloaded: the context ended before the call's turn came, while the store answered
-	// others. It matches ErrUnavailable, too.
+	// ErrOverloaded: the context ended before the call's turn came, while the store answered other
+	// calls. It matches ErrUnavailable, too.
 	ErrOverloaded = eventlog.ErrOverloaded
 	// ErrNoSpace: the disk of the store is full. It matches ErrUnavailable, too.
 	ErrNoSpace = eventlog.ErrNoSpace
@@ -58,15 +58,15 @@ var (
 	// another group name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
 	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; Seek moved it
-	// while the handler ran; or the store was rewound, and the partition begins again at the
-	// position that is left.
+	// while the handler ran; or the store was rewound and has lost the group's position, and the
+	// partition begins again at the position that the store still has.
 	ErrNotAssigned = deliver.ErrNotAssigned
 	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier
 	// event of the batch. Roll back: this consumer continues after the handled events, whatever the
 	// handler returns.
 	ErrHandled = deliver.ErrHandled
-	// ErrNotPostgres: weir can commit, enqueue or acknowledge within the caller's transaction only
-	// on PostgreSQL, and publish there or with PublishSQLTx.
+	// ErrNotPostgres: within the caller's transaction, weir can commit, enqueue and acknowledge
+	// only on PostgreSQL. On other databases it can only publish, with PublishSQLTx.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
 )
 

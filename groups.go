@@ -105,7 +105,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 		}
 		places[i] = deliver.Place{TopicPartition: deliver.TopicPartition{Topic: topic, Partition: n}, ID: t.Partitions[n]}
 	}
-	epoch := l.log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, consumers that start there are sent back to its new end
+	epoch := l.log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, consumers that start at these offsets are sent back to the new end of their partition
 	offsets, err := to.at.Resolve(ctx, l.log, places)
 	if err != nil {
 		return what(err)

@@ -92,7 +92,7 @@ type QueueStats struct {
 type NewMessage struct {
 	Key     []byte // nil: none. Messages of one key are in one partition, in order
 	Value   []byte
-	Headers []Header  // those named weir.queue.… are left out, except a schedule's: they belong to another message
+	Headers []Header  // those named weir.queue.… are left out, because they are about another message; only HeaderSchedule and HeaderTick stay
 	Time    time.Time // zero: now, by the store's clock
 	// Delay is how long the message waits before it can be claimed; At is when it can be claimed.
 	// Both count by the store's clock. Only one may be set, at most 100 years ahead.

@@ -308,7 +308,7 @@ func (c *Category) Name() string {
 // that are there already are recognised by their ids, and StreamAppended.Duplicate is set. This
 // needs an id on every event. ErrEventIDReused: the events there have other content.
 //
-// With a version as expected, events are recognised for ever, unless they were deleted since. With
+// If expected is a version, events are recognised for ever, unless they were deleted since. With
 // AnyVersion, NoStream and StreamExists the whole list of ids is recognised, for 24 hours: the same
 // events one by one, or with another event, are new events. A list is recognised after a deletion,
 // too: it is a Duplicate, although the stream does not exist.
@@ -323,11 +323,11 @@ func (c *Category) Append(ctx context.Context, stream string, expected ExpectedV
 	return appended(c.below.Append(ctx, stream, expected.below(), newEvents(events)...))
 }
 
-// AppendWithin is Append if no event with one of the boundary's tags was appended since it was read
-// (ErrBoundary). The events should have these tags, otherwise other decisions do not notice them.
-// Appends of events with the same tag are serialised, in all streams: of appends at the same time
-// the first one is not delayed, and each of the others takes two more store calls for each append
-// before it.
+// AppendWithin is Append if no event with one of the boundary's tags was appended since the
+// boundary was read; otherwise it returns ErrBoundary. The events should have these tags, otherwise
+// other decisions do not notice them. Appends of events with the same tag are serialised, in all
+// streams: of appends at the same time the first one is not delayed, and each of the others takes
+// two more store calls for each append before it.
 func (c *Category) AppendWithin(ctx context.Context, b TagBoundary, stream string, expected ExpectedVersion, events ...NewStreamEvent) (StreamAppended, error) {
 	return appended(c.below.AppendWithin(ctx, b.below, stream, expected.below(), newEvents(events)...))
 }
@@ -352,8 +352,8 @@ func (c *Category) Events(ctx context.Context, name string, r StreamRange) iter.
 // the boundary for a decision that rests on these events. Events with the same tag come in the
 // order in which they were appended; of events that share no tag the one with the earlier time
 // comes first. It costs a store call for all tags, one for each tag and each thousand of its
-// events, and what eventsAt costs. At most 10,000 events (*InvalidError) and 64 MiB
-// (ErrTooLarge) are read.
+// events, one for each thousand streams, events and subjects, and one more for each 4 MiB. At most
+// 10,000 events (*InvalidError) and 64 MiB (ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]StreamEvent, TagBoundary, error) {
 	list, b, err := c.below.Tagged(ctx, tags...)
 	events := make([]StreamEvent, len(list))
@@ -384,9 +384,9 @@ func (c *Category) Place(ctx context.Context, stream string) (partition int32, i
 	return c.below.Place(ctx, stream)
 }
 
-// List lists at most limit streams whose names begin with prefix, in the byte order of their
-// escaped names (url.PathEscape), that come after the name after: one store call. Deleted streams
-// are listed, too: their versions go on.
+// List lists at most limit streams whose names begin with prefix and come after the name that is
+// given as after ("": from the first one on), in the byte order of their escaped names
+// (url.PathEscape): one store call. Deleted streams are listed, too: their versions go on.
 func (c *Category) List(ctx context.Context, prefix, after string, limit int) ([]NamedStream, error) {
 	list, err := c.below.List(ctx, prefix, after, limit)
 	named := make([]NamedStream, len(list))
@@ -396,7 +396,7 @@ func (c *Category) List(ctx context.Context, prefix, after string, limit int) ([
 	return named, err
 }
 
-// Archive closes a stream that is as expected and exists: it can be read, and appends are refused
+// Archive closes a stream that exists and is as expected: it can be read, and appends are refused
 // with ErrArchived until Unarchive. A *ConflictError says that it is not as expected. Archiving an
 // archived stream changes nothing. Its events may be forgotten, and it may be deleted.
 func (c *Category) Archive(ctx context.Context, stream string, expected ExpectedVersion) error {
@@ -464,8 +464,8 @@ func (c *Category) SaveSnapshot(ctx context.Context, name string, s StreamSnapsh
 	return c.below.SaveSnapshot(ctx, name, stream.Snapshot(s))
 }
 
-// Snapshot loads the newest snapshot whose version is not above most; false: there is none. Two
-// store calls.
+// Snapshot loads the newest snapshot whose version is not above the version most; false: there is
+// none. Two store calls.
 func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (StreamSnapshot, bool, error) {
 	s, is, err := c.below.Snapshot(ctx, stream, most)
 	return StreamSnapshot(s), is, err

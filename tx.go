@@ -88,8 +88,8 @@ func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 // and SQLite, if the log is in the same database: there the events of one transaction keep their
 // order, and come before those of a transaction that began after its commit; on SQLite they are
 // delivered up to 0.2 s after the commit. The transaction's user needs the right to insert into the
-// table weir_inbox. On a store made of shards it is refused if some are on PostgreSQL and some on
-// others.
+// table weir_inbox. On a store made of shards PublishSQLTx returns an error if some shards are on
+// PostgreSQL and others are not.
 func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error {
 	return wrap(l.publishSQL(ctx, tx, events), "publish in a transaction")
 }
@@ -123,7 +123,7 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 	if onPostgres, _ := l.databases(); !onPostgres {
 		return ErrNotPostgres
 	}
-	if l.sql == nil { // only shard 0 knows the topics
+	if l.sql == nil { // on shards the database need not have the topics: check them here
 		for i, e := range l.outgoing(nil, events) {
 			if _, err := l.checkRow(ctx, &e); err != nil {
 				return fmt.Errorf("event %d: %w", i, err)
@@ -413,7 +413,7 @@ func (l *Log) publishRows(ctx context.Context, tx SQLTx, events []Event) (err er
 		}
 		args = args[some*columns:]
 	}
-	if l.inbox != nil { // else a shard's mover looks by itself
+	if l.inbox != nil { // nil on shards: their movers find the rows when they look again
 		l.inbox.Wake()
 	}
 	return nil

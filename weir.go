@@ -45,8 +45,8 @@ type Options struct {
 	// TailBytes bounds the memory for recent events, from which consumers near the end are served.
 	// Default 64 MiB.
 	TailBytes int64
-	// PartitionsMax is how many partitions all topics may have together: beyond it no topic is
-	// created and none gets more. Default 200,000.
+	// PartitionsMax is how many partitions all topics may have together: beyond that, no topic is
+	// created and no topic gets more partitions. Default 200,000.
 	PartitionsMax int
 	// CacheDir is a directory for files with batches that were read from the store, from which
 	// consumers of older events are served. No other process may use it. Default: no cache.
@@ -67,8 +67,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Tracer starts spans and puts their context into the headers of events: publish, flush, mover,
-// deliver, handle, work. Calls may come from many goroutines.
+// Tracer starts spans, and makes the headers of events that carry their context. The names of the
+// spans are publish, flush, mover, deliver, handle and work. Calls may come from many goroutines.
 type Tracer interface {
 	// Start begins a span, a child of the one in ctx, and returns a context that carries it. The
 	// caller calls the returned function once, with the error that the work ended with.
@@ -81,7 +81,7 @@ type Tracer interface {
 // Log is an open event log. All methods may be called concurrently.
 type Log struct {
 	store       eventlog.Store
-	parts       *node.Node  // those below belong to it
+	parts       *node.Node  // the fields from sql to projections are its parts
 	sql         *sqlfn.Door // nil if the store is not PostgreSQL
 	inbox       *inbox.Door // nil if the store is neither MariaDB, MySQL nor SQLite
 	log         *eventlog.Log
@@ -98,7 +98,7 @@ type Log struct {
 	stopLog  context.CancelFunc
 	uses     sync.WaitGroup
 	flushed  chan struct{} // closed when the log has ended
-	ended    chan struct{} // closed when the store is closed, too; then closing is set
+	ended    chan struct{} // closed when the store is closed, too, and the field closing is set
 	closing  error
 
 	mu     sync.Mutex // guards work and closed
@@ -292,7 +292,7 @@ func (l *Log) begin(c closer, start func()) bool {
 	return true
 }
 
-// forget removes what was closed by itself.
+// forget removes c from the work that Log.Close ends: c was closed by its own Close.
 func (l *Log) forget(c closer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 type WorkOptions struct {
 	Queue string
 	// Handler handles one message. If it returns nil the message is done. If it returns an error
-	// the message comes again after the queue's pause for so many failed attempts, or that of
-	// RetryAfter. After the last attempt, or Permanent, it becomes a dead letter. A panic counts as
-	// an error.
+	// the message comes again after the queue's pause for so many failed attempts, or after the
+	// pause of RetryAfter. After the last attempt, or Permanent, it becomes a dead letter. A panic
+	// counts as an error.
 	//
 	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or Close does not wait for
 	// the handler any longer. If the handler then returns an error that is not Permanent, the
