@@ -47,8 +47,8 @@ type Subscription struct {
 	// Start is where the group begins in a partition in which it has no committed offset: Earliest,
 	// the default, or Latest. With Latest the ends of the partitions that hold events are committed
 	// immediately, so that no later event is skipped if the consumer dies before its first commit.
-	// With Earliest it commits nothing before it has handled an event. Give all consumers of a
-	// group the same Start: until the group's first commit each of them follows its own.
+	// With Earliest nothing is committed before an event was handled. Give all consumers of a group
+	// the same Start: until the group's first commit each of them follows its own.
 	//
 	// Latest applies only to topics that exist when the consumer joins and in which the group has
 	// no committed offset at all. Topics that are created later, and partitions that

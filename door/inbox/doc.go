@@ -5,8 +5,8 @@
 //
 // Each event is published exactly once. The entry that publishes a chunk of rows also puts a key
 // that names them, with a check that no other mover put it meanwhile; the rows are deleted after
-// that. Whoever finds the key deletes the rows that it names before reading more. On shards it is
-// done for each partition where rows go: shards.go.
+// that. Whoever finds the key deletes the rows that it names before reading more. On shards there
+// is such a key for each partition to which rows go: see shards.go.
 //
 // On MariaDB and MySQL the procedures weir_events and weir_consume read the log; nothing of it goes
 // through this package.

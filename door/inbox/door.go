@@ -36,14 +36,14 @@ type database interface {
 	// []byte, string or nil.
 	query(ctx context.Context, each func(row []any) error, statement string) error
 	// remove deletes rows of the inbox, and their targets; missing ones are ignored. A row whose
-	// time is none of these is another one that got the id later, and stays. No times: an older
-	// weir published the rows, and did not note them.
+	// time is none of these is another one that got the id later, and stays. With no times all rows
+	// with the ids are deleted: an older weir published them, and did not note their times.
 	remove(ctx context.Context, ids, times []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
 	refuse(ctx context.Context, id int64, reason string) error
 	// aim, of a shard, adds targets for rows that have none. Targets of rows that are gone do no
-	// harm. When it returns, a crash of the database can no longer undo them, or what query has
-	// read, also if there are none to add.
+	// harm. When aim returns, a crash of the database can no longer undo the targets, nor what
+	// query has read; so it is also called with no targets to add.
 	aim(ctx context.Context, targets []target) error
 	// removeTargets, of a shard, deletes the targets of rows that are gone.
 	removeTargets(ctx context.Context) error

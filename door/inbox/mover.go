@@ -145,7 +145,7 @@ func (m *Mover) step(ctx context.Context) (int, error) {
 		}
 	}
 	err = m.publish(ctx, chunk)
-	if len(chunk) == 1 && refused(err) { // perhaps by what this process knows of the topic, which another one has changed
+	if len(chunk) == 1 && refused(err) { // perhaps another process has changed the topic, and this one does not know it yet
 		if err := m.log.RefreshTopics(ctx); err != nil {
 			return 0, err
 		}
@@ -162,7 +162,7 @@ func (m *Mover) step(ctx context.Context) (int, error) {
 	}
 }
 
-// rowError: something is wrong with a row itself, which nothing will mend. It says what.
+// rowError says what is wrong with a row itself: trying again will not mend it.
 type rowError struct{ error }
 
 func (e rowError) Unwrap() error { return e.error }
@@ -173,8 +173,8 @@ func refused(err error) bool {
 	return errors.As(err, &row)
 }
 
-// mayPass lists the errors that say nothing about an event: what comes before the commit is tried
-// again only after these.
+// mayPass reports whether an error says nothing about an event. What fails before the commit is
+// tried again only after such errors.
 func mayPass(err error) bool {
 	for _, passes := range []error{
 		eventlog.ErrUnavailable, eventlog.ErrUnsure, eventlog.ErrStale, eventlog.ErrNoPartition, eventlog.ErrClosed, eventlog.ErrReadOnly, eventlog.ErrCrowded,
@@ -187,10 +187,10 @@ func mayPass(err error) bool {
 	return false
 }
 
-// publishRows is PublishWith for events of rows. Whatever goes wrong with them before commit is
-// called, a panic too, is a rowError, unless it may pass. After that it is the store's trouble, but
-// for what it says about the events. So one row never holds up the others, whatever is wrong with
-// it, and a store that fails refuses no row.
+// publishRows is PublishWith for events of rows. Two kinds of errors become a rowError: those that
+// say something about the events, and all others, a panic too, that come before commit is called,
+// unless mayPass. Any other error is the store's trouble. So one row never holds up the others,
+// whatever is wrong with it, and a store that fails refuses no row.
 func publishRows(ctx context.Context, p *publish.Publisher, commit func(ctx context.Context, batches []eventlog.Batch) error, events ...publish.Event) error {
 	committing := false
 	err := recovered.Do(func() error {
@@ -325,7 +325,7 @@ func (m *Mover) publish(ctx context.Context, chunk []row) error {
 		return err
 	}, events...)
 	if err != nil {
-		m.known = m.known && refused(err) // after an unknown outcome the key tells
+		m.known = m.known && refused(err) // after an unknown outcome the key tells what was published
 		return err
 	}
 	m.observer.Moved(len(chunk), time.Since(chunk[0].event.Time))
@@ -382,7 +382,7 @@ func sumOf(columns []any) uint64 {
 	h := fnv.New64a()
 	for _, c := range columns {
 		b := bytesOf(c)
-		fmt.Fprintf(h, "%t %d ", c == nil, len(b)) // hashes take all
+		fmt.Fprintf(h, "%t %d ", c == nil, len(b)) // a hash returns no errors
 		h.Write(b)
 	}
 	return h.Sum64()

@@ -118,7 +118,7 @@ func (m *shardMover) Run(ctx context.Context) error {
 			}
 			pause = min(pollMax<<min(failures, 10), failurePause)
 		}
-		if err != nil && rows > 0 { // other partitions took theirs
+		if err != nil && rows > 0 { // some partitions took their rows: do not wait long for the next
 			pause = pollMin
 		}
 		select {
@@ -326,7 +326,7 @@ func (m *shardMover) check(ctx context.Context, chunk []aimed) (good []aimed, er
 		if why == nil {
 			why = m.choose(ctx, r)
 		}
-		if r.wrong == nil && why != nil && !mayPass(why) { // perhaps by what this process knows of the topic, which another one has changed
+		if r.wrong == nil && why != nil && !mayPass(why) { // perhaps another process has changed the topic, and this one does not know it yet
 			if err := m.log.RefreshTopics(ctx); err != nil {
 				return good, err
 			}

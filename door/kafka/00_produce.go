@@ -171,7 +171,7 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// errTransactions answers requests that use transactions, but for FindCoordinator.
+// errTransactions answers requests that use transactions; FindCoordinator has an error of its own.
 var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, noTransactions)
 
 const noTransactions = "transactions are not supported: unset transactional.id"

@@ -31,7 +31,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 		return out
 	}
 	out.uncommitted = in.IsolationLevel == 0
-	if !r.mayUse(quota.ConsumerByteRate, 0) { // the client must pause already: nothing is read in vain
+	if !r.mayUse(quota.ConsumerByteRate, 0) { // the client is over its quota: read nothing, since it would not be sent
 		return out
 	}
 	spans, slots, known := s.plan(ctx, r, in, out, epoch)
@@ -111,9 +111,10 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 type slot struct{ topic, partition int }
 
 // plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to
-// read from the log; known has the client's leader epoch for each span. A partition that is
-// mentioned more than once gets one answer: in the place of its first mention, to what the last one
-// asks for. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
+// read from the log; known has the client's leader epoch for each span. If the request names a
+// partition more than once, the partition gets one answer: at the place of the first mention, for
+// what the last mention asks. Kafka's broker does so because it has a map by partition
+// (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

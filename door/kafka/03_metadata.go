@@ -81,7 +81,7 @@ const (
 func (s *Server) metadataFind(ctx context.Context, r *request, all []kmsg.MetadataRequestTopic, mayCreate bool) (found []*mentioned) {
 	mentions := make(map[string]bool)
 	var creating newTopics
-	var of, late []*mentioned // of creating; of them or others, those that another client's request creates first
+	var of, late []*mentioned // of: the mentions of the topics in creating. late: the mentions of topics that another client's request creates first
 	isLate := func(err error) bool { return err != nil && errorCode(err) == kerr.TopicAlreadyExists.Code }
 	for _, asked := range all {
 		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {

@@ -64,11 +64,11 @@ func theGroup(in *kmsg.OffsetFetchRequest) kmsg.OffsetFetchRequestGroup {
 type askedOffsets struct {
 	ask    kmsg.OffsetFetchRequestGroup
 	answer kmsg.OffsetFetchResponseGroup
-	which  []group.TopicPartition // of the answer's rows; nil: all that the group has committed
+	which  []group.TopicPartition // the partitions of the answer's rows; nil: all in which the group has committed
 	err    error
 }
 
-// resolveOffsets judges the groups of a request, each once, and makes the rows of their partitions.
+// resolveOffsets checks the groups of a request, each once, and makes the rows of their partitions.
 func (s *Server) resolveOffsets(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest, asks []kmsg.OffsetFetchRequestGroup) (all []*askedOffsets) {
 	again := repeated(asks, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
 	var ofMembers []string

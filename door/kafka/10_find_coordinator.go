@@ -18,8 +18,8 @@ const (
 // errNoTransactionCoordinator answers a transactional producer's first request. The code decides
 // whether its user is told the text: Kafka's own client shows it after any code but
 // TRANSACTIONAL_ID_AUTHORIZATION_FAILED (TransactionManager.FindCoordinatorHandler); librdkafka
-// shows it after that one and this one, and retries for ever after most others
-// (rd_kafka_txn_handle_FindCoordinator). docs/kafka.md lists what each client shows.
+// shows it after that code and after CLUSTER_AUTHORIZATION_FAILED, and retries for ever after most
+// others (rd_kafka_txn_handle_FindCoordinator). docs/kafka.md lists what each client shows.
 var errNoTransactionCoordinator = lacking("transactions", kerr.ClusterAuthorizationFailed, noTransactions)
 
 // findCoordinator returns the broker that coordinates a group.

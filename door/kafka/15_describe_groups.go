@@ -53,11 +53,12 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 }
 
 // describeEach describes groups, each once. begin begins a row of the answer, with the error that
-// refuses it or nil; show completes a row that is not refused. all: no show returned false.
+// refuses it or nil; show completes a row that is not refused. If a call of show returns false,
+// describeEach ends, and all is false.
 func (s *Server) describeEach(ctx context.Context, r *request, groups []string, begin func(name string, err error), show func(row int, d group.Described, err error) bool) (all bool) {
 	mentions := make(map[string]bool)
 	var names []string
-	var rows []int // of the names in the answer
+	var rows []int // for each of names, its row in the answer
 	for _, name := range groups {
 		if !first(mentions, name) {
 			continue

@@ -15,7 +15,7 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 	again := repeated(in.Topics, func(t kmsg.CreateTopicsRequestTopic) string { return t.Topic })
 	var asked []*createdTopic
 	var creating newTopics
-	var rows []*createdTopic // of creating
+	var rows []*createdTopic // the rows of the topics in creating
 	for _, a := range in.Topics {
 		skip, err := again.refuse(a.Topic)
 		if skip {

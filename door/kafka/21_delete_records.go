@@ -105,7 +105,8 @@ type beginning struct {
 }
 
 // deleteBefore deletes records of partitions below offsets, and returns the partitions' new first
-// offsets. No entry can do that: it is recorded before it is done.
+// offsets. An entry of the log cannot do that, so the audit records it in an entry of its own,
+// before it is done.
 func (s *Server) deleteBefore(ctx context.Context, ps []eventlog.Partition, before []eventlog.Offset, tell func(i int, first, to eventlog.Offset) audit.Event) (lows []eventlog.Offset, errs []error) {
 	lows, errs = make([]eventlog.Offset, len(ps)), make([]error, len(ps))
 	changed := s.log.IncarnationChanged()

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// createACLs stores rules (KIP-140, KIP-290), each or an error for it. A rule that exists is no
-// error, as in Kafka.
+// createACLs stores rules (KIP-140, KIP-290). Each rule is stored, or gets an error of its own. A
+// rule that exists is no error, as in Kafka.
 func (s *Server) createACLs(ctx context.Context, r *request, in *kmsg.CreateACLsRequest) *kmsg.CreateACLsResponse {
 	out := in.ResponseKind().(*kmsg.CreateACLsResponse)
 	refused := s.permitAlterACLs(r)
 	errs := make([]error, len(in.Creations))
 	var valid []acl.Binding
-	var of []int // of each of them, its index in the request
+	var of []int // for each of valid, its index in the request
 	for i, c := range in.Creations {
 		b, err := bindingOf(c)
 		if refused != nil {
@@ -43,8 +43,8 @@ func (s *Server) createACLs(ctx context.Context, r *request, in *kmsg.CreateACLs
 	return out
 }
 
-// saidOnce leaves out the text of an error that follows the same one, so that an answer is not much
-// larger than its request.
+// saidOnce leaves out the text of an error that follows an error with the same text, so that an
+// answer is not much larger than its request.
 type saidOnce struct{ last string }
 
 func (o *saidOnce) first(code int16, message *string) (int16, *string) {

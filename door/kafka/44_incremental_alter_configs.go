@@ -23,7 +23,7 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, 
 			continue
 		}
 		kept := slices.DeleteFunc(slices.Clone(a.Configs), func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
-			return c.Op == kmsg.IncrementalAlterConfigOpDelete // what is deleted is not set: brokers and groups have no settings that could be
+			return c.Op == kmsg.IncrementalAlterConfigOpDelete // alterNothing refuses only settings that would be set: a broker's cannot be, so deleting one changes nothing
 		})
 		asked = append(asked, &alteration{
 			kind: a.ResourceType, name: a.ResourceName, err: err,

@@ -35,7 +35,7 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 		entries[at].mentions++
 	}
 	var valid []quota.Change
-	var of []int // of each of them, its index in entries
+	var of []int // for each of valid, its index in entries
 	for i := range entries {
 		a := &entries[i]
 		switch {

@@ -58,7 +58,7 @@ func (s *Server) alterUserSCRAMCredentials(ctx context.Context, r *request, in *
 		})
 	}
 	var valid []user.Change
-	var of []int // of each of them, its index in changes
+	var of []int // for each of valid, its index in changes
 	for i, c := range changes {
 		if errs[i] == nil {
 			valid, of = append(valid, c), append(of, i)

@@ -24,7 +24,7 @@ func (s *Server) consumerGroupHeartbeat(ctx context.Context, r *request, in *kms
 		return refuse(err)
 	}
 	for _, topic := range in.SubscribedTopicNames {
-		if err := r.permit(acl.Describe, acl.Topic, topic); err != nil { // for one topic all are refused, as in Kafka (KafkaApis.handleConsumerGroupHeartbeat)
+		if err := r.permit(acl.Describe, acl.Topic, topic); err != nil { // one such topic refuses the whole request, as in Kafka (KafkaApis.handleConsumerGroupHeartbeat)
 			return refuse(err)
 		}
 	}

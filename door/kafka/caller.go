@@ -78,8 +78,8 @@ func (r *request) may(op acl.Operation, kind acl.Kind, name string) bool {
 }
 
 // permit returns nil if the client may do something to a resource; otherwise the error with Kafka's
-// code. It does not depend on whether the resource exists: what a client may not see it is not told
-// of.
+// code. It does not depend on whether the resource exists, because a client is not told of what it
+// may not see.
 func (r *request) permit(op acl.Operation, kind acl.Kind, name string) error {
 	if r.may(op, kind, name) {
 		return nil

@@ -81,8 +81,8 @@ func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	}
 }
 
-// view returns the brokers that live. A request that is answered from several of its facts asks
-// once.
+// view returns the brokers that live. A request that needs several facts of the view calls view
+// once, so that the facts fit together.
 func (s *Server) view() *broker.View {
 	if s.cfg.Brokers == nil {
 		return s.alone

@@ -167,7 +167,7 @@ func (c *conn) interrupt() {
 	}
 	if tcp, is := socket.(*net.TCPConn); is && !c.answered.Load() {
 		tcp.SetLinger(0)
-		tcp.Close() // tls.Conn would send an alert first, which is an end to its reader
+		tcp.Close() // tls.Conn would send an alert first, which its reader takes for a regular end
 	}
 	c.nc.Close()
 }
@@ -201,7 +201,7 @@ func (c *conn) read(ctx, polls context.Context) error {
 			c.waiting.Add(1)
 		}
 		if c.started.Load() > 0 && (call.finish == nil || len(c.calls) == cap(c.calls)) {
-			c.s.log.FlushNow() // this request waits for those that were started, or the next one cannot be read: records must not linger for it
+			c.s.log.FlushNow() // this request waits for the produce requests that were started, or the next one cannot be read until they are answered: so their records must not linger
 		}
 		c.calls <- call // cannot block for ever: serve empties calls after the writer returned
 	}

@@ -87,9 +87,10 @@ func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *bud
 	return size, err
 }
 
-// Most bytes of one write: fewer while other clients wait for memory, to notice sooner that this
-// client does not read; and with TLS, which makes at least one record of each buffer (crypto/tls
-// has no vectored writes), so that the buffers of a piece are copied into one.
+// pieceMax is the most bytes of one write. It is pieceContended while other clients wait for
+// memory, to notice sooner that this client does not read. It is pieceContended with TLS, too:
+// there the buffers of a piece are copied into one, because crypto/tls has no vectored writes and
+// makes at least one record of each buffer.
 const (
 	pieceMax       = 256 << 10
 	pieceContended = 64 << 10

@@ -14,7 +14,7 @@ var groupCodes = []struct {
 	err   error
 	kafka *kerr.Error
 }{
-	{group.ErrNotConsumerGroup, kerr.GroupIDNotFound}, // as GroupMetadataManager.getOrMaybeCreateConsumerGroup; before the errors that it wraps
+	{group.ErrNotConsumerGroup, kerr.GroupIDNotFound}, // as GroupMetadataManager.getOrMaybeCreateConsumerGroup; it is listed before the errors that it wraps
 	{group.ErrInvalidGroup, kerr.InvalidGroupID},
 	{group.ErrInvalidSession, kerr.InvalidSessionTimeout},
 	{group.ErrInconsistentProtocol, kerr.InconsistentGroupProtocol},
@@ -24,7 +24,7 @@ var groupCodes = []struct {
 	{group.ErrIllegalGeneration, kerr.IllegalGeneration},
 	{group.ErrRebalancing, kerr.RebalanceInProgress},
 	{group.ErrFull, kerr.GroupMaxSizeReached},
-	{group.ErrTooMany, kerr.GroupMaxSizeReached}, // clients tell it and end; COORDINATOR_NOT_AVAILABLE would let them wait for ever, in silence
+	{group.ErrTooMany, kerr.GroupMaxSizeReached}, // clients report it and end; COORDINATOR_NOT_AVAILABLE would let them wait for ever, in silence
 	{group.ErrTooLarge, kerr.MessageTooLarge},
 	{group.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
 	{group.ErrNotFound, kerr.GroupIDNotFound},
@@ -54,8 +54,9 @@ func groupError(err error) *kerr.Error {
 	return nil
 }
 
-// inWords is an error of a group with its own text, where the answer has a field for it: those are
-// about what the client sent, and about its group.
+// inWords returns a group's error with the error's own text, for an answer that has a field for a
+// text. Such a text is about what the client sent, and about its group. Errors that may wrap one of
+// the store stay as they are.
 func inWords(err error) error {
 	if groupError(err) != nil && !errors.Is(err, group.ErrUnavailable) && !errors.Is(err, group.ErrLoading) {
 		return denyFor(err)

@@ -17,13 +17,13 @@ import (
 type lacks struct {
 	mu     sync.Mutex // guards the fields below
 	logged map[lack]bool
-	since  time.Time // when the first of logged was logged
+	since  time.Time // when the first lack in logged was logged
 }
 
 // lack is a kind of feature that weir does not have, and the client that used it.
 type lack struct{ clientID, kind string }
 
-// Client ids and kinds come from clients, so their number is bounded: in each lacksAgain, at most
+// Client ids and kinds come from clients, so their number is bounded: within lacksAgain, at most
 // lacksMax are logged and remembered.
 const (
 	lacksMax   = 1000

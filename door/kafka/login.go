@@ -43,9 +43,10 @@ type login struct {
 
 // exchange is one login by one mechanism.
 type exchange interface {
-	// step takes the client's next message and returns the answer. The caller is not nil once the
-	// client has shown who it is. errBadLogin: it has not. An answer with errBadLogin is a
-	// challenge that says so: the client gets it, sends another message, and then gets the error.
+	// step takes the client's next message and returns the answer. who is not nil once the client
+	// has shown who it is. errBadLogin: it cannot show that. An answer with errBadLogin is a
+	// challenge that says so: the client gets the challenge, sends another message, and then gets
+	// the error.
 	step(ctx context.Context, message []byte) (answer []byte, who *caller, err error)
 }
 
@@ -145,7 +146,7 @@ func (c *conn) loginRequest(ctx context.Context) error {
 }
 
 // bareMessage reads and answers one message of an exchange that began with SaslHandshake version 0:
-// both are only preceded by their length.
+// only a length precedes the message, and its answer.
 func (c *conn) bareMessage(ctx context.Context) error {
 	var length [lengthSize]byte
 	if _, err := io.ReadFull(c.in, length[:]); err != nil {
@@ -239,8 +240,8 @@ func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	return nil
 }
 
-// badLogins logs failed logins: at most one line a second, with the number of those since the last
-// line.
+// badLogins logs failed logins: at most one line a second, with the number of failed logins since
+// the last line.
 type badLogins struct {
 	mu   sync.Mutex // guards all below
 	last time.Time

@@ -82,8 +82,8 @@ func parseOAuth(message []byte) (as, text string, err error) {
 	return as, text, nil
 }
 
-// challenged is what is left of an exchange whose failure the client knows from a challenge. It
-// answers that with one byte (RFC 7628, 3.2.3), and gets the error.
+// challenged is the rest of an exchange after a challenge has told the client that it failed. The
+// client answers the challenge with one byte (RFC 7628, 3.2.3), and gets the error.
 type challenged struct{}
 
 // errChallenged is errBadLogin of a client that was told so, and is logged.
@@ -94,8 +94,8 @@ func (challenged) step(context.Context, []byte) ([]byte, *caller, error) {
 }
 
 // lasts sets when a client must log in again: within the server's limit, and before its credentials
-// expire. What it is told is when these expire, as in Kafka (SaslServerAuthenticator.ReauthInfo);
-// what holds is until, which may be later.
+// expire. The client is told w.told, which does not go past the expiry, as in Kafka
+// (SaslServerAuthenticator.ReauthInfo). The server enforces w.until, which may be later.
 func (w *caller) lasts(now time.Time, limit time.Duration) {
 	if limit > 0 {
 		w.told = limit

@@ -61,7 +61,7 @@ func (x *scramExchange) step(ctx context.Context, message []byte) ([]byte, *call
 		return nil, nil, fmt.Errorf("%w: the authorization id is not the user name, %q", errBadLogin, name)
 	case !x.talk.Valid():
 		return []byte(answer), nil, nil
-	case !x.found.Known(): // its keys fit no proof
+	case !x.found.Known(): // this cannot be: no proof fits the keys that an unknown user gets
 		return nil, nil, fmt.Errorf("%w: there is no user %q", errBadLogin, name)
 	}
 	found := x.found
@@ -82,8 +82,8 @@ func (x *scramExchange) credential(name string) (scram.StoredCredentials, error)
 	}, x.trouble
 }
 
-// userCaller is the caller for a principal whose rights do not come with its credentials, as those
-// of an API key do: a super user may do everything, others what the stored ACLs allow, which admit
+// userCaller is the caller for a principal whose credentials have no rights in them, unlike an API
+// key. A super user may do everything; any other may do what the stored ACLs allow, which admit
 // reads before each request.
 func (c *conn) userCaller(principal string) *caller {
 	return &caller{principal: principal, rights: acl.RightsOf(principal, c.nc.RemoteAddr().String(), c.s.superUsers[principal])}

@@ -45,7 +45,7 @@ type Config struct {
 	LoginLasts   time.Duration // clients that logged in must do so again within this time (connections.max.reauth.ms); default: for ever
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
 
-	Keys *apikey.Keys // with which clients log in at listeners with SASL; default: none, so nobody can
+	Keys *apikey.Keys // with which clients log in by PLAIN at listeners with SASL; default: none, so nobody can by PLAIN
 
 	Tokens *token.Verifier // with which clients log in by OAUTHBEARER at listeners with SASL; default: OAUTHBEARER is not offered
 

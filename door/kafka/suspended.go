@@ -58,7 +58,7 @@ func (p *pulse) beats() (missed time.Duration) {
 	return missed
 }
 
-// detect ends what listens to until if the process was suspended. The caller holds mu.
+// If the process was suspended, detect ends the contexts that until returned. The caller holds mu.
 func (p *pulse) detect() {
 	now := time.Now()
 	late := now.Sub(p.beat)

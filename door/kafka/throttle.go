@@ -58,9 +58,9 @@ func (r *request) throttledFor(k quota.Kind, pause time.Duration) {
 	}
 }
 
-// mutates counts partitions that a request is about to create or delete, and returns an error if it
-// must not (KIP-599). Old versions of requests, and topics that are created because a client asked
-// for them, are never refused: their clients do not know the error. They are only throttled.
+// mutates counts partitions that a request is about to create or delete, and returns an error if
+// the quota forbids it (KIP-599). Old versions of requests, and requests for Metadata that create
+// topics, are never refused: their clients do not know the error. They are only throttled.
 func (r *request) mutates(partitions int) error {
 	q := r.conn.s.quotas
 	if !q.Active() {

@@ -72,7 +72,7 @@ func (s queueSettings) settings() queue.Settings {
 func (r *row) isCreation() bool { return r.group == "" && bytes.Contains(r.headers, createMark) }
 
 // carryCreations creates what the rows of a chunk ask for, and notes the outcomes. It may be
-// repeated: to create what is there as it was asked for changes nothing.
+// repeated: creating what is already there as requested changes nothing.
 func (m *Mover) carryCreations(ctx context.Context, rows []row) error {
 	for i := range rows {
 		r := &rows[i]
@@ -249,8 +249,8 @@ func (i *inbox) reserved(ctx context.Context, ids []eventlog.TopicID) (map[event
 	return found, nil
 }
 
-// forgetCreations removes requests that ended long ago, no more than most, in one trip. It returns
-// how many it removed.
+// forgetCreations removes up to most requests that ended long ago, in one trip. It returns how many
+// it removed.
 func (i *inbox) forgetCreations(ctx context.Context, most int) (n int, err error) {
 	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.forget_creations($1)`, most).Scan(&n)

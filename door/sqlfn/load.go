@@ -44,8 +44,8 @@ func (p *partitionRows) want(id int64) {
 	p.wanted[id] = true
 }
 
-// addRuns adds the wanted rows to the runs of a move. Its batches from number on have the rows, in
-// their order.
+// addRuns adds the wanted rows to the runs of a move. The batches of the move from number on have
+// all rows of p, in their order.
 func (p *partitionRows) addRuns(runs []enqueuedRun, number int, batches []eventlog.Batch) []enqueuedRun {
 	if len(p.wanted) == 0 {
 		return runs

@@ -24,9 +24,9 @@ const (
 	retryMost = 2 * time.Second
 	// retryRowsAfter is the time after which rows that could not be moved are tried again.
 	retryRowsAfter = time.Minute
-	// muteFor is how long publishers skip NOTIFY after a mover that polls closely asked them to;
-	// muteEvery is how often it asks. If the mover is killed, they notify again when muteFor has
-	// passed.
+	// muteFor is how long publishers skip NOTIFY after a mover that polls many times a second (see
+	// pace) asked them to; muteEvery is how often it asks. If the mover is killed, they notify
+	// again when muteFor has passed.
 	muteFor, muteEvery = 3 * time.Second, time.Second
 	// pollEvery is the polling interval without notifications.
 	pollEvery = 250 * time.Millisecond
@@ -168,8 +168,8 @@ func severity(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// reportBacklog reports the backlog to the observer, and logs a warning if the inbox has not been
-// empty for long.
+// reportBacklog reports the backlog to the observer, and logs a warning if the inbox has had rows
+// for a long time.
 func (m *Mover) reportBacklog(more bool, err error) {
 	now := time.Now()
 	if err == nil && !more {
@@ -295,8 +295,9 @@ func (m *Mover) resetFor(now incarnation) {
 	m.positions.rows, m.positions.doubt = nil, false
 }
 
-// mute turns the publishers' notifications off while this mover polls closely, and on again
-// afterwards. The last call of any mover counts; a mover that still polls closely repeats its own.
+// mute turns the publishers' notifications off while this mover polls many times a second (see
+// pace), and on again afterwards. The last call of any mover counts; a mover that still polls so
+// often repeats its own.
 func (m *Mover) mute(ctx context.Context, already time.Duration) error {
 	length := time.Duration(0)
 	switch {
@@ -306,8 +307,10 @@ func (m *Mover) mute(ctx context.Context, already time.Duration) error {
 		length, m.mutedAt = muteFor, time.Now()
 	case !m.mutedAt.IsZero():
 		m.mutedAt = time.Time{}
+	// If a mute would last longer than muteFor, the database's clock was set back since: end it,
+	// below. Any other mute ends by itself.
 	case already <= muteFor || !m.door.store.Listening():
-		return nil // otherwise the database's clock was set back since a mover muted the publishers: they would stay muted too long
+		return nil
 	}
 	return m.inbox.mute(ctx, length)
 }

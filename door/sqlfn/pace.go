@@ -20,8 +20,9 @@ const (
 	perPause    = 1000
 )
 
-// pace decides whether to poll closely. If few sessions publish, each wakes the mover with NOTIFY,
-// which takes a lock of the whole server. If many do, the mover polls so often that none needs to.
+// pace decides whether to poll closely, which is many times a second. If few sessions publish, each
+// wakes the mover with NOTIFY, which takes a lock of the whole server. If many do, the mover polls
+// so often that none needs to.
 type pace struct {
 	polling bool
 	woken   bool // notifications wake the mover
