@@ -47,11 +47,11 @@ type commands struct {
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
 //
-// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. So does a
-// SIGHUP of a terminal that closes. Without a terminal a SIGHUP does nothing, because there is
-// nothing to reload: files that may change, such as certificates, are read again without it. If the
-// reader of our output closes the pipe, that is an error like any other, so that a consumer leaves
-// its group before the end.
+// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. A SIGHUP of a
+// terminal that closes counts as one of these. Without a terminal a SIGHUP does nothing, because
+// there is nothing to reload: files that may change, such as certificates, are read again without
+// it. If the reader of our output closes the pipe, that is an error like any other, so that a
+// consumer leaves its group before the end.
 func Main(version string, args []string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -60,7 +60,7 @@ func Main(version string, args []string) int {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	if !isTTY(os.Stdin) {
 		signal.Ignore(syscall.SIGHUP)
-	} else if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+	} else if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	go func() {

@@ -33,8 +33,8 @@ type plan struct {
 	tried   time.Time      // when it was last tried to read these
 }
 
-// notThere reports whether an error says that what has a partition does not answer, a shard for
-// example. Others can be read.
+// notThere reports whether an error says that the part of the store that has a partition, such as a
+// shard, does not answer. Other partitions can be read.
 func notThere(err error) bool {
 	return errors.Is(err, kerr.KafkaStorageError) || errors.Is(err, kerr.RequestTimedOut)
 }
@@ -93,7 +93,7 @@ func (p *plan) without() string {
 // be read now.
 func (c *consumeCmd) again(ctx context.Context, admin *kadm.Client, t *terminal, p *plan) map[string]map[int32]kgo.Offset {
 	p.tried = time.Now()
-	now, err := c.plan(ctx, admin, &terminal{err: io.Discard}) // what it says was said before
+	now, err := c.plan(ctx, admin, &terminal{err: io.Discard}) // c.plan has printed the same before
 	if err != nil {                                            // as before
 		return nil
 	}
@@ -136,7 +136,7 @@ func (p *plan) assigned(_ context.Context, _ *kgo.Client, partitions map[string]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(partitions[p.topic]) == 0 {
-		p.dealt = true // other members have all partitions; otherwise the client calls begin next, which sets the offsets
+		p.dealt = true // other members have all partitions. With partitions, the client calls begin next, which sets dealt and the offsets
 	}
 }
 
@@ -221,8 +221,9 @@ func (p *plan) left() map[int32]kgo.Offset {
 	return left
 }
 
-// giveUp makes the partitions missing that are not read to their end, if the broker says of each
-// that what has it does not answer. The client of the command does not say so: it tries again.
+// giveUp adds to p.missing the partitions that are not read to their end, if the broker says of
+// each of them that its part of the store does not answer. The command's own client does not report
+// that: it tries again. So giveUp asks with another client.
 func (c *consumeCmd) giveUp(ctx context.Context, p *plan) error {
 	left := p.left()
 	client, err := c.connect(ctx, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: left}), kgo.KeepRetryableFetchErrors(), kgo.FetchMaxWait(time.Second))

@@ -63,7 +63,7 @@ func (c *costCmd) Run(ctx context.Context, t *terminal) error {
 	} else if requests, err = c.watch(ctx, t, &load); err != nil {
 		return err
 	}
-	if requests == (cost.Requests{}) { // given, or on another store
+	if requests == (cost.Requests{}) { // the load was given, or the server's store is no bucket
 		requests = c.bucket().Requests(load)
 	}
 	bills := c.bills(load, prices, requests)
@@ -243,8 +243,9 @@ type advice struct {
 	Price   string  `json:"price"` // what it costs otherwise
 }
 
-// advice returns what the bucket's bill would be with other settings, if they save enough. Requests
-// are computed for both, because those that were counted have no setting to change.
+// advice returns what the bucket's bill would be with other settings, if they save enough. There is
+// none if requests were counted (c.In is nil): how many a server would make with another setting
+// cannot be counted, and both bills must have computed requests.
 func (c *costCmd) advice(l cost.Load, p cost.Prices, total float64) (all []advice) {
 	if c.In == nil {
 		return nil

@@ -80,7 +80,7 @@ func anyCredentials(ctx context.Context, keys *apikey.Keys, users *user.Users) (
 			return any, err
 		}
 		select {
-		case <-time.After(time.Second): // what failed is kept for less
+		case <-time.After(time.Second): // a failed read is remembered for a shorter time
 		case <-ctx.Done():
 			return false, err
 		}
@@ -90,8 +90,8 @@ func anyCredentials(ctx context.Context, keys *apikey.Keys, users *user.Users) (
 // encryption is how to serve over TLS. Its fields are nil if no flag asks for it.
 type encryption struct {
 	server    *tls.Config // the server shows a certificate
-	certified *tls.Config // and so must Kafka clients, if --tls-client-ca is given
-	http      *tls.Config // and so may HTTP clients
+	certified *tls.Config // the server shows a certificate, and so must Kafka clients if --tls-client-ca is given
+	http      *tls.Config // the server shows a certificate, and so may HTTP clients
 }
 
 func (c *serveCmd) encryption(logger *slog.Logger) (encryption, error) {

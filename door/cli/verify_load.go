@@ -209,7 +209,7 @@ func (a loadAPI) Ask(ctx context.Context, method string, path []string, query ur
 	switch {
 	case errors.As(err, &answered) && answered.Status == http.StatusNotFound:
 		return load.Refused(fmt.Errorf("%w: %w", load.ErrGone, err))
-	case errors.As(err, &answered) && !answered.is("outcome_unknown"): // send keeps other answers in doubt from us
+	case errors.As(err, &answered) && !answered.is("outcome_unknown"): // send returns a lostAnswer for other answers that leave the outcome open
 		return load.Refused(err)
 	case errors.As(err, &unsent):
 		return load.Refused(err)

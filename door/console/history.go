@@ -109,8 +109,8 @@ func (h *history) measure(now time.Time) {
 	}
 }
 
-// look returns what was read from the store, not older than this if the store answers. While one
-// caller asks it, others get what was read before.
+// look returns what was read from the store, not longer ago than age if the store answers. While
+// one caller asks the store, others get what was read before.
 func (h *history) look(age time.Duration) seen {
 	h.mu.Lock()
 	last := h.last
@@ -183,8 +183,8 @@ func (h *history) series() series {
 	return s
 }
 
-// slowest returns the 99th percentile in milliseconds of what came between two points: the bound
-// of the bucket that it is in. nil: nothing came, or it is above all buckets.
+// slowest returns the 99th percentile in milliseconds of what came between two points: the upper
+// bound of the bucket that has the percentile. nil: nothing came, or it is above all buckets.
 func slowest(before, after []bucket) *float64 {
 	if len(before) != len(after) || len(after) == 0 {
 		return nil

@@ -102,8 +102,8 @@ func queueLines(s seen) []queueLine {
 	return all
 }
 
-// first returns the first of all that are taken, at most so many. It judges at most 50 times as
-// many.
+// first returns the first elements of all that take accepts, up to most of them. It calls take at
+// most 50 times as often.
 func first[T any](most int, all []T, take func(T) bool) (some []T) {
 	for i, x := range all {
 		if len(some) == most || i == 50*most {

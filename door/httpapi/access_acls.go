@@ -204,7 +204,8 @@ func parseEffect(text string) (acl.Effect, bool) {
 	return 0, false
 }
 
-// parseACL reads a rule. The use checks it; here are the words for its numbers.
+// parseACL reads a rule. Package acl checks the rule; parseACL only refuses words that stand for
+// nothing.
 func parseACL(body []byte) (b acl.Binding, err error) {
 	b.Host = acl.Everywhere
 	var effect acl.Effect

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-log/weir/use/quota"
 )
 
-// quotaView is what an entity may use, in an answer. A part of the entity that is absent is left
-// out; one of default_… stands for all that have no quota of their own.
+// quotaView is what an entity may use, in an answer. A part that the entity does not have is left
+// out; a part default_… stands for all that have no quota of their own.
 type quotaView struct {
 	User            string                 `json:"user,omitempty"`
 	DefaultUser     bool                   `json:"default_user,omitempty"`

@@ -124,7 +124,7 @@ func (s *Server) setPassword(c *call) error {
 	return c.changedUser(users.Change(ctx, []user.Change{{Name: c.r.PathValue("user"), Clear: true, Set: set}})[0])
 }
 
-// deleteUser deletes a user. What rules say of it stays.
+// deleteUser deletes a user. Rules about the user stay.
 func (s *Server) deleteUser(c *call) error {
 	users, err := s.storedUsers()
 	if err != nil {

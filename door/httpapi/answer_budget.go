@@ -41,7 +41,8 @@ func (b *answerBudget) take(n int64, first bool) bool {
 }
 
 // growForEncoder claims the memory that a follower's encoder takes while it sends a page, in
-// addition to the page's. What has no claim is small, such as a comment.
+// addition to the memory of the page. If the page has no claim it is small, such as a comment, and
+// its encoder needs no claim either.
 func growForEncoder(ctx context.Context, claim *budget.Claim) error {
 	if claim.Held() == 0 {
 		return nil

@@ -158,8 +158,8 @@ func (s *Server) acceptable(ctx context.Context, events []publish.Event, at []in
 	return events[:n], at[:n]
 }
 
-// publishParts publishes events together. If that is refused, which for acceptable ones means that
-// they are too large together, it publishes one half of them, and then the other.
+// publishParts publishes events together. If that is refused, which for acceptable events means
+// that they are too large together, it publishes one half of them, and then the other.
 func (s *Server) publishParts(ctx context.Context, events []publish.Event, at []int, each outcomes) {
 	if ctx.Err() != nil {
 		kind := s.kindOfLate()

@@ -27,7 +27,7 @@ const (
 
 	bodyGrace = 10 * time.Second // time for any body to arrive
 	bodyRate  = 64 << 10         // bytes a second: the time that the body's bytes take at this rate is added to bodyGrace
-	bodyLong  = time.Second      // a body that takes longer is as a wait: rights may have ended meanwhile
+	bodyLong  = time.Second      // a body that takes longer counts as a wait: rights may have ended meanwhile
 )
 
 // bodyTime is how long a request's body has to arrive.
@@ -55,8 +55,8 @@ func readBy(w http.ResponseWriter, deadline time.Time) {
 
 // body reads and decompresses the whole body. If no memory of Server.bodies is free, it waits for
 // it. While other requests wait, a client that sends nothing for budget.SilentMax is disconnected.
-// After a body that took long to arrive, the client may still do what it asks for. The claim is
-// released when the call ends. The caller owns the bytes.
+// After a body that took long to arrive, body checks again that the client may do what it asks for.
+// The claim is released when the call ends. The caller owns the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil

@@ -23,7 +23,7 @@ type call struct {
 	memory   *budget.Claim // on Server.bodies; nil: none
 	until    time.Time     // deadline for the store
 	building *slots        // it has one of these slots, to build its answer; nil: none
-	changed  string        // what a change of rights made, if its path does not say so
+	changed  string        // what a change of rights was about, if the path does not say it
 }
 
 // WriteHeader remembers the answer's status.

@@ -151,7 +151,7 @@ func (w *caller) mayMakeQueue(queue string) bool {
 // mayConfigs reports whether the caller may see a topic's settings.
 func (w *caller) mayConfigs(topic string) bool {
 	if w.user == "" {
-		return true // whoever may read a topic
+		return true // an API key that may read a topic may see its settings
 	}
 	return w.rights.May(acl.DescribeConfigs, acl.Topic, topic)
 }

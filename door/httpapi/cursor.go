@@ -15,9 +15,9 @@ import (
 
 // cursor is a client's next offset in each partition that it owns. An offset is valid only if no
 // other member has owned the partition meanwhile, and the store has not lost the group's position.
-// A cursor is encoded, in base64url, as: for each
-// topic its name and the number of partitions, and for each partition its number, since when the
-// member owns it, and the offset. All is sorted, so that nothing is listed twice.
+// The encoding of a cursor, in base64url, has for each topic its name and the number of partitions,
+// and for each partition its number, since when the member owns it, and the offset. All is sorted,
+// so that nothing is listed twice.
 type cursor map[place]eventlog.Offset
 
 // cursorMax bounds the characters of a cursor, so that it fits into a header and a URL of most

@@ -22,9 +22,9 @@ const (
 	// searchesMax bounds concurrent searches for a message: one search may read a large part of the
 	// queue.
 	searchesMax = 4
-	// pagesMax bounds the pages of messages, dead letters that are being built,
-	// sent, redriven or discarded: each holds lettersBytes or more of the memory for answers,
-	// however slowly its client reads it.
+	// pagesMax bounds the pages of messages or dead letters that are being built, sent, redriven or
+	// discarded: each holds lettersBytes or more of the memory for answers, however slowly its
+	// client reads it.
 	pagesMax = 4
 )
 

@@ -42,7 +42,7 @@ func (p *page) passTrimmed() {
 	}
 }
 
-// fetch returns a page for each span, with no more events than most in all. If there are none it
+// fetch returns a page for each span, with up to most events in all. If there are no events it
 // waits, until polls ends at the latest. If not all spans fit, turn decides which comes first.
 // epoch is as in eventlog.Want; after an error it may be raised although nothing was returned. The
 // claim is the pages' memory: release it when they were sent.

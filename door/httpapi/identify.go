@@ -228,8 +228,8 @@ func (s *Server) now(ctx context.Context, who *caller) (*caller, error) {
 	return &next, nil
 }
 
-// unauthorized refuses credentials. It is the same for all that is wrong with them. Trouble of the
-// store, or of who signs tokens, is passed on.
+// unauthorized refuses credentials. The answer is the same, whatever is wrong with them. Trouble of
+// the store, or of who signs tokens, is passed on.
 func unauthorized(cause error) error {
 	if errors.Is(cause, eventlog.ErrUnavailable) {
 		return cause

@@ -68,9 +68,10 @@ func (v *verdict) Write(b []byte) (int, error) {
 }
 
 // Page answers a request with a page that render makes of answers of the API. as is a request with
-// the credentials of the page's client. Pages wait for others, those of one client for its own
-// first; and the memory of a page counts as an answer's until the client has read it. Status 0
-// means that render has answered. An error means that nothing was answered.
+// the credentials of the page's client. At most consoleMax pages are made at a time, a quarter of
+// them for one client: others wait for up to consoleWait. The memory of a page counts as an
+// answer's until the client has read it. Status 0 means that render has answered. An error means
+// that nothing was answered.
 func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error {
 	c := i.call(w, as, as)
 	defer c.built()
@@ -87,9 +88,9 @@ func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (st
 	return c.sendWhole(status, []string{media}, page)
 }
 
-// Body reads the body of a request, of at most so many bytes. Its memory, and that of what it is
-// parsed to, counts with those of the API until release. A client whom the API does not know, by
-// the credentials of the request as, may send little.
+// Body reads the body of a request, which has up to most bytes. Its memory, and the memory for what
+// is parsed from it, counts as that of the API's bodies until release. A client whom the API does
+// not know by the credentials of the request as may send little.
 func (i *Inside) Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error) {
 	c := i.call(w, r, as)
 	if c.who == stranger {
@@ -112,7 +113,7 @@ func (i *Inside) Body(w http.ResponseWriter, r, as *http.Request, most int64) (b
 	return body, c.releaseBody, nil
 }
 
-// call makes a call of a request, by the client that has the credentials of another one.
+// call makes a call of the request r, for the client that has the credentials of the request as.
 func (i *Inside) call(w http.ResponseWriter, r, as *http.Request) *call {
 	who, err := i.s.identify(as)
 	if err != nil {

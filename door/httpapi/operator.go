@@ -35,8 +35,8 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	text(w, http.StatusOK, "ok\n")
 }
 
-// readyz reports whether this process can serve clients. Of one that only reads the store, it says
-// how old what it serves may be.
+// readyz reports whether this process can serve clients. If the process only reads the store, the
+// answer also says how old what it serves may be.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Ready(); err != nil {
 		why := "the store does not answer"

@@ -51,7 +51,7 @@ func (c *call) claimEntry(n int64) error {
 		return nil
 	}
 	began := time.Now()
-	n = min(n, c.s.keyBodies.most-c.memory.Held()) // alone, each request may have what a client may have
+	n = min(n, c.s.keyBodies.most-c.memory.Held()) // a request that is alone may hold all that its client may hold
 	_, err := c.claimMemory(n)
 	if time.Since(began) > time.Second {
 		c.restartTimeout()

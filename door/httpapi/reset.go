@@ -138,7 +138,7 @@ func (s *Server) resolve(ctx context.Context, asked []reset, topicOf func(name s
 		case "latest":
 			o.Offset = b.Bounds.Next
 		case "time":
-			o.Offset = b.Bounds.Next // unless it has such a record
+			o.Offset = b.Bounds.Next // replaced below if the partition has such a record
 			goals, timed = append(goals, eventlog.Goal{Partition: ps[i], At: wants[i].timestamp}), append(timed, i)
 		default:
 			if o.Offset < b.Bounds.First || o.Offset > b.Bounds.Next {

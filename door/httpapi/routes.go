@@ -210,8 +210,8 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	})
 }
 
-// tellOfRights logs who changed what others may do, or perhaps did. No body is logged: it may have
-// a password.
+// tellOfRights logs who changed, or perhaps changed, what others may do. No body is logged: it may
+// have a password.
 func (s *Server) tellOfRights(c *call, rt route, err error) {
 	changes := len(rt.needs.cluster) > 0 && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead
 	if !changes || err != nil && problemOf(err).Status != kindUnknown.status {

@@ -58,8 +58,9 @@ func (s *Server) topicPage(c *call) error {
 	return answerPages(c, string(st.next.appendTo(nil, st.topic, epoch)), pages, gaps, claim)
 }
 
-// passOver moves the stream's positions behind pages, which were read in an epoch. A partition that
-// cannot be read keeps its position, and its error is in its page, if others have events.
+// passOver moves the stream's positions past pages, which were read in an epoch. If other
+// partitions have events, a partition that cannot be read keeps its position, and its page has the
+// error.
 func (st *streamed) passOver(got []page, numbers []int32, epoch int32) (pages []memberPage, gaps []placedGap, err error) {
 	events := 0
 	pages = make([]memberPage, len(got))
