@@ -27,8 +27,8 @@ import (
 // child is the program with an embedded log.
 type child struct {
 	log  *weir.Log
-	pool *pgxpool.Pool // nil on SQLite, and so is
-	sql  *sql.DB       // the same connections
+	pool *pgxpool.Pool // nil unless the store is PostgreSQL
+	sql  *sql.DB       // the same connections; nil unless the store is PostgreSQL
 
 	mu        sync.Mutex // guards what follows
 	out       *json.Encoder

@@ -10,7 +10,7 @@ import (
 )
 
 // group is a consumer group whose members get everything in its topics at least once. Another use
-// of groups adds its own to groups; what it handles it tells model.deliver, and finalCheck judges
+// of groups adds its own to groups; what it handles it tells Model.Deliver, and finalCheck judges
 // it as all others.
 type group struct {
 	name   string

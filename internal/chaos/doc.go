@@ -16,8 +16,8 @@
 // What acts, and where another one is added:
 //
 //	publishers.go   one entry for each way to publish: a function that sends records and says what became of them
-//	consumers.go    one entry for each kind of group: a function that runs its members, which tell model.deliver what they handled
-//	read_*.go       those that read without a group, and tell model.follow what they got
+//	consumers.go    one entry for each kind of group: a function that runs its members, which tell Model.Deliver what they handled
+//	read_*.go       those that read without a group, and tell Model.Follow what they got
 //	topics.go       making, deleting, growing and trimming topics through every door
 //	queues.go       work queues: enqueuing through every door, workers over HTTP, in Go and with SQL that are slow, die and answer twice, pauses, purges;
 //	                queues_sql.go, child_queues.go: transactions that enqueue, and that acknowledge where they write their result, with SQL and in Go;
@@ -31,8 +31,8 @@
 //	                links.go: a process does not reach a shard that others reach
 //	putbacks.go     on S3, once all others have finished: copies of the bucket are put back under processes that write
 //
-// A use that keeps state of its own adds its actors, and a function to finalCheck that holds what
-// the store has at the end against what its callers were answered. A store is an engine
+// A use that keeps state of its own adds its actors, and a function to finalCheck that compares
+// what the store has at the end with what its callers were answered. A store is an engine
 // (engine.go): it adds a case to openEngine, its faults to allFaults, and its name to the stores of
 // a run.
 //

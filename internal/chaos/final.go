@@ -16,7 +16,7 @@ import (
 // there are events that it has not read.
 const drainMax = 60 * time.Second
 
-// finalCheck reads all that is left with a log of its own, and holds it against what was answered.
+// finalCheck reads all that is left with a log of its own, and compares it with what was answered.
 func (w *world) finalCheck(ctx context.Context) error {
 	if err := w.settleMarkers(ctx); err != nil {
 		return err

@@ -167,7 +167,7 @@ func (w *world) remake(ctx context.Context, random *rand.Rand, p *process) error
 	}
 	t, is := w.topicNow(ctx, remade)
 	if !is {
-		return nil // it is, too: else who deletes it says so
+		return nil // the run is over: only remake deletes the topic
 	}
 	first := random.IntN(2)
 	if p == &w.brokers[first].process {

@@ -184,7 +184,7 @@ func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
 	req.ReplicaID = -1
 	asked := kmsg.NewListOffsetsRequestTopic()
 	asked.Topic = topic
-	for n := range int32(3) { // those that there are not are refused
+	for n := range int32(3) { // partitions that do not exist are refused
 		p := kmsg.NewListOffsetsRequestTopicPartition()
 		p.Partition, p.Timestamp, p.CurrentLeaderEpoch = n, -1, -1
 		asked.Partitions = append(asked.Partitions, p)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A plan is all that a seed decides ahead: which faults come when. What actors do they decide by
-// choices of their own, which the seed gives them, too (world.random). So a seed plans the same run
-// each time; how its parts meet differs.
+// A plan is all that a seed decides ahead: which faults come when. What actors do, they decide by
+// random choices of their own, which the seed decides, too (world.random). So a seed plans the same
+// run each time; how its parts meet differs.
 type step struct {
 	at    time.Duration
 	fault string

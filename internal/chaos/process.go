@@ -26,7 +26,7 @@ type process struct {
 	name    string
 	w       *world
 	command func() *exec.Cmd
-	prepare func(*exec.Cmd) (after func(), err error) // called before the start of each; after is called behind it
+	prepare func(*exec.Cmd) (after func(), err error) // called before each start; after is called once the process has started
 	ready   func(ctx context.Context) error           // returns once it takes requests
 
 	url   string  // by which it knows the store

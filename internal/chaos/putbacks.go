@@ -139,8 +139,8 @@ func (h *putBackRun) round(ctx context.Context, n int) error {
 	return h.judge(ctx)
 }
 
-// fill commits until a process is about to write a snapshot, so that copies are put back under
-// snapshots, too. Else there would be next to none.
+// fill commits until a process is about to write a snapshot, so that copies are put back while
+// snapshots are written, too. Otherwise that would hardly ever happen.
 func (h *putBackRun) fill(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, h.length/fillPart)
 	defer cancel()
@@ -148,7 +148,7 @@ func (h *putBackRun) fill(ctx context.Context) {
 		if n%20 == 0 && h.newest("commit")-h.newest("snapshot") >= nearSnapshot {
 			return
 		}
-		_, _ = h.w.audit.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: "chaos/fill", Version: eventlog.Version(h.w.now()), Value: []byte("x")}}}) // the bucket was just put back
+		_, _ = h.w.audit.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: "chaos/fill", Version: eventlog.Version(h.w.now()), Value: []byte("x")}}}) // an error means that the bucket was just put back
 	}
 }
 
@@ -161,8 +161,8 @@ func (h *putBackRun) newest(kind string) (number int) {
 	return number
 }
 
-// pace draws for each process how long its writer pauses at most. Few records before a copy is put
-// back and many after it let commits of after it have the numbers of void ones soon.
+// pace draws for each process how long its writer pauses at most. If few records are written before
+// a copy is put back, and many after it, later commits soon have the numbers of void ones.
 func (h *putBackRun) pace(of ...time.Duration) {
 	for _, l := range h.lines {
 		l.pauses.Store(int64(of[h.random.IntN(len(of))]))
@@ -372,8 +372,8 @@ func (h *putBackRun) mark(name string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644))
 }
 
-// judge waits until every process has written, and shows what the others wrote, and holds what they
-// show against what was acknowledged.
+// judge waits until every process has written, and shows what the others wrote, and compares what
+// they show with what was acknowledged.
 func (h *putBackRun) judge(ctx context.Context) error {
 	w := h.w
 	var last []string

@@ -49,7 +49,7 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 			continue
 		}
 		if r.Life != l {
-			if !knows(ctx, b, l) { // else what it answers may yet be of the topic before
+			if !knows(ctx, b, l) { // what it answers may still be of the topic before
 				pause(ctx, 20*time.Millisecond)
 				continue
 			}

@@ -43,7 +43,7 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	if err == nil && len(w.model.Found()) == 0 {
 		w.judgeContent(ctx) // before checkLeaks deletes everything
 	}
-	if err == nil && len(w.model.Found()) == 0 { // else it has enough to tell
+	if err == nil && len(w.model.Found()) == 0 { // after a violation there is enough to report
 		err = w.checkLeaks(ctx)
 	}
 	if err == nil && len(w.model.Found()) == 0 && opt.putBackLength() > 0 {

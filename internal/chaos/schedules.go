@@ -36,7 +36,7 @@ const (
 	tickMax = 2 * time.Minute
 )
 
-// judgeTicks holds the messages of the schedule against the minutes that passed.
+// judgeTicks compares the messages of the schedule with the minutes that passed.
 func (w *world) judgeTicks(ctx context.Context) error {
 	var answer struct {
 		Messages []struct {

@@ -278,7 +278,7 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 	return w.judgeProjection(ctx, log, past)
 }
 
-// judgeProjection lets the projection finish, and holds what it wrote in its transactions against
+// judgeProjection lets the projection finish, and compares what it wrote in its transactions with
 // the streams: each event once, for the run that readers use.
 func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[string]*judge.StreamPast) error {
 	for _, e := range w.embedded {
