@@ -26,7 +26,7 @@ func (m *Model) Browsed(q WorkQueue, asked Moment, state string, list []SeenMess
 			m.violate("QB", about, "%s is listed as %s, and whoever enqueued it was told that it certainly was not enqueued", l.Value, l.State)
 		case state != "" && l.State != state:
 			m.violate("QB", about, "%s is %s in a list of those that are %s", l.Value, l.State, state)
-		case acked && at < asked && !q.Passes: // one that was made anew has again what its topic has
+		case acked && at < asked && !q.Passes: // a queue that was made anew has again what its topic has
 			m.violate("QB", about, "%s was acknowledged at %v, and a list that was asked for at %v has it as %s", l.Value, at, asked, l.State)
 		}
 	}

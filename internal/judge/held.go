@@ -12,7 +12,7 @@ type Held struct {
 	Value [][]string
 }
 
-// JudgeHeld holds what a topic has at the end against what was published, acknowledged and read.
+// JudgeHeld compares what a topic has at the end with what was published, acknowledged and read.
 func (m *Model) JudgeHeld(h Held) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,8 +54,8 @@ func (m *Model) JudgeHeld(h Held) {
 	}
 }
 
-// JudgeDelivered is G1: a group has handled everything below what it committed, by topic/partition.
-// billed: what it handled is not told.
+// JudgeDelivered is G1: a group has handled everything below what it committed, which is said by
+// topic/partition. billed: the model was not told what the group handled, and judges nothing.
 func (m *Model) JudgeDelivered(group string, h Held, said map[string]int64, billed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (m *Model) SettleMarkers(values []string) {
 	for _, v := range values {
 		committed[v] = true
 		if r := m.records[v]; r != nil && r.outcome == Unknown {
-			r.outcome = Done // ended when its client heard nothing more
+			r.outcome = Done // r.ended stays the time at which its client gave up
 		}
 	}
 	for _, r := range m.records {

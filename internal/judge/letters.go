@@ -74,7 +74,7 @@ func (m *Model) Takes(q WorkQueue, verb string, letters []string) *take {
 	for _, id := range letters {
 		l := m.letters[id]
 		l.takes = append(l.takes, t)
-		l.message.purged = 0 // it may come back, and so may the others below
+		l.message.purged = 0 // the message may come back; so may all messages of the queue, below
 	}
 	if len(letters) == 0 {
 		m.sweeps[q.Name] = append(m.sweeps[q.Name], t)
@@ -92,7 +92,7 @@ func (t *take) String() string {
 	return strings.Join(t.letters, " and ")
 }
 
-// Taken tells what became of it; whole: the answer tells of no problem.
+// Taken tells what became of the request t. whole: the answer tells of no problem.
 func (m *Model) Taken(q WorkQueue, t *take, o Outcome, n int, whole bool, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +201,7 @@ func (m *Model) Counts(q WorkQueue, left []SeenLetter, ever, copies map[string]i
 	}
 }
 
-// judgeLetters holds what a queue has at the end against what was answered. m.mu is held.
+// judgeLetters compares what a queue has at the end with what was answered. m.mu is held.
 func (m *Model) judgeLetters(queue string) {
 	about := []string{queue}
 	gone := 0

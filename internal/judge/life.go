@@ -118,7 +118,7 @@ type Reader struct {
 	Who    string
 	Life   *Life
 	Next   map[int32]int64
-	unsure bool // what was read before an offset that next does not name is not known
+	unsure bool // it is not known what the reader has read of partitions that are not in Next
 }
 
 func (r *Reader) Begin(l *Life) { r.Life, r.Next, r.unsure = l, map[int32]int64{}, false }

@@ -93,7 +93,7 @@ type Tail struct {
 	Partition int32
 }
 
-// endSeen is a partition as one process, in one life, shows its end.
+// endSeen names a partition of a topic's life and a process that shows the partition's end.
 type endSeen struct {
 	process string
 	Tail
@@ -125,7 +125,7 @@ func (m *Model) violate(invariant string, about []string, format string, args ..
 	m.history.Add(fmt.Sprintf("VIOLATION %s %s", invariant, v.Text), about...)
 }
 
-// Broken is violate for those that hold nothing.
+// Broken is violate for callers that do not hold m.mu.
 func (m *Model) Broken(invariant string, about []string, format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *Record) where() string {
 	return fmt.Sprintf("at %d/%d", r.at.Partition, r.at.Offset)
 }
 
-// judgeEnd holds an answer against what is known. m.mu is held.
+// judgeEnd compares an answer with what is known. m.mu is held.
 func (m *Model) judgeEnd(r *Record) {
 	if r.outcome == Refused && len(r.seen) > 0 {
 		m.violate("L2", []string{r.Topic}, "%s was read at %v, and its publisher was told that it certainly was not published", r.Value, r.seen)
@@ -268,9 +268,9 @@ func (m *Model) read(who string, s Sight) (*Record, *Life) {
 	return r, l
 }
 
-// Deliver notes what a member of a group has handled. Groups get every record at least once:
-// finalCheck sees to that. Of groups that commit in the transaction that handles it, only what was
-// committed is told: that happens once.
+// Deliver notes what a member of a group has handled. JudgeDelivered checks that groups get every
+// record at least once. A group that commits in the transaction that handles a record tells only
+// what was committed: that happens once for each record.
 func (m *Model) Deliver(group, member string, once bool, sights ...Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -288,7 +288,7 @@ func (m *Model) Deliver(group, member string, once bool, sights ...Sight) {
 	}
 }
 
-// end of a partition, as a process showed it.
+// ShowEnd judges the end of a partition, as a process showed it.
 func (m *Model) ShowEnd(process string, l *Life, partition int32, invoked Moment, end int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

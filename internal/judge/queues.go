@@ -29,8 +29,8 @@ type Message struct {
 	letters      []*letter           // its dead letters, as they were listed
 	discarded    Moment              // a dead letter of it certainly was by then; 0: none
 	copies       int                 // how often it is in its topic at the end
-	died         int                 // how many dead letters of it there ever were, and
-	dead         int                 // are left
+	died         int                 // how many dead letters of it there ever were
+	dead         int                 // how many of these are left
 	results      int                 // how many were written in transactions that acknowledged it
 }
 
@@ -41,7 +41,7 @@ type Grant struct {
 	Receipt string
 	InGo    bool
 	Attempt int
-	Asked   Moment // not known of the Go library's: 0
+	Asked   Moment // 0: not known, for a claim of the Go library
 	got     Moment
 	Until   int64 // when the lease ends, in milliseconds by the store's clock; 0: not told
 	Lease   time.Duration
@@ -62,10 +62,10 @@ type answered struct {
 // clockMargin is how much clocks, rounded to milliseconds and set while we run, may differ.
 const clockMargin = Moment(200 * time.Millisecond)
 
-// ttlMargin is the usual TTLMargin of a Model: how much later than a message's time to live a claim
-// may be asked for all the same: weir takes the earliest time that the store's clock can show. What
-// was enqueued with SQL is not judged: its time begins when it comes into the queue, which may be
-// late.
+// ttlMargin is the default of Model.TTLMargin. A claim that is asked for this long after the end of
+// a message's time to live may still get it, because weir takes the earliest time that the store's
+// clock can show. What was enqueued with SQL is not judged: its time begins when it comes into the
+// queue, which may be late.
 const ttlMargin = 3 * time.Second
 
 // Enqueues makes a message that is about to be enqueued.
@@ -79,7 +79,7 @@ func (m *Model) Enqueues(queue, by, key, unique string, delay time.Duration) *Me
 	return msg
 }
 
-// Enqueued tells what became of it.
+// Enqueued tells what became of a message that was about to be enqueued.
 func (m *Model) Enqueued(msg *Message, o Outcome, id string, repeated bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +127,7 @@ func (msg *Message) finishedAt() (at Moment, is bool) {
 	for _, grants := range msg.Grants {
 		for _, g := range grants {
 			for _, a := range g.answers {
-				if a.verb == "ack" && a.outcome == Done && !a.inSQL { // the queue hears of those a little later
+				if a.verb == "ack" && a.outcome == Done && !a.inSQL { // the queue hears of acks in transactions a little later
 					return a.ended, true
 				}
 			}
@@ -186,21 +186,21 @@ func recordOf(receipt string) string {
 	return strings.Join(strings.SplitN(receipt, ".", 4)[:3], ".")
 }
 
-// isTooOld says that a claim asked for a message past its time to live. That begins anew with a
-// redrive.
+// isTooOld says that a claim asked for a message past its time to live. That time begins anew with
+// a redrive.
 func (m *Model) isTooOld(msg *Message, q WorkQueue, g *Grant) bool {
 	from, known := m.restarted(msg)
 	return known && g.Asked > from+Moment(msg.Delay+q.TTL+m.TTLMargin)+clockMargin
 }
 
-// judgeGrants holds two claims of one message against each other.
+// judgeGrants compares two claims of one message.
 func (m *Model) judgeGrants(msg *Message, a, b *Grant) {
 	if a.Attempt > b.Attempt {
 		a, b = b, a
 	}
 	about := []string{msg.Queue}
 	if a.Attempt == b.Attempt && (a.InGo || b.InGo) {
-		return // judgeAttempts: one that a Go worker gives back as it ends does not count
+		return // judgeAttempts judges these: an attempt that a Go worker gives back as it ends does not count
 	}
 	if a.Attempt == b.Attempt {
 		m.violate("Q4", about, "%s was given out twice as attempt %d: to %s at %v and to %s at %v", msg.Value, a.Attempt, a.Worker, a.got, b.Worker, b.got)
@@ -256,7 +256,7 @@ func (m *Model) EnqueuesInSQL(msg *Message) {
 	msg.inSQL = true
 }
 
-// AnswersInSQL is answers for a worker that answers in a transaction.
+// AnswersInSQL is Answers for a worker that answers in a transaction.
 func (m *Model) AnswersInSQL(g *Grant, verb string, delay time.Duration) *answered {
 	a := m.Answers(g, verb, delay, 0)
 	m.mu.Lock()
@@ -265,7 +265,7 @@ func (m *Model) AnswersInSQL(g *Grant, verb string, delay time.Duration) *answer
 	return a
 }
 
-// Answered tells what became of that: over when the answer was that the message is done.
+// Answered tells what became of an answer. over: the worker was told that the message is done.
 func (m *Model) Answered(g *Grant, a *answered, o Outcome, over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -286,7 +286,7 @@ func (m *Model) Answered(g *Grant, a *answered, o Outcome, over bool) {
 	}
 }
 
-// Pauses notes that a queue is paused, and resumes that somebody is about to let it go on.
+// Pauses notes that a queue is paused, and ResumesQueue that somebody is about to resume it.
 func (m *Model) Pauses(queue string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,8 +301,7 @@ func (m *Model) ResumesQueue(queue string) {
 	m.history.Add("queue "+queue+" is about to be resumed", queue)
 }
 
-// Purges notes that a purge which began at a time is over. What comes for its delayed messages it
-// gave up, too.
+// Purges notes that a purge which began at a time is over. It gave up the delayed messages, too.
 func (m *Model) Purges(queue string, began Moment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -369,7 +368,7 @@ func (m *Model) Unsettled(queue string) (list []*Message) {
 	return list
 }
 
-// JudgeQueue holds the dead letters that a queue has at the end against what clients were told, and
+// JudgeQueue compares the dead letters that a queue has at the end with what clients were told, and
 // judges order by key and unique keys.
 func (m *Model) JudgeQueue(q WorkQueue) {
 	m.mu.Lock()

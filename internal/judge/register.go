@@ -152,7 +152,7 @@ func (m *Model) Owns(group, member string, generation int32, at Partition) {
 	m.owners[key] = member
 }
 
-// Partition of a topic that is never made anew.
+// Partition is a partition of a topic that is never made anew.
 type Partition struct {
 	Topic string
 	N     int32

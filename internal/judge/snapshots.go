@@ -25,7 +25,7 @@ func (m *Model) SnapshotSaves(stream string, below int64) *SnapshotSave {
 	return s
 }
 
-// SnapshotSaved notes what became of that.
+// SnapshotSaved notes what became of the save.
 func (m *Model) SnapshotSaved(by string, s *SnapshotSave, said Word) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

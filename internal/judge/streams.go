@@ -69,14 +69,16 @@ type projectedStream struct {
 }
 
 // projectedTo is how far a run of a projection has got a stream. What two processes say may be
-// heard in another order than they said it: what the one before has got is awaited for a while.
+// heard in another order than they said it: so events that the process before has got are awaited
+// for a while.
 type projectedTo struct {
 	by      string // the process that got the last event
 	next    int64
 	awaited map[int64]Moment // by version: since when
 }
 
-// wordMax is how long after another process's word that of the one before may be heard.
+// wordMax is how long after the word of a process the word of the process before it may still be
+// heard.
 const wordMax = Moment(3 * time.Second)
 
 // streamSkip is a reading without events below a version, which a deletion at that version
@@ -121,8 +123,8 @@ func (m *Model) StreamChanges(verb, stream string, expected int64) *StreamCall {
 }
 
 // StreamAnswered notes what became of a call. An append of unknown outcome may be tried again,
-// which finds it or makes it. Where it is refused then, the first try may still be carried out if
-// the refusal was not for good: one by a version is.
+// which finds it or makes it. If the second try is refused, the first one may still be carried out,
+// unless the refusal is for good, as a refusal because of a version is.
 func (m *Model) StreamAnswered(by string, c *StreamCall, said Word) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,7 +255,7 @@ func (m *Model) Forgets(subject string) *forgetting {
 	return f
 }
 
-// Forgot notes what became of that.
+// Forgot notes what became of the call f.
 func (m *Model) Forgot(by, subject string, f *forgetting, said Word) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,7 +24,7 @@ func (p *StreamPast) deletedAt(version int64, orLater bool) bool {
 	return slices.Contains(p.Deletions, version) || orLater && len(p.Deletions) > 0 && p.Begins() >= version
 }
 
-// JudgeProjected holds what a run of the projection got against the streams.
+// JudgeProjected compares what a run of the projection got with the streams.
 func (m *Model) JudgeProjected(run int64, past map[string]*StreamPast) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,8 +40,8 @@ func (m *Model) JudgeProjected(run int64, past map[string]*StreamPast) {
 	}
 }
 
-// JudgeReadable holds what can be read of a stream at the end, by somebody who began at a time,
-// against what its category's topic has.
+// JudgeReadable compares what can be read of a stream at the end, by somebody who began at a time,
+// with what its category's topic has.
 func (m *Model) JudgeReadable(stream string, p *StreamPast, seen []Sight, began Moment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *Model) JudgeReadable(stream string, p *StreamPast, seen []Sight, began 
 	}
 }
 
-// JudgeStreams holds what was done to all streams against what was answered.
+// JudgeStreams compares what was done to all streams with what was answered.
 func (m *Model) JudgeStreams(past map[string]*StreamPast) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +109,8 @@ func (m *Model) JudgeStreams(past map[string]*StreamPast) {
 	}
 }
 
-// judgeAppend judges whether the events of an append are there, where it said, and notes it at its
-// versions.
+// judgeAppend judges whether the events of an append are there, at the versions that its answer
+// told, and notes the append at these.
 func (m *Model) judgeAppend(c *StreamCall, p *StreamPast, at map[string]int64, byVersion map[int64]*StreamCall) {
 	first, is := at[c.Values[0]]
 	for i, v := range c.Values {
@@ -192,7 +192,8 @@ func (m *Model) deletionAt(stream string, version int64) (only *StreamCall) {
 }
 
 // judgeRefusal judges a conflict: the stream had come to that version by then, and existed there or
-// not. That it had not gone on before is judgeConflict's. S1.
+// not, as the conflict says (S1). judgeConflict judges that the stream had not passed that version
+// before the call.
 func (m *Model) judgeRefusal(c *StreamCall, p *StreamPast, byVersion map[int64]*StreamCall) {
 	if !c.conflict {
 		return

@@ -56,7 +56,7 @@ func (m *Model) TagRead(by string, r tagReading, seen []Sight) (values []string)
 	return values
 }
 
-// JudgeDecisions holds each decision against the events that were appended with its tag before it:
+// JudgeDecisions compares each decision with the events that were appended with its tag before it:
 // it saw all of them.
 func (m *Model) JudgeDecisions(tag string, values []string) {
 	m.mu.Lock()
@@ -64,7 +64,7 @@ func (m *Model) JudgeDecisions(tag string, values []string) {
 	for i, v := range values {
 		c := m.streams.of[v]
 		if c == nil {
-			continue // tagRead has told
+			continue // TagRead has reported it
 		}
 		saw := map[string]bool{}
 		for _, before := range c.saw {

@@ -75,9 +75,10 @@ type holding struct {
 	tp    group.TopicPartition
 }
 
-// tell notes that a member was told that it has partitions, and returns another one that was told
-// the same of one of them; nil: none. That one was told so a moment before the member was, and
-// asked again after that: who was late to give another partition up loses all at once.
+// tell notes that the member c was told that it has partitions, and returns another member that has
+// one of them, too; nil: none has. That is so if c asked for its answer after the other was told
+// that the partition is its own, and c was told before that it has the partition: a member that is
+// only late to give a partition up loses all of them when it asks again.
 func (h *holders) tell(c *client, tps []group.TopicPartition) (other *client, of group.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,9 +105,10 @@ func (h *holders) forget(c *client, which func(group.TopicPartition) bool) {
 	maps.DeleteFunc(h.doubt, func(o holding, d doubt) bool { return (o.who == c || d.other == c) && which(o.tp) })
 }
 
-// Who takes a partition from a member that has not given it up waits for a session or a rebalance
-// time-out: five seconds at least. So two members may not both ask within overlapMin, in turn, and
-// be told that a partition is theirs, if neither is told what was so longer ago than toldBy.
+// A partition is taken from a member that has not given it up only after a session or a rebalance
+// time-out: five seconds at least. So two members must not ask in turn, within overlapMin, and both
+// be told that a partition is theirs. Answers that tell what was so longer ago than toldBy do not
+// count.
 const (
 	toldBy     = 2500 * time.Millisecond
 	overlapMin = 1500 * time.Millisecond

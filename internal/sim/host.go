@@ -18,7 +18,7 @@ type weather struct {
 	fails  float64 // how many of the calls certainly do nothing
 }
 
-// and returns the weather where both are.
+// and returns the weather where both kinds apply.
 func (w weather) and(other weather) weather {
 	return weather{
 		away: w.away || other.away, full: w.full || other.full, slow: max(w.slow, other.slow, 1),
@@ -149,7 +149,7 @@ func (h *host) draw(member int) trip {
 	way := func() time.Duration {
 		d := time.Duration(h.random.ExpFloat64()*float64(h.way)) * time.Duration(now.slow)
 		switch n := h.random.IntN(1000); {
-		case n < 2 && !h.world.isOver(): // else S3, where a commit takes seven ways and more, would stand still for a quarter of the time
+		case n < 2 && !h.world.isOver(): // no more often: S3, where a commit takes seven ways and more, would stand still for a quarter of the time
 			d += time.Duration(h.random.Int64N(int64(stallMax)))
 		case n < 20:
 			d += time.Duration(h.random.Int64N(int64(300 * time.Millisecond)))
@@ -200,7 +200,8 @@ func (h *host) upload() time.Duration {
 // uploadMax is less than a PUT may take.
 const uploadMax = 5 * time.Second
 
-// number returns a random number below n: what is unknown to the process, and is not the weather.
+// number returns a random number below n, for what the process does not know and the weather does
+// not decide.
 func (h *host) number(n int64) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

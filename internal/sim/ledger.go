@@ -221,7 +221,7 @@ func (l *ledger) help(err error) {
 	l.w.history.Add("the operator puts " + mark)
 }
 
-// judge waits until the group has got everything, and holds what each process sees against what was
+// judge waits until the group has got everything, and compares what each process sees with what was
 // acknowledged.
 func (l *ledger) judge() {
 	l.awaitGroup() // the writers have ended; the lock is not held over calls, as handlers want it, and fake time would stand still

@@ -80,7 +80,7 @@ func makePlan(random *rand.Rand, length time.Duration, processes, members, putBa
 }
 
 // restarts is what whoever puts a copy back does right after it: processes are started again, all,
-// one or none. That takes a second at least: leader epochs are numbered by seconds, so that one
+// one or none. That takes a second at least: leader epochs are numbered by seconds, so an epoch
 // that begins then has a number that no lost epoch has.
 func restarts(random *rand.Rand, from time.Duration, processes int) (plan []Step) {
 	which, one := random.IntN(3), random.IntN(processes)

@@ -151,7 +151,7 @@ func (w *world) consume(p *life) {
 		sub := weir.Subscription{
 			Group: group, Topics: groups[group], Name: p.name, Session: 3 * time.Second, CommitEvery: time.Second,
 			Retry: weir.Retry{Attempts: -1, First: 100 * time.Millisecond, Max: 2 * time.Second}, DeadLetter: weir.Halt,
-			Concurrency: 1, // own is drawn from by one
+			Concurrency: 1, // so that one call at a time draws from own
 			Handler: func(ctx context.Context, e weir.Event) error {
 				if slow && own.IntN(20) == 0 {
 					sleep(ctx, upTo(own, 6*time.Second))
@@ -214,7 +214,7 @@ func (w *world) follow(p *life, r *judge.Reader, topic string, partition int32) 
 	}
 }
 
-// judge waits until everything is done that must be, and holds what the store has against what was
+// judge waits until everything is done that must be, and compares what the store has with what was
 // answered.
 func (w *world) judge() {
 	begun := time.Now()

@@ -256,7 +256,7 @@ func (w *world) takeLetters(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// work keeps a worker of the library in a process.
+// work would keep a worker of the library in a process; it does nothing.
 func (w *world) work(p *life) {}
 
 // judgeQueues acknowledges messages until each one is done, dead or discarded, and judges the

@@ -30,8 +30,8 @@ type storage interface {
 	open(ctx context.Context, h *host, process string) (eventlog.Store, error)
 	// copied copies one member, and returns what puts the copy back.
 	copied(member int) (putBack func())
-	// failover puts a member in another incarnation in which nothing is lost, as far as it knows
-	// any.
+	// failover puts a member in another incarnation in which nothing is lost; a bucket has no
+	// incarnations.
 	failover(member int)
 	// close frees what is outside of the memory.
 	close()

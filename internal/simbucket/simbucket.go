@@ -53,8 +53,8 @@ type Tuning struct {
 	Snapshots int64         // a snapshot after so many commits
 }
 
-// OpenStore opens the store in S3 at a URL (its options count) on a bucket. The package store/s3
-// sets it.
+// OpenStore opens the store in S3 on a bucket, with the options of a URL. The package store/s3 sets
+// it.
 var OpenStore func(ctx context.Context, url string, b Bucket, t Tuning, logger *slog.Logger) (eventlog.Store, error)
 
 // Object is what a key names.

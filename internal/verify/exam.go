@@ -111,7 +111,7 @@ func (x *Exam) progress() {
 	}
 }
 
-// As runs do under the name of another check: a Visitor's findings are its own, and not those of
+// as runs do under the name of another check: a Visitor's findings are its own, and not those of
 // the log.
 func (x *Exam) as(check string, do func() error) error {
 	before := x.check

@@ -92,7 +92,7 @@ func (p *httpTopic) Read(ctx context.Context, to *Reader) error {
 		return err
 	}
 	member := []string{"groups", p.topic, "members", joined.ID}
-	defer func() { // otherwise its session ends
+	defer func() { // leave, so that nobody waits until the member's session ends
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpSession)
 		defer cancel()
 		_ = p.Ask(leaving, "DELETE", member, nil, nil, nil, 0)

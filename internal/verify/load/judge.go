@@ -197,7 +197,7 @@ func (b *book) add(e Entry) error {
 		b.settled = e.Reader == live
 	case isWhole:
 		l.Once(e.Reader)
-		if b.stopped { // otherwise events may have come behind it
+		if b.stopped { // before that, events may still have come after the audit
 			l.Whole(e.Reader)
 			b.whole = true
 		}

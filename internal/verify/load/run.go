@@ -298,7 +298,8 @@ func (l *line) audit(ctx context.Context) error {
 	}
 }
 
-// auditor is the caller of audits, for the reads of a protocol.
+// auditor is the number of the caller that audits, among those that read a protocol; the reader has
+// 0.
 const auditor = 1
 
 // remove deletes what was created, also if ctx has ended.
