@@ -23,8 +23,8 @@ const (
 	slowRate = 1 << 20
 	slowMax  = 15 * time.Second
 
-	// Parts is how many answers of one Share each fit. TryGrow leaves one part free, for the claims
-	// that wait in line.
+	// Parts is how many answers of one Share each fit into a budget. TryGrow leaves one part free,
+	// for the claims that wait in line.
 	Parts = 4
 )
 

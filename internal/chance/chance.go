@@ -1,5 +1,5 @@
-// Package chance is where the product's random numbers come from that need not be secret: pauses,
-// and versions of keys. A simulation makes them depend on its seed.
+// Package chance makes those of the product's random numbers that need not be secret: for pauses,
+// and for versions of keys. A simulation makes them depend on its seed.
 package chance
 
 import (

@@ -29,7 +29,7 @@ func Split(ctx context.Context) (calls, rest context.Context, done func()) {
 	}
 }
 
-// All closes all of them concurrently, and returns their errors.
+// All closes all elements of work concurrently, and returns their errors.
 func All[C interface{ Close(context.Context) error }](ctx context.Context, work []C) error {
 	errs := make([]error, len(work))
 	var wait sync.WaitGroup

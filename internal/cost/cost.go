@@ -232,8 +232,8 @@ func (l Load) monthly() float64 { return l.Bytes * month.Seconds() / gb }
 // does not choose by zone.
 func (l Load) clients() float64 { return l.monthly() * (1 + l.Reads) * crossing }
 
-// S3 is the bill of processes on machines of their own, with their log in a bucket, which make
-// these requests. Traffic to a bucket of the region is free.
+// S3 is the bill of processes on machines of their own, with their log in a bucket, to which they
+// make the requests r. Traffic to a bucket of the region is free.
 func (p Prices) S3(l Load, machines int, r Requests) Bill {
 	return p.bill("weir on S3", parts{
 		machines: machines, bucket: l.kept(), zones: l.clients(),
@@ -262,7 +262,7 @@ func (p Prices) Kafka(l Load) Bill {
 type Used struct {
 	System string
 	CPU    time.Duration // of processors, for a record: its clients' too if they are in the same process
-	Stored float64       // bytes on disk for a record; 0: as many as it has, times what others take
+	Stored float64       // bytes on disk for a record; 0: the bytes that were published, times onDisk
 	Cores  int           // of a machine
 	Copies int           // of each record, on machines of their own; 0: one. A bucket has its own
 	Bucket *Bucket       // it keeps its records in a bucket; nil: on disk
@@ -276,12 +276,12 @@ type Seen struct {
 	For      time.Duration // how long they were counted
 }
 
-// Short reports whether they were counted for too short a time to have what is done once for many
-// commits, such as gathering them in segments.
+// Short reports whether they were counted for too short a time to include what is done once for
+// many commits, such as gathering them in segments.
 func (s Seen) Short() bool { return s.Requests.Puts*s.For.Seconds() < 2*snapshotEvery }
 
-// times is how many requests were seen of those that are computed. Less than all were seen if the
-// time was short, and all are billed.
+// times is the ratio of the requests that were seen to those that are computed for the same load.
+// If the time was too short to see all of them it is at least 1, so that all are billed.
 func (s Seen) times(seen, computed float64) float64 {
 	if s.Short() {
 		return max(1, seen/computed)
@@ -289,8 +289,8 @@ func (s Seen) times(seen, computed float64) float64 {
 	return seen / computed
 }
 
-// requests are those that a load takes: as computed, times how many were seen of those that are
-// computed for the load that was measured. PUTs and LISTs have one price, so they count together.
+// requests are those that a load takes: the computed ones, times the ratio of seen to computed
+// requests under the load that was measured. PUTs and LISTs have one price, so they count together.
 func (u Used) requests(l Load) (puts, gets float64) {
 	r := u.Bucket.Requests(l)
 	puts, gets = r.Puts+r.Lists, r.Gets
@@ -327,5 +327,5 @@ func (p Prices) Measured(l Load, u Used) Bill {
 	return p.bill(u.System, n)
 }
 
-// Million is what a million records of a load cost, of a month that costs so much.
+// Million is what a million records of a load cost, if a month costs total.
 func (l Load) Million(total float64) float64 { return total / (l.Records * month.Seconds() / 1e6) }

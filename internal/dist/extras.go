@@ -16,7 +16,8 @@ type extras struct {
 	bash, zsh, fish []byte // completion scripts
 }
 
-// beside makes them. The program on this machine tells the manual page and the scripts.
+// beside makes the extras. A program that is built for this machine prints the manual page and the
+// scripts.
 func beside(version string) (extras, error) {
 	licence, err := os.ReadFile(licenceFile)
 	if err != nil {
@@ -49,10 +50,10 @@ func beside(version string) (extras, error) {
 	return e, nil
 }
 
-// licenceFile is where the program runs; tests run elsewhere.
+// licenceFile is in the directory where this program runs; tests, which run elsewhere, change it.
 var licenceFile = "LICENSE"
 
-// inArchive returns them for who unpacks an archive anywhere.
+// inArchive returns the extras for people who unpack an archive anywhere.
 func (e extras) inArchive() []file {
 	return []file{
 		{"LICENSE", 0o644, e.licence},
@@ -63,8 +64,8 @@ func (e extras) inArchive() []file {
 	}
 }
 
-// inPackage returns them where Debian's programs look for them: policy 12.1 (manual pages) and 12.5
-// (copyright), and the directories of the packages bash-completion, zsh and fish.
+// inPackage returns the extras where Debian's programs look for them: policy 12.1 (manual pages)
+// and 12.5 (copyright), and the directories of the packages bash-completion, zsh and fish.
 func (e extras) inPackage() ([]file, error) {
 	var packed bytes.Buffer
 	zip, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)

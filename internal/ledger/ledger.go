@@ -13,7 +13,7 @@ import (
 // event and group.
 type Ledger struct {
 	run     uint32
-	ordered bool // the system promises order within a key, which is a writer's
+	ordered bool // the system promises order within a key; each writer has a key of its own
 
 	mu          sync.Mutex // guards all below
 	writers     map[uint32]*book
@@ -83,16 +83,17 @@ func (v Verdict) String() string {
 	return strings.Join(all, ", ")
 }
 
-// OnlyLost reports whether nothing else is wrong.
+// OnlyLost reports whether events were lost, and nothing else is wrong.
 func (v Verdict) OnlyLost() bool { return v.Lost > 0 && v.Found().Clean() }
 
-// Found is the verdict when what did not come is known to be there.
+// Found is the verdict without the lost events, for a caller who knows that they are there.
 func (v Verdict) Found() Verdict {
 	v.Lost, v.First = 0, ""
 	return v
 }
 
-// New makes a ledger for one run. A system that promises no order is not judged by it.
+// New makes a ledger for one run. If ordered is false the system promises no order, and order is
+// not judged.
 func New(run uint32, ordered bool) *Ledger {
 	return &Ledger{run: run, ordered: ordered, writers: map[uint32]*book{}, groups: map[string]*group{}}
 }
@@ -112,8 +113,7 @@ func (l *Ledger) Group(name string) {
 	l.group(name).announced = true
 }
 
-// Once says that a group gets no event twice, also if AtLeastOnce is so for others: it reads the
-// log itself.
+// Once says that a group gets no event twice, even after AtLeastOnce: it reads the log itself.
 func (l *Ledger) Once(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -141,9 +141,8 @@ func (n *Node) move(cfg Config) {
 	}
 }
 
-// Uses returns what runs on the log, but for Log and Queues. Queues should end after these and
-// after the doors, so that acknowledgements that came at the last moment are answered; Log ends
-// last.
+// Uses returns what runs on the log, except Log and Queues. Queues should end after these and after
+// the doors, so that acknowledgements that came at the last moment are answered; Log ends last.
 func (n *Node) Uses() []Part {
 	return append([]Part{{"publisher", n.Publisher.Run}, {"groups", n.Groups.Run}, {"streams", n.Streams.Run}}, n.movers...)
 }

@@ -12,9 +12,10 @@ import (
 	"syscall"
 )
 
-// FreePorts are below those that systems give to connections by themselves: 32768 to 60999 on Linux
-// (ip_local_port_range, ip(7)), 49152 to 65535 elsewhere (RFC 6335, section 6). One of those goes
-// to anybody's connection while the server that a test has stopped does not listen on it.
+// The ports of FreePort are below those that systems give to connections by themselves: 32768 to
+// 60999 on Linux (ip_local_port_range, ip(7)), 49152 to 65535 elsewhere (RFC 6335, section 6). One
+// of those goes to anybody's connection while the server that a test has stopped does not listen on
+// it.
 const (
 	firstFreePort = 10_000
 	lastFreePort  = 32_767

@@ -41,8 +41,8 @@ type Reading[T any] struct {
 	err   error     // of the last try
 }
 
-// New returns a value that read reads. what names it in texts, in the plural. zero stands for it
-// until then; Get never returns it without an error.
+// New returns a value that read reads. what names it in texts, in the plural. zero stands for the
+// value before the first reading; Get never returns zero without an error.
 func New[T any](what string, zero T, read func(context.Context) (T, error), logger *slog.Logger) *Value[T] {
 	v := &Value[T]{what: what, read: read, logger: logger}
 	v.last.Store(&Reading[T]{Value: zero})
@@ -52,8 +52,8 @@ func New[T any](what string, zero T, read func(context.Context) (T, error), logg
 // Get returns the last reading, and reads again if the last try is longer ago than fresh.
 // eventlog.ErrUnavailable: the store is unavailable, and the last reading is older than StaleMax.
 //
-// However many callers there are, they cost one call of read every fresh, for which one caller
-// waits.
+// However many callers there are, they cost one call of read in each period of length fresh, for
+// which one caller waits.
 func (v *Value[T]) Get(ctx context.Context, fresh time.Duration) (*Reading[T], error) {
 	r := v.last.Load()
 	if time.Since(r.tried) < fresh {

@@ -92,8 +92,8 @@ func (k *keys) run(ctx context.Context) {
 
 // find returns the keys that may have signed a token. There is more than one if the issuer gave
 // several the same id. eventlog.ErrUnavailable: it is not known whether there is such a key,
-// because the keys were not fetched since the call. A client that tries again gets an answer within
-// refetchEvery.
+// because the keys were not fetched since the call began. A client that tries again gets an answer
+// within refetchEvery.
 func (k *keys) find(ctx context.Context, id string, by jose.SignatureAlgorithm) ([]any, error) {
 	began := time.Now()
 	found, err := k.last.Load().find(id, by)
