@@ -155,7 +155,7 @@ func conditionOf(c queue.Condition) Condition {
 type Browse struct {
 	State string    // Ready, Claimed, Waiting, Delayed or Done; "": any of the first three
 	From  MessageID // the Next of the page before; zero: the beginning
-	Limit int       // at most so many messages: 1 to 1000; 0: 100
+	Limit int       // how many messages at most: 1 to 1000; 0: 100
 }
 
 // MessagePage is a page of a queue's messages. It may be empty though others follow.

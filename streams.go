@@ -144,13 +144,13 @@ type StreamRange struct {
 	Backward bool      // the newest first
 }
 
-// StreamRetention says which events of a stream are kept, beside those after the newest snapshot.
-// The zero value keeps all. It is applied about every ten minutes; then the other events are
-// removed as by Category.Forget. The records of the category's topic are kept as its own
+// StreamRetention says which events of a stream are kept. Those after the newest snapshot are kept
+// in any case. The zero value keeps all. It is applied about every ten minutes; then the other
+// events are removed as by Category.Forget. The records of the category's topic are kept as its own
 // retention.ms says.
 type StreamRetention struct {
-	Events int64         `json:"events,omitempty"` // at most so many; 0: any number
-	Age    time.Duration `json:"age,omitempty"`    // at most so old, by the events' times; 0: any
+	Events int64         `json:"events,omitempty"` // how many events are kept at most; 0: any number
+	Age    time.Duration `json:"age,omitempty"`    // how old kept events may be, by their times; 0: any age
 }
 
 // StreamState describes a stream: what weir knows without reading its events.

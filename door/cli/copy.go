@@ -44,7 +44,7 @@ Examples:
 // never end.
 const passesMost = 8
 
-// passSmall: a pass that copied less than so many bytes and keys has caught up.
+// A pass that copied less than passSmallBytes and passSmallKeys has caught up.
 const passSmallBytes, passSmallKeys = 4 << 20, 1000
 
 // copied is the result of the command as JSON.

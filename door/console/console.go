@@ -3,7 +3,8 @@
 //
 // It is one more client of the HTTP API. Each page is made of the API's answers to requests with
 // the reader's own credentials, and each button is one such request. So the console has no rights,
-// no access to the store and no rules of its own: who may not do something does not see its button.
+// no access to the store and no rules of its own: a reader who may not do something does not see
+// the button for it.
 package console
 
 import (
@@ -286,7 +287,7 @@ func (v *visit) send() {
 	_, _ = v.w.Write(v.made.page) // fails only if the browser has disconnected
 }
 
-// fail shows an error as a page. Who must authenticate is sent to the login.
+// fail shows an error as a page. A reader who must authenticate is sent to the login.
 func (v *visit) fail(err error) {
 	var p *problem
 	var refused interface {

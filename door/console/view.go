@@ -182,7 +182,7 @@ func printable(s string) bool {
 	return true
 }
 
-// short cuts a text to so many characters.
+// short cuts a text that has more than most characters.
 func short(most int, s string) string {
 	n := 0
 	for i := range s {

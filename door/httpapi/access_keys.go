@@ -193,7 +193,7 @@ var keyMembers = []string{"name", "access", "topics", "all_topics", "groups", "a
 // accessesMax bounds the list of a key's accesses, of which there are three.
 const accessesMax = 8
 
-// strings reads an array of at most so many strings.
+// strings reads an array of up to most strings.
 func (r *jsonReader) strings(most int, add func(string)) error {
 	return r.array(func(i int) error {
 		if i >= most {

@@ -114,8 +114,8 @@ func (s *Server) groupOffsets(c *call) error {
 // 10,000 partitions.
 const resetShown = 1000
 
-// answerOffsets answers with offsets and lag, with one store call. It lists at most so many
-// offsets; the counts are of all.
+// answerOffsets answers with offsets and lag, with one store call. It lists up to most offsets; the
+// counts are of all.
 func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed, most int) error {
 	lags, err := s.cfg.Groups.Lags(ctx, name, found)
 	if err != nil {

@@ -184,7 +184,7 @@ func (m *Mover) withTopics(ctx context.Context, rows []row) ([]row, error) {
 			made[id] = t.ID
 		case !errors.Is(err, eventlog.ErrUnknownTopic):
 			return nil, err
-		case r.state != "done": // otherwise it was deleted
+		case r.state != "done": // it is still to be created; a topic that was created and is unknown was deleted
 			waits[id] = true
 			m.skip("what SQL published waits in weir.inbox, because its topic is not created; SELECT * FROM weir.creations says why", "topic", r.name, "creation", r.state)
 		}

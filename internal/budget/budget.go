@@ -70,7 +70,7 @@ type Claim struct {
 	moves   bool // Moves or Sends was called, and neither Rests nor Release since
 }
 
-// New makes a budget of so many bytes.
+// New makes a budget of size bytes.
 func New(size int64) *Budget {
 	return &Budget{size: size, free: size, held: make(map[string]int64), over: make(map[string]*Claim), moving: make(map[*Claim]func())}
 }

@@ -55,8 +55,8 @@ func (b *broker) admin() (*kadm.Client, error) {
 
 // kafkaClient makes a client of some brokers. It is closed when the world rests. By default
 // franz-go never fails a record that may have been stored, although its topic is deleted for good
-// (bumpRepeatedLoadErr in sink.go, v1.22.2): who sent it would wait for ever. With cancellation its
-// outcome is unknown, and it is not sent again.
+// (bumpRepeatedLoadErr in sink.go, v1.22.2): the client that sent it would wait for ever. With
+// cancellation its outcome is unknown, and it is not sent again.
 func (w *world) kafkaClient(brokers []*broker, opts ...kgo.Opt) (*kgo.Client, error) {
 	var seeds []string
 	for _, b := range brokers {

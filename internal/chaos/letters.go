@@ -12,7 +12,8 @@ import (
 	"github.com/weir-log/weir/internal/judge"
 )
 
-// listLetters lists dead letters of a queue, at most so many, after one of them.
+// listLetters lists up to most dead letters of a queue: those that follow the letter that after
+// names.
 func (w *world) listLetters(ctx context.Context, b *broker, q judge.WorkQueue, after string, most string) ([]judge.SeenLetter, error) {
 	asked := w.now()
 	var answer struct{ Letters []judge.SeenLetter }

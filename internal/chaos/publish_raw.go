@@ -106,7 +106,7 @@ func (p *rawProducer) until(ctx context.Context, at judge.Tail, raw []byte) (sai
 	}
 }
 
-// misuse does, after a batch was acknowledged, what a broker must not be taken in by.
+// misuse sends, after a batch was acknowledged, requests that a broker must see through.
 func (p *rawProducer) misuse(ctx context.Context, at judge.Tail, raw []byte, first produced) {
 	m, other := p.w.model, p.w.brokers[p.random.IntN(2)]
 	about := []string{at.Life.Name, p.session, other.name}
@@ -216,7 +216,7 @@ func (p *rawProducer) produce(ctx context.Context, b *broker, at judge.Tail, raw
 }
 
 // judgeProducers reads the batches that topics have at the end: P3, the numbers of a producer in
-// one epoch have no hole; P4, behind an epoch comes none that is older.
+// one epoch have no hole; P4, after an epoch comes none that is older.
 func (w *world) judgeProducers(ctx context.Context, l *judge.Life) error {
 	t, is := w.topicNow(ctx, l.Name)
 	if !is {

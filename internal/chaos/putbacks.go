@@ -38,9 +38,9 @@ const (
 	nearSnapshot = 495              // commits since the last snapshot; weir writes one after 500
 	fillPart     = 4                // commits until then take at most this part of the length
 
-	topicRounds = 5  // so many rounds write a topic
-	backsMost   = 6  // so many copies are put back in a round
-	marksMax    = 30 // so many void commits are marked by hand in a row
+	topicRounds = 5  // how many rounds write one topic
+	backsMost   = 6  // how many copies at most are put back in a round
+	marksMax    = 30 // how many void commits at most are marked by hand in a row
 	// clocksApart is how long others must have committed before they show that a commit of a
 	// process that was killed is void: what processes know of the server's time differs by less.
 	clocksApart = 5 * time.Second
@@ -270,7 +270,7 @@ func (h *putBackRun) killSome(ctx context.Context) (killed int) {
 	return killed
 }
 
-// kill kills so many processes, from one on.
+// kill kills n processes, from the one with the index from on.
 func (h *putBackRun) kill(from, n int) {
 	for _, p := range h.w.processes()[from : from+n] {
 		h.w.counts.add("kills around put-backs")

@@ -17,7 +17,7 @@ import (
 // it may take to see that its topic is gone where nothing wakes it.
 const streamKeepAlive = 15 * time.Second
 
-// runSSE follows topics over server-sent events: cut off, it resumes behind the last event that it
+// runSSE follows topics over server-sent events: cut off, it resumes after the last event that it
 // saw.
 func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
 	r := &judge.Reader{Who: "SSE of " + topic + " at " + b.name, Next: map[int32]int64{}}
@@ -33,7 +33,7 @@ func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
 	}
 }
 
-// openStream asks for a topic's events from a place on, or behind the one whose id is last.
+// openStream asks for a topic's events from a place on, or after the event whose id is last.
 func (b *broker) openStream(ctx context.Context, topic, from, last string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/events?from="+from, nil)
 	if err != nil {

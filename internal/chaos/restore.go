@@ -39,8 +39,8 @@ func (f *follower) note(value string) {
 	f.got = append(f.got, value)
 }
 
-// has says whether all values came, each for the first time behind the first time of the one before
-// it.
+// has says whether all values came, each for the first time after the value before it came for the
+// first time.
 func (f *follower) has(values []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -120,7 +120,7 @@ func (w *world) perform(ctx context.Context, length time.Duration, plan []step) 
 	w.history.Add("everybody has stopped, and everything is healed")
 }
 
-// stopAtOnce ends a run when an invariant is broken for which it is to end: the history behind that
+// stopAtOnce ends a run when an invariant is broken for which it is to end: the history after that
 // has little to tell.
 func (w *world) stopAtOnce(ctx context.Context, halt func()) {
 	for ctx.Err() == nil {

@@ -210,7 +210,7 @@ func plain(r rune) rune {
 
 const (
 	saslPlaintext = "SASL_PLAINTEXT"
-	kafkaAdmin    = "plain-admin" // the user as whom the cases log in; its password has -secret behind
+	kafkaAdmin    = "plain-admin" // the user as whom the cases log in; its password is this name with -secret after it
 )
 
 const reasonMax = 300 // bytes of a reason in the document
@@ -299,7 +299,7 @@ func (c *cluster) acquainted(ctx context.Context) error {
 	return nil
 }
 
-// knows waits until the broker at an address tells clients of so many brokers, or more.
+// knows waits until the broker at an address tells clients of at least this number of brokers.
 func knows(ctx context.Context, address string, brokers int) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()

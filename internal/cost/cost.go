@@ -164,8 +164,9 @@ func (b Bucket) Requests(l Load) Requests {
 	return r
 }
 
-// pauses is how often, each second, a process that commits so many times a second, at random, has
-// committed nothing for verifyEvery: once after that time, twice after twice, and so on.
+// pauses is how often, each second, a process that commits at random times, on average commits
+// times a second, has committed nothing for verifyEvery: once after that time, twice after twice,
+// and so on.
 func pauses(commits float64) float64 {
 	if commits == 0 {
 		return 1.0 / verifyEvery
@@ -305,8 +306,8 @@ func (u Used) requests(l Load) (puts, gets float64) {
 // busy is how busy a machine's processors may be in the mean.
 const busy = 0.6
 
-// Measured is the bill of a system that was measured, for another load: of so many machines as its
-// processor time needs, and as many as there are copies. What a copy takes of processors was not
+// Measured is the bill of a system that was measured, for another load: of as many machines as its
+// processor time needs, but at least one for each copy. What a copy takes of processors was not
 // measured; its bytes are on a disk, and were sent to another zone.
 func (p Prices) Measured(l Load, u Used) Bill {
 	copies := max(1, u.Copies)

@@ -45,8 +45,8 @@ func (h *History) Add(text string, about ...string) {
 	h.kept = append(h.kept, e)
 }
 
-// Around returns the last n events up to a time, and a few behind it, that speak of one of the
-// names, or of all.
+// Around returns the last n events up to a time, and a few after it, that are about one of the
+// names or about nothing in particular.
 func (h *History) Around(at Moment, about []string, n int) []event {
 	h.mu.Lock()
 	defer h.mu.Unlock()

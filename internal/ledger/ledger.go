@@ -218,7 +218,7 @@ func (l *Ledger) say(format string, args ...any) {
 	}
 }
 
-// Damaged notes a payload of so many bytes that a group got, and that is not what was sent.
+// Damaged notes a payload of size bytes that a group got, and that is not what was sent.
 func (l *Ledger) Damaged(group string, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -49,7 +49,7 @@ func Read(b []byte) (Stamp, error) {
 // Checksum is the one that payloads have.
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// Put writes a stamp to where StampIn reads it: behind the checksum with which a payload begins.
+// Put writes a stamp to where StampIn reads it: after the checksum with which a payload begins.
 func (s Stamp) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[4:], s.Run)
 	binary.BigEndian.PutUint32(b[8:], s.Writer)

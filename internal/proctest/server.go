@@ -109,7 +109,7 @@ func Stands(pid int) bool {
 		if err != nil {
 			continue // it has ended
 		}
-		_, state, _ := strings.Cut(string(stat), ") ") // behind the name of the program
+		_, state, _ := strings.Cut(string(stat), ") ") // the state follows the name of the program
 		if !strings.HasPrefix(state, "T") {
 			return false
 		}

@@ -13,7 +13,7 @@ import (
 type weather struct {
 	away   bool    // no call reaches the store
 	full   bool    // the store takes no records
-	slow   int     // calls take so many times longer
+	slow   int     // the factor by which calls take longer
 	unsure float64 // how many of the commits have an unknown outcome
 	fails  float64 // how many of the calls certainly do nothing
 }

@@ -32,7 +32,7 @@ const (
 
 // makePlan decides what is done in a history of some length. Every plan does some of the faults
 // only, so that rare meetings of two are not always hidden by a third. Copies are put back in some
-// histories, at most so many times; these are judged by what came later.
+// histories, up to putBacks times; these are judged by what came later.
 func makePlan(random *rand.Rand, length time.Duration, processes, members, putBacks int) (plan []Step) {
 	some := append([]string(nil), faults...)
 	random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })

@@ -50,7 +50,7 @@ type Item struct {
 // have. Zero: as in the product.
 type Tuning struct {
 	Grace     time.Duration // see docs/s3.md
-	Snapshots int64         // a snapshot after so many commits
+	Snapshots int64         // how many commits come between two snapshots
 }
 
 // OpenStore opens the store in S3 on a bucket, with the options of a URL. The package store/s3 sets

@@ -14,9 +14,9 @@ import (
 // childVariable is set in a process that was started to run one test in its own namespaces.
 const childVariable = "WEIR_TEST_SMALLDISK"
 
-// Run calls test with the directory of a file system in memory, of so many bytes. If this process
-// may not mount, Run runs the test in another process, with its own user and mount namespaces. If
-// that is not allowed either, it skips the test.
+// Run calls test with the directory of a file system in memory, which has the given number of
+// bytes. If this process may not mount, Run runs the test in another process, with its own user and
+// mount namespaces. If that is not allowed either, it skips the test.
 func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-smalldisk-")

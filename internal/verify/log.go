@@ -85,7 +85,7 @@ func (x *Exam) readSome(ctx context.Context, walks []*walk) error {
 	}
 }
 
-// step checks what was read of a partition, and goes on behind it.
+// step checks what was read of a partition, and goes on after it.
 func (x *Exam) step(ctx context.Context, w *walk, read eventlog.Slice, full bool) error {
 	if errors.Is(read.Err, eventlog.ErrNoPartition) {
 		w.at = w.end // deleted meanwhile
@@ -127,7 +127,7 @@ type trouble struct {
 }
 
 // sound returns how many of the batches that were read from an offset on are as they must be, and
-// what is wrong behind these; nil: nothing.
+// what is wrong after these; nil: nothing.
 func sound(at eventlog.Offset, read eventlog.Slice) (good int, bad *trouble) {
 	if damaged, is := errors.AsType[*eventlog.DamagedError](read.Err); is {
 		return 0, &trouble{at, damaged.Next, "the batch cannot be read: " + damaged.Err.Error(), restore}
@@ -192,7 +192,7 @@ func (v *View) lookFrom(ctx context.Context, p eventlog.Partition, from eventlog
 	return nil
 }
 
-// skip goes on behind what cannot be read.
+// skip goes on after what cannot be read.
 func (x *Exam) skip(ctx context.Context, w *walk, bad *trouble) error {
 	from := w.at
 	if w.at = max(bad.next, from); bad.next > from {

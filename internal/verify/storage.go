@@ -41,10 +41,10 @@ type Raced struct {
 
 const wrongMost = 20
 
-// Race lets two callers for each connection make versions of the cell, until it has so many, or
-// there were tries for ten times as many. Then it judges what they saw: exactly one put of each
-// version won, and nobody saw an older version than one that was there before. It returns an error
-// if the storage answered so rarely that nothing is known.
+// Race lets two callers for each connection make versions of the cell, until it has the given
+// number of versions, or ten times as many were tried. Then it judges what they saw: exactly one
+// put of each version won, and nobody saw an older version than one that was there before. It
+// returns an error if the storage answered so rarely that nothing is known.
 func Race(ctx context.Context, s *Scratch, versions int64) (Raced, error) {
 	began := time.Now()
 	var mu sync.Mutex // guards done, failed and failures
@@ -114,7 +114,7 @@ func (o operation) String() string {
 // judge says whether operations are those of a register with compare-and-set (they are
 // linearizable). Values are unique, and versions count, so the order of the writes is known. What
 // is left to check: each version has one writer, each read has its value, no operation is before
-// one that had ended when it began, and who was refused came too late.
+// one that had ended when it began, and a put that was refused came too late.
 func judge(all []operation) (r Raced) {
 	wrong := func(format string, a ...any) {
 		if len(r.Wrong) < wrongMost {
