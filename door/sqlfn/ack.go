@@ -224,14 +224,14 @@ func (i *inbox) unchanged() error { return i.session.In(i.mark.of.store) }
 
 // forgetAnswered deletes the rows of acks and nacks, in the incarnation that the last poll looked
 // into: one statement. locked are the receipts of nacks whose row is locked by the open transaction
-// of a later claim: this does not wait for it.
+// of a later claim: forgetAnswered does not wait for that transaction.
 func (i *inbox) forgetAnswered(ctx context.Context, answers []answer) (locked map[string]bool, err error) {
 	var queues []string
 	var nacks []*string
 	var partitions, offsets []int64
 	for _, a := range answers {
 		if a.Extend != "" {
-			continue // an extension has no row there
+			continue // an extension has no row in the tables of acks and nacks
 		}
 		fields := strings.Split(a.receipt(), ".")
 		partition, _ := strconv.ParseInt(fields[1], 10, 64) // weir.parse_receipt saw that they are numbers

@@ -78,7 +78,7 @@ type claims struct {
 }
 
 // requestID identifies a request. After a crash of the database numbers begin anew, while a claim
-// for a request of before may still go on.
+// for a request from before the crash may still go on.
 type requestID struct {
 	number int64
 	asked  time.Time // in UTC, in microseconds
@@ -169,8 +169,9 @@ func (c *claims) run(ctx context.Context) {
 	c.giving.Wait()
 }
 
-// hears returns asked. For pollFast after a take that found nothing, it returns a timer for the
-// next call instead: notifications do not count then, because any session can notify in a loop.
+// hears returns asked, the channel to wait for. For pollFast after a take that found nothing it
+// returns only a timer, rested: notifications do not count in that time, because any session can
+// notify in a loop.
 func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan time.Time) {
 	if rest := pollFast - time.Since(c.emptyAt); rest > 0 {
 		return nil, time.After(rest)
@@ -259,7 +260,7 @@ func (c *claims) keep(ctx context.Context) error {
 	c.keptAt = time.Now()
 	ids := slices.Collect(maps.Keys(c.open))
 	numbers, asked := split(ids)
-	var waiting []int // from 1
+	var waiting []int // indexes in ids, from 1
 	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.keep_requests($1, $2, $3)`, c.me, numbers, asked).Scan(&waiting)
 	})
@@ -387,7 +388,7 @@ func (c *claims) write(ctx context.Context, all []outcome) (done []requestID, er
 		ids[i], answers[i] = o.id, o.answer
 	}
 	numbers, asked := split(ids)
-	var answered []int // from 1
+	var answered []int // indexes in ids, from 1
 	err = c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.answer_requests($1, $2, $3, $4)`, c.me, numbers, asked, answers).Scan(&answered)
 	})

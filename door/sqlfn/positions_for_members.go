@@ -110,7 +110,8 @@ func namedBy(groups []string, of []group.TopicPartition) []any {
 	return []any{groups, topics, numbers}
 }
 
-// Carried implements group.Beside: it waits until no such position is in the inbox.
+// Carried implements group.Beside: it waits until the inbox has no position of these groups in
+// these partitions.
 func (d *Door) Carried(ctx context.Context, groups []string, of []group.TopicPartition) error {
 	for end := time.Now().Add(carriedWithin); ; {
 		carried := false
