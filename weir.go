@@ -223,7 +223,8 @@ func (l *Log) use(ctx context.Context, name string, run func(context.Context) er
 	})
 }
 
-// usable returns ErrClosed once the Log is closed. Every method calls it first.
+// usable returns ErrClosed once the Log is closed. Every method of Log that can fail calls it
+// first, except Close.
 func (l *Log) usable() error {
 	if l.over.Load() {
 		return ErrClosed

@@ -18,8 +18,8 @@ import (
 //	          ^ ^^ ^ ^^ ^^       came while read 1 was under way: all of them get read 2
 //
 // So a thousand streams of a topic that begin together cost two store calls, and nobody gets bounds
-// that were read before it came. A read goes on when the client that began it leaves: others would
-// wait for its turn in vain.
+// that were read before it came. A read goes on when the client that began it leaves: otherwise
+// those who wait for it would have waited in vain.
 type boundsReads struct {
 	log *eventlog.Log
 	ask func(context.Context, []eventlog.Partition) ([]eventlog.Slice, error) // one store call

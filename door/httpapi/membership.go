@@ -34,8 +34,9 @@ func (s *Server) join(c *call) error {
 		return kindInvalidJSON.because(`"topics" is missing or empty`)
 	}
 	m.Topics = cfg.Topics
-	// When this process dies, others wait no longer than for a silent client. But one heartbeat may
-	// take a third of the session, and a store may be slow.
+	// If this process dies, other members wait no longer than for a silent client. The session is
+	// not below processSessionMin, because one heartbeat may take a third of it, and a store may be
+	// slow.
 	cfg.Session = min(max(m.Session, processSessionMin), group.PeerSession)
 	if err := c.mayAll(m.Topics); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (c *call) claimEntry(n int64) error {
 		return nil
 	}
 	began := time.Now()
-	n = min(n, c.s.keyBodies.most-c.memory.Held()) // a request that is alone may hold all that its client may hold
+	n = min(n, c.s.keyBodies.most-c.memory.Held()) // at most what one client may hold: a request that is alone always gets that
 	_, err := c.claimMemory(n)
 	if time.Since(began) > time.Second {
 		c.restartTimeout()

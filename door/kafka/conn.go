@@ -207,8 +207,8 @@ func (c *conn) read(ctx, polls context.Context) error {
 	}
 }
 
-// awaitHeader waits for the next frame. Config.IdleTimeout counts from the last answer; it does not
-// run while requests are being answered.
+// awaitHeader waits for the next frame. idleTimeout counts from the last answer; it does not run
+// while requests are being answered.
 func (c *conn) awaitHeader(polls context.Context) (header, error) {
 	for {
 		idleSince := time.Unix(0, c.lastDone.Load())

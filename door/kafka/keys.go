@@ -25,7 +25,7 @@ type api struct {
 	answer   handler
 	start    starter // instead of answer
 	polls    bool    // it may wait for records or members: its context also ends when the server drains
-	large    bool    // may be as large as Config.FrameBytes
+	large    bool    // may be as large as limits.FrameBytes
 	opaque   bool    // the body is ignored
 
 	shapes []func() *shape // by version

@@ -209,7 +209,8 @@ type newTopics struct {
 	names map[string]string // of specs, by their name in metrics
 }
 
-// check is Server.checkNewTopic, and checks that the topic can be beside those that were added.
+// check is Server.checkNewTopic, and also checks that the name does not collide with those that
+// were added.
 func (n *newTopics) check(ctx context.Context, r *request, spec eventlog.TopicSpec) error {
 	if other, collides := n.names[metricName(spec.Name)]; collides {
 		return nameCollides(spec.Name, other)
