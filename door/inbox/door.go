@@ -89,7 +89,7 @@ func (d *Door) open(ctx context.Context, logger *slog.Logger) error {
 const noSet = -1
 
 // databaseOf returns the tables of a store, or of a shard; nil if stores of its kind have none. A
-// PostgreSQL has them if it is a shard; else door/sqlfn serves it.
+// PostgreSQL store has them only if it is a shard: door/sqlfn serves any other.
 func databaseOf(store eventlog.Store, shard int) database {
 	if s, is := eventlog.As[*mysql.Store](store); is {
 		return mysqlTables{s.Session(), shard}

@@ -186,8 +186,8 @@ func (m *shardMover) step(ctx context.Context) (int, error) {
 	return rows, errors.Join(append(errs, err)...)
 }
 
-// attachShards creates the tables and functions of each shard that answers. What fails here, the
-// shard's mover tries again, and logs.
+// attachShards creates the tables and functions of each shard that answers. If that fails for a
+// shard, its mover tries again, and logs the error.
 func attachShards(ctx context.Context, set eventlog.Sharded, logger *slog.Logger) {
 	var attaching sync.WaitGroup
 	for n := range set.Shards() {
@@ -557,7 +557,7 @@ func (m *shardMover) append(ctx context.Context, chunk []aimed, batches []eventl
 		errs = append(errs, err)
 		for _, changed := range []error{eventlog.ErrUnsure, eventlog.ErrStale, eventlog.ErrRewound} {
 			if errors.Is(err, changed) {
-				delete(m.published, to) // the key tells
+				delete(m.published, to) // read the key again: it tells what was published
 			}
 		}
 	}
