@@ -94,7 +94,7 @@ func (p *plan) without() string {
 func (c *consumeCmd) again(ctx context.Context, admin *kadm.Client, t *terminal, p *plan) map[string]map[int32]kgo.Offset {
 	p.tried = time.Now()
 	now, err := c.plan(ctx, admin, &terminal{err: io.Discard}) // c.plan has printed the same before
-	if err != nil {                                            // as before
+	if err != nil {                                            // the partitions stay missing
 		return nil
 	}
 	p.mu.Lock()

@@ -240,7 +240,7 @@ type advice struct {
 	With    string  `json:"with"` // the flag
 	Total   float64 `json:"total"`
 	Instead float64 `json:"instead_of"`
-	Price   string  `json:"price"` // what it costs otherwise
+	Price   string  `json:"price"` // the disadvantage of the setting
 }
 
 // advice returns what the bucket's bill would be with other settings, if they save enough. There is

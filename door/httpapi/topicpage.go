@@ -69,7 +69,7 @@ func (st *streamed) passOver(got []page, numbers []int32, epoch int32) (pages []
 		p.page, p.of = got[i], place{partition: numbers[i]}
 		p.passTrimmed()
 		if epoch != st.epoch && p.err != nil {
-			return nil, nil, p.err // what this reader got last may be past events that were lost
+			return nil, nil, p.err // what this reader got last may be past events that were lost, and positions with the new epoch would hide that
 		}
 		st.s.logGap(st.topic.Name, numbers[i], p.gap)
 		events += len(p.events)

@@ -46,7 +46,7 @@ func (w *world) movePartition(ctx context.Context, random *rand.Rand, p *process
 		err = p.start(ctx)
 	case "crash":
 		err = w.crash(ctx, anyOf(random, enginesThat[server](w)), last)
-	case "cut a process off": // it has heard of the copy, and an epoch begins that it does not hear
+	case "cut a process off": // p has heard of the copy, and does not hear of the epoch that begins now
 		if p.links[to] != nil {
 			defer w.calm.disturb(p.name)()
 			mend = w.cutOff(p, to)

@@ -210,7 +210,7 @@ func (h *putBackRun) putSomeBack(ctx context.Context) (killed int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if left == 0 || underSnapshot || ctx.Err() != nil { // who starts now reads that snapshot
+		if left == 0 || underSnapshot || ctx.Err() != nil { // a process that starts now reads that snapshot
 			return h.killSome(ctx), nil
 		}
 		pause(ctx, time.Duration(h.random.IntN(1500))*time.Millisecond)
@@ -287,7 +287,7 @@ const gapText = "there is a gap between commits"
 
 // startAgain starts those that were killed. A process is refused while nothing shows that a commit
 // of another one that was killed is void. If others live, their commits show it after a while. If
-// none does, whoever put the copy back says so, as the refusal tells.
+// none lives, start marks the commit as void by hand, as the refusal tells operators to do.
 func (h *putBackRun) startAgain(ctx context.Context) error {
 	var living []*process
 	for _, p := range h.w.processes() {

@@ -44,7 +44,7 @@ type world struct {
 
 	over    atomic.Bool    // the run ends: processes may end too
 	resting atomic.Bool    // the members of groups end
-	members sync.WaitGroup // those that run until then
+	members sync.WaitGroup // the members of groups, which run until resting
 	counts  counts
 	born    size // of a broker at its start
 
@@ -252,7 +252,7 @@ func newCalm(now func() judge.Moment) *calm {
 
 const (
 	theStore   = "store"
-	theMachine = "machine" // it did not let us run, and so perhaps nobody
+	theMachine = "machine" // it did not let this program run, and so perhaps none of the others
 )
 
 // disturb notes that something is done to somebody until the returned function is called.

@@ -33,7 +33,7 @@ const (
 	kafkaSources = "internal/conformance/kafka"
 	kafkaPackage = "org.apache.kafka."
 	caseMax      = 3 * time.Minute  // time limit of one case
-	classMax     = 20 * time.Minute // and of all cases of a class
+	classMax     = 20 * time.Minute // time limit of all cases of a class
 )
 
 // fetchKafkaSuite lets Maven fetch Kafka's tests, and compiles our classes.

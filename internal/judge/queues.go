@@ -219,7 +219,7 @@ func (m *Model) judgeGrants(msg *Message, a, b *Grant) {
 		case said.verb == "extend":
 			end, extended = min(end, said.invoked+Moment(said.lease)), true
 		case said.inSQL && said.outcome == Done && (b.Asked <= said.ended || msg.givenBack()):
-			return // the lease may have ended before the transaction did, and whoever had it then gave it back beside SQL
+			return // the lease may have ended before the transaction did: then b was claimed, or a worker with a later claim gave the message back beside SQL
 		case (said.verb == "ack" || said.verb == "reject") && said.outcome == Done:
 			m.violate("Q2", about, "%s was answered for (%s) by %s as attempt %d, and %s was given it as attempt %d at %v", msg.Value, said.verb, a.Worker, a.Attempt, b.Worker, b.Attempt, b.got)
 			return
@@ -397,8 +397,8 @@ func (m *Model) JudgeQueue(q WorkQueue) {
 	m.judgeUnique(queue)
 }
 
-// judgeAttempts is Q4 where a Go worker had a message: what it is about to give back may not count
-// as an attempt, and that is heard late.
+// judgeAttempts is Q4 for messages that a Go worker had. An attempt that the worker gives back as
+// it ends may not count, and the model hears late of that.
 func (m *Model) judgeAttempts(queue string) {
 	for _, msg := range m.queued[queue] {
 		for _, grants := range msg.Grants {

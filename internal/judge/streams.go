@@ -158,7 +158,7 @@ func (m *Model) judgeConflict(c *StreamCall) {
 	switch {
 	case c.actual < c.reached:
 		m.violate("S1", []string{c.Stream}, "%s was refused by %v as the stream was at version %d, and it had reached %d before", c, c.ended, c.actual, c.reached)
-	case c.Expected == c.actual && (c.exists || c.Verb != "archive"): // what is deleted is not archived at any version
+	case c.Expected == c.actual && (c.exists || c.Verb != "archive"): // except that a deleted stream cannot be archived, whatever its version
 		m.violate("S1", []string{c.Stream}, "%s was refused at the version that it expected", c)
 	case c.Expected == NoStream && !c.exists, c.Expected == StreamExists && c.exists, c.Expected == AnyVersion && (c.exists || c.Verb == "append"):
 		m.violate("S1", []string{c.Stream}, "%s was refused, and what it expected is so: the stream exists: %v", c, c.exists)

@@ -32,8 +32,8 @@ func (p Policy) WithDefaults() Policy {
 	return Policy{Attempts: cmp.Or(p.Attempts, attemptsDefault), First: cmp.Or(p.First, FirstDefault), Max: cmp.Or(p.Max, maxDefault)}
 }
 
-// Pause returns how long to wait after so many failed attempts: a random time up to the longest
-// pause, so that those who failed together do not retry together (full jitter).
+// Pause returns how long to wait after the given number of failed attempts: a random time up to the
+// longest pause, so that those who failed together do not retry together (full jitter).
 func (p Policy) Pause(attempts int) time.Duration {
 	longest := p.Max
 	if doublings := attempts - 1; doublings < 32 && p.First < p.Max>>doublings {
@@ -42,7 +42,7 @@ func (p Policy) Pause(attempts int) time.Duration {
 	return chance.N(max(longest, 1))
 }
 
-// Spent reports whether so many failed attempts were the last.
+// Spent reports whether no attempt follows after the given number of failed ones.
 func (p Policy) Spent(attempts int) bool { return p.Attempts > 0 && attempts >= p.Attempts }
 
 // Sleep waits for d, and returns false if ctx ends first.

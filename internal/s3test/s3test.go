@@ -147,8 +147,9 @@ func (s *Server) Backup() (restore func() error, err error) {
 }
 
 // Copy copies a bucket while the server is suspended for a moment, so that the copy is that of one
-// time. putBack makes the bucket what it was then, likewise, under those who use it: all that was
-// written after the copy is lost. Both are for a program that is not a test.
+// time. putBack makes the bucket what it was then, again while the server is suspended. Clients may
+// go on using the bucket: all that was written after the copy is lost. Both are for a program that
+// is not a test.
 func (s *Server) Copy(address string) (putBack func() error, err error) {
 	copied, err := os.MkdirTemp(s.dir, "copy-")
 	if err != nil {

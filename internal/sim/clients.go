@@ -52,7 +52,7 @@ type client struct {
 	member  string
 	epoch   int32 // or generation
 	joined  bool
-	asked   time.Time // when it sent what it has the last answer to: since then its session runs
+	asked   time.Time // when it sent its last heartbeat or Sync: its session runs since then
 	has     map[group.TopicPartition]*position
 }
 

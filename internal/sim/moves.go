@@ -118,7 +118,7 @@ func (w *world) judgeEpochs(p *life) {
 	for _, name := range names {
 		err := patiently(func(ctx context.Context) error {
 			t, err := p.parts.Log.TopicNow(ctx, name)
-			if err == nil { // what the process knows of the bounds may be old
+			if err == nil { // read the bounds: what the process knows of them may be old
 				parts[name] = t.Partitions
 				_, err = p.parts.Log.Bounds(ctx, t.Partitions...)
 			}

@@ -17,7 +17,7 @@ type Request struct {
 
 // Fate is what becomes of a request. The zero value: it is answered at once.
 type Fate struct {
-	There, Back time.Duration // on the ways
+	There, Back time.Duration // how long the request takes to the bucket, and its answer back
 	// Stops: it does not arrive, and whoever asked hears this after There.
 	Stops error
 	// Silent: it arrives, and the answer does not; whoever asked hears ErrLost.
@@ -25,7 +25,7 @@ type Fate struct {
 	// GivesUp: whoever asked hears ErrLost after this time, and a PUT or DELETE arrives all the
 	// same. Zero: nobody gives up.
 	GivesUp time.Duration
-	// Again: a PUT or DELETE arrives once more so much later, and the answer to that is lost.
+	// Again: a PUT or DELETE arrives once more after this time; the second answer is lost.
 	Again time.Duration
 }
 

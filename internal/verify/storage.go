@@ -36,7 +36,7 @@ func RandomName() string { return strings.ToLower(rand.Text()[:16]) }
 // Raced is the result of a Race.
 type Raced struct {
 	Puts, Won, Gets, Unsure int
-	Wrong                   []string // what no cell may do, at most wrongMost
+	Wrong                   []string // what the cell did that no cell may do: up to wrongMost sentences
 }
 
 const wrongMost = 20
@@ -165,7 +165,7 @@ func judge(all []operation) (r Raced) {
 		}
 	}
 	// No operation is before one that had ended when it began. A put is at its version, and so is a
-	// get; a put that was refused is at its version or above, whoever made that.
+	// get; a put that was refused is at its version or above, because its version was taken.
 	at := make([]operation, 0, len(all))
 	for _, o := range all {
 		if w, known := winner[o.version]; !o.unsure && (!o.put || o.won) || o.put && known && w.value == o.value {

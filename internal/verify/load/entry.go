@@ -19,8 +19,8 @@ const (
 	isGot       = "got"       // a reader got events
 	isDamaged   = "damaged"   // a reader got what was never sent
 	isAcked     = "acked"     // a reader's acknowledgement of events is durable
-	isTrouble   = "trouble"   // calls fail since now
-	isRecovered = "recovered" // they succeed again
+	isTrouble   = "trouble"   // calls begin to fail
+	isRecovered = "recovered" // calls succeed again
 	isHarm      = "harm"      // a command of the operator
 	isLog       = "log"       // what a client logged
 	isStopped   = "stopped"   // the writers of a protocol have ended
@@ -37,7 +37,7 @@ type Entry struct {
 	Run      uint32 `json:"run,omitempty"`
 	Writer   uint32 `json:"writer,omitempty"`
 	First    uint64 `json:"first,omitempty"`   // event of the writer
-	N        uint64 `json:"n,omitempty"`       // so many events, in a row
+	N        uint64 `json:"n,omitempty"`       // how many events, in a row from First on; damaged: how many bytes
 	Version  *int64 `json:"version,omitempty"` // of the first of them
 	Other    uint32 `json:"other,omitempty"`   // got: they are of another run
 	Reader   string `json:"reader,omitempty"`

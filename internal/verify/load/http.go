@@ -42,7 +42,7 @@ func (v value) bytes() []byte {
 	return v.Base64
 }
 
-// eventsOf are events as requests have them, with what else each has.
+// eventsOf are events as requests have them, each with the fields of more.
 func eventsOf(events [][]byte, more map[string]any) (list []map[string]any) {
 	for _, e := range events {
 		one := map[string]any{"value_b64": base64.StdEncoding.EncodeToString(e)}

@@ -150,7 +150,7 @@ func (r *run) all(ctx context.Context) error {
 	if err := r.each(func(l *line) error { return l.settle(after) }); err != nil {
 		return err
 	}
-	stopReading() // what they read, audits must find
+	stopReading() // audits must find all that the readers have read until now
 	readers.Wait()
 	if err := r.each(func(l *line) error { return l.audit(after) }); err != nil {
 		return err
