@@ -541,7 +541,8 @@ func (c *queueRedriveCmd) take(ctx context.Context, verb string, body map[string
 	return swept, err
 }
 
-// sweep redrives or discards all dead letters. It calls say with their number while there are more.
+// sweep redrives or discards all dead letters. After each request that leaves some, it calls say
+// with the number of those taken until then.
 func (c *queueRedriveCmd) sweep(ctx context.Context, verb string, say func(taken int64)) (taken int64, err error) {
 	body := map[string]any{"all": true}
 	if c.Rate != 0 {

@@ -15,8 +15,8 @@
 //	go run ./internal/conformance --kafka --run 'PollTest#testX'   one test of them
 //
 // With --mixed it does harm to one group of Java, librdkafka, Go and HTTP members at two brokers:
-// kills, stops and freezes members and brokers, so many times, while records are published. All
-// that was acknowledged must be read. It prints how long records waited.
+// kills, stops and freezes members and brokers, as many times as its argument says, while records
+// are published. All that was acknowledged must be read. It prints how long records waited.
 //
 //	go run ./internal/conformance --mixed 200
 //	go run ./internal/conformance --mixed 20 --run broker          only harm that has such a name

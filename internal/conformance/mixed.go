@@ -262,8 +262,8 @@ func (m *mixed) end() {
 	}
 }
 
-// harm is what may happen in a round. It returns what makes up for it, which is done when the group
-// has come to rest.
+// harm is what may happen in a round. do returns mend, which makes up for it and is called when the
+// group has come to rest.
 type harm struct {
 	name string
 	do   func(context.Context, *mixed) (mend func(context.Context) error, err error)
@@ -314,8 +314,8 @@ func (m *mixed) endMember(s syscall.Signal) (again func(context.Context) error, 
 	return func(context.Context) error { return m.start(c) }, nil
 }
 
-// rounds waits until each member reads, then does harm again and again: it waits until others read
-// what the harmed one read, mends it, and waits until each member reads.
+// rounds waits until each member reads, then does harm again and again: it waits until other
+// members read what the harmed member read, mends the harm, and waits until each member reads.
 func (m *mixed) rounds(ctx context.Context, n int, harms []harm) error {
 	if err := m.await(ctx, m.names()); err != nil {
 		return fmt.Errorf("before the first round: %w", err)

@@ -20,7 +20,7 @@ func asItShould(test string, v verdict) bool {
 }
 
 // summarize prints a line for each store and each test that did not do what it should, and counts
-// those.
+// these tests.
 func summarize(w io.Writer, all []result) (bad int) {
 	for _, r := range all {
 		count := map[verdict]int{}

@@ -80,7 +80,7 @@ rm -rf "$1"`
 var lifelines sync.Map
 
 // Unprivileged returns the user to run a database server as, because some refuse to run as root:
-// one of that name, or nobody. nil: our own user.
+// the user of that name, or the user nobody. nil: our own user.
 func Unprivileged(name string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
