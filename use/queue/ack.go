@@ -126,8 +126,9 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*claim
 	return errs, nil
 }
 
-// answerSome answers the first receipts of a partition in one operation: opsMax at most, and until
-// their records have opBytesMax. It returns how many these are, and the error of their operation.
+// answerSome answers the first receipts of a partition in one operation: at most opsMax, and no
+// more once their records have opBytesMax. It returns how many receipts it answered, and the error
+// of their operation.
 func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*claims.Edit, claims.Grant, preparation) error,
 	prepare func(context.Context, claims.Grant) (preparation, error)) (n int, err error) {
 	var some []answered
@@ -144,7 +145,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 				continue
 			}
 		}
-		if it.bytes() > 0 && !holds { // no record is held during this wait: it is prepared again afterwards
+		if it.bytes() > 0 && !holds { // it.record is not kept during this wait: the receipt is prepared again afterwards
 			select {
 			case q.owner.holding <- struct{}{}:
 				holds = true
@@ -173,7 +174,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 		}
 		return n, err
 	}
-	results := make([]error, len(some)) // not errs: the operation may write them after ctx has ended
+	results := make([]error, len(some)) // o.apply must not write to errs: it may still run after ctx has ended
 	o.apply = func(s *claims.State, c *change) (bool, error) {
 		e := claims.Edit{Part: s.Part(p), All: s}
 		for i, it := range some {

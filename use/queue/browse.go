@@ -221,7 +221,7 @@ func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *claims.P
 		r, below := mine.At(o)
 		if !in.wants(r) {
 			if !below {
-				return nil // all that follow are like this one
+				return nil // no message from here on is in a run, so none is wanted
 			}
 			o = r.End() - 1
 			continue

@@ -40,7 +40,7 @@ type Claim struct {
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
 	sweep int                // how many messages to ask a partition for, at least, after a try that got only messages that must not be handed out; otherwise 0
-	own   map[MessageID]bool // with an ID: what this call got. true: it claimed that itself; false: an earlier call had
+	own   map[MessageID]bool // with an ID: the messages that this call has. true: this call claimed it; false: an earlier call with the same ID did
 }
 
 // goesOnFor bounds how long a claim without Wait tries again while none of the messages that it
@@ -181,7 +181,8 @@ func (q *Queue) nonce(c Claim) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// wish returns what the claim asks of a state for most more messages.
+// wish returns what the claim asks of a state if it may still get as many messages as the parameter
+// most says.
 func (c Claim) wish(nonce uint32, earliest, latest claims.Time, most int) claims.Wish {
 	return claims.Wish{
 		Most: most, Sweep: c.sweep, Now: earliest, Until: latest + claims.Time(c.Lease.Milliseconds()),
@@ -190,7 +191,8 @@ func (c Claim) wish(nonce uint32, earliest, latest claims.Time, most int) claims
 	}
 }
 
-// owns notes what a claim with an ID was given. found: an earlier call had claimed it.
+// owns notes what a claim with an ID was granted. found: an earlier call with that ID had claimed
+// it.
 func (c Claim) owns(granted []claims.Grant, found bool) {
 	for _, g := range granted {
 		if c.ID != "" {
@@ -200,8 +202,8 @@ func (c Claim) owns(granted []claims.Grant, found bool) {
 }
 
 // inTime drops messages whose leases may have ended while they were read: other workers may have
-// them. Those that this call claimed are given back, without counting the attempt. A message that
-// an earlier call claimed may be in the hands of its worker.
+// them. Those that this call claimed are given back, without counting the attempt. Those that an
+// earlier call with the same ID claimed are not: that call may have handed them to a worker.
 func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept []Message, err error) {
 	if len(messages) == 0 {
 		return nil, nil
@@ -215,7 +217,7 @@ func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept [
 			late = append(late, m)
 		}
 	}
-	q.GiveBack(late) // now, not in the background: a claim that came before that would count this one as an attempt
+	q.GiveBack(late) // not in the background: a claim that comes before the messages are back would count this claim as an attempt
 	return kept, err
 }
 
@@ -286,7 +288,8 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	return q.inTime(ctx, c, messages)
 }
 
-// having returns the partitions of which a wish has messages.
+// having returns the partitions whose states show messages that earlier claims with the wish's
+// nonce and worker got, and whose leases have not ended.
 func (q *Queue) having(ctx context.Context, w claims.Wish) (in []eventlog.Partition, err error) {
 	partitions, err := q.partitions(ctx)
 	if err != nil {
@@ -316,8 +319,8 @@ func (q *Queue) having(ctx context.Context, w claims.Wish) (in []eventlog.Partit
 }
 
 // claimOnce asks the partitions, one after the other, until there are enough messages. If there are
-// none it returns when to try again. ended counts the messages that it claimed but must not hand
-// out.
+// none, again is how long to wait before the next try; 0: not at all. ended counts the messages
+// that it claimed but must not hand out.
 func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, ended int, again time.Duration, err error) {
 	if q.def.Load().settings.Paused {
 		if err := q.redefine(ctx); err != nil || q.def.Load().settings.Paused {
@@ -406,7 +409,8 @@ func (t *try) askAll(ctx context.Context, order iter.Seq2[*eventlog.Topic, event
 		if t.ended > ended {
 			t.again = 0 // there may be other messages after them
 		}
-		// Another process may have claimed first: again must not be later than its leases end.
+		// Another process may have claimed first: t.again must not be later than the end of that
+		// process's leases.
 		if now := s.known(); now != nil && now != known {
 			t.consider(now, p)
 			if t.q.def.Load().settings.KeyOrder && now.Next(p) > known.Next(p) {
@@ -425,7 +429,8 @@ func (t *try) consider(s *claims.State, p eventlog.Partition) claims.Prospect {
 	return seen
 }
 
-// candidates returns the messages of a partition, as this process knows it.
+// candidates returns which messages of a partition a claim may get, by the bounds and settings that
+// this process knows.
 func (q *Queue) candidates(p eventlog.Partition) claims.Candidates {
 	settings := q.def.Load().settings
 	bounds, _ := q.log.Known(p)
@@ -439,7 +444,7 @@ func (q *Queue) candidates(p eventlog.Partition) claims.Candidates {
 	return c
 }
 
-// room returns how many bytes of messages the claim may return, see Room.
+// room returns how many bytes of messages the claim may return, see Claim.Room.
 func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) {
 	if c.Room == nil {
 		return claimBytes, func() {}, nil
@@ -475,8 +480,8 @@ func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Pa
 	t.c.owns(got.Granted, got.Found)
 	t.q.buryAll(p, got.Spent)
 	if ended, err := t.q.overBefore(ctx, got.Granted); ended || err != nil {
-		// Now, not in the background: another claim that came before that would count this one as
-		// an attempt.
+		// Not in the background: a claim that comes before the messages are back would count this
+		// claim as an attempt.
 		t.giveBack(p, got, got.Granted)
 		return err
 	}
@@ -504,7 +509,7 @@ func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Pa
 	return err
 }
 
-// take changes the state of one partition, see state.take.
+// take changes the state of one partition, see claims.State.Take.
 func (t *try) take(ctx context.Context, p eventlog.Partition) (claims.Taken, error) {
 	if t.q.def.Load().settings.KeyOrder {
 		if err := t.q.keysOf(p).read(ctx, t.q, p, max(t.c.Max, t.c.sweep)); err != nil {
@@ -525,7 +530,7 @@ func (t *try) take(ctx context.Context, p eventlog.Partition) (claims.Taken, err
 		missed: func() { t.giveBack(p, got, got.Granted) },
 	}
 	if err := t.q.change(ctx, p, o); err != nil {
-		return claims.Taken{}, err // not got: the operation may still be under way, and write to it
+		return claims.Taken{}, err // do not return got: the operation may still run, and write to it
 	}
 	return got, nil
 }
@@ -537,10 +542,10 @@ func (t *try) giveBack(p eventlog.Partition, got claims.Taken, rest []claims.Gra
 	}
 }
 
-// handOut reads claimed messages, and adds them until it has added most, or they take all room. It
-// returns those that must not be handed out, such as old, purged or acked ones, and the rest, which
-// it did not read or has no room for. There are more claims than most if many messages are expected
-// that must not be handed out.
+// handOut reads claimed messages, and adds at most `most` of them to t.messages, while there is
+// room. It returns those that must not be handed out, such as old or purged ones, and the rest,
+// which it did not read or has no room for. granted has more than `most` messages if many of them
+// are expected to be ones that must not be handed out (Wish.Sweep).
 func (t *try) handOut(ctx context.Context, topic eventlog.Topic, granted []claims.Grant, most int) (
 	over []ending, rest []claims.Grant, err error,
 ) {
@@ -599,8 +604,9 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g claims.Gran
 	return m, nil, nil
 }
 
-// wasPurged reports whether a purge was to discard a message but did not find it: it was delayed,
-// and left the wheel while the purge ran. So it is past the end that the purge found.
+// wasPurged reports whether a purge missed a message that it should have discarded: the message was
+// delayed, and moved from the wheel to the topic during the purge, beyond the topic's end as the
+// purge saw it.
 func (q *Queue) wasPurged(rec batch.Record) bool {
 	to, moved := header(rec, headerTo)
 	name, id, _ := strings.Cut(to, "/")
@@ -626,7 +632,7 @@ func header(rec batch.Record, key string) (string, bool) {
 	return "", false
 }
 
-// headerText is header without whether there is one.
+// headerText is header for callers that treat a missing header as an empty one.
 func headerText(rec batch.Record, key string) string {
 	text, _ := header(rec, key)
 	return text
@@ -660,8 +666,8 @@ func enqueued(rec batch.Record) time.Time { return headerTime(rec, HeaderEnqueue
 // knows.
 func available(rec batch.Record) time.Time { return headerTime(rec, headerAvailable) }
 
-// headerTime is the time in a header that is added when a message moves; without it, the record's
-// time.
+// headerTime is the time in a header that is added when a message moves; without that header, the
+// record's time.
 func headerTime(rec batch.Record, name string) time.Time {
 	if text, moved := header(rec, name); moved {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
@@ -723,7 +729,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []claims.Grant) {
 	err := q.change(ctx, p, &op{apply: func(s *claims.State, _ *change) (changed bool, err error) {
 		e := claims.Edit{Part: s.Part(p)}
 		for _, g := range granted {
-			if r, err := e.Held(g); err == nil && r.Until == g.Until { // otherwise the lease was extended, or a repeated claim has the message
+			if r, err := e.Held(g); err == nil && r.Until == g.Until { // with another Until, the lease was extended, or a repeated claim has the message
 				back := claims.Run{Fate: claims.Waiting, Attempt: r.Attempt - 1, Reason: r.Reason}
 				if g.Again() {
 					back.Until = claims.GivenBack

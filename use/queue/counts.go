@@ -18,8 +18,8 @@ type Count struct {
 }
 
 // Counts counts each queue's messages, and the delayed messages of all queues. It costs one store
-// call per thousand queues, one per thousand partitions or 4 MiB of states, and what Stats says of
-// the oldest messages. What other processes have just written may be missing.
+// call per thousand queues, one per thousand partitions or 4 MiB of states, and for the oldest
+// messages as many as Stats. What other processes have just written may be missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
 	now, latest, err := qs.clock.Now(ctx)
 	if err != nil {
@@ -116,8 +116,8 @@ type oldest struct {
 	offset    eventlog.Offset // -1: there is none
 }
 
-// ages remembers when the oldest ready message of a partition was enqueued, so that a queue that
-// nobody works is not read each time that it is counted.
+// ages remembers when the oldest ready message of a partition was enqueued, so that a queue from
+// which nobody claims is not read each time that it is counted.
 type ages struct {
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have been rewound, and have other messages there
@@ -132,7 +132,8 @@ type aged struct {
 // agesMax bounds the partitions that ages remembers.
 const agesMax = 100_000
 
-// get returns when a message was enqueued, and what ends with this incarnation of the store.
+// get returns when a message was enqueued; known is false if ages does not remember that. First it
+// forgets everything if the store may have been rewound.
 func (a *ages) get(log *eventlog.Log, o oldest) (at claims.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,7 +144,8 @@ func (a *ages) get(log *eventlog.Log, o oldest) (at claims.Time, known bool) {
 	return is.time, known && is.offset == o.offset
 }
 
-// keep remembers when a message was enqueued that was read before changed was closed, if it is not.
+// keep remembers when a message was enqueued, unless changed is closed: then the store may have
+// been rewound since the message was read.
 func (a *ages) keep(changed <-chan struct{}, o oldest, at claims.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,8 +158,8 @@ func (a *ages) keep(changed <-chan struct{}, o oldest, at claims.Time) {
 	a.of[o.partition] = aged{o.offset, at}
 }
 
-// age raises Stats.Oldest to the ages of messages: a store call for each thousand that are read for
-// the first time, and one more for each 4 MiB that their batches have.
+// age raises Stats.Oldest to the ages of messages: a store call for each thousand messages that are
+// read for the first time, and one more for each 4 MiB of their batches.
 func (qs *Queues) age(ctx context.Context, all []oldest, latest claims.Time) error {
 	changed := qs.log.IncarnationChanged()
 	count := func(o oldest, at claims.Time) {

@@ -42,8 +42,8 @@ const (
 )
 
 // DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest
-// first, from the one after the id on; the zero id begins with the first. It returns limit of them
-// at most, never more than 1000 or about 4 MiB.
+// first: those that come after the id after, or all if it is zero. It returns limit of them at
+// most, and at most 1000 or about 4 MiB.
 func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]DeadLetter, error) {
 	topic, err := q.deadTopic(ctx)
 	if err != nil {
@@ -144,10 +144,10 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 	return letters, nil
 }
 
-// deadParts calls visit for the partitions that have dead letters, in their order, with which of
-// these were redriven or discarded, as the store has it now: one store call per thousand partitions
-// or 4 MiB of states. ErrUnknownQueue if another process has purged the queue: that moves the
-// states to keys of the queue's new id.
+// deadParts calls visit for the partitions that have dead letters, in their order. The Part that
+// visit gets says which letters were redriven or discarded, as the store has it now. It costs one
+// store call per thousand partitions or 4 MiB of states. ErrUnknownQueue if another process has
+// purged the queue: that moves the states to keys of the queue's new id.
 func (q *Queue) deadParts(ctx context.Context, partitions []eventlog.Partition, visit func(eventlog.Partition, *claims.Part) error) error {
 	partitions = slices.DeleteFunc(slices.Clone(partitions), func(p eventlog.Partition) bool {
 		b, known := q.log.Known(p)
@@ -316,8 +316,8 @@ func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, pa
 	return taken, true, err
 }
 
-// tellTaken records who redrives or discards dead letters, before it is done: they may need several
-// entries, which others share.
+// tellTaken records who redrives or discards dead letters. It does so in an entry of its own,
+// before they are taken: to take them may need several entries, which other operations share.
 func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool) error {
 	verb := audit.DeadLetterDiscard
 	if back {

@@ -166,8 +166,8 @@ type Nack struct {
 	Uncounted bool
 }
 
-// preparation is the record to append with a message's change or, for a message that waits in its
-// partition, the end of the wait.
+// preparation is what a message's change needs: the record to append with it or, for a message that
+// waits in its partition, the end of the wait.
 type preparation struct {
 	until     claims.Time // the end of its wait in its partition; 0: it does not wait there
 	topic     eventlog.Topic
@@ -176,7 +176,7 @@ type preparation struct {
 	names     *named         // the unique key that it may hold; nil: none. uniques fills in what follows
 	puts      []eventlog.Put // what becomes of the message's unique key
 	unique    string         // the unique key whose value must say where the record is; "": none
-	holder    holder         // of the unique key
+	holder    holder         // who holds that unique key
 }
 
 func (p preparation) append(c *change) {
@@ -339,7 +339,7 @@ func (q *Queue) buryAll(p eventlog.Partition, spent []claims.Grant) {
 	}
 }
 
-// shorten cuts a text to most bytes, between characters.
+// shorten cuts a text to at most `most` bytes, between characters.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text

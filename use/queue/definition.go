@@ -184,7 +184,8 @@ type definition struct {
 const purgedMax = 16
 
 // earlier returns the id before the last purge; "": the queue was not purged. Messages that came
-// while that purge was on its way are still there, and what was claimed or made then has this id.
+// while that purge was on its way are still in the queue: claims and unique keys of that time have
+// this id.
 func (d *definition) earlier() string {
 	if len(d.purged) == 0 {
 		return ""
@@ -482,10 +483,10 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	return qs.define(ctx, d.name, e)
 }
 
-// sameEpoch returns a check that refuses an entry if a leader epoch begins after this call. An
-// entry needs it if it has offsets that are read after the call: in a store that was rewound these
-// may be past the partitions' ends. It also needs it if it names topics for which CheckTogether was
-// called: with an epoch, their partitions may be on other shards.
+// sameEpoch returns a check that refuses an entry if a leader epoch begins after this call. Two
+// kinds of entries need it: those that have offsets which were read after the call, because in a
+// store that was rewound these may be past the partitions' ends; and those that name topics for
+// which CheckTogether was called, because in another epoch their partitions may be on other shards.
 func (qs *Queues) sameEpoch() eventlog.Check {
 	return eventlog.InEpoch(qs.log.LeaderEpoch())
 }
@@ -536,7 +537,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err != nil {
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 		}
-		// same: its topics could have moved to another shard
+		// The check same refuses the entry if the topics may have moved to another shard.
 		e := eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}, same},
 			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}},
@@ -556,7 +557,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err == nil {
 			err = qs.define(ctx, name, e)
 		}
-		if isStale(err) { // also if a topic was changed
+		if isStale(err) { // the definition or a topic was changed
 			if err = qs.log.RefreshTopics(ctx); err == nil {
 				continue
 			}

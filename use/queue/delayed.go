@@ -15,8 +15,9 @@ import (
 )
 
 // All queues share the wheel. delayed tells which of its records are messages of one queue, so that
-// a question about one queue does not read the messages of all. A process reads a record once, when
-// it is first asked, or less: most are in blocks, which some process saved.
+// a question about one queue does not read the messages of all. A process reads a record at most
+// once, when it is first asked. Most records it need not read, because they are in blocks that some
+// process saved.
 type delayed struct {
 	owner    *Queues
 	reading  chan struct{} // has a value while somebody reads the wheel
@@ -25,7 +26,7 @@ type delayed struct {
 
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have been rewound, and have other records
-	same    eventlog.Check  // sameEpoch, of before changed
+	same    eventlog.Check  // what sameEpoch returned, called before changed was made
 	slots   map[eventlog.Partition]*slotted
 	bytes   int // of slots
 
@@ -51,8 +52,8 @@ type places struct {
 
 const (
 	// delayedBytes bounds what a process keeps in memory of all delayed messages, and placesBytes
-	// is what the first message of a queue in a slot takes. More messages are found by reading
-	// them, and not counted.
+	// is what the first message of a queue in a slot takes. If there are more messages, one is
+	// found by reading the wheel, and they are not counted.
 	delayedBytes = 64 << 20
 	placesBytes  = 256
 	// delayedFor is how long a count waits until the wheel is read.
@@ -148,8 +149,8 @@ func (d *delayed) catchUp(ctx context.Context) error {
 	return err
 }
 
-// forget drops the slots that are empty or of another topic, or all after the store may have been
-// rewound. It returns a channel that is closed when it may be rewound again.
+// forget drops the slots that are empty or of another topic. If the store may have been rewound, it
+// drops all slots. It returns a channel that is closed when the store may have been rewound again.
 func (d *delayed) forget(topic eventlog.Topic) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +194,7 @@ func (d *delayed) read(ctx context.Context, changed <-chan struct{}, slot *slotR
 		if errors.Is(err, errNoRecord) {
 			continue
 		}
-		if err != nil && !gone(err) { // one that cannot be read is there until the wheel gives it up
+		if err != nil && !gone(err) { // a record that nobody can read is added, too: its message is delayed until the wheel gives it up
 			return err
 		}
 		if err := d.add(changed, slot, o, rec, err == nil); err != nil {

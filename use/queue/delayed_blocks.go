@@ -122,8 +122,8 @@ type slotReader struct {
 	saves   bool     // the slot has blocks
 }
 
-// blocks returns the blocks that have messages which are not done, and of which nothing is read by
-// a process that read up to next.
+// blocks returns the blocks that have messages which are not done, and that begin at next or later:
+// next is how far this process has read the slot.
 func (r *slotReader) blocks(next eventlog.Offset) (all []block) {
 	if !r.saves {
 		return nil
@@ -184,7 +184,7 @@ func (d *delayed) readSlots(ctx context.Context, changed <-chan struct{}, slots 
 	return nil
 }
 
-// addBlock adds the messages of a saved block that are not done. All before it was read.
+// addBlock adds the messages of a saved block that are not done. The slot was read up to the block.
 func (d *delayed) addBlock(changed <-chan struct{}, r *slotReader, b block, messages []placed) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -278,7 +278,7 @@ func (d *delayed) run(ctx context.Context) {
 			err = d.catchUp(ctx)
 		}
 		rest := saveEvery
-		if err != nil { // the store's observer knows of it; or there are too many messages
+		if err != nil { // not logged: the store's observer sees its errors, and too many messages are no fault
 			rest = saveAgain
 		}
 		select {
@@ -356,9 +356,9 @@ func (d *delayed) deleteKeys(ctx context.Context, keys []string) error {
 
 // fromBlocks removes from the saved blocks of a slot the messages of queues that are gone, which
 // are at the offsets in where, or everywhere. It costs a store call for each thousand blocks or 4
-// MiB of them, and one for each that has such messages. If the process stops before, the messages
-// are found again by the next one, because the notes are there; the places of messages that are not
-// there are counted for no queue.
+// MiB of them, and one for each that has such messages. If the process stops before it is done, the
+// next one continues, because the notes of those queues are still there. Until then the blocks have
+// places of messages that do not exist any more; no queue counts them.
 func (r removal) fromBlocks(ctx context.Context, slot eventlog.Bounds, where []eventlog.Offset) error {
 	var keys []string
 	add := func(b block) { keys = append(keys, b.key(slot.Partition)) }
@@ -374,7 +374,7 @@ func (r removal) fromBlocks(ctx context.Context, slot eventlog.Bounds, where []e
 		if kv.Version == 0 {
 			return nil
 		}
-		put := eventlog.Put{Key: kv.Key} // deletes what cannot be read
+		put := eventlog.Put{Key: kv.Key} // without a value: it deletes a block that cannot be read
 		var saved map[string]savedPlaces
 		if json.Unmarshal(kv.Value, &saved) == nil {
 			had := len(saved)

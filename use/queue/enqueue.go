@@ -257,7 +257,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 				out[i].Repeated = first[m.Unique] != i
 				for _, id := range q.ids() {
 					if by, taken := held[uniqueKey(id, m.Unique)]; taken && !by.over {
-						out[i] = Enqueued{ID: by.id, Repeated: true} // or the id of the first, below
+						out[i] = Enqueued{ID: by.id, Repeated: true} // replaced below if an earlier message of this call has the key
 					}
 				}
 				if out[i].Repeated {
@@ -266,7 +266,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 			}
 			fresh, of = append(fresh, events[i]), append(of, i)
 		}
-		if len(fresh) == 0 { // no entry will check whether the keys are still this queue's
+		if len(fresh) == 0 { // there will be no entry to check whether the keys are still this queue's
 			if err := q.redefine(ctx); err != nil {
 				return fail(err)
 			}
@@ -292,8 +292,8 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 }
 
 // publishBound appends messages and puts their unique keys in one entry. first has the first
-// message of each unique key. held are the keys in the store; if a fresh message has one, its
-// holder is over.
+// message of each unique key. held are the unique keys that the store has. If a fresh message has
+// one of them, the message that holds it is over.
 func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, first map[string]int, held map[string]heldKey, out []Enqueued,
 	commit Commit) error {
 	var e eventlog.Entry

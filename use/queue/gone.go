@@ -153,22 +153,23 @@ func (qs *Queues) stay(ctx context.Context, id string, of eventlog.KeyValue, kvs
 	return stays, err
 }
 
-// goesBefore returns the puts that mark the id before the last purge once more, if there was one:
-// what stayed of it goes now.
+// goesBefore returns the puts that mark the id before the last purge once more, if there was a
+// purge: the keys of that id that stayed then are deleted now.
 func (d *definition) goesBefore() []eventlog.Put {
 	if d.earlier() == "" {
 		return nil
 	}
 	again := goes(d.earlier(), note{})
-	again.Version = again.Version.Next() // whoever deletes its keys now begins anew
+	again.Version = again.Version.Next() // so a process that is deleting the id's keys now is refused, and begins anew
 	return []eventlog.Put{again}
 }
 
 // addEarlier adds to states that a purge wrote what the states of the earlier id have above the
 // floors: what was claimed, acknowledged or given back while the purge was on its way. Nobody
-// changes those any more, because every change checks the queue's definition, and they are there
-// until settle has made a change of every state that needs them. A claim of the earlier id stays
-// until its lease ends; its receipt is of no use. It costs what each costs, or nothing.
+// changes the states of the earlier id any more, because every change checks the queue's
+// definition. They are deleted only after settle has written what is added here into every state
+// that needs it. A claim of the earlier id stays until its lease ends; its receipt is of no use.
+// addEarlier costs the store calls of Queues.each, or none.
 //
 // What a purge before that one left need not be added: the ends of the partitions were read after
 // it.
@@ -194,8 +195,8 @@ func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*claim
 	})
 }
 
-// settle changes the states of a purged queue that need those of the id in a note, which are about
-// to be deleted.
+// settle writes what addEarlier adds into the states of a purged queue that need it. The states of
+// the id in the note, from which it comes, are about to be deleted.
 func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 	var n note
 	if err := json.Unmarshal(of.Value, &n); err != nil {
@@ -229,14 +230,14 @@ func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 		}
 		for i, s := range states {
 			if s.Reached() == reached[i] {
-				continue // it has all
+				continue // addEarlier had nothing to add
 			}
 			s.Writer, s.After = qs.newWriterID(), ""
 			_, err := qs.log.Append(ctx, eventlog.Entry{
 				Checks: []eventlog.Check{{Key: keys[i], Version: kvs[i].Version}, d.same()},
 				Puts:   []eventlog.Put{{Key: keys[i], Version: kvs[i].Version.Next(), Value: s.Encode()}},
 			})
-			if err != nil && !isStale(err) { // else somebody changed it, or the queue was purged again or deleted
+			if err != nil && !isStale(err) { // if it is stale, somebody changed the state, or the queue was purged again or deleted
 				return err
 			}
 		}

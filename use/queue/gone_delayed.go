@@ -55,7 +55,7 @@ func (d *delayed) removeGone(ctx context.Context) error {
 		return ids[id]
 	}
 	err = d.catchUp(ctx)
-	all := errors.Is(err, errManyDelayed) // then it is not known where they are
+	all := errors.Is(err, errManyDelayed) // then it is not known where the messages are
 	if err != nil && !all {
 		return err
 	}
@@ -73,10 +73,10 @@ func (d *delayed) removeGone(ctx context.Context) error {
 // removal is one run of removeGone.
 type removal struct {
 	d          *delayed
-	same       eventlog.Check  // of before it was known which queues are gone
-	changed    <-chan struct{} // closed when the store may have been rewound since then
+	same       eventlog.Check  // sameEpoch, from before it was known which queues are gone
+	changed    <-chan struct{} // closed when the store may have been rewound since the check same was made
 	topic      eventlog.Topic  // of the wheel
-	everywhere bool            // where the messages are is not known: all are looked at
+	everywhere bool            // it is not known where the messages are: every slot is searched as a whole
 	isGone     func(to string) bool
 }
 

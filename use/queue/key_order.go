@@ -74,7 +74,8 @@ func (o *keyOrder) first(at eventlog.Offset, done bool) bool {
 	return !waits && !done
 }
 
-// read reads the keys from the floor to some way past next.
+// read reads the keys from the floor to at least `more` messages past Part.Next, if there are so
+// many, and at most keysMax past the floor.
 func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, more int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

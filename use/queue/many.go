@@ -79,7 +79,7 @@ const (
 )
 
 // fill reads the queue's definition, and the states of the partitions from p on that this process
-// does not know, most of them at most. It costs two store calls, and one more for each 4 MiB of
+// does not know, at most `most` of them. It costs two store calls, and one more for each 4 MiB of
 // states.
 func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlog.Partition],
 	p eventlog.Partition, most int) error {
@@ -114,8 +114,8 @@ func (q *Queue) fill(ctx context.Context, all iter.Seq2[*eventlog.Topic, eventlo
 	return q.owner.fill(ctx, shards)
 }
 
-// fill reads the states of shards, and after a purge what addEarlier reads. Those with a
-// change on its way stay as they are.
+// fill reads the states of shards, and after a purge what addEarlier reads. Shards with a change on
+// its way stay as they are.
 func (qs *Queues) fill(ctx context.Context, shards []*shard) error {
 	keys := make([]string, len(shards))
 	for i, s := range shards {

@@ -15,8 +15,8 @@ import (
 // that note, a process of an older version drops the note when it changes the topic, and a process
 // may end between the deletion of a queue and disown.
 
-// owner is how a topic says that a queue needs it. A queue that keeps the order of keys relies on
-// that all messages of a key are in one partition.
+// owner is how a topic says that a queue needs it. A queue that keeps the order of keys needs all
+// messages of a key in one partition.
 func (d definition) owner() eventlog.Owner {
 	return eventlog.Owner{Key: defKey(d.name), Name: fmt.Sprintf("queue %q", d.name), Fixed: d.settings.KeyOrder}
 }

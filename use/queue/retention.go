@@ -83,7 +83,7 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 	return qs.removeOld(ctx, changed, all, floors, now-claims.Time(handledFor.Milliseconds()))
 }
 
-// readBy is a partition that a queue reads, by its id.
+// readBy is a partition that a queue reads; queue is the queue's id.
 type readBy struct {
 	queue     string
 	partition eventlog.Partition
@@ -102,7 +102,7 @@ func (qs *Queues) removeOld(ctx context.Context, changed <-chan struct{}, all []
 		return err
 	}
 	var old []eventlog.Trim
-	var last []eventlog.Goal // finds the last batch to remove from, if it has a time
+	var last []eventlog.Goal // finds the last batch from which something is to be removed, if it has a time
 	var failed []error
 	for i, t := range trims {
 		bounds, _ := qs.log.Known(t.Partition)
@@ -129,8 +129,9 @@ func (qs *Queues) removeOld(ctx context.Context, changed <-chan struct{}, all []
 	return errors.Join(append(failed, qs.log.TrimFound(ctx, changed, dated...)...)...)
 }
 
-// handledBelow returns, for each partition of the topics that queues made, below which offset all
-// queues that read it have handled all messages, if there are any.
+// handledBelow returns trims for the partitions of the topics that queues made: below Trim.Before
+// all queues that read the partition have handled all messages. A partition without such messages
+// has no trim.
 func handledBelow(log *eventlog.Log, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset) (trims []eventlog.Trim) {
 	seen := make(map[eventlog.TopicID]bool)
 	for _, made := range all {

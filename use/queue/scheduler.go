@@ -135,7 +135,8 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 
 // due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the
 // one that was due first; queues whose last turn is longest ago come first. Thus a queue's
-// schedules, however many, delay each other, but delay another queue's schedule by one only.
+// schedules, however many, delay each other, but another queue's schedule waits for only one of
+// them.
 func (s *scheduler) due(now claims.Time) []string {
 	byQueue := make(map[string][]string)
 	for key, t := range s.ticks {
@@ -248,7 +249,7 @@ func (s *scheduler) fire(ctx context.Context, key string, now claims.Time) error
 	return nil // other processes keep changing it
 }
 
-// update changes ticks and refused.
+// update calls change, which changes ticks or refused, with s.mu held.
 func (s *scheduler) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,10 +33,10 @@ type match struct {
 // errFound ends a scan.
 var errFound = errors.New("found")
 
-// scan searches the records of partitions that are not done for a message; is says which of its
-// records count. Each partition may take an equal part of the budget that is left. It reads the
-// states of the partitions that have records: one store call per thousand, or per 4 MiB. nil: it
-// was not found.
+// scan searches partitions for a message, in their records that are not done. The parameter is says
+// which records of the message count. Each partition may take an equal part of the budget that is
+// left. It reads the states of the partitions that have records: one store call per thousand, or
+// per 4 MiB. nil: it was not found.
 func (q *Queue) scan(ctx context.Context, all []scanned, s *search, is func(batch.Record, MessageID) bool) (m *match, err error) {
 	var keys []string
 	all = slices.DeleteFunc(slices.Clone(all), func(in scanned) bool {

@@ -278,7 +278,7 @@ func (s *shard) get(ctx context.Context) (*claims.State, error) {
 	var seen *claims.State
 	err := s.do(ctx, &op{apply: func(st *claims.State, _ *change) (bool, error) { seen = st.Clone(); return false, nil }})
 	if err != nil {
-		return nil, err // not seen: the operation may still be under way, and write to it
+		return nil, err // do not return seen: the operation may still run, and write to it
 	}
 	return seen, nil
 }

@@ -25,8 +25,9 @@ type Beside interface {
 	// Unacked returns those of the messages that no transaction acknowledged, not even one that is
 	// open.
 	Unacked(ctx context.Context, ids []string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
-	// Enqueued says where the message is that a transaction enqueued under an id: at, or, if waits,
-	// on its way to one of the topics. found is false if there is no such message.
+	// Enqueued finds the message that a transaction enqueued under an id. at is where it is; waits:
+	// it is still on its way to one of the topics, and at is not set. found is false if there is no
+	// such message.
 	Enqueued(ctx context.Context, topics []eventlog.TopicID, id int64) (at MessageID, waits, found bool, err error)
 }
 
@@ -72,9 +73,9 @@ func (q *Queue) Acked(ctx context.Context, receipt string) (bool, error) {
 	return slices.Contains(acked, g.Offset), err
 }
 
-// ids returns the ids that receipts in SQL transactions may have: the queue's, and that before its
-// last purge. A transaction that began then may be open; what was claimed with an older id is
-// purged.
+// ids returns the ids that receipts in SQL transactions may have: the queue's id, and its id before
+// the last purge. A transaction that began before the purge may still be open; what was claimed
+// with an older id is purged.
 func (q *Queue) ids() []string {
 	if earlier := q.def.Load().earlier(); earlier != "" {
 		return []string{q.id, earlier}

@@ -86,7 +86,7 @@ func parsePlace(text string) (place MessageID, err error) {
 
 // uniqueNamed returns the unique key that a message's header names, and the token there. "": it
 // names none of this queue. A message that came while the queue was purged, and stays, has a key of
-// the id before.
+// the queue's id before the purge.
 func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
 	key, token, _ = strings.Cut(headerText(rec, headerUnique), " ")
 	for _, id := range q.ids() {
@@ -135,7 +135,8 @@ func (q *Queue) names(rec batch.Record, g claims.Grant, ends bool) *named {
 	return &named{key: key, token: token, place: MessageID{g.Partition, g.Offset}, id: idOf(g, rec), ends: ends, to: q.currentKey(key)}
 }
 
-// currentKey returns the key that has a unique key since the last purge.
+// currentKey returns the key in the store for a unique key since the last purge, made from its key
+// before or after the purge.
 func (q *Queue) currentKey(key string) string {
 	return uniquePrefix + q.id + key[strings.LastIndexByte(key, '/'):]
 }
@@ -245,8 +246,8 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 		}
 	}
 	over := make([]bool, len(holders))
-	first := make(map[eventlog.Partition]eventlog.Offset) // of the queue's partitions
-	of := make(map[string][]int)                          // the holders whose fate a shard knows
+	first := make(map[eventlog.Partition]eventlog.Offset) // the first offset of each of the queue's partitions that holders are in
+	of := make(map[string][]int)                          // by the key of a state: the holders whose fate that state knows
 	for i, h := range holders {
 		p := h.place.Partition
 		var key string
@@ -256,10 +257,10 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 		case elsewhere(h): // the topic was deleted
 			over[i] = true
 			continue
-		case q.owner.wheel.has(p) && h.earlier: // the purge discarded it: what moves later has a key of the new id
+		case q.owner.wheel.has(p) && h.earlier: // the purge discarded this message: a message that moves into the wheel after the purge has a key of the new id
 			over[i] = true
 			continue
-		case q.owner.wheel.has(p): // a message that moves changes its unique key in the same entry: a message that left the wheel without that change was dropped
+		case q.owner.wheel.has(p): // a message that moves changes its unique key in the same entry, so if it is done in the wheel and the key still names it there, it was dropped
 			key = wheelStateKey(p)
 		default:
 			key = q.def.Load().keyOf(p)

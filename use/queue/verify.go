@@ -25,7 +25,7 @@ import (
 func Verify() verify.Check {
 	return verify.Check{Name: "queues", Run: func(ctx context.Context, x *verify.Exam) error {
 		e := &examination{x: x}
-		if _, err := x.First(func(v *verify.View) (err error) { // what the first looks go by
+		if _, err := x.First(func(v *verify.View) (err error) { // for the first looks
 			e.known, err = readDefinitions(ctx, v)
 			return err
 		}); err != nil {
@@ -68,10 +68,11 @@ const (
 type examination struct {
 	x     *verify.Exam
 	known []definition // at the beginning
-	first bool         // a first look goes by known
+	first bool         // a first look is on its way: it uses known, and does not read the definitions
 }
 
-// judge is x.Judge, whose first look goes by what is known.
+// judge looks first by the definitions in known. If that look finds something suspicious, it is
+// confirmed by looks that read the definitions again.
 func (e *examination) judge(ctx context.Context, look func(v *verify.View) error) error {
 	e.first = true
 	suspicious, err := e.x.First(look)
@@ -255,8 +256,8 @@ func (e *examination) livesAt(ctx context.Context, v *verify.View, key string, h
 }
 
 // overIn returns why a message that has a unique key is not in its queue, by the state that knows
-// it, and bounds that were read later; "": it may be there. st is nil while nobody has claimed
-// anything. Of a message that was trimmed it says nothing: then the key is free.
+// it, and by bounds that were read after the state; "": it may be there, or was trimmed, which is
+// no fault because the key is free then. st is nil while nobody has claimed anything.
 func (h holder) overIn(st *claims.State, b eventlog.Bounds) string {
 	switch at := h.place.Offset; {
 	case at < b.First:

@@ -221,7 +221,7 @@ func (w *Worker) free() (n int) {
 	return n
 }
 
-// claim waits for messages. Their leases began at asked or later.
+// claim waits for messages. asked is when the claim was sent: the leases began then or later.
 func (w *Worker) claim(ctx context.Context, most int) (messages []Message, asked time.Time, err error) {
 	err = w.qs.With(ctx, w.opts.Queue, func(q *Queue) error {
 		messages, err = q.Claim(ctx, Claim{Max: most, Lease: w.opts.Lease, Wait: claimWait, Worker: w.opts.Name, Stop: w.stopping,

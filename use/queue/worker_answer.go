@@ -129,8 +129,8 @@ func (w *Worker) callQueue(f func(context.Context, *Queue) ([]error, error)) (er
 }
 
 // AckTx acknowledges the message within the handler's own transaction: run writes the ack of a
-// receipt with it. ErrClaimLost if the handler has returned, and what run returns. The handler
-// calls it while it runs.
+// receipt with it. It returns ErrClaimLost if the handler has returned, otherwise what run returns.
+// The handler calls it while it runs.
 func (j *Job) AckTx(ctx context.Context, run func(ctx context.Context, receipt string) error) error {
 	j.worker.mu.Lock()
 	runs := j.worker.running[j.Receipt] == j
