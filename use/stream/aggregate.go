@@ -119,7 +119,7 @@ func (a *Aggregate[S]) apply(state S, e Event) (S, error) {
 type Done[S any] struct {
 	State    S     // after the events
 	Version  int64 // of the stream then
-	Appended int   // how many events there were
+	Appended int   // how many events were appended
 }
 
 // Do loads a stream's state, asks decide which events follow from it, and appends them, if nothing
@@ -127,8 +127,8 @@ type Done[S any] struct {
 // nothing is appended; no events are no error.
 //
 // After a lost answer of the store it appends the same events again, until the outcome is known;
-// eventlog.ErrUnsure comes only when ctx ends. A *ConflictError comes when other appends were first
-// Attempts times.
+// eventlog.ErrUnsure comes only when ctx ends. A *ConflictError comes when other appends came
+// first, Attempts times.
 func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
 	done, err := a.do(ctx, stream, decide)
 	if err != nil {

@@ -103,7 +103,7 @@ type op struct {
 	expected Expected
 	events   []NewEvent
 	records  []batch.Record
-	size     int              // of the records in a batch of their own, at most
+	size     int              // how many bytes the records take in a batch of their own, at most
 	keys     []eventlog.Check // check that the subjects' keys that encrypt its events still exist
 	idKey    string           // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
 	// decoded is how many bytes the decoded records take; batch.DecodedMax is the limit.
@@ -115,8 +115,8 @@ type op struct {
 	snapshot   *Snapshot
 	within     map[string]eventlog.Version // the versions that tags' keys must still have
 	edit       func(head) head             // it changes only the head; nil: the operation is something else
-	told       []eventlog.Batch            // of the audit, if it is carried out
-	unless     func(head) bool             // for which heads it is done already; nil: for none
+	told       []eventlog.Batch            // of the audit: they are appended if the operation is carried out
+	unless     func(head) bool             // reports whether the operation is done already at a head; nil: at none
 }
 
 // prepare checks an append and makes its records.

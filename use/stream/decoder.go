@@ -9,9 +9,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Decoder finds the events in records of categories' topics, for who reads the topics. It remembers
-// the categories. A category that was deleted and created again is a different one, and takes the
-// place of the earlier one. Methods may be called concurrently.
+// Decoder finds the events in records of categories' topics, for readers of the topics. It
+// remembers the categories. A category that was deleted and created again is a different one, and
+// takes the place of the earlier one. Methods may be called concurrently.
 type Decoder struct {
 	streams *Streams
 	mu      sync.Mutex // guards byName

@@ -220,13 +220,13 @@ func categoryIn(key string) string {
 	return id
 }
 
-// forget removes keys, and others with them, if the keys are as they were read; false if not:
-// another process was first.
+// forget removes keys, and with them the keys in others, if keys are as they were read; false if
+// not: another process was first.
 func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others []string) (done bool, err error) {
 	return s.forgetWith(ctx, eventlog.Entry{}, keys, others)
 }
 
-// forgetWith is forget with an entry's checks and puts.
+// forgetWith is forget with the checks and puts that the entry already has.
 func (s *Streams) forgetWith(ctx context.Context, e eventlog.Entry, keys []eventlog.KeyValue, others []string) (done bool, err error) {
 	if len(keys) == 0 {
 		return true, nil

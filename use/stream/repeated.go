@@ -59,8 +59,8 @@ func foundAll(ctx context.Context, parts []Part, ops []*op) ([]Appended, error) 
 // errOthers ends a read of events: a stream has others.
 var errOthers = errors.New("the stream has other events")
 
-// haveEvents reports whether all streams have the events of their appends at the versions given. Of
-// an append with an id key that exists the events may be gone: only the id key shows that they were
+// haveEvents reports whether all streams have the events of their appends at the versions given. If
+// the id key of an append exists, its events may be gone: then only the id key shows that they were
 // appended.
 func haveEvents(ctx context.Context, parts []Part, ops []*op, at []Appended) (bool, error) {
 	heads, err := readHeads(ctx, parts)

@@ -87,7 +87,7 @@ func (c *Category) readMark(ctx context.Context) (m categoryMark, err error) {
 	return c.markIn(kv)
 }
 
-// markIn is markIn for the key of this category, which exists only if the topic is a category.
+// markIn reads the mark in this category's key, which exists only if the topic is a category.
 func (c *Category) markIn(kv eventlog.KeyValue) (categoryMark, error) {
 	if kv.Version == 0 {
 		return categoryMark{}, fmt.Errorf("%w: %q is a topic, not a category", ErrUnknownCategory, c.Name())

@@ -247,7 +247,7 @@ func conflictIn(parts []Part, ops []*op, heads []head) error {
 	for i, o := range ops {
 		if !o.allowedAt(heads[i]) {
 			err := parts[i].Category.conflict(o, heads[i])
-			if !errors.Is(err, ErrConflict) { // that names the stream by itself
+			if !errors.Is(err, ErrConflict) { // a conflict names the stream by itself
 				err = parts[i].wrap(err)
 			}
 			return err
@@ -256,8 +256,8 @@ func conflictIn(parts []Part, ops []*op, heads []head) error {
 	return nil
 }
 
-// Reaction returns what appends the parts within an entry of somebody else, each time it is called
-// (AddTo). An error: the parts can never be appended.
+// Reaction returns a function that adds the append of the parts to an entry of somebody else, each
+// time it is called (Several.AddTo). An error of Reaction: the parts can never be appended.
 func (s *Streams) Reaction(parts ...Part) (func(ctx context.Context, e *eventlog.Entry) error, error) {
 	several, err := s.Several(parts...)
 	if err != nil {

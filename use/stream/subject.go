@@ -52,7 +52,7 @@ func (k subjectKey) aead() (cipher.AEAD, error) {
 }
 
 // about returns the additional data that binds a ciphertext to its event: it does not decrypt as
-// that of another event.
+// the data of another event.
 func (c *Category) about(stream, id, kind string) []byte {
 	return fmt.Appendf(nil, "%s/%d/%s/%d/%s/%s", c.topic.ID, len(stream), stream, len(id), id, kind)
 }
@@ -84,7 +84,7 @@ func (c *Category) forgetSubject(ctx context.Context, subject string) error {
 			err = ledger.ErrUnchanged
 		}
 		with.UsesReserve = true
-		if err == nil { // the subject's name is what is to be forgotten
+		if err == nil { // with a hash of the subject's name: the name itself is to be forgotten
 			err = tell(ctx, c.owner.log, &with, name, audit.Event{Verb: audit.SubjectForget, Object: c.Name(), Before: map[string]string{"subject_sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(subject)))}})
 		}
 		return []byte("{}"), with, err

@@ -254,7 +254,8 @@ func (c *Category) allows(within map[string]eventlog.Version, heads tagHeads) bo
 	return true
 }
 
-// boundaryVersion returns what a boundary says of a tag, by its key. vanishedKey was read, too.
+// boundaryVersion returns what a boundary says of a tag, by the tag's key. heads must have
+// vanishedKey, too.
 func (c *Category) boundaryVersion(heads tagHeads, key string) eventlog.Version {
 	if v := heads[key].version; v > 0 {
 		return v
@@ -305,11 +306,11 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	return keys
 }
 
-// lastOf returns the keys of the tags that no event has but those whose keys are given (taggedKey).
-// If events with such a tag are appended later, their numbers begin again: none of the numbers is
-// in use. It costs a store call for each tag that has had other events, some at the same time, and
-// one for all tags. vanished is the category's vanishedKey, which the entry that removes keys of
-// tags must put.
+// lastOf returns the keys of the tags that only the given events have: tagged are the keys by which
+// these are found (taggedKey). If events with such a tag are appended later, their numbers begin
+// again: none of the numbers is in use then. It costs a store call for each tag that has had other
+// events, some at the same time, and one for all tags. vanished is the category's vanishedKey,
+// which the entry that removes keys of tags must put.
 func (s *Streams) lastOf(ctx context.Context, topicID string, tagged []string) (over []eventlog.KeyValue, vanished eventlog.KeyValue, err error) {
 	of := make(map[string][]string) // by the key of a tag
 	for _, key := range tagged {
@@ -368,7 +369,7 @@ func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundar
 
 // TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. grow
 // claims so many bytes more, before they are read; nil: nobody counts them. It also returns how
-// many the events take.
+// many bytes the events take.
 func (c *Category) TaggedUpTo(ctx context.Context, most int64, grow func(ctx context.Context, bytes int64) error, tags ...string) (events []Event, b Boundary, take int64, err error) {
 	r := &taggedRoom{most: most, grow: grow}
 	events, b, err = c.tagged(ctx, r, tags)
@@ -480,7 +481,7 @@ func (c *Category) eventsAt(ctx context.Context, r *taggedRoom, places []string)
 			return nil, fmt.Errorf("%q is not the place of an event: %w; restore a backup", place, err)
 		}
 		escaped, _, _ := strings.Cut(place, "/")
-		if h := heads[escaped]; version >= h.First { // otherwise it was deleted, and is not removed yet
+		if h := heads[escaped]; version >= h.First { // an event below First was deleted, and its key is not removed yet
 			keys = append(keys, prefix+place)
 			page += h.Largest
 		}

@@ -344,7 +344,7 @@ func (c *Category) unsound(kv eventlog.KeyValue, stream string, version int64) s
 	return ""
 }
 
-// reach are the keys by which an event is found, and what they must have; "": anything.
+// reach returns the keys by which an event is found, and what they must have; "": anything.
 func (c *Category) reach(kv eventlog.KeyValue) (keys, want []string) {
 	place := strings.TrimPrefix(kv.Key, c.key(eventPrefix, ""))
 	for _, key := range tagKeysOf([]eventlog.KeyValue{kv}) {

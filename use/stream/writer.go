@@ -93,7 +93,7 @@ func (w *writer) read(ctx context.Context) (k known, kv eventlog.KeyValue, err e
 }
 
 // prepare returns the operations that one entry can carry out, and reads the heads of their tags.
-// If there is none, it refuses those that the head does not allow.
+// If there is no such operation, it refuses those that the head does not allow.
 func (w *writer) prepare(ctx context.Context, k known, calls []*call) (known, []*call, error) {
 	topic, err := w.c.knownTopic()
 	if err != nil {
@@ -141,7 +141,8 @@ func (w *writer) again(ctx context.Context, calls []*call) (left []*call) {
 	return left
 }
 
-// refuse answers operations that the head does not allow, if it is proven.
+// refuse answers operations that the head does not allow. If the head is not proven for all of them
+// (ledger.Op.Proven), it answers none, and eventlog.ErrStale asks for a newer head.
 func (w *writer) refuse(ctx context.Context, h head, refused []*call) error {
 	if slices.ContainsFunc(refused, func(o *call) bool { return !o.Proven }) {
 		return eventlog.ErrStale
@@ -188,7 +189,7 @@ func opsOf(calls []*call) []*op {
 }
 
 // mayYetFit reports whether a head that does not allow an operation could allow it after more
-// events: some may be appended with SQL, and not be carried yet.
+// events: events that were appended with SQL may not have been carried to the stream yet.
 func (o *op) mayYetFit(h head) bool {
 	return int64(o.expected) > h.Next || !h.exists() && (o.expected == Exists || o.alone()) || o.snapshot != nil && o.snapshot.Version > h.Next
 }
@@ -227,7 +228,8 @@ func divide(calls []*call, h head, most int) (accepted, refused, rest []*call) {
 	return accepted, refused, nil
 }
 
-// mayBegin reports whether an operation can only be carried out on a stream that never was.
+// mayBegin reports whether an operation expects that there is no stream, or that it is at version
+// 0: then the writer may try it without reading the head first (ledger.Rules.New).
 func (w *writer) mayBegin(o *op) bool {
 	return checkName(w.stream) == nil && !o.alone() && (o.expected == 0 || o.expected == NoStream)
 }
@@ -287,9 +289,9 @@ func (c *Category) conflict(o *op, h head) error {
 	return &ConflictError{Category: c.Name(), Stream: o.stream, Expected: o.expected, Actual: h.Next, Exists: h.exists()}
 }
 
-// change adds to an entry what operations change besides the stream's head, which is h
-// (changeHead), and the heads of tags (tagHeads.write). It returns the head after them, and their
-// results.
+// change adds to an entry what operations change, but neither the stream's head (changeHead) nor
+// the heads of tags (tagHeads.write). h is the stream's head before the operations. change returns
+// the head after them, and their results.
 func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, heads tagHeads, ops []*op) (after head, results []Appended, err error) {
 	after = h
 	if h.version == 0 {
@@ -342,7 +344,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 	return after, results, nil
 }
 
-// changeHead adds to an entry that a stream's head changes.
+// changeHead adds the change of a stream's head to an entry.
 func (c *Category) changeHead(e *eventlog.Entry, stream string, before, after head) {
 	key := c.key(headPrefix, stream)
 	e.Checks = slices.Insert(e.Checks, 0, eventlog.Check{Key: key, Version: before.version, Holdable: true})
