@@ -22,8 +22,8 @@ type Log interface {
 // ErrUnchanged is returned by a decide function if the key stays as it is.
 var ErrUnchanged = errors.New("it stays as it is")
 
-// Change changes what a key holds. decide gets what it holds now, and returns the value that it
-// gets (nil: it is deleted), and what else changes in the same entry. If another change comes
+// Change changes what a key holds. decide gets what the key holds now, and returns the key's new
+// value (nil: the key is deleted), and what else changes in the same entry. If another change comes
 // first, decide is called again; its last call counts. Change returns what the key holds then. An
 // error of decide ends it; ErrUnchanged is no error.
 //
@@ -97,8 +97,8 @@ func unchanged(now eventlog.KeyValue, err error) (eventlog.KeyValue, error) {
 	return now, err
 }
 
-// known finds out whether an entry that changes a key was committed, which was appended with this
-// outcome.
+// known finds out whether an entry that changes a key was committed. err is the outcome of its
+// append.
 func known(ctx context.Context, log Log, before, after eventlog.KeyValue, e eventlog.Entry, err error) error {
 	if !errors.Is(err, eventlog.ErrUnsure) {
 		return err

@@ -7,9 +7,10 @@ import (
 )
 
 // Turn takes a turn of work that any process may do, but one at a time is enough, and reports
-// whether this process has it. The turn is free if there is no such key, or if free says so of what
-// the key holds. Who takes it puts the key, so that its age shows how long ago that was. See Change
-// for lost answers: if every process puts the same value, two may then have one turn.
+// whether this process has it. The turn is free if there is no such key, or if the function free
+// says so of what the key holds. The process that takes the turn puts the key, so that the key's
+// age shows how long ago that was. See Change for lost answers: if every process puts the same
+// value, two may then have one turn.
 func Turn(ctx context.Context, log Log, key string, value []byte, free func(now eventlog.KeyValue) bool) (mine bool, err error) {
 	_, err = Change(ctx, log, key, func(now eventlog.KeyValue) (_ []byte, with eventlog.Entry, err error) {
 		if mine = now.Version == 0 || free(now); !mine {

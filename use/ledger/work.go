@@ -111,7 +111,7 @@ func (w *Writer[S, O, A]) read(ctx context.Context) {
 	}
 	givenUp := len(w.taken) > 0 && ctx.Err() != nil
 	w.fail(w.taken, err)
-	if !givenUp { // otherwise the error is not about those that are queued
+	if !givenUp { // if those taken were given up, the error is not about those that are queued
 		w.failQueued(err)
 	}
 }

@@ -29,9 +29,9 @@ type Rules[S, O, A any] struct {
 	// besides the key: it is called after an entry was refused as stale.
 	Read func(ctx context.Context) (S, eventlog.KeyValue, error)
 
-	// New reports whether an operation can only be carried out if there is no such key; nil: none
-	// is. If the first operations of a Writer are like that, the zero state is taken for the state,
-	// and nothing is read: the entry checks that there is no key.
+	// New reports whether an operation expects that the key does not exist; nil: none does. If all
+	// the first operations of a Writer do, the zero state is taken for the state, and nothing is
+	// read: the entry checks that there is no key.
 	New func(o O) bool
 
 	// Judge judges operations, one after the other, by a state. It changes neither: it may be
@@ -43,8 +43,8 @@ type Rules[S, O, A any] struct {
 	// Unknown says what becomes of operations whose entry has an unknown outcome.
 	Unknown Unknown
 
-	// Take says how many operations may share an entry: those that an entry has already come first,
-	// then those that are queued. One is always allowed.
+	// Take says how many operations may share an entry. ops has the operations that the entry has
+	// already, and then those that are queued. One is always allowed.
 	//
 	// A Writer with Take gathers late: operations are taken and judged when the log gathers its
 	// next flush. Then all writers of the process wait, so Judge must not take long. Size estimates
@@ -56,7 +56,8 @@ type Rules[S, O, A any] struct {
 	// returns. A Writer with Prepare gathers early: all operations that are queued are taken, and
 	// no other comes before these are answered. Prepare gets those that are not answered yet. It
 	// answers some (Op.Answer), and returns those that are judged now; the rest comes again, after
-	// them. With an error, these get the error, or all if there are none.
+	// them. With an error, the operations in now get the error or, if there are none, all
+	// operations.
 	//
 	// It must not refuse an operation by a state that is not proven (Op.Proven): eventlog.ErrStale
 	// asks for a newer one.
@@ -168,7 +169,7 @@ type Writer[S, O, A any] struct {
 }
 
 // lostEntry is an entry whose outcome is to be found out. All operations in taken are in it, and
-// are not judged again before: what Judge has left in them belongs to it.
+// are not judged again before that: so what Judge has left in the operations belongs to this entry.
 type lostEntry[A any] struct {
 	from    eventlog.Version // of the key, as it checks
 	value   []byte           // that it puts
@@ -183,7 +184,7 @@ const (
 	// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if no other
 	// caller waits for the entry, or a transaction holds a key.
 	giveUpTime = time.Second
-	// heldPause is the pause at first before a held key is tried again, heldPauseMax later.
+	// heldPause is the first pause before a held key is tried again, heldPauseMax the longest.
 	heldPause    = 2 * time.Millisecond
 	heldPauseMax = 50 * time.Millisecond
 )
@@ -311,8 +312,8 @@ func (w *Writer[S, O, A]) Idle() bool {
 }
 
 // Learn tells the Writer that the key was found at a version. Unless an operation is on its way, or
-// the Writer knows that version, it remembers the state that parse returns; with false, it does
-// not.
+// the Writer knows that version, it calls parse, and remembers the state that parse returns, if use
+// is true.
 func (w *Writer[S, O, A]) Learn(version eventlog.Version, parse func() (s S, use bool, err error)) error {
 	w.mu.Lock()
 	news := !w.working && (!w.known || w.version != version)
@@ -336,7 +337,7 @@ func (w *Writer[S, O, A]) Learn(version eventlog.Version, parse func() (s S, use
 func (w *Writer[S, O, A]) Forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.known = false; !w.working { // otherwise an entry is being made of the state
+	if w.known = false; !w.working { // while it is working, an entry is being made of the state
 		w.state = *new(S)
 	}
 }
