@@ -77,7 +77,7 @@ func (c *Clock) ask(ctx context.Context) error {
 	for {
 		asked := time.Now()
 		key := clockKey
-		if c.log.ReadOnly() { // nobody may have made the key yet; this one is there as soon as a process has written
+		if c.log.ReadOnly() { // clockKey may not exist yet, and cannot be created here; EpochKey exists as soon as any process has written
 			key = eventlog.EpochKey
 		}
 		kv, err := c.log.Get(ctx, key)

@@ -20,7 +20,7 @@ import (
 //
 // It is written with each claim and each ack, and a partition may have ten thousand claims. So runs
 // is one text, of some ten bytes for each run: a letter, the number of messages if it is not 1, and
-// then what is not as in the last run before it that has the same letter, in this order:
+// then what is different from the last run before it with the same letter, in this order:
 //
 //	d        done
 //	s        waiting, and skipped: no worker had the messages
@@ -61,7 +61,7 @@ type storedRun struct {
 
 // textsMax bounds the texts of a stored state, in bytes: names of workers, and why attempts failed.
 // Each text is there once, but each message may have another one, and an ack writes all of them
-// again. textOmitted stands for those beyond.
+// again. textOmitted stands for the texts that are beyond the bound.
 const (
 	textsMax    = 16 << 10
 	textOmitted = "(not kept: there are too many different ones)"
@@ -78,8 +78,8 @@ func nonceText(nonce uint32) string {
 // nonceSize is the length of nonceText.
 var nonceSize = base64.RawStdEncoding.EncodedLen(4)
 
-// Mentions returns what a stored state has if a message is claimed with a nonce: by this version of
-// weir, and by older ones.
+// Mentions returns two texts. If a message is claimed with a nonce, its stored state has the first
+// one, or the second if an older version of weir wrote it.
 func Mentions(nonce uint32) (texts [2][]byte) {
 	return [2][]byte{[]byte("C" + nonceText(nonce)), fmt.Appendf(nil, `"nonce":%d`, nonce)}
 }

@@ -45,7 +45,7 @@ func (r Run) like(o Run) bool {
 	return r == o
 }
 
-// since returns what a run has from an offset on, which is before its end.
+// since returns the part of a run from an offset on. The offset is before the run's end.
 func (r Run) since(o eventlog.Offset) Run {
 	if r.From < o {
 		r.From, r.N = o, int64(r.End()-o)
@@ -109,9 +109,9 @@ func (p *Part) unresolved() (n int64) {
 // and that may be claimed immediately.
 const GivenBack Time = 1
 
-// untouched reports whether no worker ever had the messages: they were only skipped. An attempt of
-// 0 does not tell that: an attempt that does not count (Nack.Uncounted, GiveBack) leaves that, too,
-// but with the end of a wait.
+// untouched reports whether no worker ever had the messages: they were only skipped. Attempt == 0
+// does not tell that: it is also 0 after an attempt that does not count (Nack.Uncounted, GiveBack),
+// but then Until is set.
 func (r Run) untouched() bool { return r.Fate == Waiting && r.Attempt == 0 && r.Until == 0 }
 
 // started reports whether the messages are claimed, or wait after at least one attempt that
@@ -224,8 +224,8 @@ type Edit struct {
 	changes map[eventlog.Offset]Run
 }
 
-// ClaimsBeside counts the claims of all partitions, but that of a message, whose leases have not
-// ended.
+// ClaimsBeside counts the claims whose leases have not ended, in all partitions, without the claim
+// of the message at o.
 func (e *Edit) ClaimsBeside(o eventlog.Offset, now Time) (n int) {
 	live := func(r Run) bool { return r.Fate == Claimed && r.Until > now }
 	for i := range e.All.Parts {
@@ -314,14 +314,14 @@ func (p *Part) Resolve(g Grant, to Run) {
 	p.Set(to)
 }
 
-// State is the value of a key: what became of the messages of its partitions. It is changed by
-// whoever made it, or its Clone, and is not shared then.
+// State is the value of a key: what became of the messages of its partitions. Whoever made a State
+// or a Clone of one may change it, as long as it is not shared.
 type State struct {
 	// Writer is the process that wrote it, and a number that is new with each write: it shows
 	// whether a lost change was committed.
 	Writer string
-	// After: what the state of this earlier owner has from the floors on counts, too. A purge of a
-	// queue writes it; the next change drops it.
+	// After names an earlier owner, or is "": what that owner's state has from the floors on
+	// counts, too. A purge of a queue writes it; the next change drops it.
 	After string
 	Parts []Part // by partition
 	// With Limits.Rate: tokens is how many claims it could give out at tokensAt. It grows by

@@ -9,19 +9,19 @@ import (
 
 // Wish is what a claim asks of a state.
 type Wish struct {
-	Most    int  // how many messages are handed out
-	Sweep   int  // how many are claimed, at least, if any may be: when many must not be handed out
+	Most    int  // how many messages may be handed out
+	Sweep   int  // claim at least so many messages, if any may be claimed: many of them are expected to be ones that must not be handed out
 	Now     Time // not later than the store's clock
 	Until   Time // when the leases end
 	Nonce   uint32
 	Worker  string
-	Repeats bool               // it may have been granted before: what it got then comes first
-	Has     func(g Grant) bool // its caller has that already; nil: it has none
+	Repeats bool               // the wish may have been granted before: if its messages of then are still claimed, it gets those
+	Has     func(g Grant) bool // the caller has that message already; nil: it has none
 }
 
 // Limits are the settings that bound what is claimed.
 type Limits struct {
-	Paused      bool    // nothing is
+	Paused      bool    // nothing is claimed
 	Attempts    int32   // of a message, including leases that ended without an answer; 0: any number
 	Window      int64   // of a partition: how many messages may be started; those that are may be claimed again
 	Concurrency int     // messages claimed at a time; 0: any number
@@ -38,9 +38,9 @@ type Candidates struct {
 	InOrder func(p *Part, end eventlog.Offset) (o Order, known eventlog.Offset)
 }
 
-// Order reports whether a message comes before all others that it is in order with and that are not
-// done. It is asked for each message, done or not, one after the other from the floor on. nil: each
-// message that is not done does.
+// Order reports whether a message is the first of those that it is in order with, such as those
+// with its key, that is not done. It is asked for each message, done or not, one after the other
+// from the floor on. nil: there is no order, so it is true for each message that is not done.
 type Order func(at eventlog.Offset, done bool) bool
 
 // First calls the function, or answers for nil.
