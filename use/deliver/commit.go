@@ -149,8 +149,8 @@ func (c *Consumer) commitReaction(ctx context.Context, p *Partition, next eventl
 	})
 }
 
-// commitOnce commits next, marked with mark, by calling with, which commits other changes in the
-// same entry.
+// commitOnce commits next, marked with mark, by calling the function with, which commits other
+// changes in the same entry.
 func (c *Consumer) commitOnce(ctx context.Context, p *Partition, next eventlog.Offset, mark string, with func(offset group.Committed) error) error {
 	// From here on nothing else of the partition is committed: while the outcome is unknown, a
 	// commit could move the group back.

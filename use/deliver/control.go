@@ -105,7 +105,7 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 	for i, p := range partitions {
 		places[i] = Place{p.name, p.reader.id}
 	}
-	epoch := c.d.Log.LeaderEpoch() // read before the offsets: the epoch of what was read last may be older
+	epoch := c.d.Log.LeaderEpoch() // read before the offsets; not p.reader.epoch, which may be older than the offsets
 	offsets, err := to.Resolve(ctx, c.d.Log, places)
 	if err != nil {
 		return fmt.Errorf("seek to %v: %w", to, err)

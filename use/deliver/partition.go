@@ -90,7 +90,7 @@ func (p *Partition) Number() int32 { return p.name.Partition }
 // being closed.
 var errNotNow = errors.New("not now")
 
-// run works until draining ends. Handlers get ctx.
+// run works until the context draining ends. Handlers get the context ctx.
 func (p *Partition) run(ctx, draining context.Context) {
 	defer close(p.ended)
 	var wait context.Context
@@ -131,7 +131,7 @@ func (p *Partition) renew(draining context.Context) (wait context.Context, stopp
 }
 
 // gather waits for the next events for the handler: MinBatch of them, or those that are there after
-// MaxWait. It returns none if wait has ended, or if nothing could be read.
+// MaxWait. It returns none if the context wait has ended, or if nothing could be read.
 func (p *Partition) gather(ctx, wait context.Context) []Event {
 	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
 	var until time.Time
@@ -297,7 +297,7 @@ func (p *Partition) finish() {
 // judge decides, by the result of a call, what happens to its events.
 func (p *Partition) judge(ctx, wait context.Context, events []Event, err error) {
 	switch {
-	case err == nil && p.refusal() != handledElsewhere: // otherwise nil only says that the handler accepts that another consumer has handled the events
+	case err == nil && p.refusal() != handledElsewhere: // after handledElsewhere, nil does not mean handled: the handler only accepts that another consumer did it
 		p.took(events)
 		return
 	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // the result does not matter, or is known already

@@ -41,7 +41,7 @@ func (p *Partition) advance(to eventlog.Offset) {
 		if p.tx.upTo > 0 {
 			g.claimed = max(g.claimed, min(p.tx.upTo, to))
 			if claimed = g.claimed; to >= p.tx.upTo {
-				p.tx.upTo = 0 // it is claimed once
+				p.tx.upTo = 0 // upTo becomes claimed only once
 			}
 		}
 		wake = g.handled != g.committed && !g.informed

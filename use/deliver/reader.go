@@ -55,7 +55,7 @@ func (r *reader) take(n int) { r.queue = r.queue[n:] }
 // more waits for the events after the queue, and appends them to it. If there are none within
 // patience, that is not an error. If the offset next is not there any more, because it was trimmed,
 // or because the store was rewound (other events may have the offset now), the reader moves to the
-// nearest offset that is there, and returns outside.
+// nearest offset that is there, and outside says so.
 func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eventlog.RangeError, err error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{
 		Spans:   []eventlog.Span{{Partition: r.id, From: r.next, MaxBytes: readBytes}},
@@ -79,8 +79,8 @@ func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eve
 	}
 }
 
-// dropLost drops events from the queue that the store has lost since they were read, and then
-// returns outside. It costs no trip.
+// dropLost drops events from the queue that the store has lost since they were read. outside says
+// which; nil: it has lost none. It costs no trip.
 func (r *reader) dropLost() (outside *eventlog.RangeError) {
 	now := r.log.LeaderEpoch()
 	if r.epoch >= now {

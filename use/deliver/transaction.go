@@ -45,7 +45,7 @@ type TxCommit struct {
 // transaction is what the running or last call of the handler committed in its own transaction.
 type transaction struct {
 	upTo    eventlog.Offset // 0: nothing
-	epoch   int32           // the leader epoch before the first one began
+	epoch   int32           // the leader epoch before the first of the call's commits began
 	refused refusal
 }
 
