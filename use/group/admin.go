@@ -49,7 +49,7 @@ type (
 		Pattern string   // the regular expression that they match; "": it named them itself
 		Rack    string
 		Has     []Share // by topic
-		Target  []Share // what it has once all others have given up what they are to
+		Target  []Share // what it has once all others have given up what they are to give up
 	}
 
 	// Share is a member's partitions of one topic.
@@ -72,7 +72,7 @@ type Filter struct {
 	// Room is called before groups are read, with the estimated bytes that they take in the list; a
 	// negative number gives bytes back. Its error ends the listing. nil: no limit.
 	Room func(bytes int) error
-	held bool // also what peers have
+	held bool // fill in surveyed.held, too
 }
 
 // AllPrefixes selects all groups.
@@ -84,8 +84,8 @@ func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, erro
 	return c.Select(ctx, Filter{Prefixes: AllPrefixes, States: states})
 }
 
-// Select returns groups, sorted by name. For each prefix it takes one trip per thousand groups,
-// owners and peers each; with Room one per 64.
+// Select returns groups, sorted by name. For each prefix it takes one trip per thousand groups, one
+// per thousand owners and one per thousand peers; with Room, one per 64 of each.
 func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
 	seen, err := c.survey(ctx, f)
 	if err != nil {

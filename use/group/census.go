@@ -10,9 +10,9 @@ import (
 // groups. So there is always space for a group of one more client, however many a few have made.
 const makersShare = 2
 
-// census bounds how many groups the store has, in all and by maker: everyone who may read may name
-// new ones. It knows what the last sweep found, and what this process did since; other processes
-// count by themselves, so that the store may have more until the next sweep.
+// census bounds how many groups the store has, in all and by maker: every client that may read may
+// name new groups. It knows what the last sweep found, and what this process did since; other
+// processes count by themselves, so that the store may have more until the next sweep.
 type census struct {
 	most int
 
@@ -24,7 +24,7 @@ type census struct {
 // tally is numbers of groups.
 type tally struct {
 	all int
-	of  map[string]int // by maker, without those of nobody
+	of  map[string]int // by maker, except groups that nobody made ("")
 }
 
 func (t *tally) add(maker string, n int) {
@@ -50,9 +50,9 @@ func (t *tally) take(other tally) {
 	}
 }
 
-// admit returns ErrTooMany if there may be no new group, or none that this client makes. "" is
-// nobody, such as a program in this process, or everybody where nobody need show who they are: only
-// the bound of all groups counts.
+// admit returns ErrTooMany if there may be no new group, or no new group of this client. The client
+// "" is nobody, such as a program in this process, or everybody where nobody need show who they
+// are: for it only the bound of all groups counts.
 func (c *census) admit(group, by string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +78,8 @@ func (c *census) count(maker string, n int) {
 	c.since.add(maker, n)
 }
 
-// begin is called before a sweep reads the groups. The function that it returns takes what there
-// is.
+// begin is called before a sweep reads the groups. The function that it returns is called with the
+// groups that the sweep found.
 func (c *census) begin() func(found tally) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

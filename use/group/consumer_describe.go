@@ -8,8 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// describePeers returns what only members have whose partitions weir assigns, by member id, and how
-// they are assigned.
+// describePeers returns, by member id, what a description has only for members whose partitions
+// weir assigns, and the assignor.
 func (c *Coordinator) describePeers(l loaded) (_ map[string]Member, assignor string, err error) {
 	r := membership{generation: l.state.Generation}
 	for _, m := range l.state.Members {

@@ -16,10 +16,10 @@ import (
 )
 
 // The rules of Kafka's consumer protocol (KIP-848), as GroupMetadataManager of Apache Kafka 4.3 has
-// them. A member's epoch is the generation of the group that it was told last; as long as it has
-// partitions to give up, that is the generation before.
+// them. A member's epoch is the generation of the group that it was told last. A member that has
+// partitions to give up keeps its epoch until it has given them up.
 
-// The member epochs that are none.
+// Values in place of a member's epoch that are no epochs.
 const (
 	epochJoin        = 0
 	epochLeave       = -1
@@ -49,7 +49,7 @@ type (
 		Topics        []string
 		Pattern       *string // a regular expression for whole names of topics, beside Topics; "": none
 		Assignor      *string
-		Owned         []TopicPartition // what it has; what it no longer has of what it was to give up is released
+		Owned         []TopicPartition // the partitions that it has; those that it was to give up, and that are not among them, are released
 
 		// Of a member of the classic protocol (host_classic.go).
 		offers     []Protocol
@@ -58,7 +58,7 @@ type (
 		// Sees reports whether the member's user may see a topic: Pattern matches no other.
 		Sees func(topic string) bool
 
-		session, interval time.Duration // as the group's settings say, or a member of the classic protocol
+		session, interval time.Duration // as the group's settings say or, for a member of the classic protocol, its join
 	}
 
 	// ConsumerBeaten is the answer to a ConsumerBeat.
@@ -232,7 +232,8 @@ func (h *host) grant(ctx context.Context, b ConsumerBeat) error {
 	return h.submit(ctx, next)
 }
 
-// admits reads whether members may join that have a host: a store call if the group has none yet.
+// admits checks whether members that have a host may join: a store call if the group has no such
+// members yet.
 func (h *host) admits(ctx context.Context) error {
 	h.mu.Lock()
 	r := h.group
@@ -257,7 +258,8 @@ func (h *host) admits(ctx context.Context) error {
 	return nil
 }
 
-// judge decides about a heartbeat that does not leave. It returns the change that it asks for.
+// judge decides about a heartbeat with which the member does not leave. It returns the change that
+// the heartbeat asks for.
 func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, bool, error), needed bool, err error) {
 	edit = h.wants(b)
 	h.mu.Lock()
@@ -269,7 +271,7 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 	}
 	_, needed, err = edit(slices.Clone(h.group.members))
 	k := h.members[b.Member]
-	return edit, needed || k != nil && k.evicted, err // who is being evicted joins after that
+	return edit, needed || k != nil && k.evicted, err // a member that is being evicted joins after its eviction
 }
 
 // entitled checks the member's id, instance and epoch. h.mu is held.
@@ -294,13 +296,15 @@ func (h *host) entitled(b ConsumerBeat) error {
 	case b.Epoch > known.epoch:
 		return fmt.Errorf("%w: %d is newer than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
 	case b.Epoch < known.epoch && !(b.Epoch == known.previous && b.Owned != nil && !slices.ContainsFunc(b.Owned, func(tp TopicPartition) bool { return !me.has(tp) })):
-		// The epoch before counts, if the answer with the new one may have been lost.
+		// Only the previous epoch is accepted, and only with an Owned that has nothing but the
+		// member's partitions: the answer with the new epoch may have been lost.
 		return fmt.Errorf("%w: %d is older than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
 	}
 	return nil
 }
 
-// trusted reports whether others may not have evicted this host. h.mu is held.
+// trusted reports whether it is certain that no other process has evicted this host's members for
+// its silence. h.mu is held.
 func (h *host) trusted() bool { return time.Since(h.beaten) < hostSession }
 
 // hostOfClient is a client's address without the slash that Kafka shows it with.
@@ -381,8 +385,9 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 	}
 }
 
-// heldAt reports which partitions the member had been told of when it sent a heartbeat. One that
-// was late on its way does not name those that came after it, and has not given them up.
+// heldAt reports which partitions the member had been told of when it sent a heartbeat. If the
+// heartbeat was late on its way, it does not name partitions that the member was told of later; the
+// member has not given those up.
 func (h *host) heldAt(b ConsumerBeat) func(TopicPartition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -441,7 +446,7 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	now := time.Now()
 	k.deadline = now.Add(me.session())
 	if k.offers = b.offers; k.epoch == 0 && len(me.revoking) > 0 {
-		k.epoch = h.group.generation - 1 // the host does not know what another one told it
+		k.epoch = h.group.generation - 1 // the host does not know what another host told the member
 	}
 	switch {
 	case len(me.revoking) == 0:
@@ -494,9 +499,9 @@ func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
 	})
 }
 
-// judgeEpoch decides whether a member may commit, or ask for, offsets with this epoch. Where Kafka
-// asks for the latest epoch, each partition has its own since 4.3 (KIP-1251): offsets of a
-// partition count that the member has had since an epoch that is not newer. h.mu is held.
+// judgeEpoch decides whether a member may commit, or ask for, offsets with this epoch. Kafka asked
+// for the latest epoch; since 4.3 each partition has its own (KIP-1251): the member may commit the
+// offset of a partition that it has had since this epoch or an earlier one. h.mu is held.
 func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
 	k := h.member(member)
 	me, _ := h.group.find(member)
@@ -528,8 +533,8 @@ func (r membership) taken(tp TopicPartition) bool {
 	return slices.ContainsFunc(r.members, func(m peerMember) bool { return m.has(tp) })
 }
 
-// hostKnows finds the host that a member speaks to. nil: the group has no such member, and with
-// consumer set it has others of the consumer protocol.
+// hostKnows finds the host that a member speaks to. If h is nil, the group has no such member; then
+// consumer reports whether it has other members of the consumer protocol.
 func (c *Coordinator) hostKnows(ctx context.Context, group, member string) (h *host, done func(), consumer bool, err error) {
 	if h := c.hostIfAny(group); h != nil && h.knows(member) {
 		return h, func() {}, true, nil
@@ -569,8 +574,8 @@ func (c *Coordinator) Hosted(ctx context.Context, names []string) (map[string]bo
 	return hosted, nil
 }
 
-// CheckEpoch judges a request for offsets by a member of the consumer protocol. Other groups'
-// members have none.
+// CheckEpoch judges a request for offsets by a member of the consumer protocol. Members of other
+// groups have no epoch, and are not checked.
 func (c *Coordinator) CheckEpoch(ctx context.Context, group, member string, epoch int32) error {
 	h, done, consumer, err := c.hostKnows(ctx, group, member)
 	if err != nil || h == nil && !consumer {
@@ -648,7 +653,8 @@ func (h *host) settle(ctx context.Context) error {
 	return h.submit(ctx, func(members []peerMember) ([]peerMember, bool, error) { return members, unsettled(), nil })
 }
 
-// readAgain reads the group's state, unless that was done since version seen.
+// readAgain reads the group's state, unless the host has read or written another version than seen
+// meanwhile.
 func (h *host) readAgain(ctx context.Context, seen eventlog.Version) error {
 	if err := h.take(ctx); err != nil {
 		return err

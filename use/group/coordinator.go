@@ -216,10 +216,10 @@ func (c *Coordinator) servesLocked(name string) error {
 	return nil
 }
 
-// AsOf returns since when this process may not have heard of what others changed in a group: a
-// member's heartbeats are answered with what was in the store then, or later. Zero: it does not
-// know the group, and answers that all is well while it loads it. The simulation judges by this
-// what members were told.
+// AsOf returns a time: this process may not know what others have changed in a group since then. It
+// answers a member's heartbeats by what was in the store then, or later. Zero: it does not know the
+// group, and answers that all is well while it loads the group. The simulation judges by this what
+// members were told.
 func (c *Coordinator) AsOf(group, member string) time.Time {
 	if h := c.hostIfAny(group); h != nil {
 		h.mu.Lock()

@@ -11,8 +11,8 @@ import (
 )
 
 // sweep reads every group, every committed offset, and where groups began. With mayForget set it
-// deletes expired ones, and the heartbeats of peers without a group: one store call per thousand of
-// each, one per 64 of those, and more for
+// deletes what has expired, and the heartbeats of peers without a group. It costs one store call
+// per thousand groups, offsets and heartbeats, one per 64 places where a group began, and more for
 // groups of peers and groups with something to delete. An error of one group does not stop it.
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses, counted := make(map[string]*use), c.census.begin()
@@ -41,7 +41,7 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	if err != nil {
 		return err
 	}
-	var strays []eventlog.Entry // deletions of where groups began that an older version of weir has deleted
+	var strays []eventlog.Entry // they delete where groups began that an older version of weir has deleted
 	err = c.log.ListPages(ctx, startPrefix, startsPage, nil, func(kv eventlog.KeyValue) error {
 		name, o, err := parseStart(kv)
 		if u := uses[name]; err == nil && u != nil {
@@ -67,8 +67,9 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	return c.forgetStrays(ctx, strays, func(group string) bool { return uses[group] != nil })
 }
 
-// forgetStrays submits deletions, and those of the heartbeats of dead peers whose groups have no
-// state: who joins a group deletes those of the group, but nobody need do so.
+// forgetStrays submits the deletions in others, and deletes the heartbeats of dead peers whose
+// groups have no state: the next peer that joins such a group would delete them, but perhaps none
+// joins.
 func (c *Coordinator) forgetStrays(ctx context.Context, others []eventlog.Entry, has func(group string) bool) error {
 	asked := time.Now()
 	var strays []*eventlog.Ticket
@@ -173,9 +174,9 @@ func (g *group) used(ctx context.Context) (*use, error) {
 	return u, nil
 }
 
-// keepStarts takes out of the expired offsets where the group began in topics in which another
-// offset of it stays: without it the group would begin in the topic's other partitions with their
-// first records, see addStarts. offsets are all of the group.
+// keepStarts takes some of the expired offsets out of u.expired: those that say where the group
+// began in a topic in which another of its offsets stays. Without them the group would begin in the
+// topic's other partitions with their first records, see addStarts. offsets are all of the group.
 func (u *use) keepStarts(offsets []stored) {
 	gone, stays := make(map[TopicPartition]bool), make(map[eventlog.TopicID]bool)
 	for _, o := range u.expired {
@@ -189,8 +190,8 @@ func (u *use) keepStarts(offsets []stored) {
 	u.left += before - len(u.expired)
 }
 
-// only takes out of the expired offsets those of other partitions: they have expired since the
-// others were found, and Beside still has them.
+// only takes the offsets of partitions that are not in of out of u.expired: they have expired since
+// of was made, and Beside, which has forgotten the offsets in of, still has them.
 func (u *use) only(of []TopicPartition) {
 	found := make(map[TopicPartition]bool, len(of))
 	for _, tp := range of {

@@ -21,8 +21,9 @@ import (
 //
 //	group/member/<group>/<host>   the host's heartbeat. A member in the group's state names its host
 //
-// When a host's heartbeat stops for a session, the others evict its members. Before that, a member
-// whose broker is gone asks another one, whose host adopts all the group's members with one write.
+// If a host sends no heartbeat for hostSession, other hosts and peers evict its members. Most
+// members whose broker is gone ask another broker before that, and the host there adopts all
+// members that the other hosts had, with one write.
 type host struct {
 	roster
 	c     *Coordinator
@@ -46,10 +47,10 @@ type hosted struct {
 	told     []TopicPartition
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
 	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: not known
-	from     int32                    // the generation with which the host came to know it: another one may have told it of what it had then
+	from     int32                    // the generation in which this host first saw the member: another host may have told the member of the partitions that it had then
 	deadline time.Time                // when its session ends
-	giveUpBy time.Time                // when it must have given up what it is to revoke, or have joined again; zero: nothing
-	evicted  bool                     // its eviction was sent to the store: it is told so already
+	giveUpBy time.Time                // it is evicted if by then it has not given up what it is to revoke or, in the classic protocol, not joined again; zero: it need not
+	evicted  bool                     // its eviction is being written; its requests are answered as if it had been evicted
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
 }
 
@@ -60,7 +61,7 @@ type wish struct {
 }
 
 const (
-	hostSession   = 45 * time.Second // after so long without a heartbeat of the host others evict its members
+	hostSession   = 45 * time.Second // after so long without a heartbeat of a host, other hosts and peers evict its members
 	hostHeartbeat = 5 * time.Second
 	hostLook      = time.Second
 )
@@ -104,7 +105,7 @@ func (c *Coordinator) hostOf(group, by string) (h *host, done func(), err error)
 	}, nil
 }
 
-// hostIfAny is hostOf that makes none.
+// hostIfAny finds the host of a group, and makes none; nil: there is none.
 func (c *Coordinator) hostIfAny(group string) *host {
 	c.hosting.mu.Lock()
 	defer c.hosting.mu.Unlock()
@@ -194,7 +195,7 @@ func (h *host) hasMembers() bool {
 }
 
 // beatPuts are the host's heartbeat: its own key, and the one that older weirs look at. Nothing is
-// checked: a host that was evicted finds that in the state.
+// checked: a host whose members were evicted finds that in the group's state.
 func (h *host) beatPuts() []eventlog.Put {
 	h.lastBeat = h.lastBeat.Next()
 	info := storedPeer{Client: "kafka", Host: ownerHost(), SessionMS: hostSession.Milliseconds(), Hosts: true, KnowsHosts: true}
@@ -254,7 +255,8 @@ func (h *host) look(ctx context.Context, checkMembers bool) error {
 	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
 }
 
-// readAt notes that the group was read, at asked or later, and adopted.
+// readAt notes that the host has adopted the group's state as the store had it at the time asked,
+// or later.
 func (h *host) readAt(asked time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -300,8 +302,9 @@ func (h *host) adopt(r membership) {
 	}
 }
 
-// note remembers since when a member has its partitions: also those that another process gave it
-// after the host had last looked, and that it is to give up already.
+// note remembers in k.since which generation gave the member each of its partitions. Among these
+// are partitions that another process gave it since the host last looked, even those that it is to
+// give up again already.
 func (k *hosted) note(m peerMember, generation int32) {
 	for tp := range k.since {
 		if !m.has(tp) {
@@ -312,9 +315,9 @@ func (k *hosted) note(m peerMember, generation int32) {
 	for _, tp := range slices.Concat(m.own, m.revoking) {
 		switch _, has := k.since[tp]; {
 		case has:
-		case slices.Contains(k.told, tp): // it does not know that it had lost it
+		case slices.Contains(k.told, tp): // it lost the partition and got it back since the host last looked, and does not know that
 			k.since[tp] = 0
-		case m.since[tp] == 0 && k.from < generation: // an older weir gave it the partition after the host knew it
+		case m.since[tp] == 0 && k.from < generation: // an older weir gave it the partition, after this host first saw the member
 			k.since[tp] = generation
 		default:
 			k.since[tp] = m.since[tp]
@@ -322,7 +325,8 @@ func (k *hosted) note(m peerMember, generation int32) {
 	}
 }
 
-// untold lists the partitions that a member is to give up, and that it does not know it was given.
+// untold lists the partitions that a member is to give up although nobody has told it that it has
+// them.
 func (k *hosted) untold(m peerMember) (out []TopicPartition) {
 	for _, tp := range m.revoking {
 		if _, told := k.toldAt[tp]; !told && k.since[tp] > k.from {
@@ -397,7 +401,8 @@ func (h *host) evict(ctx context.Context) {
 	h.fulfil(ctx)
 }
 
-// submit changes the group: with the next write, which has all that waits for it.
+// submit queues a change of the group, and waits for the write that makes it, together with all
+// other changes that are queued.
 func (h *host) submit(ctx context.Context, edit func([]peerMember) ([]peerMember, bool, error)) error {
 	w := &wish{edit: edit, done: make(chan error, 1)}
 	h.mu.Lock()
@@ -463,8 +468,8 @@ func (h *host) fulfil(ctx context.Context) {
 	}
 }
 
-// forgetBeat deletes the heartbeat's key, after the last member has left. If that fails, it goes
-// when it is older than a session.
+// forgetBeat deletes the heartbeat's key, after the last member has left. If that fails, another
+// host or a peer deletes the key when it is older than a session.
 func (h *host) forgetBeat(ctx context.Context) {
 	_, err := h.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: memberKey(h.name, h.id), Version: h.lastBeat + 1}}})
 	if err != nil {
@@ -472,13 +477,14 @@ func (h *host) forgetBeat(ctx context.Context) {
 	}
 }
 
-// load reads the group if the host does not know the member, and adopts all members that other
-// hosts had: whoever asks here has found that this broker coordinates the group. Who joins and was
-// no member may have come here for another reason: then those are adopted whose host is dead. Once
-// a host has them their sessions end, which nobody else would see.
+// load reads the group if the host does not know the member. If the group has the member, it adopts
+// all members that other hosts had: a member that asks here has found that this broker coordinates
+// the group. A client that joins and was no member may ask here for another reason. For such a
+// client, load adopts only the members whose host is dead: once a host has them, it notices when
+// their sessions end, and nobody else would.
 //
-// A member that joins needs no read if the host has others: its write finds out what is new. Many
-// that join at once need one read.
+// A member that joins needs no read if the host has other members: its write finds out what is new.
+// Many members that join at once need one read.
 func (h *host) load(ctx context.Context, member string, joins bool) error {
 	came := time.Now()
 	loaded := func() bool { return h.knows(member) || joins && (h.hasMembers() || h.isReadSince(came)) }
@@ -513,8 +519,8 @@ func (h *host) load(ctx context.Context, member string, joins bool) error {
 	return nil
 }
 
-// ofDeadHosts says which members have a host whose session has ended. Unless asked it says that of
-// none, and reads nothing.
+// ofDeadHosts returns a function that reports whether a member's host is dead: its session has
+// ended. If ask is false, it reads nothing, and returns a function that is always false.
 func (h *host) ofDeadHosts(ctx context.Context, ask bool) (func(peerMember) bool, error) {
 	if !ask {
 		return func(peerMember) bool { return false }, nil
@@ -556,8 +562,8 @@ func (h *host) knows(member string) bool {
 	return h.members[member] != nil
 }
 
-// member returns what the host remembers of a member that speaks for itself; nil: it is none, or
-// will be none in a moment. h.mu is held.
+// member returns what the host remembers of one of its members; nil: it is no member of this host,
+// or is being evicted. h.mu is held.
 func (h *host) member(id string) *hosted {
 	if k := h.members[id]; k != nil && !k.evicted {
 		return k

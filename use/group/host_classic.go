@@ -9,8 +9,8 @@ import (
 )
 
 // Members of Kafka's classic protocol in a group of a host: the clients of a group change to the
-// consumer protocol, or back, one after the other (KIP-848, online migration). Of a coordinator's
-// requests the host makes, as GroupMetadataManager of Apache Kafka does
+// consumer protocol, or back, one after the other (KIP-848, online migration). The host answers a
+// coordinator's requests as GroupMetadataManager of Apache Kafka does
 // (classicGroupJoinToConsumerGroup and its siblings):
 //
 //	JoinGroup  a heartbeat with everything: what the member was to give up, and no longer has, is
@@ -26,11 +26,12 @@ var serverAssigned = map[string]bool{"range": true, "roundrobin": true, "sticky"
 // cooperativeAssignor is the one whose members keep their partitions while they join.
 const cooperativeAssignor = "cooperative-sticky"
 
-// atHost asks the host of a member, if it has one: before the coordinator
-// is asked, where that costs no store call, and after it, if it does not know the member.
+// atHost asks the host of a member, or calls coordinator. It asks the host first if there is one in
+// this process, since that costs no store call; and it asks the host that the store names if the
+// coordinator does not know the member.
 func (c *Coordinator) atHost(ctx context.Context, group, member string, ask func(*host) error, coordinator func() error) error {
 	if h := c.hostIfAny(group); h != nil && h.hasMembers() {
-		if err := ask(h); !errors.Is(err, ErrUnknownMember) { // otherwise the group may have changed to the classic protocol
+		if err := ask(h); !errors.Is(err, ErrUnknownMember) { // if the host does not know the member, the group may have changed to the classic protocol
 			return err
 		}
 	}
@@ -38,7 +39,7 @@ func (c *Coordinator) atHost(ctx context.Context, group, member string, ask func
 	if !errors.Is(err, ErrUnknownMember) {
 		return err
 	}
-	h, done, _, why := c.hostKnows(ctx, group, member) // its broker may be gone
+	h, done, _, why := c.hostKnows(ctx, group, member) // the broker that it spoke to may be gone
 	switch {
 	case errors.Is(why, ErrInconsistentProtocol):
 		return fmt.Errorf("group %q: %w: it changed its protocol meanwhile (%v)", group, ErrMoved, why)
@@ -182,7 +183,8 @@ func (h *host) settled(me peerMember, k *hosted) bool {
 		(k.epoch == h.group.generation || !h.group.allClassic(h.id))
 }
 
-// classic finds a member of the classic protocol that may speak for itself. h.mu is held.
+// classic finds a member of the classic protocol, and checks the instance id and the generation of
+// its request. h.mu is held.
 func (h *host) classic(member, instance string, generation int32) (me peerMember, k *hosted, err error) {
 	if instance != "" {
 		switch owner, is := h.group.instance(instance); {

@@ -143,7 +143,8 @@ func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	if err != nil {
 		return out, nil, err
 	}
-	// What peers have and have not committed in: they are behind by all there is.
+	// In the partitions that peers have and in which nothing is committed, they are behind by all
+	// records.
 	for _, s := range stats {
 		for _, tp := range s.held {
 			if !committed[s.Group][tp] {

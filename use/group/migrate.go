@@ -10,11 +10,11 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A group of the classic protocol becomes one of a host with the first member of another kind, of
-// the consumer protocol or a peer, and one of the classic protocol again when the last one has left
-// (Kafka's group.consumer.migration.policy=bidirectional, the default). Both are one write of the
-// group's state. Members keep their ids, their partitions and their generation: who had a partition
-// may go on committing it.
+// A group of the classic protocol becomes a group of a host with the first member of another kind:
+// a member of the consumer protocol, or a peer. It becomes a group of the classic protocol again
+// when the last such member has left (Kafka's group.consumer.migration.policy=bidirectional, the
+// default). Both are one write of the group's state. Members keep their ids, their partitions and
+// their generation: who had a partition may go on committing it.
 
 // upgrade makes the members of a classic group members of this host. ErrNotConsumerGroup: they
 // cannot be.

@@ -43,7 +43,7 @@ type (
 		Generation              int32  // negative: not as a member
 		By                      string // as Join.By
 		Classic                 bool   // the request knows only the classic protocol
-		Reset                   bool   // an operator sets them, not who has read so far: it is recorded
+		Reset                   bool   // an operator sets them, not a reader: the audit records that
 		Offsets                 []Committed
 	}
 )
@@ -208,8 +208,8 @@ type offsetTold struct {
 	Offset    eventlog.Offset `json:"offset"`
 }
 
-// tellReset returns the event of offsets that somebody sets, or, with set false, deletes; none if
-// they are so already. It reads what they were: a few store calls.
+// tellReset returns the audit's event for offsets that somebody sets or, with set false, deletes;
+// none if that changes nothing. It reads what the offsets were: a few store calls.
 func (g *group) tellReset(ctx context.Context, offsets []Committed, set bool) ([]eventlog.Batch, error) {
 	if !audit.Of(g.c.log).Records(ctx) {
 		return nil, nil
@@ -243,7 +243,7 @@ func (g *group) tellReset(ctx context.Context, offsets []Committed, set bool) ([
 	return []eventlog.Batch{told}, nil
 }
 
-// places returns where offsets are; not nil.
+// places returns the partitions of offsets; never nil.
 func places(offsets []Committed) []TopicPartition {
 	of := make([]TopicPartition, 0, len(offsets))
 	for _, o := range offsets {
@@ -409,7 +409,7 @@ type (
 )
 
 // FetchEach is Fetch for any number of groups: a few trips, and one per thousand offsets that are
-// asked for, or that there are in groups of which all are. It calls room before it reads, with the
+// asked for; of a group without Wanted.Of, all offsets are. It calls room before it reads, with the
 // estimated bytes of memory that it needs; a negative number gives bytes back. An error of room
 // ends it. A nil room: no limit.
 func (c *Coordinator) FetchEach(ctx context.Context, wants []Wanted, room func(bytes int) error) ([]Fetched, error) {

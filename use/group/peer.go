@@ -106,7 +106,7 @@ type Peer struct {
 	held          map[TopicPartition]*Assigned        // the peer's partitions whose position is known
 	epoch         int32                               // the leader epoch in which these positions were read, or found to be there still (recall); or noEpoch
 	recalling     int32                               // the epoch of the recall that is in progress, or noEpoch
-	unsettled     bool                                // since that began, a position of an earlier epoch was noted
+	unsettled     bool                                // since the recall began, a position of an earlier epoch was noted
 	lastHeartbeat time.Time                           // when the last heartbeat that the store took was sent
 	unsure        eventlog.Version                    // a commit that checks this version may still be in flight
 	open          map[TopicPartition]eventlog.Version // the version that the last commit of a partition checks, if it may still be in flight
@@ -135,7 +135,7 @@ type Assigned struct {
 
 	base    *int64          // the base of Position (see Beside); nil: unknown; guarded by p.mu, as all below
 	reached eventlog.Offset // Position, or what the handler's transactions have committed beyond (Claimed)
-	stored  bool            // the store had that position, so it may lose it
+	stored  bool            // the store had that position, so a rewind may lose it
 }
 
 // errLeft is the end of a peer that left.
@@ -205,7 +205,7 @@ func (p *Peer) enter(ctx context.Context) error {
 			return err
 		}
 		if err := p.fill(ctx); try == peerTries || !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
-			return err // otherwise others changed the group meanwhile: read it again
+			return err // if it is stale or unsure, others may have changed the group meanwhile: read it again
 		}
 	}
 }
@@ -316,8 +316,8 @@ func (p *Peer) Generation() int32 {
 }
 
 // Assignment returns what the peer may work on now. It is empty when no heartbeat has succeeded for
-// a session timeout, since other peers may have taken over. If they have not when the store is
-// back, the assignment is as before, with the positions committed last.
+// a session timeout, since other peers may have taken over. If no peer has taken over when the
+// store is back, the assignment is as before, with the positions committed last.
 func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()

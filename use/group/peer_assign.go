@@ -92,7 +92,7 @@ func newBalance(members []peerMember, topics []topicSize) *balance {
 			t, there := b.index[tp.Topic]
 			if _, taken := b.holder[tp]; there && !taken {
 				b.holder[tp] = m
-				if n := len(b.readers[t]); n > 0 && b.readers[t][n-1] == m { // otherwise it no longer reads the topic
+				if n := len(b.readers[t]); n > 0 && b.readers[t][n-1] == m { // a member that is not among the readers no longer reads the topic
 					b.give(tp, t, m)
 				}
 			}
@@ -285,8 +285,9 @@ func wishRange(members []peerMember) bool {
 }
 
 // deal gives each topic's readers one block of its partitions each, in the order of their ids: the
-// first readers get one more if the partitions are not a multiple. Static members are in the order
-// of their instance ids, so that they keep their blocks when they come back.
+// first readers get one more if the number of partitions is not a multiple of the number of
+// readers. Static members are in the order of their instance ids, so that they keep their blocks
+// when they come back.
 func (b *balance) deal() {
 	clear(b.owner)
 	for t, topic := range b.topics {

@@ -170,7 +170,7 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 
 // mayCommit checks that the peer still has what it had when the commit began. It returns the
 // version that the group must still be at, and the check that the store was not rewound since the
-// positions were read: it may lack commits from which the peer goes on.
+// positions were read: a rewound store may lack commits from which the peer goes on.
 func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, eventlog.Check, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,7 +241,8 @@ func (p *Peer) recall(ctx context.Context) error {
 			a.base = &base
 		}
 		is := o.Offset >= 0
-		// A group that begins at the end would pass over what it has not handled.
+		// If no position is left, a group that begins at the end stays where it is: to begin again,
+		// it would pass over records that it has not handled.
 		if !was.stored || is && o.Offset >= was.reached || !is && p.cfg.FromLatest {
 			continue
 		}
@@ -297,7 +298,7 @@ func (p *Peer) left(ctx context.Context, of []TopicPartition) (map[TopicPartitio
 
 // Claimed notes that a transaction of the handler has probably committed a position, beside this
 // peer; the transaction began in a leader epoch, or later. A peer that does not have the partition
-// since then ignores it.
+// with this Since ignores it.
 func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset, epoch int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,7 +312,8 @@ func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset,
 const noEpoch = -1
 
 // knownIn notes that a position was in the store in a leader epoch. If the positions were recalled
-// in a later one, or are just being, they must be again: that one may be lost. p.mu is held.
+// in a later epoch, or are being recalled in one, they must be recalled once more: this position
+// may be lost. p.mu is held.
 func (p *Peer) knownIn(epoch int32) {
 	p.unsettled = p.unsettled || epoch < p.recalling
 	if p.epoch != epoch {
@@ -395,8 +397,8 @@ func (p *Peer) knows(offsets []Committed, version eventlog.Version) {
 	}
 }
 
-// hasOpenCommit reports whether a commit in one of these partitions may still be in flight, and
-// would be taken.
+// hasOpenCommit reports whether a commit in one of these partitions may still be in flight, and the
+// store would take it.
 func (p *Peer) hasOpenCommit(tps []TopicPartition) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -413,11 +415,11 @@ func (p *Peer) hasUnsureCommit() bool {
 }
 
 // fill reads the positions of new partitions: two trips, and one per thousand offsets of the group;
-// two more if nothing is committed yet. Until then Assignment does not show these partitions.
-// Nobody can commit in them any more what is not committed by then: the previous holder released
-// them, or its commits are refused; if this peer had them, so are its own. ErrStale: other peers
-// changed the group meanwhile, or committed start offsets in the same topic; the caller may try
-// again.
+// two more if nothing is committed yet. Until then Assignment does not show these partitions. When
+// fill reads, no commit of the previous holder can follow any more: the holder has released the
+// partitions, or its commits are refused. That is so, too, if this peer was the previous holder.
+// ErrStale: other peers changed the group meanwhile, or committed start offsets in the same topic;
+// the caller may try again.
 func (p *Peer) fill(ctx context.Context) error {
 	// Release the partitions that Assignment has not shown yet and that another peer waits for.
 	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {
@@ -481,7 +483,7 @@ func (p *Peer) fill(ctx context.Context) error {
 		case !known:
 			fresh = append(fresh, a)
 			starts = p.addStarts(starts, topic, tp, begun[tp.Topic])
-		case is && key.Offset == position && key.LeaderEpoch >= 0 && !p.log.EpochForgotten(key.LeaderEpoch): // otherwise SQL committed it, or the epoch is unknown
+		case is && key.Offset == position && key.LeaderEpoch >= 0 && !p.log.EpochForgotten(key.LeaderEpoch): // in other cases SQL committed it, or the epoch is unknown
 			a.Epoch = key.LeaderEpoch
 		}
 		grants = append(grants, a)

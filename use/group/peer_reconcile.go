@@ -45,7 +45,7 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	p.heartbeatVersion++
 	p.mu.Lock()
 	silent := sent.Sub(p.lastHeartbeat)
-	expired := time.Since(p.lastHeartbeat) >= p.cfg.Session // By now, whenever the new heartbeat was stored: Assignment was empty until its answer came.
+	expired := time.Since(p.lastHeartbeat) >= p.cfg.Session // by now, not when the new heartbeat was stored: Assignment was empty until its answer came
 	if expired {
 		clear(p.held) // fill must read all positions again: those committed with SQL, and those whose commit has an unknown outcome
 	}

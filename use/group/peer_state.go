@@ -27,10 +27,10 @@ import (
 const (
 	// peerProtocol is the protocol type of a group of peers, in the store.
 	peerProtocol = "weir"
-	// hostedProtocol is the protocol type of a group of peers in which a host has members. To a
-	// weir that knows no hosts it is the type of members with a coordinator, which has the owner's
-	// key: so it leaves the group alone, and tells its clients why. The hosts put that key for it
-	// alone.
+	// hostedProtocol is the protocol type of a group of peers in which a host has members. An older
+	// weir, which knows no hosts, takes it for the type of members with a coordinator that has put
+	// the owner's key: so it leaves the group alone, and tells its clients why. The hosts put that
+	// key only for older weirs.
 	hostedProtocol = "weir+kafka"
 	memberPrefix   = "group/member/"
 )
@@ -54,8 +54,8 @@ type storedPeer struct {
 	KnowsHosts bool `json:"knows_hosts,omitempty"` // its weir can share a group with members that have a host
 }
 
-// storedShare is a member's partitions of one topic, as part of the group's state. Those of a
-// member that has a host are a share for each generation that gave it some.
+// storedShare is a member's partitions of one topic, as part of the group's state. A member that
+// has a host has one share of the topic for each generation that gave it some of the partitions.
 type storedShare struct {
 	Topic    string  `json:"topic"`
 	ID       string  `json:"id"`
@@ -84,9 +84,9 @@ type peerMember struct {
 	own      []TopicPartition // in order
 	revoking []TopicPartition // in order: the peer still has them, and another peer waits for them
 	names    map[eventlog.TopicID]string
-	// since is the generation that gave it each partition that it has, if it has a host, whichever
-	// process was its host then (KIP-1251). 0: not known, or long ago (sincesMax). None: the write
-	// that follows gives it the partition.
+	// since is for a member that has a host: the generation that gave it each of its partitions,
+	// whichever process was its host then (KIP-1251). 0: not known, or long ago (sincesMax). A
+	// partition that is not in since is given to it by the next write.
 	since map[TopicPartition]int32
 }
 
@@ -98,7 +98,7 @@ type kafkaMember struct {
 	classic   bool   // it speaks the classic protocol, and its host is its coordinator
 	away      bool   // the static member has left for a while: it may come back as another member
 	rack      string
-	assignor  string        // that it wishes; "": any
+	assignor  string        // that it wishes for; "": any
 	pattern   string        // the regular expression that its topics match; "": it named them itself
 	rebalance time.Duration // how long it may take to give up partitions
 }
@@ -288,7 +288,8 @@ func grantedBy(generation int32, members []peerMember) {
 }
 
 // sincesMax is how many generations the state names for one member: each takes a share of its own
-// for each topic. A member that does not know of partitions yet was given them by the last ones.
+// for each topic. A member that does not know of partitions yet was given them by the last
+// generations.
 const sincesMax = 4
 
 // forgetOld sets generations to 0 that are older than the newest sincesMax.

@@ -26,8 +26,8 @@ type roster struct {
 	wake   chan struct{} // has a value when the group is to be read now
 	turn   chan struct{} // a lock: has a value while nobody reads or changes the group through this roster
 
-	graceFrom time.Time     // when the grace period began: since then heartbeats have been in time; used only by Run
-	grace     time.Duration // how long after graceFrom nobody is evicted; used only by Run
+	graceFrom time.Time     // when the grace period began: since then heartbeats have been in time; used only by JoinPeer, Peer.Run and host.run
+	grace     time.Duration // how long after graceFrom nobody is evicted; used likewise
 
 	silent eventlog.Silence // of the group's heartbeats; guarded by turn
 

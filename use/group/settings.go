@@ -28,8 +28,8 @@ const (
 	configPrefix = "group/config/"
 	// settingsMax bounds how many groups have settings. All are read with one store call.
 	settingsMax = 1000
-	// settingsFresh is how long a process may not know of a change: as long as it takes at least
-	// until all members have heard of it.
+	// settingsFresh is how long a process may not know of a change. It takes at least as long
+	// anyway until all members have sent a heartbeat, and hear of it.
 	settingsFresh = consumerHeartbeat
 )
 
@@ -67,7 +67,7 @@ func (c *Coordinator) Settings() []Setting {
 	}
 }
 
-// check returns why a group cannot have these settings.
+// checkSettings returns why a group cannot have these settings.
 func (c *Coordinator) checkSettings(config map[string]string) error {
 	settings := c.Settings()
 	for _, name := range slices.Sorted(maps.Keys(config)) {

@@ -103,8 +103,9 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (d Described, e
 	return d, err
 }
 
-// DescribeEach is Describe for any number of groups, in their order: a store call for each thousand
-// or 4 MiB, three if they have members. visit ends it with false.
+// DescribeEach is Describe for any number of groups, in their order. For each thousand groups, or 4
+// MiB of their states, it costs one store call, or three if some of them have members. visit ends
+// it with false.
 func (c *Coordinator) DescribeEach(ctx context.Context, names []string, visit func(Described, error) bool) {
 	for len(names) > 0 {
 		page, s, err := c.readGroups(ctx, names[:min(len(names), 1000)])
@@ -343,8 +344,8 @@ func namesOf(all []*group) (names []string) {
 	return names
 }
 
-// refreshEach is refresh for groups that are all locked. What it restores is good for deciding who
-// may be deleted: of groups with members it keeps their number.
+// refreshEach is refresh for groups that are all locked. What it restores is only good for deciding
+// which groups may be deleted: of a group's members it keeps no more than their number.
 func (c *Coordinator) refreshEach(ctx context.Context, all []*group) (failed map[string]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()

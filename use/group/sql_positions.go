@@ -86,7 +86,7 @@ func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed
 	p.mu.Lock()
 	for i, a := range grants {
 		if !offsets[i].Onward {
-			a.base = nil // it overrides SQL's, even if the commit seems to fail
+			a.base = nil // this offset overrides what SQL committed, even if the commit seems to fail
 		} else if a.base == nil {
 			ask, of = append(ask, a.TopicPartition), append(of, a)
 		}

@@ -90,7 +90,7 @@ type start struct {
 	name string
 	log  eventlog.Partition
 	end  bool
-	kept bool // it is to be remembered, as those of all partitions of the topic
+	kept bool // it is to be stored, in the key that has the ends of all partitions of the topic
 }
 
 // addStarts adds the start of a partition in which the group has no position. If the group has a
@@ -147,7 +147,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, epoch in
 		if ends[s.Topic] == nil {
 			ends[s.Topic] = &storedStart{Topic: s.name, LeaderEpoch: epoch}
 		}
-		if s.end { // those before it in the topic are older, too
+		if s.end { // true for the first partitions of the topic, so that Ends is in the order of their numbers
 			ends[s.Topic].Ends = append(ends[s.Topic].Ends, at)
 		}
 	}

@@ -89,8 +89,8 @@ type storedState struct {
 	// MadeBy is the client that made the group, for whom it counts (see census): an API key's id or
 	// a user. "": nobody is known.
 	MadeBy string `json:"made_by,omitempty"`
-	// EmptyMS is how long the group had been without members when this was written: the key's age
-	// starts again.
+	// EmptyMS is how long the group had been without members when this was written: with the write,
+	// the key's age starts again.
 	EmptyMS int64 `json:"empty_ms,omitempty"`
 }
 

@@ -87,8 +87,8 @@ func (g *group) reserveMember(r Join, instead *member) error {
 	return g.reserve("join", r.ClientHost, usage{1, need})
 }
 
-// reserveAssignments reserves memory for a generation's assignments, which the leader brings.
-// Members have none now.
+// reserveAssignments reserves memory for a generation's assignments, which the leader brings. The
+// members have no assignments yet.
 func (g *group) reserveAssignments(leader *member, assignments map[string][]byte) error {
 	need := 0
 	for id := range g.members {
