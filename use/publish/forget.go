@@ -52,7 +52,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 }
 
 // claim reports whether this process should look for old keys now: no process has begun to look in
-// the last three quarters of every.
+// the last three quarters of the duration every.
 func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error) {
 	return ledger.Turn(ctx, p.log, swept, []byte("1"), func(now eventlog.KeyValue) bool { return now.Age >= every*3/4 })
 }

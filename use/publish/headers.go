@@ -11,9 +11,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// ParseHeaders reads the headers of an event that was published with SQL: a JSON object, in its
-// order. Values are strings or null, and of anything else its JSON. *eventlog.InvalidError if it is
-// no object; no bytes are no headers.
+// ParseHeaders reads the headers of an event that was published with SQL: a JSON object, whose
+// order they keep. A value is a string or null; of any other value its JSON is taken.
+// *eventlog.InvalidError if it is no object; no bytes are no headers.
 func ParseHeaders(object []byte) (headers []batch.RecordHeader, err error) {
 	if object == nil {
 		return nil, nil
