@@ -74,7 +74,7 @@ func (e *Enforcer) CountWithin(k Kind, c Client, amount float64) (pause time.Dur
 
 // Mutate counts partitions that a client wants to create or delete. If strict, and the client is
 // over its quota already, they are not counted and must be left as they are: it may try again after
-// the pause. Otherwise they are counted, and the client must pause after them.
+// the pause. Otherwise they are counted; unless strict, the client must then pause.
 func (e *Enforcer) Mutate(c Client, partitions int, strict bool) (pause time.Duration, counted bool) {
 	limit, sharer, ok := e.limit(ControllerMutationRate, c)
 	if !ok {

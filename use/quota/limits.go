@@ -25,7 +25,7 @@ type set struct {
 func newSet(all table.Rows[Quota]) *set {
 	s := &set{limits: make(map[Kind]map[Entity]float64)}
 	for _, r := range all {
-		for k, limit := range r.Value.Limits { // one that cannot be read has none
+		for k, limit := range r.Value.Limits { // a quota that cannot be read has no limits
 			if s.limits[k] == nil {
 				s.limits[k] = make(map[Entity]float64)
 			}

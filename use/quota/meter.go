@@ -42,7 +42,7 @@ type bucket struct {
 	fullAt time.Duration // when there will be as many as there can be; 0: the bucket is new, and full
 }
 
-// fill adds the tokens that have come since then.
+// fill adds the tokens that have come since b.at.
 func (b *bucket) fill(limit float64, now time.Duration) {
 	most := limit * (windows * windowSize).Seconds()
 	if b.fullAt == 0 {
@@ -51,7 +51,7 @@ func (b *bucket) fill(limit float64, now time.Duration) {
 	b.tokens, b.at = min(most, b.tokens+limit*(now-b.at).Seconds()), now
 }
 
-// take takes tokens, also those that there are not.
+// take takes tokens, even if there are fewer.
 func (b *bucket) take(limit, amount float64) {
 	b.tokens -= amount
 	b.fullAt = b.at + seconds((limit*(windows*windowSize).Seconds()-b.tokens)/limit) + 1 // not 0, which stands for a new bucket
@@ -148,8 +148,9 @@ func (m *meters) now() (window int64, measured time.Duration) {
 	return int64(since / windowSize), (windows-1)*windowSize + since%windowSize
 }
 
-// take takes tokens of a sharer, unless there are none and strict; then it returns how long there
-// will be none. If not strict, it returns the same after it took tokens that there were not.
+// take takes tokens of a sharer, even if there are fewer. Then it returns how long there will be
+// none; with strict, 0. With strict it takes nothing if more tokens than there were have been taken
+// already, and returns how long there will be none.
 func (m *meters) take(k Kind, sharer Client, limit, amount float64, strict bool) (wait time.Duration, taken bool) {
 	now := max(time.Since(m.began), 0)
 	m.mu.Lock()
