@@ -46,7 +46,7 @@ func New(log *eventlog.Log, off bool, logger *slog.Logger) *Log {
 	return a
 }
 
-// Of returns what records changes in a log. Its methods do nothing if nothing does.
+// Of returns what records changes in a log. Its methods do nothing if nothing records them.
 func Of(log *eventlog.Log) *Log {
 	t, _ := log.Auditor().(topics)
 	return t.Log
@@ -58,8 +58,8 @@ func (a *Log) records(ctx context.Context) (Who, bool) {
 	return who, known && a != nil && !a.off && !a.ReadOnly()
 }
 
-// Records reports whether a change by the client of this context is recorded: what costs a read is
-// not found out for nothing.
+// Records reports whether a change by the client of this context is recorded. If not, the caller
+// need not read what only the event would tell.
 func (a *Log) Records(ctx context.Context) bool {
 	_, records := a.records(ctx)
 	return records
@@ -112,7 +112,8 @@ func (a *Log) Batch(ctx context.Context, key string, events ...Event) (eventlog.
 	return a.batch(ctx, key, events)
 }
 
-// Record appends events by themselves, for a change that no entry can make: before it.
+// Record appends events by themselves, for a change that no single entry can make. Call it before
+// the change.
 func (a *Log) Record(ctx context.Context, events ...Event) error {
 	if len(events) == 0 {
 		return nil
