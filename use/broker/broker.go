@@ -168,7 +168,7 @@ func (r *Registry) register(ctx context.Context) (Broker, error) {
 		me.version = before.version.Next()
 		err = r.put(ctx, me, before.version)
 		if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
-			continue // another process was first, or this one was: read the keys again
+			continue // another process was first, or an earlier try of this one: read the keys again
 		}
 		if err == nil {
 			r.joined = me.Joined
@@ -340,8 +340,8 @@ func viewOf(me Broker, known map[int32]found) *View {
 func byID(a, b Broker) int { return cmp.Compare(a.ID, b.ID) }
 
 // beside returns the brokers at an address of this one that live for certain: they joined later, or
-// their keys were put again since this process first read them. What a killed process left is none
-// of them.
+// their keys were put again since this process first read them. A process that was killed is not
+// among them, although its key is still there.
 func (r *Registry) beside(me Broker, known map[int32]found) (all []Broker) {
 	seen := make(map[string]eventlog.Version, len(known))
 	for _, b := range known {
@@ -436,8 +436,8 @@ func (b Broker) shared(other Broker) string {
 // shares reports whether clients that are sent to an address of b may reach other.
 func (b Broker) shares(other Broker) bool { return b.shared(other) != "" }
 
-// replaces reports whether an address of other belongs to b, because b joined later. Of two of
-// weir's earlier versions, which do not say when they joined, neither does.
+// replaces reports whether an address of other belongs to b, because b joined later. Brokers of
+// earlier versions of weir do not say when they joined, and replace no other.
 func (b Broker) replaces(other Broker) bool {
 	return b.Joined > 0 && b.shares(other) && cmp.Or(cmp.Compare(b.Joined, other.Joined), cmp.Compare(b.Life, other.Life)) > 0
 }
@@ -604,8 +604,8 @@ func (v *View) Coordinator(group string) Broker {
 	return choose(v.brokers, append([]byte("g"), group...))
 }
 
-// choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the
-// same, and when a broker joins or leaves, only its own share moves.
+// choose draws a broker for the bytes in what, by rendezvous hashing: all brokers with the same
+// view draw the same, and when a broker joins or leaves, only its own share moves.
 func choose(brokers []Broker, what []byte) (chosen Broker) {
 	highest, first := uint64(0), true
 	for _, b := range brokers {
