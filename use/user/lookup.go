@@ -67,7 +67,7 @@ type Found struct {
 	Credential
 	name  string
 	m     Mechanism
-	known bool // otherwise the credential is one that no password has
+	known bool // false: the credential is one that no password has
 }
 
 // Lookup returns a user's credential. For an unknown user it returns one that always has the same

@@ -67,8 +67,8 @@ func (p *Passwords) Recall(ctx context.Context, name, password string) (found Fo
 }
 
 // Check compares a password with the user's credential, and remembers it if it fits. ErrUnknown or
-// ErrPassword: it does not. Both come after the same work, so a client that is told neither cannot
-// tell which users there are. eventlog.ErrUnavailable: see Lookup.
+// ErrPassword: it does not. Both come after the same work, so a client that is not told which of
+// the two it is cannot tell which users there are. eventlog.ErrUnavailable: see Lookup.
 func (p *Passwords) Check(ctx context.Context, name, password string) (Found, error) {
 	if err := CheckName(name); err != nil {
 		return Found{}, fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -91,7 +91,7 @@ func (p *Passwords) Check(ctx context.Context, name, password string) (Found, er
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.seen) >= 2*usersMax { // those of users who were deleted
+	if len(p.seen) >= 2*usersMax { // some passwords are those of users who were deleted
 		clear(p.seen)
 	}
 	p.seen[name] = remembered{p.mac(name, password), found, time.Now().Add(rememberedFor)}

@@ -118,7 +118,7 @@ type Change struct {
 // freshFor. Then the next request on a connection of a user whose credential changed ends it. See
 // table.Table.Edit.
 func (u *Users) Change(ctx context.Context, changes []Change) []error {
-	var some atomic.Bool // one is made
+	var some atomic.Bool // at least one change is made
 	edits := make([]table.Edit[scram], len(changes))
 	for i, c := range changes {
 		edits[i] = table.Edit[scram]{Key: userPrefix + c.Name, Verb: c.verb(), What: fmt.Sprintf("change user %q", c.Name), Decide: func(old table.Row[scram]) ([]byte, error) {
