@@ -90,7 +90,8 @@ type Table[R, V any] struct {
 }
 
 // New returns a table. If log is an *audit.Log, changes are recorded. Rows that cannot be read are
-// logged. zero is what Recent never returns.
+// logged. zero stands for the rows before the first reading: Recent does not return it without an
+// error.
 func New[R, V any](log Log, logger *slog.Logger, zero V, rules Rules[R, V]) *Table[R, V] {
 	t := &Table[R, V]{log: log, logger: logger, rules: rules}
 	t.audit, _ = log.(*audit.Log)
