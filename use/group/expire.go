@@ -190,8 +190,8 @@ func (u *use) keepStarts(offsets []stored) {
 	u.left += before - len(u.expired)
 }
 
-// only takes the offsets of partitions that are not in of out of u.expired: they have expired since
-// of was made, and Beside, which has forgotten the offsets in of, still has them.
+// only drops from u.expired all offsets but those in the given partitions: the others have expired
+// after Beside was told to forget the given ones, so Beside still has them.
 func (u *use) only(of []TopicPartition) {
 	found := make(map[TopicPartition]bool, len(of))
 	for _, tp := range of {

@@ -14,7 +14,7 @@ import (
 // a member of the consumer protocol, or a peer. It becomes a group of the classic protocol again
 // when the last such member has left (Kafka's group.consumer.migration.policy=bidirectional, the
 // default). Both are one write of the group's state. Members keep their ids, their partitions and
-// their generation: who had a partition may go on committing it.
+// their generation: a member that had a partition may go on committing it.
 
 // upgrade makes the members of a classic group members of this host. ErrNotConsumerGroup: they
 // cannot be.

@@ -285,8 +285,8 @@ func (g *group) adoptPeers(kv eventlog.KeyValue, s storedState, beats []heartbea
 }
 
 // silence returns the time since an owner last wrote the group's state or heartbeat. asked is when
-// the reading of the heartbeat began. The state may have been read earlier: who writes the state of
-// a group with members writes a heartbeat, too.
+// the reading of the heartbeat began. The state may have been read earlier: each write of the state
+// of a group with members writes a heartbeat, too.
 func silence(state, beat eventlog.KeyValue, asked time.Time, of silentFor) time.Duration {
 	if beat.Version == 0 {
 		return state.Age

@@ -345,7 +345,7 @@ func namesOf(all []*group) (names []string) {
 }
 
 // refreshEach is refresh for groups that are all locked. What it restores is only good for deciding
-// which groups may be deleted: of a group's members it keeps no more than their number.
+// which groups may be deleted: of a group's members it takes no more than their ids and sessions.
 func (c *Coordinator) refreshEach(ctx context.Context, all []*group) (failed map[string]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
