@@ -31,7 +31,7 @@ type streamTold struct {
 	Stream    string     `json:"stream"`
 	Archived  *bool      `json:"archived,omitempty"`
 	Before    int64      `json:"before_version,omitempty"` // events before it were to be deleted
-	Retention *Retention `json:"retention,omitempty"`      // nothing of these three: it has that of its category again
+	Retention *Retention `json:"retention,omitempty"`      // none of these three is set: the stream has its category's retention again
 }
 
 // edit changes only a stream's head, and records who does it. If the head is so already, nothing is

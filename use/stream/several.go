@@ -79,7 +79,7 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		}
 		held = errors.Is(err, eventlog.ErrHeld)
 		select {
-		case <-time.After(chance.N(pause)): // otherwise two equally fast appends could refuse each other for long
+		case <-time.After(chance.N(pause)): // random, because two equally fast appends could refuse each other for long
 		case <-ctx.Done():
 			if held {
 				return nil, heldError(context.Cause(ctx))
