@@ -133,7 +133,8 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 }
 
 // dropDeleted forgets the opened queues of these names that were purged or deleted: one store call
-// for a thousand names, none if none is opened. Who uses such a queue keeps it until the call ends.
+// for a thousand names, none if none is opened. A caller that uses such a queue keeps it until its
+// call ends.
 func (qs *Queues) dropDeleted(ctx context.Context, names []string) error {
 	opened := make(map[string]*Queue) // by key
 	qs.mu.Lock()

@@ -169,7 +169,7 @@ func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err
 		if kv, err = qs.log.Get(ctx, messageKey(key)); err != nil {
 			return s, err
 		}
-		if kv.Version > 0 { // otherwise the schedule was deleted between the two reads
+		if kv.Version > 0 { // at version 0 the schedule was deleted between the two reads
 			s.Message, err = parseMessage(kv)
 			return s, err
 		}

@@ -256,7 +256,7 @@ func (s *shard) parse(kv eventlog.KeyValue) (*claims.State, error) {
 func (s *shard) refresh(kv eventlog.KeyValue) error {
 	return s.Learn(kv.Version, func() (*claims.State, bool, error) {
 		st, err := s.parse(kv)
-		return st, err == nil && st.After == "", err // read knows what to do with what a purge wrote
+		return st, err == nil && st.After == "", err // not what a purge wrote: read must add to that what the earlier id's state has
 	})
 }
 

@@ -322,7 +322,7 @@ func (e *examination) lookAtSchedule(ctx context.Context, v *verify.View, key st
 	}
 	if kvs[1].Version == 0 {
 		_, _, is, err := e.ofID(ctx, v, key)
-		if err == nil && is { // otherwise the keys of the queue are being removed
+		if err == nil && is { // without a definition, the keys of the queue are being removed
 			v.Find(verify.AtKey(messageKey), again, "the message of a schedule is missing")
 		}
 		return err
