@@ -8,7 +8,7 @@
 //
 // A [State] is the value of a key: of one partition, or of several that share [Limits].
 // [State.Take] decides what a claim gets, and [Edit] what becomes of claimed messages. Both are
-// arithmetic: who calls them puts the new state, in an entry that checks the key's version. A lease
+// arithmetic: the caller puts the new state, in an entry that checks the key's version. A lease
 // ends when the store's time, as [Clock] tells it, is past its end: nothing is written then.
 //
 // A claim that finds no message waits in a [Line].
