@@ -135,7 +135,7 @@ func (p *Partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 		case errors.Is(err, errNotNow):
 			return
 		case p.unsure:
-			patience = ctx // otherwise the event might be delivered again although its dead letter was published
+			patience = ctx // pause until ctx ends: if wait ended the pause, the event might be delivered again although its dead letter was published
 		case errors.Is(err, eventlog.ErrTooLarge) || errors.As(err, &invalid): // it is refused for good
 			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))
 			return

@@ -60,7 +60,7 @@ func (p *Partition) advance(to eventlog.Offset) {
 // gets committed, although it is below the committed offset.
 func (p *Partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
-	if g := &p.progress; p.seen == p.control.seeks { // otherwise there was a seek meanwhile
+	if g := &p.progress; p.seen == p.control.seeks { // there was no seek meanwhile
 		g.sought = g.sought || g.handled > to
 		g.handled, g.epoch, g.claimed = min(g.handled, to), p.reader.epoch, 0
 	}

@@ -186,7 +186,7 @@ func (p *Partition) reconcile(ctx, wait context.Context) bool {
 	case at[0] > handled:
 		p.c.member().Claimed(p.key, p.since, at[0], epoch)
 		p.change(func() {
-			if p.seen == p.control.seeks { // otherwise there was a seek meanwhile
+			if p.seen == p.control.seeks { // there was no seek meanwhile
 				p.control.seeks++
 				p.progress.handled, p.progress.epoch, p.progress.committed, p.progress.claimed = at[0], epoch, at[0], 0
 			}
