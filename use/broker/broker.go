@@ -72,7 +72,7 @@ type Broker struct {
 	Rack      string            `json:"rack,omitempty"`
 	Life      string            `json:"life"`               // drawn anew by each process
 	LeaseMS   int64             `json:"lease_ms,omitempty"` // the age of its key, in milliseconds, at which it counts as dead; 0: that of heartbeatEvery
-	Joined    int64             `json:"joined,omitempty"`   // goes up with each process that joins: of those at one address, the highest has it
+	Joined    int64             `json:"joined,omitempty"`   // goes up with each process that joins: an address belongs to the broker at it with the highest
 
 	version eventlog.Version
 }
