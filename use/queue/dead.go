@@ -42,8 +42,8 @@ const (
 )
 
 // DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest
-// first: those that come after the id after, or all if it is zero. It returns limit of them at
-// most, and at most 1000 or about 4 MiB.
+// first: those that come after the id `after`, or all if `after` is zero. It returns limit of them
+// at most, and at most 1000 or about 4 MiB.
 func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]DeadLetter, error) {
 	topic, err := q.deadTopic(ctx)
 	if err != nil {

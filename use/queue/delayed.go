@@ -52,8 +52,8 @@ type places struct {
 
 const (
 	// delayedBytes bounds what a process keeps in memory of all delayed messages, and placesBytes
-	// is what the first message of a queue in a slot takes. If there are more messages, one is
-	// found by reading the wheel, and they are not counted.
+	// is what the first message of a queue in a slot takes. If all messages take more than that, a
+	// message is found by reading the wheel, and the messages are not counted.
 	delayedBytes = 64 << 20
 	placesBytes  = 256
 	// delayedFor is how long a count waits until the wheel is read.

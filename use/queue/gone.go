@@ -167,9 +167,9 @@ func (d *definition) goesBefore() []eventlog.Put {
 // addEarlier adds to states that a purge wrote what the states of the earlier id have above the
 // floors: what was claimed, acknowledged or given back while the purge was on its way. Nobody
 // changes the states of the earlier id any more, because every change checks the queue's
-// definition. They are deleted only after settle has written what is added here into every state
-// that needs it. A claim of the earlier id stays until its lease ends; its receipt is of no use.
-// addEarlier costs the store calls of Queues.each, or none.
+// definition. Those states are deleted only after settle has written what is added here into every
+// state that needs it. A claim of the earlier id stays until its lease ends; its receipt is of no
+// use. addEarlier costs the store calls of Queues.each, or none.
 //
 // What a purge before that one left need not be added: the ends of the partitions were read after
 // it.

@@ -33,8 +33,8 @@ type match struct {
 // errFound ends a scan.
 var errFound = errors.New("found")
 
-// scan searches partitions for a message, in their records that are not done. The parameter is says
-// which records of the message count. Each partition may take an equal part of the budget that is
+// scan searches partitions for a message, in their records that are not done. The function passed
+// as `is` reports which records count. Each partition may take an equal part of the budget that is
 // left. It reads the states of the partitions that have records: one store call per thousand, or
 // per 4 MiB. nil: it was not found.
 func (q *Queue) scan(ctx context.Context, all []scanned, s *search, is func(batch.Record, MessageID) bool) (m *match, err error) {
