@@ -222,8 +222,8 @@ func (c *Console) visited(h func(*visit) error) http.HandlerFunc {
 	}
 }
 
-// fromElsewhere reports whether a page of another site made a browser ask for a page of ours. Such a
-// request has no cookie (SameSite=Strict), also if its reader is logged in.
+// fromElsewhere reports whether a page of another site made a browser ask for a page of ours. Such
+// a request has no cookie (SameSite=Strict), also if its reader is logged in.
 func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Method == http.MethodGet && (site == "cross-site" || site == "same-site")

@@ -29,8 +29,8 @@ const (
 const (
 	memberIDMax = 512  // bytes of a member id that a client made
 	patternMax  = 4096 // bytes of a regular expression
-	// patternSizeMax bounds what it costs to compile one, and to match it: Go itself allows 3 million
-	// instructions, which take seconds and 100 MB.
+	// patternSizeMax bounds what it costs to compile one, and to match it: Go itself allows 3
+	// million instructions, which take seconds and 100 MB.
 	patternSizeMax = 10_000
 )
 

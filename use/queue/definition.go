@@ -241,28 +241,6 @@ func deadKey(id string, p eventlog.Partition) string {
 	return deadPrefix + id + "/" + strconv.FormatInt(int64(p), 10)
 }
 
-func checkName(name string) error {
-	if err := eventlog.CheckTopicName(name); err != nil { // its topics are named after it
-		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: "1 to 244 of a-z, A-Z, 0-9, '.', '_' and '-' are allowed"}
-	}
-	if len(name)+len(doneSuffix) > nameMax {
-		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: fmt.Sprintf("it has %d bytes; at most %d are allowed, because its topics %s and %s are named after it", len(name), nameMax-len(doneSuffix), deadSuffix, doneSuffix)}
-	}
-	return nil
-}
-
-// checkNew refuses to make a topic for messages that another queue would take for one of its own
-// when it is created: its dead letters, say, would be messages of this queue.
-func checkNew(topic string) error {
-	for _, suffix := range TopicsOf("")[1:] {
-		if strings.HasSuffix(topic, suffix) {
-			return &eventlog.InvalidError{What: "queue's topic", Value: topic,
-				Why: fmt.Sprintf("it does not exist, and the name is that of a topic of the queue %q; choose another name", strings.TrimSuffix(topic, suffix))}
-		}
-	}
-	return nil
-}
-
 func newID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -379,29 +357,6 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 		return definition{}, fmt.Errorf("%w: %q", ErrUnknownQueue, name)
 	}
 	return parseDefinition(kv)
-}
-
-// TopicsOf returns the topics that a queue of this name may create or use: for its messages unless
-// Spec.Topic names another topic, for its priorities, for its dead letters and for its handled
-// messages.
-func TopicsOf(name string) []string {
-	topics := []string{name, name + deadSuffix, name + doneSuffix}
-	for n := 1; n < prioritiesMax; n++ {
-		topics = append(topics, name+levelSuffix+strconv.Itoa(n))
-	}
-	return topics
-}
-
-// TopicsOfSettings returns the topics that a queue with these settings uses besides the topics of
-// its messages and of its dead letters.
-func TopicsOfSettings(name string, s Settings) (topics []string) {
-	if s.KeepDone {
-		topics = append(topics, name+doneSuffix)
-	}
-	for n := 1; n < min(s.Priorities, prioritiesMax); n++ {
-		topics = append(topics, name+levelSuffix+strconv.Itoa(n))
-	}
-	return topics
 }
 
 // Create creates a queue, durably, and the topics of its messages and of its dead letters if they
