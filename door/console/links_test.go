@@ -53,7 +53,7 @@ func TestLinksAskForWhatTheyShow(t *testing.T) {
 func TestATopicsPageLeadsToItsMessages(t *testing.T) {
 	s := serve(t)
 	s.fill()
-	if all := s.browser().get("/console/topics/orders").links("/console/topics/orders/messages"); len(all) == 0 {
+	if all := s.browser().get("/console/topics/orders").links("/console/topics/orders/messages#live"); len(all) == 0 {
 		t.Error("there is no link to the messages")
 	}
 }

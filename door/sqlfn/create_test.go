@@ -152,7 +152,7 @@ func TestMessagesOfAQueueThatIsRefusedStay(t *testing.T) {
 // writer of its own.
 func TestNobodyForgesEventsByAskingForACategorysTopicFirst(t *testing.T) {
 	address := pgtest.URL(t)
-	p, _ := startQueues(t, address, true)
+	startQueues(t, address, true)
 	conn := connect(t, address)
 	if _, err := conn.Exec(t.Context(), `SELECT weir.create_topic('weir.audit')`); stateOf(err) != "WE009" {
 		t.Errorf("the audit's topic: %v", err)
@@ -163,13 +163,14 @@ func TestNobodyForgesEventsByAskingForACategorysTopicFirst(t *testing.T) {
 	eventually(t, "the category is there", func() bool { return strings.Contains(creations(t, address), "category acct done") })
 	q, _ := startQueues(t, address, true) // another process tries at once
 	exec(t, conn, `BEGIN; SELECT weir.create_topic('later', 1), weir.publish('later', 'k', 'came'); COMMIT`)
+	eventually(t, "the topic is there", func() bool { return strings.Contains(creations(t, address), "topic later done") })
+	check(t, q.log.RefreshTopics(t.Context()))
 	if got := values(q.read("later", 1)); !slices.Equal(got, []string{"came"}) {
 		t.Errorf("events %q", got)
 	}
 	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); got != "1" {
 		t.Errorf("%s rows wait, want the forged one", got)
 	}
-	_ = p
 }
 
 // A mover that knows no requests would drop their rows: it cannot look.
