@@ -186,29 +186,6 @@ func (g *group) tick() {
 	}
 }
 
-func (g *group) expireSessions(ctx context.Context, now time.Time) {
-	for id, p := range g.pending {
-		if due(p.until, now) {
-			delete(g.pending, id)
-			g.uncounted = true
-			g.tryCompleteJoin(ctx)
-		}
-	}
-	for _, m := range g.byID() {
-		if !due(m.deadline, now) || m.waits() || g.members[m.id] != m {
-			continue
-		}
-		if grace := graceLeft(g.c.log, m.session, 0); grace > 0 {
-			g.touchFor(m, grace)
-			continue
-		}
-		g.c.logger.Info("member evicted from the group: its session timed out", "group", g.name, "member", m.id, "session", m.session)
-		g.answerJoin(m, Joined{}, ErrUnknownMember)
-		g.remove(m)
-		g.changed(ctx, "a session timed out")
-	}
-}
-
 func (g *group) expirePhases(ctx context.Context, now time.Time) {
 	if due(g.joinBy, now) {
 		if g.initial && g.grew && now.Before(g.joinLast) {
