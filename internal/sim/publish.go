@@ -72,10 +72,9 @@ func (w *world) until(do func(context.Context, *life) error) {
 	}
 }
 
-// joins lets a process that has just started do what each does: consume, work queues, project.
+// joins lets a process that has just started do what each does: consume, project.
 func (w *world) joins(p *life) {
 	w.consume(p)
-	w.work(p)
 	w.project(p)
 	w.manage(p)
 	w.ledger.consume(p)
@@ -274,9 +273,11 @@ func (w *world) lagging() (why string) {
 	return ""
 }
 
-// acts says whether an actor is in the history.
+// acts says whether an actor is in the history, or some of a kind whose names begin so.
 func (w *world) acts(name string) bool {
-	return len(w.opt.Only) == 0 || slices.ContainsFunc(w.opt.Only, func(only string) bool { return only == name })
+	return len(w.opt.Only) == 0 || slices.ContainsFunc(w.opt.Only, func(only string) bool {
+		return strings.HasPrefix(name, only) || strings.HasPrefix(only, name)
+	})
 }
 
 // judgeTopics is L1 to L5 and G1 at the end.

@@ -256,9 +256,6 @@ func (w *world) takeLetters(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// work would keep a worker of the library in a process; it does nothing.
-func (w *world) work(p *life) {}
-
 // judgeQueues acknowledges messages until each one is done, dead or discarded, and judges the
 // queues.
 func (w *world) judgeQueues() {

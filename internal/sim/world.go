@@ -145,14 +145,8 @@ func (l logLines) Write(line []byte) (int, error) {
 
 // act runs an actor until the history is over.
 func (w *world) act(name string, do func(ctx context.Context, random *rand.Rand)) {
-	if len(w.opt.Only) > 0 {
-		is := false
-		for _, only := range w.opt.Only {
-			is = is || strings.HasPrefix(name, only)
-		}
-		if !is {
-			return
-		}
+	if !w.acts(name) {
+		return
 	}
 	w.acting.Go(func() {
 		ctx, stop := context.WithCancel(context.Background())
