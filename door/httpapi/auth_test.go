@@ -694,3 +694,35 @@ func TestMegabyteOfKeyIsRefused(t *testing.T) {
 		t.Errorf("%s, want 431", response.Status)
 	}
 }
+
+// Who needs no credentials holds a share of the requests in progress, not all of them.
+func TestStrangersDoNotTakeAllRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leave := make(chan struct{})
+		door := lock(t, Config{limits: limits{Requests: 64}, Console: func(*Inside) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-leave })
+		}})
+		_, reader := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Read}})
+		var held sync.WaitGroup
+		answers := make(chan int, 1000)
+		for n := range 100 {
+			for _, from := range []string{elsewhere, fmt.Sprintf("198.51.%d.7:1000", n)} {
+				held.Go(func() { answers <- door.ask(from, "GET", "/console/login", "").Code })
+			}
+		}
+		synctest.Wait()
+		if w := door.ask("203.0.113.9:1000", "GET", ordersPage, "", "Authorization", "Bearer "+reader); w.Code != 200 {
+			t.Errorf("with a key, while strangers hold what they can: %d %s", w.Code, w.Body)
+		}
+		close(leave)
+		held.Wait()
+		close(answers)
+		codes := map[int]int{}
+		for code := range answers {
+			codes[code]++
+		}
+		if codes[200] != 16 || codes[429] == 0 || codes[503] == 0 {
+			t.Errorf("answers by code: %v, want 16 times 200, and 429 and 503", codes)
+		}
+	})
+}

@@ -138,7 +138,7 @@ func (s *Server) routes() *http.ServeMux {
 }
 
 // counted bounds the requests in progress to a handler that is not of the API, together with those
-// of the API.
+// of the API, and by network: it may wait for a form, or for a client that does not read.
 func (s *Server) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inProgress.Add(-1)
@@ -146,6 +146,12 @@ func (s *Server) counted(h http.Handler) http.Handler {
 			s.turnDown(w, r, kindOverloaded.past(int64(s.cfg.limits.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.limits.Requests))
 			return
 		}
+		from := networkOf(r)
+		if err := s.strangers.begin(from); err != nil {
+			s.turnDown(w, r, problemOf(err))
+			return
+		}
+		defer s.strangers.end(from)
 		h.ServeHTTP(w, r)
 	})
 }
@@ -194,11 +200,15 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		if rt.needs.access == mayAdmin {
 			c.r = r.WithContext(audit.By(r.Context(), c.audited()))
 		}
-		if err := s.requests.begin(c.who); err != nil {
+		bound, who := s.requests, holder(c.who)
+		if rt.needs.access == public {
+			bound, who = s.strangers, networkOf(r)
+		}
+		if err := bound.begin(who); err != nil {
 			s.refuse(c, err)
 			return
 		}
-		defer s.requests.end(c.who)
+		defer bound.end(who)
 		var err error
 		if c.query, err = query(r.URL, params); err == nil {
 			err = rt.handle(s, c)

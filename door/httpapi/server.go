@@ -166,6 +166,7 @@ type Server struct {
 	polls       *limiter     // requests waiting for events
 	requests    *limiter     // requests in progress, of authorized clients
 	inProgress  atomic.Int64 // requests in progress, of all clients
+	strangers   *limiter     // those of them that need no credentials, by network: the console's pages, and public paths
 	console     *slots       // pages of the console being made
 	searches    *slots       // searches for a message
 	pages       *slots       // pages of messages or dead letters, until they are sent
@@ -203,6 +204,7 @@ func New(cfg Config) *Server {
 	s.claims = newLimiter(cfg.limits.Claims, quarter(cfg.limits.Claims), "waiting claims", "claim more messages with one request, or claim without wait_ms", kindTooManyClaims)
 	s.polls = newLimiter(cfg.limits.Polls, quarter(cfg.limits.Polls), "requests that wait for events", "read several partitions as one member of a group, or use a stream, or read without wait_ms", kindTooManyPolls)
 	s.requests = newLimiter(cfg.limits.Requests, max(1, 3*cfg.limits.Requests/4), "requests in progress", "wait until some of them end", kindTooManyCalls)
+	s.strangers = newLimiter(quarter(cfg.limits.Requests), max(1, cfg.limits.Requests/16), "requests for the console and for paths that need no credentials", "wait until some of them end", kindTooManyCalls)
 	s.console = newSlots(consoleMax)
 	s.searches = newSlots(searchesMax)
 	s.pages = newSlots(pagesMax)
