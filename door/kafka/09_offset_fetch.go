@@ -90,7 +90,10 @@ func (s *Server) resolveOffsets(ctx context.Context, r *request, in *kmsg.Offset
 	hosted, unread := s.groups.Hosted(ctx, ofMembers)
 	for _, one := range all {
 		if one.err == nil && byMember(in.Version, one.ask) {
-			if one.err = unread; hosted[one.ask.Group] {
+			if one.err = unread; hosted[one.ask.Group] { // whose broker would adopt all its members
+				one.err = s.coordinates(r, one.ask.Group)
+			}
+			if one.err == nil && hosted[one.ask.Group] {
 				one.err = s.groups.CheckEpoch(ctx, one.ask.Group, orEmpty(one.ask.MemberID), one.ask.MemberEpoch)
 			}
 		}

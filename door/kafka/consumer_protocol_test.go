@@ -583,3 +583,25 @@ func TestAFencedMemberJoinsAgain(t *testing.T) {
 	one.join()
 	one.hasNow(0, 1, 2, 3)
 }
+
+// A broker that does not coordinate a group tells no member of it where it stands: it would take
+// the group's members over.
+func TestAMembersOffsetsAreFetchedFromItsCoordinator(t *testing.T) {
+	all := startBrokers(t, memory.New(), 2, kafka.Config{})
+	all[0].createTopic("t", 1, nil)
+	at := slices.IndexFunc(all, func(b *broker) bool { return b.brokers.View().Coordinator("g").ID == b.brokers.View().Self() })
+	m := all[at].member(t, "one")
+	m.join()
+	generation := m.epoch
+	other := all[1-at]
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Version = 9
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group, g.MemberID, g.MemberEpoch = "g", &m.id, m.epoch
+	req.Groups = append(req.Groups, g)
+	got := ask[*kmsg.OffsetFetchResponse](other, req)
+	wantCode(t, "fetch at the other broker", got.Groups[0].ErrorCode, kerr.NotCoordinator)
+	if m.send(m.short(), nil); m.epoch != generation {
+		t.Errorf("the member is in epoch %d, was in %d", m.epoch, generation)
+	}
+}
