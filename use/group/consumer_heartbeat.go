@@ -53,6 +53,7 @@ type (
 
 		// Of a member of the classic protocol (host_classic.go).
 		offers     []Protocol
+		named      bool    // it says who it is, and is not new
 		ownedNames reading // what it has beside Owned
 
 		// Sees reports whether the member's user may see a topic: Pattern matches no other.
@@ -336,6 +337,9 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 		if b.Epoch == epochJoin {
 			if b.Instance != nil && (i < 0 || me.kafka.instance != *b.Instance) {
 				if old, is := (membership{members: members}).instance(*b.Instance); is {
+					if !old.kafka.away && b.named {
+						return nil, false, fmt.Errorf("%w: %q is that of member %q now", ErrFencedInstance, *b.Instance, old.id)
+					}
 					if !old.kafka.away && !old.kafka.classic && b.offers == nil {
 						return nil, false, fmt.Errorf("%w: %q is that of member %q. Stop it, or wait until its session ends", ErrUnreleasedInstance, *b.Instance, old.id)
 					}

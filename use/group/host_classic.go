@@ -105,7 +105,7 @@ func (r Join) asBeat() (ConsumerBeat, error) {
 	none := ""
 	b := ConsumerBeat{
 		Group: r.Group, Member: r.Member, Epoch: epochJoin, ClientID: r.ClientID, ClientHost: r.ClientHost, By: r.By,
-		Rebalance: r.Rebalance, Pattern: &none, session: r.Session,
+		Rebalance: r.Rebalance, Pattern: &none, session: r.Session, named: r.Member != "",
 	}
 	if r.Instance != "" {
 		b.Instance = &r.Instance

@@ -402,3 +402,23 @@ func (s *failingRead) List(ctx context.Context, prefix, after string, limit int)
 	}
 	return s.Store.List(ctx, prefix, after, limit)
 }
+
+// In a group with a member of the consumer protocol, too, a static member that was replaced does
+// not take its name back: it is fenced, and not the one that replaced it.
+func TestAFencedClassicMemberDoesNotTakeItsNameBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		check(t, (&kafkaMember{b: b, id: "next"}).beat(t.Context()))
+		before, after := newStatic(b, "g", "name"), newStatic(b, "g", "name")
+		check(t, before.enter(t.Context()))
+		check(t, after.enter(t.Context()))
+		if before.join.Member == after.join.Member {
+			t.Fatalf("both are %s", before.join.Member)
+		}
+		wantErr(t, before.enter(t.Context()), group.ErrFencedInstance)
+		if err := after.beat(t.Context()); errors.Is(err, group.ErrFencedInstance) || errors.Is(err, group.ErrUnknownMember) {
+			t.Error(err)
+		}
+	})
+}
