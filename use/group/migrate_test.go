@@ -422,3 +422,41 @@ func TestAFencedClassicMemberDoesNotTakeItsNameBack(t *testing.T) {
 		}
 	})
 }
+
+// Members of a group that nobody leads join again, also if the broker ends before all of them have.
+func TestAGroupWithoutALeaderRebalancesAtTheNextBroker(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{InitialDelay: time.Second}), startBroker(t, store, group.Config{InitialDelay: time.Second})
+		b.topic(t, "orders", 4)
+		one, two, next := upgraded(t, b)
+		for range 3 {
+			one.live(t, 3*time.Second)
+			two.live(t, 3*time.Second)
+			check(t, next.beat(t.Context()))
+		}
+		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "next", Epoch: -1})
+		check(t, err)
+		for { // until it is a classic group that b has written once
+			err := one.beat(t.Context())
+			state, getErr := b.log.Get(t.Context(), group.StateKey("g"))
+			check(t, getErr)
+			if strings.Contains(string(state.Value), `"protocol_type":"consumer"`) && errors.Is(err, group.ErrRebalancing) {
+				break
+			}
+			if err != nil {
+				check(t, one.rejoin(t.Context()))
+			}
+			two.live(t, time.Second)
+		}
+		b.stop()
+		one.b = other
+		for range 60 { // until the other broker takes the group over
+			if err = one.beat(t.Context()); err == nil || errors.Is(err, group.ErrRebalancing) {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		wantErr(t, err, group.ErrRebalancing)
+	})
+}

@@ -236,6 +236,9 @@ func (g *group) refused(err error) error {
 
 func (g *group) encode() ([]byte, error) {
 	s := storedState{Generation: g.generation, ProtocolType: g.protocolType, Protocol: g.protocol, Leader: g.leader, MadeBy: g.maker}
+	if g.leaderless {
+		s.Leader = "" // until they have joined again: the member of that name does not know that it leads
+	}
 	if g.state == Empty && !g.since.IsZero() {
 		s.EmptyMS = time.Since(g.since).Milliseconds()
 	}
