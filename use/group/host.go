@@ -275,6 +275,13 @@ func (h *host) adopt(r membership) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	news := r.version != h.group.version
+	if r.generation < h.group.generation { // the store was rewound, and what it gave since then is lost
+		for _, k := range h.members {
+			clear(k.since)
+			clear(k.toldAt)
+			k.from = r.generation
+		}
+	}
 	h.group = r
 	mine := make(map[string]bool)
 	for _, m := range r.members {

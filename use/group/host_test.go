@@ -354,3 +354,40 @@ func TestAPartitionGivenAndTakenBetweenTwoLooksIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// After the store was rewound a member has its partitions since a generation that is there, not
+// since one that was lost.
+func TestAHostForgetsSinceWhenItsMembersHadPartitionsThatTheStoreLost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 4)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		one.live(t, 10*time.Second)
+		restore, changed := store.Backup(), b.log.IncarnationChanged()
+		for range 6 {
+			check(t, two.beat(t.Context()))
+			check(t, one.beat(t.Context()))
+			time.Sleep(time.Second)
+		}
+		two.epoch, two.has = -1, nil
+		check(t, two.beat(t.Context()))
+		one.live(t, 10*time.Second)
+		if len(one.has) != 4 {
+			t.Fatalf("it has %v", one.has)
+		}
+		restore(false)
+		<-changed
+		for range 4 {
+			_ = one.beat(t.Context()) // it may be told to join again
+			time.Sleep(2 * time.Second)
+		}
+		check(t, one.beat(t.Context()))
+		for n, o := range orders {
+			_, err := b.Commit(t.Context(), group.Commit{Group: "g", Member: "one", Generation: one.epoch, Offsets: []group.Committed{at(o, 1)}})
+			if err != nil {
+				t.Errorf("partition %d in epoch %d: %v", n, one.epoch, err)
+			}
+		}
+	})
+}
