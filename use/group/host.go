@@ -389,10 +389,15 @@ func (h *host) submit(ctx context.Context, edit func([]peerMember) ([]peerMember
 		// The write has other members' changes, too: this client's end must not end it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 		defer cancel()
-		h.fulfil(ctx)
-		h.giveTurn()
+		func() {
+			defer h.giveTurn()
+			h.fulfil(ctx)
+		}()
 		return <-w.done
 	case <-ctx.Done():
+		h.mu.Lock()
+		h.wishes = slices.DeleteFunc(h.wishes, func(o *wish) bool { return o == w }) // it is in none of them if its write has begun
+		h.mu.Unlock()
 		return fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, context.Cause(ctx))
 	}
 }

@@ -391,3 +391,32 @@ func TestAHostForgetsSinceWhenItsMembersHadPartitionsThatTheStoreLost(t *testing
 		}
 	})
 }
+
+// Who has gone before the write that its join would have been part of does not come back as a
+// member that nobody is.
+func TestAJoinThatWasAbandonedIsNotMade(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		hooked := &hookedStore{Store: memory.New()}
+		b := startBroker(t, hooked, group.Config{})
+		b.topic(t, "orders", 4)
+		check(t, (&kafkaMember{b: b, id: "one"}).beat(t.Context()))
+		hooked.set(func(s *hookedStore) {
+			s.before = func() {
+				ctx, gone := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- (&kafkaMember{b: b, id: "ghost"}).beat(ctx) }()
+				synctest.Wait()
+				gone()
+				wantErr(t, <-ended, group.ErrUnavailable)
+			}
+			s.after = func() error { return nil }
+		})
+		check(t, (&kafkaMember{b: b, id: "two"}).beat(t.Context()))
+		check(t, (&kafkaMember{b: b, id: "three"}).beat(t.Context()))
+		d, err := b.Describe(t.Context(), "g")
+		check(t, err)
+		if len(d.Members) != 3 {
+			t.Errorf("the members are %+v", d.Members)
+		}
+	})
+}
