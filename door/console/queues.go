@@ -297,22 +297,22 @@ func (l letter) has(search string) bool {
 	return search == "" || strings.Contains(l.Error, search) || strings.Contains(l.Reason, search) || strings.Contains(string(key), search) || strings.Contains(string(value), search)
 }
 
-// findLetter returns one dead letter. The list begins after a letter, so it is looked for from the
-// letter that the page before it ended with, if the link says so.
+// findLetter returns one dead letter, with one call: the list begins after the place before it. The
+// first of a partition has none, and is looked for from the letter that the page before it ended
+// with, if the link says so.
 func (v *visit) findLetter(queue, id, after string) (*letter, error) {
-	for looked := 0; looked < scanMost; {
-		var page struct{ Letters []letter }
-		if err := v.get(path("/v1/queues/%s/dead", queue)+query("after", after, "max", strconv.Itoa(pageEvents)), &page); err != nil {
-			return nil, err
-		}
-		for _, l := range page.Letters {
-			if l.Letter == id {
-				return &l, nil
-			}
-			after = l.Letter
-		}
-		if looked += len(page.Letters); len(page.Letters) == 0 {
-			break
+	most := pageEvents
+	partition, offset, _ := strings.Cut(id, "-")
+	if n, err := strconv.ParseInt(offset, 10, 64); err == nil && n > 0 {
+		after, most = fmt.Sprintf("%s-%d", partition, n-1), 1
+	}
+	var page struct{ Letters []letter }
+	if err := v.get(path("/v1/queues/%s/dead", queue)+query("after", after, "max", strconv.Itoa(most)), &page); err != nil {
+		return nil, err
+	}
+	for _, l := range page.Letters {
+		if l.Letter == id {
+			return &l, nil
 		}
 	}
 	return nil, &problem{Status: http.StatusNotFound, Title: "There is no such dead letter", Detail: "It may have been redriven or discarded."}
