@@ -89,16 +89,21 @@ func (s *Server) byToken(r *http.Request, text string) (*caller, error) {
 
 // byCertificate takes the certificate that the client showed when it connected.
 func (s *Server) byCertificate(r *http.Request) (*caller, error) {
-	name, err := s.cfg.Names.Of(r.TLS.PeerCertificates[0])
+	shown := r.TLS.PeerCertificates[0]
+	valid := func(context.Context) error {
+		if time.Now().After(shown.NotAfter) { // it was valid when the client connected
+			return fmt.Errorf("the client's certificate expired at %s", shown.NotAfter.UTC().Format(time.RFC3339))
+		}
+		return nil
+	}
+	if err := valid(r.Context()); err != nil {
+		return nil, unauthorized(err)
+	}
+	name, err := s.cfg.Names.Of(shown)
 	if err != nil {
 		return nil, unauthorized(fmt.Errorf("the client's certificate has no name for it: %w", err))
 	}
-	return s.user(r, name, func(context.Context) error {
-		if ends := r.TLS.PeerCertificates[0].NotAfter; time.Now().After(ends) {
-			return fmt.Errorf("the client's certificate expired at %s", ends.UTC().Format(time.RFC3339))
-		}
-		return nil
-	})
+	return s.user(r, name, valid)
 }
 
 // byPassword takes a user's name and password (RFC 7617). A password that was right within the last

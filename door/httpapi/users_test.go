@@ -634,13 +634,14 @@ func TestCertificatesMakeUsers(t *testing.T) {
 	other := door.user(t, "other")
 	door.rule(t, "CN=billing,O=Example", "read topic orders.eu")
 	door.rule(t, "other", "read topic users")
+	valid := time.Hour
 	ask := func(subject pkix.Name, verified bool, path string, headers ...string) int {
 		t.Helper()
 		raw, err := asn1.Marshal(subject.ToRDNSequence())
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := &x509.Certificate{RawSubject: raw}
+		shown := &x509.Certificate{RawSubject: raw, NotAfter: time.Now().Add(valid)}
 		r := httptest.NewRequest("GET", "https://127.0.0.1:8080"+path, nil)
 		r.RemoteAddr, r.TLS = hereToo, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown}}
 		if verified {
@@ -668,5 +669,9 @@ func TestCertificatesMakeUsers(t *testing.T) {
 		if c[0] != c[1] {
 			t.Errorf("%s: %d, want %d", what, c[0], c[1])
 		}
+	}
+	valid = -time.Second // it has expired since the client connected
+	if got := ask(billing, true, ordersPage); got != 401 {
+		t.Errorf("an expired certificate: %d, want 401", got)
 	}
 }

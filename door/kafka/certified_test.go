@@ -123,6 +123,27 @@ func TestCertificateAloneAllowsNothing(t *testing.T) {
 	})
 }
 
+// A connection lasts as long as the certificate that its client showed.
+func TestAConnectionEndsWithItsCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := signClients(t, memory.New(), kafka.Config{}, true)
+		defer s.stop()
+		w := s.doors.dial(t).secured(s.shows("shop")) // for an hour
+		all := kmsg.NewPtrMetadataRequest()
+		all.Version = 12
+		for range 11 {
+			tells[*kmsg.MetadataResponse](w, all)
+			time.Sleep(5 * time.Minute)
+		}
+		tells[*kmsg.MetadataResponse](w, all)
+		time.Sleep(6 * time.Minute)
+		w.send(frame(all, 99))
+		if _, err := w.tryReceive(all, 99); err == nil {
+			t.Error("after the certificate's end it got an answer")
+		}
+	})
+}
+
 func TestRulesNameUsersOfCertificates(t *testing.T) {
 	names, err := certificate.NewNames([]string{"RULE:^CN=([a-z]*),.*$/$1/U", `RULE:^CN=\*,.*$/*/`})
 	if err != nil {
