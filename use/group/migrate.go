@@ -76,7 +76,12 @@ func (c *Coordinator) upgrade(ctx context.Context, group, by string) error {
 		return err
 	}
 	defer done()
-	return h.upgrade(ctx)
+	for range peerTries { // another process may do it at the same time
+		if err = h.upgrade(ctx); !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
+			break
+		}
+	}
+	return err
 }
 
 // fromClassic returns a classic group's state as that of a group of this host.

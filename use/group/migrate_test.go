@@ -460,3 +460,20 @@ func TestAGroupWithoutALeaderRebalancesAtTheNextBroker(t *testing.T) {
 		wantErr(t, err, group.ErrRebalancing)
 	})
 }
+
+// Peers that join a classic group at the same time all find it changed to theirs.
+func TestPeersThatUpgradeAGroupAtTheSameTimeAllJoin(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		hooked := &hookedStore{Store: store}
+		b, other := startBroker(t, store, group.Config{InitialDelay: time.Second}), startBroker(t, hooked, group.Config{InitialDelay: time.Second})
+		b.topic(t, "orders", 4)
+		one := newClassic(b, "one")
+		check(t, one.rejoin(t.Context()))
+		hooked.set(func(s *hookedStore) {
+			s.before = func() { joinPeer(t, b, group.PeerConfig{}) }
+			s.after = func() error { return nil }
+		})
+		joinPeer(t, other, group.PeerConfig{})
+	})
+}

@@ -173,8 +173,10 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 	if errors.Is(err, ErrInconsistentProtocol) {
 		if why := c.upgrade(ctx, cfg.Group, cfg.By); why == nil {
 			err = p.enter(ctx)
-		} else {
+		} else if errors.Is(why, ErrNotConsumerGroup) {
 			err = fmt.Errorf("%w (%w)", err, why)
+		} else {
+			err = why
 		}
 	}
 	if err != nil {
