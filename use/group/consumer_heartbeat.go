@@ -454,12 +454,12 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	}
 	switch {
 	case len(me.revoking) == 0:
-		k.giveUpBy = time.Time{}
+		k.giveUpBy, k.giveUp = time.Time{}, nil
 		if k.epoch != h.group.generation {
 			k.previous, k.epoch = k.epoch, h.group.generation
 		}
-	case k.giveUpBy.IsZero():
-		k.giveUpBy = now.Add(me.kafka.rebalance)
+	case !slices.ContainsFunc(k.giveUp, func(tp TopicPartition) bool { return slices.Contains(me.revoking, tp) }):
+		k.giveUpBy, k.giveUp = now.Add(me.kafka.rebalance), slices.Clone(me.revoking)
 	}
 	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: b.interval}
 	may := me.own

@@ -50,6 +50,7 @@ type hosted struct {
 	from     int32                    // the generation in which this host first saw the member: another host may have told the member of the partitions that it had then
 	deadline time.Time                // when its session ends
 	giveUpBy time.Time                // it is evicted if by then it has not given up what it is to revoke or, in the classic protocol, not joined again; zero: it need not
+	giveUp   []TopicPartition         // what giveUpBy is for: once it has given up all of these, its time begins anew
 	evicted  bool                     // its eviction is being written; its requests are answered as if it had been evicted
 	offers   []Protocol               // of a member of the classic protocol, from its last join; nil: not known, it must join again
 }

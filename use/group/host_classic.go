@@ -169,6 +169,7 @@ func (h *host) beatClassic(r Beat) error {
 	now := time.Now()
 	k.deadline = now.Add(me.session())
 	if h.settled(me, k) {
+		k.giveUpBy = time.Time{}
 		return nil
 	}
 	if k.giveUpBy.IsZero() {

@@ -420,3 +420,23 @@ func TestAJoinThatWasAbandonedIsNotMade(t *testing.T) {
 		}
 	})
 }
+
+// A member that gives up what it is asked to each time has its rebalance time-out each time.
+func TestAMemberThatGivesUpWhatItIsAskedToStays(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 1000)
+		old := &kafkaMember{b: b, id: "old"}
+		check(t, old.beat(t.Context()))
+		var others []*kafkaMember
+		for n := range 25 { // longer than its time-out
+			m := &kafkaMember{b: b, id: fmt.Sprint("m", n)}
+			others = append(others, m)
+			for _, o := range others {
+				check(t, o.beat(t.Context()))
+			}
+			check(t, old.beat(t.Context()))
+			time.Sleep(4 * time.Second)
+		}
+	})
+}
