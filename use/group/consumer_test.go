@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -44,4 +45,15 @@ func FuzzConsumerProtocol(f *testing.F) {
 			t.Fatalf("%d bytes gave %d partitions", len(raw), n)
 		}
 	})
+}
+
+// A stored heartbeat interval may be longer than the session of a broker with other defaults: then
+// its members would be evicted before they speak.
+func TestTheHeartbeatIntervalIsShorterThanTheSession(t *testing.T) {
+	c := &Coordinator{cfg: Config{ConsumerSession: 10 * time.Second, ConsumerHeartbeat: 3 * time.Second}}
+	for heartbeat, want := range map[string]time.Duration{"": 3 * time.Second, "9000": 9 * time.Second, "10000": 10 * time.Second / 3, "15000": 10 * time.Second / 3} {
+		if _, got := c.timesOf(map[string]string{SettingHeartbeat: heartbeat}); got != want {
+			t.Errorf("with %q: %v, want %v", heartbeat, got, want)
+		}
+	}
 }

@@ -486,9 +486,13 @@ func (h *host) load(ctx context.Context, member string, joins bool) error {
 	h.adopt(r)
 	adopts := func(m peerMember) bool { return m.kafka.host != "" && m.kafka.host != h.id }
 	if m, is := r.find(member); !is || m.kafka.host == "" {
-		if adopts, err = h.ofDeadHosts(ctx, joins && slices.ContainsFunc(r.members, adopts)); err != nil {
-			return err
+		var dead map[string]bool
+		if joins && slices.ContainsFunc(r.members, adopts) {
+			if dead, err = h.deadHosts(ctx, r); err != nil {
+				return err
+			}
 		}
+		adopts = func(m peerMember) bool { return dead[m.kafka.host] }
 	}
 	if slices.ContainsFunc(r.members, adopts) {
 		if err := h.adoptAll(ctx, adopts); err != nil {
@@ -499,21 +503,19 @@ func (h *host) load(ctx context.Context, member string, joins bool) error {
 	return nil
 }
 
-// ofDeadHosts returns a function that reports whether a member's host is dead: its session has
-// ended. If ask is false, it reads nothing, and returns a function that is always false.
-func (h *host) ofDeadHosts(ctx context.Context, ask bool) (func(peerMember) bool, error) {
-	if !ask {
-		return func(peerMember) bool { return false }, nil
-	}
+// deadHosts returns the hosts of members whose sessions have ended.
+func (h *host) deadHosts(ctx context.Context, r membership) (map[string]bool, error) {
 	beats, err := listHeartbeats(ctx, h.log, h.name, h.others)
 	if err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrUnavailable, err)
 	}
-	alive := map[string]bool{"": true, h.id: true}
-	for _, s := range beats {
-		alive[s.id] = !s.dead()
+	dead := make(map[string]bool)
+	for _, m := range r.members {
+		if m.kafka.host != "" && m.kafka.host != h.id {
+			dead[m.kafka.host] = !slices.ContainsFunc(beats, func(s heartbeat) bool { return s.id == m.kafka.host && !s.dead() })
+		}
 	}
-	return func(m peerMember) bool { return !alive[m.kafka.host] }, nil
+	return dead, nil
 }
 
 // adoptAll makes members of other hosts this host's. The caller has the turn.

@@ -101,6 +101,9 @@ func (c *Coordinator) timesOf(config map[string]string) (session, heartbeat time
 	if own, is := milliseconds(config[SettingHeartbeat]); is {
 		heartbeat = own
 	}
+	if heartbeat >= session { // each was set where the other was another
+		heartbeat = session / 3
+	}
 	return session, heartbeat
 }
 
