@@ -29,7 +29,8 @@ func (d *Door) Acked(ctx context.Context, ids []string, p eventlog.Partition) (a
 	err = d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
 			SELECT a."offset" FROM weir.acked a WHERE a.queue = ANY ($1) AND a.partition = $2
-			  AND NOT EXISTS (SELECT FROM weir.nacked n WHERE n.queue = a.queue AND n.partition = $2 AND n."offset" = a."offset")`, ids, int64(p))
+			  AND NOT EXISTS (SELECT FROM weir.nacked n WHERE n.queue = a.queue AND n.partition = $2 AND n."offset" = a."offset")
+			  AND weir.still($3, $4, $5)`, append([]any{ids, int64(p)}, d.store.Still()...)...)
 		if err != nil {
 			return err
 		}

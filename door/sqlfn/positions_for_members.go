@@ -50,7 +50,8 @@ func (d *Door) Positions(ctx context.Context, name string, of []group.TopicParti
 					   AND NOT EXISTS (SELECT FROM weir.newest_state(weir.offset_key($1, u.topic::uuid, u.partition)) AS s WHERE s.value IS NOT NULL)
 					   AND NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = $1)
 				) AS g(gone)
-				ORDER BY u.nth`, name, topics, numbers, int64(forgotten), int64(noBase))
+				WHERE weir.still($6, $7, $8)
+				ORDER BY u.nth`, append([]any{name, topics, numbers, int64(forgotten), int64(noBase)}, d.store.Still()...)...)
 			if err != nil {
 				return err
 			}
@@ -73,7 +74,8 @@ func (d *Door) Keeps(ctx context.Context, name string, of []group.TopicPartition
 			rows, err := conn.Query(ctx, `
 				SELECT EXISTS (SELECT FROM weir.consumer c WHERE c.grp = ($1::text[])[1] AND c.topic = u.topic AND c.partition = u.partition)
 				FROM unnest($2::text[]::uuid[], $3::int[]) WITH ORDINALITY AS u(topic, partition, nth)
-				ORDER BY u.nth`, namedBy([]string{name}, part)...)
+				WHERE weir.still($4, $5, $6)
+				ORDER BY u.nth`, append(namedBy([]string{name}, part), d.store.Still()...)...)
 			if err != nil {
 				return err
 			}
@@ -116,7 +118,8 @@ func (d *Door) Carried(ctx context.Context, groups []string, of []group.TopicPar
 	for end := time.Now().Add(carriedWithin); ; {
 		carried := false
 		err := d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
-			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox WHERE `+named+`)`, namedBy(groups, of)...).Scan(&carried)
+			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox WHERE `+named+`) WHERE weir.still($4, $5, $6)`,
+				append(namedBy(groups, of), d.store.Still()...)...).Scan(&carried)
 		})
 		switch {
 		case err != nil:

@@ -12,6 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/group"
 )
 
 // goOn has a mover step until the inbox is empty. Steps may fail until the log has noticed what
@@ -253,4 +255,41 @@ func TestAMoverDoesNotMoveWhatACrashTook(t *testing.T) {
 	}
 	in.expect("new")
 	in.move()
+}
+
+// What SQL knows of groups and queues is read in the log's incarnation, as the log is: a server
+// that took over may know less.
+func TestPositionsAndAcksAreReadInTheLogsIncarnation(t *testing.T) {
+	address := pgtest.URL(t)
+	store, err := postgres.Open(t.Context(), address, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	door, err := Attach(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = store.Changes(t.Context(), eventlog.Mark{}); err != nil {
+		t.Fatal(err)
+	}
+	of := []group.TopicPartition{{Topic: eventlog.TopicID{1}}}
+	reads := map[string]func() error{
+		"positions": func() error { _, err := door.Positions(t.Context(), "g", of); return err },
+		"keeps":     func() error { _, err := door.Keeps(t.Context(), "g", of); return err },
+		"carried":   func() error { return door.Carried(t.Context(), []string{"g"}, of) },
+		"acked":     func() error { _, err := door.Acked(t.Context(), []string{"q"}, 1); return err },
+	}
+	for what, read := range reads {
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	run(t, session(t, address), `SELECT weir.commit('{}', '{incarnation}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+		'{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'x', '{}')`) // another process begins an epoch
+	for what, read := range reads {
+		if err := read(); !errors.Is(err, eventlog.ErrRewound) {
+			t.Errorf("%s, in another incarnation: %v, want ErrRewound", what, err)
+		}
+	}
 }

@@ -62,3 +62,8 @@ func (l *lastIncarnation) now() Incarnation {
 	defer l.mu.Unlock()
 	return l.told
 }
+
+// Still returns the three parameters of weir.still: a statement with that condition fails with
+// ErrRewound in another incarnation than Changes returned last. It is for what is compared with
+// reads of the log: a server that is still a standby, for example, may know less.
+func (s *Store) Still() []any { return s.lastIncarnation.now().args() }
