@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
-	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,7 +22,7 @@ func (c *serveCmd) console(p *parts, process, stored prometheus.Gatherer, w wiri
 	if c.Console == consoleOff {
 		return nil
 	}
-	secret := &consoleSecret{log: p.node.Log}
+	secret := &consoleSecret{log: p.node.Log, turn: make(chan struct{}, 1)}
 	return func(api *httpapi.Inside) http.Handler {
 		p.console = console.New(console.Config{
 			API: api, Version: string(w.version), Process: process, Store: stored, Ready: p.healthy, Secret: secret.get, Logger: w.logger,
@@ -36,21 +36,37 @@ func (c *serveCmd) console(p *parts, process, stored prometheus.Gatherer, w wiri
 // share it, so that a browser's session goes on at any of them. To end all sessions, delete it.
 const consoleSecretKey = "console/secret"
 
-// consoleSecret reads that key, and makes it when it is not there.
+// consoleSecret reads that key, and makes it when it is not there. Anybody can make the console ask
+// for it, so a store that does not answer is asked once a second, for 2 s at most.
 type consoleSecret struct {
 	log *eventlog.Log
 
-	mu    sync.Mutex // guards known
-	known []byte
+	turn   chan struct{} // has room for one: a lock for the rest
+	known  []byte
+	failed error
+	asked  time.Time // when the store was asked last, and failed
 }
 
+const (
+	secretWait  = 2 * time.Second
+	secretAgain = time.Second
+)
+
 func (s *consoleSecret) get(ctx context.Context) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known != nil {
-		return s.known, nil
+	ctx, cancel := context.WithTimeout(ctx, secretWait)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read the key of the console's sessions: %w", context.Cause(ctx))
 	}
-	kv, err := ledger.Change(ctx, s.log, consoleSecretKey, func(now eventlog.KeyValue) (made []byte, with eventlog.Entry, err error) {
+	if s.known != nil || time.Since(s.asked) < secretAgain {
+		return s.known, s.failed
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretWait) // it is for all others, too
+	defer cancel()
+	kv, err := ledger.Change(asking, s.log, consoleSecretKey, func(now eventlog.KeyValue) (made []byte, with eventlog.Entry, err error) {
 		if now.Version > 0 {
 			return nil, with, ledger.ErrUnchanged
 		}
@@ -59,8 +75,9 @@ func (s *consoleSecret) get(ctx context.Context) ([]byte, error) {
 		return made, with, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the key of the console's sessions: %w", err)
+		s.asked, s.failed = time.Now(), fmt.Errorf("read the key of the console's sessions: %w", err)
+		return nil, s.failed
 	}
-	s.known = kv.Value
+	s.known, s.failed = kv.Value, nil
 	return s.known, nil
 }
