@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,10 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir"
 )
@@ -213,19 +215,10 @@ func (s bigStore) bury(ctx context.Context, w *weir.Log) error {
 
 // each calls do for 0 to n-1, some at a time, until one fails.
 func each(ctx context.Context, n, atOnce int, do func(n int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var running sync.WaitGroup
-	for range atOnce {
-		running.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if err := do(int(i)); err != nil {
-					cancel(err)
-				}
-			}
-		})
+	calls, going := errgroup.WithContext(ctx)
+	calls.SetLimit(atOnce)
+	for i := 0; i < n && going.Err() == nil; i++ {
+		calls.Go(func() error { return do(i) })
 	}
-	running.Wait()
-	return context.Cause(ctx)
+	return cmp.Or(calls.Wait(), ctx.Err())
 }

@@ -136,7 +136,9 @@ func (p *plan) assigned(_ context.Context, _ *kgo.Client, partitions map[string]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(partitions[p.topic]) == 0 {
-		p.dealt = true // other members have all partitions. With partitions, the client calls begin next, which sets dealt and the offsets
+		// Other members have all partitions. With partitions, the client calls begin next, which
+		// sets dealt and the offsets.
+		p.dealt = true
 	}
 }
 

@@ -324,6 +324,9 @@ func TestInsecureTakesNoNameThatAWebPageCouldHave(t *testing.T) {
 			if w.Code != want {
 				t.Errorf("%s from %s: %d %s, want %d", host, from, w.Code, w.Body, want)
 			}
+			if host == "evil.example:8080" && !strings.Contains(w.Body.String(), "--http-host evil.example,") {
+				t.Errorf("it advises what the flag does not take: %s", w.Body)
+			}
 		}
 	}
 }

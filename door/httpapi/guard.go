@@ -56,11 +56,16 @@ func isLoopback(a net.Addr) bool {
 // isLocalName reports whether a Host header is one that a client on this machine sends. DNS
 // rebinding does not work with an IP address.
 func isLocalName(host string) bool {
+	name := nameOf(host)
+	return name == "localhost" || net.ParseIP(name) != nil
+}
+
+// nameOf returns the name or address in a Host header, without a port, in lower case.
+func nameOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
-	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
 // cleanPath reports whether the path is plain: no dot segments, no empty segments, no parameters.

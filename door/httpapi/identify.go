@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/internal/conns"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
@@ -90,12 +90,7 @@ func (s *Server) byToken(r *http.Request, text string) (*caller, error) {
 // byCertificate takes the certificate that the client showed when it connected.
 func (s *Server) byCertificate(r *http.Request) (*caller, error) {
 	shown := r.TLS.PeerCertificates[0]
-	valid := func(context.Context) error {
-		if time.Now().After(shown.NotAfter) { // it was valid when the client connected
-			return fmt.Errorf("the client's certificate expired at %s", shown.NotAfter.UTC().Format(time.RFC3339))
-		}
-		return nil
-	}
+	valid := func(context.Context) error { return certificate.Ended(shown) } // it was valid when the client connected
 	if err := valid(r.Context()); err != nil {
 		return nil, unauthorized(err)
 	}
@@ -161,7 +156,7 @@ func (s *Server) anybody(r *http.Request) (*caller, error) {
 		return nil, noCredentials("the store has no API keys and no users yet: until then weir accepts requests only from its own machine, and not through a proxy; create a key with `weir key create`")
 	case !s.notRebound(r.Host):
 		return nil, kindMisdirected.because("the request has the Host %q. While nobody needs credentials, weir answers only for IP addresses and for names that no public DNS server has: localhost, "+
-			"names without a dot, and those below %s. Start it with --http-host %[1]s, or create an API key", shorten(r.Host), strings.Join(privateZones, ", "))
+			"names without a dot, and those below %s. Start it with --http-host %[1]s, or create an API key", shorten(nameOf(r.Host)), strings.Join(privateZones, ", "))
 	}
 	return &caller{key: apikey.Everybody, still: s.stillOpen}, nil
 }
@@ -176,13 +171,9 @@ func (s *Server) notRebound(host string) bool {
 	if isLocalName(host) {
 		return true
 	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	below := func(zone string) bool { return strings.HasSuffix(host, zone) }
-	return !strings.Contains(host, ".") || slices.ContainsFunc(privateZones, below) ||
-		slices.ContainsFunc(s.cfg.Hosts, func(own string) bool { return strings.EqualFold(own, host) })
+	name := nameOf(host)
+	return !strings.Contains(name, ".") || slices.ContainsFunc(privateZones, func(zone string) bool { return strings.HasSuffix(name, zone) }) ||
+		slices.ContainsFunc(s.cfg.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
 // asks reports whether clients must show who they are: there are API keys or users, or there once

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/use/acl"
 )
 
@@ -79,13 +80,8 @@ func (c *conn) certified(state tls.ConnectionState) error {
 		return refuse("certificate", "the client's certificate has a name that no ACL can have: %v", err)
 	}
 	c.s.cfg.Logger.Debug("kafka: a client is known by its certificate", "client", c.nc.RemoteAddr().String(), "principal", principal)
-	who, ends := c.userCaller(principal), state.PeerCertificates[0].NotAfter
-	who.still = func(context.Context) error {
-		if time.Now().After(ends) {
-			return fmt.Errorf("the client's certificate expired at %s", ends.UTC().Format(time.RFC3339))
-		}
-		return nil
-	}
+	who := c.userCaller(principal)
+	who.still = func(context.Context) error { return certificate.Ended(state.PeerCertificates[0]) }
 	c.who.Store(who)
 	return nil
 }

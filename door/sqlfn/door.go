@@ -68,5 +68,5 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 }
 
 func (d *Door) inbox() *inbox {
-	return &inbox{session: d.session, most: pollRows, span: pollSpan, mark: bookmark{done: nothingDone}, made: func(eventlog.TopicID) bool { return true }}
+	return &inbox{session: d.session, most: pollRows, span: pollSpan, mark: bookmark{done: nothingDone}}
 }

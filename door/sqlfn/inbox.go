@@ -67,7 +67,7 @@ type inbox struct {
 	mark    bookmark                    // of the main lane: all topics but those of lanes
 	lanes   []*lane                     // in the order of their turns
 	at      *lane                       // the lane that the last poll looked into; nil: the main lane
-	made    func(eventlog.TopicID) bool // whether the log has the topic
+	made    func(eventlog.TopicID) bool // whether the log has the topic; nil: it has all
 }
 
 // row is one row of the inbox: an event, or, with a group, how far that group has come.

@@ -67,7 +67,7 @@ func (i *inbox) split(c *chunk) {
 	total := 0
 	for n := range c.rows {
 		r := &c.rows[n]
-		if rows[r.topic] == 0 && r.topic != (eventlog.TopicID{}) && i.made(r.topic) {
+		if rows[r.topic] == 0 && r.topic != (eventlog.TopicID{}) && (i.made == nil || i.made(r.topic)) {
 			all = append(all, r.topic)
 		}
 		rows[r.topic]++

@@ -26,7 +26,7 @@ func crowd(topics ...int) *chunk {
 // lane as many.
 func TestEveryLaneIsServedInTurnWhateverSplits(t *testing.T) {
 	random := seed.Random(t)
-	i := &inbox{made: anyTopic}
+	i := &inbox{}
 	type wait struct {
 		polls int
 		seen  map[*lane]bool // the lanes that were there meanwhile
@@ -67,7 +67,7 @@ func TestEveryLaneIsServedInTurnWhateverSplits(t *testing.T) {
 
 // A look into the main lane compares each row with all topics of lanes.
 func TestLanesHaveABoundOfTopics(t *testing.T) {
-	i := &inbox{made: anyTopic}
+	i := &inbox{}
 	for n := range 100 {
 		i.at = nil
 		var topics []int
@@ -87,7 +87,7 @@ func TestLanesHaveABoundOfTopics(t *testing.T) {
 
 // What was moved does not wait: a lane waits since what it moved last, at most.
 func TestTheAgeOfABacklogIsNotThatOfRowsThatWereMoved(t *testing.T) {
-	i := &inbox{mark: bookmark{goal: "of a round with more"}, made: anyTopic}
+	i := &inbox{mark: bookmark{goal: "of a round with more"}}
 	i.split(crowd(7, 7, 7))
 	if got := i.oldest(&chunk{}); got.id != 3 || !got.time.Equal(time.Unix(3, 0)) {
 		t.Errorf("a new lane waits since row %d of %v, want row 3, the last that was moved", got.id, got.time.Unix())
@@ -199,8 +199,6 @@ func TestAnEventThatCannotBeMovedHoldsUpItsPartitionAlone(t *testing.T) {
 		t.Errorf("in the inbox: %q; want those of the one partition, and none of the other", got)
 	}
 }
-
-func anyTopic(eventlog.TopicID) bool { return true }
 
 // What others wait for is in no lane: acks and requests to create, and topics still to be created.
 func TestWhatOthersWaitForIsInNoLane(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -261,16 +260,8 @@ func TestAMoverDoesNotMoveWhatACrashTook(t *testing.T) {
 // that took over may know less.
 func TestPositionsAndAcksAreReadInTheLogsIncarnation(t *testing.T) {
 	address := pgtest.URL(t)
-	store, err := postgres.Open(t.Context(), address, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	door, err := Attach(t.Context(), store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err = store.Changes(t.Context(), eventlog.Mark{}); err != nil {
+	store, door := attached(t, address)
+	if _, _, err := store.Changes(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)
 	}
 	of := []group.TopicPartition{{Topic: eventlog.TopicID{1}}}

@@ -18,15 +18,7 @@ import (
 // still is a mover that nobody runs, and that carries positions only when told to.
 func still(t *testing.T, address string) *Mover {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), address, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	door, err := Attach(t.Context(), store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, door := attached(t, address)
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -131,4 +123,19 @@ func TestAPositionThatIsFoundTwiceIsCarriedOnce(t *testing.T) {
 	if got := pgtest.Value(t, address, `SELECT committed_offset FROM weir.groups`); got != "20" {
 		t.Errorf("the group is at %s, want 20", got)
 	}
+}
+
+// attached opens a store and its door, without a log.
+func attached(t *testing.T, address string) (*postgres.Store, *Door) {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), address, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	door, err := Attach(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, door
 }

@@ -29,16 +29,15 @@ func (h *host) evict(ctx context.Context) {
 	for id, why := range gone {
 		h.logger.Info("a member of a consumer group is evicted", "member", id, "why", why)
 	}
-	h.mu.Lock()
-	h.wishes = append(h.wishes, &wish{done: make(chan error, 1), edit: func(members []peerMember) ([]peerMember, bool, error) {
+	h.wish(func(members []peerMember) ([]peerMember, bool, error) {
 		before := len(members)
 		members = slices.DeleteFunc(members, func(m peerMember) bool { return m.kafka.host == h.id && gone[m.id] != "" })
 		return members, len(members) < before, nil
-	}})
-	h.mu.Unlock()
+	})
 	h.fulfil(ctx)
 }
 
+// expireSessions is the same for a group of the classic protocol.
 func (g *group) expireSessions(ctx context.Context, now time.Time) {
 	for id, p := range g.pending {
 		if due(p.until, now) {

@@ -376,13 +376,19 @@ func (s peerMember) session() time.Duration {
 	return time.Duration(s.info.SessionMS) * time.Millisecond
 }
 
+// wish queues a change of the group for the next write.
+func (h *host) wish(edit func([]peerMember) ([]peerMember, bool, error)) *wish {
+	w := &wish{edit: edit, done: make(chan error, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wishes = append(h.wishes, w)
+	return w
+}
+
 // submit queues a change of the group, and waits for the write that makes it, together with all
 // other changes that are queued.
 func (h *host) submit(ctx context.Context, edit func([]peerMember) ([]peerMember, bool, error)) error {
-	w := &wish{edit: edit, done: make(chan error, 1)}
-	h.mu.Lock()
-	h.wishes = append(h.wishes, w)
-	h.mu.Unlock()
+	w := h.wish(edit)
 	select {
 	case err := <-w.done:
 		return err
@@ -520,7 +526,7 @@ func (h *host) deadHosts(ctx context.Context, r membership) (map[string]bool, er
 
 // adoptAll makes members of other hosts this host's. The caller has the turn.
 func (h *host) adoptAll(ctx context.Context, which func(peerMember) bool) error {
-	w := &wish{done: make(chan error, 1), edit: func(members []peerMember) ([]peerMember, bool, error) {
+	w := h.wish(func(members []peerMember) ([]peerMember, bool, error) {
 		adopts := false
 		for i, m := range members {
 			if which(m) {
@@ -528,10 +534,7 @@ func (h *host) adoptAll(ctx context.Context, which func(peerMember) bool) error 
 			}
 		}
 		return members, adopts, nil
-	}}
-	h.mu.Lock()
-	h.wishes = append(h.wishes, w)
-	h.mu.Unlock()
+	})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // it is for all members, as in submit
 	defer cancel()
 	h.fulfil(ctx)

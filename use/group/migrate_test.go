@@ -99,6 +99,16 @@ func upgraded(t *testing.T, b *broker) (one, two *classicMember, next *kafkaMemb
 	return one, two, next
 }
 
+// goOn lets the members of an upgraded group speak for a while.
+func goOn(t *testing.T, one, two *classicMember, next *kafkaMember) {
+	t.Helper()
+	for range 3 {
+		one.live(t, 3*time.Second)
+		two.live(t, 3*time.Second)
+		check(t, next.beat(t.Context()))
+	}
+}
+
 func inAll(sizes ...int) (n int) {
 	for _, s := range sizes {
 		n += s
@@ -196,11 +206,7 @@ func TestAGroupOfClassicMembersAloneIsAClassicGroupAgain(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{InitialDelay: time.Second})
 		at0 := b.topic(t, "orders", 4)
 		one, two, next := upgraded(t, b)
-		for range 3 {
-			one.live(t, 3*time.Second)
-			two.live(t, 3*time.Second)
-			check(t, next.beat(t.Context()))
-		}
+		goOn(t, one, two, next)
 		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "next", Epoch: -1})
 		check(t, err)
 		for range 20 {
@@ -286,19 +292,11 @@ func TestAnotherBrokerTakesOverAGroupThatChangesItsProtocol(t *testing.T) {
 		b, other := startBroker(t, store, group.Config{InitialDelay: time.Second}), startBroker(t, store, group.Config{InitialDelay: time.Second})
 		b.topic(t, "orders", 4)
 		one, two, next := upgraded(t, b)
-		for range 3 {
-			one.live(t, 3*time.Second)
-			two.live(t, 3*time.Second)
-			check(t, next.beat(t.Context()))
-		}
+		goOn(t, one, two, next)
 		b.stop()
 		one.b, two.b, next.b = other, other, other
 		member := one.join.Member
-		for range 3 {
-			one.live(t, 3*time.Second)
-			two.live(t, 3*time.Second)
-			check(t, next.beat(t.Context()))
-		}
+		goOn(t, one, two, next)
 		if one.join.Member != member {
 			t.Errorf("the member %q became %q", member, one.join.Member)
 		}
@@ -430,11 +428,7 @@ func TestAGroupWithoutALeaderRebalancesAtTheNextBroker(t *testing.T) {
 		b, other := startBroker(t, store, group.Config{InitialDelay: time.Second}), startBroker(t, store, group.Config{InitialDelay: time.Second})
 		b.topic(t, "orders", 4)
 		one, two, next := upgraded(t, b)
-		for range 3 {
-			one.live(t, 3*time.Second)
-			two.live(t, 3*time.Second)
-			check(t, next.beat(t.Context()))
-		}
+		goOn(t, one, two, next)
 		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "next", Epoch: -1})
 		check(t, err)
 		for { // until it is a classic group that b has written once
