@@ -42,19 +42,20 @@ type Projection struct {
 	// Handler handles one event. Calls for one stream come one after the other, in the order of its
 	// events; calls for streams in different partitions run concurrently. After a crash an event
 	// may come again. On PostgreSQL ProjectedEvent.CommitTx makes the handler's writes happen
-	// exactly once; on other stores it returns ErrNotPostgres, so keep each row's Version there.
+	// exactly once. On other stores it returns ErrNotPostgres: there, write each event's Version
+	// into the row that it changes, and skip an event whose Version is not above the row's.
 	Handler func(ctx context.Context, e ProjectedEvent) error
 	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as
 	// Subscription.BatchHandler does. In a transaction, call CommitTx on the last event.
 	BatchHandler func(ctx context.Context, events []ProjectedEvent) error
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
-	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it
-	// (ProjectionInfo.Run.Number): for example to rename tables. It is not called for the first
+	// TakeOver, if not nil, is called when a run has caught up, before ProjectionInfo.Run names it
+	// as the run that readers use: for example to rename tables. It is not called for the first
 	// run, which readers use from its first event on. It may be called more than once, and in
-	// several processes concurrently, and late: it must not go back to a lower run. It is called
-	// again after an error. If the run falls behind during the call, it is called again when the
-	// run has caught up.
+	// several processes concurrently. A call may come late, when a higher run has taken over: it
+	// must not go back to the lower run. It is called again after an error. If the run falls behind
+	// during the call, it is called again when the run has caught up.
 	TakeOver func(ctx context.Context, run int64) error
 
 	// Retry says how often and how soon an event is tried again when its handler failed. Default:
@@ -106,7 +107,7 @@ type ProjectionRun struct {
 	Categories []string      // empty: all categories
 	Group      string        // the run's consumer group
 	Lag        int64         // how many records are still to be handled
-	Behind     time.Duration // the highest age of a partition's first record that is still to be handled, by its Time and this process's clock; 0: there is none. A NewStreamEvent.Time in the past makes it larger
+	Behind     time.Duration // how old the first record is that is still to be handled, in the partition where it is oldest: this process's clock minus the record's Time, so a NewStreamEvent.Time in the past makes it larger; 0: all are handled
 }
 
 // ProjectionInfo describes a projection.
@@ -137,9 +138,9 @@ func (l *Log) Projection(ctx context.Context, name string) (info ProjectionInfo,
 }
 
 // AwaitProjection waits until the projection has handled all events that a stream had at the time
-// of the call, and those before them in the stream's partition. While another run takes over, it
-// waits for both runs. For a stream that never existed it returns immediately. *InvalidError if the
-// projection does not read the category.
+// of the call, and those before them in the stream's partition. It waits for the run that readers
+// use; and once the next run has caught up and takes over, for both runs. For a stream that never
+// existed it returns immediately. *InvalidError if the projection does not read the category.
 func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "await projection %q", name)
@@ -257,8 +258,8 @@ func (l *Log) projectionHandler(p Projection) func(context.Context, int64, *deli
 	}
 }
 
-// Close ends the projector in order, as Consumer.Close does. Other processes take over its
-// partitions.
+// Close ends the projector as Consumer.Close ends a consumer: running calls finish, and what they
+// handled is committed. Other processes take over its partitions.
 func (j *Projector) Close(ctx context.Context) error {
 	j.log.forget(j)
 	return j.p.Close(ctx)

@@ -16,14 +16,14 @@ import (
 
 // appender commits entries in groups: callers queue tickets, and one goroutine commits all queued
 // tickets in one store call. While a commit is in flight new tickets queue up, so a busy log
-// batches by itself and an idle log commits immediately: there is no timer, but for topics that ask
-// for one (linger.go).
+// batches by itself and an idle log commits immediately. There is no timer, except for topics whose
+// records linger (linger.go).
 type appender struct {
 	store         Store
 	tail          *tail
 	gate          *gate
 	suspectRewind func()         // asks the follower to check whether the store was rewound
-	epoch         func() Version // of EpochKey, in the incarnation that the log is in
+	epoch         func() Version // returns the version of the key EpochKey in the log's incarnation: its newest leader epoch, plus one (incarnation.go)
 	flushBytes    func() int
 	cfg           Config
 	log           *slog.Logger
@@ -35,10 +35,10 @@ type appender struct {
 	expectedAt    time.Time                         // when expected was set; owned by run
 
 	queueBudget  *semaphore.Weighted // bytes of queued tickets
-	upkeepBudget *semaphore.Weighted // bytes of queued tickets of upkeep: those of clients do not count here
+	upkeepBudget *semaphore.Weighted // bytes of queued heartbeats and leases (Log.SubmitUpkeep), which do not count in queueBudget
 	wake         chan struct{}       // has a value after a ticket was queued or the queue was closed
 	commits      atomic.Uint64       // how many commits the store has answered
-	failing      atomic.Bool         // the store did not answer the last commit
+	failing      atomic.Bool         // the last flush must be tried again: the store was unavailable, or the gate was shut
 
 	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
@@ -241,8 +241,9 @@ func (a *appender) endLinger() {
 	a.signal()
 }
 
-// flush commits the queued tickets and answers them. It returns true if the store was unavailable:
-// then the tickets are in the queue, in order, where callers can withdraw them.
+// flush commits the queued tickets and answers them. It returns true if run must try again later:
+// the store was unavailable, or the gate is shut. The tickets are then in the queue, in order,
+// where callers can withdraw them; but if a newer weir has upgraded the store, they were refused.
 func (a *appender) flush(ctx context.Context) (retry bool) {
 	a.gate.RLock()
 	defer a.gate.RUnlock()
@@ -341,7 +342,7 @@ func (a *appender) resetForIncarnation() {
 func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	keys, asOf := a.unjudged()
 	if len(keys) == 0 {
-		return false // its caller has withdrawn the ticket
+		return false // the caller has withdrawn the ticket whose producer's state was missing
 	}
 	err := a.producers.load(ctx, a.store, asOf, keys)[0] // others that failed are loaded again when their turn comes
 	if err == nil {
@@ -396,8 +397,8 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 }
 
 // gather takes tickets from the queue, in order, until the flush is full or the next ticket must
-// wait for the next flush (see flush.add). It builds late entries without the lock, so that callers
-// can submit meanwhile: they only append to the queue.
+// wait for the next flush (see flush.add). It calls Ticket.build, of tickets that have one, without
+// the lock, so that callers can submit meanwhile: they only append to the queue.
 func (a *appender) gather() *flush {
 	most := a.flushBytes()
 	a.mu.Lock()
@@ -525,7 +526,7 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 			a.cfg.Observer.StoreFailed("commit", out.Err) // ErrNoSpace, or a shard that does not answer: counted here, because the flush as a whole succeeded
 		}
 		if errors.Is(out.Err, ErrRewound) {
-			a.suspectRewind() // a shard was; the others answered
+			a.suspectRewind() // one shard was rewound; the other shards have answered
 		}
 		if s.producer != nil && out.Err == nil {
 			a.producers.moved(s.producer, out.Base)

@@ -41,7 +41,7 @@ type topicEdit struct {
 	// read first. Another process may delete that one meanwhile and create another with the same
 	// name, which a later try must not change.
 	id     TopicID
-	beside func(TopicID) string // the partitions of a new topic are on the shard of its key; nil: on any
+	beside func(TopicID) string // a key by the id of a new topic, whose partitions are on the shard of that key; nil: on any
 	// decide returns the topic's new state (no name: delete it; partitions numbered 0 are new and
 	// get a number), and checks for the entry. old.Version 0: there is no such topic. known says
 	// which of the topic's owners exist.
@@ -334,8 +334,8 @@ func (c *catalogChange) large() bool { return c.partitions() >= changeLarge }
 // partitions is how many partitions the entry makes and deletes, and one for the catalog's own.
 func (c *catalogChange) partitions() int { return len(c.e.Batches) + len(c.e.Forgets) }
 
-// add replaces old by next. The partitions of a new topic are on the shard of beside's key; nil: on
-// any.
+// add replaces old by next. The partitions of a new topic are on the shard of the key that beside
+// returns; beside nil: on any.
 func (c *catalogChange) add(old, next Topic, beside func(TopicID) string) (Topic, error) {
 	change := batch.Record{Key: []byte(old.Name)}
 	if next.Name == "" {

@@ -187,9 +187,9 @@ type compaction struct {
 	state     cleaned
 	latest    map[[16]byte]Offset     // the last offset of each key, by its hash
 	older     map[[16]byte]bool       // keys of a batch that is not rewritten: it may have older records of them
-	kept      Offset                  // the end of that batch
-	due       Timestamp               // of the tombstones that are kept, without those of keys in older
-	bytes     int64                   // of the batches so far
+	kept      Offset                  // the end of the batch that older is about
+	due       Timestamp               // when the first of the tombstones that are kept may be deleted, without those of keys in older; 0: there are none
+	bytes     int64                   // how many bytes the batches that the pass has gone through have now
 	drops     func(batch.Record) bool // not nil: these records go, and no others; see Log.Drop
 }
 
@@ -352,8 +352,8 @@ func (c *compaction) keep(b Placed) error {
 	return nil
 }
 
-// needed returns the records of a batch that are still needed, and when their tombstones may be
-// deleted; 0: there are none.
+// needed returns the records of a batch that are still needed, and in horizon when their tombstones
+// may be deleted; 0: there are none.
 func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, horizon Timestamp, dropped bool, err error) {
 	counts := false // whether the horizon counts for c.due
 	for rec, err := range b.Decode() {
@@ -378,7 +378,7 @@ func (c *compaction) needed(b Placed, h batch.Header) (kept []batch.Record, hori
 				if h.Attributes.HasHorizon() {
 					due = h.BaseTimestamp
 				}
-				older := c.older[hashOf(rec.Key)] // the older record would come back without the tombstone
+				older := c.older[hashOf(rec.Key)] // if the tombstone went, an older record would be the newest one of the key
 				if h.Attributes.HasHorizon() && due <= c.now.UnixMilli() && !older {
 					dropped = true
 					continue
@@ -449,9 +449,9 @@ func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
 	default:
 	}
 	checks := []Check{{Key: key, Version: c.state.version}}
-	// A topic that is not compacted any more may have an owner by now, who needs all records. On a
-	// store made of shards an entry checks keys of one shard; but the partitions of an owned topic
-	// are beside the topic's key.
+	// A topic that is not compacted any more may have an owner by now, who needs all records: so
+	// the topic must be Unchanged. On a store made of shards an entry can check that only if the
+	// topic's key is on the partition's shard; with an owned topic it is.
 	if l.CheckTogether(c.topic, topicPrefix+c.topic.Name, "compaction") == nil {
 		checks = append(checks, c.topic.Unchanged())
 	}

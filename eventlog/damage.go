@@ -12,8 +12,8 @@ import (
 // or it is missing or incomplete. Other batches and other partitions are not affected.
 type DamagedError struct {
 	Topic     string    // "" if it is not known
-	Number    int       // of the partition in the topic
-	Partition Partition // in the store
+	Number    int       // the partition's number in the topic
+	Partition Partition // the partition's number in the store
 	From      Offset    // the first offset that cannot be read
 	Next      Offset    // where reading can continue; 0: unknown
 	Raw       []byte    // the batch's bytes, as far as they are there

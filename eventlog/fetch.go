@@ -15,7 +15,7 @@ import (
 
 // Want is one fetch: what to read, and how long to wait.
 type Want struct {
-	Spans    []Span        // MaxBytes of each bounds what comes from that partition
+	Spans    []Span        // each with its own limit, Span.MaxBytes
 	MinBytes int           // wait for so many bytes; 0 and 1: for any batch
 	MaxBytes int           // bound of the whole answer; 0: only the spans have bounds
 	MaxWait  time.Duration // 0: do not wait
@@ -128,9 +128,9 @@ func (w Want) most() int {
 type answer struct {
 	slices    []Slice
 	misses    []miss // spans that the tail could not answer
-	size      int    // bytes of batches
-	claimed   int64  // bytes of Want.Claim
-	shortened bool   // because memory was short
+	size      int    // the bytes of the batches
+	claimed   int64  // how many bytes of Want.Claim are for this answer
+	shortened bool   // it has fewer batches than it could have, because memory was short
 }
 
 // dropBatches removes the batches.
@@ -140,7 +140,7 @@ func (a answer) dropBatches() {
 	}
 }
 
-// bounds returns those of the slices: what is kept of an answer while Fetch waits.
+// bounds returns the bounds of the slices: what is kept of an answer while Fetch waits.
 func (a answer) bounds() []Bounds {
 	all := make([]Bounds, len(a.slices))
 	for i := range a.slices {
@@ -196,7 +196,7 @@ func (l *Log) observe(a answer) []Slice {
 // maximum, or was shortened, or a slice has an error.
 func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err error) {
 	before := w.Claim.Held()
-	held := func() int64 { return w.Claim.Held() - before } // by this answer
+	held := func() int64 { return w.Claim.Held() - before } // how many bytes this answer has claimed
 	most := w.most()
 	var in *incarnation
 	for {
@@ -262,7 +262,7 @@ func (a *answer) refuseLost(w Want, epochs *epochRecord) {
 }
 
 // claim claims the answer's memory, shortening it to smallAnswer bytes if memory is short. If even
-// that is not free, it returns the bytes to wait for.
+// smallAnswer bytes are not free, it returns the bytes to wait for.
 func (a *answer) claim(w Want, most int, held int64) (lacks int64) {
 	a.cut(w.Spans, most)
 	if w.Claim.TryGrow(int64(a.size)-held, false) {
@@ -278,7 +278,7 @@ func (a *answer) claim(w Want, most int, held int64) (lacks int64) {
 
 // miss is a span that the tail could not answer.
 type miss struct {
-	index      int // in Want.Spans
+	index      int // the index of its span in Want.Spans
 	span       Span
 	unknown    bool        // this process does not know its bounds
 	read       bool        // it is part of the store call

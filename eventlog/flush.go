@@ -18,7 +18,7 @@ type flush struct {
 	puts      map[string]struct{}           // keys that an entry of this flush puts
 	checks    map[string]struct{}           // keys that an entry of this flush checks
 	holdable  int                           // checks of this flush that are Holdable
-	epoch     Version                       // of EpochKey, in the incarnation that the log is in
+	epoch     Version                       // the version of the key EpochKey in the log's incarnation
 	loadFirst bool                          // the next ticket can only be checked once its producer's state is read from the store
 	sealing   func(Partition) sealing
 	span      SpanInfo // its links are the callers' spans

@@ -89,9 +89,9 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 			if e.Number <= r.newest() {
 				continue
 			}
-			// The store lacks this epoch, and so all that was appended in it: the new epoch begins
-			// no later than this one did. That is not true of a shard that has lost nothing: there,
-			// this one is still an epoch.
+			// The store lacks epoch e, and so all that was appended in it: the new epoch begins no
+			// later than e did. On a shard that has lost nothing this is not so: there e still is
+			// an epoch.
 			if next.isPartial() && !e.Planned {
 				epochs = append(epochs, e)
 			}
@@ -100,8 +100,8 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	}
 	epochs = append(epochs, next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
-		// Merge the second epoch into the third. For a client that read in the second, this epoch
-		// then ends where it began: too early, which is safe.
+		// Merge the second epoch into the third. For a client that read in the second epoch, the
+		// second then ends where it began: too early, which is safe.
 		epochs = append([]epoch{epochs[0], epochs[2].after(epochs[1])}, epochs[3:]...)
 	}
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
@@ -272,7 +272,7 @@ func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load()
 type gate struct {
 	longlock.RWMutex       // a flush holds it to read, enter to write
 	shut             bool  // enter has not succeeded yet; after a failure it is called again
-	upgraded         error // why enter has not succeeded, if that is ErrUpgraded: then nobody need wait until it does
+	upgraded         error // why enter has not succeeded, if that is ErrUpgraded: then entries are refused at once, because waiting does not help
 
 	mu      sync.Mutex    // guards what follows
 	named   Incarnation   // the incarnation that the store named last; the store answers reads only from that one
@@ -397,8 +397,8 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.entered()
 			return nil // a false alarm
 		case !same && record.version > 0 && (record.Store == mark.Incarnation.Store || l.readOnly) && record.newest() > known && (!rewound || !record.planned() || l.readOnly):
-			// Some process, perhaps this one, began this epoch after the last one that we knew. A
-			// planned epoch does not tell readers what was lost.
+			// Some process, perhaps this one, has begun an epoch after the last one that this log
+			// knew: readers learn from the epoch what was lost. A planned epoch does not tell them.
 			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
@@ -450,8 +450,8 @@ func (l *Log) enter(ctx context.Context) error {
 			if record.version == 0 {
 				record.Epochs = []epoch{{}}
 			}
-			// A full disk, for example. What is stored can be read; nothing is written until the
-			// epoch has begun.
+			// The epoch could not be begun, because the disk is full, for example. What is stored
+			// can be read; nothing is written until the epoch has begun.
 			if record.newest() > known {
 				if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 					return fmt.Errorf("enter the store's incarnation: %w", err)

@@ -48,7 +48,7 @@ type Log struct {
 	catalog         atomic.Pointer[catalog]
 	ids             producerIDs
 	damage          reportedDamage
-	health          atomic.Pointer[error] // of the last poll of the store; nil while it answers
+	health          atomic.Pointer[error] // the error of the last poll of the store; nil if the store answered it
 	refusal         atomic.Pointer[error] // why the store takes no records; nil while it takes them
 	mark            Mark                  // how far the follower has polled; only the follower uses it once Run runs
 	changing        chan struct{}         // held by whoever changes a topic
@@ -305,15 +305,15 @@ func (l *Log) called(ctx context.Context, op string, call func() error) error {
 	return l.failed(op, err)
 }
 
-// late returns the error of a call whose caller's time is over. began is when the call began; zero:
-// it did not.
+// late returns the error of a call whose caller's time is over. began is when the call began, or
+// zero if it was not made.
 func (l *Log) late(ctx context.Context, began time.Time, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil {
 		err = cause
 	}
 	if !errors.Is(cause, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err) // its caller waits for no answer
+		return fmt.Errorf("%w: %w", ErrUnavailable, err) // no deadline passed: the caller went away, and waits for no answer
 	}
 	return fmt.Errorf("%w (%w)", l.Late(began), err)
 }
@@ -337,8 +337,8 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return l.TrimFound(ctx, nil, Trim{p, before})[0]
 }
 
-// HeartbeatEvery returns how often a process puts a key on this store only to say that it lives:
-// every usual, or less often if commits cost money.
+// HeartbeatEvery returns how often a process puts a key on this store only to say that it lives: as
+// often as the caller usually does (usual), or less often if commits cost money.
 func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 	if store, is := As[Costly](l.store); is {
 		return max(usual, store.HeartbeatEvery())
@@ -352,7 +352,7 @@ func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 // TrimFound does nothing and answers ErrRewound, because other records may have the offsets now.
 func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, trims ...Trim) []error {
 	errs := make([]error, 0, len(trims))
-	var rest error // why no more are tried
+	var rest error // why the trims that are left are not tried; nil: they are
 	for some := range slices.Chunk(trims, trimPage) {
 		each, err := []error(nil), rest
 		if rest == nil {
@@ -578,9 +578,9 @@ func (l *Log) getNow(ctx context.Context, keys []string, maxBytes int) (kvs []Ke
 	return kvs, nil
 }
 
-// Get reads one key of a store, in one call; the Version is 0 if there is no such key. A List of
-// the key is as good as Store.Get, except on shards, all of which may have to be asked what begins
-// with the key.
+// Get reads one key of a store, in one call; the Version is 0 if there is no such key. It reads the
+// key with List, and only on shards with Store.Get: there List may have to ask all shards which
+// keys begin with the key.
 func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
 	if _, is := As[Sharded](store); !is {
 		return lister(store.List).get(ctx, key)
@@ -616,8 +616,9 @@ func (l *Log) ListPages(ctx context.Context, prefix string, page int, before fun
 
 // ListEach is ListPages of several prefixes, all of which begin with under and none of which begins
 // with another; a key that is a prefix itself is not visited. A store call brings the keys of all
-// prefixes that are next to each other: there are no more calls than prefixes and pages of their
-// keys, and no more than pages of all keys under under.
+// prefixes that are next to each other. So ListEach never makes more calls than there are prefixes
+// and pages of their keys together, nor more than there are pages of all keys that begin with
+// under.
 func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, page int, before func() error, visit func(KeyValue) error) error {
 	if len(prefixes) == 1 {
 		return l.ListPages(ctx, prefixes[0], page, before, visit)

@@ -52,7 +52,7 @@ func (l *Log) OffsetsAt(ctx context.Context, goals []Goal) ([]Since, error) {
 			case s.Err != nil:
 				answer.Err = s.Err
 				return nil
-			case spans[i].From < s.Bounds.First: // it was deleted since the search
+			case spans[i].From < s.Bounds.First: // the record was deleted since the search
 				from[n] = s.Bounds.First
 				again = append(again, n)
 				return nil
@@ -194,9 +194,9 @@ const (
 
 // BatchesAt reads from the store, for each span, the batch that holds its offset, and calls visit
 // with the index of the span, in any order. A slice's Batches are empty if the offset is outside of
-// the bounds. The store may just have returned these offsets: the tail need not know them yet. It
-// makes a store call for each thousand spans, and one more for each 4 MiB, about; nothing is
-// prefetched. An error of visit ends it.
+// the bounds. The offsets may be newer than what the tail knows. BatchesAt makes a store call for
+// each thousand spans, and one more for each 4 MiB, about; nothing is prefetched. An error of visit
+// ends it.
 func (l *Log) BatchesAt(ctx context.Context, spans []Span, visit func(i int, s Slice) error) error {
 	open := make([]int, len(spans))
 	for i := range open {

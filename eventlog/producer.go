@@ -78,7 +78,7 @@ func newProducers() *producers { return &producers{states: make(map[producerKey]
 // advance is a producer's state as a flush will leave it.
 type advance struct {
 	key      producerKey
-	previous Version       // of the state in the store
+	previous Version       // the version of the state in the store
 	next     producerState // the state after the flush
 	taken    int           // how many batches the entry has so far
 }
@@ -91,8 +91,8 @@ func (ps *producers) begin(key producerKey) *advance {
 
 type verdict struct {
 	duplicate bool
-	base      Offset // of a duplicate that is durable
-	inFlush   bool   // a duplicate of a batch in the same flush
+	base      Offset // with duplicate: the base offset of the durable batch
+	inFlush   bool   // it is a duplicate of a batch in the same flush
 	batch     int    // with inFlush: that batch's index in the entry
 }
 
@@ -283,7 +283,7 @@ type Producer struct {
 	ID           int64
 	Epoch        int16
 	LastSequence int32
-	Idle         time.Duration   // since it last wrote
+	Idle         time.Duration   // how long ago it last wrote
 	Batches      []ProducerBatch // the newest last
 }
 

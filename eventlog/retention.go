@@ -92,10 +92,10 @@ func (l *Log) retentionEvery(t Topic) time.Duration {
 // kept is a partition whose retention is checked.
 type kept struct {
 	topic  Topic
-	number int // of the partition in its topic
+	number int // the partition's number in its topic
 	Partition
-	before Offset // what is below is past its retention
-	err    error  // of this partition alone
+	before Offset // offsets below it are past their retention
+	err    error  // why only this partition failed
 }
 
 // keepEach trims partitions, and sets their errors: a few store calls for hundreds of them. If a
@@ -146,7 +146,7 @@ func (l *Log) keepYoung(ctx context.Context, changed <-chan struct{}, all []kept
 			return err
 		}
 	}
-	last := make([]Goal, len(old)) // finds the batch before the one where to trim, if it has a time
+	last := make([]Goal, len(old)) // each finds the batch below the offset where to trim, if that batch has a time
 	for i, k := range old {
 		last[i] = Goal{Partition: k.Partition, At: NoTimestamp + 1, From: k.before - 1}
 	}
@@ -257,7 +257,7 @@ func (l *Log) sweep(ctx context.Context) error {
 	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
 		if kv.Age > producerExpiry {
 			silent = append(silent, l.Submit(ctx, Entry{
-				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // unless it appended just now
+				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // refused if the producer appended just now
 				Puts:   []Put{{Key: kv.Key}},
 			}))
 		}

@@ -36,8 +36,8 @@ func (p Partition) Shard() int { return int(p >> shardShift) }
 // On returns a partition's number with another shard in it.
 func (p Partition) On(shard int) Partition { return p.assigned() | Partition(shard)<<shardShift }
 
-// Moved returns the number that a partition has, on the shard it moves to, after its n-th move,
-// from 1 on. Only the set knows these numbers: a store never gets a number twice, also if a
+// Moved returns the number that a partition has on the shard to which its n-th move takes it; n
+// counts from 1. Only the set knows these numbers: a store never gets a number twice, also if a
 // partition comes back to it.
 func (p Partition) Moved(n int) Partition { return p.assigned() | Partition(ShardsMax-1+n)<<shardShift }
 
@@ -52,7 +52,7 @@ func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 // An entry of such a store must live on one shard: its checks and puts, its batches with records,
 // and its Replaces. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
 // partitions that the entry creates, which are created first, empty; and Forgets, which are deleted
-// first, also if the entry is refused then. If the process ends in between, empty partitions are
+// first, even if the entry is then refused. If the process ends in between, empty partitions are
 // left that no topic has, and the log deletes them when it enters an incarnation; or a topic is
 // left that lacks partitions, and the log completes its deletion.
 //
@@ -68,13 +68,12 @@ type Sharded interface {
 	// the shard has not answered yet.
 	ShardStore(shard int) (Store, error)
 	// Unheard reports whether a partition is on a shard that did not answer the last Changes from
-	// the zero mark: what that call returned of the partition was read earlier, or it returned
-	// nothing of it.
+	// the zero mark: that call returned bounds of the partition that were read earlier, or none.
 	Unheard(p Partition) bool
 	// Intact reports whether, by the last Changes from the zero mark, a partition is on a shard
 	// that has lost nothing since a leader epoch began, as far as the shard knows. since is the
-	// Incarnation.Store of then. An Unheard partition counts as intact, unless it is on no shard of
-	// the set.
+	// Incarnation.Store in which that epoch began. An Unheard partition counts as intact, unless it
+	// is on no shard of the set.
 	Intact(p Partition, since string) bool
 	// ShardWith returns the shard where a partition is.
 	ShardWith(p Partition) int
@@ -89,15 +88,15 @@ type Sharded interface {
 //	         on Shard             on Shard, which was Other before
 type Placement struct {
 	Shard int       `json:"shard"`
-	ID    Partition `json:"id"`              // its number there
+	ID    Partition `json:"id"`              // its number on Shard
 	Moves int       `json:"moves,omitempty"` // how many moves have begun
 
 	Move    MoveState `json:"move,omitempty"`
 	Other   int       `json:"other,omitempty"`    // MoveCopying and MoveClosed: where the partition moves to. MoveLeft: where it was
-	OtherID Partition `json:"other_id,omitempty"` // its number there
+	OtherID Partition `json:"other_id,omitempty"` // its number on Other
 	By      string    `json:"by,omitempty"`       // the id of who moves it
 
-	Version Version `json:"-"` // of the key in which the set keeps the placement; 0: there is none, no move has begun
+	Version Version `json:"-"` // the version of the key in which the set keeps the placement; 0: there is none, no move has begun
 }
 
 // Placements are the placements of the partitions that were moved or move.
@@ -111,7 +110,7 @@ func (all Placements) Of(p Partition) Placement {
 	return Placement{Shard: p.Shard(), ID: p}
 }
 
-// Placing is a change of a partition's placement. From is the present one.
+// Placing is a change of a partition's placement. From is the present placement.
 type Placing struct {
 	Partition Partition
 	From, To  Placement
@@ -171,10 +170,10 @@ func (l *Log) heard(bounds []Bounds) []Bounds {
 }
 
 // withoutLost returns the bounds with which the log enters an incarnation. It leaves out a
-// partition whose shard did not answer if the epochs that began since say that less is left of it,
-// or if the log left it out before. With such old bounds the log would take the shard, when it
-// answers, for one that was rewound just now. It would begin another epoch, although others may
-// have appended in the present one by then.
+// partition whose shard did not answer if an epoch that this log did not know says that less is
+// left of the partition than its bounds say, or if the log left it out before. With such old bounds
+// the log would take the shard, once it answers, for one that was rewound just now. It would begin
+// another epoch, although others may have appended in the present one by then.
 func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRecord) []Bounds {
 	sharded, is := As[Sharded](l.store)
 	if !is || before == nil {
@@ -193,11 +192,11 @@ func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRec
 // startsOn returns the bounds at which a leader epoch begins, and what its entry checks. since is
 // the Incarnation.Store in which the newest epoch began that the store or this process knows.
 //
-// On a store made of shards it begins only in the partitions of shards that may have lost
+// On a store made of shards the epoch begins only in the partitions of shards that may have lost
 // something: those that are not Intact, those with a partition in rewound and, if epochs were lost,
-// shard 0. Elsewhere it is notBegun. Other processes append there until they hear of the epoch: a
-// start would be too low, and clients would read again what they have read. A shard that did not
-// answer and turns out to be rewound begins another epoch.
+// shard 0. In other partitions the start is notBegun. Other processes append there until they hear
+// of the epoch: any other start would be too low, and clients would read again what they have read.
+// A shard that did not answer and turns out to be rewound begins another epoch.
 func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition, epochsLost bool, since string) ([]Bounds, []Check, error) {
 	sharded, is := As[Sharded](l.store)
 	if !is {
@@ -304,9 +303,9 @@ func (l *Log) CheckTogether(t Topic, key, what string) error {
 //     now on
 //  4. the name is deleted, with the other partitions
 //
-// So once the name is free, no process can append to the old partitions, whatever it has heard. If
-// the process ends after the second step, or a shard is lost then, some process completes the
-// deletion (completeDeletions).
+// So once the name is free, no process can append to the old partitions, even if it has not heard
+// of the deletion. If the process ends after the second step, or a shard is lost then, some process
+// completes the deletion (completeDeletions).
 func (l *Log) deleteOnShards(ctx context.Context, sharded Sharded, name string, id TopicID) error {
 	t, err := l.changeTopic(ctx, name, id, nil, func(t Topic, _ owners) (Topic, []Check, error) {
 		if t.Version == 0 {
@@ -360,8 +359,8 @@ func (l *Log) completeDeletions(ctx context.Context) {
 	}
 }
 
-// A topic that was never completed may leave partitions on shards, and so may one that an older
-// weir deleted: the process ended between two steps, or a shard did not answer.
+// A topic whose creation was never completed may leave partitions on shards, and so may one that an
+// older weir deleted: the process ended between two steps, or a shard did not answer.
 //
 // Partitions of a deleted topic are deleted if a key under leftPrefix lists them; older versions
 // put it. Others are deleted only while they are empty: if shard 0 was restored from a backup, it

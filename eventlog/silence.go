@@ -14,8 +14,8 @@ type Silence struct {
 // found is a key as it was read first at its version.
 type found struct {
 	version Version
-	first   time.Time // after that read
-	last    time.Time // before the read that found it last
+	first   time.Time // when the read that found it first had ended
+	last    time.Time // when the read that found it last began
 }
 
 // Of returns for how long, at least, a key has not been put. asked is when its reading began.

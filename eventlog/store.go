@@ -89,7 +89,7 @@ func ReplacedKey(p Partition) string { return CompactPrefix + strconv.FormatInt(
 type Batch struct {
 	Partition Partition
 	Records   int32     // how many offsets it takes; after compaction it may have fewer records
-	MaxTime   Timestamp // of its newest record
+	MaxTime   Timestamp // the time of its newest record
 	Bytes     []byte
 
 	// Producer is the batch's header if an idempotent producer sent it: the log checks its sequence

@@ -17,7 +17,7 @@ type tail struct {
 	// partition was dropped here.
 	waiters map[Partition]map[chan<- struct{}]struct{}
 	watches map[TopicID]map[*Watch]struct{}
-	topicOf func(Partition) (TopicID, bool) // by the topics that this process knows
+	topicOf func(Partition) (TopicID, bool) // the topic of a partition, among the topics that this process knows; false: it is not known
 
 	fifo        []*partitionTail // eviction order: one element for each cached batch, oldest first
 	stale       int              // elements of fifo whose batch is no longer cached
@@ -107,8 +107,8 @@ func (t *tail) ends(ps []Partition) (incarnation int64, ends []Offset) {
 	return t.incarnation, ends
 }
 
-// beginCheck starts a rewind check. Call it before reading from the store the bounds that rewound
-// compares. Checks do not overlap.
+// beginCheck starts a rewind check. Call it before the bounds that rewound compares are read from
+// the store. Checks do not overlap.
 func (t *tail) beginCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,15 +17,15 @@ type Ticket struct {
 	entry  Entry
 	build  func() (Entry, bool) // makes the entry when a flush takes the ticket; nil once it was called
 	built  chan struct{}        // closed once build has returned; nil without build
-	shared mergeable            // what may share an entry with other tickets; nil: entry is committed as it is
+	shared mergeable            // the budget of the queue that it is in
 	number uint64               // counts the tickets of the log, from 1 on
 	size   int64                // its share of budget, in bytes
 	budget *semaphore.Weighted  // of the queue that it is in
 	upkeep bool                 // it goes before other tickets (Log.SubmitUpkeep)
-	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
+	trace  []batch.RecordHeader // its parts in topics that linger, if it has a due time
 
 	due   time.Time // flush it at this time at the latest; the zero value: at once
-	waits []waiting // for its topics, if it has a due
+	waits []waiting // appender.commits when the ticket was submitted
 
 	a       *appender
 	commits uint64 // of the appender when it was submitted

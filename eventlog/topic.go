@@ -58,8 +58,8 @@ type TopicSpec struct {
 	Writer     string // see Topic.Writer
 	Owner      Owner  // who needs all its records; the zero value: nobody
 	// Beside, on a store made of shards, returns a key for the topic's id: all partitions, also
-	// those added later, are on the shard of that key, so that entries may hold both. nil: the
-	// partitions are spread over the shards.
+	// those added later, are on the shard of that key, so that one entry may change the key and
+	// append to the partitions. nil: the partitions are spread over the shards.
 	Beside   func(TopicID) string
 	Internal bool // allows a Name that is reserved for weir's own topics; never set it for a topic that a client asks for
 }
@@ -514,12 +514,12 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	return l.DeleteTopics(ctx, Topic{Name: name})[0]
 }
 
-// DeleteTopics deletes topics, and never another topic that has taken a name (ErrUnknownTopic),
-// unless the Topic has no ID. Each may fail by itself. One entry deletes the name and the
-// partitions: while the topic has the name it keeps its records, and once the name is free no
-// process can append to the old partitions. After ErrUnsure the topic is unchanged, or deleted; on
-// a store made of shards it may also be deleted later, when a shard answers again, and lack some of
-// its records until then.
+// DeleteTopics deletes topics. If another topic has taken a name, that topic stays
+// (ErrUnknownTopic), unless the Topic given has no ID. Each may fail by itself. One entry deletes
+// the name and the partitions: while the topic has the name it keeps its records, and once the name
+// is free no process can append to the old partitions. After ErrUnsure the topic is unchanged, or
+// deleted; on a store made of shards it may also be deleted later, when a shard answers again, and
+// lack some of its records until then.
 //
 // It costs a few store calls for hundreds of topics; on a store made of shards some for each.
 func (l *Log) DeleteTopics(ctx context.Context, topics ...Topic) []error {

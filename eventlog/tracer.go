@@ -20,8 +20,8 @@ type Tracer interface {
 // SpanInfo is what a span is about. Unknown fields are zero.
 type SpanInfo struct {
 	Topic   string
-	Group   string // of consumers
-	Entries int    // of a flush
+	Group   string // the consumer group, of a span about consuming
+	Entries int    // how many entries a flush has
 	Records int
 	Links   []TraceContext // other spans that led to this one, such as the spans that published the records
 }

@@ -71,9 +71,10 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	return framed(ctx, r, out)
 }
 
-// framed claims memory for what the answer needs besides the batches that the log holds: rows,
-// framing, and the copies of small batches. It uses the records' claim, because conn.send releases
-// the request's claim before it sends records.
+// framed claims memory for what Log.Fetch has not claimed: the answer's structs, and its encoding,
+// into which small batches are copied (spliceMin). An answer that needs at most keptBuffer claims
+// nothing. framed uses the records' claim, because conn.send releases the request's claim before it
+// sends records.
 func framed(ctx context.Context, r *request, out *fetched) kmsg.Response {
 	n := out.framing()
 	for _, t := range out.topics {
@@ -111,10 +112,10 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 type slot struct{ topic, partition int }
 
 // plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to
-// read from the log; known has the client's leader epoch for each span. If the request names a
-// partition more than once, the partition gets one answer: at the place of the first mention, for
+// read from the log; known has the client's leader epoch for each span. A partition that the
+// request names more than once is read once: the answer is at the place of the first mention, for
 // what the last mention asks. Kafka's broker does so because it has a map by partition
-// (FetchRequest.fetchData).
+// (FetchRequest.fetchData). Mentions that get an error or a nearer broker are answered one by one.
 func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

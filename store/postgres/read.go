@@ -98,7 +98,8 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	return slices, nil
 }
 
-// reader returns a connection to read with. eventlog.ErrUpgraded: see Store.fits.
+// reader returns a connection to read with; eventlog.ErrUpgraded if a newer weir has upgraded the
+// schema so that this one cannot use it.
 func (s *Store) reader(ctx context.Context) (*pgxpool.Conn, error) {
 	if err := s.layout.Usable(); err != nil {
 		return nil, err
@@ -110,8 +111,9 @@ func (s *Store) reader(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// missing reports whether the batch that holds span.From is absent: no batch came, or only an
-// earlier one.
+// missing reports whether the batch that holds span.From is absent: only an earlier batch came, or
+// none did although first is true. first says that no earlier span got a batch: so this span gets
+// one, whatever maxBytes is.
 func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 	if slice.Err != nil || span.MaxBytes <= 0 || span.From < slice.Bounds.First || span.From >= slice.Bounds.Next {
 		return false
@@ -175,8 +177,9 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 	}
 }
 
-// Seek implements eventlog.Store with one statement. In each partition it finds the run that has
-// the answer by the runs' summaries, and reads the batches of at most two runs.
+// Seek implements eventlog.Store with one statement. A run is the batches of a partition in one
+// segment, and its row says how far and how new they are. So in each partition Seek finds the run
+// that holds the answer by these rows, and reads the batches of at most two runs.
 func (s *Store) Seek(ctx context.Context, goals []eventlog.Goal) ([]eventlog.Found, error) {
 	if len(goals) == 0 {
 		return nil, nil

@@ -185,7 +185,8 @@ func (s *Store) pace(ctx context.Context) error {
 	}
 }
 
-// wins notes that this process made a commit, in the round that began at a time.
+// wins notes that this process made a commit, in a round (create, confirm) that began at the time
+// began.
 func (s *Store) wins(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,12 +201,14 @@ func (s *Store) compose(e effects) *commit {
 	return &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, time: max(s.st.time, latest), effects: e}
 }
 
-// create writes a commit, and reports whether it is the one with its number. After an answer that
-// leaves this open it reads the commit back: the hash of its head, which has the writer and a
-// nonce, says whose it is. If there is no commit with this number, create puts it again, with
-// another nonce. With the same bytes, an attempt that was lost when a copy of the bucket was put
-// back would reappear. Another process may have read the lost attempt, and would take its own
-// commit on top of it for a part of the log.
+// create puts a commit, and reports whether the commit got its number: another process may have put
+// one with the same number first. After an answer that leaves this open create reads the commit
+// with that number back: the hash of its head, which has the writer and a nonce, says whose it is.
+// If there is no commit with this number, create puts its own again, with another nonce. With the
+// same nonce, this could happen: the first attempt is stored, and read by another process, which
+// commits after it. Then an older copy of the bucket is restored, and both commits are lost. The
+// second attempt brings back the same first commit, and the other process takes its own commit,
+// which follows it, for a part of the log.
 //
 // A put may take so long that another commit with this number was there, and was deleted because a
 // snapshot covers it, before the put arrived. Then the newest snapshot decides: see counts.
@@ -275,8 +278,8 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 // confirm is called after a commit was written. It returns nil if what the commit was made on
 // (before) is still there: then the bucket was not rewound before the commit was written. Otherwise
 // the commit is void, and confirm reads the state anew and returns ErrRewound. The void commit is
-// not deleted, because others may have passed over it: if it were gone, a process that has not read
-// so far would use its number again.
+// not deleted, because others may have passed over it: if it were deleted, a process that has not
+// yet read up to its number would use the number again.
 func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 	for attempt := 0; ; attempt++ {
 		began := time.Now()

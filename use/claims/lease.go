@@ -6,11 +6,11 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// claim gives a worker the oldest free messages: first those that came back, then new ones below
-// c.end.
+// claim gives a worker the oldest free messages: first those below p.Next, which were claimed
+// before, or skipped because of the order; then new ones, up to c.end.
 //
-// It passes over the runs twice at most. If there is an order, it also passes over the messages
-// once.
+// It passes over the runs three times at most. If there is an order, it also passes over the
+// messages once.
 func (p Part) claim(c claim) (next Part, granted, spent []Grant) {
 	var changes []Run
 	give := func(o eventlog.Offset, attempt int32, reason string, first bool) {

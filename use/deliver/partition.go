@@ -131,7 +131,8 @@ func (p *Partition) renew(draining context.Context) (wait context.Context, stopp
 }
 
 // gather waits for the next events for the handler: MinBatch of them, or those that are there after
-// MaxWait. It returns none if the context wait has ended, or if nothing could be read.
+// MaxWait. If reading stops before that, because of an error, a gap, or the end of the context
+// wait, it returns the events that are there, perhaps none.
 func (p *Partition) gather(ctx, wait context.Context) []Event {
 	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
 	var until time.Time
@@ -297,10 +298,10 @@ func (p *Partition) finish() {
 // judge decides, by the result of a call, what happens to its events.
 func (p *Partition) judge(ctx, wait context.Context, events []Event, err error) {
 	switch {
-	case err == nil && p.refusal() != handledElsewhere: // after handledElsewhere, nil does not mean handled: the handler only accepts that another consumer did it
+	case err == nil && p.refusal() != handledElsewhere: // after handledElsewhere (CommitTx was refused, because another consumer had committed first), nil does not mean that this call handled the events
 		p.took(events)
 		return
-	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // the result does not matter, or is known already
+	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // the call was not made; the consumer ends; the events are handled, or come again; the partition was not ours
 		return
 	}
 	index, named := retry.FailedIndex(err, len(events))

@@ -13,9 +13,9 @@ import (
 )
 
 // Await waits until the projection has handled all events that a stream had at the time of the
-// call, and those before them in the stream's partition. While another run takes over, it waits for
-// both runs. For a stream that never existed it returns immediately. *InvalidError if the
-// projection does not read the category.
+// call, and those before them in the stream's partition. It waits for the run that readers use; and
+// once the next run has caught up and takes over, for both runs. For a stream that never existed it
+// returns immediately. *InvalidError if the projection does not read the category.
 func (ps *Projections) Await(ctx context.Context, name, category, stream string) error {
 	p, err := ps.streams.Projection(ctx, name)
 	if err != nil {

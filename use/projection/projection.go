@@ -46,7 +46,7 @@ type Run struct {
 	Categories []string      // empty: all categories
 	Group      string        // the run's consumer group
 	Lag        int64         // how many records are still to be handled
-	Behind     time.Duration // the highest age of a partition's first record that is still to be handled, by its Time and this process's clock; 0: there is none. A NewStreamEvent.Time in the past makes it larger
+	Behind     time.Duration // how old the first record is that is still to be handled, in the partition where it is oldest: this process's clock minus the record's Time, so a NewStreamEvent.Time in the past makes it larger; 0: all are handled
 }
 
 // Info describes a projection.

@@ -35,8 +35,8 @@ type Work struct {
 	// Handle handles events of one partition for a run, as Subscription.Handle does; an error of
 	// retry.FailedAt counts these events.
 	Handle func(ctx context.Context, run int64, from *deliver.Partition, events []Event) error
-	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it. It
-	// may be called more than once, and in several processes concurrently.
+	// TakeOver, if not nil, is called when a run has caught up, before readers use that run. It may
+	// be called more than once, and in several processes concurrently.
 	TakeOver func(ctx context.Context, run int64) error
 	// Consumer has the consumer's settings: MaxBatch, Whole, Retry, DeadLetter, Concurrency,
 	// CommitEvery, Session.
@@ -123,8 +123,8 @@ func (j *Projector) Start(ctx context.Context) {
 	go j.work(work)
 }
 
-// Close ends the projector in order, as Consumer.Close does. Other processes take over its
-// partitions.
+// Close ends the projector as Consumer.Close ends a consumer: running calls finish, and what they
+// handled is committed. Other processes take over its partitions.
 func (j *Projector) Close(ctx context.Context) error {
 	j.ps.mu.Lock()
 	delete(j.ps.projectors, j)

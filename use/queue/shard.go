@@ -13,16 +13,16 @@ import (
 )
 
 // A change is built while all writers of the process wait: opsMax bounds its operations, opBytesMax
-// the bytes of the records that it appends, and workMax the runs and messages that its operations
-// pass over. One operation is always allowed.
+// the bytes of the records that it appends, and workMax how many runs of messages (claims.Run) and
+// messages its operations pass over. One operation is always allowed.
 const (
 	opsMax     = 4096
 	opBytesMax = 4 << 20
 	workMax    = 1 << 20 // some 10 ms
 )
 
-// holdingMax bounds how many operations of one process hold, at a time, the records that acks and
-// nacks append: about opBytesMax and one message each.
+// An ack or a nack keeps the records that it appends in memory: at most opBytesMax and one message.
+// holdingMax bounds how many operations of one process do so at the same time.
 const holdingMax = 16
 
 // op is an operation on the state in a key.
@@ -30,8 +30,8 @@ type op struct {
 	// apply changes the state and adds records and puts to the change. It may run again on a newer
 	// state, so it must overwrite its earlier results.
 	apply    func(s *claims.State, c *change) (changed bool, err error)
-	bytes    int64  // of records that it appends
-	messages int64  // that it changes
+	bytes    int64  // bytes of the records that it appends
+	messages int64  // how many messages it changes
 	claims   bool   // it is a claim: in a queue with order by key it passes over the messages, too
 	missed   func() // called if it succeeded after its caller gave up; may be nil
 }
@@ -44,11 +44,11 @@ type change struct {
 	entry   eventlog.Entry
 	batches []loose
 	last    map[eventlog.Partition]int // the index of a partition's last batch in batches
-	keys    map[string]bool            // of the puts that put added
+	keys    map[string]bool            // the keys that put has added puts of
 
-	// Of the operation that is being applied:
+	// About the operation that is being applied:
 	maybeDone bool // an earlier attempt has an unknown outcome
-	overtaken bool // an entry with it was refused, because something that it checks had changed
+	overtaken bool // an entry with the operation was refused, because something that it checks had changed
 	refused   bool // set by apply: it refused a receipt
 }
 
@@ -113,8 +113,9 @@ func (c *change) seal() error {
 	return nil
 }
 
-// shard changes the state in one key: of a partition, of all partitions of a queue with limits, or
-// of a wheel slot. Operations that wait become one change when the log gathers its next flush.
+// shard changes the state in one key: the state of a partition, of all partitions of a queue with
+// limits, or of a slot of the wheel of delayed messages (wheel.go). Operations that wait become one
+// change when the log gathers its next flush.
 type shard struct {
 	*ledger.Writer[*claims.State, *op, struct{}]
 	owner *Queues
@@ -213,7 +214,7 @@ func (s *shard) judge(st *claims.State, _ eventlog.Version, calls []*call) (j le
 		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
 	}
 	next.Writer = s.owner.newWriterID()
-	next.After = "" // what the earlier id's state has is in next
+	next.After = "" // only a state that a purge wrote has After; next has what it stands for, because read has added it (addEarlier)
 	j.Next, j.Value, j.Entry = next, next.Encode(), c.entry
 	return j
 }
@@ -221,7 +222,9 @@ func (s *shard) judge(st *claims.State, _ eventlog.Version, calls []*call) (j le
 // errMoved: the operation was sent to the shard of a key that no longer holds the queue's state.
 var errMoved = errors.New("the queue's state moved to another key")
 
-// read reads the queue's definition and the state: two store calls, and one more after a purge.
+// read reads the queue's definition, unless this is a slot of the wheel, then the state, and after
+// a purge what addEarlier adds. Definition and state cost one store call each, or more while the
+// definition is being changed.
 func (s *shard) read(ctx context.Context) (*claims.State, eventlog.KeyValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -252,11 +255,12 @@ func (s *shard) parse(kv eventlog.KeyValue) (*claims.State, error) {
 	return parsed, nil
 }
 
-// refresh remembers what the key holds, unless a change is on its way: that will notice by itself.
+// refresh remembers what the key holds. While operations are on their way it does nothing: if the
+// key has changed, their entry is refused, and the state is read again.
 func (s *shard) refresh(kv eventlog.KeyValue) error {
 	return s.Learn(kv.Version, func() (*claims.State, bool, error) {
 		st, err := s.parse(kv)
-		return st, err == nil && st.After == "", err // not what a purge wrote: read must add to that what the earlier id's state has
+		return st, err == nil && st.After == "", err // a state with After is not remembered: a purge wrote it, and only read adds what it lacks (addEarlier)
 	})
 }
 
