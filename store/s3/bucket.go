@@ -59,7 +59,7 @@ type (
 	// answer is what the server's answer to a request says besides its content.
 	answer struct {
 		date time.Time // the server's clock; also with errMissing, errExists
-		size int64     // of the whole object
+		size int64     // the size of the whole object
 	}
 
 	item struct {

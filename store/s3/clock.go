@@ -65,7 +65,7 @@ type clock struct {
 	known    bool
 	low, top time.Duration // by how much the server was ahead of us at the time at, at least and at most
 	at       time.Time     // when the last answer came
-	lag      time.Duration // of the last answer's server
+	lag      time.Duration // lagOf the server that gave the last answer
 	trip     time.Duration // how long the last answer took
 }
 

@@ -20,7 +20,7 @@ const (
 	magicFormat   = "weirS3F1"
 	magicCommit   = "weirS3C1"
 	magicSnapshot = "weirS3S2"
-	magicPart     = "weirS3P1" // of a snapshot
+	magicPart     = "weirS3P1" // a part of a snapshot
 	// magicSnapshotOld is a snapshot in one object, as it was written before there were parts.
 	magicSnapshotOld = "weirS3S1"
 	magicSegment     = "weirS3G1"
@@ -194,7 +194,7 @@ type (
 	commit struct {
 		store    string // the random id in the object "format"
 		number   int64
-		previous hash // of commit n-1
+		previous hash // the hash of commit n-1
 		writer   string
 		nonce    string
 		time     eventlog.Timestamp // the store's clock; never below that of commit n-1
@@ -212,7 +212,7 @@ type (
 		replaces []replace
 		forgets  []eventlog.Partition
 		moves    []move
-		drops    []string // segments that no index may name any more
+		drops    []string // segments that no state may name after this commit
 	}
 
 	// placed is a batch within the batches that follow the head.
@@ -238,8 +238,8 @@ type (
 		first     eventlog.Offset
 	}
 
-	// replace puts the next count batches (of those that belong to replacements) in the place of
-	// [from, to).
+	// replace puts its batches in the place of the stored ones that hold [from, to). In the object
+	// they follow those of effects.batches.
 	replace struct {
 		partition eventlog.Partition
 		from, to  eventlog.Offset

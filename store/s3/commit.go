@@ -72,8 +72,9 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 	return s.changeNow(ctx, s.alone, decide)
 }
 
-// changeNow is change, except that fresh tells whether the state is known to be the newest. If it
-// is not, and decide changes nothing, changeNow reads the newest state and calls decide again.
+// changeNow is change, except that fresh tells whether the state is known to be the newest. If
+// fresh is false, and decide changes nothing, changeNow reads the newest state and calls decide
+// again.
 func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (effects, [][]byte, error)) error {
 	if s.replica {
 		return eventlog.ErrReadOnly
@@ -251,7 +252,7 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 				}
 			}
 			return done, false, nil
-		case errors.Is(f.err, eventlog.ErrUpgraded): // a newer weir wrote it, so it is not ours
+		case errors.Is(f.err, eventlog.ErrUpgraded): // a newer weir wrote this commit, so it is not ours
 			return done, false, f.err
 		case f.err != nil && errors.Is(f.err, errMissing) && errors.Is(err, errExists):
 			last = fmt.Errorf("the server answers that %s exists, and that there is none: %w", commitKey(number), err)

@@ -27,8 +27,8 @@ const (
 	// compactGets is how many gets a compaction makes in parallel: few, because commits wait for
 	// the same server.
 	compactGets = 2
-	// moverWaits: a compaction waits so many lingers for a commit of records that can take its
-	// moves along. Then it makes its own commit.
+	// moverWaits: a compaction waits at most moverWaits times linger (an option of the URL) for a
+	// commit of records that can take its moves along. Then it makes its own commit.
 	moverWaits = 10
 	// moverMost bounds that wait.
 	moverMost = 30 * time.Second
@@ -44,8 +44,8 @@ const (
 	snapshotOld = 24 * time.Hour
 )
 
-// upkeep reads the state anew after a rewind, if no caller has, writes snapshots, gathers batches
-// in segments, and deletes what is no longer needed, until Close.
+// upkeep works until Close: it writes snapshots, gathers batches in segments, and deletes what is
+// no longer needed. After a rewind it reads the state anew, if no caller has.
 func (s *Store) upkeep() {
 	ticker := time.NewTicker(s.grace / 4)
 	defer ticker.Stop()
@@ -132,7 +132,7 @@ func (s *Store) overdue(ctx context.Context) (bool, error) {
 	return older < s.st.puts, nil
 }
 
-// step makes a commit that changes nothing, if there is none that a snapshot could be made of.
+// step makes a commit that changes nothing, unless a snapshot can be made of the newest commit.
 func (s *Store) step(ctx context.Context) error {
 	s.mu.Lock()
 	possible := s.st.number > s.newest && s.st.number == s.st.tip.number
@@ -141,7 +141,7 @@ func (s *Store) step(ctx context.Context) error {
 		return nil
 	}
 	return s.change(ctx, func(*state) (e effects, _ [][]byte, _ error) {
-		e.drops = []string{"segment/" + random()} // which nobody will ever name
+		e.drops = []string{"segment/" + random()} // a segment that does not exist
 		return e, nil, nil
 	})
 }
@@ -168,12 +168,12 @@ func (s *Store) wakeUpkeep() {
 type pick struct {
 	partition eventlog.Partition
 	held
-	key string // of the object that held it
+	key string // the key of the object that held it
 	to  int64  // its place in the segment
 }
 
 // compact gathers the batches of the oldest commits in one segment, if there are at least so many
-// commits with batches. It reports whether it moved any.
+// commit objects with batches (least). It reports whether it moved any.
 func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	picks := s.pick(least)
 	if len(picks) == 0 {
@@ -214,7 +214,7 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	key := s.newSegment()
 	defer s.endSegment(key)
 	if _, err := s.bucket.put(ctx, key, body); err != nil {
-		return false, err // what may have been written is deleted as an orphan
+		return false, err // if the segment was written nevertheless, it is deleted as an orphan
 	}
 	moved, err := s.move(ctx, key, kept)
 	return moved, errors.Join(err, s.prove(ctx, key, kept))
@@ -240,10 +240,10 @@ func (s *Store) prove(ctx context.Context, key string, picks []pick) error {
 	}
 }
 
-// moveBack commits that batches lie where they were, if their segment is gone: the bucket was
-// rewound after the segment was written and before the commit that names it. No commit was lost, so
-// nobody noticed. A rewind after that commit, to a copy without the segment, loses the commit as
-// well, and is noticed.
+// moveBack commits that batches lie where they were, if their segment is gone. It is gone if the
+// bucket was rewound after the segment was written and before the commit that names it: then no
+// commit was lost, so nobody noticed. A rewind after that commit, to a copy without the segment,
+// loses the commit as well, and is noticed.
 func (s *Store) moveBack(ctx context.Context, key string, picks []pick) error {
 	if _, _, err := s.bucket.get(ctx, key, 0, 1); !errors.Is(err, errMissing) {
 		return err
@@ -311,7 +311,7 @@ func (s *Store) took(m *mover, moved bool) {
 
 // moves returns what is left to move. The caller holds mu.
 func (s *Store) moves(m *mover, st *state) (moves []move) {
-	if !s.pending[m.key] { // another process took it for an orphan
+	if !s.pending[m.key] { // another process dropped the segment as an orphan
 		return nil
 	}
 	for _, p := range m.picks {

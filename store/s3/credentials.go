@@ -20,7 +20,8 @@ type noCredentials struct{}
 func (noCredentials) Error() string        { return "there are no credentials for S3" }
 func (noCredentials) Is(target error) bool { return target == errRefused }
 
-// credentials are those that the SDK finds. Its error does not say where it looked.
+// credentials are those that the SDK finds. The SDK's error does not say where it looked, so
+// Retrieve adds that.
 type credentials struct{ of aws.CredentialsProvider }
 
 // Retrieve implements aws.CredentialsProvider.

@@ -242,8 +242,8 @@ func (s *Store) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Bo
 	return moved, eventlog.Mark{Incarnation: s.told, Place: strconv.FormatInt(s.st.number, 10)}, nil
 }
 
-// current calls do with a state that has all commits that were there when it was called. do may not
-// change or keep it.
+// current calls do with a state that has all commits that were there when current was called. do
+// may not change or keep the state.
 func (s *Store) current(ctx context.Context, do func(*state) error) error {
 	if err := alive(ctx); err != nil {
 		return err

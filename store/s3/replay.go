@@ -77,12 +77,13 @@ func (s *Store) look(ctx context.Context) error {
 }
 
 // trusts reports whether the presence or absence of the next commit in an answer means what it
-// says. Commits that a snapshot covers are deleted when the snapshot is grace old; so what has been
-// synced within a quarter of that is safe, by the server's clock. The caller holds mu.
+// says. A commit that a snapshot covers is deleted when the snapshot is grace old. So the answer
+// can be trusted if its date is at most a quarter of grace away from synced, which is a time of the
+// server, too. The caller holds mu.
 func (s *Store) trusts(a answer) bool { return a.date.Sub(s.synced).Abs() <= s.grace/4 }
 
 func (s *Store) noteSync(date, asked time.Time) {
-	if date.After(s.synced) || s.synced.Sub(date) > s.grace/4 { // or the server's clock was ahead, and was set
+	if date.After(s.synced) || s.synced.Sub(date) > s.grace/4 { // the second: the server's clock was ahead, and was set back
 		s.synced = date
 	}
 	if asked.After(s.asked) {
@@ -163,9 +164,9 @@ func (s *Store) advance(ctx context.Context) error {
 	}
 }
 
-// onChain reports whether the commits in found may be applied. What this process knows must still
-// be part of the log, now that they were read. What the last of them was made on must still be
-// there, too: the bucket may have been rewound while they were read.
+// onChain reports whether the commits in found may be applied. After they were read, what this
+// process knows must still be part of the log. The commit that the last of them was made on must
+// still be there, too: the bucket may have been rewound while they were read.
 func (s *Store) onChain(ctx context.Context, found []fetched) (bool, error) {
 	on, upTo := s.st.end, s.st.end
 	n := 0
@@ -193,7 +194,7 @@ func (s *Store) apply(c *commit, of hash, head int64) {
 	_, latest := s.clock.now()
 	s.st.apply(c, of, head, latest)
 	if c.life != "" {
-		clear(s.pending) // the bucket was rewound, perhaps to a time before they were written
+		clear(s.pending) // the bucket was rewound, perhaps to a time before these segments were written
 	}
 	for _, key := range c.drops {
 		delete(s.pending, key)
@@ -243,7 +244,7 @@ func (s *Store) anchor(ctx context.Context) error {
 	s.mu.Lock()
 	due, behind, at := s.verifyDue(), s.behind, s.st.end
 	s.mu.Unlock()
-	if behind { // an earlier attempt failed
+	if behind { // startAnew failed before
 		return s.startAnew(ctx)
 	}
 	if !due {
@@ -271,8 +272,8 @@ func (s *Store) anchor(ctx context.Context) error {
 	return err
 }
 
-// holds reports whether a commit is there as this process knows it, or whether there is none with
-// its number.
+// holds reports whether a commit is there as this process knows it (same), or whether there is none
+// with its number (missing).
 func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer, err error) {
 	if at.number == 0 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)

@@ -49,7 +49,7 @@ var (
 	errForeign = errors.New("another chain of commits")
 	// errNoLog: a replica was opened where no process has begun a store.
 	errNoLog = errors.New("there is no log yet, and a replica (--read-only) begins none: correct the bucket and the prefix, or start weir without --read-only first")
-	// errGone: Options.Existing, and there is no log.
+	// errGone: Options.Existing demands a log, and there is none.
 	errGone = errors.New("there is no log, and there must be one: correct the bucket and the prefix, or restore a backup")
 )
 
@@ -86,10 +86,10 @@ type Store struct {
 	lost     time.Time       // when this process last read a commit of another
 	round    time.Duration   // how long the commit at won took
 	newest   int64           // the newest known snapshot
-	floor    int64           // the log has this commit at least: a snapshot covers it
+	floor    int64           // the log goes at least to this commit, because a snapshot covers it
 	sent     []tip           // commits that this process wrote, or may have written, and that are void if the bucket was rewound
 	pending  map[string]bool // segments that are being written
-	mover    *mover          // waits for a commit that takes it along; nil: none
+	mover    *mover          // a finished segment whose moves wait for a commit; nil: none
 
 	loading *loading // guarded by turn
 

@@ -39,12 +39,13 @@ type snapshot struct {
 	modified time.Time
 }
 
-// outline is a snapshot without what its commits add up to.
+// outline is what a snapshot says of itself: the commit that it was made of, and which parts have
+// its state.
 type outline struct {
 	life    string
 	tip     tip
 	time    eventlog.Timestamp
-	objects int // so many parts, from the first on, have the keys of objects
+	objects int // how many of the parts, from the first on, have the keys of objects
 	parts   []part
 	old     bool // it is of the first format, which has no parts
 }
@@ -53,7 +54,7 @@ type outline struct {
 type part struct {
 	key  string
 	size int64
-	hash hash // of its head
+	hash hash // the hash of its head
 }
 
 func snapshotKey(at tip) string { return fmt.Sprintf("snapshot/%020d-%x", at.number, at.hash) }
@@ -94,8 +95,8 @@ func (s *Store) snapshots(ctx context.Context) ([]snapshot, answer, error) {
 	}
 }
 
-// counting returns the newest snapshots that count, at most so many, the newest first. All but the
-// newest are older than an age. It costs a list, and two gets for each snapshot.
+// counting returns the snapshots that count, the newest first; most bounds how many. All but the
+// first are older than age. It costs a list, and two gets for each snapshot.
 func (s *Store) counting(ctx context.Context, most int, age time.Duration) (count []snapshot, a answer, err error) {
 	for range listTries {
 		var all []snapshot
@@ -109,7 +110,7 @@ func (s *Store) counting(ctx context.Context, most int, age time.Duration) (coun
 			}
 			var counts bool
 			if _, counts, err = s.counted(ctx, sn); errors.Is(err, errDamaged) {
-				err = nil // a process that needs it reports the damage
+				err = nil // whoever reads this snapshot reports the damage
 				continue
 			}
 			if err != nil {
@@ -130,7 +131,7 @@ func (s *Store) counting(ctx context.Context, most int, age time.Duration) (coun
 }
 
 // newestSnapshot returns the newest snapshot that counts; number 0: there is none. The answer is
-// that of the list.
+// that to the list of snapshots.
 func (s *Store) newestSnapshot(ctx context.Context) (snapshot, answer, error) {
 	count, a, err := s.counting(ctx, 1, 0)
 	return append(count, snapshot{})[0], a, err
@@ -147,8 +148,8 @@ func (s *Store) counted(ctx context.Context, sn snapshot) (outline, bool, error)
 }
 
 // load takes the state from the newest snapshot that counts and can be read; if there is no
-// snapshot, the state is empty. After an attempt that was given up, the next one continues where
-// that ended. The caller has the turn.
+// snapshot, the state is empty. If a call is given up, the next one continues where that call
+// ended. The caller has the turn.
 func (s *Store) load(ctx context.Context) error {
 	gone := map[string]bool{}
 	for {
@@ -158,7 +159,7 @@ func (s *Store) load(ctx context.Context) error {
 		}
 		st, newest, err := s.newestState(ctx, snapshots, gone)
 		if errors.Is(err, errMissing) {
-			continue // it was deleted after it was listed
+			continue // a snapshot was deleted after it was listed
 		}
 		if err != nil {
 			return err
@@ -170,14 +171,14 @@ func (s *Store) load(ctx context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.st, s.synced, s.newest, s.floor = st, a.date, newest, newest
-		clear(s.pending) // a commit that was passed over may have dropped them; after a rewind they may be gone
+		clear(s.pending) // a commit between the old state and this one may have dropped these segments; after a rewind they may be gone
 		return nil
 	}
 }
 
-// newestState reads the newest of these snapshots that counts. If a part of one is missing, it
-// notes that in gone and returns errMissing: the snapshot may have been deleted
-// after it was listed. If it is listed again, it is passed over.
+// newestState reads the newest of these snapshots that counts. If a part of a snapshot is missing,
+// it notes the snapshot in gone and returns errMissing: the snapshot may have been deleted after it
+// was listed. If the snapshot is listed again, it is passed over.
 func (s *Store) newestState(ctx context.Context, snapshots []snapshot, gone map[string]bool) (st *state, newest int64, _ error) {
 	var damaged error
 	for _, sn := range slices.Backward(snapshots) {
@@ -195,7 +196,7 @@ func (s *Store) newestState(ctx context.Context, snapshots []snapshot, gone map[
 		switch {
 		case err == nil:
 			s.logger.Warn("a snapshot is passed over: it was made of a commit that is not there", "store", s.name(), "snapshot", sn.key)
-		case errors.Is(err, errMissing): // its writer put the rest of it when the bucket had been rewound
+		case errors.Is(err, errMissing): // the bucket was rewound while the snapshot was written: the parts that were put before are gone
 			s.logger.Warn("a snapshot is passed over: parts of it are not there", "store", s.name(), "err", err)
 		case errors.Is(err, errDamaged):
 			damaged = err
@@ -210,7 +211,7 @@ func (s *Store) newestState(ctx context.Context, snapshots []snapshot, gone map[
 	return newState(s.storeID()), 0, nil
 }
 
-// putBy lowers the times at which values were put to now, where they are later: see apply.
+// putBy lowers the times at which values were put to now, if they are later than now: see apply.
 func (st *state) putBy(now eventlog.Timestamp) {
 	late := map[string]value{}
 	st.keys.Scan(func(key string, v value) bool {
@@ -362,7 +363,7 @@ func (s *Store) snapshot(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	var st *state
-	if !s.behind && s.st.number > s.newest && s.st.number == s.st.tip.number { // a snapshot has the hash of its commit
+	if !s.behind && s.st.number > s.newest && s.st.number == s.st.tip.number { // a snapshot is made of a commit that counts, so the newest number must not be a void commit's
 		st = s.st.frozen()
 	}
 	s.mu.Unlock()
@@ -404,7 +405,7 @@ func (s *Store) snapshot(ctx context.Context) error {
 	}
 	err = s.keep(ctx, snapshotKey(st.tip), object)
 	if err != nil {
-		s.maybe(st.tip) // it may still arrive
+		s.maybe(st.tip) // the put of the snapshot may still arrive
 		return err
 	}
 	if same, missing, _, err := s.holds(ctx, st.tip); err != nil || !same {
@@ -423,8 +424,8 @@ func (s *Store) snapshot(ctx context.Context) error {
 	return nil
 }
 
-// keep puts an object that nobody else writes with other bytes. It is tried again when the answer
-// is not clear.
+// keep puts an object that nobody else writes with other bytes. It tries again if the answer does
+// not say whether the object is there.
 func (s *Store) keep(ctx context.Context, key string, object []byte) error {
 	for try := 1; ; try++ {
 		_, err := s.bucket.put(ctx, key, object)
@@ -549,7 +550,7 @@ type loading struct {
 	key     string
 	st      *state
 	objects []*object
-	done    int // parts
+	done    int // how many parts are read
 }
 
 func (l *loading) add(head []byte) error {
@@ -617,7 +618,7 @@ func decodeState(sealed []byte) (*state, error) {
 	st.tip.number = st.number
 	var objects []*object
 	for _, key := range listed(r, (*reader).string) {
-		o := &object{key: key, secrets: strings.HasPrefix(key, "commit/")} // it is not known
+		o := &object{key: key, secrets: strings.HasPrefix(key, "commit/")} // whether the object may hold secrets is not known
 		objects = append(objects, o)
 		st.objects[key] = o
 	}

@@ -13,8 +13,8 @@ import (
 // tip names a commit.
 type tip struct {
 	number int64
-	hash   hash  // of its head
-	head   int64 // bytes of its frame and head; 0: unknown
+	hash   hash  // the hash of its head
+	head   int64 // how many bytes its frame and head have; 0: unknown
 }
 
 // end is the end of the log as a process knows it: the newest commit that counts, and the void ones
@@ -34,13 +34,13 @@ type state struct {
 	time       eventlog.Timestamp
 	partitions map[eventlog.Partition]*partition
 	keys       btree.Map[string, value]
-	puts       int64              // number of the newest commit that put keys; after load, number of the commit of the snapshot
-	objects    map[string]*object // that hold batches
+	puts       int64              // the number of the newest commit that put keys; after load, the number of the snapshot's commit
+	objects    map[string]*object // the objects that hold batches, by key
 }
 
 type partition struct {
 	first, next eventlog.Offset
-	held        []held // those with offsets from first on, in order; the first may begin below
+	held        []held // the batches with offsets from first on, in order; the first batch may begin below first
 	bytes       int64
 	moved       int64 // the commit that changed it last
 	frozen      bool  // a frozen state shares held: clone held before an element of it is changed
@@ -216,18 +216,18 @@ func (st *state) follows(c *commit) error {
 	return nil
 }
 
-// skip passes over a commit that is void. A process that does not know yet that the bucket was
-// rewound makes such a commit: on top of one that is no longer there. Nobody was told that it is
-// done.
+// skip passes over a commit that is void: a process that did not know yet that the bucket was
+// rewound made it on top of a commit that is no longer there. No caller was told that the void
+// commit is done.
 func (st *state) skip(void tip) {
 	st.number++
 	st.voids = append(slices.Clone(st.voids), void) // compose's callers keep the old list
 }
 
 // apply makes a commit's changes. The state must be the one that the commit was made on. now is the
-// latest that the server's clock can show. No value was put later, although a commit may say so: if
-// that clock was ahead once, all commits since are as late, because none is earlier than the one
-// before.
+// latest that the server's clock can show. The commit's time may be later: if that clock was ahead
+// once, all commits since have times as late, because no commit's time is below that of the one
+// before. No value was put later than now.
 func (st *state) apply(c *commit, of hash, headSize int64, now eventlog.Timestamp) {
 	st.number, st.end, st.time = c.number, end{tip: tip{c.number, of, headSize}}, c.time
 	if c.life != "" {
