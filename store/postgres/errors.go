@@ -121,10 +121,10 @@ func isTransient(err error) bool {
 	c := code(err)
 	return strings.HasPrefix(c, "53") || // out of disk, memory or connections
 		strings.HasPrefix(c, "57") || // shutting down, starting up
-		strings.HasPrefix(c, "58") || // the disk under it failed
+		strings.HasPrefix(c, "58") || // the server's disk failed
 		strings.HasPrefix(c, "08") ||
 		c == "25006" || // read only: a standby, until it is promoted
-		c == commitsInProgress // the epoch can begin when they have ended
+		c == commitsInProgress // the epoch can begin when these commits have ended
 }
 
 // code returns the server's SQLSTATE, or "" if the error is not the server's.

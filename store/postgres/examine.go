@@ -205,9 +205,9 @@ func (x *examination) settings() error {
 	return nil
 }
 
-// standbys finds that a failover may lose what was acknowledged: none of the servers that follow
-// this one must have a commit before it is answered. A role without the rights of pg_monitor sees
-// only how many follow; archivers and those that get single tables (logical slots) are no standbys.
+// standbys warns if a failover may lose what was acknowledged: the server waits for none of those
+// that follow it before it answers a commit. A role without the rights of pg_monitor sees only how
+// many follow; archivers and those that get single tables (logical slots) are no standbys.
 func (x *examination) standbys() error {
 	var names string
 	var following int
@@ -249,7 +249,7 @@ func (x *examination) schema() error {
 	return nil
 }
 
-// names finds that what the role creates without naming a schema is among weir's own tables.
+// names warns if tables that the role creates without naming a schema come among weir's own.
 func (x *examination) names() error {
 	var first, role string
 	if err := x.conn.QueryRow(x.ctx, `SELECT coalesce(current_schema()::text, 'none'), current_user::text`).Scan(&first, &role); err != nil {
@@ -264,7 +264,7 @@ func (x *examination) names() error {
 	return nil
 }
 
-// roles finds that programs which publish or consume with SQL lack their rights, as after a restore
+// roles warns if programs that publish or consume with SQL lack their rights, as after a restore
 // into another server.
 func (x *examination) roles() error {
 	const missing = "weir.missing_rights()" // of door/sqlfn
@@ -319,7 +319,7 @@ func (x *examination) notifications() error {
 	return nil
 }
 
-// transactions finds transactions that keep vacuum from removing old versions of rows.
+// transactions warns of transactions that keep vacuum from removing old versions of rows.
 func (x *examination) transactions(older time.Duration) error {
 	rows, err := x.conn.Query(x.ctx, `
 		SELECT coalesce(pid, 0), coalesce(usename, '?'), coalesce(application_name, ''), coalesce(state, '?'),

@@ -94,7 +94,7 @@ type facts struct {
 	mayCreate  bool   // the role may create the schema, or tables in it
 	ours       bool   // the schema is weir's
 	strangers  int    // how many tables and indexes the schema has
-	version    int    // of the part
+	version    int    // the version of the part that is installed
 	functions  string // the hash of the installed functions and views
 }
 

@@ -56,7 +56,7 @@ func under(files fs.FS, dir string) fs.FS {
 // file is one file of SQL.
 type file struct {
 	name   string
-	number int // of a file in tables
+	number int // the number of a file in tables
 	sql    string
 }
 

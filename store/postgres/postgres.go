@@ -65,7 +65,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	sweepPause, answerMax, probePause time.Duration // shorter in tests
-	arraysOnly                        bool          // one entry, too, is committed by weir.commit; in tests
+	arraysOnly                        bool          // for tests: weir.commit commits a flush of one entry, too
 }
 
 // Store keeps batches and keyed state in PostgreSQL.
@@ -76,15 +76,15 @@ type Store struct {
 	readPool   *pgxpool.Pool // for everything but commits
 
 	mu       sync.Mutex // guards what follows, up to channels
-	parts    []string   // of the schema, those that this process uses
-	newest   []int32    // the newest version of each that this binary knows
+	parts    []string   // the parts of the schema that this process uses
+	newest   []int32    // for each of parts, the newest version that this binary knows
 	sessions []*pgxpool.Pool
 	channels map[string]chan struct{} // what Hear returned, by the name of the notification channel
 
 	layout          storerow.Layout
 	news            news
 	seen            seen
-	refused         atomic.Pointer[refusal] // of the last commit; nil if the server took it
+	refused         atomic.Pointer[refusal] // why the server refused the last commit of records; nil if it took the records
 	lastIncarnation lastIncarnation
 	sweeper         sweeper
 	replaced        atomic.Int64 // bytes that replaced others since the segment for them was last checked
@@ -325,7 +325,7 @@ func pool(config *pgxpool.Config, most int, ready ...wire.Statement) (*pgxpool.P
 	config = config.Copy()
 	config.MaxConns = int32(most)
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.PingTimeout = config.ConnConfig.ConnectTimeout // of an idle connection, before it is used
+	config.PingTimeout = config.ConnConfig.ConnectTimeout // before an idle connection is used, the pool pings it
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			for _, s := range ready {

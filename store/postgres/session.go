@@ -36,14 +36,14 @@ func (s *Store) Session(ready ...wire.Statement) (*Session, error) {
 	return &Session{s, pool}, nil
 }
 
-// Client opens connections as a program of another would, which uses the door's functions. The
+// Client opens connections like those of a user's program that calls the door's functions. The
 // caller closes it.
 func (s *Store) Client() *sql.DB { return stdlib.OpenDB(*s.config.ConnConfig.Copy()) }
 
 // Readers returns the session of the connections that the store itself reads with.
 func (s *Store) Readers() *Session { return &Session{s, s.readPool} }
 
-// Read calls do with a connection, for queries that change nothing: it is called again if the
+// Read calls do with a connection, for queries that change nothing: it calls do again if the
 // connection broke. most bounds the time of all calls together; 0: answerMax, as for any answer.
 func (c *Session) Read(ctx context.Context, most time.Duration, do func(context.Context, *pgxpool.Conn) error) error {
 	if most == 0 {

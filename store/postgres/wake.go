@@ -36,7 +36,7 @@ const (
 type news struct {
 	sent      chan struct{} // holds one
 	listening atomic.Int32  // connections of this store that listen
-	usage     atomic.Uint64 // of the server's notification queue, when it was last read: the bits of a float64
+	usage     atomic.Uint64 // which share of the server's notification queue was used when it was last read: the bits of a float64
 }
 
 // used returns the share of the server's notification queue that was used when it was last read.

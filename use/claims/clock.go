@@ -33,10 +33,10 @@ type Clock struct {
 	log *eventlog.Log
 
 	mu      longlock.Mutex // guards what follows; held during the trip, too
-	read    Time           // the store's time at the reading, at least
-	most    Time           // and at most
-	asked   time.Time      // before the trip
-	told    time.Time      // after it
+	read    Time           // the lower bound of the store's time at the reading
+	most    Time           // the upper bound
+	asked   time.Time      // when the trip began
+	told    time.Time      // when the trip had ended
 	reading bool           // the fields above are set
 }
 

@@ -320,8 +320,8 @@ type State struct {
 	// Writer is the process that wrote it, and a number that is new with each write: it shows
 	// whether a lost change was committed.
 	Writer string
-	// After names an earlier owner, or is "": what that owner's state has from the floors on
-	// counts, too. A purge of a queue writes it; the next change drops it.
+	// After is the id of an earlier owner, or "": what the earlier owner's state has from the
+	// floors on counts, too. A purge of a queue writes After; the next change drops it.
 	After string
 	Parts []Part // by partition
 	// With Limits.Rate: tokens is how many claims it could give out at tokensAt. It grows by

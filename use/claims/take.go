@@ -22,8 +22,8 @@ type Wish struct {
 // Limits are the settings that bound what is claimed.
 type Limits struct {
 	Paused      bool    // nothing is claimed
-	Attempts    int32   // of a message, including leases that ended without an answer; 0: any number
-	Window      int64   // of a partition: how many messages may be started; those that are may be claimed again
+	Attempts    int32   // how many attempts a message has, including leases that ended without an answer; 0: any number
+	Window      int64   // how many messages of a partition may be started; a started message may be claimed again
 	Concurrency int     // messages claimed at a time; 0: any number
 	Rate        float64 // claims per second; 0: any number
 }
@@ -31,7 +31,7 @@ type Limits struct {
 // Candidates are the messages of a partition that a claim may get.
 type Candidates struct {
 	Partition  eventlog.Partition
-	First, End eventlog.Offset // of the log
+	First, End eventlog.Offset // the partition's bounds in the log
 	Limits     Limits
 	// InOrder returns the order in which the part's messages are claimed, and the offset from where
 	// on it is not known: messages from there on cannot be claimed yet. nil: by their offsets.
@@ -56,7 +56,7 @@ type Taken struct {
 	Granted []Grant
 	Allowed int     // how many of Granted may be handed out
 	Found   bool    // an earlier try of the wish got Granted
-	Spent   []Grant // had their last attempt, and its lease ended: they must become dead letters
+	Spent   []Grant // messages that had their last attempt, and whose lease ended: they must become dead letters
 }
 
 // Take grants a wish: it returns the state after that. s stays as it is. changed: the new state is
@@ -92,11 +92,11 @@ func (s *State) Take(from Candidates, w Wish) (next *State, got Taken, changed b
 // Prospect is what a state says of a wish without granting it.
 type Prospect struct {
 	Free       bool          // a message may be granted
-	Unresolved bool          // some may be given back
+	Unresolved bool          // there are messages that may be given back
 	Wait       time.Duration // until a lease or a wait ends; at most a minute
 }
 
-// Prospect says whether Take would grant something, and else when.
+// Prospect says whether Take would grant something, and if not, when to try again.
 func (s *State) Prospect(from Candidates, w Wish) Prospect {
 	p, there := s.Find(from.Partition)
 	if !there {

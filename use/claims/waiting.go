@@ -11,7 +11,7 @@ import (
 // messages. So a message does not wake thousands of claims for nothing.
 type Line struct {
 	mu    sync.Mutex  // guards what follows
-	line  list.List   // of *Waiter
+	line  list.List   // its elements are *Waiter
 	alarm *time.Timer // wakes one claim; nil: not set
 	at    time.Time   // when alarm goes off
 }

@@ -65,7 +65,7 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 
 // answered is a receipt of a call, and what its change appends.
 type answered struct {
-	index int // of the receipt in the call
+	index int // the receipt's index in the call
 	grant claims.Grant
 	preparation
 }

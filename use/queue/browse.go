@@ -17,11 +17,11 @@ import (
 // States of messages. Browse lists messages that are ready, claimed, waiting or delayed; done
 // messages only of a queue with KeepDone.
 const (
-	Sent    = "sent"    // by an SQL transaction that is committed; it is not in the queue yet
+	Sent    = "sent"    // an SQL transaction that is committed enqueued it; it is not in the queue yet
 	Ready   = "ready"   // it may be claimed now
-	Claimed = "claimed" // with a lease that has not ended
-	Waiting = "waiting" // for another attempt, in its partition
-	Delayed = "delayed" // in the wheel
+	Claimed = "claimed" // a worker has it, with a lease that has not ended
+	Waiting = "waiting" // it waits for another attempt, in its partition
+	Delayed = "delayed" // it waits in the wheel
 	Done    = "done"
 	Dead    = "dead"    // it is a dead letter
 	Unclear = "unclear" // it is done, or among messages that a search does not come to (searchBytes)
@@ -114,7 +114,7 @@ type place struct {
 	partition eventlog.Partition
 	only      func() []eventlog.Offset // the only offsets that may have messages of the queue; nil: any
 	state     string                   // the key of the state that says which of its messages are done; "": none
-	// wants reports whether messages in such a run are listed.
+	// wants reports whether messages in a run are listed.
 	wants func(claims.Run) bool
 	// describe completes the state of a message; false: the record is not a message of the queue.
 	describe func(batch.Record, claims.Run, Condition) (Condition, bool)
@@ -199,7 +199,7 @@ type pageWriter struct {
 	page  Page
 	limit int
 	left  int // how many records may still be read
-	size  int // of the messages, in bytes
+	size  int // the bytes of the messages so far
 }
 
 // add adds messages of a place, from an offset on. If the page is full before their end, it sets

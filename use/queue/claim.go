@@ -249,7 +249,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	var got []claims.Grant
 	for _, p := range in {
 		if _, there := topicOf(levels, p); !there {
-			continue // it was deleted
+			continue // the topic was deleted
 		}
 		w := c.wish(nonce, earliest, latest, c.Max-len(got))
 		var some []claims.Grant
@@ -278,7 +278,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			continue
 		}
 		if room -= m.size(); room < 0 && len(messages) > 0 {
-			break // it comes again when its lease has ended
+			break // this message comes again when its lease has ended
 		}
 		messages = append(messages, m)
 	}
@@ -693,8 +693,8 @@ func number(t eventlog.Topic, p eventlog.Partition) int32 {
 }
 
 // GiveBack returns messages that their worker never got: they may be claimed immediately, and the
-// attempt does not count. It is not a worker's answer, so it reports no error: if it fails, they
-// come back when their leases end.
+// attempt does not count. It is not a worker's answer, so it reports no error: if it fails, the
+// messages come back when their leases end.
 func (q *Queue) GiveBack(messages []Message) {
 	byPartition := make(map[eventlog.Partition][]claims.Grant)
 	for _, m := range messages {

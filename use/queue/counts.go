@@ -60,7 +60,7 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 			topic, err := qs.log.TopicByID(id)
 			if err != nil {
-				continue // it was deleted, or another process just made it
+				continue // the topic was deleted, or another process just made it
 			}
 			for _, p := range topic.Partitions {
 				keys, visits = append(keys, d.keyOf(p)), append(visits, func(st *claims.State) error {

@@ -17,13 +17,13 @@ import (
 
 // DeadLetter is a message whose handling was given up.
 type DeadLetter struct {
-	ID        MessageID // of the message
-	Letter    MessageID // of the dead letter: what DeadLetters and Letters take
+	ID        MessageID // the message's id
+	Letter    MessageID // the dead letter's own id, which DeadLetters and Letters take
 	Key       []byte
 	Value     []byte
 	Headers   []batch.RecordHeader // those that the message came with, and those that the queue added
 	Reason    string               // attempts, expired, rejected or unreadable
-	Error     string               // of the last attempt
+	Error     string               // the error of the last attempt
 	Attempts  string
 	Worker    string
 	Enqueued  time.Time
@@ -223,7 +223,7 @@ func (q *Queue) RedriveAll(ctx context.Context, perSecond float64) (moved int, e
 // Sweep sets how all dead letters are redriven or discarded.
 type Sweep struct {
 	Discard   bool          // drop the dead letters; otherwise they are redriven
-	PerSecond float64       // at most so many; 0: as fast as it goes
+	PerSecond float64       // how many to take in a second at most; 0: as fast as it goes
 	Until     MessageID     // the last one to take; zero: the newest one now. A message that fails again meanwhile is left for the next sweep
 	For       time.Duration // stop after so long; 0: when all are taken
 

@@ -30,8 +30,8 @@ const (
 	HeaderID       = "weir.queue.id"       // MessageID of where it was first enqueued
 	HeaderQueue    = "weir.queue.name"     // the queue that gave it up, or handled it
 	HeaderReason   = "weir.queue.reason"   // attempts, expired, rejected or unreadable
-	HeaderError    = "weir.queue.error"    // of the last attempt
-	HeaderAttempts = "weir.queue.attempts" // how many there were
+	HeaderError    = "weir.queue.error"    // the error of the last attempt
+	HeaderAttempts = "weir.queue.attempts" // how many attempts there were
 	HeaderEnqueued = "weir.queue.enqueued" // when it was first enqueued
 	HeaderWorker   = "weir.queue.worker"   // who handled it, or failed last
 )
@@ -157,9 +157,9 @@ const reasonKept = 256
 
 // Nack says why, and for how long, a message is given back.
 type Nack struct {
-	Error    string        // of the attempt; at most 4 KiB are kept
+	Error    string        // the error of the attempt; at most 4 KiB are kept
 	SetDelay bool          // Delay replaces the queue's own pause
-	Delay    time.Duration // until the next attempt
+	Delay    time.Duration // how long until the next attempt
 	Reject   bool          // no further attempt: it becomes a dead letter now
 	// Uncounted: the attempt does not count, since its worker was stopped. The message can be
 	// claimed again immediately; Delay and Reject do not matter.
@@ -228,7 +228,7 @@ func (q *Queue) keepDone(ctx context.Context, g claims.Grant) (preparation, erro
 }
 
 // copyTo makes a copy of a message for another topic of the queue, after its last attempt. There is
-// none if the log no longer has the message, or if it is another queue's.
+// no copy if the log no longer has the message, or if the message is another queue's.
 func (q *Queue) copyTo(ctx context.Context, suffix string, g claims.Grant, last claims.Run, headers []batch.RecordHeader) (preparation, error) {
 	rec, err := q.records.read(ctx, g.Partition, g.Offset)
 	switch {
@@ -270,7 +270,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g claims.Grant, last 
 }
 
 // bury makes a message a dead letter, if its claim is still the last one. The caller has checked
-// that it may leave its partition (unacked).
+// that the message may leave its partition (unacked).
 func (q *Queue) bury(ctx context.Context, g claims.Grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
 	if err == nil {

@@ -417,7 +417,7 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	if err != nil {
 		return err
 	}
-	made = made || d.made && d.topicID == topic.ID // by an earlier try
+	made = made || d.made && d.topicID == topic.ID // an earlier try created the topic
 	d.id, d.topic, d.topicID, d.made, d.levels = newID(), topic.Name, topic.ID, made, nil
 	levels, err := qs.makeLevels(ctx, d)
 	if err != nil {
@@ -466,8 +466,8 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 }
 
 // Alter edits a queue's settings with change, durably. change may be called more than once. In each
-// process the settings take effect with its next claim or ack, or earlier if it hears of the change
-// first. It hears of a change as fast as of a new event.
+// process the settings take effect with its next claim or ack, or earlier if the process hears of
+// the change first, which takes as long as to hear of a new event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -542,7 +542,7 @@ func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlo
 	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 		topic, err := qs.log.TopicByID(id)
 		if errors.Is(err, eventlog.ErrUnknownTopic) {
-			continue // it was deleted
+			continue // the topic was deleted
 		}
 		if err != nil {
 			return nil, nil, err

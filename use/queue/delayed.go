@@ -28,9 +28,9 @@ type delayed struct {
 	changed <-chan struct{} // closed: the store may have been rewound, and have other records
 	same    eventlog.Check  // what sameEpoch returned, called before changed was made
 	slots   map[eventlog.Partition]*slotted
-	bytes   int // of slots
+	bytes   int // how many bytes slots takes
 
-	unsaved      []eventlog.Put // of blocks that were read
+	unsaved      []eventlog.Put // the puts of blocks that were read
 	unsavedBytes int
 }
 
@@ -41,9 +41,9 @@ type slotted struct {
 	filling *filling           // nil: no message of the block at next was read
 }
 
-// places are the messages of one queue in one slot, by offset. For each, text has the distance to
-// the offset before, doubled, as a varint; plus one if the message was first enqueued elsewhere:
-// then its id follows. So most messages take two bytes.
+// places are the messages of one queue in one slot, by offset. For each message text has a varint:
+// twice the distance to the offset before, plus one if the message was first enqueued elsewhere. In
+// that case its id follows. So most messages take two bytes.
 type places struct {
 	first, last eventlog.Offset
 	n           int64

@@ -20,9 +20,9 @@ import (
 //
 // A key that is missing only costs time: then the records are read. So any process may stop before
 // it saves a block, and processes of an earlier version may write beside this one. What a key says
-// stays true: a record never changes, what is done stays done, and ids of queues are not reused. If
-// the store is rewound, it loses the key before the records, because the records were there first
-// and both are on one shard; an entry of before the rewind is refused afterwards (sameEpoch).
+// stays true: a record never changes, what is done stays done, and ids of queues are not reused. A
+// rewind that loses the records loses the key, too, because the records were there first and both
+// are on one shard; an entry from before the rewind is refused afterwards (sameEpoch).
 //
 // Slots of level 0 have no blocks: their messages are due within about a minute.
 const (
@@ -161,7 +161,7 @@ func (d *delayed) readSlots(ctx context.Context, changed <-chan struct{}, slots 
 		r := of[n]
 		n++
 		if kv.Version == 0 {
-			return nil // its records are read before the next block, or at the end
+			return nil // the block was not saved: its records are read before the next block, or at the end
 		}
 		_, b, _ := parseBlockKey(kv.Key)
 		messages, ok := parseBlock(r.bounds.Partition, b, kv.Value)
@@ -289,7 +289,7 @@ func (d *delayed) run(ctx context.Context) {
 	}
 }
 
-// want makes run save the blocks of the wheel that are complete and not read.
+// want wakes run if a slot of the wheel has complete blocks that this process has not read.
 func (d *delayed) want(topic eventlog.Topic) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -309,8 +309,8 @@ func (d *delayed) want(topic eventlog.Topic) {
 	}
 }
 
-// sweep deletes the blocks that unsave left: its process was stopped, or is of an earlier version
-// that does not delete them, or another one saved a block just then.
+// sweep deletes the blocks that unsave left, because its process was stopped, or is of an earlier
+// version that does not delete blocks, or because another process saved a block just then.
 func (d *delayed) sweep(ctx context.Context) error {
 	topic, _ := d.owner.wheel.known()
 	var keys []string

@@ -88,8 +88,8 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 
 // Going says where a message is if an entry is committed.
 type Going struct {
-	Batch, Record int       // in the entry; Batch -1: not in it
-	At            MessageID // with Batch -1: of the unfinished message that has the unique key
+	Batch, Record int       // where the message is in the entry; Batch -1: it is not in the entry
+	At            MessageID // with Batch -1: the unfinished message that has the unique key
 }
 
 // Commit commits an entry. to has an element for each message.
@@ -124,7 +124,7 @@ func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Ev
 	current := false
 	for i, m := range messages {
 		if m.Time.IsZero() {
-			m.Time = time.UnixMilli(int64(latest - 1)) // the TTL counts from it, by the same clock, and must not end early; latest is rounded up
+			m.Time = time.UnixMilli(int64(latest - 1)) // the TTL counts from Time, by the same clock, and must not end early; latest is rounded up
 		}
 		events[i], err = q.event(ctx, m, latest)
 		var invalid *eventlog.InvalidError

@@ -72,8 +72,8 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 }
 
 // forget deletes an id's keys, forgetMost per entry, then its delayed messages, and last its note,
-// the key under gonePrefix. None is added meanwhile: whoever puts one checks the definition of the
-// queue, which has another id or does not exist.
+// the key under gonePrefix. No key is added meanwhile: whoever puts one checks the definition of
+// the queue, which has another id by now or does not exist.
 //
 // Each entry checks the note. If it is missing, either the store was rewound to before the purge or
 // the deletion, so that the queue has its keys again, or another process has deleted them all.
@@ -164,12 +164,12 @@ func (d *definition) goesBefore() []eventlog.Put {
 	return []eventlog.Put{again}
 }
 
-// addEarlier adds to states that a purge wrote what the states of the earlier id have above the
-// floors: what was claimed, acknowledged or given back while the purge was on its way. Nobody
-// changes the states of the earlier id any more, because every change checks the queue's
-// definition. Those states are deleted only after settle has written what is added here into every
-// state that needs it. A claim of the earlier id stays until its lease ends; its receipt is of no
-// use. addEarlier costs the store calls of Queues.each, or none.
+// addEarlier adds to states that a purge wrote what the states under the id before the purge have
+// above the floors: what was claimed, acknowledged or given back while the purge was on its way.
+// Nobody changes those states any more, because every change checks the queue's definition. They
+// are deleted only after settle has written what is added here into every state that needs it. A
+// claim from before the purge stays until its lease ends; its receipt is of no use. addEarlier
+// costs the store calls of Queues.each, or none.
 //
 // What a purge before that one left need not be added: the ends of the partitions were read after
 // it.
@@ -195,8 +195,8 @@ func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*claim
 	})
 }
 
-// settle writes what addEarlier adds into the states of a purged queue that need it. The states of
-// the id in the note, from which it comes, are about to be deleted.
+// settle writes what addEarlier adds into the states of a purged queue that need it. of is the note
+// of the id before the purge, whose states are about to be deleted.
 func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 	var n note
 	if err := json.Unmarshal(of.Value, &n); err != nil {
@@ -206,7 +206,7 @@ func (qs *Queues) settle(ctx context.Context, of eventlog.KeyValue) error {
 		return nil
 	}
 	d, err := qs.read(ctx, n.Purged)
-	if errors.Is(err, ErrUnknownQueue) { // it was deleted since
+	if errors.Is(err, ErrUnknownQueue) { // the queue was deleted since
 		return nil
 	}
 	if err != nil {

@@ -73,9 +73,9 @@ func (d *delayed) removeGone(ctx context.Context) error {
 // removal is one run of removeGone.
 type removal struct {
 	d          *delayed
-	same       eventlog.Check  // sameEpoch, from before it was known which queues are gone
+	same       eventlog.Check  // what sameEpoch returned, before it was known which queues are gone
 	changed    <-chan struct{} // closed when the store may have been rewound since the check same was made
-	topic      eventlog.Topic  // of the wheel
+	topic      eventlog.Topic  // the wheel's topic
 	everywhere bool            // it is not known where the messages are: every slot is searched as a whole
 	isGone     func(to string) bool
 }

@@ -13,10 +13,10 @@ import (
 
 // Stats counts a queue's messages; the partitions are counted at different moments.
 type Stats struct {
-	Ready   int64         // may be claimed now
-	Claimed int64         // with a lease that has not ended
-	Waiting int64         // for another attempt, in their partition
-	Delayed int64         // by a delay, or for more than a minute until another attempt; -1: unknown
+	Ready   int64         // they may be claimed now
+	Claimed int64         // workers have them, with leases that have not ended
+	Waiting int64         // they wait for another attempt, in their partition
+	Delayed int64         // they wait for the end of a delay, or more than a minute for another attempt; -1: unknown
 	Dead    int64         // dead letters, neither redriven nor discarded
 	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
 }
@@ -113,11 +113,11 @@ func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err e
 type Condition struct {
 	ID      MessageID // Sent: none yet
 	State   string    // Sent, Ready, Claimed, Waiting, Delayed, Dead, Done, Unclear or Unknown
-	Worker  string    // Claimed, Done and Dead: by whom
-	Attempt int       // Claimed and Done: which one; Waiting and Delayed: how many failed
+	Worker  string    // Claimed, Done and Dead: the worker that has or had the message
+	Attempt int       // Claimed and Done: which attempt it is or was; Waiting and Delayed: how many failed
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
 	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many newer copies
-	Error   string    // of the last attempt
+	Error   string    // the error of the last attempt
 	Letter  MessageID // Dead: the dead letter, as Letters takes it
 }
 
@@ -149,9 +149,10 @@ func (q *Queue) FindEnqueued(ctx context.Context, id int64) (Condition, error) {
 	return q.Find(ctx, at)
 }
 
-// Find returns the state of a message. One that left its first partition is searched for among
-// delayed messages, messages that came back from the wheel and dead letters. Done means that it is
-// in none of them. If there is more than Find reads, and it was not found, it is Unclear.
+// Find returns the state of a message. A message that left its first partition is searched for
+// among delayed messages, messages that came back from the wheel and dead letters. Done means that
+// the message is in none of these. If there are more of these than Find reads, and the message was
+// not found, it is Unclear.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	c := Condition{ID: id, State: Unknown}
 	partitions, err := q.partitions(ctx)
@@ -247,7 +248,7 @@ func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 
 // wasMine reports whether an id may be that of a delayed message of this queue. If the wheel still
 // has the record, its header says for which queue it is. If not, it may have been for any queue:
-// true.
+// then wasMine returns true.
 func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 	bounds, _ := q.log.Known(id.Partition)
 	if !q.owner.wheel.has(id.Partition) || id.Offset >= bounds.Next {

@@ -46,7 +46,7 @@ func unchanged(topics ...eventlog.Topic) (checks []eventlog.Check) {
 	return checks
 }
 
-// addChecks adds those that the entry does not have yet.
+// addChecks adds the checks that the entry does not have yet.
 func addChecks(e *eventlog.Entry, checks ...eventlog.Check) {
 	for _, c := range checks {
 		if !slices.Contains(e.Checks, c) {
@@ -85,7 +85,7 @@ func (qs *Queues) ownTopics(ctx context.Context) error {
 	}
 	for _, t := range qs.log.Topics() {
 		for _, o := range t.Owners {
-			d := defined[o.Key] // the zero value if it was deleted
+			d := defined[o.Key] // the zero value if the queue was deleted
 			if _, needs := d.needs(t); needs || !strings.HasPrefix(o.Key, defPrefix) {
 				continue
 			}

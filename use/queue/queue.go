@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Logger *slog.Logger    // default: slog.Default()
 	Tracer eventlog.Tracer // default: no spans
-	Beside Beside          // default: no acks are committed with SQL, and no ids are from there
+	Beside Beside          // default: no SQL transaction enqueues or acknowledges messages
 }
 
 const (
@@ -256,12 +256,12 @@ type Queue struct {
 	records *records
 	turn    atomic.Uint64 // counts claims: it decides which level and partition is asked first
 	waiting claims.Line
-	filling chan struct{} // has a value while a claim reads states: others would read the same ones
+	filling chan struct{} // has a value while a claim reads states; other claims wait, because they would read the same ones
 
 	mu          sync.Mutex                        // guards what follows
 	shards      map[string]*shard                 // by key
-	dead        map[eventlog.Partition]*shard     // of the dead-letter topic
-	keys        map[eventlog.Partition]*keyReader // for a queue that keeps order by key
+	dead        map[eventlog.Partition]*shard     // by partition of the dead-letter topic
+	keys        map[eventlog.Partition]*keyReader // by partition, for a queue that keeps order by key
 	heard       int                               // how often this process heard that the definition was changed
 	rewound     bool                              // the store was rewound, and may have lost the known definition
 	outdated    chan struct{}                     // closed when the definition is changed; redefine replaces the channel

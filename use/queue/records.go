@@ -41,7 +41,7 @@ type records struct {
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have been rewound, and the offsets in pages may have other records
 	pages   []page          // the newest last
-	bytes   int             // of pages
+	bytes   int             // how many bytes the pages have
 	trips   map[eventlog.Partition]*trip
 }
 

@@ -57,7 +57,7 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 			topic, err := qs.log.TopicByID(id)
 			if err != nil {
-				continue // it was deleted, or another process just made it
+				continue // the topic was deleted, or another process just made it
 			}
 			for _, p := range topic.Partitions {
 				keys, of = append(keys, d.keyOf(p)), append(of, readBy{d.id, p})
@@ -102,7 +102,7 @@ func (qs *Queues) removeOld(ctx context.Context, changed <-chan struct{}, all []
 		return err
 	}
 	var old []eventlog.Trim
-	var last []eventlog.Goal // finds the last batch from which something is to be removed, if it has a time
+	var last []eventlog.Goal // each finds the last batch from which something is to be removed, if that batch has a time
 	var failed []error
 	for i, t := range trims {
 		bounds, _ := qs.log.Known(t.Partition)
@@ -138,7 +138,7 @@ func handledBelow(log *eventlog.Log, all []definition, floors map[eventlog.Parti
 		for _, id := range append([]eventlog.TopicID{made.topicID}, made.levels...) {
 			topic, err := log.TopicByID(id)
 			if !made.made || seen[id] || err != nil || topic.Config[retentionMs] != forEver {
-				continue // it was deleted, or somebody has set its retention
+				continue // the topic was deleted, or somebody has set its retention
 			}
 			seen[id] = true
 			for _, p := range topic.Partitions {
@@ -146,7 +146,7 @@ func handledBelow(log *eventlog.Log, all []definition, floors map[eventlog.Parti
 				floor := bounds.Next
 				for _, d := range all {
 					if d.reads(id) {
-						floor = min(floor, floors[p][d.id]) // 0: it has claimed nothing yet
+						floor = min(floor, floors[p][d.id]) // 0: the queue has claimed nothing yet
 					}
 				}
 				if floor > bounds.First {

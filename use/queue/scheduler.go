@@ -144,7 +144,7 @@ func (s *scheduler) due(now claims.Time) []string {
 			byQueue[queueOf(key)] = append(byQueue[queueOf(key)], key)
 		}
 	}
-	turn := make(map[string]int) // of a schedule in its queue
+	turn := make(map[string]int) // by key: a schedule's turn in its queue
 	var due []string
 	for _, keys := range byQueue {
 		slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(s.ticks[a].due, s.ticks[b].due) })
@@ -246,7 +246,7 @@ func (s *scheduler) fire(ctx context.Context, key string, now claims.Time) error
 			return nil
 		}
 	}
-	return nil // other processes keep changing it
+	return nil // other processes keep changing the schedule
 }
 
 // update calls change, which changes ticks or refused, with s.mu held.

@@ -32,9 +32,9 @@ type Beside interface {
 }
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or
-// not, also those that were claimed before the last purge and stay. Errors are those of Ack.
-// ErrStaleReceipt: the message is done already, was purged, or was never claimed. In the last case
-// Handled does not end it.
+// not, also those that were claimed before the last purge and that the purge left. Errors are those
+// of Ack. ErrStaleReceipt: the message is done already, was purged, or was never claimed. In the
+// last case Handled does not end it.
 //
 // unchanged returns an error if the store is not in the incarnation in which the ack was found: the
 // offset may be another message's then. No check of a claim would show that, since the message need

@@ -31,8 +31,8 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) (made []eventlo
 	return made, nil
 }
 
-// topic finds a topic, or creates it with messageBytes as its max.message.bytes. It says who needs
-// it.
+// topic finds a topic, or creates it with messageBytes as its max.message.bytes. The topic says
+// that the owner by needs it.
 func (qs *Queues) topic(ctx context.Context, by eventlog.Owner, name string, partitions, messageBytes int) (eventlog.Topic, error) {
 	t, _, err := qs.makeTopic(ctx, topicSpec(by, name, partitions, messageBytes))
 	return t, err

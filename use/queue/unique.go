@@ -21,11 +21,11 @@ import (
 // The message has the same token in a header. Anybody who may read the topic can copy that header,
 // so only the message at that place has the key.
 type holder struct {
-	token string // "": of a message that was enqueued before there were tokens
+	token string // "": the message was enqueued before there were tokens
 	id    MessageID
-	place MessageID // where it is
+	place MessageID // where the message is
 	lost  bool      // an older version of weir moved it, and did not write its new place
-	// earlier: the key is that of the queue's id before its last purge.
+	// earlier: the key has the queue's id from before its last purge.
 	earlier bool
 }
 
@@ -84,9 +84,9 @@ func parsePlace(text string) (place MessageID, err error) {
 	return place, err
 }
 
-// uniqueNamed returns the unique key that a message's header names, and the token there. "": it
-// names none of this queue. A message that came while the queue was purged, and stays, has a key of
-// the queue's id before the purge.
+// uniqueNamed returns the unique key that a message's header names, and the token there. "": the
+// header names no key of this queue. A message that came while the queue was purged, and stays, has
+// a key of the queue's id before the purge.
 func (q *Queue) uniqueNamed(rec batch.Record) (key, token string) {
 	key, token, _ = strings.Cut(headerText(rec, headerUnique), " ")
 	for _, id := range q.ids() {
@@ -135,8 +135,8 @@ func (q *Queue) names(rec batch.Record, g claims.Grant, ends bool) *named {
 	return &named{key: key, token: token, place: MessageID{g.Partition, g.Offset}, id: idOf(g, rec), ends: ends, to: q.currentKey(key)}
 }
 
-// currentKey returns the key in the store for a unique key since the last purge, made from its key
-// before or after the purge.
+// currentKey turns the store's key for a unique key, from before or after the last purge, into the
+// one that it has since the purge.
 func (q *Queue) currentKey(key string) string {
 	return uniquePrefix + q.id + key[strings.LastIndexByte(key, '/'):]
 }
@@ -155,7 +155,7 @@ func (q *Queue) unique(ctx context.Context, g claims.Grant) (*named, error) {
 }
 
 // uniques finds out which messages hold the unique keys that they name, and adds to their
-// preparations what becomes of these: one store call per thousand keys.
+// preparations what becomes of these keys: one store call per thousand keys.
 func (q *Queue) uniques(ctx context.Context, all ...*preparation) error {
 	of := make(map[string][]*preparation)
 	for _, p := range all {

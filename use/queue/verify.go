@@ -108,8 +108,8 @@ func readDefinitions(ctx context.Context, v *verify.View) (all []definition, err
 	}
 }
 
-// ofID returns the queue with an id, which is the second-last part of a key; earlier: the id is
-// that of before its last purge.
+// ofID returns the queue with an id, which is the second-last part of a key; earlier: the queue had
+// this id before its last purge.
 func (e *examination) ofID(ctx context.Context, v *verify.View, key string) (d definition, earlier, is bool, err error) {
 	parts := strings.Split(key, "/")
 	id := parts[len(parts)-2]
@@ -300,7 +300,7 @@ func (e *examination) lookAtUnique(ctx context.Context, v *verify.View, key stri
 	var st *claims.State
 	if states[0].Version > 0 {
 		if st, err = claims.Decode(states[0].Value); err != nil {
-			return nil // a finding of the state
+			return nil // that is a finding about the state
 		}
 	}
 	if why := held.overIn(st, b); why != "" {

@@ -39,7 +39,7 @@ const (
 	wheelTopic  = "__weir_later"
 	wheelLevels = 5
 	wheelSlots  = 64
-	wheelSpan   = claims.Time(1000) // of a slot of level 0, in milliseconds
+	wheelSpan   = claims.Time(1000) // the span of a slot of level 0, in milliseconds
 
 	wheelStates = "queue/later/"
 	leaderKey   = "queue/turner"
@@ -100,10 +100,10 @@ type wheel struct {
 	owner   *Queues
 	slots   map[int32]*slot
 	due     dueHeap          // messages that were read and are not due yet
-	bytes   int              // of due
+	bytes   int              // how many bytes the messages in due have
 	deleted map[string]bool  // deleted or purged queues, named as in headerTo; ids are never reused
 	ledAt   time.Time        // when this process last renewed its leadership; zero: it is not the leader
-	silent  eventlog.Silence // of the leader's key
+	silent  eventlog.Silence // for how long the leader's key was not put
 	rewound <-chan struct{}  // closed if the store is found rewound after slots and due were read
 	wake    chan struct{}    // has a value after this process looked up the wheel's topic, to add a message to it
 }
@@ -120,7 +120,7 @@ type slot struct {
 type dueMessage struct {
 	due  claims.Time
 	slot int32
-	from eventlog.Offset // from here to at there is nothing: messages that are done, or were removed (removeGone)
+	from eventlog.Offset // from this offset to at there are only messages that are done, or were removed (removeGone)
 	at   eventlog.Offset
 	rec  batch.Record
 	gone bool // it cannot be read, or is not there: it leaves its slot, and is dropped
@@ -453,7 +453,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	records := newRecords(w.owner.log, nil) // a reader of its own: what workers need stays in memory
 	var moves []dueMessage
 	bytes, stayed := 0, 0
-	from, holes := s.next, false // where messages were removed since the last one that is there
+	from, holes := s.next, false // from: the offset after the last message that is there; holes: messages between from and here were removed
 	for s.next < bounds.Next && w.bytes < dueBytes && stayed < stayBytes {
 		at := s.next
 		if r, there := mine.At(at); there && r.Fate == claims.Done {
@@ -465,7 +465,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 			return err
 		}
 		s.next++
-		if errors.Is(err, errNoRecord) { // it counts as done with the next message that leaves: by itself it would split the state's runs
+		if errors.Is(err, errNoRecord) { // this offset counts as done with the next message that leaves: by itself it would split the state's runs
 			holes = true
 			continue
 		}
@@ -655,7 +655,7 @@ func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages [
 			if err != nil {
 				return err
 			}
-			id, _ := ParseID(headerText(to[i].record, HeaderID)) // target put it there
+			id, _ := ParseID(headerText(to[i].record, HeaderID)) // target put the header there
 			if same && held.isAt(MessageID{p, messages[i].at}, id) {
 				to[i].unique, to[i].holder = kv.Key, held
 			}
