@@ -74,16 +74,16 @@ type QueueSettings struct {
 // QueueInfo describes a queue that exists.
 type QueueInfo struct {
 	Name, Topic string
-	ID          string // of the topic
+	ID          string // the topic's id
 	Settings    QueueSettings
 }
 
 // QueueStats counts the messages of a queue by state.
 type QueueStats struct {
-	Ready   int64         // may be claimed now
-	Claimed int64         // with a lease that has not ended
-	Waiting int64         // for another attempt, in their partition
-	Delayed int64         // by a delay, or for more than a minute until another attempt; -1: unknown
+	Ready   int64         // they may be claimed now
+	Claimed int64         // workers have them, with leases that have not ended
+	Waiting int64         // they wait for another attempt, in their partition
+	Delayed int64         // they wait for the end of a delay, or more than a minute for another attempt; -1: unknown
 	Dead    int64         // dead letters, neither redriven nor discarded
 	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
 }
@@ -124,9 +124,9 @@ func (id MessageID) String() string { return queue.MessageID(id).String() }
 // The states of messages.
 const (
 	MessageReady   = queue.Ready   // it may be claimed now
-	MessageClaimed = queue.Claimed // with a lease that has not ended
-	MessageWaiting = queue.Waiting // for another attempt, in its partition
-	MessageDelayed = queue.Delayed // by a delay, or for more than a minute until another attempt
+	MessageClaimed = queue.Claimed // a worker has it, with a lease that has not ended
+	MessageWaiting = queue.Waiting // it waits for another attempt, in its partition
+	MessageDelayed = queue.Delayed // it waits for the end of a delay, or more than a minute for another attempt
 	MessageDone    = queue.Done
 	MessageDead    = queue.Dead    // it is a dead letter
 	MessageUnclear = queue.Unclear // it is done, or among more messages than a search reads
@@ -137,11 +137,11 @@ const (
 type Condition struct {
 	ID      MessageID
 	State   string    // one of the states above
-	Worker  string    // Claimed, Done and Dead: by whom
-	Attempt int       // Claimed and Done: which one; Waiting and Delayed: how many failed
+	Worker  string    // Claimed, Done and Dead: the worker that has or had the message
+	Attempt int       // Claimed and Done: which attempt it is or was; Waiting and Delayed: how many failed
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
 	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many newer copies
-	Error   string    // of the last attempt
+	Error   string    // the error of the last attempt
 	Letter  MessageID // Dead: the dead letter
 }
 
@@ -174,13 +174,13 @@ type ListedMessage struct {
 
 // DeadMessage is a message that a queue gave up.
 type DeadMessage struct {
-	ID       MessageID // of the message
-	Letter   MessageID // of the dead letter: what DeadMessages begins after
+	ID       MessageID // the message's id
+	Letter   MessageID // the dead letter's own id: what DeadMessages begins after
 	Key      []byte
 	Value    []byte
 	Headers  []Header // those that the message came with, and those that the queue added
 	Reason   string   // attempts, expired, rejected or unreadable
-	Error    string   // of the last attempt
+	Error    string   // the error of the last attempt
 	Attempts string
 	Worker   string
 	Enqueued time.Time

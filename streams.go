@@ -45,8 +45,8 @@ type Category struct{ below *stream.Category }
 type CategorySpec struct {
 	Name       string
 	Partitions int               // default 4
-	Settings   map[string]string // of its topic; default: retention.ms is -1
-	Retention  StreamRetention   // of its streams; default: for ever
+	Settings   map[string]string // the settings of its topic; default: retention.ms is -1
+	Retention  StreamRetention   // which events of its streams are kept; default: all
 }
 
 func (s CategorySpec) below() stream.Spec {
@@ -56,7 +56,7 @@ func (s CategorySpec) below() stream.Spec {
 // StreamEvent is an event of a stream.
 type StreamEvent struct {
 	Stream   string
-	Version  int64 // in the stream; the first is 0
+	Version  int64 // the event's version in the stream; the first event has 0
 	ID       string
 	Type     string
 	Data     []byte // nil if it is Erased
@@ -113,7 +113,7 @@ func (e ExpectedVersion) String() string { return stream.Expected(e).String() }
 // StreamAppended says where events were appended.
 type StreamAppended struct {
 	First     int64 // version of the first of them
-	Version   int64 // of the stream after them
+	Version   int64 // the stream's version after them
 	Duplicate bool  // events with these ids were there already
 }
 
@@ -504,7 +504,7 @@ type Aggregate[S any] struct {
 // below is the aggregate as package stream has it.
 func (a *Aggregate[S]) below() *stream.Aggregate[S] {
 	b := &stream.Aggregate[S]{Begin: a.Begin, Encode: a.Encode, Decode: a.Decode, SnapshotEvery: a.SnapshotEvery, Attempts: a.Attempts}
-	if a.Category != nil { // Decide needs none
+	if a.Category != nil { // Decide needs no category
 		b.Category = a.Category.below
 	}
 	b.Apply = func(state S, e stream.Event) (S, error) { return a.Apply(state, streamEventOf(&e)) }
@@ -537,8 +537,8 @@ func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, versio
 
 // Decided is what became of a decision.
 type Decided[S any] struct {
-	State    S     // after the events
-	Version  int64 // of the stream then
+	State    S     // the state after the events
+	Version  int64 // the stream's version then
 	Appended int   // how many events there were
 }
 

@@ -66,10 +66,10 @@ func sqlExec(tx SQLTx) exec {
 }
 
 // PublishTx publishes events within the caller's transaction, on the PostgreSQL database that holds
-// the log: they exist if it commits. They are discarded if it rolls back, or rolls back to a
-// savepoint before the call. They are delivered a few milliseconds after the commit, in the order
-// in which they were published. An open transaction does not delay other events. The call costs one
-// round trip, however many events it has.
+// the log: the events exist if the transaction commits. They are discarded if it rolls back, or
+// rolls back to a savepoint before the call. They are delivered a few milliseconds after the
+// commit, in the order in which they were published. An open transaction does not delay other
+// events. The call costs one round trip, however many events it has.
 //
 // Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs
 // a key. Otherwise, and for an invalid topic name or a partition that does not exist, the error is
@@ -283,7 +283,7 @@ func (l *list) String() string { return "{" + l.b.String() + "}" }
 
 // explain maps the errors of weir's SQL functions to the errors of this package.
 func explain(err error) error {
-	var state interface{ SQLState() string } // of pgx, and of other drivers
+	var state interface{ SQLState() string } // errors of pgx, and of other drivers, have this method
 	if !errors.As(err, &state) {
 		return err
 	}
@@ -437,15 +437,16 @@ func column(b []byte) any {
 }
 
 // EnqueueTx enqueues messages within the caller's transaction, on the PostgreSQL database that
-// holds the log: they exist if it commits. They never exist if it rolls back, or rolls back to a
-// savepoint before the call. They can be claimed a few milliseconds after the commit. It costs one
-// trip.
+// holds the log: the messages exist if the transaction commits. They never exist if it rolls back,
+// or rolls back to a savepoint before the call. They can be claimed a few milliseconds after the
+// commit. The call costs one trip.
 //
-// It returns no message ids: weir assigns them after the commit. At that time a message is dropped
-// if another message that is not done has its unique key. A delay counts from this call; its time
-// is the message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat
-// within a message. After any error from the database, such as ErrUnknownQueue or ErrTooLarge,
-// PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
+// EnqueueTx returns no message ids: weir assigns them after the commit. At that time a message is
+// dropped if another message that is not done has its unique key. A delay counts from this call,
+// whose time is the message's Time. Headers and unique keys must be text (UTF-8); header keys must
+// not repeat within a message. After any error from the database, such as ErrUnknownQueue or
+// ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is
+// ErrNotPostgres.
 func (l *Log) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {
 	return wrap(l.enqueueIn(ctx, pgxExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
 }

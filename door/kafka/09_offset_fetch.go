@@ -90,7 +90,7 @@ func (s *Server) resolveOffsets(ctx context.Context, r *request, in *kmsg.Offset
 	hosted, unread := s.groups.Hosted(ctx, ofMembers)
 	for _, one := range all {
 		if one.err == nil && byMember(in.Version, one.ask) {
-			if one.err = unread; hosted[one.ask.Group] { // whose broker would adopt all its members
+			if one.err = unread; hosted[one.ask.Group] { // CheckEpoch makes this process adopt all members of the group, so only the group's coordinator may call it
 				one.err = s.coordinates(r, one.ask.Group)
 			}
 			if one.err == nil && hosted[one.ask.Group] {

@@ -15,9 +15,9 @@ import (
 func (s *Server) createPartitions(ctx context.Context, request *request, in *kmsg.CreatePartitionsRequest) *kmsg.CreatePartitionsResponse {
 	out := in.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreatePartitionsRequestTopic) string { return t.Topic })
-	var errs []error // of the answer's topics
+	var errs []error // the error of each topic in the answer
 	var asked []kmsg.CreatePartitionsRequestTopic
-	var names []string // which the client may alter
+	var names []string // those of asked that the client may alter
 	for _, a := range in.Topics {
 		skip, err := again.refuse(a.Topic)
 		if skip {

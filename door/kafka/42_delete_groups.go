@@ -13,7 +13,7 @@ func (s *Server) deleteGroups(ctx context.Context, r *request, in *kmsg.DeleteGr
 	out := in.ResponseKind().(*kmsg.DeleteGroupsResponse)
 	mentions := make(map[string]bool)
 	var names []string
-	var rows []int // of the names in the answer
+	var rows []int // for each of names, its row in the answer
 	refuse := func(row int, err error) {
 		if err != nil {
 			s.trouble("DeleteGroups", err)

@@ -73,9 +73,9 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 
 // askedQuota is an entry of a request.
 type askedQuota struct {
-	parts    []entityPart // of its entity, each once
+	parts    []entityPart // the parts of its entity, each once
 	entity   string       // the same for all entries of an entity, and for no other
-	mentions int          // of the entity
+	mentions int          // how many entries of the request are for its entity
 
 	change quota.Change
 	err    error // why there is no change

@@ -22,8 +22,8 @@ func (s *Server) alterUserSCRAMCredentials(ctx context.Context, r *request, in *
 		refused = errNoUsers
 	}
 	var changes []user.Change
-	var errs []error              // of each change
-	index := make(map[string]int) // of the users in changes
+	var errs []error              // the error of each change
+	index := make(map[string]int) // by user: the index in changes
 	add := func(name string, mechanism int8, change func(*user.Change, user.Mechanism) error) {
 		i, ok := index[name]
 		if !ok {

@@ -65,7 +65,7 @@ type wire struct {
 	flexible bool
 	budget   int
 	cost     int
-	elements int // of arrays
+	elements int // the elements of all arrays so far
 	err      error
 }
 

@@ -17,7 +17,7 @@ import (
 type caller struct {
 	principal string      // as Kafka writes it, such as User:billing
 	key       string      // the id of its API key; "" if it has none
-	mechanism string      // with which it logged in; "" if it did not
+	mechanism string      // the mechanism with which it logged in; "" if it did not
 	rights    *acl.Rights // what it may do; admit renews them
 	until     time.Time   // it must log in again before then (KIP-368); zero: it need not
 	expires   time.Time   // when its credentials say that they expire; zero: they do not

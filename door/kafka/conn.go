@@ -41,7 +41,7 @@ type conn struct {
 	calls chan *call
 	awake context.Context // ends when the process was suspended
 
-	justWoke bool        // it may have waited for a suspended process to go on
+	justWoke bool        // the connection may have waited until a suspended process went on
 	answered atomic.Bool // an answer was sent
 
 	// waiting counts requests read but not started. While waiting is above 0, produce requests are
@@ -74,9 +74,9 @@ type request struct {
 
 	mayDecompress int // bytes that the unchecked batches of a produce request may still decompress to
 
-	othersNamed int // of othersNamedMax, how many are used
+	othersNamed int // how many of othersNamedMax are used
 
-	usage usage // of the client's quotas
+	usage usage // what the request used of the client's quotas
 
 	hangUp bool // close the connection after the answer
 
@@ -167,7 +167,7 @@ func (c *conn) interrupt() {
 	}
 	if tcp, is := socket.(*net.TCPConn); is && !c.answered.Load() {
 		tcp.SetLinger(0)
-		tcp.Close() // tls.Conn would send an alert first, which its reader takes for a regular end
+		tcp.Close() // tls.Conn would send an alert first, which the client takes for a regular end
 	}
 	c.nc.Close()
 }
@@ -395,7 +395,7 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 	defer call.works()()
 	if call.api.polls {
 		resp = call.api.answer(c.s, countLookups(polls), &call.request)
-		if !c.admitted(ctx, call) { // it may have waited for minutes
+		if !c.admitted(ctx, call) { // the call may have waited for minutes
 			return nil
 		}
 		return resp

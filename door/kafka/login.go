@@ -21,7 +21,7 @@ import (
 // Bounds before a client has logged in. Kafka's are 512 KiB for a message
 // (sasl.server.max.receive.size) and no time.
 const (
-	loginFrameMax = 64 << 10         // of a request
+	loginFrameMax = 64 << 10         // largest request
 	loginTimeout  = 10 * time.Second // from the connection to the login, after the TLS handshake
 
 	// failedLoginDelay is how long the answer to a failed login waits, so that guessing is slow
@@ -50,8 +50,8 @@ type exchange interface {
 	step(ctx context.Context, message []byte) (answer []byte, who *caller, err error)
 }
 
-// errBadLogin is the cause of every failed login. The client is not told more: not whether there is
-// such a user, for example.
+// errBadLogin is the cause of every failed login. The client learns no more than that: not even
+// whether there is such a user.
 var errBadLogin = errors.New("the login failed")
 
 const badLoginText = "Authentication failed: the user name, the password or the API key is not valid"
@@ -161,7 +161,7 @@ func (c *conn) bareMessage(ctx context.Context) error {
 		return c.loginFailed(err)
 	}
 	answer, _, err := c.step(ctx, message)
-	if err != nil { // there is no field for it: Kafka, too, only closes the connection
+	if err != nil { // the error has no field in the answer: Kafka, too, only closes the connection
 		return errHungUp
 	}
 	c.setWriteDeadline(time.Now())
@@ -221,7 +221,7 @@ func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bo
 func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	who := c.who.Load()
 	if who == nil {
-		return nil // it is logging in
+		return nil // the client is logging in
 	}
 	login := key == kmsg.SASLHandshake || key == kmsg.SASLAuthenticate
 	if !who.until.IsZero() && !login && time.Now().After(who.until) { // as in Kafka (KafkaChannel.serverAuthenticationSessionExpired)
@@ -245,7 +245,7 @@ func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 type badLogins struct {
 	mu   sync.Mutex // guards all below
 	last time.Time
-	more int // since then, not logged
+	more int // failed logins since then that were not logged
 }
 
 func (b *badLogins) log(c *conn, mechanism string, err error) {

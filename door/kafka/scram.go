@@ -24,7 +24,7 @@ type scramExchange struct {
 	talk      *scram.ServerConversation
 	found     user.Found
 	find      func(name string) (user.Found, error) // set for each step
-	trouble   error                                 // of find
+	trouble   error                                 // the error of find
 }
 
 func (c *conn) newScram(m user.Mechanism) exchange {

@@ -37,21 +37,21 @@ type Config struct {
 	Brokers      *broker.Registry // this process among the brokers on the store; default: it is the only one
 	NodeID       *int32           // without Brokers; default 1
 	HTTPAddr     string           // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
-	Partitions   int              // of a topic created without a number (num.partitions); default 1
+	Partitions   int              // how many partitions a topic gets that is created without a number (num.partitions); default 1
 	NoAutoCreate bool             // Metadata does not create unknown topics (auto.create.topics.enable=false)
 
 	AnyReplicationFactor bool // CreateTopics accepts a replication factor above 1, and answers that it is 1
 
 	LoginLasts   time.Duration // clients that logged in must do so again within this time (connections.max.reauth.ms); default: for ever
-	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
+	DrainTimeout time.Duration // how long requests in progress may take when Serve's context ends; default 5 s
 
-	Keys *apikey.Keys // with which clients log in by PLAIN at listeners with SASL; default: none, so nobody can by PLAIN
+	Keys *apikey.Keys // the keys with which clients log in by PLAIN at listeners with SASL; default: none, so nobody can by PLAIN
 
-	Tokens *token.Verifier // with which clients log in by OAUTHBEARER at listeners with SASL; default: OAUTHBEARER is not offered
+	Tokens *token.Verifier // checks the tokens with which clients log in by OAUTHBEARER at listeners with SASL; default: OAUTHBEARER is not offered
 
-	Names *certificate.Names // of clients that are known by their certificates; default: the subjects of these
+	Names *certificate.Names // what clients that are known by their certificates are called; default: the subjects of the certificates
 
-	Users      *user.Users   // who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
+	Users      *user.Users   // the users who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
 	ACLs       *acl.ACLs     // what users may do; default: nothing
 	Quotas     *quota.Quotas // how much clients may use; default: there are no quotas
 	SuperUsers []string      // users that may do everything, such as User:admin (super.users), however they log in; API keys with such a name may not
@@ -66,7 +66,7 @@ type Config struct {
 
 const (
 	idleTimeout  = 10 * time.Minute // a connection with nothing to do is closed (connections.max.idle.ms)
-	writeTimeout = 2 * time.Minute  // for a client to read one answer
+	writeTimeout = 2 * time.Minute  // how long a client may take to read one answer
 )
 
 // limits are bounds that only tests change; 0: the default.

@@ -22,14 +22,15 @@ var errSuspended = errors.New("this process was suspended; what was sent meanwhi
 
 // pulse notices that the process was suspended (SIGSTOP, a paused container, a frozen virtual
 // machine). A request that waited meanwhile is not executed: its client may have given up, repeated
-// it at another broker, and gone on. A topic would be deleted that was created since, for example.
+// it at another broker, and gone on. If the request were executed, it might delete a topic that was
+// created since, for example.
 type pulse struct {
 	mu     sync.Mutex    // guards what follows
 	beat   time.Time     // the last one; zero: none yet
 	woke   time.Time     // when the process was last found to have been suspended
 	missed time.Duration // how long it was suspended, if run has not reported that yet
 	awake  context.Context
-	end    context.CancelFunc // of awake
+	end    context.CancelFunc // ends awake
 }
 
 // run beats until ctx ends, and reports suspensions.

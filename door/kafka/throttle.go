@@ -23,7 +23,7 @@ import (
 
 // usage is what a request used of its client's quotas.
 type usage struct {
-	worked time.Duration // on the request, without waits; 0 if there are no quotas
+	worked time.Duration // how long the server worked on the request, without waits; 0 if there are no quotas
 	pause  time.Duration // for how long the client is throttled
 	by     quota.Kind    // the quota that asks for the longest pause
 }

@@ -44,7 +44,7 @@ func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error
 type lookups struct {
 	unknown int
 	read    bool  // all topics were read again
-	failed  error // why they could not be
+	failed  error // why they could not be read
 }
 
 // refresh reads all topics again, once for a request.
@@ -206,7 +206,7 @@ func metricName(topic string) string { return strings.ReplaceAll(topic, ".", "_"
 // newTopics are the topics that a request creates: a few store calls for hundreds of them.
 type newTopics struct {
 	specs []eventlog.TopicSpec
-	names map[string]string // of specs, by their name in metrics
+	names map[string]string // the names of the topics in specs, by their name in metrics
 }
 
 // check is Server.checkNewTopic, and also checks that the name does not collide with those that

@@ -78,7 +78,7 @@ func (c *Consumer) prove(ctx context.Context, partitions []*Partition) error {
 		return err
 	}
 	for i, p := range of {
-		p.proved(claims[i], at[i] >= claims[i]) // if it is above the claim, another consumer committed first: the next transaction will find out
+		p.proved(claims[i], at[i] >= claims[i]) // if the offset is above the claim, another consumer committed first: the next transaction will find out
 	}
 	return nil
 }

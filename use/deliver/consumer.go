@@ -19,7 +19,7 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Delivery is what the consumers of a process stand on.
+// Delivery is what all consumers of a process use.
 type Delivery struct {
 	Log       *eventlog.Log
 	Groups    *group.Coordinator
@@ -45,7 +45,7 @@ type Consumer struct {
 
 	mu         sync.Mutex // guards what follows
 	peer       *group.Peer
-	partitions map[group.TopicPartition]*Partition // until their goroutines have ended
+	partitions map[group.TopicPartition]*Partition // those whose goroutines have not ended
 	pauses     pauses
 	closed     bool
 }

@@ -19,7 +19,7 @@ import (
 // Failure describes an event whose handler failed for good.
 type Failure struct {
 	From        *Partition
-	Topic       string // of the event
+	Topic       string // the event's topic
 	Partition   int32
 	Event       Event
 	Err         error // the error of the last attempt; a *recovered.Error if the handler panicked
@@ -136,7 +136,7 @@ func (p *Partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 			return
 		case p.unsure:
 			patience = ctx // pause until ctx ends: if wait ended the pause, the event might be delivered again although its dead letter was published
-		case errors.Is(err, eventlog.ErrTooLarge) || errors.As(err, &invalid): // it is refused for good
+		case errors.Is(err, eventlog.ErrTooLarge) || errors.As(err, &invalid): // another attempt would be refused, too
 			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))
 			return
 		}

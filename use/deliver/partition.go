@@ -199,7 +199,7 @@ func (p *Partition) read(ctx, wait context.Context, patience time.Duration) bool
 func (p *Partition) goOn(outside *eventlog.RangeError) {
 	p.c.logger.Warn("events do not exist any more; continuing with those that exist", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
 	if outside.Asked > outside.Next {
-		p.trouble, p.alone = trouble{}, 0 // they belong to events that are lost
+		p.trouble, p.alone = trouble{}, 0 // both are about events that are lost
 		p.goBack(outside.Next)
 	}
 }
@@ -218,7 +218,7 @@ func (p *Partition) lack(outside *eventlog.RangeError) {
 }
 
 // haltAt stops the partition until it is resumed, unless there was a seek meanwhile. gaveUp is why
-// an event was given up, if that halts it. Only run calls it.
+// an event was given up, if that halts the partition. Only run calls it.
 func (p *Partition) haltAt(err, gaveUp error) {
 	p.change(func() {
 		if p.seen == p.control.seeks {

@@ -157,7 +157,7 @@ func (p *Partition) refusal() refusal {
 const notAssignedPause = 5 * time.Second
 
 // waitsForGroup waits, if the call's commit was refused because the partition is not ours, until
-// the partition is taken away. It returns whether it was refused.
+// the partition is taken away. It returns whether the commit was refused for that reason.
 func (p *Partition) waitsForGroup(wait context.Context) bool {
 	is := p.refusal() == notAssigned
 	if is {
