@@ -120,9 +120,9 @@ var mutants = []mutant{
 	{
 		name: "a redrive appends the message, and takes the letter in another entry", finds: []string{"QR", "Q1"},
 		edits: []edit{
-			{"use/queue/dead.go", "e.Put(l.offset, claims.Run{Fate: claims.Done})\n", "if !back {\n\t\t\t\t\te.Put(l.offset, claims.Run{Fate: claims.Done})\n\t\t\t\t}\n"},
+			{"use/queue/redrive.go", "e.Put(l.offset, claims.Run{Fate: claims.Done})\n", "if !back {\n\t\t\t\t\te.Put(l.offset, claims.Run{Fate: claims.Done})\n\t\t\t\t}\n"},
 			{
-				"use/queue/dead.go",
+				"use/queue/redrive.go",
 				"return e.Apply(), nil\n\t\t}})\n",
 				"return e.Apply() || back, nil\n\t\t}})\n\t\tif err == nil && back {\n\t\t\tchanged, err = q.takeLetters(ctx, some, false)\n\t\t}\n",
 			},

@@ -52,7 +52,7 @@ CREATE TABLE weir_guard (
     id INT NOT NULL PRIMARY KEY
 ) ENGINE=InnoDB;
 
--- A row to change: see durable.go.
+-- A row to change: see read_barrier.go.
 CREATE TABLE weir_barrier (
     id INT NOT NULL PRIMARY KEY,
     n  BIGINT NOT NULL
