@@ -28,7 +28,7 @@ type appender struct {
 	cfg           Config
 	log           *slog.Logger
 	sealing       func(Partition) sealing
-	lingering     func(Partition) (lingering, bool) // of the partition's topic; false: records of the partition do not wait
+	lingering     func(Partition) (lingering, bool) // how the partition's topic lingers; false: records of the partition do not wait
 	producers     *producers                        // owned by run
 	alone         int                               // number of tickets at the head of the queue that are committed one by one, because the store refused the flush that held them; owned by run
 	expected      int                               // number of tickets for which yieldForMore waits: those in the queue when callers were last answered, and one for each of these callers; owned by run
@@ -420,7 +420,7 @@ func (a *appender) gather() *flush {
 		if t.build != nil {
 			if ok, err := t.finish(); err != nil || !ok {
 				taken++
-				f.budget -= int(t.size) // it took time, though there is nothing to commit
+				f.budget -= int(t.size) // to build it took time, though there is nothing to commit
 				a.answer(t, Outcome{}, err)
 				continue
 			}

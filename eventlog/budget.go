@@ -4,8 +4,8 @@ package eventlog
 // batches of all spans at most the budget's, and only the very first batch is taken whatever its
 // size, so that readers make progress (KIP-74).
 type Budget struct {
-	left  int  // for all spans
-	span  int  // for the current span
+	left  int  // how many bytes are left for all spans
+	span  int  // how many bytes are left for the current span
 	ended bool // this span has met a batch that did not fit
 	any   bool // a batch was taken
 }

@@ -304,7 +304,7 @@ type catalogChange struct {
 	version Version
 	free    Partition // the next free number
 	e       Entry
-	records []batch.Record // of the catalog's partition
+	records []batch.Record // the records for the catalog's partition
 	changed []ChangedTopic
 	bytes   int
 	more    int // how many partitions the changes add

@@ -48,7 +48,7 @@ const (
 type cleaned struct {
 	Clean Offset    `json:"clean"`         // below it, only the newest record of each key is left
 	First Offset    `json:"first"`         // the partition's First when the last pass began
-	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass; batches that are trimmed later stay counted
+	Bytes int64     `json:"bytes"`         // the bytes of the batches below Clean, after the last pass; batches that are trimmed later stay counted
 	Due   Timestamp `json:"due,omitempty"` // when the first tombstone below Clean may be deleted; 0: there is none
 	// Kept is the end of a batch that was trimmed in part, and so not rewritten: tombstones of its
 	// keys are kept until First has come so far, and do not count in Due. 0: there is none.
@@ -204,7 +204,7 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	err = c.each(ctx, first, end, func(batches []Placed) error {
 		if batches[0].Base < first {
 			c.bytes += int64(bytesIn(batches[:1]))
-			if err := c.keep(batches[0]); err != nil { // its first records were trimmed: it stays until the others are, too
+			if err := c.keep(batches[0]); err != nil { // the first records of this batch were trimmed: it stays until its other records are, too
 				return err
 			}
 			batches = batches[1:]

@@ -21,7 +21,7 @@ func (t Topic) lingering() (lingering, bool) {
 type schedule struct {
 	begun bool              // there are tickets
 	at    time.Time         // the zero value: at once
-	bytes int64             // of all tickets
+	bytes int64             // the bytes of all tickets
 	of    map[TopicID]int64 // bytes of each topic that lingers
 }
 

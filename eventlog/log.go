@@ -526,8 +526,8 @@ func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
 }
 
 const (
-	getPage  = 1000    // keys that GetAll reads with a store call
-	getBytes = 4 << 20 // and about how many bytes of values
+	getPage  = 1000    // how many keys GetAll reads with a store call
+	getBytes = 4 << 20 // about how many bytes of values it reads with a store call
 )
 
 // GetAll calls visit for each of the keys, in their order, with a store call for each thousand keys

@@ -17,7 +17,7 @@ import (
 type prefetch struct {
 	read        func(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 	known       func(Partition) (Bounds, bool)
-	incarnation func() int64   // of the tail: spans read in another incarnation are not returned
+	incarnation func() int64   // the tail's number for the incarnation: spans read in another one are not returned
 	calls       sync.WaitGroup // store calls in flight
 
 	mu    sync.Mutex // guards what follows

@@ -231,7 +231,7 @@ func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition
 // ShardMark is the value of ShardKey.
 type ShardMark struct {
 	Set    string `json:"set"`   // the id of the set of shards
-	Number int    `json:"shard"` // of this shard
+	Number int    `json:"shard"` // the number of this shard
 	Name   string `json:"name"`  // the shard's URL when it joined, without passwords, for people
 
 	// Only shard 0 has these.

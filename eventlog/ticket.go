@@ -17,18 +17,18 @@ type Ticket struct {
 	entry  Entry
 	build  func() (Entry, bool) // makes the entry when a flush takes the ticket; nil once it was called
 	built  chan struct{}        // closed once build has returned; nil without build
-	shared mergeable            // the budget of the queue that it is in
+	shared mergeable            // what may share an entry with other tickets; nil: entry is committed as it is
 	number uint64               // counts the tickets of the log, from 1 on
 	size   int64                // its share of budget, in bytes
-	budget *semaphore.Weighted  // of the queue that it is in
+	budget *semaphore.Weighted  // the budget of the queue that it is in
 	upkeep bool                 // it goes before other tickets (Log.SubmitUpkeep)
-	trace  []batch.RecordHeader // its parts in topics that linger, if it has a due time
+	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
 
 	due   time.Time // flush it at this time at the latest; the zero value: at once
-	waits []waiting // appender.commits when the ticket was submitted
+	waits []waiting // its parts in topics that linger, if it has a due time
 
 	a       *appender
-	commits uint64 // of the appender when it was submitted
+	commits uint64 // appender.commits when the ticket was submitted
 
 	state atomic.Int32
 	done  chan struct{} // closed once outcome and err are there

@@ -90,7 +90,7 @@ type catalog struct {
 	byName      map[string]Topic
 	byID        map[TopicID]Topic
 	sorted      []Topic               // by name
-	sealing     map[Partition]sealing // of topics whose sealing is not defaultSealing
+	sealing     map[Partition]sealing // the sealing of partitions whose topics do not have defaultSealing
 	lingering   map[Partition]lingering
 	free        Partition           // the next free number
 	owner       map[Partition]int32 // the topic of each partition: an index of sorted

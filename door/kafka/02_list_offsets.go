@@ -121,7 +121,7 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, to
 		switch {
 		case err == nil && (slices[i].Err == nil || !seen || !errors.Is(slices[i].Err, eventlog.ErrUnavailable)):
 			bounds[p] = slices[i]
-		case err == nil: // its shard does not answer
+		case err == nil: // the partition's shard does not answer
 			bounds[p] = eventlog.Slice{Bounds: known}
 		case away && seen:
 			bounds[p] = eventlog.Slice{Bounds: known}

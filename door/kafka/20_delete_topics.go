@@ -56,7 +56,7 @@ func (s *Server) deleteTopics(ctx context.Context, r *request, in *kmsg.DeleteTo
 		}
 	}
 	for i, err := range s.log.DeleteTopics(ctx, doomed...) {
-		if of[i].err = err; of[i].TopicID != noTopicID && errors.Is(err, eventlog.ErrUnknownTopic) { // it was deleted meanwhile; another topic may have its name
+		if of[i].err = err; of[i].TopicID != noTopicID && errors.Is(err, eventlog.ErrUnknownTopic) { // the topic was deleted meanwhile; another topic may have its name
 			of[i].err = unknownID(of[i].TopicID)
 		}
 	}

@@ -25,7 +25,7 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 		refused = errNoQuotas
 	}
 	asked, index := quotaChanges(in.Entries), make(map[string]int)
-	var entries []askedQuota // of different entities: each is answered once
+	var entries []askedQuota // each is for another entity, which is answered once
 	for _, a := range asked {
 		at, again := index[a.entity]
 		if !again {

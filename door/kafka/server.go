@@ -35,7 +35,7 @@ const frameTimeout = 30 * time.Second
 // Config configures a Server. A field's zero value means its default.
 type Config struct {
 	Brokers      *broker.Registry // this process among the brokers on the store; default: it is the only one
-	NodeID       *int32           // without Brokers; default 1
+	NodeID       *int32           // this broker's id, without Brokers; default 1
 	HTTPAddr     string           // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
 	Partitions   int              // how many partitions a topic gets that is created without a number (num.partitions); default 1
 	NoAutoCreate bool             // Metadata does not create unknown topics (auto.create.topics.enable=false)

@@ -267,7 +267,7 @@ func (x *examination) names() error {
 // roles warns if programs that publish or consume with SQL lack their rights, as after a restore
 // into another server.
 func (x *examination) roles() error {
-	const missing = "weir.missing_rights()" // of door/sqlfn
+	const missing = "weir.missing_rights()" // a function of door/sqlfn
 	var may bool
 	err := x.conn.QueryRow(x.ctx, `SELECT coalesce(has_schema_privilege(to_regnamespace('weir')::oid, 'USAGE') AND has_function_privilege(to_regprocedure($1)::oid, 'EXECUTE'), false)`,
 		missing).Scan(&may)

@@ -41,7 +41,7 @@ func rolledBack(err error) bool {
 	case "40001", // serialization failure
 		"40P01", // deadlock
 		"42P01", // a segment was dropped between looking it up and reading it
-		"42883", // or the function that writes to it, between looking it up and writing
+		"42883", // the function that writes to a segment was dropped between looking it up and calling it
 		"55P03": // a lock was not available
 		return true
 	}

@@ -173,7 +173,7 @@ func (ps *Projections) places(ctx context.Context, run stream.Run) (places []Pla
 	for _, name := range categories {
 		topic, err := ps.log.Topic(ctx, name)
 		if errors.Is(err, eventlog.ErrUnknownTopic) {
-			continue // it was deleted, or is not there yet
+			continue // the topic was deleted, or is not there yet
 		}
 		if err != nil {
 			return nil, err

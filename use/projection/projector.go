@@ -23,9 +23,9 @@ const projectorPoll = time.Second
 
 // Work is what a Projector does in this process.
 type Work struct {
-	Name       string   // of the projection
-	Version    int      // of the handler, 0 or more; the projector works only on runs of this version
-	Categories []string // to read; empty: all
+	Name       string   // the projection's name
+	Version    int      // the handler's version, 0 or more; the projector works only on runs of this version
+	Categories []string // the categories to read; empty: all
 	// Handle handles events of one partition for a run, as Subscription.Handle does; an error of
 	// retry.FailedAt counts these events.
 	Handle func(ctx context.Context, run int64, from *deliver.Partition, events []Event) error
@@ -44,7 +44,7 @@ type Work struct {
 type Event struct {
 	stream.Event
 	Deleted bool          // it is no event of the stream: it says that the stream was deleted
-	Record  deliver.Event // its record
+	Record  deliver.Event // the event's record
 }
 
 // Projector works on a projection's runs in this process.

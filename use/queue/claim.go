@@ -64,7 +64,7 @@ type Message struct {
 	ID        MessageID
 	Receipt   string // what Ack, Nack and Extend take
 	Topic     string
-	Partition int32 // of the topic
+	Partition int32 // the partition's number in the topic
 	Offset    eventlog.Offset
 	Key       []byte // nil: none
 	Value     []byte

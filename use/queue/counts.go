@@ -194,7 +194,7 @@ func (qs *Queues) age(ctx context.Context, all []oldest, latest claims.Time) err
 // enqueuedAt returns the time of a record in the first batch of a slice.
 func (qs *Queues) enqueuedAt(ctx context.Context, s eventlog.Slice, o eventlog.Offset) (claims.Time, error) {
 	if errors.Is(s.Err, eventlog.ErrNoPartition) || s.Err == nil && len(s.Batches) == 0 {
-		return 0, errNoRecord // it was deleted meanwhile
+		return 0, errNoRecord // the record was deleted meanwhile
 	}
 	if damaged := (*eventlog.DamagedError)(nil); errors.As(s.Err, &damaged) {
 		return -1, nil

@@ -19,7 +19,7 @@ import (
 // topics through partition 0. This costs no store call while no queue is changed.
 const (
 	noticeTopic = "__weir_queues"
-	noticeBytes = 64 << 10 // of notices in one read
+	noticeBytes = 64 << 10 // how many bytes of notices are read at a time
 	noticeKept  = time.Hour
 )
 

@@ -283,7 +283,7 @@ func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now claims.Time) 
 			if err := q.redefine(ctx); err != nil {
 				return err
 			}
-			if q.def.Load().schedules != id { // it was deleted, and a new queue has its name
+			if q.def.Load().schedules != id { // the queue was deleted, and a new queue has its name
 				return ErrUnknownQueue
 			}
 		}

@@ -90,7 +90,7 @@ func (q *Queue) scanPartition(ctx context.Context, mine *claims.Part, end eventl
 			o = outside.First
 			continue
 		case errors.As(err, &outside), errors.Is(err, eventlog.ErrNoPartition), err == nil && len(got[0].Batches) == 0:
-			return m, nil // it was deleted meanwhile
+			return m, nil // the rest of the partition, or all of it, was deleted meanwhile
 		case errors.As(err, &damaged):
 			o = max(o+1, damaged.Next)
 			continue

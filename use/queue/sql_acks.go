@@ -226,7 +226,7 @@ func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []clai
 		for _, g := range spent {
 			r, err := e.Held(g)
 			if err != nil || r.Until > earliest {
-				continue // it was answered, or extended
+				continue // the message was answered, or its lease extended
 			}
 			r.Until, r.Nonce = latest+claims.Time(takenFor.Milliseconds()), nonce
 			e.Put(g.Offset, r)

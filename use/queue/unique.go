@@ -289,7 +289,7 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 			switch {
 			case at.Offset < known.Next: // a worker may still answer a claimed message, even if the log no longer has it
 				over[i] = !there || r.Fate == claims.Done
-			default: // it was never claimed
+			default: // the message was never claimed
 				over[i] = at.Offset < first[at.Partition]
 			}
 		}

@@ -25,7 +25,7 @@ import (
 func Verify() verify.Check {
 	return verify.Check{Name: "queues", Run: func(ctx context.Context, x *verify.Exam) error {
 		e := &examination{x: x}
-		if _, err := x.First(func(v *verify.View) (err error) { // for the first looks
+		if _, err := x.First(func(v *verify.View) (err error) { // the definitions for the first looks
 			e.known, err = readDefinitions(ctx, v)
 			return err
 		}); err != nil {
@@ -67,7 +67,7 @@ const (
 
 type examination struct {
 	x     *verify.Exam
-	known []definition // at the beginning
+	known []definition // the definitions as they were at the beginning
 	first bool         // a first look is on its way: it uses known, and does not read the definitions
 }
 
