@@ -108,7 +108,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 // and stands for memory and for about 10 µs of work in the store.
 const partCost = 1 << 10
 
-// upkeepBytes bounds the queued entries of upkeep: some thousand leases.
+// upkeepBytes is the size of upkeepBudget: some thousand leases.
 const upkeepBytes = 4 << 20
 
 // checkCost is what each check costs in addition to its bytes: less than partCost, because a check
@@ -452,7 +452,7 @@ func (a *appender) gather() *flush {
 	return f
 }
 
-// takeUpkeep puts the queued tickets of upkeep before all others. The caller holds mu.
+// takeUpkeep puts the tickets of SubmitUpkeep before all others. The caller holds mu.
 func (a *appender) takeUpkeep() {
 	if len(a.upkeep) == 0 {
 		return

@@ -129,8 +129,9 @@ func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	}
 	s.version = a.previous + 1
 	if a.previous == 0 {
-		// The key may have been put before and deleted. Counted from 1 again, it could reach a
-		// version that another broker remembers, and the check of that broker would pass.
+		// The key may have been put before and deleted. If its versions were counted from 1 again,
+		// one of them could be a version that another broker remembers, and that broker's check
+		// would pass.
 		s.version = Version(time.Now().UnixMicro())
 	}
 	a.taken++

@@ -224,7 +224,8 @@ func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition
 			starts = append(starts, Bounds{Partition: p, Next: notBegun})
 		}
 	}
-	// A partition that is created meanwhile would be taken for one in which the epoch begins at 0.
+	// The check is for a partition that is created meanwhile: without it, the epoch would seem to
+	// begin at 0 in that partition.
 	return starts, []Check{{Key: catalogKey, Version: catalog.version}}, nil
 }
 

@@ -484,7 +484,8 @@ func (t *Topic) configure(change func(config map[string]string) error) error {
 // auditKept is how long events of the audit stay at least.
 const auditKept = 24 * time.Hour
 
-// checkAudit refuses settings by which events of the audit would go early, or changes would wait.
+// checkAudit refuses settings with which events of the audit would be deleted early, or changes of
+// topics would have to wait.
 func (t Topic) checkAudit() error {
 	if t.Name != AuditTopic || t.Writer == "" {
 		return nil

@@ -31,7 +31,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 		return out
 	}
 	out.uncommitted = in.IsolationLevel == 0
-	if !r.mayUse(quota.ConsumerByteRate, 0) { // the client is over its quota: read nothing, since it would not be sent
+	if !r.mayUse(quota.ConsumerByteRate, 0) { // the client is over its quota: read nothing, since the answer would not be sent
 		return out
 	}
 	spans, slots, known := s.plan(ctx, r, in, out, epoch)

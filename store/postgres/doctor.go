@@ -93,8 +93,8 @@ func examining(ctx context.Context, address string) (*examination, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
-	// Connect as through a pooler, in case there is one: it would refuse the settings that a store
-	// sends.
+	// Connect as through a pooler, in case there is one: a pooler would refuse the settings that a
+	// store sends.
 	configure(config.ConnConfig, Options{Pooled: true})
 	conn, err := connect(ctx, config)
 	if err != nil {

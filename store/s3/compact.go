@@ -221,7 +221,7 @@ func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 }
 
 // prove calls moveBack until that succeeds: then the segment is there, or its batches were moved
-// back. Nobody else would move them back. So if ctx ends first and the segment is gone, these
+// back. No other process moves them back. So if ctx ends first and the segment is gone, these
 // batches are lost.
 func (s *Store) prove(ctx context.Context, key string, picks []pick) error {
 	for pause := proveFirst; ; pause = min(2*pause, proveMost) {

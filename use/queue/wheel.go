@@ -465,7 +465,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 			return err
 		}
 		s.next++
-		if errors.Is(err, errNoRecord) { // this offset counts as done with the next message that leaves: by itself it would split the state's runs
+		if errors.Is(err, errNoRecord) { // this offset is marked done together with the next message that leaves: if it were marked alone, it would split the state's runs
 			holes = true
 			continue
 		}
