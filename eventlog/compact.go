@@ -296,7 +296,8 @@ func hashOf(key []byte) [16]byte {
 }
 
 // rewrite replaces consecutive batches by batches without the records that are not needed any more.
-// If all are needed, it does nothing.
+// The new batches say when their tombstones may be deleted. If nothing would change, rewrite does
+// nothing.
 func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
 	var w rewriter
 	w.most = c.topic.FilledBytes()

@@ -44,9 +44,10 @@ func (c *Consumer) commits(ctx context.Context) {
 
 var commitRetry = retry.Policy{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// commit commits the partitions' handled offsets in one store call. If it returns nil, the offsets
-// of all partitions that are still ours are committed. If transactions of the handler should have
-// committed some of them, it first checks whether they did: one more call for all partitions.
+// commit commits the partitions' handled offsets in one store call, or in one for each of them if
+// the group has taken one away. If it returns nil, the offsets of all partitions that are still
+// ours are committed. If transactions of the handler should have committed some of them, it first
+// checks whether they did: one more call for all partitions.
 func (c *Consumer) commit(ctx context.Context, partitions ...*Partition) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err

@@ -105,8 +105,8 @@ func (p *Partition) beginTx(ctx context.Context) (from *eventlog.Offset, err err
 }
 
 // catchUp finds out why a commit was refused. Either another consumer committed first, or the
-// group's offset is below what this consumer has handled: then it commits the handled offset, if
-// the partition is still ours.
+// group's offset is below what this consumer has handled: then catchUp commits the handled offset,
+// if the partition is still ours.
 func (p *Partition) catchUp(ctx context.Context, refused error) error {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return err

@@ -319,8 +319,8 @@ func (q *Queue) having(ctx context.Context, w claims.Wish) (in []eventlog.Partit
 }
 
 // claimOnce asks the partitions, one after the other, until there are enough messages. If there are
-// none, again is how long to wait before the next try; 0: not at all. ended counts the messages
-// that it claimed but must not hand out.
+// none, again is how long to wait before the next try; 0: try again at once. ended counts the
+// messages that it claimed but must not hand out.
 func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, ended int, again time.Duration, err error) {
 	if q.def.Load().settings.Paused {
 		if err := q.redefine(ctx); err != nil || q.def.Load().settings.Paused {
@@ -468,7 +468,8 @@ func (t *try) askRoom(ctx context.Context) error {
 }
 
 // claimFrom claims from one partition, and adds the messages that may be handed out, while there is
-// room for them. The others end (endAll), or are given back.
+// room for them. The others end (endAll), are given back, or were acknowledged in an SQL
+// transaction (withoutAcked).
 func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Partition) error {
 	if err := t.askRoom(ctx); err != nil {
 		return err
@@ -535,7 +536,8 @@ func (t *try) take(ctx context.Context, p eventlog.Partition) (claims.Taken, err
 	return got, nil
 }
 
-// giveBack returns messages to the queue, unless another try may have handed them out.
+// giveBack returns messages to the queue, unless an earlier call with the same ID may have handed
+// them out.
 func (t *try) giveBack(p eventlog.Partition, got claims.Taken, rest []claims.Grant) {
 	if !got.Found || t.c.ID == "" {
 		t.q.giveBack(p, rest)

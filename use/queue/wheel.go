@@ -664,8 +664,8 @@ func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages [
 	})
 }
 
-// target returns the partition and the record that a message moves to. For a deleted queue it
-// returns none: the message is dropped.
+// target returns the partition and the record that a message moves to. It returns none, and the
+// message is dropped, if the queue was deleted or purged, or all its topics were deleted.
 func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m dueMessage, now claims.Time, queues map[string]*Queue) (none preparation, err error) {
 	if m.gone {
 		return none, nil
