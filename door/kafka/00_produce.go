@@ -334,8 +334,8 @@ func errorRecord(index int, reason string) kmsg.ProduceResponseTopicPartitionErr
 	return at
 }
 
-// nameOthers claims memory for the records that an error names, in the answer and encoded. Without
-// it only the first one is named.
+// nameOthers claims memory for the records that an error names, in the answer and encoded. If the
+// claim fails, only the first record is named.
 func nameOthers(ctx context.Context, r *request, err error) {
 	const each = 256
 	var record *batch.RecordError
