@@ -170,11 +170,12 @@ func (s *Store) fill(ctx context.Context) ([]segment, error) {
 	})
 }
 
-// choose returns the segment to empty, if any. If topics with long and with short retention share
-// segments, a segment could not be dropped while it has a record with long retention. Sealed
+// choose returns the segment to empty, if any. Without it, a segment that topics with long and with
+// short retention share could not be dropped while it has a record with long retention. Sealed
 // segments may hold 7/4 of the needed bytes, plus 1/16 of a segment; beyond that the segment with
-// the lowest needed share is emptied, if that is below 3/5. So moving copies less than 3/5 of what
-// it frees, and moved batches, which are together in segments of survivors, are seldom moved again.
+// the lowest needed share is emptied, if that share is below 3/5. So moving copies less than 3/5 of
+// what it frees, and moved batches, which are together in segments of survivors, are seldom moved
+// again.
 func choose(segments []segment, full int64) (victim int, found bool) {
 	var payload, wanted int64
 	least := 0.6

@@ -333,7 +333,8 @@ func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool) 
 	return audit.Of(q.log).Record(ctx, audit.Event{Verb: verb, Object: q.name, Before: map[string]any{"ids": ids}})
 }
 
-// lastLetter returns the newest record of the dead-letter topic; zero: there is none.
+// lastLetter returns the last record of the dead-letter topic, in the order of its partitions;
+// zero: there is none.
 func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last MessageID, err error) {
 	ends, err := q.log.Bounds(ctx, topic.Partitions...)
 	if err != nil {
