@@ -46,7 +46,7 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 }
 
 func (s *Store) commit(ctx context.Context, entries []eventlog.Entry, noSpace error) ([]eventlog.Outcome, error) {
-	f, err := change(ctx, s, func(t *transaction) (*flush, error) {
+	f, err := change(ctx, s.commits, func(t *transaction) (*flush, error) {
 		f := &flush{transaction: t, noSpace: noSpace, packet: s.packet, entries: entries, outcomes: make([]eventlog.Outcome, len(entries)), versions: map[string]eventlog.Version{}}
 		return f, f.run(&s.lastIncarnation)
 	})

@@ -26,8 +26,8 @@ type incarnation struct {
 	readOnly            bool
 }
 
-// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables. Commits, trims and
-// reads all read the incarnation, so each of them ends with this error then.
+// scan returns eventlog.ErrUpgraded if a newer weir has upgraded the tables. Commits, trims, sweeps
+// and reads all read the incarnation, so each of them ends with this error then.
 func (in *incarnation) scan(row *sql.Rows) error {
 	var version int
 	if err := row.Scan(&in.life, &in.server, &in.tables, &in.epoch, &in.readOnly, &version); err != nil {

@@ -1,9 +1,13 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
 )
 
@@ -42,11 +46,43 @@ const clientsMax = 16
 func (c *Session) Query(ctx context.Context, each func(row []any) error, statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
-	rows, err := retry(ctx, interrupted, func() (*sql.Rows, error) { return c.db.QueryContext(ctx, statement, args...) })
+	rows, err := c.ask(ctx, statement, args)
 	if err != nil {
-		return readFailed(err)
+		return err
 	}
 	defer rows.Close()
+	return eachRow(rows, each)
+}
+
+// QueryIn is Query, and returns the incarnation of the database in which the rows are, as
+// eventlog.Incarnation.Store has it. It returns it also if each failed. It is one trip, too.
+func (c *Session) QueryIn(ctx context.Context, each func(row []any) error, statement string, args ...any) (in string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerMax)
+	defer cancel()
+	rows, err := c.ask(ctx, selectIncarnation+";\n"+statement, args)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var now incarnation
+	for rows.Next() {
+		if err := now.scan(rows); err != nil {
+			return "", readFailed(err)
+		}
+	}
+	if !rows.NextResultSet() {
+		return "", readFailed(cmp.Or(rows.Err(), errors.New("the server answered with the incarnation only")))
+	}
+	return now.inMark().Store, eachRow(rows, each)
+}
+
+// ask sends a statement that changes nothing. The caller closes the rows.
+func (c *Session) ask(ctx context.Context, statement string, args []any) (*sql.Rows, error) {
+	rows, err := retry(ctx, interrupted, func() (*sql.Rows, error) { return c.db.QueryContext(ctx, statement, args...) })
+	return rows, readFailed(err)
+}
+
+func eachRow(rows *sql.Rows, each func(row []any) error) error {
 	columns, err := rows.Columns()
 	if err != nil {
 		return readFailed(err)
@@ -84,6 +120,27 @@ func (c *Session) Exec(ctx context.Context, statement string, args ...any) error
 		return writeFailed(commitFailed(err))
 	}
 	return conn.Close()
+}
+
+// ExecIn runs statements in one transaction, if the database is in the incarnation that QueryIn
+// returned: otherwise the error is eventlog.ErrRewound, and nothing is changed. If it returns nil,
+// the change is durable. It is two trips.
+func (c *Session) ExecIn(ctx context.Context, in, statements string, args ...any) error {
+	_, err := change(ctx, c.db, func(t *transaction) (none struct{}, err error) {
+		var now incarnation
+		var first, last text
+		first.add(nil, "START TRANSACTION")
+		first.add(now.scan, selectIncarnation)
+		if err := t.run(&first); err != nil {
+			return none, err
+		}
+		if is := now.inMark().Store; is != in {
+			return none, fmt.Errorf("%w: what depends on a read in %q cannot be changed in %q", eventlog.ErrRewound, in, is)
+		}
+		last.add(nil, statements, args...)
+		return none, t.commit(&last)
+	})
+	return err
 }
 
 // Refused reports whether the server refused a statement because the user has no right to it.

@@ -16,11 +16,11 @@ type transaction struct {
 	conn *sql.Conn
 }
 
-// change runs do, which begins a transaction and commits it. It repeats do if the server rolled the
-// transaction back, or if the connection broke before COMMIT was sent. ctx ends the wait for a
-// connection, but not the wait for the answer.
-func change[T any](ctx context.Context, s *Store, do func(t *transaction) (T, error)) (T, error) {
-	conn, err := s.commits.Conn(ctx)
+// change runs do, on a connection of db. do begins a transaction and commits it; it is repeated if
+// the server rolled the transaction back, or if the connection broke before COMMIT was sent. ctx
+// ends the wait for a connection, but not the wait for the answer.
+func change[T any](ctx context.Context, db *sql.DB, do func(t *transaction) (T, error)) (T, error) {
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		var none T
 		return none, readFailed(err)
@@ -42,7 +42,7 @@ func change[T any](ctx context.Context, s *Store, do func(t *transaction) (T, er
 		if !lost(err) {
 			return answer, err
 		}
-		next, failed := s.commits.Conn(ctx)
+		next, failed := db.Conn(ctx)
 		if failed != nil {
 			return answer, fmt.Errorf("%w: %w, after: %w", eventlog.ErrUnavailable, failed, err)
 		}

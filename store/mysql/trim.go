@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -32,7 +33,7 @@ func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error
 	for i, t := range trims {
 		ids[i] = int64(t.Partition)
 	}
-	errs, err := change(ctx, s, func(tx *transaction) ([]error, error) {
+	errs, err := change(ctx, s.commits, func(tx *transaction) ([]error, error) {
 		var t text
 		var now incarnation
 		partitions := make(map[eventlog.Partition]*storerow.Partition, len(trims))
@@ -83,9 +84,9 @@ func (s *sweeper) wake() {
 func (s *Store) sweep(ctx context.Context) {
 	for {
 		more, err := s.sweepStep(ctx)
-		if err != nil && ctx.Err() == nil {
+		told := errors.Is(err, eventlog.ErrUpgraded) || errors.Is(err, eventlog.ErrRewound) // by the log, which polls
+		if err != nil && !told && ctx.Err() == nil {
 			s.logger.Warn("mysql: cannot delete trimmed batches; it is tried again", "store", s.name, "err", err)
-			more = false
 		}
 		if more && ctx.Err() == nil {
 			continue
@@ -101,15 +102,19 @@ func (s *Store) sweep(ctx context.Context) {
 
 // sweepStep deletes trimmed batches in one bounded step. more: there may be more to delete.
 func (s *Store) sweepStep(ctx context.Context) (more bool, err error) {
-	more, err = change(ctx, s, func(tx *transaction) (more bool, err error) {
+	more, err = change(ctx, s.commits, func(tx *transaction) (more bool, err error) {
 		var id, from, below int64
 		var t text
-		t.add(nil, "START TRANSACTION")
+		var now incarnation
+		begin(&t, &now, false)
 		t.add(func(row *sql.Rows) error {
 			more = true
 			return row.Scan(&id, &from, &below)
 		}, "SELECT partition_id, coalesce((SELECT below FROM weir_swept s WHERE s.partition_id = t.partition_id), 0), below FROM weir_trash t ORDER BY partition_id LIMIT 1 FOR UPDATE")
 		if err := tx.run(&t); err != nil {
+			return false, err
+		}
+		if err := s.lastIncarnation.check(now); err != nil {
 			return false, err
 		}
 		var writes text

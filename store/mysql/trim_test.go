@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -152,5 +153,38 @@ func TestAMissingBatchWithholdsNoOtherPartition(t *testing.T) {
 	got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}, {Partition: 2}, {Partition: 3}}, 0)
 	if err != nil || got[0].Bounds.First != 2 || got[1].Bounds.First != 0 || got[2].Bounds.First != 2 {
 		t.Errorf("trimmed: %+v, %v", got, err)
+	}
+}
+
+// A newer weir has upgraded the tables, or another server has taken over: the sweeper deletes
+// nothing there.
+func TestTheSweeperStopsWhereCommitsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		statement string
+		want      error
+	}{
+		"newer tables":        {"INSERT INTO weir_migration VALUES (900)", eventlog.ErrUpgraded},
+		"another incarnation": {"DELETE FROM weir_life", eventlog.ErrRewound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := mytest.URL(t)
+			s := at(t, address)
+			s.close() // the sweeper
+			s.work.Wait()
+			must(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}, {Partition: 1, Records: 1, Bytes: []byte("a")}, {Partition: 1, Records: 1, Bytes: []byte("b")}}})
+			if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := storetest.Trim(t.Context(), s, 1, 1); err != nil {
+				t.Fatal(err)
+			}
+			mytest.Exec(t, address, c.statement)
+			if _, err := s.sweepStep(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("the sweeper: %v, want %v", err, c.want)
+			}
+			if got, want := basesIn(t, address), "0,1 0,1"; got != want {
+				t.Errorf("%s are left, want %s", got, want)
+			}
+		})
 	}
 }

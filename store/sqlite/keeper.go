@@ -2,10 +2,13 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 const (
@@ -128,9 +131,13 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		}
 		again = nil
-		if err := k.work(ctx); err != nil && ctx.Err() == nil {
+		err := k.work(ctx)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		again = time.After(workAgain)
+		if !errors.Is(err, eventlog.ErrUpgraded) && !errors.Is(err, eventlog.ErrRewound) { // the log, which polls, tells of these
 			k.store.log.Error("maintenance of the SQLite store failed; trying again later", "path", k.store.path(), "after", workAgain, "err", err)
-			again = time.After(workAgain)
 		}
 	}
 }

@@ -72,6 +72,9 @@ func (c *conn) forget(id eventlog.Partition) error {
 // sweep deletes trimmed batches in one bounded step. more: there may be more to delete.
 func (s *Store) sweep(ctx context.Context) (more bool, err error) {
 	err = s.change(ctx, func(w *conn) error {
+		if err := s.unchanged(w); err != nil {
+			return err
+		}
 		trash, err := w.integers(sqlNextTrash)
 		if err != nil || trash == nil {
 			return err

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -130,5 +131,38 @@ func TestOneStepOfDeletionIsBounded(t *testing.T) {
 	}
 	if left != 0 {
 		t.Errorf("%d batches are left", left)
+	}
+}
+
+// A newer weir has upgraded the tables, or a backup was copied into the file: the keeper deletes
+// nothing there.
+func TestTheKeeperStopsWhereCommitsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   error
+	}{
+		"newer tables":        {"PRAGMA user_version = 900; CREATE TABLE newer (a)", eventlog.ErrUpgraded},
+		"another incarnation": {"CREATE TABLE other (a)", eventlog.ErrRewound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openTest(t)
+			s.keeper.cancel()
+			<-s.keeper.ended // this test sweeps by hand
+			one := eventlog.Batch{Partition: 1, Records: 1, Bytes: []byte("x")}
+			commit(t, s, eventlog.Batch{Partition: 1}, one, one)
+			if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := storetest.Trim(t.Context(), s, 1, 1); err != nil {
+				t.Fatal(err)
+			}
+			script(t, s.path(), c.script)
+			if _, err := s.sweep(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("the keeper: %v, want %v", err, c.want)
+			}
+			if got := count(t, s, "SELECT count(*) FROM batch"); got != 2 {
+				t.Errorf("%d batches are left, want 2", got)
+			}
+		})
 	}
 }
