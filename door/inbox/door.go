@@ -27,6 +27,12 @@ type Door struct {
 }
 
 // database is what the door needs of a store.
+//
+// Rows are read in an incarnation of the database, which queryIn returns (eventlog.Incarnation). In
+// another one, such as that of a replica that took over, an entry may be lost that was acknowledged
+// meanwhile, and ids may belong to other rows. So what changes rows that were read takes their
+// incarnation as in. If the database is in another one, the error is eventlog.ErrRewound, and
+// nothing is changed.
 type database interface {
 	// table returns the name of a table of the door in statements, and exists the statement that
 	// returns 1 if there is such a table, else 0.
@@ -35,16 +41,18 @@ type database interface {
 	// query calls each with each row of a statement that changes nothing. Columns are int64,
 	// []byte, string or nil.
 	query(ctx context.Context, each func(row []any) error, statement string) error
+	// queryIn is query, and returns the incarnation in which the rows are, also if each failed.
+	queryIn(ctx context.Context, each func(row []any) error, statement string) (in string, err error)
 	// remove deletes rows of the inbox, and their targets; missing ones are ignored. A row whose
 	// time is none of these is another one that got the id later, and stays. With no times all rows
 	// with the ids are deleted: an older weir published them, and did not note their times.
-	remove(ctx context.Context, ids, times []int64) error
+	remove(ctx context.Context, in string, ids, times []int64) error
 	// refuse moves a row to weir_inbox_refused, in one transaction.
-	refuse(ctx context.Context, id int64, reason string) error
-	// aim, of a shard, adds targets for rows that have none. Targets of rows that are gone do no
-	// harm. When aim returns, a crash of the database can no longer undo the targets, nor what
-	// query has read; so it is also called with no targets to add.
-	aim(ctx context.Context, targets []target) error
+	refuse(ctx context.Context, in string, id int64, reason string) error
+	// aim, of a shard, adds targets for rows that have none. It adds none for a row that is gone:
+	// another one may get its id. When aim returns, a crash of the database can no longer undo the
+	// targets, nor what was read before; so it is also called with no targets to add.
+	aim(ctx context.Context, in string, targets []target) error
 	// removeTargets, of a shard, deletes the targets of rows that are gone.
 	removeTargets(ctx context.Context) error
 	// install creates the tables, and what checks and inserts rows.
@@ -83,6 +91,12 @@ func (d *Door) open(ctx context.Context, logger *slog.Logger) error {
 		return fmt.Errorf("create the table weir_inbox: %w", err)
 	}
 	return nil
+}
+
+// incarnation returns the incarnation that the database is in. Call it before reading a key by
+// which rows are changed: see database.
+func (d *Door) incarnation(ctx context.Context) (in string, err error) {
+	return d.queryIn(ctx, func([]any) error { return nil }, "SELECT 1")
 }
 
 // noSet stands for the number of a shard: the store is not one.

@@ -261,7 +261,7 @@ type failing struct{ database }
 
 var errDied = errors.New("died")
 
-func (f failing) remove(context.Context, []int64, []int64) error { return errDied }
+func (f failing) remove(context.Context, string, []int64, []int64) error { return errDied }
 
 func TestWhatWasPublishedAndNotDeletedIsNotPublishedAgain(t *testing.T) {
 	onEach(t, func(r *rig) {

@@ -38,9 +38,10 @@ type Mover struct {
 	logger    *slog.Logger
 	observer  Observer
 
-	moved  moved // as last read or put
-	known  bool  // moved is known, and its rows are deleted
-	single int   // how many more chunks have one row, because one of that many rows was refused
+	in     string // the incarnation of the database in which the rows that are now moved were read: see database
+	moved  moved  // as last read or put
+	known  bool   // moved is known, and its rows are deleted
+	single int    // how many more chunks have one row, because one of that many rows was refused
 
 	prunedAt time.Time // when positions of deleted topics were last looked for
 }
@@ -209,7 +210,7 @@ func publishRows(ctx context.Context, p *publish.Publisher, commit func(ctx cont
 
 func (m *Mover) refuse(ctx context.Context, r row, why error) error {
 	m.logger.Error("an event published by SQL can never be moved into the log; it is kept in weir_inbox_refused", "id", r.id, "topic", r.event.Topic, "err", why)
-	err := m.door.refuse(ctx, r.id, reason(why))
+	err := m.door.refuse(ctx, m.in, r.id, reason(why))
 	if err == nil {
 		m.observer.Unmovable()
 	}
@@ -226,7 +227,10 @@ func reason(why error) string {
 }
 
 // catchUp reads which rows were published last, and deletes them.
-func (m *Mover) catchUp(ctx context.Context) error {
+func (m *Mover) catchUp(ctx context.Context) (err error) {
+	if m.in, err = m.door.incarnation(ctx); err != nil {
+		return err
+	}
 	kv, err := m.log.Get(ctx, m.key())
 	if err != nil {
 		return err
@@ -269,7 +273,7 @@ func (m *Mover) left(ctx context.Context) (ids, times []int64, err error) {
 // remove deletes the rows that were published last.
 func (m *Mover) remove(ctx context.Context, ids, times []int64) error {
 	if len(ids) > 0 {
-		if err := m.door.remove(ctx, ids, times); err != nil {
+		if err := m.door.remove(ctx, m.in, ids, times); err != nil {
 			return err
 		}
 	}
@@ -288,7 +292,7 @@ func (m *Mover) read(ctx context.Context) (chunk []row, err error) {
 	if m.single > 0 {
 		most = 1
 	}
-	err = m.door.query(ctx, func(columns []any) error {
+	m.in, err = m.door.queryIn(ctx, func(columns []any) error {
 		size += len(bytesOf(columns[3])) + len(bytesOf(columns[4])) + len(bytesOf(columns[5]))
 		if len(chunk) == most || len(chunk) > 0 && size > bytesMax {
 			return errFull

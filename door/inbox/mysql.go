@@ -34,23 +34,32 @@ func (m mysqlTables) query(ctx context.Context, each func([]any) error, statemen
 	return m.session.Query(ctx, each, statement)
 }
 
-func (m mysqlTables) aim(ctx context.Context, targets []target) error {
-	insert, args := "", []any(nil)
-	if len(targets) > 0 {
-		insert = "INSERT IGNORE INTO weir_inbox_target VALUES (?, ?, ?, ?)" + strings.Repeat(", (?, ?, ?, ?)", len(targets)-1) + "; "
+func (m mysqlTables) queryIn(ctx context.Context, each func([]any) error, statement string) (in string, err error) {
+	return m.session.QueryIn(ctx, each, statement)
+}
+
+func (m mysqlTables) aim(ctx context.Context, in string, targets []target) error {
+	list, err := listOf(targets)
+	if err != nil {
+		return err
 	}
-	for _, t := range targets {
-		args = append(args, t.id, t.topic.String(), t.number, int64(t.partition))
-	}
-	return m.session.Exec(ctx, "START TRANSACTION; "+insert+"UPDATE weir_inbox_barrier SET n = n + 1; COMMIT", args...)
+	// The lock keeps the rows there until their targets are: who deletes a row then deletes its
+	// target, too. Only committed rows are locked, by their ids, so no publisher waits for it.
+	return m.session.ExecIn(ctx, in, `
+		INSERT IGNORE INTO weir_inbox_target
+		SELECT t.* FROM JSON_TABLE(?, '$[*]' COLUMNS (
+			id BIGINT PATH '$[0]', topic_id CHAR(32) CHARACTER SET ascii PATH '$[1]', partition_number INT PATH '$[2]', partition_id BIGINT PATH '$[3]')) AS t
+		STRAIGHT_JOIN weir_inbox AS i FORCE INDEX (PRIMARY) ON i.id = t.id
+		LOCK IN SHARE MODE;
+		UPDATE weir_inbox_barrier SET n = n + 1`, list)
 }
 
 func (m mysqlTables) removeTargets(ctx context.Context) error {
 	return m.session.Exec(ctx, "DELETE FROM weir_inbox_target WHERE id NOT IN (SELECT id FROM weir_inbox)")
 }
 
-func (m mysqlTables) remove(ctx context.Context, ids, times []int64) error {
-	in := func(list []int64) string { return " IN (?" + strings.Repeat(",?", len(list)-1) + ")" }
+func (m mysqlTables) remove(ctx context.Context, in string, ids, times []int64) error {
+	oneOf := func(list []int64) string { return " IN (?" + strings.Repeat(",?", len(list)-1) + ")" }
 	numbers := make([]any, 0, 2*len(ids)+len(times))
 	add := func(list []int64) {
 		for _, n := range list {
@@ -58,21 +67,21 @@ func (m mysqlTables) remove(ctx context.Context, ids, times []int64) error {
 		}
 	}
 	add(ids)
-	rows := "DELETE FROM weir_inbox WHERE id" + in(ids)
+	rows := "DELETE FROM weir_inbox WHERE id" + oneOf(ids)
 	if len(times) > 0 {
-		rows += " AND published_at" + in(times)
+		rows += " AND published_at" + oneOf(times)
 		add(times)
 	}
-	if m.shard == noSet {
-		return m.session.Exec(ctx, rows, numbers...)
+	if m.shard != noSet {
+		rows += "; DELETE FROM weir_inbox_target WHERE id" + oneOf(ids)
+		add(ids)
 	}
-	add(ids)
-	return m.session.Exec(ctx, "START TRANSACTION; "+rows+"; DELETE FROM weir_inbox_target WHERE id"+in(ids)+"; COMMIT", numbers...)
+	return m.session.ExecIn(ctx, in, rows, numbers...)
 }
 
-func (m mysqlTables) refuse(ctx context.Context, id int64, reason string) error {
-	return m.session.Exec(ctx, "START TRANSACTION; SELECT id FROM weir_inbox WHERE id = ? FOR UPDATE; "+ // another mover may be refusing it
-		"INSERT INTO weir_inbox_refused SELECT "+refusedColumns("")+", ? FROM weir_inbox i WHERE id = ?; DELETE FROM weir_inbox WHERE id = ?; COMMIT", id, reason, id, id)
+func (m mysqlTables) refuse(ctx context.Context, in string, id int64, reason string) error {
+	return m.session.ExecIn(ctx, in, "SELECT id FROM weir_inbox WHERE id = ? FOR UPDATE; "+ // another mover may be refusing it
+		"INSERT INTO weir_inbox_refused SELECT "+refusedColumns("")+", ? FROM weir_inbox i WHERE id = ?; DELETE FROM weir_inbox WHERE id = ?", id, reason, id, id)
 }
 
 func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logger) error {

@@ -19,11 +19,12 @@ const (
 
 // positions is a database in which consumers have positions.
 type positions interface {
-	// positions counts them, by the ids of their topics.
-	positions(ctx context.Context) (map[string]int64, error)
+	// positions counts them, by the ids of their topics, and returns the incarnation in which they
+	// are: see database.
+	positions(ctx context.Context) (of map[string]int64, in string, err error)
 	// forgetPositions deletes up to forgetMost positions in a topic, except those that open
 	// transactions have locked.
-	forgetPositions(ctx context.Context, topic string) error
+	forgetPositions(ctx context.Context, in, topic string) error
 }
 
 // forgetPositions deletes the positions in topics that are gone. A topic is there before a position
@@ -36,14 +37,14 @@ func (m *Mover) forgetPositions(ctx context.Context) {
 		if !has {
 			return nil
 		}
-		in, err := db.positions(ctx)
-		if err != nil || len(in) == 0 {
+		all, in, err := db.positions(ctx)
+		if err != nil || len(all) == 0 {
 			return err
 		}
 		if err := m.log.RefreshTopics(ctx); err != nil {
 			return err
 		}
-		for topic, n := range in {
+		for topic, n := range all {
 			id, err := eventlog.ParseTopicID(topic)
 			if err != nil {
 				continue // weir has not written it
@@ -52,7 +53,7 @@ func (m *Mover) forgetPositions(ctx context.Context) {
 				continue
 			}
 			for ; n > 0; n -= forgetMost {
-				if err := db.forgetPositions(ctx, topic); err != nil {
+				if err := db.forgetPositions(ctx, in, topic); err != nil {
 					return fmt.Errorf("topic %s: %w", topic, err)
 				}
 			}
@@ -64,18 +65,18 @@ func (m *Mover) forgetPositions(ctx context.Context) {
 	}
 }
 
-func (m mysqlTables) positions(ctx context.Context) (map[string]int64, error) {
-	in := make(map[string]int64)
-	err := m.query(ctx, func(row []any) error {
-		in[text(row[0])] = row[1].(int64)
+func (m mysqlTables) positions(ctx context.Context) (of map[string]int64, in string, err error) {
+	of = make(map[string]int64)
+	in, err = m.queryIn(ctx, func(row []any) error {
+		of[text(row[0])] = row[1].(int64)
 		return nil
 	}, "SELECT topic_id, COUNT(*) FROM weir_position GROUP BY topic_id")
-	return in, err
+	return of, in, err
 }
 
-func (m mysqlTables) forgetPositions(ctx context.Context, topic string) error {
+func (m mysqlTables) forgetPositions(ctx context.Context, in, topic string) error {
 	// DELETE knows no SKIP LOCKED. The limit keeps the inner table a table of its own.
-	return m.session.Exec(ctx, fmt.Sprintf(`
+	return m.session.ExecIn(ctx, in, fmt.Sprintf(`
 		DELETE p FROM (
 			SELECT consumer, topic_id, partition_number FROM weir_position WHERE topic_id = ? LIMIT %d FOR UPDATE SKIP LOCKED
 		) AS gone

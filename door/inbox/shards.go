@@ -27,8 +27,8 @@ import (
 //
 // The partition that was chosen for a row stays, whoever publishes it. The entry checks that the
 // key is the one that was known before the row was read. So of two movers, one finds out that the
-// other has published, and a row that was published and not deleted is found in the key of its
-// partition.
+// other has published. A row that was published and not deleted, or whose deletion a failover has
+// lost, is found in the key of its partition.
 
 // ShardMovers are the movers of the inboxes of a store made of shards.
 type ShardMovers []*shardMover
@@ -69,7 +69,8 @@ type shardMover struct {
 	logger    *slog.Logger
 	observer  Observer
 
-	published map[eventlog.Partition]published // what is known of the keys
+	in        string                           // the incarnation of the inbox's database in which rows were read last: see database
+	published map[eventlog.Partition]published // what is known of the keys, whose rows are deleted in that incarnation
 	prunedAt  time.Time                        // when keys of deleted partitions were last looked for
 }
 
@@ -143,6 +144,16 @@ type target struct {
 	topic     eventlog.TopicID
 	number    int32
 	partition eventlog.Partition
+}
+
+// listOf returns targets for a statement, as JSON.
+func listOf(targets []target) (string, error) {
+	rows := make([][4]any, len(targets))
+	for i, t := range targets {
+		rows[i] = [4]any{t.id, t.topic.String(), t.number, int64(t.partition)}
+	}
+	list, err := json.Marshal(rows)
+	return string(list), err
 }
 
 // step moves one chunk of rows, and returns how many.
@@ -246,13 +257,16 @@ func (m *shardMover) forgetKeys(ctx context.Context, door *Door) {
 		return eventlog.Partition(n), err
 	}
 	var unknown []eventlog.KeyValue
-	err := m.log.ListAll(ctx, keys.InboxPrefix+door.name+"/", func(kv eventlog.KeyValue) error {
-		p, err := partition(kv)
-		if err == nil && !there[p] {
-			unknown = append(unknown, kv)
-		}
-		return err
-	})
+	in, err := door.incarnation(ctx)
+	if err == nil {
+		err = m.log.ListAll(ctx, keys.InboxPrefix+door.name+"/", func(kv eventlog.KeyValue) error {
+			p, err := partition(kv)
+			if err == nil && !there[p] {
+				unknown = append(unknown, kv)
+			}
+			return err
+		})
+	}
 	if err == nil && len(unknown) > 0 {
 		err = m.log.RefreshTopics(ctx) // a topic is older than the keys of its partitions: what is not there now was deleted
 		there = m.partitions()
@@ -261,7 +275,7 @@ func (m *shardMover) forgetKeys(ctx context.Context, door *Door) {
 		if p, _ := partition(kv); err != nil || there[p] {
 			continue
 		}
-		if err = m.forgive(ctx, door, kv); err == nil {
+		if err = m.forgive(ctx, door, in, kv); err == nil {
 			_, err = m.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}}, Puts: []eventlog.Put{{Key: kv.Key}}, UsesReserve: true})
 		}
 	}
@@ -282,10 +296,11 @@ func (m *shardMover) partitions() map[eventlog.Partition]bool {
 	return there
 }
 
-// read returns the next rows.
+// read returns the next rows. A failover may bring back rows that were deleted, so in another
+// incarnation the mover forgets what it knows of the keys: they tell which rows are published.
 func (m *shardMover) read(ctx context.Context) (chunk []aimed, err error) {
 	size := 0
-	err = m.door.query(ctx, func(columns []any) error {
+	in, err := m.door.queryIn(ctx, func(columns []any) error {
 		size += len(bytesOf(columns[3])) + len(bytesOf(columns[4])) + len(bytesOf(columns[5]))
 		if len(chunk) > 0 && size > bytesMax {
 			return errFull
@@ -303,6 +318,10 @@ func (m *shardMover) read(ctx context.Context) (chunk []aimed, err error) {
 		strings.ReplaceAll(columns, ", ", ", i."), m.door.table("weir_inbox"), m.door.table("weir_inbox_target"), rowsMax))
 	if errors.Is(err, errFull) {
 		err = nil
+	}
+	if err == nil && in != m.in {
+		clear(m.published)
+		m.in = in
 	}
 	return chunk, err
 }
@@ -361,7 +380,7 @@ func (m *shardMover) choose(ctx context.Context, r *aimed) error {
 
 func (m *shardMover) refuse(ctx context.Context, r *aimed, why error) error {
 	m.logger.Error("an event published by SQL can never be moved into the log; it is kept in weir_inbox_refused", "shard", m.shard, "id", r.id, "topic", r.event.Topic, "err", why)
-	err := m.door.refuse(ctx, r.id, reason(why))
+	err := m.door.refuse(ctx, m.in, r.id, reason(why))
 	if err == nil {
 		m.observer.Unmovable()
 	}
@@ -387,7 +406,7 @@ func (m *shardMover) aim(ctx context.Context, chunk []aimed) ([]aimed, error) {
 		chosen = append(chosen, target{r.id, topic.ID, number, topic.Partitions[number]})
 		ids = append(ids, strconv.FormatInt(r.id, 10))
 	}
-	if err := m.door.aim(ctx, chosen); err != nil {
+	if err := m.door.aim(ctx, m.in, chosen); err != nil {
 		return nil, err
 	}
 	found := map[int64]*target{}
@@ -425,7 +444,7 @@ func (m *shardMover) learn(ctx context.Context, p eventlog.Partition) error {
 	}
 	last := published{version: kv.Version}
 	if kv.Version > 0 {
-		if err := m.forgive(ctx, m.door, kv); err != nil {
+		if err := m.forgive(ctx, m.door, m.in, kv); err != nil {
 			return err
 		}
 	}
@@ -434,9 +453,13 @@ func (m *shardMover) learn(ctx context.Context, p eventlog.Partition) error {
 }
 
 // forgive deletes the rows that a key names.
-func (m *shardMover) forgive(ctx context.Context, door *Door, kv eventlog.KeyValue) error {
+func (m *shardMover) forgive(ctx context.Context, door *Door, in string, kv eventlog.KeyValue) error {
 	var last published
-	if err := json.Unmarshal(kv.Value, &last); err != nil || len(last.IDs) != len(last.At) {
+	err := json.Unmarshal(kv.Value, &last)
+	if err == nil && len(last.IDs) != len(last.At) {
+		err = fmt.Errorf("it has %d ids and %d times", len(last.IDs), len(last.At))
+	}
+	if err != nil {
 		return fmt.Errorf("key %s does not hold the ids of rows: %w; restore a backup", kv.Key, err)
 	}
 	at := map[int64]int64{}
@@ -446,7 +469,7 @@ func (m *shardMover) forgive(ctx context.Context, door *Door, kv eventlog.KeyVal
 		ids = append(ids, strconv.FormatInt(id, 10))
 	}
 	var gone, times []int64
-	err := door.query(ctx, func(columns []any) error {
+	err = door.query(ctx, func(columns []any) error {
 		if id := columns[0].(int64); at[id] == timeOf(columns[1]) {
 			gone, times = append(gone, id), append(times, at[id])
 		}
@@ -455,7 +478,7 @@ func (m *shardMover) forgive(ctx context.Context, door *Door, kv eventlog.KeyVal
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	return door.remove(ctx, gone, times)
+	return door.remove(ctx, in, gone, times)
 }
 
 // key returns the key of the rows that go to a partition. It is on the partition's shard, and moves
@@ -502,7 +525,7 @@ func (m *shardMover) publish(ctx context.Context, chunk []aimed) (int, error) {
 	for _, r := range chunk {
 		times = append(times, r.at)
 	}
-	if failed := m.door.remove(ctx, done, times); failed != nil {
+	if failed := m.door.remove(ctx, m.in, done, times); failed != nil {
 		clear(m.published) // the keys tell what is left to delete
 		return 0, failed
 	}

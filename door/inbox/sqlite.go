@@ -24,26 +24,26 @@ func (s sqliteTables) query(ctx context.Context, each func([]any) error, stateme
 	return s.store.Query(ctx, each, statement)
 }
 
-func (s sqliteTables) aim(ctx context.Context, targets []target) error {
-	rows := make([][4]any, len(targets))
-	for i, t := range targets {
-		rows[i] = [4]any{t.id, t.topic.String(), t.number, int64(t.partition)}
-	}
-	list, err := json.Marshal(rows)
+func (s sqliteTables) queryIn(ctx context.Context, each func([]any) error, statement string) (in string, err error) {
+	return s.store.QueryIn(ctx, each, statement)
+}
+
+func (s sqliteTables) aim(ctx context.Context, in string, targets []target) error {
+	list, err := listOf(targets)
 	if err != nil {
 		return err
 	}
-	return s.store.Exec(ctx, []string{
+	return s.store.ExecIn(ctx, in, []string{
 		"INSERT OR IGNORE INTO weir_inbox_target SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?1) WHERE value ->> 0 IN (SELECT id FROM weir_inbox)",
 		"UPDATE weir_inbox_barrier SET n = n + 1 WHERE ?1 IS NOT NULL",
-	}, string(list))
+	}, list)
 }
 
 func (s sqliteTables) removeTargets(ctx context.Context) error {
 	return s.store.Exec(ctx, []string{"DELETE FROM weir_inbox_target WHERE id NOT IN (SELECT id FROM weir_inbox)"})
 }
 
-func (s sqliteTables) remove(ctx context.Context, ids, times []int64) error {
+func (s sqliteTables) remove(ctx context.Context, in string, ids, times []int64) error {
 	list, err := json.Marshal(ids)
 	if err != nil {
 		return err
@@ -57,11 +57,11 @@ func (s sqliteTables) remove(ctx context.Context, ids, times []int64) error {
 	if s.shard != noSet {
 		statements = append(statements, "DELETE FROM weir_inbox_target WHERE id IN (SELECT value FROM json_each(?1)) AND ?2 IS NOT NULL")
 	}
-	return s.store.Exec(ctx, statements, string(list), string(at))
+	return s.store.ExecIn(ctx, in, statements, string(list), string(at))
 }
 
-func (s sqliteTables) refuse(ctx context.Context, id int64, reason string) error {
-	return s.store.Exec(ctx, []string{
+func (s sqliteTables) refuse(ctx context.Context, in string, id int64, reason string) error {
+	return s.store.ExecIn(ctx, in, []string{
 		"INSERT INTO weir_inbox_refused SELECT " + refusedColumns("") + ", ?2 FROM weir_inbox i WHERE id = ?1",
 		"DELETE FROM weir_inbox WHERE id = ?1 AND ?2 IS NOT NULL",
 	}, id, reason)
