@@ -261,7 +261,8 @@ func checkText(what, text string) error {
 // octets returns bytes as the text of a bytea.
 func octets(b []byte) string { return `\x` + hex.EncodeToString(b) }
 
-// list builds the text of a PostgreSQL array.
+// list builds the text of a PostgreSQL array. What is NULL is an empty element there, of which the
+// statements make NULL: with array_nulls = off in the caller's session, NULL would be a text.
 type list struct{ b strings.Builder }
 
 var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
@@ -270,12 +271,10 @@ func (l *list) add(element string, is bool) {
 	if l.b.Len() > 0 {
 		l.b.WriteByte(',')
 	}
-	if !is {
-		l.b.WriteString("NULL")
-		return
-	}
 	l.b.WriteByte('"')
-	_, _ = quoted.WriteString(&l.b, element) // a Builder returns no errors
+	if is {
+		_, _ = quoted.WriteString(&l.b, element) // a Builder returns no errors
+	}
 	l.b.WriteByte('"')
 }
 

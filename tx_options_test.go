@@ -110,3 +110,54 @@ func TestTheExampleOfCommitSQLTxWorks(t *testing.T) {
 		t.Errorf("billed: %s", bills)
 	}
 }
+
+// In a session with array_nulls = off the word NULL in an array is a text. What has no key, or no
+// value, has none there either.
+func TestNothingBecomesTheTextNULLInATransaction(t *testing.T) {
+	s := newSite(t, "postgres")
+	pgtest.Exec(t, s.url, `ALTER DATABASE `+pgtest.Value(t, s.url, `SELECT current_database()`)+` SET array_nulls = off`)
+	w := s.open(t)
+	choosy := s.open(t, weir.Options{Partitioner: func(*weir.Event, int) int32 { return 0 }})
+	ensure(t, w, "orders", 1)
+	sent := []weir.Event{
+		{Topic: "orders", Value: []byte("NULL")}, // alone, which has a statement of its own
+		{Topic: "orders", Key: []byte("NULL")},   // a tombstone
+		{Topic: "orders", Value: []byte{}, Headers: []weir.Header{{Key: "NULL"}}},
+	}
+	for _, from := range []*weir.Log{w, choosy} {
+		inTx(t, from, s.url, func(kind string, publish func(...weir.Event) error) bool {
+			if err := errors.Join(publish(sent[0]), publish(sent[1:]...)); err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			return true
+		})
+	}
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	for i, e := range got.wait(t, 4*len(sent)) {
+		if want := show(sent[i%len(sent)]); show(e) != want {
+			t.Errorf("event %d is %s, want %s", i, show(e), want)
+		}
+	}
+
+	if err := w.CreateQueue(t.Context(), weir.Queue{Name: "mail", Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	messages := []weir.NewMessage{{Value: []byte("a")}, {Value: []byte("b")}, {Value: []byte("c"), Headers: []weir.Header{{Key: "h"}}}}
+	if err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		return errors.Join(w.EnqueueTx(t.Context(), tx, "mail", messages[0]), w.EnqueueTx(t.Context(), tx, "mail", messages[1:]...))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	jobs := worked(t, w, "mail")
+	for range messages {
+		if j := nextJob(t, jobs); j.Key != nil {
+			t.Errorf("message %s has the key %q, want none", j.Value, j.Key)
+		}
+	}
+}

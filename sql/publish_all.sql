@@ -1,2 +1,2 @@
--- Events of one topic with the same headers, in one call.
-SELECT weir.publish_all($1::text, $2::bytea[], $3::bytea[], $4::jsonb)
+-- Events of one topic with the same headers, in one call. An empty key is NULL (list in tx.go).
+SELECT weir.publish_all($1::text, ARRAY(SELECT nullif(k, '')::bytea FROM unnest($2::text[]) AS k), $3::bytea[], $4::jsonb)
