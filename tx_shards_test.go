@@ -47,7 +47,18 @@ func TestAPostgresInUseBecomesAShardAndItsProgramsGoOnPublishing(t *testing.T) {
 		_, err := program.Exec(t.Context(), sql)
 		return err
 	}
+	older, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer older.Close(context.Background())
+	if _, err := older.Exec(t.Context(), `BEGIN; SELECT pg_current_xact_id()`); err != nil {
+		t.Fatal(err)
+	}
 	if err := run(`BEGIN; SELECT weir.publish('orders', 'k', '0', '{"a": "b"}'); SELECT weir.publish('orders', 'k', '1'); COMMIT`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := older.Exec(t.Context(), `SELECT weir.publish('orders', 'k', '2'); COMMIT`); err != nil { // it began first, and publishes last
 		t.Fatal(err)
 	}
 
@@ -77,9 +88,9 @@ func TestAPostgresInUseBecomesAShardAndItsProgramsGoOnPublishing(t *testing.T) {
 			return weir.Event{}
 		}
 	}
-	first, second := next(), next()
-	if string(first.Value)+string(second.Value) != "01" || len(first.Headers) != 1 || string(first.Headers[0].Value) != "b" {
-		t.Errorf("%+v, %+v", first, second)
+	first, second, third := next(), next(), next()
+	if string(first.Value)+string(second.Value)+string(third.Value) != "012" || len(first.Headers) != 1 || string(first.Headers[0].Value) != "b" {
+		t.Errorf("%+v, %+v, %+v", first, second, third)
 	}
 	var want []string
 	for i := range 10 { // partitions on both shards

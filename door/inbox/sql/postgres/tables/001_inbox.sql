@@ -51,7 +51,7 @@ CREATE TABLE weir.weir_inbox_barrier (
 INSERT INTO weir.weir_inbox_barrier VALUES (1, 0);
 
 -- A database that held a log by itself before it became a shard has the inbox of door/sqlfn. Its events that were not moved yet are moved here. Their order is that in which
--- they were published.
+-- they were published, which is that of their ids: of two transactions, the one that published later may have begun earlier.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $$
@@ -60,11 +60,11 @@ BEGIN
         LOCK TABLE weir.inbox IN SHARE ROW EXCLUSIVE MODE;
         WITH moved AS (
             DELETE FROM weir.inbox i WHERE i.grp IS NULL AND EXISTS (SELECT FROM weir.topic t WHERE t.id = i.topic AND NOT starts_with(t.name, '__'))
-            RETURNING i.xact, i.id, i.topic, i.partition, i.key, i.value, i.headers, i.published_at
+            RETURNING i.id, i.topic, i.partition, i.key, i.value, i.headers, i.published_at
         )
         INSERT INTO weir.weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number, published_at)
         SELECT t.name, replace(m.topic::text, '-', ''), m.key, m.value, m.headers::text, m.partition, (extract(epoch FROM m.published_at) * 1000)::bigint
         FROM moved m JOIN weir.topic t ON t.id = m.topic
-        ORDER BY m.xact, m.id;
+        ORDER BY m.id;
     END IF;
 END $$;
