@@ -175,6 +175,9 @@ func TestWhatATransactionCannotPublishIsRefused(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
 	ensure(t, w, "orders", 1)
+	if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "states", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}}); err != nil {
+		t.Fatal(err)
+	}
 	invalid := new(*weir.InvalidError)
 	for name, c := range map[string]struct {
 		event weir.Event
@@ -185,6 +188,8 @@ func TestWhatATransactionCannotPublishIsRefused(t *testing.T) {
 		"a header that is no text": {weir.Event{Topic: "orders", Value: []byte("v"), Headers: []weir.Header{{Key: "a", Value: []byte{0xff}}}},
 			func(err error) bool { return errors.As(err, invalid) }},
 		"neither key nor value": {weir.Event{Topic: "orders"}, func(err error) bool { return errors.As(err, invalid) }},
+		"no key in a compacted topic": {weir.Event{Topic: "states", Value: []byte("v")},
+			func(err error) bool { return strings.Contains(err.Error(), "is compacted") }},
 		"a header twice": {weir.Event{Topic: "orders", Value: []byte("v"), Headers: []weir.Header{{Key: "a"}, {Key: "a"}}},
 			func(err error) bool { return errors.As(err, invalid) }},
 		"a topic with a NUL":     {weir.Event{Topic: "or\x00ders", Value: []byte("v")}, func(err error) bool { return errors.As(err, invalid) }},

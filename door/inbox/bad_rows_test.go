@@ -188,11 +188,11 @@ func TestSQLiteRefusesValuesOfAnotherType(t *testing.T) {
 	}
 }
 
-// The inbox of an older weir has no such trigger.
+// The inbox of an older weir has fewer triggers.
 func TestAnOlderInboxGetsItsTriggers(t *testing.T) {
 	url := everystore.URL(t, "sqlite")
 	r := newRig(t, url)
-	if _, err := r.db.Exec("DROP TRIGGER weir_inbox_types"); err != nil {
+	if _, err := r.db.Exec("DROP TRIGGER weir_inbox_types; DROP TRIGGER weir_inbox_keyed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Attach(t.Context(), r.store, r.logger()); err != nil {
@@ -200,6 +200,9 @@ func TestAnOlderInboxGetsItsTriggers(t *testing.T) {
 	}
 	if _, err := r.db.Exec("INSERT INTO weir_inbox (topic, event_value, partition_number) VALUES ('orders', 'v', 0.5)"); err == nil {
 		t.Error("a partition number of 0.5 was taken")
+	}
+	if n := r.count("sqlite_schema WHERE type = 'trigger'"); n != 4 {
+		t.Errorf("it has %d triggers, want 4", n)
 	}
 }
 

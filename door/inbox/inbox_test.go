@@ -459,6 +459,9 @@ func TestSQLRefusesWhatCannotBePublished(t *testing.T) {
 	for kind, call := range calls {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, everystore.URL(t, kind))
+			if _, err := r.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "states", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact,delete"}}); err != nil {
+				t.Fatal(err)
+			}
 			for name, c := range map[string]struct {
 				args []any
 				want string
@@ -470,6 +473,7 @@ func TestSQLRefusesWhatCannotBePublished(t *testing.T) {
 				"no object":        {[]any{"orders", "k", "v", `["a"]`, nil}, "headers must be a JSON object"},
 				"partition 2 of 2": {[]any{"orders", "k", "v", nil, 2}, "partition"},
 				"partition -1":     {[]any{"orders", "k", "v", nil, -1}, "partition"},
+				"compacted":        {[]any{"states", nil, "v", nil, nil}, "has no key"},
 			} {
 				if _, err := r.db.Exec(call, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: %v, want an error about %q", name, err, c.want)
@@ -477,6 +481,9 @@ func TestSQLRefusesWhatCannotBePublished(t *testing.T) {
 			}
 			if n := r.count("weir_inbox"); n != 0 {
 				t.Errorf("%d rows were inserted", n)
+			}
+			if _, err := r.db.Exec(call, "states", "k", "v", nil, nil); err != nil {
+				t.Error(err)
 			}
 			if _, err := r.db.Exec(call, "orders", "k", "v", `{"a": "1"}`, 1); err != nil {
 				t.Error(err)

@@ -428,6 +428,12 @@ func TestAShardThatIsLostHoldsUpOnlyItsOwnRows(t *testing.T) {
 func TestAShardRefusesWhatCannotBePublished(t *testing.T) {
 	r := newSetRig(t, "postgres", "postgres", "mysql", "sqlite")
 	r.opened()
+	if _, err := r.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "states", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.dbs[0].Exec("SELECT weir.publish('states', NULL::text, 'v')"); err == nil || !strings.Contains(err.Error(), `topic "states" is compacted`) {
+		t.Errorf("no key for a compacted topic on shard 0: %v", err)
+	}
 	if _, err := r.dbs[0].Exec(publishes["postgres"], "nobody", "k", "v"); err == nil || !strings.Contains(err.Error(), `topic "nobody" does not exist`) {
 		t.Errorf("an unknown topic on shard 0: %v", err)
 	}

@@ -89,6 +89,10 @@ func (s sqliteTables) install(ctx context.Context, name string, _ *slog.Logger) 
 		statements = append(statements, script("sqlite/target.sql"), script("sqlite/barrier.sql"), "INSERT OR IGNORE INTO weir_inbox_barrier VALUES (1, 0)")
 	}
 	statements = append(statements, script("sqlite/types.sql"))
+	if s.shard <= 0 { // the topics are here
+		last = append(last, "weir_inbox_keyed")
+		statements = append(statements, script("sqlite/keyed.sql"))
+	}
 	there := 0
 	for _, name := range last {
 		err := s.query(ctx, func(row []any) error {

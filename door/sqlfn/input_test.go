@@ -336,3 +336,34 @@ func TestNobodyPublishesToAnInternalTopicWithSQL(t *testing.T) {
 		exec(t, conn, fmt.Sprintf(`SELECT weir.publish('%s', 'k', 'v'), weir.publish_all('%[1]s', NULL, ARRAY['v'])`, topic))
 	}
 }
+
+// Compaction could never remove an event without a key.
+func TestACompactedTopicTakesNoEventWithoutAKey(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("states", 2, map[string]string{"cleanup.policy": "compact"})
+	p.create("both", 1, map[string]string{"cleanup.policy": "compact,delete"})
+	p.create("orders", 1, map[string]string{"cleanup.policy": "delete"})
+	p.stop()
+	conn := connect(t, address)
+	const hint = "give each event a key"
+	refuseAll(t, conn, []bad{
+		{`publish('states', NULL, 'v')`, "22004", `key is null, and topic "states" is compacted`, hint},
+		{`publish('both', NULL::bytea, 'v'::bytea)`, "22004", `key is null, and topic "both" is compacted`, hint},
+		{`publish('states', NULL, 'v', '{"a": "b"}', 1)`, "22004", `key is null, and topic "states" is compacted`, hint},
+		{`post('both', NULL, 'v', '{}', NULL, false)`, "22004", `key is null, and topic "both" is compacted`, hint},
+		{`publish_all('states', NULL, ARRAY['v'])`, "22004", `keys is null, and topic "states" is compacted`, hint},
+		{`publish_all('both', ARRAY['k', NULL], ARRAY['v', 'w'])`, "22004", `keys: element 2 is null, and topic "both" is compacted`, hint},
+	})
+	for _, call := range []string{
+		`publish('states', 'k', 'v')`, `publish('states', 'k', 'v', '{"a": "b"}')`, `tombstone('states', 'k')`,
+		`publish_all('states', ARRAY['k', 'l'], ARRAY['v', 'w'])`, `publish_all('states', NULL, '{}'::text[])`,
+		`publish('orders', NULL, 'v')`, `publish_all('orders', ARRAY['k', NULL], ARRAY['v', 'w'])`,
+		`create_topic('asked', 1, '{"cleanup.policy": "compact"}')`, `publish('asked', 'k', 'v')`,
+	} {
+		exec(t, conn, `SELECT weir.`+call)
+	}
+	if got := refusal(t, conn, `SELECT weir.publish('asked', NULL, 'v')`); !strings.Contains(got.Message, `topic "asked" is compacted`) {
+		t.Errorf("a topic that was asked for: %s", got.Message)
+	}
+}

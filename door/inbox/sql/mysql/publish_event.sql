@@ -16,6 +16,8 @@ BEGIN
         WHEN about IS NULL AND NOT :elsewhere THEN CONCAT('topic ', QUOTE(LEFT(topic, 100)), ' does not exist: create it with weir topic create')
         WHEN JSON_EXTRACT(about, '$.writer') IS NOT NULL THEN CONCAT('only ', JSON_UNQUOTE(JSON_EXTRACT(about, '$.writer')), ' append to topic ', LEFT(topic, 100))
         WHEN event_key IS NULL AND event_value IS NULL THEN 'an event without a value is a tombstone, which needs a key'
+        WHEN event_key IS NULL AND JSON_UNQUOTE(JSON_EXTRACT(about, '$.config."cleanup.policy"')) LIKE '%compact%'
+            THEN CONCAT('an event has no key, and topic ', LEFT(topic, 60), ' is compacted (cleanup.policy)')
         WHEN about IS NOT NULL AND size > most THEN CONCAT('the event has about ', size, ' bytes, max.message.bytes of the topic is ', most)
         WHEN headers IS NOT NULL AND NOT JSON_VALID(headers) THEN 'headers must be a JSON object or NULL'
         WHEN headers IS NOT NULL AND JSON_TYPE(headers) <> 'OBJECT' THEN 'headers must be a JSON object or NULL'

@@ -13,6 +13,7 @@ BEGIN
     SELECT me, t.id, post.key, post.value, 80 + coalesce(octet_length(post.key), 0) + octet_length(post.value)
     FROM weir.topic t
     WHERE t.name = post.topic AND NOT starts_with(t.name, '__') AND post.headers = '{}' AND post.partition IS NULL
+      AND (post.key IS NOT NULL OR (t.settings ->> 'cleanup.policy' LIKE '%compact%') IS NOT TRUE)
       AND 80 + coalesce(octet_length(post.key), 0) + octet_length(post.value) <= t.event_max; -- and a value that is not NULL
     IF FOUND AND to_timestamp(pg_sequence_last_value('weir.hushed')) > clock_timestamp() THEN -- nobody needs a notification
         RETURN;

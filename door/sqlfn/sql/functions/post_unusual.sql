@@ -1,5 +1,5 @@
--- post_unusual puts an event into the inbox that has headers, a partition or no value, or is for a topic whose name begins with __; or it raises the
--- error of an event that is too large, or for a topic to which nothing can be published.
+-- post_unusual puts an event into the inbox that has headers, a partition or no value, or is for a topic whose name begins with __; or it raises the error
+-- of an event that is too large, has no key in a compacted topic, or is for a topic to which nothing can be published.
 CREATE OR REPLACE FUNCTION weir.post_unusual(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean, me xid8) RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -16,6 +16,9 @@ BEGIN
     IF value IS NULL AND key IS NULL THEN
         RAISE 'key is null' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'A tombstone needs a key: it marks the key as deleted.';
+    END IF;
+    IF key IS NULL THEN
+        PERFORM weir.check_keyed(about, 'key is null');
     END IF;
     IF partition IS NOT NULL THEN
         PERFORM weir.check_partition(about, partition);

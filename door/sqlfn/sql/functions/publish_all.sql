@@ -5,8 +5,15 @@ LANGUAGE plpgsql SECURITY DEFINER
 :pinned
 AS $$
 DECLARE
-    about weir.topic := weir.find_target(topic);
+    about  weir.topic := weir.find_target(topic);
+    events bigint;
 BEGIN
     PERFORM weir.check_own(about);
-    RETURN weir.post_all(about, keys, "values", headers, NULL);
+    events := weir.post_all(about, keys, "values", headers, NULL); -- it checks the arrays
+    IF events > 0 AND keys IS NULL THEN
+        PERFORM weir.check_keyed(about, 'keys is null');
+    ELSIF array_position(keys, NULL) IS NOT NULL THEN
+        PERFORM weir.check_keyed(about, format('keys: element %s is null', array_position(keys, NULL)));
+    END IF;
+    RETURN events;
 END $$;

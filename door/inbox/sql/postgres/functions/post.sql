@@ -5,7 +5,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
     wrong record;
-    id    text;
+    about json; -- of the topic; NULL: this shard does not know it
 BEGIN
     IF topic IS NULL OR topic = '' OR octet_length(topic) > 249 THEN
         RAISE 'topic "%" is not the name of a topic', left(topic, 249)
@@ -30,10 +30,14 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A header must be a string or null.';
     END IF;
     -- The event is for the topic that there is now, not for one that is created later with its name.
-    SELECT convert_from(s.value, 'UTF8')::json ->> 'id' INTO id FROM weir.state s WHERE s.key = 'topic/' || post.topic ORDER BY s.turn DESC LIMIT 1;
-    IF id IS NULL AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
+    SELECT convert_from(s.value, 'UTF8')::json INTO about FROM weir.state s WHERE s.key = 'topic/' || post.topic ORDER BY s.turn DESC LIMIT 1;
+    IF about IS NULL AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
         RAISE 'topic "%" does not exist', topic USING ERRCODE = 'undefined_object', HINT = 'Create it with weir topic create.';
     END IF;
+    IF key IS NULL AND about #>> '{config,cleanup.policy}' LIKE '%compact%' THEN
+        RAISE 'key is null, and topic "%" is compacted', topic
+        USING ERRCODE = 'null_value_not_allowed', HINT = 'A compacted topic (cleanup.policy) keeps the newest event of each key: give each event a key.';
+    END IF;
     INSERT INTO weir.weir_inbox (topic, topic_id, event_key, event_value, headers, partition_number)
-    VALUES (post.topic, id, post.key, post.value, nullif(post.headers, '{}')::text, post.partition);
+    VALUES (post.topic, about ->> 'id', post.key, post.value, nullif(post.headers, '{}')::text, post.partition);
 END $$;
