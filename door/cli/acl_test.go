@@ -80,6 +80,7 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 	revoked := create("gone", "--access", "admin", "--all-topics", "--all-groups")
 	ops := create("ops", "--access", "read", "--all-topics", "--all-groups")
 	create("worker", "--access", "read", "--queue", "mail")
+	one := create("one", "--access", "write", "--topic-name", "orders")
 	weir(t, "", append([]string{"key", "delete", revoked, "--yes"}, at...)...).want(t, exitOK)
 	acl("create", "--principal", "User:alice", "--allow", "--operation", "write", "--topic", "orders.eu").want(t, exitOK)
 
@@ -89,8 +90,9 @@ func TestRulesOfAPIKeysAreListed(t *testing.T) {
 	want := []aclRow{row("User:alice", "write", "topic", "orders.eu", false, "")}
 	ofKeys := []aclRow{
 		row("User:ops", "read", "topic", "*", false, ops), row("User:ops", "describe_configs", "topic", "*", false, ops),
-		row("User:shop", "write", "topic", "mails.", true, shop),
+		row("User:shop", "write", "topic", "mails.", true, shop), row("User:one", "write", "topic", "orders", false, one),
 		row("User:shop", "read", "topic", "orders.", true, reader), row("User:shop", "write", "topic", "orders.", true, shop), row("User:shop", "describe_configs", "topic", "orders.", true, reader),
+		{"User:ops", "deny", "all", "topic", "weir.audit", false, "*", ops}, // it is no administrator's
 		row("User:ops", "read", "group", "*", false, ops), row("User:ops", "describe_configs", "group", "*", false, ops),
 		row("User:shop", "read", "group", "orders.", true, reader), row("User:shop", "describe_configs", "group", "orders.", true, reader),
 		row("User:ops", "describe", "cluster", "kafka-cluster", false, ops), row("User:ops", "describe_configs", "cluster", "kafka-cluster", false, ops),

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
@@ -46,12 +48,15 @@ func (c *keyStore) keys(ctx context.Context, do func(context.Context, *apikey.Ke
 type keyCreateCmd struct {
 	keyStore
 	Name      string    `arg:"" help:"The name of the person or program that uses the key. Several keys may have the same name."`
-	Access    []string  `help:"What the key allows: read (consume, commit offsets, work queues), write (publish, enqueue), admin (everything). May be given again." enum:"read,write,admin" required:"" env:"-" placeholder:"WHAT"`
-	Topic     []string  `help:"Allow only topics whose names begin with this prefix. May be given again." env:"-" sep:"none" placeholder:"PREFIX"`
+	Access    []string  `help:"What the key allows: read (consume, commit offsets, work queues), write (publish, enqueue), admin (everything), metrics (read /metrics). May be given again." enum:"read,write,admin,metrics" required:"" env:"-" placeholder:"WHAT"`
+	Topic     []string  `help:"Allow topics whose names begin with this prefix. May be given again." env:"-" sep:"none" placeholder:"PREFIX"`
+	TopicName []string  `help:"Allow the topic with exactly this name. May be given again, and with --topic." env:"-" sep:"none" placeholder:"NAME"`
 	AllTopics bool      `help:"Allow all topics." env:"-"`
-	Group     []string  `help:"Allow only consumer groups whose names begin with this prefix. May be given again. Default: the prefixes of --topic." env:"-" sep:"none" placeholder:"PREFIX"`
+	Group     []string  `help:"Allow consumer groups whose names begin with this prefix. May be given again. Default: as for topics." env:"-" sep:"none" placeholder:"PREFIX"`
+	GroupName []string  `help:"Allow the consumer group with exactly this name. May be given again, and with --group." env:"-" sep:"none" placeholder:"NAME"`
 	AllGroups bool      `help:"Allow all consumer groups." env:"-"`
-	Queue     []string  `help:"Allow only work queues whose names begin with this prefix, and their messages. May be given again, and without --topic. Default: the prefixes of --topic." env:"-" sep:"none" placeholder:"PREFIX"`
+	Queue     []string  `help:"Allow work queues whose names begin with this prefix, and their messages. May be given again, and without topics. Default: as for topics." env:"-" sep:"none" placeholder:"PREFIX"`
+	QueueName []string  `help:"Allow the work queue with exactly this name, and its messages. May be given again, and with --queue." env:"-" sep:"none" placeholder:"NAME"`
 	AllQueues bool      `help:"Allow all work queues. This is the default with --all-topics and --all-groups." env:"-"`
 	Expires   *duration `help:"How long the key is valid: 12h, 90d. Default: until it is revoked." env:"-" placeholder:"TIME"`
 	NotBefore time.Time `help:"The key is not valid before this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
@@ -61,33 +66,54 @@ func (keyCreateCmd) Help() string {
 	return `The secret is printed once and not stored: the store has only its hash. Servers on the store accept the key within seconds, without a restart. Give the store of the server with --store.
 To rotate a key, make a second one with weir key rotate, give it to the clients, and revoke the first.
 
-What a key allows is set only with these flags, not with environment variables. A key that is limited to some topics allows consumer groups whose names begin with the same prefixes, unless --group
-or --all-groups is given.
+What a key allows is set only with these flags, not with environment variables. --queue mail is for all queues whose names begin with mail, such as mail2; --queue-name mail is for the queue mail alone.
+A key that is limited to some topics allows the consumer groups, and the queues, that its flags for topics would name, unless there are flags for groups, or for queues.
 
 Examples:
 
-  weir key create audit --access read --all-topics --group audit
-  weir key create billing --access read --topic orders. --group billing
-  weir key create mailer --access read --access write --queue mail
+  weir key create mailer --access read --access write --queue-name mail
+  weir key create billing --access read --topic-name orders --group-name billing
   weir key create shop --access write --topic orders. --topic payments. --expires 90d
+  weir key create prometheus --access metrics
   weir key create ops --access admin --all-topics --all-groups --store postgres://weir@db.internal/weir --output json`
 }
 
 // check refuses flags that do not say what the key is for, or that contradict each other.
 func (c *keyCreateCmd) check() error {
-	switch {
-	case len(c.Topic) == 0 && !c.AllTopics && len(c.Queue) == 0 && !c.AllQueues:
-		return usage(errors.New("the topics that the key allows are missing"), "add --topic PREFIX or --all-topics; for a key that allows only queues, --queue PREFIX or --all-queues")
-	case len(c.Topic) > 0 && c.AllTopics:
-		return usage(errors.New("--topic and --all-topics contradict each other"), "give one of them")
-	case len(c.Group) > 0 && c.AllGroups:
-		return usage(errors.New("--group and --all-groups contradict each other"), "give one of them")
-	case len(c.Queue) > 0 && c.AllQueues:
-		return usage(errors.New("--queue and --all-queues contradict each other"), "give one of them")
-	case c.AllTopics && len(c.Group) == 0 && !c.AllGroups && !slices.Equal(c.Access, []string{"write"}):
-		return usage(errors.New("the groups that the key allows are missing"), "add --group PREFIX, or --all-groups")
+	topics, groups, queues := len(c.Topic)+len(c.TopicName) > 0, len(c.Group)+len(c.GroupName) > 0, len(c.Queue)+len(c.QueueName) > 0
+	reads := slices.Contains(c.Access, string(apikey.Read)) || slices.Contains(c.Access, string(apikey.Admin))
+	onlyMetrics := !reads && !slices.Contains(c.Access, string(apikey.Write))
+	switch some := topics || c.AllTopics || groups || c.AllGroups || queues || c.AllQueues; {
+	case onlyMetrics && some:
+		return usage(errors.New("a key with --access metrics alone is for no topics, groups and queues"), "leave out the flags for these, or give the key --access read or write, too")
+	case onlyMetrics:
+		return nil
+	case !topics && !c.AllTopics && !queues && !c.AllQueues:
+		return usage(errors.New("the topics that the key allows are missing"), "add --topic PREFIX, --topic-name NAME or --all-topics; for a key that allows only queues, --queue PREFIX, --queue-name NAME or --all-queues")
+	case topics && c.AllTopics:
+		return usage(errors.New("--all-topics contradicts --topic and --topic-name"), "give all topics, or some")
+	case groups && c.AllGroups:
+		return usage(errors.New("--all-groups contradicts --group and --group-name"), "give all groups, or some")
+	case queues && c.AllQueues:
+		return usage(errors.New("--all-queues contradicts --queue and --queue-name"), "give all queues, or some")
+	case c.AllTopics && !groups && !c.AllGroups && reads:
+		return usage(errors.New("the groups that the key allows are missing"), "add --group PREFIX, --group-name NAME, or --all-groups")
 	}
 	return nil
+}
+
+// tellPrefixes says on the terminal which flags have a prefix that looks like a whole name.
+func (c *keyCreateCmd) tellPrefixes(t *terminal) {
+	for _, given := range []struct {
+		flag     string
+		prefixes []string
+	}{{"topic", c.Topic}, {"group", c.Group}, {"queue", c.Queue}} {
+		for _, prefix := range given.prefixes {
+			if last, _ := utf8.DecodeLastRuneInString(prefix); unicode.IsLetter(last) || unicode.IsDigit(last) {
+				fmt.Fprintf(t.err, "--%[1]s %[2]s is a prefix: the key is for %[2]s2, too. --%[1]s-name %[2]s is exactly one %[1]s.\n", given.flag, printable(prefix))
+			}
+		}
+	}
 }
 
 // keyMade is a new key as JSON.
@@ -100,8 +126,8 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, AllTopics: c.AllTopics, Groups: c.Group, AllGroups: c.AllGroups,
-		Queues: c.Queue, AllQueues: c.AllQueues, From: c.NotBefore}
+	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, TopicNames: c.TopicName, AllTopics: c.AllTopics, Groups: c.Group, GroupNames: c.GroupName, AllGroups: c.AllGroups,
+		Queues: c.Queue, QueueNames: c.QueueName, AllQueues: c.AllQueues, From: c.NotBefore}
 	for _, a := range c.Access {
 		spec.Access = append(spec.Access, apikey.Access(a))
 	}
@@ -112,7 +138,11 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.err, "The store %s does not exist yet, and is created now. A server accepts the key only if it is started with this --store.\n", printable(c.Store))
 	}
 	return c.withNew(ctx, t, func(ctx context.Context, keys *apikey.Keys) error {
-		return c.printNew(t)(keys.Create(ctx, spec))
+		key, secret, err := keys.Create(ctx, spec)
+		if err == nil {
+			c.tellPrefixes(t)
+		}
+		return c.printNew(t)(key, secret, err)
 	})
 }
 
@@ -168,24 +198,29 @@ const withoutKeys = "Keys protect HTTP, and --kafka addresses with sasl_ssl or s
 // allowed is the end of a curl command that works with the key. A key that may only write needs the
 // name of an existing topic or queue.
 func allowed(k apikey.Key) string {
-	what, prefixes, name, add := "topics", k.Topics, "TOPIC", "/events"
-	if !k.AllTopics && len(k.Topics) == 0 {
-		what, prefixes, name, add = "queues", k.Queues, "QUEUE", "/messages"
+	what, prefixes, names, name, add := "topics", k.Topics, k.TopicNames, "TOPIC", "/events"
+	if !k.AllTopics && len(k.Topics)+len(k.TopicNames) == 0 {
+		what, prefixes, names, name, add = "queues", k.Queues, k.QueueNames, "QUEUE", "/messages"
 	}
-	server := "http://127.0.0.1:8080/v1/" + what
-	if slices.Contains(k.Access, apikey.Read) || slices.Contains(k.Access, apikey.Admin) {
-		return server
+	const server = "http://127.0.0.1:8080"
+	switch path := server + "/v1/" + what; {
+	case slices.Contains(k.Access, apikey.Read) || slices.Contains(k.Access, apikey.Admin):
+		return path
+	case !slices.Contains(k.Access, apikey.Write):
+		return server + "/metrics"
+	case len(names) > 0:
+		return "-d hello " + path + "/" + names[0] + add
+	case len(prefixes) > 0:
+		return "-d hello " + path + "/" + prefixes[0] + name + add
+	default:
+		return "-d hello " + path + "/" + name + add
 	}
-	if len(prefixes) > 0 {
-		name = prefixes[0] + name
-	}
-	return "-d hello " + server + "/" + name + add
 }
 
 // scope says what a key allows.
 func scope(k apikey.Key) []string {
-	words := []string{"access " + accessOf(k), "topics " + begins(k.AllTopics, k.Topics), "groups " + begins(k.AllGroups, k.Groups),
-		"queues " + begins(k.AllQueues, k.Queues)}
+	words := []string{"access " + accessOf(k), "topics " + patterns(k.AllTopics, k.Topics, k.TopicNames, " "),
+		"groups " + patterns(k.AllGroups, k.Groups, k.GroupNames, " "), "queues " + patterns(k.AllQueues, k.Queues, k.QueueNames, " ")}
 	if !k.From.IsZero() {
 		words = append(words, "from "+k.From.Format(time.RFC3339))
 	}
@@ -195,15 +230,16 @@ func scope(k apikey.Key) []string {
 	return words
 }
 
-// begins shows the names that a key is for, as patterns.
-func begins(all bool, prefixes []string) string {
-	switch {
-	case all:
+// patterns shows which names a key is for: a prefix ends with *.
+func patterns(all bool, prefixes, names []string, between string) string {
+	if all {
 		return "(all)"
-	case len(prefixes) == 0:
-		return "(none)"
 	}
-	return strings.Join(prefixes, "* ") + "*"
+	shown := slices.Clone(names)
+	for _, prefix := range prefixes {
+		shown = append(shown, prefix+"*")
+	}
+	return cmp.Or(strings.Join(shown, between), "(none)")
 }
 
 func accessOf(k apikey.Key) string {
@@ -212,14 +248,6 @@ func accessOf(k apikey.Key) string {
 		words = append(words, string(a))
 	}
 	return strings.Join(words, ",")
-}
-
-// prefixes shows the same as begins, for a column of a table.
-func prefixes(all bool, prefixes []string) string {
-	if all {
-		return "(all)"
-	}
-	return cmp.Or(strings.Join(prefixes, ","), "(none)")
 }
 
 type keyListCmd struct{ keyStore }
@@ -245,7 +273,8 @@ func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
 			rows = append(rows, keyRow{l.Key, l.State()})
 		}
 		return printRows(t, c.Output, "ID NAME ACCESS TOPICS GROUPS QUEUES CREATED EXPIRES STATE", rows, func(k keyRow) []string {
-			return []string{k.ID, k.Name, accessOf(k.Key), prefixes(k.AllTopics, k.Topics), prefixes(k.AllGroups, k.Groups), prefixes(k.AllQueues, k.Queues), day(k.Created), day(k.Expires), k.State}
+			return []string{k.ID, k.Name, accessOf(k.Key), patterns(k.AllTopics, k.Topics, k.TopicNames, ","), patterns(k.AllGroups, k.Groups, k.GroupNames, ","),
+				patterns(k.AllQueues, k.Queues, k.QueueNames, ","), day(k.Created), day(k.Expires), k.State}
 		})
 	})
 }

@@ -94,7 +94,7 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 			var third keyMade
 			decode(t, weir(t, "", "key", "create", "shop", "--access", "read", "--topic", "orders.", "--group", "shop.", "--group", "Été/", "--store", url, "--output", "json"), &third)
 			listed := weir(t, "", "key", "list", "--store", url)
-			for id, want := range map[string]string{first.ID: "greet greet", second.ID: "(all) (all)", third.ID: "orders. shop.,Été/"} {
+			for id, want := range map[string]string{first.ID: "greet* greet*", second.ID: "(all) (all)", third.ID: "orders.* shop.*,Été/*"} {
 				_, row, _ := strings.Cut(listed.out, id)
 				if fields := strings.Fields(row); len(fields) < 4 || fields[2]+" "+fields[3] != want {
 					t.Errorf("topics and groups of key %s: want %s in\n%s", id, want, listed.out)
@@ -191,7 +191,8 @@ func TestPrintedCommandLinesWork(t *testing.T) {
 	}
 	for _, scope := range [][]string{{"--access", "read", "--all-topics", "--all-groups"}, {"--access", "write", "--all-topics"},
 		{"--access", "admin", "--all-topics", "--all-groups"}, {"--access", "read,write", "--all-topics", "--group", "a"},
-		{"--access", "read", "--topic", "greet"}, {"--access", "write", "--topic", "greet"}, {"--access", "admin", "--topic", "greet"}} {
+		{"--access", "read", "--topic", "greet"}, {"--access", "write", "--topic", "greet"}, {"--access", "admin", "--topic", "greet"},
+		{"--access", "read", "--topic-name", "greetings"}, {"--access", "write", "--topic-name", "greetings"}} {
 		r := weir(t, "", append([]string{"key", "create", "try", "--store", url}, scope...)...)
 		r.want(t, exitOK)
 		secret := regexp.MustCompile(`weir_\w+`).FindString(r.out)
@@ -265,6 +266,14 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 		{[]string{"create", "a", "--access", "read", "--all-groups"}, exitUsage, "--all-topics"},
 		{[]string{"create", "a", "--access", "read", "--all-topics"}, exitUsage, "--all-groups"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a/*"}, exitUsage, "it contains '/'"},
+		{[]string{"create", "a", "--access", "read", "--topic-name", "a*"}, exitUsage, "it contains '*'"},
+		{[]string{"create", "a", "--access", "read", "--topic-name", ""}, exitUsage, "--topic-name is empty"},
+		{[]string{"create", "a", "--access", "read", "--topic-name", "a", "--all-topics"}, exitUsage, "contradict"},
+		{[]string{"create", "a", "--access", "read", "--topic-name", "a", "--group-name", "a", "--all-groups"}, exitUsage, "contradict"},
+		{[]string{"create", "a", "--access", "read", "--queue-name", "a", "--all-queues"}, exitUsage, "contradict"},
+		{[]string{"create", "a", "--access", "read", "--topic-name", "a", "--group-name", "*"}, exitUsage, "all groups"},
+		{[]string{"create", "a", "--access", "metrics", "--topic", "a"}, exitUsage, "metrics alone"},
+		{[]string{"create", "a", "--access", "metrics", "--all-groups"}, exitUsage, "metrics alone"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", "a\nb"}, exitUsage, "cannot be printed"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes; 1 to 512 are allowed"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--expires", "90"}, exitUsage, "the unit is missing"},
@@ -422,8 +431,39 @@ func TestKeyForQueuesAlone(t *testing.T) {
 	weir(t, "", "key", "create", "sender", "--access", "write", "--queue", "mail.", "--store", url).
 		want(t, exitOK, "-d hello http://127.0.0.1:8080/v1/queues/mail.QUEUE/messages")
 	weir(t, "", "key", "create", "shop", "--access", "write", "--topic", "orders.", "--store", url).want(t, exitOK, "queues orders.*")
-	weir(t, "", "key", "list", "--store", url).want(t, exitOK, "GROUPS", "QUEUES", "bills.,mail", "(none)")
+	weir(t, "", "key", "list", "--store", url).want(t, exitOK, "GROUPS", "QUEUES", "bills.*,mail*", "(none)")
 	weir(t, "", "key", "create", "x", "--access", "read", "--queue", "a", "--all-queues", "--store", url).want(t, exitUsage, "contradict")
 	weir(t, "", "key", "create", "x", "--access", "read", "--queue", "", "--store", url).want(t, exitUsage, "is empty")
 	weir(t, "", "key", "create", "x", "--access", "read", "--queue", "a/b", "--store", url).want(t, exitUsage, "queue prefix")
+}
+
+// A name is said with a flag of its own, and what a prefix is also for is told.
+func TestKeyForOneQueue(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	create := func(args ...string) result {
+		t.Helper()
+		r := weir(t, "", append([]string{"key", "create", "--store", url}, args...)...)
+		r.want(t, exitOK, "created key")
+		return r
+	}
+	one := create("mailer", "--access", "read", "--queue-name", "mail")
+	one.want(t, exitOK, "topics (none), groups (none), queues mail\n")
+	if prefix := create("mailers", "--access", "read", "--queue", "mail", "--queue", "bills."); !strings.Contains(prefix.out, "queues bills.* mail*\n") ||
+		!strings.Contains(prefix.err, "--queue mail is a prefix: the key is for mail2, too. --queue-name mail is exactly one queue.\n") || strings.Contains(prefix.err, "bills.") || strings.Contains(one.err, "is a prefix") {
+		t.Errorf("of a name weir says %s, of prefixes %s %s", one.err, prefix.out, prefix.err)
+	}
+	create("shop", "--access", "write", "--topic-name", "orders", "--topic", "bills.", "--queue", "x.").
+		want(t, exitOK, "topics orders bills.*, groups orders bills.*, queues x.*", "-d hello http://127.0.0.1:8080/v1/topics/orders/events")
+	create("sender", "--access", "write", "--queue-name", "mail").want(t, exitOK, "-d hello http://127.0.0.1:8080/v1/queues/mail/messages")
+	create("prometheus", "--access", "metrics").want(t, exitOK, "access metrics, topics (none), groups (none), queues (none)", "http://127.0.0.1:8080/metrics\n")
+	listed := weir(t, "", "key", "list", "--store", url)
+	for name, want := range map[string]string{
+		"mailer": "read (none) (none) mail", "mailers": "read (none) (none) bills.*,mail*", "shop": "write orders,bills.* orders,bills.* x.*", "prometheus": "metrics (none) (none) (none)",
+	} {
+		_, row, _ := strings.Cut(listed.out, "  "+name+" ")
+		if fields := strings.Fields(row); len(fields) < 4 || strings.Join(fields[:4], " ") != want {
+			t.Errorf("key %s: want %s in\n%s", name, want, listed.out)
+		}
+	}
+	weir(t, "", "key", "list", "--store", url, "--output", "json").want(t, exitOK, `"queue_names": [`, `"topic_names": [`)
 }

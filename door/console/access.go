@@ -15,24 +15,31 @@ import (
 type keyInfo struct {
 	ID, Name, State, Secret         string
 	Access, Topics, Groups, Queues  []string
-	AllTopics                       bool `json:"all_topics"`
-	AllGroups                       bool `json:"all_groups"`
-	AllQueues                       bool `json:"all_queues"`
+	TopicNames                      []string `json:"topic_names"`
+	GroupNames                      []string `json:"group_names"`
+	QueueNames                      []string `json:"queue_names"`
+	AllTopics                       bool     `json:"all_topics"`
+	AllGroups                       bool     `json:"all_groups"`
+	AllQueues                       bool     `json:"all_queues"`
 	Created, From, Expires, Revoked int64
 }
 
-// Scope says what the key is for: prefixes of names, as patterns.
+// Scope says what the key is for: names, and prefixes of names as patterns.
 func (k keyInfo) Scope() (parts []string) {
 	for _, p := range []struct {
-		what     string
-		all      bool
-		prefixes []string
-	}{{"topics", k.AllTopics, k.Topics}, {"groups", k.AllGroups, k.Groups}, {"queues", k.AllQueues, k.Queues}} {
+		what            string
+		all             bool
+		prefixes, names []string
+	}{{"topics", k.AllTopics, k.Topics, k.TopicNames}, {"groups", k.AllGroups, k.Groups, k.GroupNames}, {"queues", k.AllQueues, k.Queues, k.QueueNames}} {
+		shown := slices.Clone(p.names)
+		for _, prefix := range p.prefixes {
+			shown = append(shown, prefix+"*")
+		}
 		switch {
 		case p.all:
 			parts = append(parts, "all "+p.what)
-		case len(p.prefixes) > 0:
-			parts = append(parts, p.what+" "+strings.Join(p.prefixes, "* ")+"*")
+		case len(shown) > 0:
+			parts = append(parts, p.what+" "+strings.Join(shown, " "))
 		}
 	}
 	return parts
@@ -121,12 +128,14 @@ func (v *visit) apiKeys() error {
 func (v *visit) createKey() error {
 	form := v.r.PostForm
 	body := map[string]any{"name": form.Get("name"), "access": form["access"]}
-	for _, what := range []string{"topics", "groups", "queues"} {
-		if form.Get("all_"+what) != "" {
-			body["all_"+what] = true
+	for _, what := range []string{"topic", "group", "queue"} {
+		if all := "all_" + what + "s"; form.Get(all) != "" {
+			body[all] = true
 		}
-		if prefixes := lines(form.Get(what)); len(prefixes) > 0 {
-			body[what] = prefixes
+		for _, field := range []string{what + "s", what + "_names"} { // prefixes, and names
+			if given := lines(form.Get(field)); len(given) > 0 {
+				body[field] = given
+			}
 		}
 	}
 	if days := form.Get("days"); days != "" {

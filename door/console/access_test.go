@@ -45,14 +45,16 @@ func TestKeysAreCreatedRotatedAndRevokedOnTheirPage(t *testing.T) {
 	}
 	b.login(root)
 	made := secretOf(t, b.post("/console/access/keys", "name", "<b>shop", "access", "read", "access", "write", "topics", "orders\r\n\r\ninvoices.\r\n", "groups", "billing", "days", "0.5"))
+	one := secretOf(t, b.post("/console/access/keys", "name", "one", "access", "read", "topic_names", "orders\r\n", "queues", "mail", "queue_names", "mails"))
+	scrapes := secretOf(t, b.post("/console/access/keys", "name", "scrapes", "access", "metrics"))
 	id, _ := apikey.IDOf(made)
 	list := b.get("/console/access")
-	for _, has := range []string{"&lt;b&gt;shop", "topics invoices.* orders*, groups billing*, queues invoices.* orders*", "all topics, all groups, all queues", "good"} {
+	for _, has := range []string{"&lt;b&gt;shop", "topics invoices.* orders*, groups billing*, queues invoices.* orders*", "all topics, all groups, all queues", "topics orders, groups orders, queues mails mail*", "metrics", "good"} {
 		if !strings.Contains(list.text, has) {
 			t.Errorf("the list lacks %q: %s", has, list.text)
 		}
 	}
-	if strings.Contains(list.text, made) || strings.Contains(list.text, root) {
+	if strings.Contains(list.text, made) || strings.Contains(list.text, root) || strings.Contains(list.text, one) || strings.Contains(list.text, scrapes) {
 		t.Error("the list shows a secret")
 	}
 	shop := s.browser()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/audit"
 )
 
@@ -98,5 +99,28 @@ func (s *server) recordLate(partition int, topic string) {
 	}
 	if _, err := log.Append(ctx, eventlog.Entry{Batches: []eventlog.Batch{sealed}}); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// Who reads all topics is no administrator, and is not told who changed what.
+func TestTheAuditIsForAdministrators(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	_, root := s.key(apikey.Admin)
+	_, reader := s.key(apikey.Read, apikey.Write)
+	for secret, may := range map[string]bool{root: true, reader: false} {
+		b, want := s.browser(), http.StatusForbidden
+		if may {
+			want = http.StatusOK
+		}
+		b.login(secret)
+		for _, path := range []string{"/console/access/audit", "/console/topics/" + audit.Topic, "/console/topics/" + audit.Topic + "/messages?from=0"} {
+			if p := b.get(path); p.status != want {
+				t.Errorf("%s, of an administrator: %v: %d, want %d", path, may, p.status, want)
+			}
+		}
+		if p := b.get("/console/topics"); p.status != http.StatusOK || strings.Contains(p.text, audit.Topic) != may || !strings.Contains(p.text, "orders") {
+			t.Errorf("the topics, of an administrator: %v: %d %s", may, p.status, p.text)
+		}
 	}
 }

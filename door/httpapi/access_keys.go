@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/use/apikey"
@@ -10,21 +11,24 @@ import (
 
 // keyView is an API key in an answer.
 type keyView struct {
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	State     string          `json:"state"` // good, or why it is not valid now
-	Access    []apikey.Access `json:"access"`
-	Topics    []string        `json:"topics,omitempty"`
-	AllTopics bool            `json:"all_topics,omitempty"`
-	Groups    []string        `json:"groups,omitempty"`
-	AllGroups bool            `json:"all_groups,omitempty"`
-	Queues    []string        `json:"queues,omitempty"`
-	AllQueues bool            `json:"all_queues,omitempty"`
-	Created   int64           `json:"created,omitempty"`
-	From      int64           `json:"from,omitempty"`
-	Expires   int64           `json:"expires,omitempty"`
-	Revoked   int64           `json:"revoked,omitempty"`
-	Secret    string          `json:"secret,omitempty"` // only in the answer to the request that made the key
+	ID         string          `json:"id"`
+	Name       string          `json:"name"`
+	State      string          `json:"state"` // good, or why it is not valid now
+	Access     []apikey.Access `json:"access"`
+	Topics     []string        `json:"topics,omitempty"`
+	TopicNames []string        `json:"topic_names,omitempty"`
+	AllTopics  bool            `json:"all_topics,omitempty"`
+	Groups     []string        `json:"groups,omitempty"`
+	GroupNames []string        `json:"group_names,omitempty"`
+	AllGroups  bool            `json:"all_groups,omitempty"`
+	Queues     []string        `json:"queues,omitempty"`
+	QueueNames []string        `json:"queue_names,omitempty"`
+	AllQueues  bool            `json:"all_queues,omitempty"`
+	Created    int64           `json:"created,omitempty"`
+	From       int64           `json:"from,omitempty"`
+	Expires    int64           `json:"expires,omitempty"`
+	Revoked    int64           `json:"revoked,omitempty"`
+	Secret     string          `json:"secret,omitempty"` // only in the answer to the request that made the key
 }
 
 func viewOfKey(l apikey.Listed) keyView {
@@ -35,6 +39,7 @@ func viewOfKey(l apikey.Listed) keyView {
 	return keyView{
 		ID: l.ID, Name: l.Name, State: l.State(), Access: access,
 		Topics: l.Topics, AllTopics: l.AllTopics, Groups: l.Groups, AllGroups: l.AllGroups, Queues: l.Queues, AllQueues: l.AllQueues,
+		TopicNames: l.TopicNames, GroupNames: l.GroupNames, QueueNames: l.QueueNames,
 		Created: sinceEpoch(l.Created), From: sinceEpoch(l.From), Expires: sinceEpoch(l.Expires), Revoked: sinceEpoch(l.Revoked),
 	}
 }
@@ -165,14 +170,20 @@ func parseKey(body []byte) (spec apikey.Spec, err error) {
 				err = r.strings(accessesMax, func(text string) { spec.Access = append(spec.Access, apikey.Access(text)) })
 			case "topics":
 				err = r.strings(apikey.PrefixesMax, func(text string) { spec.Topics = append(spec.Topics, text) })
+			case "topic_names":
+				err = r.strings(apikey.PrefixesMax, func(text string) { spec.TopicNames = append(spec.TopicNames, text) })
 			case "all_topics":
 				spec.AllTopics, err = r.boolean()
 			case "groups":
 				err = r.strings(apikey.PrefixesMax, func(text string) { spec.Groups = append(spec.Groups, text) })
+			case "group_names":
+				err = r.strings(apikey.PrefixesMax, func(text string) { spec.GroupNames = append(spec.GroupNames, text) })
 			case "all_groups":
 				spec.AllGroups, err = r.boolean()
 			case "queues":
 				err = r.strings(apikey.PrefixesMax, func(text string) { spec.Queues = append(spec.Queues, text) })
+			case "queue_names":
+				err = r.strings(apikey.PrefixesMax, func(text string) { spec.QueueNames = append(spec.QueueNames, text) })
 			case "all_queues":
 				spec.AllQueues, err = r.boolean()
 			case "from":
@@ -188,9 +199,9 @@ func parseKey(body []byte) (spec apikey.Spec, err error) {
 	return spec, err
 }
 
-var keyMembers = []string{"name", "access", "topics", "all_topics", "groups", "all_groups", "queues", "all_queues", "from", "expires"}
+var keyMembers = strings.Fields("name access topics topic_names all_topics groups group_names all_groups queues queue_names all_queues from expires")
 
-// accessesMax bounds the list of a key's accesses, of which there are three.
+// accessesMax bounds the list of a key's accesses, of which there are four.
 const accessesMax = 8
 
 // strings reads an array of up to most strings.

@@ -87,9 +87,9 @@ func (s *Server) stillQueue(c *call, n need, queue string) error {
 	return s.mayQueue(c.r.Context(), who, n, queue)
 }
 
-// operators allows clients that may operate, and with local all clients on this machine: the
-// handler's answer is about the whole program.
-func (s *Server) operators(local bool, h http.Handler) http.Handler {
+// operators allows clients that may see what is about the whole program, and with local all clients
+// on this machine.
+func (s *Server) operators(local bool, may func(*caller) bool, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if local && s.fromHere(r) {
 			h.ServeHTTP(w, r)
@@ -98,8 +98,8 @@ func (s *Server) operators(local bool, h http.Handler) http.Handler {
 		c := &call{ResponseWriter: w, r: r, route: r.Pattern, id: w.Header().Get(requestIDHeader), who: stranger}
 		who, err := s.identify(r)
 		if err == nil {
-			if c.who = who; !who.mayOperate() {
-				err = kindForbidden.because("the %s may not see this: it needs a key with admin access to all topics and groups, or a user with ALTER on the cluster", who)
+			if c.who = who; !may(who) {
+				err = kindForbidden.because("the %s may not see this: it needs a key with admin access to all topics and groups (for /metrics metrics access is enough), or a user with ALTER on the cluster", who)
 			}
 		}
 		if s.letIn(c, err) {
@@ -114,17 +114,19 @@ func (s *Server) letIn(c *call, err error) bool {
 		return true
 	}
 	p := problemOf(err)
-	if p.Status == http.StatusUnauthorized {
-		c.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
-	}
 	if asking(c.r) {
 		c.WriteHeader(p.Status)
 		return false
 	}
-	client, _, _ := net.SplitHostPort(c.r.RemoteAddr)
-	s.turnedAway.log(s.cfg.Logger, "status", p.Status, "reason", reason(p), "route", c.route, "client", client, "who", c.who.ID(), "request", c.id)
+	s.tellRefused(c, p)
 	s.answerProblem(c, p)
 	return false
+}
+
+// tellRefused logs why a client was refused.
+func (s *Server) tellRefused(c *call, p *problem) {
+	client, _, _ := net.SplitHostPort(c.r.RemoteAddr)
+	s.turnedAway.log(s.cfg.Logger, "status", p.Status, "reason", reason(p), "route", c.route, "client", client, "who", c.who.ID(), "request", c.id)
 }
 
 // reason is the text of a refusal for the log: it has more than the answer.

@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,10 +100,12 @@ func lock(t *testing.T, cfg Config) *locked {
 	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s, store, cfg.Keys, cfg.Users, cfg.ACLs, cfg.Categories, said}
 }
 
+// key makes an API key, for everything unless it says for what.
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {
 	t.Helper()
-	s.Name, s.AllTopics = "test", len(s.Topics) == 0 && len(s.Queues) == 0
-	s.AllGroups = s.AllTopics && len(s.Groups) == 0
+	s.Name = "test"
+	s.AllTopics = len(s.Topics)+len(s.TopicNames)+len(s.Queues)+len(s.QueueNames) == 0 && !slices.Equal(s.Access, []apikey.Access{apikey.Metrics})
+	s.AllGroups = s.AllTopics && len(s.Groups)+len(s.GroupNames) == 0
 	key, secret, err := l.keys.Create(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -426,9 +429,12 @@ func TestRevokedKeyEndsItsLongPolls(t *testing.T) {
 			t.Fatalf("publish: %d %s", w.Code, w.Body)
 		}
 		for range polls {
-			if w := <-answers; w.Code != 401 || strings.Contains(w.Body.String(), "secret") {
-				t.Errorf("a poll with a key that was revoked got %d %s", w.Code, w.Body)
+			if w := <-answers; w.Code != 401 || strings.Contains(w.Body.String(), "secret") || strings.Contains(w.Body.String(), "is revoked") || w.Header().Get("WWW-Authenticate") == "" {
+				t.Errorf("a poll with a key that was revoked got %d %s %s", w.Code, w.Body, w.Header())
 			}
+		}
+		if !strings.Contains(door.said.String(), "the API key is revoked") {
+			t.Errorf("the log does not say why: %s", door.said)
 		}
 		_, reader := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Read}})
 		if w := door.ask(elsewhere, "DELETE", joined.Header().Get("Location"), "", "Authorization", "Bearer "+reader); w.Code != 204 {
@@ -442,14 +448,18 @@ func TestOperatorsPagesAreForThisMachineAndAdmins(t *testing.T) {
 	_, reader := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Read, apikey.Write}})
 	_, local := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Admin}, Topics: []string{"orders."}})
 	_, admin := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Admin}})
+	_, metrics := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Metrics}})
 	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/trace?seconds=0", "/debug/pprof/profile?seconds=bad"} {
 		for _, c := range []struct {
 			name, from, key string
 			want            int
 		}{
 			{"a stranger", elsewhere, "", 401}, {"a reader", elsewhere, reader, 403}, {"an admin of some topics", elsewhere, local, 403},
-			{"an admin", elsewhere, admin, 200}, {"this machine", hereToo, "", 200},
+			{"an admin", elsewhere, admin, 200}, {"this machine", hereToo, "", 200}, {"a key for metrics", elsewhere, metrics, 403},
 		} {
+			if c.key == metrics && path == "/metrics" {
+				c.want = 200
+			}
 			if c.key == "" && c.want == 200 && path != "/metrics" {
 				c.want = 401 // a proxy that says nothing is this machine, too
 			}

@@ -164,6 +164,9 @@ func (w *caller) mayOperate() bool {
 	return w.rights.May(acl.Alter, acl.Cluster, acl.ClusterName)
 }
 
+// mayMeasure reports whether the caller may read the metrics of this process.
+func (w *caller) mayMeasure() bool { return w.key.MayMetrics() || w.mayOperate() }
+
 // mayAdminister reports whether the caller may do what needs rights on the cluster.
 func (w *caller) mayAdminister(n need) bool {
 	if w.user == "" {
@@ -177,7 +180,7 @@ func (w *caller) mayAdminister(n need) bool {
 	return true
 }
 
-// groupPrefixes returns the prefixes of the groups that the caller may see; "" for all.
+// groupPrefixes returns prefixes of all groups that the caller may see; "" for all.
 func (w *caller) groupPrefixes() []string {
 	if w.user == "" {
 		return w.key.GroupPrefixes()
@@ -185,7 +188,7 @@ func (w *caller) groupPrefixes() []string {
 	return []string{""} // each is judged by itself
 }
 
-// queuePrefixes returns the prefixes of the queues that the caller may see; "" for all.
+// queuePrefixes returns prefixes of all queues that the caller may see; "" for all.
 func (w *caller) queuePrefixes() []string {
 	if w.user == "" {
 		return w.key.QueuePrefixes()

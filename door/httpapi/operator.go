@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -21,12 +22,25 @@ var openAPI []byte
 func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", s.operators(true, promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax})))
+	mux.Handle("GET /metrics", s.operators(true, (*caller).mayMeasure, s.atMost(scrapesMax, promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))))
 	if s.cfg.Profile {
-		mux.Handle("GET /debug/pprof/", s.operators(false, http.HandlerFunc(pprof.Index)))
-		mux.Handle("GET /debug/pprof/profile", s.operators(false, http.HandlerFunc(pprof.Profile)))
-		mux.Handle("GET /debug/pprof/trace", s.operators(false, http.HandlerFunc(pprof.Trace)))
+		mux.Handle("GET /debug/pprof/", s.operators(false, (*caller).mayOperate, http.HandlerFunc(pprof.Index)))
+		mux.Handle("GET /debug/pprof/profile", s.operators(false, (*caller).mayOperate, http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/trace", s.operators(false, (*caller).mayOperate, http.HandlerFunc(pprof.Trace)))
 	}
+}
+
+// atMost bounds the requests in progress to a handler that is not of the API.
+func (s *Server) atMost(most int64, h http.Handler) http.Handler {
+	var inProgress atomic.Int64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer inProgress.Add(-1)
+		if inProgress.Add(1) > most {
+			s.turnDown(w, r, kindOverloaded.past(most, "there are already %d such requests in progress, the limit; try again later", most))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // healthz answers 200 while the process runs. It does not check the store: restarting weir would

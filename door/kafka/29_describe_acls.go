@@ -14,7 +14,7 @@ import (
 // describeACLs lists the rules that a filter finds (KIP-140, KIP-290).
 func (s *Server) describeACLs(ctx context.Context, r *request, in *kmsg.DescribeACLsRequest) *kmsg.DescribeACLsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeACLsResponse)
-	err := r.permitCluster(acl.Describe)
+	err := r.permitAccess(acl.Describe)
 	var found []acl.Binding
 	switch {
 	case err != nil:

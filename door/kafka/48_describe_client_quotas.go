@@ -20,7 +20,7 @@ const (
 // describeClientQuotas lists the quotas that a filter finds (KIP-546).
 func (s *Server) describeClientQuotas(ctx context.Context, r *request, in *kmsg.DescribeClientQuotasRequest) *kmsg.DescribeClientQuotasResponse {
 	out := in.ResponseKind().(*kmsg.DescribeClientQuotasResponse)
-	err := r.permitCluster(acl.DescribeConfigs)
+	err := r.permitAccess(acl.DescribeConfigs)
 	var filter quota.Filter
 	if err == nil {
 		filter, err = quotaFilter(in)

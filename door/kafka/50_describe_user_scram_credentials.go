@@ -18,7 +18,7 @@ var errNoUsers = deny(kerr.UnsupportedVersion, "this server has no users")
 // describeUserSCRAMCredentials lists users and their numbers of iterations (KIP-554).
 func (s *Server) describeUserSCRAMCredentials(ctx context.Context, r *request, in *kmsg.DescribeUserSCRAMCredentialsRequest) *kmsg.DescribeUserSCRAMCredentialsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeUserSCRAMCredentialsResponse)
-	err := r.permitCluster(acl.Describe)
+	err := r.permitAccess(acl.Describe)
 	if err == nil && s.cfg.Users == nil {
 		err = errNoUsers
 	}

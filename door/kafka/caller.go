@@ -92,6 +92,15 @@ func (r *request) permitCluster(op acl.Operation) error {
 	return r.permit(op, acl.Cluster, acl.ClusterName)
 }
 
+// permitAccess is permitCluster for what says who may do what, and how much. A user needs what it
+// needs in Kafka. An API key must be an administrator's, as over HTTP.
+func (r *request) permitAccess(op acl.Operation) error {
+	if r.conn.who.Load().key != "" {
+		op = acl.Alter
+	}
+	return r.permitCluster(op)
+}
+
 // forbidden has an error for each operation on each kind of resource. They are made once, because a
 // request may be refused many times.
 var forbidden = func() map[acl.Kind]map[acl.Operation]error {

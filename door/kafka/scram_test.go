@@ -356,6 +356,6 @@ func TestOnlyAdministratorsAlterUsers(t *testing.T) {
 		_, secret := p.key(spec)
 		w := p.enter("ops", secret)
 		wantCode(t, "alter, with a key", tells[*kmsg.AlterUserSCRAMCredentialsResponse](w, alterUsers("alice", 1, 4096)).Results[0].ErrorCode, want)
-		wantCode(t, "describe, with a key", tells[*kmsg.DescribeUserSCRAMCredentialsResponse](w, kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()).ErrorCode, nil)
+		wantCode(t, "describe, with a key", tells[*kmsg.DescribeUserSCRAMCredentialsResponse](w, kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()).ErrorCode, want)
 	}
 }

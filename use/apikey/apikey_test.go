@@ -298,6 +298,13 @@ func TestKeysThatMayNotBe(t *testing.T) {
 		"a long group":       {AllTopics: true, Name: "a", Access: read, Groups: []string{strings.Repeat("a", groupMax+1)}},
 		"newline in group":   {AllTopics: true, Name: "a", Access: read, Groups: []string{"a\nb"}},
 		"bytes in group":     {AllTopics: true, Name: "a", Access: read, Groups: []string{"\xff"}},
+		"a name and all":     {AllTopics: true, AllGroups: true, Name: "a", Access: read, TopicNames: []string{"a"}},
+		"an empty name":      {Name: "a", Access: read, TopicNames: []string{""}},
+		"a pattern":          {Name: "a", Access: read, QueueNames: []string{"mail*"}},
+		"all groups by name": {Name: "a", Access: read, Topics: []string{"a"}, GroupNames: []string{"*"}},
+		"too many together":  {Name: "a", Access: read, Topics: make([]string, PrefixesMax), TopicNames: []string{"a"}},
+		"metrics of a topic": {Name: "a", Access: []Access{Metrics}, Topics: []string{"a"}},
+		"metrics of a group": {Name: "a", Access: []Access{Metrics}, AllGroups: true},
 	} {
 		keys := New(everystore.Direct(memory.New()), slog.New(slog.DiscardHandler))
 		var invalid *eventlog.InvalidError

@@ -12,23 +12,26 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // Access is a kind of request that a key may make.
 type Access string
 
-// Admin includes the other two.
+// Admin includes Read and Write, and for all topics and groups also Metrics.
 const (
 	Read  Access = "read"  // read records, be a member of groups, commit offsets; claim and acknowledge messages of queues
 	Write Access = "write" // publish records, enqueue messages
 	Admin Access = "admin" // make, change and delete topics and queues, reset and delete groups, and everything else
+
+	Metrics Access = "metrics" // read the metrics of each process, whatever topics, groups and queues the key is for
 )
 
 // Bounds of a key.
 const (
 	nameMax     = 128 // bytes of its name
-	PrefixesMax = 100 // topic prefixes, and as many group prefixes and queue prefixes
-	groupMax    = 512 // bytes of a group prefix, as of a group's name
+	PrefixesMax = 100 // prefixes and names of topics together, and as many of groups and of queues
+	groupMax    = 512 // bytes of a group's name, and so of a prefix
 )
 
 // Errors that say why a secret is not valid.
@@ -39,7 +42,7 @@ var (
 	ErrNotYet   = errors.New("the API key is not valid yet")
 	ErrTooMany  = errors.New("too many API keys")
 	ErrDamaged  = errors.New("the API key's state cannot be read")
-	errNoAccess = &eventlog.InvalidError{What: "access", Value: "", Why: "it is empty; read, write and admin are allowed"}
+	errNoAccess = &eventlog.InvalidError{What: "access", Value: "", Why: "it is empty; " + accesses}
 )
 
 // Spec describes a key to create.
@@ -49,14 +52,16 @@ type Spec struct {
 	From    time.Time // valid from then on; zero: immediately
 	Expires time.Time // valid before then; zero: for ever
 
-	// The key is for topics whose names begin with one of Topics, and for consumer groups whose
-	// names begin with one of Groups; AllTopics and AllGroups mean all. Without Groups and
-	// AllGroups, Topics are also the prefixes of groups. The key is for work queues whose names
-	// begin with one of Queues; AllQueues means all. Without Queues and AllQueues, Topics are also
-	// the prefixes of queues, and with AllTopics and AllGroups the key is for all queues. A key may
-	// be for queues only: it reaches their topics through the queues.
-	Topics, Groups, Queues          []string
-	AllTopics, AllGroups, AllQueues bool
+	// The key is for topics whose names begin with one of Topics, and for those with a name in
+	// TopicNames; AllTopics means all. The same is said of consumer groups, and of work queues.
+	//
+	// If nothing is said of groups, the prefixes and names of topics are also those of groups. If
+	// nothing is said of queues, they are also those of queues; with AllTopics and AllGroups the
+	// key is then for all queues. A key may be for queues only: it reaches their topics through the
+	// queues. For a key that is only for Metrics none of these may be given.
+	Topics, Groups, Queues             []string
+	TopicNames, GroupNames, QueueNames []string
+	AllTopics, AllGroups, AllQueues    bool
 }
 
 // Key is a key without its secret, which is not stored.
@@ -69,12 +74,57 @@ type Key struct {
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked time.Time `json:"revoked,omitzero"`
 
-	Topics    []string `json:"topics,omitempty"` // prefixes; none: no topic, unless AllTopics
+	Topics    []string `json:"topics,omitempty"` // prefixes; none, and no names: no topic, unless AllTopics
 	Groups    []string `json:"groups,omitempty"` // the same
 	AllTopics bool     `json:"all_topics,omitempty"`
 	AllGroups bool     `json:"all_groups,omitempty"`
 	Queues    []string `json:"queues,omitempty"` // prefixes, as for topics; a key from before there were queues has none
 	AllQueues bool     `json:"all_queues,omitempty"`
+
+	// Names are not kept among the prefixes: a version that knows only prefixes refuses a key with
+	// a field that it does not know (decode), and does not take a name for a prefix.
+	TopicNames []string `json:"topic_names,omitempty"`
+	GroupNames []string `json:"group_names,omitempty"`
+	QueueNames []string `json:"queue_names,omitempty"`
+}
+
+// scope is which topics, groups or queues a key is for.
+type scope struct {
+	all             bool
+	prefixes, names []string
+}
+
+func (s Spec) topics() scope { return scope{s.AllTopics, s.Topics, s.TopicNames} }
+func (s Spec) groups() scope { return scope{s.AllGroups, s.Groups, s.GroupNames} }
+func (s Spec) queues() scope { return scope{s.AllQueues, s.Queues, s.QueueNames} }
+func (k Key) topics() scope  { return scope{k.AllTopics, k.Topics, k.TopicNames} }
+func (k Key) groups() scope  { return scope{k.AllGroups, k.Groups, k.GroupNames} }
+func (k Key) queues() scope  { return scope{k.AllQueues, k.Queues, k.QueueNames} }
+
+// given returns how many prefixes and names the scope has.
+func (s scope) given() int { return len(s.prefixes) + len(s.names) }
+
+// none reports whether the scope says nothing.
+func (s scope) none() bool { return !s.all && s.given() == 0 }
+
+// has reports whether the scope has a name. An empty name or prefix stands for nothing.
+func (s scope) has(name string) bool {
+	return s.all || begins(name, s.prefixes) || name != "" && slices.Contains(s.names, name)
+}
+
+// beginnings returns prefixes of all names that the scope has, and perhaps of others; "" for all.
+// No prefix begins with another prefix.
+func (s scope) beginnings() []string {
+	if s.all {
+		return []string{""}
+	}
+	var apart []string
+	for _, prefix := range slices.Sorted(slices.Values(slices.Concat(s.prefixes, s.names))) {
+		if prefix != "" && !begins(prefix, apart) {
+			apart = append(apart, prefix)
+		}
+	}
+	return apart
 }
 
 // stored is the value of a key's state.
@@ -85,10 +135,16 @@ type stored struct {
 	sum [sha256.Size]byte // SHA256, decoded
 }
 
+func invalid(what, value, why string) error {
+	return &eventlog.InvalidError{What: what, Value: value, Why: why}
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+const accesses = "read, write, admin and metrics are allowed"
+
 // check returns an error if such a key is not allowed.
 func (s Spec) check(now time.Time) error {
-	invalid := func(what, value, why string) error { return &eventlog.InvalidError{What: what, Value: value, Why: why} }
-	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
 	case s.Name == "" || len(s.Name) > nameMax:
 		return invalid("name of an API key", s.Name[:min(len(s.Name), nameMax)], fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(s.Name), nameMax))
@@ -96,57 +152,79 @@ func (s Spec) check(now time.Time) error {
 		return invalid("name of an API key", s.Name, "it has characters that cannot be printed")
 	case len(s.Access) == 0:
 		return errNoAccess
-	case s.AllTopics && len(s.Topics) > 0, !s.AllTopics && len(s.Topics) == 0 && !s.forQueues():
-		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), "give either topic prefixes or all topics, not both")
-	case s.AllQueues && len(s.Queues) > 0:
-		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), "give either queue prefixes or all queues, not both")
-	case s.AllGroups && len(s.Groups) > 0:
-		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), "give either group prefixes or all groups, not both")
-	case s.AllTopics && !s.AllGroups && len(s.Groups) == 0 && !onlyWrites(s.Access):
-		return invalid("number of group prefixes", "0", "a key that reads all topics needs group prefixes or all groups")
-	case len(s.Topics) > PrefixesMax:
-		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", PrefixesMax))
-	case len(s.Groups) > PrefixesMax:
-		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), fmt.Sprintf("the limit is %d", PrefixesMax))
-	case len(s.Queues) > PrefixesMax:
-		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), fmt.Sprintf("the limit is %d", PrefixesMax))
+	}
+	for _, a := range s.Access {
+		if a != Read && a != Write && a != Admin && a != Metrics {
+			return invalid("access", string(a), accesses)
+		}
+	}
+	if err := s.topics().check("topic", eventlog.CheckTopicName); err != nil {
+		return err
+	}
+	if err := s.queues().check("queue", eventlog.CheckTopicName); err != nil { // queues are named as topics are
+		return err
+	}
+	if err := s.groups().check("group", checkGroup); err != nil {
+		return err
+	}
+	switch alone := onlyMetrics(s.Access); {
+	case alone && !(s.topics().none() && s.groups().none() && s.queues().none()):
+		return invalid("access", string(Metrics), "a key for metrics alone is for no topics, groups and queues")
+	case !alone && s.topics().none() && s.queues().none():
+		return invalid("number of topics", "0", "give prefixes or names of topics or of queues, or all topics, or all queues")
+	case s.AllTopics && s.groups().none() && !onlyWrites(s.Access):
+		return invalid("number of groups", "0", "a key that reads all topics needs prefixes or names of groups, or all groups")
 	case !s.Expires.IsZero() && !s.Expires.After(now):
 		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it is in the past: the time is "+now.Format(time.RFC3339))
 	case !s.Expires.IsZero() && !s.From.Before(s.Expires):
 		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it must be after the start of validity, "+s.From.Format(time.RFC3339))
 	}
-	for _, a := range s.Access {
-		if a != Read && a != Write && a != Admin {
-			return invalid("access", string(a), "read, write and admin are allowed")
+	return nil
+}
+
+// check returns an error if a scope of topics, groups or queues is not allowed.
+func (s scope) check(kind string, check func(string) error) error {
+	switch {
+	case s.all && s.given() > 0:
+		return invalid("number of "+kind+"s", strconv.Itoa(s.given()), "give either prefixes and names of "+kind+"s, or all of them, not both")
+	case s.given() > PrefixesMax:
+		return invalid("number of "+kind+"s", strconv.Itoa(s.given()), fmt.Sprintf("the limit of prefixes and names is %d", PrefixesMax))
+	}
+	for _, prefix := range s.prefixes {
+		if err := check(prefix); err != nil {
+			return fmt.Errorf("%s prefix: %w", kind, err)
 		}
 	}
-	for _, prefix := range s.Topics {
-		if err := eventlog.CheckTopicName(prefix); err != nil {
-			return fmt.Errorf("topic prefix: %w", err)
+	for _, name := range s.names {
+		if err := check(name); err != nil {
+			return fmt.Errorf("%s name: %w", kind, err)
 		}
-	}
-	for _, prefix := range s.Queues {
-		if err := eventlog.CheckTopicName(prefix); err != nil { // queues are named as topics are
-			return fmt.Errorf("queue prefix: %w", err)
-		}
-	}
-	for _, prefix := range s.Groups {
-		switch {
-		case prefix == "" || len(prefix) > groupMax:
-			return invalid("group prefix", prefix[:min(len(prefix), groupMax)], fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(prefix), groupMax))
-		case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unprintable):
-			return invalid("group prefix", prefix, "it has characters that cannot be printed")
+		if name == acl.Everything { // only a group may have this name
+			return invalid("name of a "+kind, name, "it would be taken for all groups, as in Kafka's ACLs")
 		}
 	}
 	return nil
 }
 
-// forQueues reports whether the key names queues.
-func (s Spec) forQueues() bool { return s.AllQueues || len(s.Queues) > 0 }
+// checkGroup returns an error if a text cannot be the name of a group, or its beginning.
+func checkGroup(name string) error {
+	switch {
+	case name == "" || len(name) > groupMax:
+		return invalid("name of a group", name[:min(len(name), groupMax)], fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(name), groupMax))
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable):
+		return invalid("name of a group", name, "it has characters that cannot be printed")
+	}
+	return nil
+}
 
 // onlyWrites reports whether the key has no access to groups.
 func onlyWrites(access []Access) bool {
 	return !slices.Contains(access, Read) && !slices.Contains(access, Admin)
+}
+
+// onlyMetrics reports whether the key has no access to topics, groups and queues.
+func onlyMetrics(access []Access) bool {
+	return len(access) > 0 && !slices.ContainsFunc(access, func(a Access) bool { return a != Metrics })
 }
 
 // state is nil while the key is valid. Age is the time since its creation by the store's clock:
@@ -182,7 +260,14 @@ func (id Identity) May(a Access, topic string) bool {
 	if topic == "" {
 		return id.Has(a) && id.key.AllTopics && id.key.AllGroups
 	}
-	return id.Has(a) && (id.key.AllTopics || begins(topic, id.key.Topics))
+	return id.Has(a) && id.key.topics().has(topic) && (topic != eventlog.AuditTopic || id.key.audits())
+}
+
+// audits reports whether a key that is for the topic of the audit may use it. Its events are what
+// else only administrators see, so the key must be one of theirs, or say the topic's whole name.
+func (k Key) audits() bool {
+	named := func(names []string) bool { return slices.Contains(names, eventlog.AuditTopic) }
+	return (Identity{k}).Administers() || named(k.TopicNames) || named(k.Topics)
 }
 
 // Administers reports whether the key is an administrator's: it may do everything to every topic,
@@ -190,38 +275,30 @@ func (id Identity) May(a Access, topic string) bool {
 // none, though it may do what belongs to no single topic or group.
 func (id Identity) Administers() bool { return id.May(Admin, "") && id.key.AllQueues }
 
+// MayMetrics reports whether the key may read the metrics of a process.
+func (id Identity) MayMetrics() bool {
+	return slices.Contains(id.key.Access, Metrics) || id.May(Admin, "")
+}
+
 // MayGroup reports whether this access to the consumer group is allowed. May decides about the
 // topics that the group reads.
 func (id Identity) MayGroup(a Access, group string) bool {
-	return id.Has(a) && (id.key.AllGroups || begins(group, id.key.Groups))
+	return id.Has(a) && id.key.groups().has(group)
 }
 
 // MayQueue reports whether this access to the work queue, and to its messages in whatever topic, is
 // allowed.
 func (id Identity) MayQueue(a Access, queue string) bool {
-	return id.Has(a) && (id.key.AllQueues || begins(queue, id.key.Queues))
+	return id.Has(a) && id.key.queues().has(queue)
 }
 
-// GroupPrefixes returns the prefixes of the consumer groups that the key is for; "" for all. No
-// prefix begins with another prefix.
-func (id Identity) GroupPrefixes() []string { return prefixes(id.key.AllGroups, id.key.Groups) }
+// GroupPrefixes returns prefixes of all consumer groups that the key is for; "" for all. MayGroup
+// decides about each group that begins so. No prefix begins with another prefix.
+func (id Identity) GroupPrefixes() []string { return id.key.groups().beginnings() }
 
-// QueuePrefixes returns the prefixes of the work queues that the key is for; "" for all. No prefix
-// begins with another prefix.
-func (id Identity) QueuePrefixes() []string { return prefixes(id.key.AllQueues, id.key.Queues) }
-
-func prefixes(all bool, some []string) []string {
-	if all {
-		return []string{""}
-	}
-	var apart []string
-	for _, prefix := range slices.Sorted(slices.Values(some)) {
-		if prefix != "" && !begins(prefix, apart) { // an empty prefix matches no name
-			apart = append(apart, prefix)
-		}
-	}
-	return apart
-}
+// QueuePrefixes returns prefixes of all work queues that the key is for; "" for all. MayQueue
+// decides about each queue that begins so. No prefix begins with another prefix.
+func (id Identity) QueuePrefixes() []string { return id.key.queues().beginnings() }
 
 // begins reports whether a name begins with one of the prefixes. An empty prefix matches no name.
 func begins(name string, prefixes []string) bool {

@@ -87,15 +87,16 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	if err := s.check(now); err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
-	if len(s.Groups) == 0 && !s.AllGroups {
-		s.Groups = s.Topics // stored with the key, so that `weir key list` shows all its rights
+	if s.groups().none() {
+		s.Groups, s.GroupNames = s.Topics, s.TopicNames // stored with the key, so that `weir key list` shows all its rights
 	}
-	if !s.forQueues() {
-		s.Queues, s.AllQueues = s.Topics, s.AllTopics && s.AllGroups
+	if s.queues().none() {
+		s.Queues, s.QueueNames, s.AllQueues = s.Topics, s.TopicNames, s.AllTopics && s.AllGroups
 	}
 	key := Key{Name: s.Name, Access: set(s.Access), Created: now, From: s.From, Expires: s.Expires,
 		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups,
-		Queues: set(s.Queues), AllQueues: s.AllQueues}
+		Queues: set(s.Queues), AllQueues: s.AllQueues,
+		TopicNames: set(s.TopicNames), GroupNames: set(s.GroupNames), QueueNames: set(s.QueueNames)}
 	rows, err := k.table.Read(ctx)
 	if err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
@@ -250,8 +251,8 @@ func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slic
 
 // decode refuses fields that it does not know: a field of a newer weir may limit the key.
 //
-// A key without topics and queues was created by a version that did not store "all": it is for all
-// topics, and without groups for all groups.
+// A key without topics and queues, unless it is for metrics alone, was created by a version that
+// did not store "all": it is for all topics, and without groups for all groups.
 func decode(_ string, value []byte) (s stored, err error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
@@ -261,7 +262,7 @@ func decode(_ string, value []byte) (s stored, err error) {
 	if hex.DecodedLen(len(s.SHA256)) != len(s.sum) {
 		return s, fmt.Errorf("its SHA-256 has %d digits, but must have %d", len(s.SHA256), hex.EncodedLen(len(s.sum)))
 	}
-	if len(s.Topics) == 0 && !s.AllTopics && len(s.Queues) == 0 && !s.AllQueues {
+	if s.topics().none() && s.queues().none() && !onlyMetrics(s.Access) {
 		s.AllTopics, s.AllGroups = true, len(s.Groups) == 0
 	}
 	_, err = hex.Decode(s.sum[:], []byte(s.SHA256))

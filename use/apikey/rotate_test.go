@@ -24,6 +24,8 @@ func TestARotatedKeyHasTheSameRights(t *testing.T) {
 			"everything": {Access: []Access{Admin}, AllTopics: true, AllGroups: true},
 			"topics":     {Access: []Access{Write, Read}, Topics: []string{"orders."}, Groups: []string{"billing"}, Queues: []string{"mail"}},
 			"queues":     {Access: []Access{Read}, AllQueues: true},
+			"names":      {Access: []Access{Read}, TopicNames: []string{"orders"}, GroupNames: []string{"billing"}, QueueNames: []string{"mail"}},
+			"metrics":    {Access: []Access{Metrics}},
 			"writes":     {Access: []Access{Write}, AllTopics: true},
 			"for a day":  {Access: []Access{Read}, Topics: []string{"orders."}},
 			"later":      {Access: []Access{Read}, Topics: []string{"orders."}},
@@ -53,6 +55,7 @@ func TestARotatedKeyHasTheSameRights(t *testing.T) {
 			check(t, err)
 			key.ID, key.Created, key.From, key.Expires = old.ID, old.Created, old.From, old.Expires
 			same := slices.Equal(key.Access, old.Access) && slices.Equal(key.Topics, old.Topics) && slices.Equal(key.Groups, old.Groups) && slices.Equal(key.Queues, old.Queues)
+			same = same && slices.Equal(key.TopicNames, old.TopicNames) && slices.Equal(key.GroupNames, old.GroupNames) && slices.Equal(key.QueueNames, old.QueueNames)
 			if !same || key.AllTopics != old.AllTopics || key.AllGroups != old.AllGroups || key.AllQueues != old.AllQueues || key.Name != old.Name {
 				t.Errorf("%s: the rights of %+v became those of %+v", name, old, key)
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
 )
 
@@ -16,14 +17,14 @@ var granted = map[Access]map[acl.Kind][]acl.Operation{
 }
 
 // grantedAll is what an access allows beyond that, to keys for all topics and all groups: what
-// belongs to no single topic or group.
+// belongs to no single topic or group. Who may do what, and how much, is for administrators.
 var grantedAll = map[Access][]acl.Operation{
 	Read:  {acl.Describe, acl.DescribeConfigs},
-	Admin: {acl.Create, acl.Describe, acl.ClusterAction, acl.DescribeConfigs, acl.AlterConfigs, acl.IdempotentWrite},
+	Admin: {acl.Create, acl.Describe, acl.ClusterAction, acl.DescribeConfigs, acl.IdempotentWrite},
 }
 
 // grantedAdministrator is what an administrator's key may do to the cluster: also ALTER, with which
-// it can give any right to any user.
+// it can give any right to any user, and ALTER_CONFIGS, with which it changes quotas.
 var grantedAdministrator = []acl.Operation{acl.All}
 
 // Rules returns what the key allows, as rules: the same rights, for doors that ask for one
@@ -33,28 +34,36 @@ func (id Identity) Rules() acl.Rules { return id.key.Rules() }
 // Rules returns what the key allows while it is valid, as Identity.Rules does.
 func (k Key) Rules() acl.Rules {
 	var rules acl.Rules
-	add := func(kind acl.Kind, all bool, prefixes []string, ops []acl.Operation) {
+	add := func(kind acl.Kind, of scope, ops []acl.Operation) {
 		for _, op := range ops {
-			if all {
+			if of.all {
 				rules = append(rules, acl.Rule{Kind: kind, Name: acl.Everything, Operation: op})
 				continue
 			}
-			for _, prefix := range prefixes {
+			for _, prefix := range of.prefixes {
 				if prefix != "" { // an empty one reaches nothing
 					rules = append(rules, acl.Rule{Kind: kind, Name: prefix, Prefixed: true, Operation: op})
+				}
+			}
+			for _, name := range of.names {
+				if name != "" && name != acl.Everything { // Create refuses both
+					rules = append(rules, acl.Rule{Kind: kind, Name: name, Operation: op})
 				}
 			}
 		}
 	}
 	for _, access := range slices.Compact(slices.Sorted(slices.Values(k.Access))) {
-		add(acl.Topic, k.AllTopics, k.Topics, granted[access][acl.Topic])
-		add(acl.Group, k.AllGroups, k.Groups, granted[access][acl.Group])
+		add(acl.Topic, k.topics(), granted[access][acl.Topic])
+		add(acl.Group, k.groups(), granted[access][acl.Group])
 		switch {
 		case access == Admin && (Identity{k}).Administers():
-			add(acl.Cluster, true, nil, grantedAdministrator)
+			add(acl.Cluster, scope{all: true}, grantedAdministrator)
 		case k.AllTopics && k.AllGroups:
-			add(acl.Cluster, true, nil, grantedAll[access])
+			add(acl.Cluster, scope{all: true}, grantedAll[access])
 		}
+	}
+	if k.topics().has(eventlog.AuditTopic) && !k.audits() {
+		rules = append(rules, acl.Rule{Kind: acl.Topic, Name: eventlog.AuditTopic, Operation: acl.All, Deny: true})
 	}
 	return rules
 }
