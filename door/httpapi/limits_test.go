@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -50,12 +52,12 @@ func TestRequestsInProgressAreBounded(t *testing.T) {
 		for range 3 {
 			wait(greedy)
 		}
-		if w := door.bearer(greedy, "GET", "/v1/topics", ""); w.Code != 429 || !strings.Contains(w.Body.String(), "too_many_requests") || !strings.Contains(w.Body.String(), `"limit":3`) {
-			t.Errorf("a fourth of one key: %d %s, want 429 with the limit 3", w.Code, w.Body)
+		if w := door.bearer(greedy, "GET", "/v1/topics", ""); w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too_many_requests") || !strings.Contains(w.Body.String(), `"limit":3`) {
+			t.Errorf("a fourth of one key: %d %s %s, want 429 with the limit 3, and when to try again", w.Code, w.Header(), w.Body)
 		}
 		wait(root)
 		for _, key := range []string{root, ""} { // the bound comes before the check of the key
-			if w := door.bearer(key, "GET", "/v1/topics", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "overloaded") || !strings.Contains(w.Body.String(), `"limit":4`) {
+			if w := door.bearer(key, "GET", "/v1/topics", ""); w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "overloaded") || !strings.Contains(w.Body.String(), `"limit":4`) {
 				t.Errorf("a fifth: %d %s, want 503 with the limit 4", w.Code, w.Body)
 			}
 		}
@@ -110,4 +112,30 @@ func TestOneKeyDoesNotTakeAllMemoryForBodies(t *testing.T) {
 			t.Errorf("afterwards: %d %s", w.Code, w.Body)
 		}
 	})
+}
+
+func TestMetricsAreReadByFewAtATime(t *testing.T) {
+	door := lock(t, Config{})
+	begun, release := make(chan struct{}), make(chan struct{})
+	door.server.cfg.Metrics.(*prometheus.Registry).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow"}, func() float64 {
+		begun <- struct{}{}
+		<-release
+		return 1
+	}))
+	answered := make(chan *httptest.ResponseRecorder, scrapesMax)
+	for range scrapesMax {
+		go func() { answered <- door.ask(hereToo, "GET", "/metrics", "") }()
+	}
+	for range scrapesMax {
+		<-begun
+	}
+	if w := door.ask(hereToo, "GET", "/metrics", ""); w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"limit":4`) {
+		t.Errorf("one more: %d %s %s, want 503 with the limit, and when to try again", w.Code, w.Header(), w.Body)
+	}
+	close(release)
+	for range scrapesMax {
+		if w := <-answered; w.Code != 200 || !strings.Contains(w.Body.String(), "slow 1") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
 }

@@ -277,9 +277,9 @@ func in(topic string, partition int32, err error) error {
 }
 
 // withCause adds the text of the problem's cause to it, if the status says that the client's input
-// is wrong.
+// is wrong. What is wrong with its credentials a client is not told.
 func (p *problem) withCause() *problem {
-	if p.cause != nil && p.Status < http.StatusInternalServerError {
+	if p.cause != nil && p.Status < http.StatusInternalServerError && p.Status != http.StatusUnauthorized {
 		p.Detail = p.cause.Error() + ": " + p.Detail
 	}
 	return p
@@ -306,6 +306,9 @@ func (s *Server) refuse(c *call, err error) {
 	if p.Type == problemPrefix+kindUnknown.name && (c.r.Method == http.MethodGet || c.r.Method == http.MethodHead) {
 		p = *kindUnavailable.because("the store did not answer in time; try again") // a read has no unknown outcome
 	}
+	if p.Status == http.StatusUnauthorized { // they were valid when the request began
+		s.tellRefused(c, &p)
+	}
 	if p.Type == problemPrefix+kindInternal.name {
 		s.cfg.Logger.Error("http: request failed", "request", c.id, "route", c.route, "err", err)
 	}
@@ -323,10 +326,14 @@ func (s *Server) answerProblem(c *call, p *problem) {
 	h := c.Header()
 	h["Content-Type"] = problemType
 	switch p.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="weir"`)
 	case http.StatusPreconditionFailed:
 		if p.Version != nil {
 			h.Set("Etag", etag(*p.Version))
 		}
+	case http.StatusTooManyRequests: // something that the client has must end first, nobody knows when
+		h.Set("Retry-After", "1")
 	case http.StatusServiceUnavailable:
 		h.Set("Weir-Applied", "no")
 		h.Set("Retry-After", "1")
