@@ -33,6 +33,9 @@ import (
 type API interface {
 	// ServeHTTP answers a request as it answers one from the network.
 	http.Handler
+	// Known returns nil if a client has valid credentials, whatever they allow; otherwise an error
+	// with what an answer would say.
+	Known(r *http.Request) error
 	// May reports whether a client may do a request, by its method, path and credentials.
 	May(r *http.Request) bool
 	// MayOperate reports whether a client may see what is about the whole process.
@@ -289,6 +292,21 @@ func (v *visit) send() {
 
 // fail shows an error as a page. A reader who must authenticate is sent to the login.
 func (v *visit) fail(err error) {
+	p := problemIn(err)
+	if p == nil {
+		p = &problem{Status: http.StatusInternalServerError, Title: "This page cannot be shown", Detail: err.Error()}
+		v.c.cfg.Logger.Error("console: page failed", "path", v.r.URL.Path, "err", err)
+	}
+	if p.Status == http.StatusUnauthorized && v.r.Method == http.MethodGet {
+		v.redirect("/console/login?next=" + urlQueryEscape(v.r.URL.RequestURI()))
+		return
+	}
+	v.show(p.Status, "problem", "Problem", p)
+}
+
+// problemIn returns what an error says that the API, or a page, answers with; nil if it is another
+// one.
+func problemIn(err error) *problem {
 	var p *problem
 	var refused interface {
 		HTTP() (status int, title, detail string)
@@ -298,15 +316,8 @@ func (v *visit) fail(err error) {
 	case errors.As(err, &refused):
 		p = &problem{}
 		p.Status, p.Title, p.Detail = refused.HTTP()
-	default:
-		p = &problem{Status: http.StatusInternalServerError, Title: "This page cannot be shown", Detail: err.Error()}
-		v.c.cfg.Logger.Error("console: page failed", "path", v.r.URL.Path, "err", err)
 	}
-	if p.Status == http.StatusUnauthorized && v.r.Method == http.MethodGet {
-		v.redirect("/console/login?next=" + urlQueryEscape(v.r.URL.RequestURI()))
-		return
-	}
-	v.show(p.Status, "problem", "Problem", p)
+	return p
 }
 
 // redirect sends the browser to another page of the console.
@@ -335,6 +346,9 @@ func (v *visit) show(status int, name, title string, body any) {
 		v.c.cfg.Logger.Error("console: template failed", "template", name, "err", err)
 		v.made = made{http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("this page cannot be shown; the log says why\n")}
 		return
+	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		v.w.Header().Set("Retry-After", "1") // as the API says with these
 	}
 	v.made = made{status, "text/html; charset=utf-8", page.Bytes()}
 }

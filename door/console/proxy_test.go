@@ -71,3 +71,23 @@ func TestTheLoginWorksBehindAProxyThatHasTLS(t *testing.T) {
 		})
 	}
 }
+
+// Without credentials only this machine is served, and a proxy that says anything is another one.
+func TestAProxyThatSaysAnythingIsNotThisMachine(t *testing.T) {
+	s := serve(t)
+	b := s.browser()
+	for header, want := range map[string]int{
+		"Accept-Language": http.StatusOK, "Forwarded": http.StatusSeeOther, "Via": http.StatusSeeOther, "X-Real-Ip": http.StatusSeeOther,
+		"X-Forwarded-For": http.StatusSeeOther, "X-Forwarded-Proto": http.StatusSeeOther, "X-Forwarded-Host": http.StatusSeeOther,
+		"Cf-Connecting-Ip": http.StatusSeeOther, "True-Client-Ip": http.StatusSeeOther,
+	} {
+		r, err := http.NewRequest(http.MethodGet, b.at+"/console/topics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(header, "x")
+		if p := b.send(r); p.status != want {
+			t.Errorf("%s: %d, want %d", header, p.status, want)
+		}
+	}
+}

@@ -113,8 +113,8 @@ func (v *visit) request(ctx context.Context, method, path string, body []byte) (
 		return nil, fmt.Errorf("make the request %s %s: %w", method, path, err)
 	}
 	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = v.r.Host, v.r.RemoteAddr, v.r.TLS, r.URL.RequestURI()
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} { // they tell the API that a proxy stands between
-		if given := v.r.Header[name]; given != nil {
+	for name, given := range v.r.Header {
+		if tellsOfProxy(name) {
 			r.Header[name] = given
 		}
 	}
@@ -125,6 +125,16 @@ func (v *visit) request(ctx context.Context, method, path string, body []byte) (
 		r.Header.Set("Authorization", v.session.Authorization)
 	}
 	return r, nil
+}
+
+// tellsOfProxy reports whether a header tells the API that a proxy stands between (fromHere in
+// package httpapi).
+func tellsOfProxy(header string) bool {
+	switch header {
+	case "Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "True-Client-Ip":
+		return true
+	}
+	return strings.HasPrefix(header, "X-Forwarded-")
 }
 
 // may reports whether the reader may do a request: only then has a page its button.

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -136,13 +135,18 @@ func (v *visit) login() error {
 		authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+form.Get("password")))
 	}
 	tried := &visit{c: v.c, w: v.w, r: v.r, session: session{Authorization: authorization}}
-	var p *problem
+	as, err := tried.request(v.r.Context(), http.MethodGet, "/", nil)
+	if err != nil {
+		return err
+	}
 	next := localPath(form.Get("next"))
-	if err := tried.get("/v1/topics", nil); errors.As(err, &p) && p.Status != http.StatusForbidden { // a key that may only write is valid, too
+	if err := v.c.cfg.API.Known(as); err != nil {
+		p := problemIn(err)
+		if p == nil {
+			return err
+		}
 		v.show(p.Status, "login", "Log in", loginPage{Next: next, Error: p.Detail})
 		return nil
-	} else if err != nil && p == nil {
-		return err
 	}
 	v.c.beginSession(v.w, v.r, authorization)
 	v.redirect(next)

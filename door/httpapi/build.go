@@ -20,16 +20,24 @@ func (c *call) build(ctx context.Context) error {
 	if c.building != nil {
 		return nil
 	}
-	if c.s.builders.acquire(ctx, c.who.ID()) != nil {
+	if c.buildAs(ctx, c.s.builders, c.who.ID()) != nil {
 		return kindOverloaded.past(buildersMax, "weir is already building %d lists, the limit, or a quarter of them for this client, the limit for one client; try again", buildersMax)
 	}
-	c.building = c.s.builders
 	return nil
+}
+
+// buildAs waits for one of some slots, which counts for whoever has the id.
+func (c *call) buildAs(ctx context.Context, of *slots, id string) error {
+	err := of.acquire(ctx, id)
+	if err == nil {
+		c.building = func() { of.release(id) }
+	}
+	return err
 }
 
 func (c *call) built() {
 	if c.building != nil {
-		c.building.release(c.who.ID())
+		c.building()
 		c.building = nil
 	}
 }

@@ -22,7 +22,7 @@ type call struct {
 	status   int           // of the answer; 0: none yet
 	memory   *budget.Claim // on Server.bodies; nil: none
 	until    time.Time     // deadline for the store
-	building *slots        // it has one of these slots, to build its answer; nil: none
+	building func()        // gives back the slot that it has to build its answer; nil: it has none
 	changed  string        // what a change of rights was about, if the path does not say it
 }
 

@@ -35,12 +35,24 @@ func (i *Inside) May(r *http.Request) bool {
 }
 
 // MayOperate reports whether a client may see what is about the whole process: it is on this
-// machine, or has the rights that /metrics needs.
+// machine, or has the rights that /debug/pprof/ needs.
 func (i *Inside) MayOperate(r *http.Request) bool {
 	if who, err := i.s.identify(r); err == nil && who.mayOperate() {
 		return true
 	}
 	return r.Header.Get("Authorization") == "" && i.s.fromHere(r)
+}
+
+// Known returns nil if a request has valid credentials, whatever they allow; otherwise what an
+// answer would say. Nothing is done.
+func (i *Inside) Known(r *http.Request) error {
+	_, err := i.s.identify(r)
+	if err == nil {
+		return nil
+	}
+	p := problemOf(err)
+	i.s.tellRefused(&call{r: r, route: "console", who: stranger}, p)
+	return p
 }
 
 // askingKey marks a request that only asks whether it would be allowed.
@@ -69,18 +81,21 @@ func (v *verdict) Write(b []byte) (int, error) {
 
 // Page answers a request with a page that render makes of answers of the API. as is a request with
 // the credentials of the page's client. At most consoleMax pages are made at a time, a quarter of
-// them for one client: others wait for up to consoleWait. The memory of a page counts as an
-// answer's until the client has read it. Status 0 means that render has answered. An error means
-// that nothing was answered.
+// them for one client: others wait for up to consoleWait. Clients that are not known count by their
+// network. The memory of a page counts as an answer's until the client has read it. Status 0 means
+// that render has answered. An error means that nothing was answered.
 func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error {
 	c := i.call(w, as, as)
 	defer c.built()
 	ctx, cancel := context.WithTimeout(as.Context(), consoleWait)
 	defer cancel()
-	if i.s.console.acquire(ctx, c.who.ID()) != nil {
+	id := c.who.ID()
+	if c.who == stranger { // otherwise all of them would be one client, without a limit
+		id = networkOf(as).ID()
+	}
+	if c.buildAs(ctx, i.s.console, id) != nil {
 		return kindOverloaded.past(consoleMax, "weir is already making %d pages, the limit, or a quarter of them for this client, the limit for one client. Nothing was changed; try again", consoleMax)
 	}
-	c.building = i.s.console
 	status, media, page := render()
 	if status == 0 {
 		return nil

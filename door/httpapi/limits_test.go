@@ -139,3 +139,43 @@ func TestMetricsAreReadByFewAtATime(t *testing.T) {
 		}
 	}
 }
+
+// Strangers of one network do not take all pages of the console: others come to its login.
+func TestStrangersHaveAShareOfTheConsolesPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{})
+		door.key(t, apikey.Spec{Access: admins}) // now who shows nothing is a stranger
+		inside := &Inside{door.server}
+		page := func(from string, made func()) error {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:8080/", nil)
+			r.RemoteAddr = from
+			return inside.Page(httptest.NewRecorder(), r, func() (int, string, []byte) {
+				made()
+				return 200, "text/plain", []byte("page")
+			})
+		}
+		begun, release := make(chan struct{}, consoleMax), make(chan struct{})
+		ended := make(chan error, consoleMax)
+		for range consoleMax {
+			go func() {
+				ended <- page("203.0.113.1:1", func() {
+					begun <- struct{}{}
+					<-release
+				})
+			}()
+		}
+		synctest.Wait()
+		if len(begun) != consoleMax/4 {
+			t.Errorf("strangers of one network have %d pages made at a time, want %d", len(begun), consoleMax/4)
+		}
+		if err := page("198.51.100.1:1", func() {}); err != nil {
+			t.Errorf("a stranger of another network: %v", err)
+		}
+		close(release)
+		for range consoleMax {
+			if err := <-ended; err != nil {
+				t.Errorf("one that waited: %v", err)
+			}
+		}
+	})
+}
