@@ -273,8 +273,8 @@ func (t Topic) number(name string) int64 {
 	return n
 }
 
-// topicNameMax is Kafka's bound on a topic's name.
-const topicNameMax = 249
+// TopicNameMax is Kafka's bound on a topic's name.
+const TopicNameMax = 249 // bytes
 
 // OffsetsTopic is where Kafka keeps committed offsets. weir keeps them as keys, so here the topic
 // is empty.
@@ -309,8 +309,8 @@ func CheckTopicName(name string) error {
 		return invalid("it is empty")
 	case name == "." || name == "..":
 		return invalid("it is reserved")
-	case len(name) > topicNameMax:
-		return invalid(fmt.Sprintf("it has %d bytes, the limit is %d", len(name), topicNameMax))
+	case len(name) > TopicNameMax:
+		return invalid(fmt.Sprintf("it has %d bytes, the limit is %d", len(name), TopicNameMax))
 	}
 	for _, r := range name {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-' {

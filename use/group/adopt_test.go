@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -307,4 +308,131 @@ func TestAnAdoptionOfUnknownOutcomeTakesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Two brokers that their clients take for the coordinator, each, have members of one group. A third
+// one takes the second one's place. The members stay where they ask, and one that has crashed is
+// evicted: nobody adopts it again and again.
+func TestAMemberIsAdoptedWhereItAsksAndNoOtherIs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other, next := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 6)
+		one, crashed, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "crashed"}, &kafkaMember{b: other, id: "two"}
+		for range 8 {
+			for _, m := range []*kafkaMember{one, crashed, two} {
+				check(t, m.beat(t.Context()))
+			}
+			time.Sleep(3 * time.Second)
+		}
+		other.stop()
+		two.b = next
+		live := func(d time.Duration) {
+			for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(5 * time.Second) {
+				check(t, one.beat(t.Context()))
+				check(t, two.beat(t.Context()))
+			}
+		}
+		live(2 * time.Minute)
+		epoch := one.epoch
+		live(time.Minute)
+		if len(one.has) != 3 || len(two.has) != 3 {
+			t.Errorf("they have %v and %v", one.has, two.has)
+		}
+		if one.epoch != epoch {
+			t.Errorf("the group had %d new generations in a minute in which nothing happened", one.epoch-epoch)
+		}
+	})
+}
+
+// Many members whose broker is gone cost few writes: those that ask while one is made share the
+// next.
+func TestMembersThatMoveAtOnceShareWrites(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		counted := &countingStore{Store: &slowStore{Store: memory.New(), by: 10 * time.Millisecond}}
+		b, other := startBroker(t, counted, group.Config{}), startBroker(t, counted, group.Config{})
+		b.topic(t, "orders", 100)
+		var all []*kafkaMember
+		for n := range 100 {
+			all = append(all, &kafkaMember{b: b, id: fmt.Sprint("m", n)})
+		}
+		each := func() {
+			var wg sync.WaitGroup
+			for _, m := range all {
+				wg.Go(func() { check(t, m.beat(t.Context())) })
+			}
+			wg.Wait()
+		}
+		for range 6 {
+			each()
+			time.Sleep(2 * time.Second)
+		}
+		b.stop()
+		for _, m := range all {
+			m.b = other
+		}
+		counted.commits.Store(0)
+		each()
+		if n := counted.commits.Load(); n > 6 {
+			t.Errorf("100 members that moved at once took %d commits", n)
+		}
+	})
+}
+
+// A member that asks seldom is not evicted because its broker ended.
+func TestAMemberOfADeadHostHasItsWholeSession(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		p := newClassic(b, "seldom") // sessions of the classic protocol may be long
+		p.join.Session = 10 * time.Minute
+		check(t, p.rejoin(t.Context()))
+		one := &kafkaMember{b: b, id: "one"}
+		for range 3 {
+			check(t, one.beat(t.Context()))
+			if p.beat(t.Context()) != nil {
+				check(t, p.rejoin(t.Context()))
+			}
+			time.Sleep(3 * time.Second)
+		}
+		member := p.join.Member
+		b.stop()
+		one.b, p.b = other, other
+		one.live(t, 3*time.Minute)
+		if err := p.beat(t.Context()); err != nil && !errors.Is(err, group.ErrRebalancing) {
+			t.Fatal(err)
+		}
+		check(t, p.rejoin(t.Context()))
+		if p.join.Member != member || len(p.has) != 2 {
+			t.Errorf("it is member %q, and was %q; it has %v", p.join.Member, member, p.has)
+		}
+	})
+}
+
+// A commit that was sent before the member's broker ended does not say which epoch the member has.
+func TestALateCommitDoesNotSayAMembersEpoch(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 4)
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		before := one.epoch
+		two := &kafkaMember{b: b, id: "two"}
+		for range 5 {
+			check(t, two.beat(t.Context()))
+			check(t, one.beat(t.Context()))
+			time.Sleep(3 * time.Second)
+		}
+		if one.epoch == before {
+			t.Fatalf("its epoch is %d still", before)
+		}
+		b.stop()
+		one.b, two.b = other, other
+		has := slices.IndexFunc(orders, func(o group.Committed) bool { return o.TopicPartition == one.has[0] })
+		_, err := other.Commit(t.Context(), group.Commit{Group: "g", Member: "one", Generation: before, Offsets: []group.Committed{at(orders[has], 1)}})
+		check(t, err)
+		check(t, one.beat(t.Context()))
+	})
 }

@@ -54,7 +54,7 @@ type (
 		// Of a member of the classic protocol (host_classic.go).
 		offers     []Protocol
 		named      bool    // it says who it is, and is not new
-		ownedNames reading // what it has beside Owned
+		ownedNames reading // what it has beside Owned; in order
 
 		// Sees reports whether the member's user may see a topic: Pattern matches no other.
 		Sees func(topic string) bool
@@ -107,6 +107,11 @@ func (b ConsumerBeat) check() error {
 		return invalid("the member subscribes to %d topics, the limit is %d", len(b.Topics), peerTopicsMax)
 	case b.Assignor != nil && *b.Assignor != uniformAssignor && *b.Assignor != rangeAssignor:
 		return fmt.Errorf("%w %q: weir has %s and %s", ErrUnsupportedAssignor, *b.Assignor, uniformAssignor, rangeAssignor)
+	}
+	for _, name := range b.Topics {
+		if len(name) > eventlog.TopicNameMax {
+			return invalid("the name of a topic has %d bytes, the limit is %d", len(name), eventlog.TopicNameMax)
+		}
 	}
 	for _, s := range []*string{&b.Member, b.Instance, b.Rack} { // they are part of the group's state, which is text
 		if s != nil && (!utf8.ValidString(*s) || len(*s) > memberIDMax || strings.Contains(*s, "\x00")) {
@@ -209,6 +214,12 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 			a.Member = b.Member
 		}
 	}
+	if b.Epoch == epochJoin || b.Topics != nil {
+		if err := h.reserve(b); err != nil {
+			return a, fmt.Errorf("member %q: %w", b.Member, err)
+		}
+		defer h.joined(b)
+	}
 	err = h.grant(ctx, b)
 	switch {
 	case errors.Is(err, ErrInconsistentProtocol):
@@ -271,8 +282,13 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 		}
 	}
 	_, needed, err = edit(slices.Clone(h.group.members))
-	k := h.members[b.Member]
-	return edit, needed || k != nil && k.evicted, err // a member that is being evicted joins after its eviction
+	if k := h.members[b.Member]; k != nil && k.evicted {
+		needed = true // a member that is being evicted joins after its eviction
+	}
+	if err == nil && !needed && !h.trusted() { // others may have what it would be told that it has
+		err = h.mistrust()
+	}
+	return edit, needed, err
 }
 
 // entitled checks the member's id, instance and epoch. h.mu is held.
@@ -291,7 +307,7 @@ func (h *host) entitled(b ConsumerBeat) error {
 	case known == nil:
 		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
 	case !h.trusted():
-		return fmt.Errorf("group %q: %w: the store has taken no heartbeat of this broker for %v", h.name, ErrUnavailable, hostSession)
+		return h.mistrust()
 	case known.epoch == 0 && b.Epoch <= h.group.generation: // another host told it that epoch
 		known.epoch = b.Epoch
 	case b.Epoch > known.epoch:
@@ -304,9 +320,13 @@ func (h *host) entitled(b ConsumerBeat) error {
 	return nil
 }
 
-// trusted reports whether it is certain that no other process has evicted this host's members for
+// trusted reports whether it is certain that no other process has taken this host's members for
 // its silence. h.mu is held.
 func (h *host) trusted() bool { return time.Since(h.beaten) < hostSession }
+
+func (h *host) mistrust() error {
+	return fmt.Errorf("group %q: %w: the store has taken no heartbeat of this broker for %v", h.name, ErrUnavailable, hostSession)
+}
 
 // hostOfClient is a client's address without the slash that Kafka shows it with.
 func hostOfClient(s string) string { return strings.TrimPrefix(s, "/") }
@@ -379,9 +399,11 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 		if topics != nil {
 			me.info.Topics = topics
 		}
-		if b.Owned != nil {
+		if b.Owned != nil && len(me.revoking) > 0 {
+			owned := slices.SortedFunc(slices.Values(b.Owned), byPlace)
 			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool {
-				return held(tp) && !slices.Contains(b.Owned, tp) && !slices.Contains(b.ownedNames[me.names[tp.Topic]], tp.Partition)
+				_, named := slices.BinarySearch(b.ownedNames[me.names[tp.Topic]], tp.Partition)
+				return held(tp) && !holds(owned, tp) && !named
 			})
 		}
 		members[i] = me
@@ -458,7 +480,7 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 		if k.epoch != h.group.generation {
 			k.previous, k.epoch = k.epoch, h.group.generation
 		}
-	case !slices.ContainsFunc(k.giveUp, func(tp TopicPartition) bool { return slices.Contains(me.revoking, tp) }):
+	case !slices.ContainsFunc(k.giveUp, func(tp TopicPartition) bool { return holds(me.revoking, tp) }):
 		k.giveUpBy, k.giveUp = now.Add(me.kafka.rebalance), slices.Clone(me.revoking)
 	}
 	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: b.interval}
@@ -512,20 +534,21 @@ func (h *host) judgeEpoch(member string, epoch int32, of []Committed) error {
 	if k == nil {
 		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, member, h.name)
 	}
-	if k.epoch == 0 && epoch > 0 && epoch <= h.group.generation {
-		k.epoch = epoch
+	current := k.epoch
+	if current == 0 && epoch <= h.group.generation { // another host told it that epoch, or a later one: only a heartbeat says which
+		current = epoch
 	}
 	stale := ErrStaleEpoch
 	if me.kafka.classic { // as ConsumerGroup.validateMemberEpoch of Apache Kafka
 		stale = ErrIllegalGeneration
 	}
-	if epoch > k.epoch || epoch < 0 {
-		return fmt.Errorf("%w: %d; the member has %d", stale, epoch, k.epoch)
+	if epoch > current || epoch < 0 {
+		return fmt.Errorf("%w: %d; the member has %d", stale, epoch, current)
 	}
 	for _, o := range of {
 		switch {
 		case me.has(o.TopicPartition) && k.since[o.TopicPartition] <= epoch:
-		case epoch == k.epoch && !me.has(o.TopicPartition) && !h.group.taken(o.TopicPartition):
+		case epoch == current && !me.has(o.TopicPartition) && !h.group.taken(o.TopicPartition):
 		default:
 			return fmt.Errorf("%w: %d; partition %d of topic %q is not the member's since then", stale, epoch, o.Partition, o.Name)
 		}
@@ -591,10 +614,11 @@ func (c *Coordinator) CheckEpoch(ctx context.Context, group, member string, epoc
 	defer done()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.judgeEpoch(member, epoch, nil); err != nil || epoch == h.members[member].epoch {
-		return err
+	err = h.judgeEpoch(member, epoch, nil)
+	if current := h.members[member]; err == nil && current.epoch != 0 && epoch != current.epoch {
+		err = fmt.Errorf("%w: %d; the member has %d", ErrStaleEpoch, epoch, current.epoch)
 	}
-	return fmt.Errorf("%w: %d; the member has %d", ErrStaleEpoch, epoch, h.members[member].epoch)
+	return err
 }
 
 // commit commits offsets of one of the host's members: one store call, and more if the group
@@ -631,7 +655,9 @@ func (h *host) commit(ctx context.Context, r Commit, fit []Committed) error {
 			}
 		case errors.Is(err, eventlog.ErrUnsure):
 			h.mu.Lock()
-			h.unsure = max(h.unsure, version)
+			if version == h.group.version { // if not, the commit is refused when it comes
+				h.unsure = version
+			}
 			h.mu.Unlock()
 			return fmt.Errorf("group %q: %w (%w)", h.name, ErrMoved, err)
 		case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):

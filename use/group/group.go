@@ -72,7 +72,7 @@ type group struct {
 
 	uncounted bool             // members or pending have changed since recount
 	asOf      time.Time        // see Coordinator.AsOf; guarded by c.mu
-	counted   map[string]usage // the usage that is counted for the group, by client host; guarded by c.mu
+	counted   tally // what is counted for the group; guarded by c.mu
 
 	initial  bool      // this rebalance fills an empty group: it waits for InitialDelay
 	grew     bool      // a member came during the delay

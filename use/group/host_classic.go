@@ -82,9 +82,10 @@ func (c *Coordinator) joinHost(ctx context.Context, r Join) (Joined, error) {
 	} else if err != nil {
 		return refuse(err)
 	}
-	if h.protocolFor(b) == "" {
-		return refuse(fmt.Errorf("%w: the member offers %v, of which the others offer none", ErrInconsistentProtocol, names(r.Protocols)))
+	if err := h.reserve(b); err != nil {
+		return refuse(err)
 	}
+	defer h.joined(b)
 	err = h.grant(ctx, b)
 	switch {
 	case errors.Is(err, ErrInconsistentProtocol):
@@ -96,7 +97,10 @@ func (c *Coordinator) joinHost(ctx context.Context, r Join) (Joined, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	joined.Generation, joined.ProtocolType, joined.Protocol = a.Epoch, consumerProtocol, h.protocolFor(b)
+	joined.Generation, joined.ProtocolType = a.Epoch, consumerProtocol
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	joined.Protocol = h.protocolFor(b)
 	return joined, nil
 }
 
@@ -124,21 +128,31 @@ func (r Join) asBeat() (ConsumerBeat, error) {
 		return b, nil // it gave up all partitions before it joined
 	}
 	b.ownedNames = s.owned
+	for _, partitions := range b.ownedNames {
+		slices.Sort(partitions)
+	}
 	return b, nil
 }
 
 // protocolFor is the protocol of a member's answer: one that all members of the classic protocol
-// offer, as far as the host knows. "": there is none.
-func (h *host) protocolFor(b ConsumerBeat) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// offer, as far as the host knows. "": there is none. h.mu is held.
+func (h *host) protocolFor(b ConsumerBeat) string { return chooseProtocol(h.offers(b)) }
+
+// offers lists what the members of the classic protocol offer, b's and those of joins on their way
+// among them. h.mu is held.
+func (h *host) offers(b ConsumerBeat) [][]Protocol {
 	offers := [][]Protocol{b.offers}
 	for id, k := range h.members {
 		if id != b.Member && k.offers != nil {
 			offers = append(offers, k.offers)
 		}
 	}
-	return chooseProtocol(offers)
+	for id, j := range h.joining {
+		if id != b.Member && j.offers != nil {
+			offers = append(offers, j.offers)
+		}
+	}
+	return offers
 }
 
 // syncClassic is Sync for a member of this host.
@@ -150,7 +164,7 @@ func (h *host) syncClassic(r Sync) (Synced, error) {
 		return Synced{}, fmt.Errorf("sync with group %q as %q: %w", h.name, r.Member, err)
 	}
 	k.deadline = time.Now().Add(me.session())
-	k.told = slices.DeleteFunc(slices.Clone(k.told), func(tp TopicPartition) bool { return !slices.Contains(me.own, tp) })
+	k.told = slices.DeleteFunc(slices.Clone(k.told), func(tp TopicPartition) bool { return !holds(me.own, tp) })
 	has := reading{}
 	for _, tp := range k.told {
 		has[me.names[tp.Topic]] = append(has[me.names[tp.Topic]], tp.Partition)
@@ -201,7 +215,7 @@ func (h *host) classic(member, instance string, generation int32) (me peerMember
 	case k == nil || !me.kafka.classic:
 		return me, nil, ErrUnknownMember
 	case !h.trusted():
-		return me, nil, fmt.Errorf("%w: the store has taken no heartbeat of this broker for %v", ErrUnavailable, hostSession)
+		return me, nil, h.mistrust()
 	case k.epoch == 0 && generation > 0 && generation <= h.group.generation: // another host told it that generation
 		k.epoch = generation
 	case generation == k.previous:

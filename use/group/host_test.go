@@ -2,10 +2,12 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -438,5 +440,191 @@ func TestAMemberThatGivesUpWhatItIsAskedToStays(t *testing.T) {
 			check(t, old.beat(t.Context()))
 			time.Sleep(4 * time.Second)
 		}
+	})
+}
+
+// A host that others may have taken for dead says nothing of what its members have before it has
+// read the group.
+func TestAHostThatWasCutOffTellsNobodyWhatHeHad(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		time.Sleep(10 * time.Second)
+		store.fail(eventlog.ErrUnavailable, nil)
+		for range 12 {
+			time.Sleep(5 * time.Second)
+			_ = one.beat(t.Context()) // its session goes on as long as it is answered
+		}
+		wantErr(t, one.beat(t.Context()), group.ErrUnavailable)
+		again := &kafkaMember{b: b, id: "one"}
+		wantErr(t, again.beat(t.Context()), group.ErrUnavailable)
+		store.fail(nil, nil)
+		time.Sleep(10 * time.Second)
+		check(t, again.beat(t.Context()))
+	})
+}
+
+// One change that is too large is refused alone, not with all that go into the same write.
+func TestAChangeThatIsTooLargeIsRefusedAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &hookedStore{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		large := func(member int) error { // 250 kB of the state
+			var topics []string
+			for n := range 1000 {
+				topics = append(topics, fmt.Sprintf("%0249d", member*1000+n))
+			}
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: fmt.Sprint("large", member), ClientID: "large", Rebalance: time.Minute,
+				Topics: topics, Owned: []group.TopicPartition{}})
+			return err
+		}
+		for n := range 30 {
+			check(t, large(n))
+		}
+		one := &kafkaMember{b: b, id: "one"}
+		var wg sync.WaitGroup
+		refused, taken := 0, 0
+		var mu sync.Mutex
+		store.set(func(s *hookedStore) {
+			s.before = func() { // these wait for the turn, and go into one write
+				wg.Go(func() { check(t, one.beat(t.Context())) })
+				for n := range 6 {
+					wg.Go(func() {
+						err := large(100 + n)
+						mu.Lock()
+						defer mu.Unlock()
+						switch {
+						case err == nil:
+							taken++
+						case errors.Is(err, group.ErrTooLarge):
+							refused++
+						default:
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+			}
+		})
+		check(t, (&kafkaMember{b: b, id: "first"}).beat(t.Context()))
+		wg.Wait()
+		if refused == 0 || taken == 0 {
+			t.Errorf("%d large ones were taken and %d refused; want some of each", taken, refused)
+		}
+	})
+}
+
+// A group whose topics have grown above the limit goes on: whoever wants to may leave.
+func TestAMemberMayLeaveAGroupOfTooManyPartitions(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		var topics []string
+		for i := range 21 {
+			topics = append(topics, fmt.Sprint("t", i))
+			if i < 19 {
+				b.topic(t, topics[i], 10_000)
+			}
+		}
+		beat := func(member string, epoch int32) (int32, error) {
+			got, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: member, Epoch: epoch, ClientID: member, Rebalance: time.Minute,
+				Topics: topics, Owned: []group.TopicPartition{}})
+			return got.Epoch, err
+		}
+		_, err := beat("one", 0)
+		check(t, err)
+		_, err = beat("two", 0)
+		check(t, err)
+		b.topic(t, topics[19], 10_000)
+		b.topic(t, topics[20], 10_000)
+		time.Sleep(2 * time.Second)
+		_, err = b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "two", Epoch: -1})
+		check(t, err)
+		_, err = b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "h", Member: "one", ClientID: "one", Rebalance: time.Minute, Topics: topics, Owned: []group.TopicPartition{}})
+		wantErr(t, err, group.ErrTooLarge)
+	})
+}
+
+// The deletion of a host's heartbeat, of unknown outcome, comes when the host has members again: it
+// leaves their heartbeat alone.
+func TestALateEndOfAHostsHeartbeatEndsNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &forgetfulStore{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		p := joinPeer(t, b, group.PeerConfig{}) // it looks at the hosts' heartbeats
+		one := &kafkaMember{b: b, id: "one"}
+		one.live(t, 10*time.Second)
+		store.armed.Store(true)
+		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", Epoch: -1})
+		check(t, err)
+		two := &kafkaMember{b: b, id: "two"}
+		check(t, two.beat(t.Context()))
+		late := store.late.Load()
+		if late == nil {
+			t.Fatal("nobody has deleted the host's heartbeat")
+		}
+		_, err = store.Store.Commit(t.Context(), *late)
+		check(t, err)
+		two.live(t, 15*time.Second)
+		if len(two.has) != 2 || len(p.Assignment().Own) != 2 {
+			t.Errorf("they have %v and %v", two.has, p.Assignment().Own)
+		}
+	})
+}
+
+// forgetfulStore answers once to the deletion of a host's heartbeat that it is unsure, and keeps it
+// for later.
+type forgetfulStore struct {
+	eventlog.Store
+	armed atomic.Bool
+	late  atomic.Pointer[[]eventlog.Entry]
+}
+
+func (s *forgetfulStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	deletes := func(e eventlog.Entry) bool {
+		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, "group/member/g/host-") && p.Value == nil })
+	}
+	if slices.ContainsFunc(flush, deletes) && s.armed.CompareAndSwap(true, false) {
+		s.late.Store(&flush)
+		return nil, eventlog.ErrUnsure
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// Two members of the classic protocol that have no assignor in common join at the same moment: one
+// of them is refused, and others may join after that.
+func TestClassicMembersOfAHostHaveAnAssignorInCommon(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &hookedStore{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		check(t, (&kafkaMember{b: b, id: "one"}).beat(t.Context()))
+		join := func(id, assignor string) error {
+			m := newClassic(b, id)
+			m.join.Protocols[0].Name = assignor
+			return m.enter(t.Context())
+		}
+		var wg sync.WaitGroup
+		errs := make([]error, 2)
+		store.set(func(s *hookedStore) {
+			s.before = func() {
+				for i, assignor := range []string{"range", "roundrobin"} {
+					wg.Go(func() { errs[i] = join(assignor, assignor) })
+				}
+				synctest.Wait()
+			}
+		})
+		check(t, (&kafkaMember{b: b, id: "two"}).beat(t.Context()))
+		wg.Wait()
+		taken := slices.Index(errs, nil)
+		if taken < 0 || errs[1-taken] == nil {
+			t.Fatalf("one is to be taken, and one refused: %v", errs)
+		}
+		wantErr(t, errs[1-taken], group.ErrInconsistentProtocol)
+		check(t, join("next", []string{"range", "roundrobin"}[taken]))
 	})
 }

@@ -119,6 +119,13 @@ func (g *group) refresh(ctx context.Context) error {
 	return nil
 }
 
+// knownSince returns a time: before it no other process has changed what this one knows of the group.
+func (g *group) knownSince() time.Time {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	return g.asOf
+}
+
 func (g *group) knownAsOf(asked time.Time) {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -189,6 +196,13 @@ func (g *group) heartbeatDone(life int, version eventlog.Version, asked time.Tim
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
 		_ = g.refused(err) // waiting requests fail; the next request reloads the group
 	}
+}
+
+func (g *group) longestSession() (longest time.Duration) {
+	for _, m := range g.members {
+		longest = max(longest, m.session)
+	}
+	return longest
 }
 
 func (g *group) shortestSession() time.Duration {

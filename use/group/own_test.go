@@ -495,3 +495,51 @@ func TestPeersOfAGroupThatTheStoreLostLookAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator that has lost its way to the store tells its members so after a session: another
+// one may coordinate the group then.
+func TestACoordinatorThatIsCutOffTellsItsMembers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		cut := &faulty{Store: store}
+		a, b := startBroker(t, cut, group.Config{}), startBroker(t, store, group.Config{})
+		a.topic(t, "orders", 1)
+		p := reader(t, a)
+		p.beatUntil(t, time.Now().Add(time.Minute))
+		cut.fail(eventlog.ErrUnavailable, nil)
+		told := time.Now().Add(session + session/2)
+		for p.beat(t.Context()) == nil {
+			if time.Now().After(told) {
+				t.Fatal("its members hear that all is well")
+			}
+			time.Sleep(time.Second)
+		}
+		wantErr(t, p.beat(t.Context()), group.ErrUnavailable)
+		time.Sleep(2 * session)
+		check(t, newPlayer(b, "g", "other").enter(t.Context()))
+		wantErr(t, p.beat(t.Context()), group.ErrUnavailable)
+		cut.fail(nil, nil)
+		time.Sleep(session)
+		wantErr(t, p.beat(t.Context()), group.ErrUnknownMember)
+	})
+}
+
+// A store that is away for longer than a session, for everybody, ends no membership.
+func TestMembersGoOnAfterALongOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		a := startBroker(t, store, group.Config{})
+		a.topic(t, "orders", 1)
+		p := reader(t, a)
+		p.beatUntil(t, time.Now().Add(time.Minute))
+		store.fail(eventlog.ErrUnavailable, nil)
+		for range 30 {
+			time.Sleep(time.Second)
+			_ = p.beat(t.Context())
+		}
+		wantErr(t, p.beat(t.Context()), group.ErrUnavailable)
+		store.fail(nil, nil)
+		time.Sleep(session / 2)
+		p.beatUntil(t, time.Now().Add(time.Minute))
+	})
+}

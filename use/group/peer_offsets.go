@@ -355,7 +355,9 @@ func (p *Peer) refresh(ctx context.Context, seen eventlog.Version) error {
 func (p *Peer) commitUnsure(version eventlog.Version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unsure = max(p.unsure, version) // the newest of several commits may be reported first; the others' versions are in the past
+	if version == p.group.version { // if not, the commit is refused when it comes
+		p.unsure = version
+	}
 }
 
 // fence increments the group's version, so that commits of unknown outcome have either happened, or

@@ -115,10 +115,12 @@ func (r membership) find(id string) (peerMember, bool) {
 	return r.members[i], true
 }
 
-func (s peerMember) has(tp TopicPartition) bool {
-	_, own := slices.BinarySearchFunc(s.own, tp, byPlace)
-	_, revoking := slices.BinarySearchFunc(s.revoking, tp, byPlace)
-	return own || revoking
+func (s peerMember) has(tp TopicPartition) bool { return holds(s.own, tp) || holds(s.revoking, tp) }
+
+// holds reports whether tp is among tps, which are in the order of byPlace.
+func holds(tps []TopicPartition, tp TopicPartition) bool {
+	_, is := slices.BinarySearchFunc(tps, tp, byPlace)
+	return is
 }
 
 // readMembership reads a group's state: one store call, and one more if its members are not peers.

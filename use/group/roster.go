@@ -21,6 +21,7 @@ type roster struct {
 	others silentFor // of members that have a coordinator
 	name   string    // of the group
 	id     string    // of its heartbeat key
+	hosts  bool      // it is a host's
 	by     string    // as Join.By
 	logger *slog.Logger
 	wake   chan struct{} // has a value when the group is to be read now
@@ -70,7 +71,7 @@ func (o *roster) change(ctx context.Context, r membership, edit func([]peerMembe
 		next.members = members
 		topics, err := o.topics(ctx, next)
 		if err == nil {
-			err = limited(topics)
+			err = o.limited(topics, r)
 		}
 		if err != nil {
 			return err
@@ -122,7 +123,7 @@ func (o *roster) plan(ctx context.Context, r membership, checkMembers bool) (nex
 	if !checkMembers && r.version == o.plannedVersion && slices.Equal(topics, o.plannedTopics) {
 		return r, heartbeats, nil
 	}
-	if err := limited(topics); err != nil {
+	if err := o.limited(topics, r); err != nil {
 		return r, heartbeats, err
 	}
 	next.members = assignStable(next.members, topics)
@@ -132,15 +133,21 @@ func (o *roster) plan(ctx context.Context, r membership, checkMembers bool) (nex
 	return next, heartbeats, nil
 }
 
-func limited(topics []topicSize) error {
-	total := 0
+// limited refuses topics that take a group above partitionsMax. A group whose topics have grown
+// above it goes on with those that it had before: its members may leave.
+func (o *roster) limited(topics []topicSize, before membership) error {
+	n := partitionsOf(topics)
+	if n <= partitionsMax || n <= partitionsOf(o.known(before)) {
+		return nil
+	}
+	return fmt.Errorf("%w: the group's topics have %d partitions, the limit is %d: split the topics over several groups", ErrTooLarge, n, partitionsMax)
+}
+
+func partitionsOf(topics []topicSize) (n int) {
 	for _, t := range topics {
-		total += t.partitions
+		n += t.partitions
 	}
-	if total > partitionsMax {
-		return fmt.Errorf("%w: the group's topics have %d partitions, the limit is %d: split the topics over several groups", ErrTooLarge, total, partitionsMax)
-	}
-	return nil
+	return n
 }
 
 // assignStable runs assignPartitions twice: after the first run every subscribed partition has a
@@ -149,9 +156,9 @@ func assignStable(members []peerMember, topics []topicSize) []peerMember {
 	return assignPartitions(assignPartitions(members, topics), topics)
 }
 
-// liveMembers returns the members with a recent heartbeat, and new peers. For each evicted peer it
-// adds a put that deletes its heartbeat key, and a check that the peer has not sent another
-// heartbeat.
+// liveMembers returns the members with a recent heartbeat, and new peers. A host also keeps the
+// members of dead hosts, as its own. For each evicted peer and each dead host it adds a put that
+// deletes its heartbeat key, and a check that there has not been another heartbeat.
 func (o *roster) liveMembers(members []peerMember, beats []heartbeat) (alive []peerMember, heartbeats eventlog.Entry) {
 	// A full group evicts without the grace period: otherwise short-lived joiners could fill it for
 	// good.
@@ -171,6 +178,9 @@ func (o *roster) liveMembers(members []peerMember, beats []heartbeat) (alive []p
 		if m.kafka.host != "" { // its heartbeats are its host's
 			s, there = last[m.kafka.host]
 			switch {
+			case there && dead(s) && o.hosts: // its session begins anew here: its broker's end is no reason for its own
+				m.kafka.host = o.id
+				alive = append(alive, m)
 			case there && dead(s):
 				o.logger.Warn("evicting a member: the broker that it spoke to sent no heartbeat within its session timeout", "other", m.id, "silent", s.age, "partitions", len(m.own)+len(m.revoking))
 			case there || m.kafka.host == o.id:

@@ -166,7 +166,7 @@ func (g *group) saveLater(ctx context.Context) (finish func() error, err error) 
 	case g.heartbeatVersion > 0:
 		e.Puts, g.heartbeatVersion = append(e.Puts, eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion + 1}), 0
 	}
-	written := g.writeLater(ctx, e)
+	asked, written := time.Now(), g.writeLater(ctx, e)
 	return func() error {
 		if err := written(); err != nil {
 			if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTooLarge) {
@@ -175,6 +175,7 @@ func (g *group) saveLater(ctx context.Context) (finish func() error, err error) 
 			return err
 		}
 		g.version, g.moved, g.expired, g.deadPeers = next, next, false, nil
+		g.knownAsOf(asked)
 		if made {
 			g.c.census.count(g.maker, 1)
 		}

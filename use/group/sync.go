@@ -174,8 +174,10 @@ func (g *group) abandonSync(wait chan answer[Synced]) {
 	}
 }
 
-// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. While the group cannot
-// be read, every heartbeat is accepted, as in Kafka.
+// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. ErrUnavailable says that
+// this broker has not reached the store for the longest session of the members: another one may
+// coordinate the group meanwhile. While the group is not in memory and cannot be read, every
+// heartbeat is accepted, as in Kafka.
 func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
@@ -211,6 +213,9 @@ func (g *group) beat(ctx context.Context, r Beat) error {
 		return err
 	}
 	g.touch(m)
+	if known := g.knownSince(); time.Since(known) > g.longestSession() { // another process may coordinate the group now
+		return fmt.Errorf("heartbeat of %q in group %q: %w: this broker has not reached the store since %s", r.Member, r.Group, ErrUnavailable, known.UTC().Format(time.RFC3339))
+	}
 	if g.state == PreparingRebalance {
 		return ErrRebalancing
 	}

@@ -18,28 +18,33 @@ const (
 // usage is memory that groups' members take.
 type usage struct{ groups, bytes int }
 
+// A tally is what one group takes, or the host of one, by client host. It is guarded by
+// Coordinator.mu.
+type tally map[string]usage
+
+func (t tally) add(clientHost string, u usage) {
+	was := t[clientHost]
+	t[clientHost] = usage{max(was.groups, u.groups), was.bytes + u.bytes}
+}
+
 // recount counts the group's members again, if they have changed. The group is locked.
 func (g *group) recount() {
 	if !g.uncounted {
 		return
 	}
 	g.uncounted = false
-	now := make(map[string]usage)
-	add := func(host string, groups, bytes int) {
-		u := now[host]
-		now[host] = usage{max(u.groups, groups), u.bytes + bytes}
-	}
+	now := make(tally)
 	leader := g.members[g.leader]
 	for _, m := range g.members {
-		add(m.clientHost, 1, memory(m.bytes(), m.protocols))
+		now.add(m.clientHost, usage{1, memory(m.bytes(), m.protocols)})
 		if leader != nil {
-			add(leader.clientHost, 0, len(m.assignment)) // the leader brought it
+			now.add(leader.clientHost, usage{bytes: len(m.assignment)}) // the leader brought it
 		} else {
-			add(m.clientHost, 0, len(m.assignment))
+			now.add(m.clientHost, usage{bytes: len(m.assignment)})
 		}
 	}
 	for _, p := range g.pending {
-		add(p.host, 0, memberOverhead)
+		now.add(p.host, usage{bytes: memberOverhead})
 	}
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -52,14 +57,20 @@ func memory(bytes int, protocols []Protocol) int {
 }
 
 // account replaces what is counted for a group. c.mu is held.
-func (c *Coordinator) account(g *group, now map[string]usage) {
-	for host, u := range g.counted {
+func (c *Coordinator) account(g *group, now tally) {
+	if c.groups[g.name] != g {
+		now = nil // it was forgotten meanwhile
+	}
+	c.replace(&g.counted, now)
+}
+
+// replace counts now instead of what was counted. c.mu is held.
+func (c *Coordinator) replace(counted *tally, now tally) {
+	for host, u := range *counted {
 		c.count(host, usage{-u.groups, -u.bytes})
 	}
-	if g.counted = now; c.groups[g.name] != g {
-		g.counted = nil // it was forgotten meanwhile
-	}
-	for host, u := range g.counted {
+	*counted = now
+	for host, u := range now {
 		c.count(host, u)
 	}
 }
@@ -97,23 +108,32 @@ func (g *group) reserveAssignments(leader *member, assignments map[string][]byte
 	return g.reserve("sync with", leader.clientHost, usage{bytes: need})
 }
 
-// reserve counts what a host is about to add to the group, or refuses it. The next recount replaces
-// the count. After a refusal, which is COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try
-// again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
-// (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler).
+// reserve counts what a client host is about to add to the group, or refuses it. The next recount
+// replaces the count.
 func (g *group) reserve(verb, clientHost string, need usage) error {
 	g.recount()
-	c := g.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if g.counted[clientHost].groups > 0 {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	if err := g.c.reserve(verb, g.name, &g.counted, clientHost, need); err != nil {
+		return err
+	}
+	g.uncounted = true
+	return nil
+}
+
+// reserve adds what a client host is about to add to a group to what is counted for that, or
+// refuses it. After a refusal, which is COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try
+// again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
+// (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler). c.mu is held.
+func (c *Coordinator) reserve(verb, group string, counted *tally, clientHost string, need usage) error {
+	if (*counted)[clientHost].groups > 0 {
 		need.groups = 0
 	}
 	host := c.hosts[clientHost]
 	bytesMost := (c.cfg.limits.MembersBytes - (c.bytes - host.bytes)) / hostShare
 	groupsMost := max(1, (c.cfg.limits.GroupsMax-(c.memberships-host.groups))/hostShare)
 	refuse := func(what string, n, most int) error {
-		return fmt.Errorf("%s group %q: %w: %s %d, the limit is %d: stop members, or run more processes", verb, g.name, ErrUnavailable, what, n, most)
+		return fmt.Errorf("%s group %q: %w: %s %d, the limit is %d: stop members, or run more processes", verb, group, ErrUnavailable, what, n, most)
 	}
 	switch {
 	case clientHost == "": // it is in this process
@@ -125,14 +145,108 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 	if need.bytes > 0 && !c.makeSpace(need.bytes) {
 		return refuse("bytes of all groups' members would be", c.bytes+need.bytes, c.cfg.limits.MembersBytes)
 	}
-	if g.counted == nil {
-		g.counted = make(map[string]usage)
+	if *counted == nil {
+		*counted = make(tally)
 	}
-	u := g.counted[clientHost]
-	g.counted[clientHost] = usage{u.groups + need.groups, u.bytes + need.bytes}
+	u := (*counted)[clientHost]
+	(*counted)[clientHost] = usage{u.groups + need.groups, u.bytes + need.bytes}
 	c.count(clientHost, need)
-	g.uncounted = true
 	return nil
+}
+
+// joining is a client's join of a host's group, or its change of topics, that is on its way to the
+// group's state.
+type joining struct {
+	offers     []Protocol // of a member of the classic protocol
+	clientHost string
+	bytes      int
+}
+
+// reserve counts what a client brings, or refuses it: what all groups have as well, and that a
+// member of the classic protocol offers a protocol that all others offer. It counts until joined is
+// called: then the client is a member, or is none.
+func (h *host) reserve(b ConsumerBeat) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.offers != nil {
+		offers := h.offers(b)
+		if chooseProtocol(offers) == "" {
+			return fmt.Errorf("%w: the member offers %v, of which the others offer none", ErrInconsistentProtocol, names(b.offers))
+		}
+		total := 0
+		for _, of := range offers {
+			total += Join{Protocols: of}.bytes()
+		}
+		if limit := h.c.cfg.limits.GroupBytes; total > limit {
+			return fmt.Errorf("%w: the protocols of the group's %d members would take %d bytes, the limit is %d", ErrTooLarge, len(offers), total, limit)
+		}
+	}
+	j := joining{b.offers, b.ClientHost, memory(b.bytes(), b.offers)}
+	need := usage{1, j.bytes}
+	if me, is := h.group.find(b.Member); is && h.members[b.Member] != nil && me.clientHost() == b.ClientHost {
+		need.bytes -= me.memory(h.members[b.Member])
+	}
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	if err := h.c.reserve("join", h.name, &h.counted, b.ClientHost, need); err != nil {
+		return err
+	}
+	h.joining[b.Member] = j
+	return nil
+}
+
+func (h *host) joined(b ConsumerBeat) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.joining, b.Member)
+	h.recount()
+}
+
+// recount counts the host's members again. h.mu is held.
+func (h *host) recount() {
+	now := make(tally)
+	for _, m := range h.group.members {
+		if k := h.members[m.id]; k != nil {
+			now.add(m.clientHost(), usage{1, m.memory(k)})
+		}
+	}
+	for _, j := range h.joining {
+		now.add(j.clientHost, usage{1, j.bytes})
+	}
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	h.c.replace(&h.counted, now)
+}
+
+// bytes is about what a heartbeat's client brings.
+func (b ConsumerBeat) bytes() int {
+	n := len(b.Member) + Join{ClientID: b.ClientID, ClientHost: b.ClientHost, Protocols: b.offers}.bytes()
+	for _, s := range []*string{b.Instance, b.Rack, b.Pattern} {
+		if s != nil {
+			n += len(*s)
+		}
+	}
+	for _, name := range b.Topics {
+		n += len(name)
+	}
+	return n
+}
+
+// memory estimates what a member of a host takes, without its partitions.
+func (s peerMember) memory(k *hosted) int {
+	n := len(s.id) + len(s.info.Client) + len(s.info.Host) + len(s.kafka.instance) + len(s.kafka.rack) + len(s.kafka.pattern)
+	for _, name := range s.info.Topics {
+		n += len(name)
+	}
+	return memory(n+Join{Protocols: k.offers}.bytes(), k.offers)
+}
+
+// clientHost is the client's address as Kafka shows it.
+func (s peerMember) clientHost() string {
+	if s.info.Host == "" {
+		return ""
+	}
+	return "/" + s.info.Host
 }
 
 // makeSpace evicts groups until there is space for so many bytes of members: the least recently

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/group"
 )
@@ -231,5 +233,87 @@ func TestAJoinThatIsRefusedEvictsNoGroup(t *testing.T) {
 		if n := b.InMemory(); n < 5+full {
 			t.Errorf("%d groups are in memory, want the %d with members and 5 that take nothing", n, full)
 		}
+	})
+}
+
+// hosted starts a member of the consumer protocol in a group: its other members are a host's then.
+func hosted(t *testing.T, b *broker, host, name string) {
+	t.Helper()
+	_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: name, Member: name + host, ClientID: "one", ClientHost: host, Rebalance: time.Minute,
+		Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+	check(t, err)
+}
+
+// large makes a player at a client host, whose subscription has so many bytes besides the topic.
+func large(b *broker, clientHost, name string, size int) *player {
+	p := from(b, clientHost, name, 0)
+	meta := kmsg.ConsumerMemberMetadata{Topics: []string{"orders"}, UserData: make([]byte, size)}
+	p.join.Protocols[0].Metadata = meta.AppendTo(nil)
+	return p
+}
+
+// What members of a group may bring is bounded, also if the group has members of the consumer
+// protocol.
+func TestWhatMembersOfAHostBringIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{GroupBytes: 100_000, MembersBytes: 200_000}))
+		b.topic(t, "orders", 4)
+		hosted(t, b, "/0", "g")
+		in := 0
+		var err error
+		for n := 0; n < 20 && err == nil; n++ {
+			if err = large(b, fmt.Sprint("/", n), "g", 20_000).enter(t.Context()); err == nil {
+				in++
+			}
+		}
+		wantErr(t, err, group.ErrTooLarge)
+		if in < 3 || in > 4 {
+			t.Errorf("%d members of 20,000 bytes have 100,000", in)
+		}
+		in = 0
+		for n := range 10 { // of one client host, in groups of their own
+			name := fmt.Sprint("of", n)
+			hosted(t, b, "/greedy", name)
+			if err = large(b, "/greedy", name, 20_000).enter(t.Context()); err != nil {
+				break
+			}
+			in++
+		}
+		wantErr(t, err, group.ErrUnavailable)
+		if in != 2 {
+			t.Errorf("one client host has %d members of 20,000 bytes in half of the 120,000 that others leave", in)
+		}
+		hosted(t, b, "/modest", "modest")
+		check(t, large(b, "/modest", "modest", 1_000).enter(t.Context()))
+	})
+}
+
+func TestNoClientHostLocksOthersOutOfNewConsumerGroups(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{GroupsMax: 10}))
+		b.topic(t, "orders", 4)
+		join := func(host, name string) error {
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: name, Member: name, ClientID: "one", ClientHost: host, Rebalance: time.Minute,
+				Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+			return err
+		}
+		taken := 0
+		for n := range 10 {
+			if err := join("/greedy", fmt.Sprint("greedy", n)); err != nil {
+				wantErr(t, err, group.ErrUnavailable)
+				break
+			}
+			taken++
+		}
+		if taken != 5 {
+			t.Errorf("one client host has members in %d of 10 groups, want 5", taken)
+		}
+		for n := range 2 { // half of what is left, and others half of that
+			check(t, join("/other", fmt.Sprint("other", n)))
+		}
+		check(t, join("/third", "third"))
+		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "greedy0", Member: "greedy0", Epoch: -1})
+		check(t, err)
+		check(t, join("/greedy", "another"))
 	})
 }
