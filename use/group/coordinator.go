@@ -47,7 +47,8 @@ type limits struct {
 	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
 	GroupsMax    int // most groups in memory; default 10,000. Empty ones are dropped to make room, and are read again when needed
 
-	StoredMax int // most groups in the store; default 100,000
+	StoredMax     int // most groups in the store; default 100,000
+	PartitionsMax int // most partitions of all topics of a group whose partitions weir assigns; default 200,000
 
 	OffsetRetention time.Duration // how long offsets that nobody uses are kept; default 7 days
 	ExpireEvery     time.Duration // how often expired offsets are looked for; default 10 min
@@ -70,6 +71,7 @@ func (c Config) withDefaults() Config {
 	c.limits.MembersBytes = cmp.Or(c.limits.MembersBytes, 256<<20)
 	c.limits.GroupsMax = cmp.Or(c.limits.GroupsMax, 10_000)
 	c.limits.StoredMax = cmp.Or(c.limits.StoredMax, 100_000)
+	c.limits.PartitionsMax = cmp.Or(c.limits.PartitionsMax, 200_000)
 	c.limits.OffsetRetention = cmp.Or(c.limits.OffsetRetention, 7*24*time.Hour)
 	c.limits.ExpireEvery = cmp.Or(c.limits.ExpireEvery, 10*time.Minute)
 	if c.Logger == nil {

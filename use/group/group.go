@@ -70,9 +70,9 @@ type group struct {
 	instances    map[string]string    // group instance id to member id
 	pending      map[string]pendingID // member ids given out (KIP-394)
 
-	uncounted bool             // members or pending have changed since recount
-	asOf      time.Time        // see Coordinator.AsOf; guarded by c.mu
-	counted   tally // what is counted for the group; guarded by c.mu
+	uncounted bool      // members or pending have changed since recount
+	asOf      time.Time // see Coordinator.AsOf; guarded by c.mu
+	counted   usages    // what is counted for the group; guarded by c.mu
 
 	initial  bool      // this rebalance fills an empty group: it waits for InitialDelay
 	grew     bool      // a member came during the delay

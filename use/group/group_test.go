@@ -161,6 +161,18 @@ func (p *player) beatUntil(t *testing.T, end time.Time) {
 	}
 }
 
+// beatThrough is beatUntil while the store may be away: the coordinator may say that it does not
+// know whether it still is the coordinator.
+func (p *player) beatThrough(t *testing.T, end time.Time) {
+	t.Helper()
+	for time.Now().Before(end) {
+		time.Sleep(min(3*time.Second, time.Until(end)))
+		if err := p.beat(t.Context()); err != nil && !errors.Is(err, group.ErrUnavailable) {
+			t.Error(err)
+		}
+	}
+}
+
 func (p *player) commit(ctx context.Context, offsets ...group.Committed) error {
 	_, err := p.b.Commit(ctx, group.Commit{Group: p.join.Group, Member: p.join.Member, Instance: p.join.Instance,
 		Generation: p.joined.Generation, Offsets: offsets})

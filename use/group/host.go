@@ -40,7 +40,7 @@ type host struct {
 	unsure  eventlog.Version // a commit that checks this version may still be in flight
 	wishes  []*wish
 	joining map[string]joining // joins on their way, by member id
-	counted tally              // guarded by c.mu
+	counted usages             // guarded by c.mu
 }
 
 // hosted is what a host remembers of one of its members. A new host remembers nothing.

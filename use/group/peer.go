@@ -22,7 +22,6 @@ const (
 	peerSessionMax = 30 * time.Minute
 	peersMax       = 2000            // peers of one group
 	peerTopicsMax  = 1000            // topics of one peer
-	partitionsMax  = 200_000         // partitions of all topics that a group of peers reads
 	leaveTimeout   = 5 * time.Second // how long Run tries to leave after its context ended
 )
 

@@ -22,6 +22,7 @@ type roster struct {
 	name   string    // of the group
 	id     string    // of its heartbeat key
 	hosts  bool      // it is a host's
+	most   int       // limits.PartitionsMax
 	by     string    // as Join.By
 	logger *slog.Logger
 	wake   chan struct{} // has a value when the group is to be read now
@@ -39,7 +40,7 @@ type roster struct {
 
 func (c *Coordinator) newRoster(group, id, by string) roster {
 	o := roster{
-		log: c.log, among: &c.peers, census: &c.census, others: c.silentFor, name: group, id: id, by: by,
+		log: c.log, among: &c.peers, census: &c.census, others: c.silentFor, name: group, id: id, by: by, most: c.cfg.limits.PartitionsMax,
 		logger: c.logger.With("group", group, "peer", id), wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 	}
 	o.turn <- struct{}{}
@@ -133,14 +134,14 @@ func (o *roster) plan(ctx context.Context, r membership, checkMembers bool) (nex
 	return next, heartbeats, nil
 }
 
-// limited refuses topics that take a group above partitionsMax. A group whose topics have grown
-// above it goes on with those that it had before: its members may leave.
+// limited refuses topics that take a group above limits.PartitionsMax. A group whose topics have
+// grown above it goes on with those that it had before: its members may leave.
 func (o *roster) limited(topics []topicSize, before membership) error {
 	n := partitionsOf(topics)
-	if n <= partitionsMax || n <= partitionsOf(o.known(before)) {
+	if n <= o.most || n <= partitionsOf(o.known(before)) {
 		return nil
 	}
-	return fmt.Errorf("%w: the group's topics have %d partitions, the limit is %d: split the topics over several groups", ErrTooLarge, n, partitionsMax)
+	return fmt.Errorf("%w: the group's topics have %d partitions, the limit is %d: split the topics over several groups", ErrTooLarge, n, o.most)
 }
 
 func partitionsOf(topics []topicSize) (n int) {

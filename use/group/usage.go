@@ -18,13 +18,13 @@ const (
 // usage is memory that groups' members take.
 type usage struct{ groups, bytes int }
 
-// A tally is what one group takes, or the host of one, by client host. It is guarded by
+// usages are what one group takes, or the host of one, by client host. It is guarded by
 // Coordinator.mu.
-type tally map[string]usage
+type usages map[string]usage
 
-func (t tally) add(clientHost string, u usage) {
-	was := t[clientHost]
-	t[clientHost] = usage{max(was.groups, u.groups), was.bytes + u.bytes}
+func (s usages) add(clientHost string, u usage) {
+	was := s[clientHost]
+	s[clientHost] = usage{max(was.groups, u.groups), was.bytes + u.bytes}
 }
 
 // recount counts the group's members again, if they have changed. The group is locked.
@@ -33,7 +33,7 @@ func (g *group) recount() {
 		return
 	}
 	g.uncounted = false
-	now := make(tally)
+	now := make(usages)
 	leader := g.members[g.leader]
 	for _, m := range g.members {
 		now.add(m.clientHost, usage{1, memory(m.bytes(), m.protocols)})
@@ -57,7 +57,7 @@ func memory(bytes int, protocols []Protocol) int {
 }
 
 // account replaces what is counted for a group. c.mu is held.
-func (c *Coordinator) account(g *group, now tally) {
+func (c *Coordinator) account(g *group, now usages) {
 	if c.groups[g.name] != g {
 		now = nil // it was forgotten meanwhile
 	}
@@ -65,7 +65,7 @@ func (c *Coordinator) account(g *group, now tally) {
 }
 
 // replace counts now instead of what was counted. c.mu is held.
-func (c *Coordinator) replace(counted *tally, now tally) {
+func (c *Coordinator) replace(counted *usages, now usages) {
 	for host, u := range *counted {
 		c.count(host, usage{-u.groups, -u.bytes})
 	}
@@ -125,7 +125,7 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 // refuses it. After a refusal, which is COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try
 // again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
 // (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler). c.mu is held.
-func (c *Coordinator) reserve(verb, group string, counted *tally, clientHost string, need usage) error {
+func (c *Coordinator) reserve(verb, group string, counted *usages, clientHost string, need usage) error {
 	if (*counted)[clientHost].groups > 0 {
 		need.groups = 0
 	}
@@ -146,7 +146,7 @@ func (c *Coordinator) reserve(verb, group string, counted *tally, clientHost str
 		return refuse("bytes of all groups' members would be", c.bytes+need.bytes, c.cfg.limits.MembersBytes)
 	}
 	if *counted == nil {
-		*counted = make(tally)
+		*counted = make(usages)
 	}
 	u := (*counted)[clientHost]
 	(*counted)[clientHost] = usage{u.groups + need.groups, u.bytes + need.bytes}
@@ -204,7 +204,7 @@ func (h *host) joined(b ConsumerBeat) {
 
 // recount counts the host's members again. h.mu is held.
 func (h *host) recount() {
-	now := make(tally)
+	now := make(usages)
 	for _, m := range h.group.members {
 		if k := h.members[m.id]; k != nil {
 			now.add(m.clientHost(), usage{1, m.memory(k)})

@@ -312,8 +312,12 @@ func TestNoClientHostLocksOthersOutOfNewConsumerGroups(t *testing.T) {
 			check(t, join("/other", fmt.Sprint("other", n)))
 		}
 		check(t, join("/third", "third"))
-		_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "greedy0", Member: "greedy0", Epoch: -1})
-		check(t, err)
+		wantErr(t, join("/greedy", "another"), group.ErrUnavailable)
+		for n := range 3 { // two remain, and others leave seven
+			name := fmt.Sprint("greedy", n)
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: name, Member: name, Epoch: -1})
+			check(t, err)
+		}
 		check(t, join("/greedy", "another"))
 	})
 }
