@@ -335,8 +335,8 @@ func (h *host) adopt(r membership) {
 }
 
 // note remembers in k.since which generation gave the member each of its partitions. Among these
-// are partitions that another process gave the member after the host's last look, also if the member
-// is to give them up again already.
+// are partitions that another process gave the member after the host's last look, also if the
+// member is to give them up again already.
 func (k *hosted) note(m peerMember, generation int32) {
 	for tp := range k.since {
 		if !m.has(tp) {
@@ -417,7 +417,7 @@ func (h *host) submit(ctx context.Context, edit func([]peerMember) ([]peerMember
 	case err := <-w.done:
 		return err
 	case <-h.turn:
-		// The write also has other members' changes: it must not stop when this client's context ends.
+		// The write also has other members' changes: it must not stop when this context ends.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 		defer cancel()
 		func() {

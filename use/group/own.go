@@ -119,7 +119,8 @@ func (g *group) refresh(ctx context.Context) error {
 	return nil
 }
 
-// knownSince returns a time: before it no other process has changed what this one knows of the group.
+// knownSince returns a time: before it no other process has changed what this one knows of the
+// group.
 func (g *group) knownSince() time.Time {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()

@@ -174,9 +174,9 @@ func (g *group) abandonSync(wait chan answer[Synced]) {
 	}
 }
 
-// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. ErrUnavailable says that
-// this broker has not reached the store for the longest session of the members: another one may
-// coordinate the group meanwhile. While the group is not in memory and cannot be read, every
+// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. ErrUnavailable says
+// that this broker has not reached the store for the longest session of the members: another one
+// may coordinate the group meanwhile. While the group is not in memory and cannot be read, every
 // heartbeat is accepted, as in Kafka.
 func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
