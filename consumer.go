@@ -109,7 +109,7 @@ func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) 
 	return l.consume(ctx, to)
 }
 
-// subscription is the subscription as the consumer below wants it.
+// subscription checks a Subscription's handlers, and converts it to one of package deliver.
 func (l *Log) subscription(s Subscription) (deliver.Subscription, error) {
 	to := deliver.Subscription{
 		Group: s.Group, Topics: s.Topics, Name: s.Name, MinBatch: s.MinBatch, MaxBatch: s.MaxBatch, MaxWait: s.MaxWait, Start: s.Start.at,
@@ -279,7 +279,7 @@ func (f Failure) DeadLetterEvent() Event {
 	return Event{Topic: letter.Topic, Key: letter.Key, Value: letter.Value, Headers: headersOut(letter.Headers)}
 }
 
-// deadLetter is a DeadLetter as the consumer below wants it; nil: nil.
+// deadLetter converts a DeadLetter to one of package deliver; nil stays nil.
 func (l *Log) deadLetter(decide DeadLetter) deliver.DeadLetter {
 	if decide == nil {
 		return nil

@@ -90,7 +90,7 @@ func recordOf(e *Event) batch.Record {
 	return r
 }
 
-// headersIn are headers as the uses below take them.
+// headersIn converts headers to those of package batch; nil stays nil.
 func headersIn(headers []Header) []batch.RecordHeader {
 	if headers == nil {
 		return nil

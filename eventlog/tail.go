@@ -33,7 +33,7 @@ type partitionTail struct {
 	batches     []Placed // contiguous; the last one ends at bounds.Next
 	sums        []int64  // for each of batches, the total of bytes up to and with it, from an arbitrary start: only differences count
 	stale       int      // how many of its oldest elements in fifo are stale
-	nextAtCheck Offset   // bounds.Next when the rewind check with number check began
+	nextAtCheck Offset   // what bounds.Next was when the rewind check numbered by the field check began
 	check       int64    // the number of a rewind check; see nextAtCheck
 }
 
@@ -56,7 +56,9 @@ func (t *tail) append(placed []Placed) {
 		l := t.partition(b.Partition)
 		end := b.End()
 		if end <= l.bounds.Next {
-			continue // it only creates the partition, or the follower has reported it already: readers get it from the store
+			// Either the batch has no records, and only creates the partition; or updateBounds or
+			// raiseEnd has raised the end past it already, and readers get it from the store.
+			continue
 		}
 		if b.Base != l.bounds.Next {
 			t.drop(l, len(l.batches)) // another process appended in between: cached batches must be contiguous
@@ -69,8 +71,8 @@ func (t *tail) append(placed []Placed) {
 	t.evict()
 }
 
-// incarnationNumber returns the number of the incarnation that the tail describes. Numbers differ
-// between processes.
+// incarnationNumber returns the number of the incarnation that the tail describes. Each process
+// counts for itself: numbers of two processes cannot be compared.
 func (t *tail) incarnationNumber() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,8 +109,8 @@ func (t *tail) ends(ps []Partition) (incarnation int64, ends []Offset) {
 	return t.incarnation, ends
 }
 
-// beginCheck starts a rewind check. Call it before the bounds that rewound compares are read from
-// the store. Checks do not overlap.
+// beginCheck starts a rewind check. Call it before reading from the store the bounds to pass to the
+// method rewound. Checks do not overlap.
 func (t *tail) beginCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,8 +201,9 @@ func (t *tail) trim(p Partition, before Offset) {
 	}
 }
 
-// replaced drops the cached batches that compaction has just replaced; bytes is what they had in
-// the store.
+// replaced is called when compaction has made a Replace: it subtracts from the partition's size
+// what compaction saved, and drops all cached batches that begin below r.To. bytes is the size of
+// the batches that were replaced, cached or not.
 func (t *tail) replaced(r Replace, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -382,7 +385,8 @@ func (t *tail) cache(l *partitionTail, b Placed) {
 	t.bytes += int64(len(b.Bytes)) + placedCost
 }
 
-// drop removes a partition's n oldest batches before evict reaches them in fifo.
+// drop removes a partition's n oldest batches from the cache. It leaves their elements in fifo, and
+// counts them as stale.
 func (t *tail) drop(l *partitionTail, n int) {
 	for i := range n {
 		t.bytes -= int64(len(l.batches[i].Bytes)) + placedCost

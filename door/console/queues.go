@@ -254,7 +254,7 @@ type letter struct {
 
 type deadPage struct {
 	Queue   string
-	Search  string // text that error, key or value have
+	Search  string // only letters with this text in their error, reason, key or value are shown
 	After   string // the page begins after this letter
 	Letters []letter
 	Next    string // after which letter the next page begins
@@ -297,9 +297,9 @@ func (l letter) has(search string) bool {
 	return search == "" || strings.Contains(l.Error, search) || strings.Contains(l.Reason, search) || strings.Contains(string(key), search) || strings.Contains(string(value), search)
 }
 
-// findLetter returns one dead letter, with one call: the list begins after the place before it. The
-// first of a partition has none, and is looked for from the letter that the page before it ended
-// with, if the link says so.
+// findLetter gets one dead letter with one call. The id is <partition>-<offset>, so it lists one
+// letter, beginning after offset-1. Nothing precedes offset 0: then it lists a page of letters,
+// beginning after the letter in the parameter after if there is one, and searches that page.
 func (v *visit) findLetter(queue, id, after string) (*letter, error) {
 	most := pageEvents
 	partition, offset, _ := strings.Cut(id, "-")
@@ -338,8 +338,8 @@ func (v *visit) deadLetter() error {
 	return nil
 }
 
-// Editable reports whether a form can show all of the message, so that enqueueing the form's
-// message instead loses nothing that the reader did not see.
+// Editable reports whether a form can show the whole message: if the form's message replaces it,
+// only what the user edited is different. Weir's own headers do not count.
 func (l letter) Editable() bool {
 	if l.Value == nil || l.KeyB64 != nil || strings.Contains(*l.Value, "\r") {
 		return false

@@ -25,7 +25,7 @@ const (
 // table of sessions. The API checks the credentials with each request, so a revoked key ends it.
 type session struct {
 	Authorization string    `json:"a,omitempty"` // header for the API; "": none
-	Name          string    `json:"n,omitempty"` // of the user; "": an API key, or nobody
+	Name          string    `json:"n,omitempty"` // the user's name; "": an API key, or nobody
 	ID            string    `json:"i"`
 	Ends          time.Time `json:"e"`
 }

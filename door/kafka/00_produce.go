@@ -334,8 +334,9 @@ func errorRecord(index int, reason string) kmsg.ProduceResponseTopicPartitionErr
 	return at
 }
 
-// nameOthers claims memory for the records that an error names, in the answer and encoded. If the
-// claim fails, only the first record is named.
+// nameOthers shortens an error's list of wrong records to as many as the answer may still name
+// (othersNamedMax), and claims the memory that they take in the answer and in its encoded form. If
+// the claim fails, only the first record is named.
 func nameOthers(ctx context.Context, r *request, err error) {
 	const each = 256
 	var record *batch.RecordError

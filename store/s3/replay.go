@@ -13,7 +13,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// aheadMax is how many commits are read in parallel while many follow.
+// aheadMax bounds how many commits advance reads in parallel. It begins with one, and doubles the
+// number after each round of reads.
 const aheadMax = 16
 
 // fresh returns when this process knows all commits that were there when fresh was called. If the
@@ -76,10 +77,12 @@ func (s *Store) look(ctx context.Context) error {
 	return s.advance(ctx)
 }
 
-// trusts reports whether the presence or absence of the next commit in an answer means what it
-// says. A commit that a snapshot covers is deleted when the snapshot is grace old. So the answer
-// can be trusted if its date is at most a quarter of grace away from synced, which is a time of the
-// server, too. The caller holds mu.
+// trusts reports whether an answer about the next commit can be trusted. A commit that a snapshot
+// covers is deleted when the snapshot is grace old. After that, a commit that is missing may have
+// been made and deleted, and one that is there may have been written too late, in the place of a
+// deleted one. At synced, by the server's clock, this process's state was not older than the newest
+// snapshot. So no commit after that state is deleted yet if the answer's date, also by the server's
+// clock, is at most a quarter of grace away from synced. The caller holds mu.
 func (s *Store) trusts(a answer) bool { return a.date.Sub(s.synced).Abs() <= s.grace/4 }
 
 func (s *Store) noteSync(date, asked time.Time) {
@@ -164,9 +167,11 @@ func (s *Store) advance(ctx context.Context) error {
 	}
 }
 
-// onChain reports whether the commits in found may be applied. After they were read, what this
-// process knows must still be part of the log. The commit that the last of them was made on must
-// still be there, too: the bucket may have been rewound while they were read.
+// onChain reports whether the commits in found may be applied. A commit continues the chain if it
+// was made on the newest commit before it that is not void; otherwise it is void itself
+// (state.skip). The bucket may have been rewound while found was read. So after that, the log must
+// still have the end that this process knows, and the end that the last commit in found that
+// continues the chain was made on.
 func (s *Store) onChain(ctx context.Context, found []fetched) (bool, error) {
 	on, upTo := s.st.end, s.st.end
 	n := 0
@@ -293,8 +298,9 @@ func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer
 	return f.err == nil && f.hash == at.hash, false, f.answer, f.err
 }
 
-// rebase is called if this process has not asked for long: it makes sure that what the process
-// knows is not older than the newest snapshot. The caller has the turn.
+// rebase is called after an answer that cannot be trusted, because its date is too far from synced
+// (trusts). It makes sure that what this process knows is not older than the newest snapshot, and
+// updates synced. The caller has the turn.
 func (s *Store) rebase(ctx context.Context) error {
 	newest, a, err := s.newestSnapshot(ctx)
 	if err != nil {

@@ -75,7 +75,7 @@ type Store struct {
 	mu       sync.Mutex // guards all below; never held during a request
 	st       *state
 	behind   bool   // st is being read anew, because the bucket was rewound
-	rewinds  string // of a replica: names the rewinds that it noticed, because it may not begin an incarnation for all processes; else empty
+	rewinds  string // in a replica: names the rewinds that it noticed, because it may not begin an incarnation for all processes; else empty
 	told     eventlog.Incarnation
 	synced   time.Time       // the server's clock when st was last known to be no older than the newest snapshot that can be read
 	asked    time.Time       // this machine's clock at the last request for the next commit that found none

@@ -26,8 +26,8 @@ type Work struct {
 	Name       string   // the projection's name
 	Version    int      // the handler's version, 0 or more; the projector works only on runs of this version
 	Categories []string // the categories to read; empty: all
-	// Handle handles events of one partition for a run, as Subscription.Handle does; an error of
-	// retry.FailedAt counts these events.
+	// Handle handles events of one partition for a run, as Subscription.Handle does. The index in
+	// an error of retry.FailedAt is an index in events.
 	Handle func(ctx context.Context, run int64, from *deliver.Partition, events []Event) error
 	// TakeOver, if not nil, is called when a run has caught up, before readers use that run. It may
 	// be called more than once, and in several processes concurrently.

@@ -84,8 +84,9 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 		if err == nil || errors.Is(err, eventlog.ErrUnsure) {
 			return placed, false, err
 		}
-		// Refused: the key exists, or something has changed since the events were published under
-		// it.
+		// This call has not published the events. Whatever the error is, an earlier call with this
+		// key may have published them, and only the key shows that. If it does, the result is that
+		// of the earlier call, and nothing is published twice.
 		before, found, recallErr := p.recall(ctx, o, events)
 		switch {
 		case found:
@@ -105,7 +106,7 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: the key was created and deleted %d times meanwhile", in.key, ErrInProgress, onceTries)
 }
 
-// once is what a call stores under its idempotency key.
+// once is a call's idempotency key as the store has it, and the digest of the call's events.
 type once struct {
 	key    string
 	digest string

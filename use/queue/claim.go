@@ -95,10 +95,15 @@ func (q *Queue) checkClaim(c Claim) (Claim, error) {
 	return c, nil
 }
 
-// Claim gives the worker the oldest free messages, durably: nobody else gets them until their
-// leases end. If none is free it waits, at most Claim.Wait or until ctx ends, and then returns
-// none. After eventlog.ErrUnsure messages may have been claimed; they are free again when their
-// leases end.
+// Claim gives the worker free messages, durably: nobody else gets them until their leases end. It
+// asks the partitions one after the other, from the highest priority down, until it has enough
+// messages. It takes those of one partition in the order of their offsets. One claim in eight
+// begins with a lower priority. Claims that begin with the same priority begin with its partitions
+// in turn.
+//
+// If no message is free it waits, at most Claim.Wait or until ctx ends, and then returns none.
+// After eventlog.ErrUnsure messages may have been claimed; they are free again when their leases
+// end.
 func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 	c, err := q.checkClaim(c)
 	if err != nil {
@@ -181,8 +186,8 @@ func (q *Queue) nonce(c Claim) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// wish returns what the claim asks of a state if it may still get as many messages as the parameter
-// most says.
+// wish returns the claim's request to the state of a partition, for at most `most` messages to hand
+// out.
 func (c Claim) wish(nonce uint32, earliest, latest claims.Time, most int) claims.Wish {
 	return claims.Wish{
 		Most: most, Sweep: c.sweep, Now: earliest, Until: latest + claims.Time(c.Lease.Milliseconds()),
@@ -221,8 +226,9 @@ func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept [
 	return kept, err
 }
 
-// repeated claims the messages that an earlier claim with the same ID got: one store call per
-// thousand partitions or 4 MiB of states, and a commit for each partition that has some.
+// repeated returns the messages that an earlier claim with the same ID got and still has. It costs
+// one store call per thousand partitions or 4 MiB of states, and a commit for each partition that
+// has such messages.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
 	earliest, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
@@ -288,8 +294,8 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	return q.inTime(ctx, c, messages)
 }
 
-// having returns the partitions whose states show messages that earlier claims with the wish's
-// nonce and worker got, and whose leases have not ended.
+// having returns the partitions with messages that earlier claims with the wish's nonce and worker
+// still have: their leases have not ended.
 func (q *Queue) having(ctx context.Context, w claims.Wish) (in []eventlog.Partition, err error) {
 	partitions, err := q.partitions(ctx)
 	if err != nil {
@@ -468,8 +474,9 @@ func (t *try) askRoom(ctx context.Context) error {
 }
 
 // claimFrom claims from one partition, and adds the messages that may be handed out, while there is
-// room for them. The others end (endAll), are given back, or were acknowledged in an SQL
-// transaction (withoutAcked).
+// room for them. Those that must not be handed out leave the queue, some as dead letters (endAll).
+// Those for which there is no room are given back. Those that an SQL transaction has acknowledged
+// (withoutAcked) stay claimed.
 func (t *try) claimFrom(ctx context.Context, topic eventlog.Topic, p eventlog.Partition) error {
 	if err := t.askRoom(ctx); err != nil {
 		return err
@@ -607,8 +614,8 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g claims.Gran
 }
 
 // wasPurged reports whether a purge missed a message that it should have discarded: the message was
-// delayed, and moved from the wheel to the topic during the purge, beyond the topic's end as the
-// purge saw it.
+// delayed, and was moved from the wheel (the topic of delayed messages) to the queue's topic after
+// the purge had read where that topic ends.
 func (q *Queue) wasPurged(rec batch.Record) bool {
 	to, moved := header(rec, headerTo)
 	name, id, _ := strings.Cut(to, "/")

@@ -118,7 +118,7 @@ func parseBlock(p eventlog.Partition, b block, value []byte) (all []placed, ok b
 type slotReader struct {
 	bounds  eventlog.Bounds
 	mine    *claims.Part
-	records *records // of its own: what workers need stays in memory
+	records *records // not Queues.records: what workers need stays cached there
 	saves   bool     // the slot has blocks
 }
 

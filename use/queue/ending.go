@@ -12,7 +12,7 @@ import (
 // ending says why a message that was claimed just now is not to be handed out.
 type ending struct {
 	claims.Grant
-	why, text string // of the message's dead letter; "": it gets none
+	why, text string // the reason and the error of the message's dead letter; why is "" if it gets none
 }
 
 // errStays: a transaction that is still open may acknowledge the message. It stays claimed, and a

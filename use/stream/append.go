@@ -66,10 +66,10 @@ type Appended struct {
 // events that are there already are recognised by their ids, and Appended.Duplicate is set. This
 // needs an id on every event. ErrIDReused: the events there have other content.
 //
-// With a version as expected, events are recognised for ever, unless they were deleted since. With
-// Any, NoStream and Exists the whole list of ids is recognised, for 24 hours: the same events one
-// by one, or with another event, are new events. A list is recognised after a deletion, too: it is
-// a Duplicate, although the stream does not exist.
+// If the parameter expected is a version, events are recognised for ever, unless they were deleted
+// since. With Any, NoStream and Exists the whole list of ids is recognised, for 24 hours: the same
+// events one by one, or with another event, are new events. A list is recognised after a deletion,
+// too: it is a Duplicate, although the stream does not exist.
 //
 // These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge
 // (max.message.bytes of the category, for all events of the call), ErrUnknownCategory.
@@ -97,7 +97,8 @@ func (c *Category) append(ctx context.Context, within Boundary, stream string, e
 	return done, nil
 }
 
-// op is one append, a deletion, or a snapshot to save.
+// op is one append, a deletion, a removal of older events (keep), a change of the head alone
+// (edit), or a snapshot to save.
 type op struct {
 	stream   string
 	expected Expected
@@ -111,12 +112,12 @@ type op struct {
 	// repeatable: the caller gave every event an id, so the append may be a repetition.
 	repeatable bool
 	deletes    bool
-	keep       int64 // of a Forget: events from this version on are kept
+	keep       int64 // if events are removed: those from this version on are kept
 	snapshot   *Snapshot
 	within     map[string]eventlog.Version // the versions that tags' keys must still have
-	edit       func(head) head             // it changes only the head; nil: the operation is something else
-	told       []eventlog.Batch            // of the audit: they are appended if the operation is carried out
-	unless     func(head) bool             // reports whether the operation is done already at a head; nil: at none
+	edit       func(head) head             // if not nil, the operation only replaces the stream's head by the result of edit
+	told       []eventlog.Batch            // the audit's records of the operation, appended in the same entry
+	unless     func(head) bool             // if it returns true for the stream's head, the operation is skipped, and its answer is a Duplicate; nil: never
 }
 
 // prepare checks an append and makes its records.
@@ -185,7 +186,7 @@ func (c *Category) newOp(stream string, expected Expected, events []NewEvent) (*
 // EntryBytes estimates how many bytes of memory an append of events takes besides the events: their
 // records, and the batch and the keys of its entry.
 func EntryBytes(stream string, events []NewEvent) (n int64) {
-	const each = 256 // of a key: a put or a check, with its category's id, without its name and its value
+	const each = 256 // bytes of one put or check with a category's id in its key, but without the name (of a stream, tag or subject) and the value
 	name := int64(len(url.PathEscape(stream)))
 	for i := range events {
 		e := &events[i]
@@ -200,7 +201,7 @@ func EntryBytes(stream string, events []NewEvent) (n int64) {
 		if e.Subject != "" {
 			n += each + int64(len(e.Subject))
 		}
-		n += 3*size + each + name // in its record, in the batch and in the event's key
+		n += 3*size + each + name // size: in the record, in the batch, and in the value of the event's key; each + name: the put of that key
 	}
 	return n
 }

@@ -19,12 +19,12 @@ type head struct {
 	Born      int64              `json:"born,omitempty"`  // what First became when the stream was deleted last
 	Deleted   bool               `json:"deleted,omitempty"`
 	Archived  bool               `json:"archived,omitempty"`
-	Retention *Retention         `json:"retention,omitempty"` // of this stream alone; nil: that of its category
-	Bytes     int64              `json:"bytes,omitempty"`     // of all events, to guess how many to read in one call
+	Retention *Retention         `json:"retention,omitempty"` // applies to this stream alone; nil: that of its category applies
+	Bytes     int64              `json:"bytes,omitempty"`     // the size of all events, to guess how many to read in one call
 	Largest   int64              `json:"largest,omitempty"`   // bytes of the largest event
 	Memory    int64              `json:"memory,omitempty"`    // the most memory that one decoded event takes
 
-	version eventlog.Version // of the key; 0: there is no such stream
+	version eventlog.Version // the version of the head's key; 0: there is no such stream
 }
 
 // exists reports whether the stream has been begun, and is not deleted.

@@ -165,7 +165,7 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 	if !mine {
 		return err
 	}
-	var errs []error // of single streams: they do not stop the other streams
+	var errs []error // errors of single streams, which do not stop the other streams
 	failed := 0
 	fail := func(err error) {
 		if failed++; failed <= retainErrors {

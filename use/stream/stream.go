@@ -91,8 +91,8 @@ type Category struct {
 type Spec struct {
 	Name       string
 	Partitions int               // default 4
-	Settings   map[string]string // of its topic; default: retention.ms is -1
-	Retention  Retention         // of its streams; default: for ever
+	Settings   map[string]string // the settings of the category's topic; default: retention.ms is -1
+	Retention  Retention         // which events of its streams are kept; default: all, for ever
 }
 
 // writerName marks a category's topic: only streams append to it.

@@ -26,7 +26,7 @@ type writer struct {
 // known is what a stream's operations are judged by.
 type known struct {
 	head
-	tags tagHeads // of the operations, as prepare has read them
+	tags tagHeads // the heads of the operations' tags, as prepare has read them
 }
 
 // call is an operation that somebody waits for.
