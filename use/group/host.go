@@ -328,7 +328,9 @@ func (h *host) adopt(r membership) {
 			delete(h.members, id)
 		}
 	}
-	h.recount()
+	if news {
+		h.recount()
+	}
 	if len(h.members) == 0 {
 		poke(h.wake) // it may end
 	}
@@ -442,15 +444,20 @@ func (h *host) fulfil(ctx context.Context) {
 	if len(wishes) == 0 {
 		return
 	}
+	for i, err := range h.makeThatFit(ctx, wishes) {
+		wishes[i].done <- err
+	}
+}
+
+// makeThatFit is make. If the changes are too large together, it makes each half of them by itself,
+// until only those that are too large alone are refused.
+func (h *host) makeThatFit(ctx context.Context, wishes []*wish) []error {
 	errs := h.make(ctx, wishes)
-	if len(wishes) > 1 && slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrTooLarge) }) {
-		for i := range wishes { // each by itself: only those that are too large are refused
-			errs[i] = h.make(ctx, wishes[i:i+1])[0]
-		}
+	if len(wishes) == 1 || !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrTooLarge) }) {
+		return errs
 	}
-	for i, w := range wishes {
-		w.done <- errs[i]
-	}
+	half := len(wishes) / 2
+	return append(h.makeThatFit(ctx, wishes[:half]), h.makeThatFit(ctx, wishes[half:])...)
 }
 
 // make makes changes in one write, and returns an error or nil for each. The caller has the turn.
@@ -524,7 +531,7 @@ func (h *host) load(ctx context.Context, member string, joins bool) error {
 			return err
 		}
 	}
-	elsewhere := func(m peerMember) bool { return m.id == member && m.kafka.host != "" && m.kafka.host != h.id }
+	elsewhere := func(m peerMember) bool { return m.id == member && h.isElsewhere(m) }
 	h.mu.Lock()
 	adopts := slices.ContainsFunc(h.group.members, elsewhere)
 	h.mu.Unlock()
@@ -561,8 +568,7 @@ func (h *host) read(ctx context.Context, member string, joins bool, loaded func(
 // adoptOfDeadHosts makes the members of hosts whose sessions have ended this host's. The caller has
 // the turn.
 func (h *host) adoptOfDeadHosts(ctx context.Context, r membership) error {
-	elsewhere := func(m peerMember) bool { return m.kafka.host != "" && m.kafka.host != h.id }
-	if !slices.ContainsFunc(r.members, elsewhere) {
+	if !slices.ContainsFunc(r.members, h.isElsewhere) {
 		return nil
 	}
 	beats, err := listHeartbeats(ctx, h.log, h.name, h.others)
@@ -571,7 +577,7 @@ func (h *host) adoptOfDeadHosts(ctx context.Context, r membership) error {
 	}
 	dead := make(map[string]bool)
 	for _, m := range r.members {
-		if elsewhere(m) {
+		if h.isElsewhere(m) {
 			dead[m.kafka.host] = !slices.ContainsFunc(beats, func(s heartbeat) bool { return s.id == m.kafka.host && !s.dead() })
 		}
 	}
@@ -584,6 +590,9 @@ func (h *host) adoptOfDeadHosts(ctx context.Context, r membership) error {
 	h.fulfil(ctx)
 	return <-w.done
 }
+
+// isElsewhere reports whether a member is one of another host.
+func (h *host) isElsewhere(m peerMember) bool { return m.kafka.host != "" && m.kafka.host != h.id }
 
 // adopting returns the change that makes members this host's.
 func (h *host) adopting(which func(peerMember) bool) func([]peerMember) ([]peerMember, bool, error) {

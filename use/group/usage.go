@@ -198,8 +198,9 @@ func (h *host) reserve(b ConsumerBeat) error {
 func (h *host) joined(b ConsumerBeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.joining, b.Member)
-	h.recount()
+	if delete(h.joining, b.Member); len(h.joining) == 0 { // many that join at once are counted again once
+		h.recount()
+	}
 }
 
 // recount counts the host's members again. h.mu is held.
