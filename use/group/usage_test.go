@@ -321,3 +321,19 @@ func TestNoClientHostLocksOthersOutOfNewConsumerGroups(t *testing.T) {
 		check(t, join("/greedy", "another"))
 	})
 }
+
+// A join that is refused takes no share of its client host.
+func TestARefusedJoinIsNotCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{GroupsMax: 10, MembersMax: 1}))
+		b.topic(t, "orders", 4)
+		for n := range 5 {
+			name := fmt.Sprint("full", n)
+			hosted(t, b, "/0", name)
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: name, Member: "late", ClientID: "late", ClientHost: "/1", Rebalance: time.Minute,
+				Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+			wantErr(t, err, group.ErrFull)
+		}
+		hosted(t, b, "/1", "another")
+	})
+}
