@@ -45,12 +45,14 @@ func (m mysqlTables) aim(ctx context.Context, in string, targets []target) error
 	}
 	// The lock keeps the rows there until their targets are: who deletes a row then deletes its
 	// target, too. Only committed rows are locked, by their ids, so no publisher waits for it.
+	// MySQL refuses a lock on all tables, as a JSON_TABLE cannot be locked, and MariaDB knows no OF:
+	// each reads its own comment (MariaDB's documentation, "Comment Syntax").
 	return m.session.ExecIn(ctx, in, `
 		INSERT IGNORE INTO weir_inbox_target
 		SELECT t.* FROM JSON_TABLE(?, '$[*]' COLUMNS (
 			id BIGINT PATH '$[0]', topic_id CHAR(32) CHARACTER SET ascii PATH '$[1]', partition_number INT PATH '$[2]', partition_id BIGINT PATH '$[3]')) AS t
 		STRAIGHT_JOIN weir_inbox AS i FORCE INDEX (PRIMARY) ON i.id = t.id
-		LOCK IN SHARE MODE;
+		/*M! LOCK IN SHARE MODE */ /*!80000 FOR SHARE OF i */;
 		UPDATE weir_inbox_barrier SET n = n + 1`, list)
 }
 
