@@ -45,8 +45,8 @@ func (m mysqlTables) aim(ctx context.Context, in string, targets []target) error
 	}
 	// The lock keeps the rows there until their targets are: who deletes a row then deletes its
 	// target, too. Only committed rows are locked, by their ids, so no publisher waits for it.
-	// MySQL refuses a lock on all tables, as a JSON_TABLE cannot be locked, and MariaDB knows no OF:
-	// each reads its own comment (MariaDB's documentation, "Comment Syntax").
+	// MySQL refuses a lock on all tables, as a JSON_TABLE cannot be locked, and MariaDB knows no
+	// OF: each reads its own comment (MariaDB's documentation, "Comment Syntax").
 	return m.session.ExecIn(ctx, in, `
 		INSERT IGNORE INTO weir_inbox_target
 		SELECT t.* FROM JSON_TABLE(?, '$[*]' COLUMNS (
