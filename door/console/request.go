@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/pathname"
+	"github.com/weir-log/weir/internal/proxy"
 )
 
 // answerMax bounds an answer of the API that a page is made of.
@@ -114,7 +115,7 @@ func (v *visit) request(ctx context.Context, method, path string, body []byte) (
 	}
 	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = v.r.Host, v.r.RemoteAddr, v.r.TLS, r.URL.RequestURI()
 	for name, given := range v.r.Header {
-		if tellsOfProxy(name) {
+		if proxy.Header(name) {
 			r.Header[name] = given
 		}
 	}
@@ -125,16 +126,6 @@ func (v *visit) request(ctx context.Context, method, path string, body []byte) (
 		r.Header.Set("Authorization", v.session.Authorization)
 	}
 	return r, nil
-}
-
-// tellsOfProxy reports whether a header tells the API that a proxy stands between (fromHere in
-// package httpapi).
-func tellsOfProxy(header string) bool {
-	switch header {
-	case "Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "True-Client-Ip":
-		return true
-	}
-	return strings.HasPrefix(header, "X-Forwarded-")
 }
 
 // may reports whether the reader may do a request: only then has a page its button.

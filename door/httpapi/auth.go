@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-log/weir/internal/proxy"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -145,11 +146,7 @@ func (s *Server) fromHere(r *http.Request) bool {
 		return false
 	}
 	for name := range r.Header {
-		switch name {
-		case "Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "True-Client-Ip":
-			return false
-		}
-		if strings.HasPrefix(name, "X-Forwarded-") {
+		if proxy.Header(name) {
 			return false
 		}
 	}
