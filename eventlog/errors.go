@@ -78,6 +78,15 @@ type busyError string
 func (e busyError) Error() string      { return string(e) }
 func (busyError) Is(target error) bool { return target == ErrUnavailable }
 
+// StillIn returns ErrRewound if a store in the incarnation now was in another one when it was read.
+// Both are as Incarnation.Store has them.
+func StillIn(read, now string) error {
+	if read == now {
+		return nil
+	}
+	return fmt.Errorf("%w: what depends on a read in %q cannot be changed in %q", ErrRewound, read, now)
+}
+
 // RangeError says that an offset lies outside what a partition holds.
 type RangeError struct {
 	Partition   Partition

@@ -104,8 +104,8 @@ func (p postgresTables) exec(ctx context.Context, statement string, args ...any)
 func (p postgresTables) execIn(ctx context.Context, in, statement string, args ...any) error {
 	return p.change(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		is, err := incarnationOf(ctx, tx)
-		if err == nil && is != in {
-			err = fmt.Errorf("%w: what depends on a read in %q cannot be changed in %q", eventlog.ErrRewound, in, is)
+		if err == nil {
+			err = eventlog.StillIn(in, is)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, statement, args...)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
@@ -134,8 +133,8 @@ func (c *Session) ExecIn(ctx context.Context, in, statements string, args ...any
 		if err := t.run(&first); err != nil {
 			return none, err
 		}
-		if is := now.inMark().Store; is != in {
-			return none, fmt.Errorf("%w: what depends on a read in %q cannot be changed in %q", eventlog.ErrRewound, in, is)
+		if err := eventlog.StillIn(in, now.inMark().Store); err != nil {
+			return none, err
 		}
 		last.add(nil, statements, args...)
 		return none, t.commit(&last)

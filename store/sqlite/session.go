@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"fmt"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/storerow"
@@ -61,11 +60,11 @@ func (s *Store) ExecIn(ctx context.Context, in string, statements []string, args
 		if err == nil {
 			err = s.upgraded(w)
 		}
+		if err == nil {
+			err = eventlog.StillIn(in, now.Store)
+		}
 		if err != nil {
 			return err
-		}
-		if now.Store != in {
-			return fmt.Errorf("%w: what depends on a read in %q cannot be changed in %q", eventlog.ErrRewound, in, now.Store)
 		}
 		return w.execEach(statements, args)
 	})
