@@ -230,16 +230,12 @@ func scope(k apikey.Key) []string {
 	return words
 }
 
-// patterns shows which names a key is for: a prefix ends with *.
+// patterns shows which names a key is for, as apikey.Patterns does.
 func patterns(all bool, prefixes, names []string, between string) string {
 	if all {
 		return "(all)"
 	}
-	shown := slices.Clone(names)
-	for _, prefix := range prefixes {
-		shown = append(shown, prefix+"*")
-	}
-	return cmp.Or(strings.Join(shown, between), "(none)")
+	return cmp.Or(strings.Join(apikey.Patterns(prefixes, names), between), "(none)")
 }
 
 func accessOf(k apikey.Key) string {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/use/apikey"
 )
 
 // keyInfo is an API key. Its secret is there only when it was made just now.
@@ -31,10 +33,7 @@ func (k keyInfo) Scope() (parts []string) {
 		all             bool
 		prefixes, names []string
 	}{{"topics", k.AllTopics, k.Topics, k.TopicNames}, {"groups", k.AllGroups, k.Groups, k.GroupNames}, {"queues", k.AllQueues, k.Queues, k.QueueNames}} {
-		shown := slices.Clone(p.names)
-		for _, prefix := range p.prefixes {
-			shown = append(shown, prefix+"*")
-		}
+		shown := apikey.Patterns(p.prefixes, p.names)
 		switch {
 		case p.all:
 			parts = append(parts, "all "+p.what)

@@ -127,6 +127,15 @@ func (s scope) beginnings() []string {
 	return apart
 }
 
+// Patterns shows which names a key is for: its names, and its prefixes with a * at the end.
+func Patterns(prefixes, names []string) []string {
+	shown := slices.Clone(names)
+	for _, prefix := range prefixes {
+		shown = append(shown, prefix+"*")
+	}
+	return shown
+}
+
 // stored is the value of a key's state.
 type stored struct {
 	Key
