@@ -278,9 +278,10 @@ func (s *Store) create(caller, ctx context.Context, c *commit, payload [][]byte)
 
 // confirm is called after a commit was written. It returns nil if what the commit was made on
 // (before) is still there: then the bucket was not rewound before the commit was written. Otherwise
-// the commit is void, and confirm reads the state anew and returns ErrRewound. The void commit is
-// not deleted, because others may have passed over it: if it were deleted, a process that has not
-// yet read up to its number would use the number again.
+// the commit is void, and confirm reads the state anew. Even then it returns ErrUnsure: what is
+// missing may have been deleted by mistake, and if somebody undoes that, the commit follows what it
+// was made on, and counts. The void commit is not deleted, because others may have passed over it:
+// if it were deleted, a process that has not yet read up to its number would use the number again.
 func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
@@ -296,7 +297,7 @@ func (s *Store) confirm(ctx context.Context, done tip, before end) error {
 			if err := s.startAnew(ctx); err != nil {
 				s.logger.Warn("the state of a bucket that was rewound cannot be read yet; it is tried again", "store", s.name(), "err", err)
 			}
-			return eventlog.ErrRewound
+			return fmt.Errorf("%w: %s was written, and %s, which it follows, is gone: the bucket was rewound, or objects were deleted. It counts only if they come back", eventlog.ErrUnsure, commitKey(done.number), commitKey(before.tip.number))
 		}
 		select {
 		case <-time.After(min(time.Second, chance.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 		s := stores[i%2]
 		err := put(s, key)
 		switch {
-		case errors.Is(err, eventlog.ErrRewound):
+		case errors.Is(err, eventlog.ErrRewound), errors.Is(err, eventlog.ErrUnsure):
 			refused++
 			told(s)
 		case err != nil:
@@ -102,6 +103,45 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 		}
 		if has["lost 0"] || !has["before 4"] {
 			t.Errorf("keys are %v", has)
+		}
+	}
+}
+
+// Somebody deletes objects while weir runs, and then undoes that: a commit that was made meanwhile
+// follows again what it was made on, so its caller must not have heard that nothing happened.
+func TestACommitOfTheTimeWhenObjectsWereDeletedIsNotDenied(t *testing.T) {
+	seldom := quick
+	seldom.verify = time.Hour
+	for _, only := range []string{"commit/", ""} { // the newest commits; all there is
+		f := newFake()
+		s, err := f.open(t.Context(), seldom)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		if err := putKey(t, s, "before"); err != nil {
+			t.Fatal(err)
+		}
+		f.Mu.Lock()
+		deleted := maps.Clone(f.Objects)
+		maps.DeleteFunc(f.Objects, func(key string, _ stored) bool { return strings.HasPrefix(key, only) })
+		f.Mu.Unlock()
+		refused := putKey(t, s, "meanwhile")
+		f.Mu.Lock()
+		maps.Copy(f.Objects, deleted)
+		f.Mu.Unlock()
+
+		anew, err := f.open(t.Context(), quick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = anew.Close() })
+		found, err := anew.List(t.Context(), "", "", 10)
+		if err != nil || len(found) != 2 {
+			t.Fatalf("with the objects back: %+v, %v; want both keys, or this test shows nothing", found, err)
+		}
+		if !errors.Is(refused, eventlog.ErrUnsure) {
+			t.Errorf("objects below %q were deleted, and a commit was answered %v; want ErrUnsure, because it counts now", only, refused)
 		}
 	}
 }
