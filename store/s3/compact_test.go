@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -233,6 +234,56 @@ func TestWhatASegmentLostIsMovedBackHoweverLongThatTakes(t *testing.T) {
 		}
 		expect(t, opened(t, f), "a", "b", "c")
 	})
+}
+
+// The answer to the commit that names the segment was lost, too. A process that is alone
+// does not look for what others wrote, but here it must not judge by what it knows: it does not
+// know of its own commit.
+func TestAProcessThatIsAloneMovesBackWhatItsLostCommitMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		at := quick
+		at.alone, at.linger = true, time.Second
+		s, err := f.open(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var lost atomic.Pointer[string] // the commit whose answers are lost
+		s.bucket = deafTo{s.bucket, &lost}
+		mustPublish(t, s, "a", "b")
+		copied := f.Copy()
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = s.compact(t.Context(), 1) }()
+		synctest.Wait() // the segment is written
+		f.PutBack(copied)
+		f.answerPuts(func(key string, do func() error) error {
+			err := do()
+			if strings.HasPrefix(key, "commit/") && lost.CompareAndSwap(nil, &key) {
+				time.AfterFunc(2*answerMax, func() { lost.Store(new(string)) })
+				return errLost
+			}
+			return err
+		})
+		<-done
+		if lost.Load() == nil {
+			t.Fatal("no commit named the segment")
+		}
+		expect(t, opened(t, f), "a", "b")
+	})
+}
+
+// deafTo is a bucket that does not answer gets of one key.
+type deafTo struct {
+	bucket
+	key *atomic.Pointer[string]
+}
+
+func (d deafTo) get(ctx context.Context, key string, from, size int64) ([]byte, answer, error) {
+	if deaf := d.key.Load(); deaf != nil && key == *deaf {
+		return nil, answer{}, errLost
+	}
+	return d.bucket.get(ctx, key, from, size)
 }
 
 // While a process is suspended, another deletes its segment, and writes a snapshot since.
