@@ -90,9 +90,16 @@ func TestADownloadIsAFileOnlyIfThereIsOne(t *testing.T) {
 	if kind, with, err := mime.ParseMediaType(p.header.Get("Content-Disposition")); err != nil || kind != "attachment" || with["filename"] != "orders.ndjson" || p.status != http.StatusOK {
 		t.Errorf("%d, Content-Disposition %q", p.status, p.header.Get("Content-Disposition"))
 	}
-	for _, name := range []string{"no", "x%22%3B%20a=%22"} {
-		if p := b.get("/console/topics/" + name + "/download"); p.status == http.StatusOK || p.header.Get("Content-Disposition") != "" {
-			t.Errorf("%s: %d, Content-Disposition %q", name, p.status, p.header.Get("Content-Disposition"))
+	if p := b.get("/console/topics/orders/download?from=120"); p.status != http.StatusOK || p.text != "" || p.header.Get("Content-Disposition") == "" {
+		t.Errorf("a file without events: %d %q, Content-Disposition %q", p.status, p.text, p.header.Get("Content-Disposition"))
+	}
+	for at, says := range map[string]string{"no/download": "does not exist", "x%22%3B%20a=%22/download": "invalid topic name", "orders/download?from=x": "offset", "orders/download?partition=9": "has no partition 9"} {
+		p := b.get("/console/topics/" + at)
+		if p.status < http.StatusBadRequest || p.header.Get("Content-Disposition") != "" {
+			t.Errorf("%s: %d, Content-Disposition %q", at, p.status, p.header.Get("Content-Disposition"))
+		}
+		if kind := p.header.Get("Content-Type"); kind != "text/html; charset=utf-8" || !strings.Contains(p.text, "<h1>") || !strings.Contains(p.text, says) {
+			t.Errorf("%s: a browser shows an answer of type %s, which lacks %q:\n%s", at, kind, says, p.text)
 		}
 	}
 }

@@ -93,11 +93,7 @@ func (v *visit) do(method, path string, body, into any, headers ...string) error
 	case w.cut:
 		return &problem{Status: http.StatusRequestEntityTooLarge, Title: "The answer is too large for a page", Detail: "Ask for less at a time, or download it."}
 	case w.status >= http.StatusMultipleChoices: // a redirect has done nothing, too
-		p := &problem{Status: w.status}
-		if json.Unmarshal(w.body.Bytes(), p) != nil || p.Title == "" {
-			p.Title = http.StatusText(w.status)
-		}
-		return p
+		return w.problem()
 	case into == nil || w.body.Len() == 0:
 		return nil
 	}
@@ -169,6 +165,15 @@ func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
 // Flush is for http.ResponseController.
 func (a *answer) Flush() {}
+
+// problem returns what an answer says that is an error.
+func (a *answer) problem() *problem {
+	p := &problem{Status: a.status}
+	if json.Unmarshal(a.body.Bytes(), p) != nil || p.Title == "" {
+		p.Title = http.StatusText(a.status)
+	}
+	return p
+}
 
 // query makes the query part of a URL of pairs; those without a value are left out.
 func query(pairs ...string) string {

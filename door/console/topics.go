@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -400,34 +401,62 @@ func (v *visit) download() error {
 		return &problem{Status: http.StatusBadRequest, Title: "The range is not valid", Detail: err.Error()}
 	}
 	r.Header.Set("Accept", "application/x-ndjson")
-	v.c.cfg.API.ServeHTTP(&attachment{ResponseWriter: v.w, name: name + ".ndjson"}, r)
+	file := &attachment{w: v.w, name: name + ".ndjson", instead: answer{header: http.Header{}}}
+	v.c.cfg.API.ServeHTTP(file, r)
+	if file.instead.status != 0 {
+		return file.instead.problem()
+	}
+	file.WriteHeader(http.StatusOK) // an empty file, if nothing was written
 	return nil
 }
 
-// attachment has a browser save what it is sent as a file, unless it is an error.
+// attachment has a browser save what it is sent as a file. An error is not sent: the answer instead
+// keeps it, so that a page can show it.
 type attachment struct {
-	http.ResponseWriter
-	name  string
-	begun bool
+	w       http.ResponseWriter
+	name    string
+	begun   bool   // the file's headers were sent
+	instead answer // until then it has the headers
+}
+
+func (a *attachment) Header() http.Header {
+	if a.begun {
+		return a.w.Header()
+	}
+	return a.instead.header
 }
 
 func (a *attachment) WriteHeader(status int) {
-	if !a.begun && status == http.StatusOK {
-		a.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": a.name}))
+	switch {
+	case a.begun:
+	case a.instead.status != 0 || status != http.StatusOK:
+		a.instead.WriteHeader(status)
+	default:
+		a.begun = true
+		maps.Copy(a.w.Header(), a.instead.header)
+		a.w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": a.name}))
+		a.w.WriteHeader(status)
 	}
-	a.begun = a.begun || status >= http.StatusOK
-	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *attachment) Write(p []byte) (int, error) {
-	if !a.begun {
-		a.WriteHeader(http.StatusOK)
+	a.WriteHeader(http.StatusOK)
+	if a.begun {
+		return a.w.Write(p)
 	}
-	return a.ResponseWriter.Write(p)
+	return a.instead.Write(p)
+}
+
+// FlushError is for http.ResponseController.
+func (a *attachment) FlushError() error {
+	if !a.begun {
+		return nil
+	}
+	return http.NewResponseController(a.w).Flush()
 }
 
 // Unwrap is for http.ResponseController.
-func (a *attachment) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *attachment) Unwrap() http.ResponseWriter { return a.w }
 
 // live passes the topic's events on as they are published (server-sent events).
 func (v *visit) live() error {
