@@ -5,7 +5,8 @@ LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
     wrong record;
-    about json; -- of the topic; NULL: this shard does not know it
+    about jsonb; -- of the topic; NULL: this shard does not know it
+    size  bigint := 80 + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + coalesce(octet_length(nullif(headers, '{}')::text), 0);
 BEGIN
     IF topic IS NULL OR topic = '' OR octet_length(topic) > 249 THEN
         RAISE 'topic "%" is not the name of a topic', left(topic, 249)
@@ -30,11 +31,21 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A header must be a string or null.';
     END IF;
     -- The event is for the topic that there is now, not for one that is created later with its name.
-    SELECT convert_from(s.value, 'UTF8')::json INTO about FROM weir.state s WHERE s.key = 'topic/' || post.topic ORDER BY s.turn DESC LIMIT 1;
+    SELECT convert_from(s.value, 'UTF8')::jsonb INTO about FROM weir.state s WHERE s.key = 'topic/' || post.topic ORDER BY s.turn DESC LIMIT 1;
     IF about IS NULL AND EXISTS (SELECT FROM weir.state s WHERE s.key = 'incarnation/shard' AND (convert_from(s.value, 'UTF8')::json ->> 'shard')::int = 0) THEN
         RAISE 'topic "%" does not exist', topic USING ERRCODE = 'undefined_object', HINT = 'Create it with weir topic create.';
     END IF;
-    IF key IS NULL AND about #>> '{config,cleanup.policy}' LIKE '%compact%' THEN
+    IF about ? 'writer' THEN
+        RAISE 'only % append to topic "%"', about ->> 'writer', topic
+        USING ERRCODE = 'WE009', HINT = 'Publish to another topic.';
+    ELSIF partition >= jsonb_array_length(about -> 'partitions') THEN
+        RAISE 'topic "%" has no partition %', topic, partition
+        USING ERRCODE = 'WE002', HINT = format('The topic has the partitions 0 to %s.', jsonb_array_length(about -> 'partitions') - 1);
+    ELSIF about IS NOT NULL AND size > coalesce((about #>> '{config,max.message.bytes}')::bigint, 1048588) THEN
+        RAISE 'the event is too large for topic "%": it has % bytes with key, headers and framing, and max.message.bytes is %',
+            topic, size, coalesce(about #>> '{config,max.message.bytes}', '1048588')
+        USING ERRCODE = 'WE003', HINT = 'Raise max.message.bytes of the topic, or keep large values elsewhere and publish where they are.';
+    ELSIF key IS NULL AND about #>> '{config,cleanup.policy}' LIKE '%compact%' THEN
         RAISE 'key is null, and topic "%" is compacted', topic
         USING ERRCODE = 'null_value_not_allowed', HINT = 'A compacted topic (cleanup.policy) keeps the newest event of each key: give each event a key.';
     END IF;

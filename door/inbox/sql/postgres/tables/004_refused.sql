@@ -1,0 +1,1 @@
+-- weir.post refuses more of what the mover would refuse.
