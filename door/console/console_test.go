@@ -337,13 +337,15 @@ func TestLinesOfAFieldEndAsTheyWereTyped(t *testing.T) {
 	}
 }
 
-func TestADeadLetterIsOpenedFromItsPage(t *testing.T) {
+func TestADeadLetterIsOpenedFromTheOneBeforeIt(t *testing.T) {
 	s := serve(t)
 	s.fill()
 	letters := s.letters()
-	p := s.browser().get("/console/queues/mails/dead?after=" + letters[0])
-	if want := "letter=" + letters[1] + "&amp;after=" + letters[0]; !strings.Contains(p.text, want) {
-		t.Errorf("the page lacks %q: each letter is looked for from the first one", want)
+	for _, page := range []string{"", "?after=" + letters[0], "?search=user1"} {
+		p := s.browser().get("/console/queues/mails/dead" + page)
+		if want := "letter=" + letters[1] + "&amp;after=" + letters[0]; !strings.Contains(p.text, want) {
+			t.Errorf("the page %q lacks %q: the letter is looked for from another one", page, want)
+		}
 	}
 }
 

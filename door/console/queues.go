@@ -250,12 +250,13 @@ type letter struct {
 	Letter, ID, Reason, Error, Worker string
 	Attempts                          int64
 	Enqueued, Died                    *int64
+
+	After string `json:"-"` // the letter before it, also one that is not shown
 }
 
 type deadPage struct {
 	Queue   string
 	Search  string // only letters with this text in their error, reason, key or value are shown
-	After   string // the page begins after this letter
 	Letters []letter
 	Next    string // after which letter the next page begins
 	Looked  int
@@ -268,13 +269,14 @@ func (v *visit) dead() error {
 	rights := v.queueRights(name)
 	p := deadPage{Queue: name, Search: q.Get("search"), Redrive: rights.Redrive, Discard: rights.Delete}
 	after, until := q.Get("after"), time.Now().Add(scanTime)
-	for p.After = after; len(p.Letters) < pageEvents && p.Looked < scanMost; {
+	for len(p.Letters) < pageEvents && p.Looked < scanMost {
 		var page struct{ Letters []letter }
 		if err := v.get(path("/v1/queues/%s/dead", name)+query("after", after, "max", strconv.Itoa(pageEvents)), &page); err != nil {
 			return err
 		}
 		for _, l := range page.Letters {
 			p.Looked++
+			l.After = after
 			if after = l.Letter; l.has(p.Search) {
 				p.Letters = append(p.Letters, l)
 			}
@@ -299,7 +301,7 @@ func (l letter) has(search string) bool {
 
 // findLetter gets one dead letter with one call. The id is <partition>-<offset>, so it lists one
 // letter, beginning after offset-1. Nothing precedes offset 0: then it lists a page of letters,
-// beginning after the letter in the parameter after if there is one, and searches that page.
+// beginning after the letter in the parameter after, which a link has, and searches that page.
 func (v *visit) findLetter(queue, id, after string) (*letter, error) {
 	most := pageEvents
 	partition, offset, _ := strings.Cut(id, "-")
