@@ -237,6 +237,16 @@ func TestSQLRefusesToConsumeWhatIsNotThere(t *testing.T) {
 	if _, err := r.db.Exec("CALL weir_consume('c', 'orders', 0, 1)"); err == nil || !strings.Contains(err.Error(), "begin a transaction first") {
 		t.Errorf("outside of a transaction: %v", err)
 	}
+	conn, err := r.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, statement := range []string{"SET autocommit = 0", "CALL weir_consume('c', 'orders', 0, 1)", "ROLLBACK", "SET autocommit = 1"} {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Errorf("without autocommit each statement is in a transaction, and %s fails: %v", statement, err)
+		}
+	}
 	if got := fmt.Sprint(r.consumeOnce("c", "orders", 0, 1, true)); got != "[0]" {
 		t.Errorf("%s, want [0]", got)
 	}

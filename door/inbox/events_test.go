@@ -528,12 +528,32 @@ func TestReadingEventsWritesNothing(t *testing.T) {
 	server := mytest.Start(t, "--log-bin", "--server-id=1", "--binlog-format=MIXED")
 	r := newRig(t, server.URL())
 	r.put(r.partition("orders", 0), sealed(t, batch.None, make([]batch.Record, 10)...))
-	position := func() (at string) {
-		var file, a, b string
-		if err := r.db.QueryRow("SHOW MASTER STATUS").Scan(&file, &at, &a, &b); err != nil {
+	position := func() string {
+		logs, err := r.db.Query("SHOW BINARY LOGS")
+		if err != nil {
 			t.Fatal(err)
 		}
-		return at
+		defer logs.Close()
+		columns, err := logs.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := ""
+		for logs.Next() {
+			row := make([]sql.RawBytes, len(columns)) // a name and a size, and on MySQL more
+			targets := make([]any, len(columns))
+			for i := range row {
+				targets[i] = &row[i]
+			}
+			if err := logs.Scan(targets...); err != nil {
+				t.Fatal(err)
+			}
+			all += fmt.Sprintf("%s ", row)
+		}
+		if err := logs.Err(); err != nil || all == "" {
+			t.Fatalf("the binary logs are %q, %v", all, err)
+		}
+		return all
 	}
 	before := position()
 	tx, err := r.db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})

@@ -93,6 +93,12 @@ func newRig(t *testing.T, url string) *rig {
 	return r
 }
 
+// isMariaDB reports whether the rig's server is MariaDB, and not MySQL.
+func (r *rig) isMariaDB() bool {
+	r.Helper()
+	return strings.Contains(mytest.Value(r.T, r.url, "SELECT VERSION()"), "MariaDB")
+}
+
 // program opens the database as any program could.
 func program(t *testing.T, url string) *sql.DB {
 	t.Helper()

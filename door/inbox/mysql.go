@@ -11,11 +11,11 @@ import (
 
 // proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each
 // change of one.
-const proceduresVersion = 5
+const proceduresVersion = 6
 
 // procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A
 // shard has only the first ones.
-var procedures = []string{"publish_event", "publish", "read_events", "events", "consume", "partitions"}
+var procedures = []string{"publish_event", "publish", "is_codeword", "read_events", "events", "consume", "partitions"}
 
 const proceduresOnShards = 2
 
@@ -103,7 +103,7 @@ func (m mysqlTables) install(ctx context.Context, name string, logger *slog.Logg
 }
 
 func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger) error {
-	adapt, version, err := m.adapted(ctx)
+	of, err := m.adapted(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,17 +123,18 @@ func (m mysqlTables) installProcedures(ctx context.Context, logger *slog.Logger)
 		return nil
 	}
 	if found == proceduresVersion {
-		return m.replaceProcedures(ctx, logger, installed, version, adapt)
+		return m.replaceProcedures(ctx, logger, installed, of)
 	}
 	return m.session.Upgrade("procedures", found, proceduresVersion, func() error {
-		return m.replaceProcedures(ctx, logger, installed, version, adapt)
+		return m.replaceProcedures(ctx, logger, installed, of)
 	})
 }
 
 // replaceProcedures creates the procedures that are not there in this version.
-func (m mysqlTables) replaceProcedures(ctx context.Context, logger *slog.Logger, installed map[string]string, version string, adapt *strings.Replacer) error {
+func (m mysqlTables) replaceProcedures(ctx context.Context, logger *slog.Logger, installed map[string]string, of adaptation) error {
 	for i, procedure := range procedures {
-		if m.shard != noSet && i >= proceduresOnShards {
+		version := of.version
+		if m.shard != noSet && i >= proceduresOnShards || procedure == "is_codeword" && !of.needsCRC {
 			version = ""
 		}
 		if installed["weir_"+procedure] == version {
@@ -141,7 +142,7 @@ func (m mysqlTables) replaceProcedures(ctx context.Context, logger *slog.Logger,
 		}
 		err := m.session.Exec(ctx, "DROP PROCEDURE IF EXISTS weir_"+procedure)
 		if err == nil && version != "" {
-			err = m.session.Exec(ctx, adapt.Replace(script("mysql/"+procedure+".sql")))
+			err = m.session.Exec(ctx, of.replace.Replace(script("mysql/"+procedure+".sql")))
 		}
 		if mysql.Refused(err) {
 			logger.Warn("the procedures weir_"+strings.Join(procedures, ", weir_")+" cannot be created; programs can only insert into weir_inbox. "+
@@ -155,12 +156,21 @@ func (m mysqlTables) replaceProcedures(ctx context.Context, logger *slog.Logger,
 	return nil
 }
 
-// adapted returns what to replace in the procedures for this server, and the comment that they then
-// have.
-func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, error) {
-	// MariaDB has CRC32C since 10.8; MySQL has no such function.
-	// @@in_transaction is MariaDB's.
-	isolation, changed, outside, latest, version := "tx_isolation", "FALSE", "FALSE", "", fmt.Sprint("weir ", proceduresVersion)
+// adaptation makes the procedures those of one server.
+type adaptation struct {
+	replace  *strings.Replacer
+	version  string // the comment that they then have
+	needsCRC bool   // the server has no CRC-32C, and can compute it with is_codeword
+}
+
+// adapted returns the adaptation to this server.
+func (m mysqlTables) adapted(ctx context.Context) (adaptation, error) {
+	// MySQL has no @@in_transaction, but refuses to set what holds for the next transaction while
+	// one is open. To set it to what the session has changes nothing.
+	inside := "IF NOT inside THEN SET @@:isolation = @@:isolation; END IF;"
+	// MySQL has no CRC32C. It can XOR strings, and MariaDB cannot.
+	check, needsCRC := "CALL weir_is_codeword(raw, sound);", true
+	isolation, latest, version := "tx_isolation", "", fmt.Sprint("weir ", proceduresVersion)
 	err := m.query(ctx, func(row []any) error {
 		if text(row[0]) == "transaction_isolation" { // MySQL 8.0, and MariaDB 11.1
 			isolation = "transaction_isolation"
@@ -175,11 +185,12 @@ func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, er
 		if !strings.Contains(text(row[1]), "MariaDB") {
 			return nil
 		}
-		outside, version = "@@in_transaction = 0 AND @@autocommit", version+" on MariaDB"
+		inside = "SET inside = inside OR @@in_transaction;"
+		check, needsCRC, version = "", false, version+" on MariaDB"
 		var major, minor int
 		_, _ = fmt.Sscanf(text(row[1]), "%d.%d", &major, &minor)
 		if major > 10 || major == 10 && minor >= 8 {
-			changed, version = "CONV(HEX(SUBSTR(raw, 18, 4)), 16, 10) <> CRC32C(SUBSTR(raw, 22))", version+" with CRC32C"
+			check, version = "SET sound = CONV(HEX(SUBSTR(raw, 18, 4)), 16, 10) = CRC32C(SUBSTR(raw, 22));", version+" with CRC32C"
 		}
 		return nil
 	}, "SHOW VARIABLES WHERE variable_name IN ('version', 'transaction_isolation', 'innodb_snapshot_isolation')")
@@ -191,5 +202,7 @@ func (m mysqlTables) adapted(ctx context.Context) (*strings.Replacer, string, er
 	if m.shard > 0 {
 		version, elsewhere = version+", topics elsewhere", "TRUE"
 	}
-	return strings.NewReplacer(":version", version, ":elsewhere", elsewhere, ":isolation", isolation, ":changed", changed, ":outside", outside, ":latest ", strings.TrimPrefix(latest+" ", " ")), version, err
+	inside = strings.ReplaceAll(inside, ":isolation", isolation)
+	replace := strings.NewReplacer(":version", version, ":elsewhere", elsewhere, ":isolation", isolation, ":check", check, ":inside", inside, ":latest ", strings.TrimPrefix(latest+" ", " "))
+	return adaptation{replace, version, needsCRC}, err
 }

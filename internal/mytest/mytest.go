@@ -244,6 +244,11 @@ func Launch(dir string, flags ...string) (*Server, error) {
 			return nil, err
 		}
 	}
+	for _, flag := range flags {
+		if strings.HasPrefix(flag, "--lower-case-table-names=") { // MySQL keeps it in the data directory, and takes no other
+			install = append(install, flag)
+		}
+	}
 	cmd := exec.Command(install[0], append(install[1:], "--datadir="+s.data())...)
 	cmd.Env = s.env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}

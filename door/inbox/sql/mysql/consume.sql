@@ -9,11 +9,14 @@ BEGIN
     DECLARE topic_id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE next_offset BIGINT;
     DECLARE from_offset BIGINT DEFAULT 0;
+    DECLARE inside INT DEFAULT NOT @@autocommit; -- in a transaction
+    DECLARE CONTINUE HANDLER FOR 1568 SET inside = 1; -- what holds for the next transaction cannot be set within one
+    :inside
     IF consumer IS NULL THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'weir: consumer is NULL';
     ELSEIF CHAR_LENGTH(consumer) > 249 OR consumer LIKE '% ' THEN -- the table takes a name with spaces at its end for the one without
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'weir: consumer must have at most 249 characters, and no space at its end';
-    ELSEIF :outside THEN
+    ELSEIF NOT inside THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'weir: begin a transaction first: the events count as handled when it commits';
     END IF;
     SELECT CONVERT(s.value USING utf8mb4) INTO about FROM weir_state s WHERE s.k = CAST(CONCAT('topic/', topic) AS BINARY);

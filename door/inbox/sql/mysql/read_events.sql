@@ -22,6 +22,7 @@ BEGIN
     DECLARE base, event_time_base, event_offset, event_time BIGINT;
     DECLARE batch_records, batch_size, pieces, unread, flags INT; -- pieces: how many were read; unread: how many records of the batch are left
     DECLARE raw, piece LONGBLOB;
+    DECLARE sound INT DEFAULT 1;
 
     DECLARE at, next_at, n, shift BIGINT; -- at: where in raw the next number begins; next_at: where the next record begins
     DECLARE digits BIGINT UNSIGNED;
@@ -37,7 +38,7 @@ BEGIN
     DECLARE CONTINUE HANDLER FOR 1300, 1977 SET shown = NULL; -- a header is not UTF-8
 
     SELECT CONVERT(s.value USING utf8mb4) INTO about FROM weir_state s WHERE s.k = CAST(CONCAT('topic/', topic) AS BINARY);
-    SET log_id = JSON_EXTRACT(about, CONCAT('$.partitions[', partition_number, ']'));
+    SET log_id = JSON_EXTRACT(about, CONCAT('$.partitions[', GREATEST(partition_number, 0), ']')); -- to MySQL -1 is no path; MariaDB counts it from the end
     SET why = CASE
         -- READ UNCOMMITTED shows events that may be rolled back; SERIALIZABLE locks the log.
         WHEN @@:isolation NOT IN ('READ-COMMITTED', 'REPEATABLE-READ') THEN CONCAT('events can be read under READ COMMITTED and REPEATABLE READ; this session has ', @@:isolation)
@@ -70,7 +71,8 @@ BEGIN
             END IF;
             SET raw = CONCAT(raw, piece), pieces = pieces + 1;
         END WHILE;
-        IF base IS NULL OR base + batch_records <= low OR LENGTH(raw) <> batch_size OR :changed THEN
+        :check
+        IF base IS NULL OR base + batch_records <= low OR LENGTH(raw) <> batch_size OR sound IS NOT TRUE THEN
             -- READ COMMITTED: it was trimmed or compacted between two statements. Or it is damaged.
             SET tries = tries + 1;
             IF found > 0 THEN
