@@ -58,6 +58,26 @@ func TestEachAlertIsTestedBothWays(t *testing.T) {
 	}
 }
 
+// docs/start-kubernetes.md lists them, so that its readers need not open the file.
+func TestTheKubernetesPageHasTheAlertsThatWakeSomebody(t *testing.T) {
+	shown := make(map[string]string)
+	rows := regexp.MustCompile("(?m)^\\| `(Weir\\w+)` \\| (\\w+) \\|")
+	for _, row := range rows.FindAllStringSubmatch(read(t, "../docs/start-kubernetes.md"), -1) {
+		shown[row[1]] = row[2]
+	}
+	rules := regexp.MustCompile(`(?s)- alert: (\w+).*?severity: (\w+)`)
+	for _, rule := range rules.FindAllStringSubmatch(read(t, "prometheus/weir.rules.yaml"), -1) {
+		alert, severity := rule[1], rule[2]
+		if of, is := shown[alert]; is && of != severity || !is && severity == "page" {
+			t.Errorf("%s has severity %s, and the page shows %q", alert, severity, of)
+		}
+		delete(shown, alert)
+	}
+	for alert := range shown {
+		t.Errorf("the page shows %s, which is no rule", alert)
+	}
+}
+
 // The rules' own tests are run where Prometheus' promtool is; `make deploy` brings it.
 func TestPromtoolFindsTheRulesRight(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
