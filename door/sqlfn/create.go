@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/audit"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
 )
@@ -27,6 +28,15 @@ type creation struct {
 	Kind string       `json:"kind"`
 	Name string       `json:"name"`
 	Spec creationSpec `json:"spec"`
+	By   struct {
+		Role    string `json:"role"`    // that the session logged in as; "" in a row that an older weir's function wrote
+		Address string `json:"address"` // of the client; "local": a socket of the server's machine
+	} `json:"by"`
+}
+
+// who returns who asks, for the audit.
+func (c creation) who() audit.Who {
+	return audit.Who{Type: audit.DatabaseRole, Name: c.By.Role, Door: "sql", Address: c.By.Address}
 }
 
 type creationSpec struct {
@@ -85,7 +95,7 @@ func (m *Mover) carryCreations(ctx context.Context, rows []row) error {
 		err := json.Unmarshal(r.headers, &asked)
 		c := asked.Create
 		if err == nil {
-			err = m.create(ctx, c)
+			err = m.create(audit.By(ctx, c.who()), c)
 		}
 		if isTransient(err) {
 			return err

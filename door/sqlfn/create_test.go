@@ -1,13 +1,20 @@
 package sqlfn_test
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/use/audit"
+	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // creations returns the state of each request, and what was refused why.
@@ -180,5 +187,48 @@ func TestAMoverThatKnowsNoCreationsIsRefused(t *testing.T) {
 	_, err := connect(t, address).Exec(t.Context(), `SELECT id FROM weir.look('1:1:', 0, NULL, 0, 5000, 4 << 20, 200000, NULL, NULL)`)
 	if stateOf(err) != "42883" {
 		t.Errorf("a look of an older version: %v, want 42883", err)
+	}
+}
+
+// What SQL creates is recorded with the role that asked for it, once for each thing that was not
+// there.
+func TestTheAuditSaysWhichRoleCreatedWhat(t *testing.T) {
+	address := pgtest.URL(t)
+	p := open(t, address)
+	audit.New(p.log, false, slog.Default())
+	qs := queue.New(p.log, publish.New(p.log, publish.Config{}), queue.Config{Beside: p.door})
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { p.log.Run(ctx) })
+	all.Go(func() { qs.Run(ctx) })
+	all.Go(func() {
+		sqlfn.New(p.log, p.door, sqlfn.Config{Queues: qs, Streams: stream.New(p.log, stream.Config{})}).Run(ctx)
+	})
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+		p.store.Close()
+	})
+	own := login(t, address, "weir_creator")
+	conn := connect(t, own)
+	exec(t, conn, `SELECT weir.create_topic('orders'), weir.create_queue('mail'), weir.create_category('account')`)
+	exec(t, conn, `SELECT weir.create_topic('orders')`)
+	eventually(t, "the requests are done", func() bool { return strings.Count(creations(t, address), " done") == 4 })
+	role := pgtest.Value(t, own, `SELECT session_user`)
+	var got []string
+	for _, value := range values(p.read(audit.Topic, 6)) {
+		e, err := audit.Parse([]byte(value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Who.Type != audit.DatabaseRole || e.Who.Name != role || e.Who.Door != "sql" || e.Who.Address == "" {
+			t.Errorf("%s of %q by %+v, want role %s", e.Verb, e.Object, e.Who, role)
+		}
+		got = append(got, string(e.Verb)+" "+e.Object)
+	}
+	slices.Sort(got)
+	want := []string{"category.create account", "queue.create mail", "topic.create account", "topic.create mail", "topic.create mail.dlt", "topic.create orders"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the audit has %q, want %q", got, want)
 	}
 }

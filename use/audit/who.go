@@ -10,9 +10,9 @@ import (
 // Who is who makes a change, and from where.
 type Who struct {
 	Type    string `json:"type"`           // one of the types below
-	Name    string `json:"name,omitempty"` // of the user, or of the API key
+	Name    string `json:"name,omitempty"` // of the user, of the role, or of the API key
 	ID      string `json:"id,omitempty"`   // of the API key
-	Door    string `json:"door"`           // kafka, http, console or cli
+	Door    string `json:"door"`           // kafka, http, console, cli or sql
 	Address string `json:"address"`        // of the client; of the command line, the machine's name
 }
 
@@ -22,6 +22,8 @@ const (
 	Key       = "key"
 	Anonymous = "anonymous" // a client that need not authenticate
 	OSUser    = "os_user"   // the operating system's user who runs a command on a store
+	// DatabaseRole is the role of PostgreSQL that a session logged in as.
+	DatabaseRole = "database_role"
 )
 
 type whoKey struct{}

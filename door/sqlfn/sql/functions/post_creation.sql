@@ -11,7 +11,8 @@ BEGIN
     INSERT INTO weir.creation (kind, name, spec) VALUES (post_creation.kind, post_creation.name, post_creation.spec) RETURNING id INTO request;
     INSERT INTO weir.inbox (xact, topic, headers, size)
     VALUES (me, '00000000-0000-0000-0000-000000000000',
-            jsonb_build_object('weir.create', jsonb_build_object('id', request, 'kind', kind, 'name', name, 'spec', spec)), 400 + octet_length(spec::text));
+            jsonb_build_object('weir.create', jsonb_build_object('id', request, 'kind', kind, 'name', name, 'spec', spec,
+                'by', jsonb_build_object('role', session_user, 'address', coalesce(host(inet_client_addr()), 'local')))), 600 + octet_length(spec::text));
     PERFORM weir.notify_mover();
     RETURN request;
 END $$;
