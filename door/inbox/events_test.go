@@ -224,6 +224,57 @@ func TestSQLReadsWhatWasPublished(t *testing.T) {
 	sameEvents(t, r.readOn("orders", 0, 0, 10), nil)
 }
 
+// Headers can be much larger as JSON than they are in the log. Those of an event that would not fit
+// into a packet are not shown; those of many events end a page before it would not fit. In either
+// case nothing is left out, also not by the calls that come after on the same connection.
+func TestHeadersThatDoNotFitIntoAPacketHideNoEvent(t *testing.T) {
+	r := newRig(t, mytest.Start(t, "--max-allowed-packet=4M").URL())
+	r.db.SetMaxOpenConns(1)
+	p := r.partition("orders", 0)
+	var records []batch.Record
+	of := func(text string, size int) {
+		value := []byte(strings.Repeat(text, size/len(text)))
+		records = append(records, batch.Record{Value: fmt.Append(nil, len(records)), Headers: []batch.RecordHeader{{Key: "a", Value: value}}})
+	}
+	var want []shownEvent
+	put := func() {
+		for i := range records {
+			records[i].Offset = int64(len(want))
+			e := shown(records[i])
+			if len(records[i].Headers[0].Value) > 4<<20/8 {
+				e.Headers = nil
+			}
+			want = append(want, e)
+		}
+		r.put(p, sealed(t, batch.None, records...))
+		records = nil
+	}
+	for _, text := range []string{"\x01", "a", "\"", "\xff", "☂"} {
+		for _, size := range []int{5, 500_000, 700_000, 3_000_000, 5} {
+			of(text, size)
+			put()
+		}
+		for range 40 {
+			of(text, 20_000)
+		}
+		put()
+	}
+	sameEvents(t, r.readOn("orders", 0, 0, 100), want)
+	var all []int64
+	for len(all) < len(want) {
+		next := r.consumeOnce("billing", "orders", 0, 100, true)
+		if len(next) == 0 {
+			t.Fatalf("consumed %d of %d events", len(all), len(want))
+		}
+		all = append(all, next...)
+	}
+	for i, offset := range all {
+		if offset != int64(i) {
+			t.Fatalf("event %d is consumed where %d is expected", offset, i)
+		}
+	}
+}
+
 func randomRecords(random *rand.Rand) []batch.Record {
 	some := func(most int) []byte {
 		switch n := random.IntN(10); {

@@ -35,6 +35,7 @@ BEGIN
     DECLARE page LONGBLOB DEFAULT '';                                -- the batches in which the events are
     DECLARE places LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '';       -- and where in page they are, as JSON
     DECLARE found INT DEFAULT 0;
+    DECLARE packet INT DEFAULT @@max_allowed_packet - 65536; -- the most bytes of a batch, and of places; a string of more than max_allowed_packet is an error
     DECLARE CONTINUE HANDLER FOR 1300, 1977 SET shown = NULL; -- a header is not UTF-8
 
     SELECT CONVERT(s.value USING utf8mb4) INTO about FROM weir_state s WHERE s.k = CAST(CONCAT('topic/', topic) AS BINARY);
@@ -53,13 +54,13 @@ BEGIN
         SELECT GREATEST(p.first_offset, from_offset), p.next_offset INTO low, high FROM weir_partition p WHERE p.id = log_id;
     END IF;
 
-    batches: WHILE why IS NULL AND low < high AND found < max_events DO
+    batches: WHILE why IS NULL AND low < high AND found < max_events AND (found = 0 OR LENGTH(places) < packet) DO
         SET base = NULL, raw = '', pieces = 0;
         SELECT b.base_offset, b.records, b.size INTO base, batch_records, batch_size
         FROM weir_batch b WHERE b.partition_id = log_id AND b.base_offset <= low ORDER BY b.base_offset DESC LIMIT 1;
         IF found > 0 AND LENGTH(page) + batch_size > 1048576 THEN
             LEAVE batches;
-        ELSEIF batch_size > @@max_allowed_packet - 65536 THEN
+        ELSEIF batch_size > packet THEN
             SET why = CONCAT('the batch at offset ', base, ' has ', batch_size, ' bytes, max_allowed_packet is ', @@max_allowed_packet, ': raise it, or use another door');
             LEAVE batches;
         END IF;
@@ -120,7 +121,13 @@ BEGIN
                     WHEN 4 THEN
                         SET value_at = at, value_size = n, at = at + GREATEST(n, 0);
                     WHEN 5 THEN
-                        SET headers = LEAST(n, 1001);
+                        -- As JSON that is quoted a byte becomes at most seven: \x01 is \\u0001. MariaDB's JSON_OBJECT fails if its result is larger than the packet,
+                        -- and from then on it is NULL to other functions, for as long as the connection lasts.
+                        IF n > 1000 OR next_at - at > packet DIV 8 THEN
+                            SET object = NULL;
+                        ELSE
+                            SET headers = n;
+                        END IF;
                     ELSE
                         SET shown = NULL;
                         IF n >= 0 THEN
@@ -139,9 +146,13 @@ BEGIN
                 END CASE;
                 SET field = field + 1;
             END WHILE;
+            SET shown = COALESCE(JSON_QUOTE(object), 'null');
+            IF found > 0 AND LENGTH(places) + LENGTH(shown) > packet THEN
+                SET high = low; -- this event begins the next page
+                LEAVE records;
+            END IF;
             SET at = next_at, next_offset = event_offset + 1, found = found + 1;
-            SET places = CONCAT(places, IF(found > 1, ',[', '['), event_offset, ',', event_time, ',', LENGTH(page) + key_at, ',', key_size, ',', LENGTH(page) + value_at, ',', value_size,
-                ',', IF(headers > 1000, 'null', JSON_QUOTE(object)), ',null,1]');
+            SET places = CONCAT(places, IF(found > 1, ',[', '['), event_offset, ',', event_time, ',', LENGTH(page) + key_at, ',', key_size, ',', LENGTH(page) + value_at, ',', value_size, ',', shown, ',null,1]');
         END WHILE;
         SET low = base + batch_records;
         IF found > 0 THEN
