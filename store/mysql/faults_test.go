@@ -248,10 +248,10 @@ func TestADeadlockIsRepeated(t *testing.T) {
 	}
 	defer other.Close()
 	exec := func(statement string) error { _, err := other.ExecContext(t.Context(), statement); return err }
-	deadlocks := func() string {
-		return mytest.Value(t, address, "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_deadlocks'")
+	metric := func(name string) string {
+		return mytest.Value(t, address, "SELECT count FROM information_schema.innodb_metrics WHERE name = '"+name+"'")
 	}
-	before := deadlocks()
+	before := metric("lock_deadlocks")
 	for range 5 {
 		if err := errors.Join(exec("START TRANSACTION"), exec("UPDATE weir_partition SET replaced = replaced WHERE id = 1"), exec("SELECT id FROM weir_partition WHERE id = 1 FOR UPDATE")); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestADeadlockIsRepeated(t *testing.T) {
 			_, err := commit(t.Context(), s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: []byte("x")}}})
 			done <- err
 		}()
-		for mytest.Value(t, address, "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'") == "0" {
+		for metric("lock_row_lock_current_waits") == "0" {
 		}
 		err := exec("SELECT id FROM weir_guard WHERE id = 0 FOR UPDATE") // the commit has it, and waits for us
 		if err != nil && code(err) != errDeadlock {
@@ -272,7 +272,7 @@ func TestADeadlockIsRepeated(t *testing.T) {
 			t.Errorf("a commit beside a deadlock: %v", err)
 		}
 	}
-	if after := deadlocks(); after == before {
+	if after := metric("lock_deadlocks"); after == before {
 		t.Error("there was no deadlock")
 	}
 	if got := held(t, s, 1); len(got.Batches) != 5 {
@@ -343,10 +343,10 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"a wrong password":   {with(func(v *url.URL) { v.User = url.UserPassword("root", "s3cret") }), "Access denied"},
 		"a missing database": {with(func(v *url.URL) { v.Path = "/nowhere" }), "nowhere"},
 		"an invalid URL":     {"mysql://root:s3cret@127.0.0.1:x/d", "form mysql://"},
-		"TLS demanded":       {with(func(v *url.URL) { v.RawQuery = "tls=true" }), "TLS"},
+		"TLS demanded":       {with(func(v *url.URL) { v.RawQuery = "tls=true" }), "TLS"}, // MariaDB has none; the certificate of MySQL is its own
 	} {
 		_, err := Open(t.Context(), c.address, Options{})
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
+		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
