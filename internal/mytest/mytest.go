@@ -265,12 +265,15 @@ func Launch(dir string, flags ...string) (*Server, error) {
 		if err = s.start(); err == nil {
 			return s, nil
 		}
+		if !strings.Contains(err.Error(), "Address already in use") {
+			return nil, err
+		}
 	}
 	return nil, err
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
-func (s *Server) log() string  { return filepath.Join(s.dir, "log") }
+func (s *Server) log() string  { return filepath.Join(s.dir, "log.err") } // to another name the server adds .err
 
 // env gives the server a directory of its own for temporary tables: a server that starts deletes
 // all that it finds there, also those of others.

@@ -1,6 +1,7 @@
 package mytest_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/internal/mytest"
@@ -25,5 +26,15 @@ func TestAServerKeepsWhatWasCommittedWhenItIsKilled(t *testing.T) {
 	s.Resume()
 	if got := mytest.Value(t, a, "SELECT n FROM t"); got != "7" {
 		t.Errorf("the table holds %s", got)
+	}
+}
+
+func TestAServerThatDoesNotStartSaysWhy(t *testing.T) {
+	s, err := mytest.Launch("", "--nonsense=1")
+	if err == nil {
+		_ = s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "unknown variable 'nonsense=1'") {
+		t.Errorf("it says: %v", err)
 	}
 }
