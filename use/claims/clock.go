@@ -11,8 +11,8 @@ import (
 	"github.com/weir-log/weir/internal/longlock"
 )
 
-// clockKey is read to get the store's time, by every process. Its value does not matter. SQL asks
-// the same clock with weir.queue_time.
+// clockKey is read to get the store's time, except by a process whose log is read-only. Its value
+// does not matter. SQL asks the same clock with weir.queue_time.
 const clockKey = "queue/clock"
 
 const (

@@ -20,7 +20,8 @@ import (
 //
 // It is written with each claim and each ack, and a partition may have ten thousand claims. So runs
 // is one text, of some ten bytes for each run: a letter, the number of messages if it is not 1, and
-// then what is different from the last run before it with the same letter, in this order:
+// then what is different from the last run before it with the same letter (c and C count as the
+// same letter), in this order:
 //
 //	d        done
 //	s        waiting, and skipped: no worker had the messages

@@ -39,7 +39,7 @@ type Run struct {
 // End returns the offset after the last message.
 func (r Run) End() eventlog.Offset { return r.From + eventlog.Offset(r.N) }
 
-// like reports whether two runs are the same except for their offsets, so that they can be one.
+// like reports whether two runs differ in From and N at most, so that they can become one.
 func (r Run) like(o Run) bool {
 	r.From, r.N = o.From, o.N
 	return r == o
@@ -105,8 +105,8 @@ func (p *Part) unresolved() (n int64) {
 	return n
 }
 
-// GivenBack is the end of the wait of a message that some worker had, whose attempt does not count,
-// and that may be claimed immediately.
+// GivenBack is Run.Until of a message that may be claimed immediately, because its last claim did
+// not count, and that a worker may have had before.
 const GivenBack Time = 1
 
 // untouched reports whether no worker ever had the messages: they were only skipped. Attempt == 0
@@ -115,8 +115,8 @@ const GivenBack Time = 1
 func (r Run) untouched() bool { return r.Fate == Waiting && r.Attempt == 0 && r.Until == 0 }
 
 // started reports whether the messages are claimed, or wait after at least one attempt that
-// counted. The other unfinished messages below next have no attempt: they were skipped because an
-// older message with the same key was not done, or given back.
+// counted. The other unfinished messages below next have no attempt that counted: either they were
+// given back, or they were skipped because an older message with the same key was not done.
 func (r Run) started() bool { return r.Fate == Claimed || r.Fate == Waiting && r.Attempt > 0 }
 
 // started counts the messages that are started.
@@ -220,7 +220,7 @@ func (p *Part) Trimmed(first eventlog.Offset) {
 // Edit collects changes of single messages, so that all of them cost one pass over the runs.
 type Edit struct {
 	Part    *Part
-	All     *State // nil: ClaimsBeside is not called
+	All     *State // what ClaimsBeside counts; may be nil if that is not called
 	changes map[eventlog.Offset]Run
 }
 
@@ -317,15 +317,15 @@ func (p *Part) Resolve(g Grant, to Run) {
 // State is the value of a key: what became of the messages of its partitions. Whoever made a State
 // or a Clone of one may change it, as long as it is not shared.
 type State struct {
-	// Writer is the process that wrote it, and a number that is new with each write: it shows
-	// whether a lost change was committed.
+	// Writer is the process that wrote it, and a number that is new with each write. It shows
+	// whether a change whose answer was lost was committed.
 	Writer string
 	// After is the id of an earlier owner, or "": what the earlier owner's state has from the
 	// floors on counts, too. A purge of a queue writes After; the next change drops it.
 	After string
 	Parts []Part // by partition
-	// With Limits.Rate: tokens is how many claims it could give out at tokensAt. It grows by
-	// the rate, up to one second's claims, or to 1 if that is more.
+	// With Limits.Rate: tokens is how many claims the rate allowed at tokensAt. The number grows
+	// by the rate, up to one second's claims, or to 1 if that is more.
 	tokens   float64
 	tokensAt Time
 }
@@ -338,8 +338,7 @@ func (s *State) Count() (runs int64) {
 	return runs
 }
 
-// Reached adds up how far claims have come in each partition. It grows with every message that is
-// added.
+// Reached returns the sum of all partitions' Next. It grows when the state of one reaches further.
 func (s *State) Reached() (sum eventlog.Offset) {
 	for i := range s.Parts {
 		sum += s.Parts[i].Next
@@ -380,7 +379,7 @@ func (s *State) Part(p eventlog.Partition) *Part {
 	return &s.Parts[i]
 }
 
-// Within returns the state of a partition that has these bounds.
+// Within returns a copy of the state of b's partition, without the messages below b.First.
 func (s *State) Within(b eventlog.Bounds) *Part {
 	mine := &Part{Partition: b.Partition}
 	if known, there := s.Find(b.Partition); there {

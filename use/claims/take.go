@@ -15,7 +15,7 @@ type Wish struct {
 	Until   Time // when the leases end
 	Nonce   uint32
 	Worker  string
-	Repeats bool               // the wish may have been granted before: if its messages of then are still claimed, it gets those
+	Repeats bool               // the wish may have been granted before: it gets the messages that it got then, if they are still claimed
 	Has     func(g Grant) bool // the caller has that message already; nil: it has none
 }
 
@@ -38,9 +38,10 @@ type Candidates struct {
 	InOrder func(p *Part, end eventlog.Offset) (o Order, known eventlog.Offset)
 }
 
-// Order reports whether a message is the first of those that it is in order with, such as those
-// with its key, that is not done. It is asked for each message, done or not, one after the other
-// from the floor on. nil: there is no order, so it is true for each message that is not done.
+// Order reports whether a message is next in its order: of the messages that have an order with it,
+// such as those with its key, it is the first that is not done. It is asked for each message, done
+// or not, one after the other from the floor on. nil: there is no order, so each message that is
+// not done is next.
 type Order func(at eventlog.Offset, done bool) bool
 
 // First calls the function, or answers for nil.
@@ -109,7 +110,7 @@ func (s *State) Prospect(from Candidates, w Wish) Prospect {
 	}
 }
 
-// claim is a wish as one partition grants it.
+// claim is a wish, with what limits it in one partition.
 type claim struct {
 	Wish
 	attempts int32 // as in Limits
@@ -135,8 +136,9 @@ func (p Part) Repeat(w Wish) (next Part, got []Grant) {
 	return p, got
 }
 
-// Earlier lists the messages that earlier tries of the wish got, and that its worker still has. The
-// nonce depends on the worker's name, which a state may have omitted.
+// Earlier lists the messages that earlier tries of the wish got, and that its worker still has. If
+// the state has omitted the worker's name (textOmitted), the nonce is enough, because it is random
+// or made from the name.
 func (p *Part) Earlier(w Wish) (got []Grant) {
 	for _, r := range p.Runs {
 		if r.Fate == Claimed && r.Until > w.Now && r.Nonce == w.Nonce && (r.Worker == w.Worker || r.Worker == textOmitted) {

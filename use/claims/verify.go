@@ -6,8 +6,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Verify returns how the state of a partition contradicts itself, or the partition's end, which was
-// read after the state; "": it does not. What Decode refuses does not get here.
+// Verify returns how the state of a partition contradicts itself, or contradicts end, which is the
+// partition's end and was read after the state; "": it does not. States that Decode refuses do not
+// get here.
 func (p *Part) Verify(end eventlog.Offset) string {
 	if p.Floor < 0 || p.Next > end {
 		return fmt.Sprintf("it has messages of partition %d up to offset %d, but the partition ends at %d", p.Partition, p.Next, end)

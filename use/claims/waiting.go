@@ -47,7 +47,7 @@ func (l *Line) Leave(w *Waiter) {
 	}
 }
 
-// Wake wakes so many claims, or all.
+// Wake wakes as many waiting claims as the parameter claims says, or all if there are fewer.
 func (l *Line) Wake(claims int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
