@@ -37,8 +37,8 @@ func endClaim(e *claims.Edit, g claims.Grant, _ preparation) error {
 }
 
 // Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack. A
-// lease that has ended is extended unless another worker got the message, or other messages have
-// all the places that Settings.Concurrency allows.
+// lease that has ended is extended unless another worker got the message, or as many other messages
+// are claimed as Settings.Concurrency allows.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...string) ([]error, error) {
 	if lease < leaseMin || lease > leaseMax {
 		return nil, &eventlog.InvalidError{What: "lease", Value: lease.String(), Why: fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax)}

@@ -56,8 +56,8 @@ type Peeked struct {
 const browsedMax = 10_000
 
 // Browse returns a page of messages in a state, without claiming them. In each partition the oldest
-// message comes first. A page has at most about 4 MiB. Browse costs a trip for each partition that
-// has messages, and reads up to 10,000 records.
+// message comes first. A page has at most about 4 MiB. Browse costs a few trips, and one for each
+// partition that has messages, or for each MiB of them. It reads up to 10,000 records.
 //
 // Between two pages messages change their states: some may come twice or not at all.
 func (q *Queue) Browse(ctx context.Context, b Browse) (page Page, err error) {

@@ -33,7 +33,7 @@ var cronNames = []string{"@hourly", "@daily", "@weekly", "@monthly", "@yearly", 
 //	03:00 → 02:00   a tick at 02:30, which the clock shows twice, comes the first time; both times where every hour is allowed
 //
 // So ticks of fixed hours come once a day and hourly ones stay an hour apart, as cron(8) of Vixie
-// cron and cronie says; but these run skipped ticks immediately.
+// cron and cronie says. But Vixie cron and cronie run skipped ticks immediately.
 type cron struct {
 	expression *parser.SpecSchedule
 	zone       *time.Location

@@ -359,9 +359,10 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 	return parseDefinition(kv)
 }
 
-// Create creates a queue, durably, and the topics of its messages and of its dead letters if they
-// do not exist. ErrQueueExists if the name is taken; *eventlog.InvalidError if something is not
-// allowed. A queue starts with the oldest message in its topic.
+// Create creates a queue, durably, and its topics if they do not exist: those of its messages, also
+// for higher priorities, of its dead letters and, with KeepDone, of its handled messages.
+// ErrQueueExists if the name is taken; *eventlog.InvalidError if something is not allowed. A queue
+// starts with the oldest message in its topic.
 func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := checkName(spec.Name); err != nil {
 		return Info{}, err

@@ -258,7 +258,7 @@ func (d *delayed) put(s *slotted, p eventlog.Partition, m placed) {
 	d.bytes += pl.add(m.at, p, m.id)
 }
 
-// find returns where the message of this id may be in the wheel, in the slots' order.
+// find returns where the message of this id may be in the wheel: the offsets of one slot together.
 func (d *delayed) find(q *Queue, id MessageID) (at []MessageID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -288,9 +288,9 @@ func (d *delayed) offsets(q *Queue, p eventlog.Partition) (all []eventlog.Offset
 	return all
 }
 
-// counts returns how many messages of each queue, as in headerTo, are in the wheel: one store call
-// for the states of all slots. nil: that is not known, because there are very many, or because they
-// are still being read.
+// counts returns how many messages of each queue, as in headerTo, are in the wheel. It costs the
+// store calls of catchUp, and one for the states of all slots. nil: the numbers are not known,
+// because there are very many messages, or because they are still being read.
 func (d *delayed) counts(ctx context.Context) (map[string]int64, error) {
 	wait, cancel := context.WithTimeout(ctx, delayedFor)
 	err := d.catchUp(wait)

@@ -19,6 +19,7 @@
 //	queue/later/<partition>      what became of the messages in one slot of the wheel
 //	queue/places/<partition>/<n> which messages of a slot are whose (block)
 //	queue/gone/<id>              marks the id of a purged or deleted queue, whose keys must be deleted
+//	queue/turner                 the process that moves delayed messages now (wheel)
 //
 // The version of a state's key decides conflicts. Any process may claim and acknowledge in any
 // partition: each change checks that the state is still as that process knows it. If not, the

@@ -19,8 +19,9 @@ type ending struct {
 // later claim finds it.
 var errStays = errors.New("the message may not leave the queue yet")
 
-// endAll ends messages that were claimed just now, if their claims are still the last ones. It
-// makes one commit for each partition, or one for each opBytesMax of its dead letters.
+// endAll takes messages that were claimed just now out of the queue, some as dead letters, if their
+// claims are still the last ones. It makes one commit for each partition, or one for each opsMax of
+// its messages or opBytesMax of its dead letters.
 func (q *Queue) endAll(ctx context.Context, over []ending) error {
 	ends := make(map[claims.Grant]ending)
 	byPartition := make(map[eventlog.Partition][]answered)

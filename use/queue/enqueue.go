@@ -52,8 +52,8 @@ type Enqueued struct {
 }
 
 // Enqueue makes messages durable, all of them or none, and says where each is, in their order.
-// Single messages of many callers share batches and flushes. Errors are those of
-// publish.Publisher.Publish.
+// Single messages of many callers share batches and flushes. Errors are ErrUnknownQueue and those
+// of publish.Publisher.Publish.
 func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued, error) {
 	events, err := q.events(ctx, messages)
 	if err != nil {
@@ -276,7 +276,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 			if err := q.redefine(ctx); err != nil {
 				return fail(err)
 			}
-			continue // another message took a key
+			continue // another message took a key, or the queue was changed
 		}
 		if err != nil {
 			return fail(err)

@@ -7,7 +7,8 @@ import (
 )
 
 var (
-	// ErrUnknownQueue: there is no queue of this name.
+	// ErrUnknownQueue: there is no queue of this name, or the caller's Queue is not the one of this
+	// name any more, because that was purged or deleted.
 	ErrUnknownQueue = errors.New("unknown queue")
 	// ErrQueueExists: a queue of this name is there already.
 	ErrQueueExists = errors.New("queue exists")

@@ -171,8 +171,8 @@ func (d *definition) goesBefore() []eventlog.Put {
 // claim from before the purge stays until its lease ends; its receipt is of no use. addEarlier
 // costs the store calls of Queues.each, or none.
 //
-// What a purge before that one left need not be added: the ends of the partitions were read after
-// it.
+// What an even earlier purge left need not be added, because the last purge read the ends of the
+// partitions after it.
 func (qs *Queues) addEarlier(ctx context.Context, keys []string, states []*claims.State) error {
 	earlier := make([]string, len(keys))
 	needed := false

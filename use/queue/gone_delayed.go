@@ -14,9 +14,9 @@ import (
 )
 
 // removeGone removes from the wheel the messages of all purged and deleted queues that have a note.
-// Nobody needs them, and they might be due in a hundred years. Only their own records are rewritten
-// or trimmed, a part of about a MiB in each entry, and it rests between two of them for as long as
-// the first took.
+// Nobody needs them, and they might be due in a hundred years. It rewrites only the batches at and
+// after their records, about a MiB of batches in each entry, and rests after each entry for as long
+// as the entry took.
 //
 // Any process may do this at any time, also several, or one that stops half way: no entry changes
 // what becomes of a message of another queue. No message with a noted id is added meanwhile:
@@ -80,8 +80,8 @@ type removal struct {
 	isGone     func(to string) bool
 }
 
-// fromSlot removes messages from a slot. Then it trims the slot, if that is known to have nothing
-// else.
+// fromSlot removes messages from a slot. Then, if it is known where the slot's messages are, it
+// trims the slot below the first one that is left.
 func (r removal) fromSlot(ctx context.Context, b eventlog.Bounds) error {
 	where := []eventlog.Offset{b.First}
 	if !r.everywhere {

@@ -116,14 +116,14 @@ type Condition struct {
 	Worker  string    // Claimed, Done and Dead: the worker that has or had the message
 	Attempt int       // Claimed and Done: which attempt it is or was; Waiting and Delayed: how many failed
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
-	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many newer copies
+	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many other copies
 	Error   string    // the error of the last attempt
 	Letter  MessageID // Dead: the dead letter, as Letters takes it
 }
 
 const (
 	// searchBytes and searchRecords bound what one Find reads and decodes of the partitions where a
-	// message may be. searchLetters bounds its dead letters.
+	// message may be. searchLetters bounds the dead letters that it reads.
 	searchBytes   = 256 << 20
 	searchRecords = 500_000
 	searchLetters = 100_000
@@ -200,7 +200,8 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	return c, err
 }
 
-// findDone looks for the copy of a finished message, among searchDone records from its time on.
+// findDone looks for the copy of a finished message among searchDone records: the newest ones or,
+// if more have come since the message's time, the first ones since then.
 func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
 	c.State = Done
 	topic, err := q.doneTopic(ctx)

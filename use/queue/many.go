@@ -73,8 +73,8 @@ func (d *definition) keyOf(p eventlog.Partition) string {
 }
 
 const (
-	// fillFirst is how many states a claim reads at first, if it does not know them; it reads
-	// fillMore times as many each time that they give too little.
+	// fillFirst is how many states a claim reads at first, if it does not know them. Each time that
+	// they give too few messages it reads fillMore times as many, at most fillMost.
 	fillFirst, fillMore, fillMost = 16, 8, 1000
 )
 

@@ -62,7 +62,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		if err != nil {
 			return err
 		}
-		to := claims.Run{Fate: claims.Done} // the record that replaces it was prepared
+		to := claims.Run{Fate: claims.Done} // the record that replaces it, if any, was prepared
 		if instead.until > 0 {
 			to = claims.Run{Fate: claims.Waiting, Attempt: r.Attempt, Until: instead.until, Reason: shorten(n.Error, reasonKept)}
 		}

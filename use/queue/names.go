@@ -19,8 +19,8 @@ func TopicsOf(name string) []string {
 	return topics
 }
 
-// TopicsOfSettings returns the topics that a queue with these settings uses besides the topics of
-// its messages and of its dead letters.
+// TopicsOfSettings returns the topics that a queue with these settings uses besides the topic of
+// its messages of priority 0 and the topic of its dead letters.
 func TopicsOfSettings(name string, s Settings) (topics []string) {
 	if s.KeepDone {
 		topics = append(topics, name+doneSuffix)
@@ -41,8 +41,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkNew refuses to make a topic for messages that another queue would take for one of its own
-// when it is created: its dead letters, say, would be messages of this queue.
+// checkNew refuses to create a topic for messages if its name ends with a suffix of TopicsOf. A
+// queue that is created later, with the rest of the name, would take the topic for its own: its
+// dead letters, say, would become messages of this queue.
 func checkNew(topic string) error {
 	for _, suffix := range TopicsOf("")[1:] {
 		if strings.HasSuffix(topic, suffix) {

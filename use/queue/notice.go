@@ -15,8 +15,8 @@ import (
 // Each process caches the definitions of the queues that it uses. A change of messages' states
 // checks the definition. A claim that waits, and most enqueues, change no state and do not check
 // it. So each change of a definition appends a notice to an internal topic: a record whose key is
-// the queue's name. Each process that has opened a queue waits for notices, as the log follows its
-// topics through partition 0. This costs no store call while no queue is changed.
+// the queue's name. Each process that has opened a queue waits for notices, just as the log waits
+// for changes of topics in partition 0. This costs no store call while no queue is changed.
 const (
 	noticeTopic = "__weir_queues"
 	noticeBytes = 64 << 10 // how many bytes of notices are read at a time

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A topic says which queues need it (eventlog.Owner). A queue is noted when it is created or
-// altered, before it uses the topic. ownTopics mends what is missing: a queue may be older than
-// that note, a process of an older version drops the note when it changes the topic, and a process
-// may end between the deletion of a queue and disown.
+// A topic says which queues need it (eventlog.Owner). A queue becomes an owner of the topic when it
+// is created or altered, before it uses the topic. ownTopics mends what is wrong: a queue may be
+// older than this rule, a process of an older version drops the owners when it changes the topic,
+// and a process may end between the deletion of a queue and disown.
 
 // owner is how a topic says that a queue needs it. A queue that keeps the order of keys needs all
 // messages of a key in one partition.
@@ -69,7 +69,8 @@ func (qs *Queues) keepOwning(ctx context.Context) {
 	}
 }
 
-// ownTopics makes every topic say which queues need it. If all do, that costs three store calls.
+// ownTopics makes every topic say which queues need it. If all do, that costs four store calls, and
+// one more for each thousand queues or topics.
 func (qs *Queues) ownTopics(ctx context.Context) error {
 	defined := make(map[string]definition) // by the definition's key
 	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {

@@ -14,7 +14,7 @@ import (
 const receiptMax = 128
 
 // receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce
-// is random for each claim, so that a receipt cannot be guessed.
+// is random or, for a claim with an ID, made from the ID, so that a receipt cannot be guessed.
 func (q *Queue) receipt(g claims.Grant) string {
 	return fmt.Sprintf("%s.%d.%d.%d.%08x", q.id, g.Partition, g.Offset, g.Attempt, g.Nonce)
 }
@@ -41,8 +41,8 @@ func (q *Queue) parse(receipt string) (g claims.Grant, err error) {
 }
 
 // partitionCheck returns a check that refuses receipts with unknown partitions. Another process may
-// have added partitions or topics: the check reads them again first, two store calls, once for all
-// receipts.
+// have added partitions or topics: the check reads the queue and all topics again first, four store
+// calls, once for all receipts.
 func (q *Queue) partitionCheck() func(context.Context, claims.Grant) error {
 	asked := false
 	return func(ctx context.Context, g claims.Grant) error {

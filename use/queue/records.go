@@ -21,7 +21,7 @@ const (
 	pagesMax     = 256
 	pageBytesMax = 64 << 20
 	// A page ends after the batch that makes it larger than decodedBytes: decompressed, the batches
-	// of one read may be a hundred times larger.
+	// of one read may be a hundred times as large as readBytes.
 	decodedBytes = 16 << 20
 )
 
@@ -235,7 +235,7 @@ func (pg page) find(o eventlog.Offset) (batch.Record, error) {
 }
 
 // fetch reads and decodes batches, from the one that holds an offset up to the first one that
-// cannot be decoded.
+// cannot be decoded, or until the page is larger than decodedBytes.
 func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (page, error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: o, MaxBytes: readBytes}}})
 	if err != nil {

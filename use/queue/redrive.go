@@ -95,8 +95,8 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 }
 
 // Letters finds dead letters by the ids that DeadLetters gave them. It leaves out those that were
-// redriven or discarded, and those of other queues. It returns about 4 MiB at most, in the order of
-// ids: to go on, call it with the ids after the last letter.
+// redriven or discarded, and those of other queues. It returns about 4 MiB at most, in the order in
+// which they are given: to go on, call it with the ids after that of the last letter.
 func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
 	if len(ids) > deadPage {
 		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes at most %d", deadPage)}

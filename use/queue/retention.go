@@ -38,7 +38,9 @@ func (qs *Queues) retain(ctx context.Context) {
 	}
 }
 
-// removeHandled costs a few trips for hundreds of partitions.
+// removeHandled deletes, from topics that queues created, the messages that are older than
+// handledFor and that all their queues have handled. It costs a few trips for hundreds of
+// partitions.
 func (qs *Queues) removeHandled(ctx context.Context) error {
 	changed := qs.log.IncarnationChanged()
 	var all []definition

@@ -70,7 +70,7 @@ type loose struct {
 }
 
 // append adds a record to the entry, and returns the index of its batch and its index there. A
-// batch has max.message.bytes at most, but always one record, however large.
+// batch has max.message.bytes at most; only a batch of one record may be larger.
 func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) (nth, record int) {
 	if c.last == nil {
 		c.last = make(map[eventlog.Partition]int)

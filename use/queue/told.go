@@ -30,7 +30,7 @@ func (qs *Queues) tell(ctx context.Context, e *eventlog.Entry, verb audit.Verb, 
 	return err
 }
 
-// tellAltered is tell for a change of settings. One that changes nothing is not told.
+// tellAltered is tell for a change of settings. If no setting becomes different, it adds nothing.
 func (qs *Queues) tellAltered(ctx context.Context, e *eventlog.Entry, before, after definition) error {
 	if bytes.Equal(before.value(), after.value()) {
 		return nil

@@ -31,8 +31,8 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) (made []eventlo
 	return made, nil
 }
 
-// topic finds a topic, or creates it with messageBytes as its max.message.bytes. The topic says
-// that the owner by needs it.
+// topic finds a topic, or creates it with messageBytes as its max.message.bytes. Afterwards the
+// topic names the parameter by among the owners that need it.
 func (qs *Queues) topic(ctx context.Context, by eventlog.Owner, name string, partitions, messageBytes int) (eventlog.Topic, error) {
 	t, _, err := qs.makeTopic(ctx, topicSpec(by, name, partitions, messageBytes))
 	return t, err
@@ -49,8 +49,9 @@ func topicSpec(by eventlog.Owner, name string, partitions, messageBytes int) eve
 	return spec
 }
 
-// makeTopic finds a topic, or creates it; made: it was created. The topic says that the queue needs
-// it. It refuses a topic with a Writer, which alone may append to it: a queue appends retries.
+// makeTopic finds a topic, or creates it; made: it was created. Afterwards the topic names
+// spec.Owner, if that is set, among the owners that need it. makeTopic refuses a compacted topic,
+// and one with a Writer, which alone may append to the topic: a queue appends retries.
 func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, spec.Name)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {

@@ -18,7 +18,7 @@ import (
 //     message in one state: from its floor to the last message that was claimed or skipped there is
 //     no gap and no overlap, and nothing is beyond the end of the partition. Each partition of a
 //     queue has its state under one key.
-//   - Each unique key names a message that is in the log, and is not done.
+//   - Each unique key names a message that is not done, and not past the end of its partition.
 //   - Each schedule has its message. Saved places of delayed messages are within their slots.
 //
 // The keys of queues that were deleted or purged are removed later, and are not checked.

@@ -26,7 +26,8 @@ import (
 // at most.
 //
 // A wrong clock loses no message: a slot is read when messages come, and again when its next span
-// begins or has passed. Messages due before the next span move immediately.
+// begins or has passed. Messages due before the next span do not wait for it: they move to another
+// slot, or wait in memory until they are due (readSlot).
 //
 //	level 0   64 slots of 1 s            level 3   64 slots of 3 days
 //	level 1   64 slots of 64 s           level 4   64 slots of 194 days
@@ -76,11 +77,12 @@ const (
 // claimed: the queue's TTL counts from then.
 const headerAvailable = "weir.queue.available"
 
-// HeaderPriorAttempts holds how many attempts a message has had when it is delayed for a retry.
+// HeaderPriorAttempts holds how many attempts a message had before it was delayed for a retry. A
+// redrive sets it to 0.
 const HeaderPriorAttempts = "weir.queue.tried"
 
-// slotOf returns the slot for a message due at due, as seen at now: its span begins before the
-// message is due.
+// slotOf returns the slot for a message with the due time due, as seen at the time now: the slot's
+// span begins before the message is due.
 func slotOf(now, due claims.Time) int32 {
 	due = max(due, now)
 	span := wheelSpan
@@ -120,7 +122,7 @@ type slot struct {
 type dueMessage struct {
 	due  claims.Time
 	slot int32
-	from eventlog.Offset // from this offset to at there are only messages that are done, or were removed (removeGone)
+	from eventlog.Offset // in [from, at) there are only messages that are done, or were removed (removeGone)
 	at   eventlog.Offset
 	rec  batch.Record
 	gone bool // it cannot be read, or is not there: it leaves its slot, and is dropped
@@ -308,8 +310,8 @@ func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Duration(w.next(topic, now)-now)*time.Millisecond, passMin), nil
 }
 
-// next returns when the next pass is due: the earliest message in due, or the opening of the next
-// slot that has messages, at most a minute from now.
+// next returns when the next pass must begin: when the first message in wheel.due is due, or when
+// the next slot that has messages opens, at most a minute from now.
 func (w *wheel) next(topic eventlog.Topic, now claims.Time) claims.Time {
 	next := now + claims.Time(time.Minute.Milliseconds())
 	if len(w.due) > 0 {
@@ -417,9 +419,9 @@ func (w *wheel) fill(ctx context.Context, topic eventlog.Topic) error {
 	return w.owner.fill(ctx, unknown)
 }
 
-// readSlot reads a slot's new messages, and all of them when its span begins. Those due before its
-// next span wait in due if they are due within 2 s or still belong in this slot; the others move to
-// another slot.
+// readSlot reads a slot's new messages, and all its messages when its span begins. Messages that
+// are due before the slot's next span wait in wheel.due if they are due within 2 s, or still belong
+// in this slot; otherwise they move to another slot. Messages that are due later stay.
 func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now claims.Time) (err error) {
 	p := topic.Partitions[i]
 	bounds, _ := w.owner.log.Known(p)
@@ -609,7 +611,8 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 	return w.trim(ctx, s, floor)
 }
 
-// holesBefore returns the runs between messages, where there is nothing, as done.
+// holesBefore returns, as runs that are done, the offsets before each of these messages at which
+// there is no message any more.
 func holesBefore(messages []dueMessage, p *claims.Part) (holes []claims.Run) {
 	messages = slices.SortedFunc(slices.Values(messages), func(a, b dueMessage) int { return cmp.Compare(a.at, b.at) })
 	from := p.Floor

@@ -78,7 +78,7 @@ type Job struct {
 	worker *Worker
 	cut    context.Context // ends when the worker's time is over
 	until  time.Time       // the lease ends at this time or later, by this machine's clock
-	over   *time.Timer     // calls lose when the time until has come
+	over   *time.Timer     // calls lose at the time in until
 	lose   context.CancelCauseFunc
 	end    func() // is called when the worker has finished with the message
 	cutOff bool   // the handler failed after its context had ended: the attempt does not count
