@@ -35,8 +35,8 @@ const (
 )
 
 type (
-	// ConsumerBeat is a heartbeat of a member of the consumer protocol. What is nil, or negative,
-	// is as it was in the heartbeat before.
+	// ConsumerBeat is a heartbeat of a member of the consumer protocol. What is nil, or a negative
+	// Rebalance, is as it was in the heartbeat before.
 	ConsumerBeat struct {
 		Group, Member string // Member is empty for one that wants an id
 		Epoch         int32
@@ -53,7 +53,7 @@ type (
 
 		// Of a member of the classic protocol (host_classic.go).
 		offers     []Protocol
-		named      bool    // it says who it is, and is not new
+		named      bool    // its join has a member id; the first join of a static member has none
 		ownedNames reading // what it has beside Owned; in order
 
 		// Sees reports whether the member's user may see a topic: Pattern matches no other.
@@ -72,7 +72,8 @@ type (
 	}
 )
 
-// complete reports whether the heartbeat has everything, so that its answer has everything, too.
+// complete reports whether the heartbeat has all that one may have: then its answer has the
+// assignment, even if that has not changed.
 func (b ConsumerBeat) complete() bool {
 	return b.Epoch == epochJoin || b.Rebalance >= 0 && (b.Topics != nil || b.Pattern != nil) && b.Owned != nil
 }
@@ -320,8 +321,8 @@ func (h *host) entitled(b ConsumerBeat) error {
 	return nil
 }
 
-// trusted reports whether it is certain that no other process has taken this host's members for
-// its silence. h.mu is held.
+// trusted reports whether it is certain that no other process has taken this host's members because
+// of its silence. h.mu is held.
 func (h *host) trusted() bool { return time.Since(h.beaten) < hostSession }
 
 func (h *host) mistrust() error {

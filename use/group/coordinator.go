@@ -45,7 +45,7 @@ type limits struct {
 	MembersMax   int // see Config.MembersMax
 	GroupBytes   int // most bytes of all members' protocols in one group; default 16 MiB
 	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
-	GroupsMax    int // most groups in memory; default 10,000. Empty ones are dropped to make room, and are read again when needed
+	GroupsMax    int // most groups in memory; default 10,000. Unused ones that are empty, or that another process coordinates, are dropped to make room, and are read again when needed
 
 	StoredMax     int // most groups in the store; default 100,000
 	PartitionsMax int // most partitions of all topics of a group whose partitions weir assigns; default 200,000
@@ -119,9 +119,9 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	return c
 }
 
-// Run removes expired groups and offsets until ctx ends, unless the log is read-only. Then all
-// members get ErrMoved and look for another coordinator: members that wait for an answer get it
-// immediately, the others at their next request.
+// Run removes expired groups and offsets until ctx ends, unless the log is read-only. When ctx has
+// ended, all members get ErrMoved and look for another coordinator: members that wait for an answer
+// get it immediately, the others at their next request.
 func (c *Coordinator) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()

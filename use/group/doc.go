@@ -9,6 +9,7 @@
 //	group/start/<group>/<topic id>             where the group began in a topic, if it began at the end
 //	group/member/<group>/<peer>                the heartbeat of one peer, or of one host
 //	group/owner/<group>                        the coordinator's heartbeat, while the group has members that are not peers
+//	group/config/<group>                       settings that were made for the group
 //
 // The names of groups are escaped as in a URL path, so the keys of one group cannot be mistaken for
 // another's. Offsets are kept by topic id: a topic that was deleted and created again starts
@@ -25,11 +26,12 @@
 // from the store, and writes a new assignment if one is needed. The store refuses it if another
 // peer changed the group first. Members of Kafka's consumer protocol (KIP-848) live beside the
 // peers: a host in the broker that they speak to keeps them in the same state, see host.go. A group
-// has members with a coordinator, or members of these kinds; its offsets are the same for all, and
-// for callers that commit with OffsetEntry.
+// has either members with a coordinator, or peers and members with a host. Its offsets are the same
+// for all of them, and for callers that commit with OffsetEntry.
 //
-// The sessions of a Coordinator's members are in memory only. A broker that starts reads the groups
-// from the store. The first request of a member gives all members a full session timeout, and
-// nobody has to rebalance. All members have expired when no broker has written the group's
-// heartbeat for longer than the longest of their sessions, by the store's clock.
+// The sessions of a Coordinator's members are in memory only. A broker that was started again reads
+// a group from the store when it is first asked for the group. The first request of a member gives
+// all members a full session timeout, and nobody has to rebalance. All members have expired when no
+// broker has written the group's heartbeat for longer than the longest of their sessions, by the
+// store's clock.
 package group

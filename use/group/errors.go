@@ -49,8 +49,8 @@ var (
 
 	// The errors of members of Kafka's consumer protocol (KIP-848).
 
-	// ErrFencedEpoch: the member's epoch is not the group's. It gives up its partitions, and joins
-	// again.
+	// ErrFencedEpoch: the epoch in the heartbeat is not the one that the member has. The member
+	// gives up its partitions, and joins again.
 	ErrFencedEpoch = errors.New("fenced member epoch")
 	// ErrStaleEpoch: the offsets are those of an earlier assignment. The member tries again after
 	// its next heartbeat.
@@ -65,7 +65,8 @@ var (
 	ErrInvalidPattern = errors.New("invalid regular expression")
 	// ErrInvalidRequest: a heartbeat lacks what it must have, or has what it may not.
 	ErrInvalidRequest = errors.New("invalid heartbeat")
-	// ErrNotConsumerGroup: members of the classic protocol are in the group.
+	// ErrNotConsumerGroup: members of the classic protocol are in the group, and it cannot change
+	// to the consumer protocol; or peers of an older weir, which know no hosts, are in it.
 	ErrNotConsumerGroup = errors.New("not a consumer group")
 
 	// ErrReadOnly: this process only reads the store, so it has no members and commits nothing.

@@ -37,7 +37,8 @@ func (h *host) evict(ctx context.Context) {
 	h.fulfil(ctx)
 }
 
-// expireSessions is the same for a group of the classic protocol.
+// expireSessions is evict for a group with a coordinator. It also drops the member ids that were
+// given out, and with which nobody has joined in time.
 func (g *group) expireSessions(ctx context.Context, now time.Time) {
 	for id, p := range g.pending {
 		if due(p.until, now) {

@@ -41,7 +41,7 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	if err != nil {
 		return err
 	}
-	var strays []eventlog.Entry // they delete where groups began that an older version of weir has deleted
+	var strays []eventlog.Entry // they delete the starts (storedStart) of groups that an older version of weir has deleted
 	err = c.log.ListPages(ctx, startPrefix, startsPage, nil, func(kv eventlog.KeyValue) error {
 		name, o, err := parseStart(kv)
 		if u := uses[name]; err == nil && u != nil {

@@ -53,7 +53,7 @@ type group struct {
 	deadPeers        []heartbeat      // expired peers whose heartbeat keys are still in the store
 	version          eventlog.Version // of its state in the store; 0: not there
 	heartbeatVersion eventlog.Version // of its owner's heartbeat key in the store; 0: there is none
-	moved            eventlog.Version // the last version that this process wrote. A group without members is saved before a commit if this is not version (ready)
+	moved            eventlog.Version // the last version that this process wrote. A group without members is saved before a commit if moved differs from version (ready)
 	life             int              // counts resets, so that a late answer of the store is recognised
 
 	overtaken bool // the last write was refused, because another process wrote first

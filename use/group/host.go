@@ -22,9 +22,9 @@ import (
 //
 //	group/member/<group>/<host>   the host's heartbeat. A member in the group's state names its host
 //
-// If a host sends no heartbeat for hostSession, another host adopts its members, and peers evict
-// them. Most members whose broker is gone ask another broker before that, and the host there takes
-// over those that ask, many with one write.
+// If a host sends no heartbeat for hostSession, its members are adopted by another host, or evicted
+// by a peer: whichever finds that first. Most members whose broker is gone ask another broker
+// before that, and the host there takes over those that ask, many with one write.
 type host struct {
 	roster
 	c     *Coordinator
@@ -253,7 +253,7 @@ func (h *host) look(ctx context.Context, checkMembers bool) error {
 	for range peerTries {
 		asked := time.Now()
 		r, err := readMembership(ctx, h.log, h.name, h.others)
-		if errors.Is(err, ErrInconsistentProtocol) { // classic members have joined, so this host's were evicted before
+		if errors.Is(err, ErrInconsistentProtocol) { // the group is of the classic protocol now, so this host has no members any more
 			h.adopt(membership{})
 			return nil
 		}
@@ -519,7 +519,7 @@ func (h *host) forgetBeat(ctx context.Context) {
 //
 // Before a client joins that is a member of no host, load adopts the members of dead hosts. If no
 // host and no peer of the group is alive, nobody else ends their sessions: they could fill the
-// group, or keep the name that the client wants.
+// group, or keep the instance id that the client wants.
 //
 // A member that joins needs no read if the host has other members: its write finds out what is new.
 // Many members that ask at once need one read.

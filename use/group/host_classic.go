@@ -9,14 +9,15 @@ import (
 )
 
 // Members of Kafka's classic protocol in a group of a host: the clients of a group change to the
-// consumer protocol, or back, one after the other (KIP-848, online migration). The host answers a
-// coordinator's requests as GroupMetadataManager of Apache Kafka does
+// consumer protocol, or back, one after the other (KIP-848, online migration). The host answers the
+// requests of the classic protocol as GroupMetadataManager of Apache Kafka does
 // (classicGroupJoinToConsumerGroup and its siblings):
 //
 //	JoinGroup  a heartbeat with everything: what the member was to give up, and no longer has, is
-//	           released. It waits for nobody, and nobody leads: the group's generation is the member's
+//	           released. It waits for nobody, and nobody leads: the member's generation is its epoch
 //	SyncGroup  the member's partitions
-//	Heartbeat  ErrRebalancing while the member has partitions to give up, or to learn of
+//	Heartbeat  ErrRebalancing while the member must join again (settled), for example because it
+//	           has partitions to give up, or to learn of
 
 // serverAssigned are the assignors whose members can take the partitions that weir assigns: their
 // promises hold for any assignment. Members of others, such as Kafka Streams' or Connect's, need
@@ -27,8 +28,8 @@ var serverAssigned = map[string]bool{"range": true, "roundrobin": true, "sticky"
 const cooperativeAssignor = "cooperative-sticky"
 
 // atHost asks the host of a member, or calls coordinator. It asks the host first if there is one in
-// this process, since that costs no store call; and it asks the host that the store names if the
-// coordinator does not know the member.
+// this process, since that costs no store call. If coordinator does not know the member, but the
+// store says that it has a host, this process's host takes the member over, and is asked.
 func (c *Coordinator) atHost(ctx context.Context, group, member string, ask func(*host) error, coordinator func() error) error {
 	if h := c.hostIfAny(group); h != nil && h.hasMembers() {
 		if err := ask(h); !errors.Is(err, ErrUnknownMember) { // if the host does not know the member, the group may have changed to the classic protocol

@@ -97,9 +97,9 @@ type Stat struct {
 	Members int
 }
 
-// Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one
-// for the ends of the partitions. If the lag alone cannot be read it returns the groups, and an
-// error.
+// Stats returns all groups and their lag: one trip per thousand groups, owners, peers and offsets,
+// one per 64 topics in which a group began at the end, and one for the ends of the partitions. If
+// the lag alone cannot be read it returns the groups, and an error.
 func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes, held: true})
 	if err != nil {

@@ -23,7 +23,7 @@ func (h *host) upgrade(ctx context.Context) error {
 		return err
 	}
 	defer h.giveTurn()
-	g, err := h.c.hold(ctx, h.name) // as this process coordinates it, perhaps
+	g, err := h.c.hold(ctx, h.name) // this process may be its coordinator
 	if err != nil {
 		return err
 	}

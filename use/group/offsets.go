@@ -252,8 +252,8 @@ func places(offsets []Committed) []TopicPartition {
 	return of
 }
 
-// unbegin returns the puts after which the group no longer begins where it did in partitions: one
-// store call.
+// unbegin returns the puts that delete where the group began in these partitions (storedStart): one
+// store call, or one for each 4 MiB of what is stored there.
 func (g *group) unbegin(ctx context.Context, of []Committed) (puts []eventlog.Put, err error) {
 	var keys []string
 	partitions := make(map[string][]int32)
@@ -346,7 +346,7 @@ func (g *group) submit(ctx context.Context, ch *change) {
 }
 
 // OffsetEntry returns the entry that commits offsets of a group, for callers without a Coordinator
-// or a Peer. State is what Log.Get found under StateKey: ErrStale means that the group has changed
+// or a Peer. state is what Log.Get found under StateKey: ErrStale means that the group has changed
 // since. A group that does not exist is created.
 func OffsetEntry(state eventlog.KeyValue, group string, offsets []Committed) eventlog.Entry {
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: StateKey(group), Version: state.Version}}}
@@ -409,7 +409,7 @@ type (
 )
 
 // FetchEach is Fetch for any number of groups: a few trips, and one per thousand offsets that are
-// asked for; of a group without Wanted.Of, all offsets are. It calls room before it reads, with the
+// asked for (all offsets of a group without Wanted.Of). It calls room before it reads, with the
 // estimated bytes of memory that it needs; a negative number gives bytes back. An error of room
 // ends it. A nil room: no limit.
 func (c *Coordinator) FetchEach(ctx context.Context, wants []Wanted, room func(bytes int) error) ([]Fetched, error) {
@@ -604,7 +604,7 @@ func listWithin(ctx context.Context, log *eventlog.Log, prefix string, largest i
 	return listEach(ctx, log, prefix, []string{prefix}, listedPage, largest, room, visit)
 }
 
-// listEach is listWithin for several prefixes, which all begin with one.
+// listEach is listWithin for several prefixes, which all begin with the parameter under.
 func listEach(ctx context.Context, log *eventlog.Log, under string, prefixes []string, page, largest int, room func(bytes int) error, visit func(eventlog.KeyValue) (keeps int, err error)) error {
 	m := memo{room: room, each: page * largest}
 	if room == nil && largest < startBytes {

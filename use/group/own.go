@@ -68,7 +68,7 @@ var (
 )
 
 // lock locks a group until unlock, and loads it from the store unless what is known is trusted: one
-// store call, two for a group with members. It writes nothing.
+// store call, two for a group with members, three if some of them have a host. It writes nothing.
 func (c *Coordinator) lock(ctx context.Context, name string, trusted trust) (*group, error) {
 	g, err := c.hold(ctx, name)
 	if err != nil {
@@ -119,8 +119,8 @@ func (g *group) refresh(ctx context.Context) error {
 	return nil
 }
 
-// knownSince returns a time: before it no other process has changed what this one knows of the
-// group.
+// knownSince returns a time at which the store had what this process knows of the group. Other
+// processes may have changed the group since then.
 func (g *group) knownSince() time.Time {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -215,7 +215,7 @@ func (g *group) shortestSession() time.Duration {
 }
 
 // restore sets the group from its stored state. For a group with members it also reads the
-// heartbeats: one store call.
+// heartbeats: one store call, or two if some members have a host.
 func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	g.reset()
 	l, err := parseState(g.name, kv)

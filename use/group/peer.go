@@ -127,13 +127,13 @@ type Assigned struct {
 	Log      eventlog.Partition
 	Position eventlog.Offset // of the next record to handle: the last committed position, or where the group begins
 	Epoch    int32           // the leader epoch in which the record before Position was read; if it is unknown, the log's epoch just before Position was read
-	// Since is the generation that gave it to this peer, or one more for each time that the store
+	// Since is the generation that gave it to this peer, plus one for each time that the store
 	// lost its position: a partition that is released and assigned again, or begins again, has
 	// another Since.
 	Since int32
 
 	base    *int64          // the base of Position (see Beside); nil: unknown; guarded by p.mu, as all below
-	reached eventlog.Offset // Position, or what the handler's transactions have committed beyond (Claimed)
+	reached eventlog.Offset // Position, or a higher position that the handler's transactions have committed (Claimed)
 	stored  bool            // the store had that position, so a rewind may lose it
 }
 
@@ -141,11 +141,11 @@ type Assigned struct {
 var errLeft = fmt.Errorf("%w: this member left the group", ErrFenced)
 
 // JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free
-// partitions; Run must then keep it alive. It costs six store calls, two more if the group has
-// committed nothing in a topic, one for each topic that does not exist yet, and more if others join
-// at the same time. The peer gets the partitions of expired members only after half of their
-// session and a heartbeat, because it cannot know whether the store was unavailable to those
-// members.
+// partitions; Run must then keep it alive. It costs seven store calls, one more with Config.Beside,
+// up to two more if the group has committed nothing in a topic, one for each topic that does not
+// exist yet, and more if others join at the same time. The peer gets the partitions of expired
+// members only after half of their session and a heartbeat, because it cannot know whether the
+// store was unavailable to those members.
 //
 // ErrInconsistentProtocol: members that cannot share it are in the group, such as Kafka consumers
 // with an assignor of their own. Other Kafka consumers share it from then on (migrate.go).

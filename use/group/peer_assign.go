@@ -17,12 +17,15 @@ type topicSize struct {
 
 // assignPartitions assigns partitions to members. The same arguments always give the same result.
 //
-// It is balanced: no chain of handovers could move a partition from a member to one that has at
-// least two fewer. It is sticky: members keep what they have unless that makes it less balanced.
-// And it is cooperative: a member keeps a partition that another member should have, marked as
-// revoking, until it releases the partition; only free partitions are given out. Partitions of
-// deleted topics are dropped. After more than searchMax steps no search begins; the next call
+// If the members wish for range (wishRange), deal decides who should have which partition.
+// Otherwise the assignment is balanced: no chain of handovers could move a partition from a member
+// to one that has at least two fewer. And it is sticky: members keep what they have unless that
+// makes it less balanced. After more than searchMax steps no search begins; the next call
 // continues, after the handovers so far.
+//
+// In both cases the assignment is cooperative: a member keeps a partition that another member
+// should have, marked as revoking, until it releases the partition; only free partitions are given
+// out. Partitions of deleted topics are dropped.
 //
 // If every partition has a holder, the result depends only on who holds what, and keeps every
 // holder. So a second call changes nothing.
@@ -167,8 +170,8 @@ func (b *balance) improve() bool {
 	return false
 }
 
-// step is how a search reached a member: by a partition of topic, which the member at index from of
-// the queue has.
+// step is how a search reached a member: by a partition of the topic with the index topic, which
+// the member of queue[from] has. from is -1 for the member with which the search begins.
 type step struct{ member, from, topic int }
 
 // shift searches for the poorest member that a chain of moves from this member can give a

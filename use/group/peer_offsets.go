@@ -208,10 +208,10 @@ func (p *Peer) inEpoch(epoch int32) bool {
 }
 
 // recall reads the positions again after a leader epoch began, as the store may have been rewound:
-// two store calls for a thousand partitions. A partition of which it has lost a commit begins again
-// at the position that is left, with another Since: what was done in the same change is lost as
-// well (a reaction, a dead letter, the handler's transaction), and must be done again. The caller
-// has the turn.
+// up to three store calls for a thousand partitions. If the store has lost a commit of a partition,
+// the partition begins again at the position that is left, with another Since: what was done in the
+// same change is lost as well (a reaction, a dead letter, the handler's transaction), and must be
+// done again. The caller has the turn.
 func (p *Peer) recall(ctx context.Context) error {
 	epoch := p.log.LeaderEpoch()
 	if p.inEpoch(epoch) {
@@ -297,8 +297,8 @@ func (p *Peer) left(ctx context.Context, of []TopicPartition) (map[TopicPartitio
 }
 
 // Claimed notes that a transaction of the handler has probably committed a position, beside this
-// peer; the transaction began in a leader epoch, or later. A peer that does not have the partition
-// with this Since ignores it.
+// peer. The transaction began in the leader epoch that the parameter epoch says, or later. A peer
+// that does not have the partition with this Since ignores the call.
 func (p *Peer) Claimed(tp TopicPartition, since int32, position eventlog.Offset, epoch int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -370,7 +370,7 @@ func (p *Peer) fence(ctx context.Context) error {
 	return p.raise(ctx, p.hasUnsureCommit)
 }
 
-// raise increments the group's version as long as that is needed. The caller has the turn.
+// raise increments the group's version if needed returns true. The caller has the turn.
 func (p *Peer) raise(ctx context.Context, needed func() bool) error {
 	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) { return members, needed() })
 	if errors.Is(err, ErrFenced) {
@@ -416,12 +416,12 @@ func (p *Peer) hasUnsureCommit() bool {
 	return p.unsure != 0 && p.unsure == p.group.version
 }
 
-// fill reads the positions of new partitions: two trips, and one per thousand offsets of the group;
-// two more if nothing is committed yet. Until then Assignment does not show these partitions. When
-// fill reads, no commit of the previous holder can follow any more: the holder has released the
-// partitions, or its commits are refused. That is so, too, if this peer was the previous holder.
-// ErrStale: other peers changed the group meanwhile, or committed start offsets in the same topic;
-// the caller may try again.
+// fill reads the positions of new partitions: two trips, one more with Beside, one per thousand
+// offsets of the group, and up to two more if nothing is committed yet. Assignment does not show
+// the partitions before that. When fill reads, no commit of the previous holder can follow any
+// more: the holder has released the partitions, or its commits are refused. That is so, too, if
+// this peer was the previous holder. ErrStale: other peers changed the group meanwhile, or stored
+// where the group begins in the same topic; the caller may try again.
 func (p *Peer) fill(ctx context.Context) error {
 	// Release the partitions that Assignment has not shown yet and that another peer waits for.
 	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {

@@ -76,7 +76,7 @@ type membership struct {
 	expiredOwner *eventlog.KeyValue
 }
 
-// peerMember is one peer of a membership.
+// peerMember is one member of a membership: a peer, or a member that has a host.
 type peerMember struct {
 	id       string
 	info     storedPeer
@@ -168,7 +168,7 @@ func readMembership(ctx context.Context, log *eventlog.Log, group string, of sil
 
 func byMemberID(a, b peerMember) int { return cmp.Compare(a.id, b.id) }
 
-// peerMember parses a stored member that is a peer.
+// peerMember parses a stored member that is a peer, or has a host.
 func (m storedMember) peerMember() (peerMember, error) {
 	s := peerMember{id: m.ID, names: make(map[eventlog.TopicID]string), since: make(map[TopicPartition]int32),
 		info: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS},
@@ -270,7 +270,7 @@ func (r membership) encode(group string) ([]byte, error) {
 	return value, nil
 }
 
-// grantedBy notes that a generation gave the members what they have and had not.
+// grantedBy notes that a generation gave the members what they have now and did not have before.
 func grantedBy(generation int32, members []peerMember) {
 	for i, m := range members {
 		if m.kafka.host == "" {
@@ -289,9 +289,9 @@ func grantedBy(generation int32, members []peerMember) {
 	}
 }
 
-// sincesMax is how many generations the state names for one member: each takes a share of its own
-// for each topic. A member that does not know of partitions yet was given them by the last
-// generations.
+// sincesMax is how many generations the state names for one member, since each takes a share of its
+// own for each topic. Older ones are of little use: the partitions of which a member does not know
+// yet were given to it by the last generations.
 const sincesMax = 4
 
 // forgetOld sets generations to 0 that are older than the newest sincesMax.

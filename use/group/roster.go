@@ -89,7 +89,7 @@ func (o *roster) change(ctx context.Context, r membership, edit func([]peerMembe
 		var readErr error
 		r, readErr = readMembership(ctx, o.log, o.name, o.others)
 		switch {
-		case errors.Is(readErr, ErrInconsistentProtocol): // classic members have joined, so all of its own were evicted before
+		case errors.Is(readErr, ErrInconsistentProtocol): // the group is of the classic protocol now, so this peer or host has no members in it any more
 			known(membership{})
 			return readErr
 		case readErr != nil && errors.Is(err, eventlog.ErrUnsure):

@@ -33,8 +33,8 @@ const (
 	settingsFresh = consumerHeartbeat
 )
 
-// The bounds of settings: those of Kafka's brokers (group.consumer.min.session.timeout.ms and the
-// like), and the value that groups without the setting have.
+// The bounds of settings are those of Kafka's brokers (group.consumer.min.session.timeout.ms and
+// the like). Settings widens them to include the value that groups without the setting have.
 const (
 	consumerSessionMin, consumerSessionMax     = 45 * time.Second, 60 * time.Second
 	consumerHeartbeatMin, consumerHeartbeatMax = 5 * time.Second, 15 * time.Second
@@ -101,7 +101,7 @@ func (c *Coordinator) timesOf(config map[string]string) (session, heartbeat time
 	if own, is := milliseconds(config[SettingHeartbeat]); is {
 		heartbeat = own
 	}
-	if heartbeat >= session { // each was set where the other was another
+	if heartbeat >= session { // each was set while the other had another value
 		heartbeat = session / 3
 	}
 	return session, heartbeat

@@ -109,7 +109,7 @@ type storedMember struct {
 	Topics []string      `json:"topics,omitempty"`
 	Holds  []storedShare `json:"holds,omitempty"`
 
-	// Of a member that has a host, too.
+	// In addition, of a member that has a host.
 	HostedBy string `json:"hosted_by,omitempty"`
 	Classic  bool   `json:"classic,omitempty"` // it speaks the classic protocol
 	Away     bool   `json:"away,omitempty"`

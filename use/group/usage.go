@@ -8,14 +8,14 @@ const (
 	memberOverhead = 512
 	// protocolOverhead is about how many bytes a protocol takes besides its name and metadata.
 	protocolOverhead = 64
-	// hostShare limits a client host to half of what the other hosts leave: half of the bytes of
-	// limits.MembersBytes, for its members, the member ids that it asked for and the assignments
-	// that its leaders sent, and half of the groups of limits.GroupsMax, for those with members of
-	// it. So there is always space for one more host, however much a few hosts take.
+	// hostShare limits a client host to half of what the other hosts leave of two limits. One is
+	// limits.MembersBytes, for its members, the member ids that it asked for, and the assignments
+	// that its leaders sent. The other is limits.GroupsMax, for the groups in which it has members.
+	// So there is always space for one more host, however much a few hosts take.
 	hostShare = 2
 )
 
-// usage is memory that groups' members take.
+// usage is in how many groups a client host has members, and how many bytes it takes in memory.
 type usage struct{ groups, bytes int }
 
 // usages are what one group takes, or the host of one, by client host. It is guarded by
@@ -121,7 +121,7 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 	return nil
 }
 
-// reserve adds what a client host is about to add to a group to what is counted for that, or
+// reserve counts what a client host is about to add to a group, in counted and in c's sums, or
 // refuses it. After a refusal, which is COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try
 // again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
 // (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler). c.mu is held.
@@ -162,9 +162,10 @@ type joining struct {
 	bytes      int
 }
 
-// reserve counts what a client brings, or refuses it: what all groups have as well, and that a
-// member of the classic protocol offers a protocol that all others offer. It counts until joined is
-// called: then the client is a member, or is none.
+// reserve counts what a client brings, or refuses it. Besides the limits of Coordinator.reserve, a
+// member of the classic protocol must offer a protocol that all others offer, and their protocols
+// must stay within GroupBytes. What is counted stays so until joined is called: then the client is
+// a member, or is none.
 func (h *host) reserve(b ConsumerBeat) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
