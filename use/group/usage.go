@@ -15,7 +15,7 @@ const (
 	hostShare = 2
 )
 
-// usage is in how many groups a client host has members, and how many bytes it takes in memory.
+// usage says in how many groups a client host has members, and how many bytes these take in memory.
 type usage struct{ groups, bytes int }
 
 // usages are what one group takes, or the host of one, by client host. It is guarded by
