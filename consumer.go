@@ -29,8 +29,9 @@ type Subscription struct {
 	// the events; calls for different partitions run concurrently. The event counts as handled when
 	// Handler returns nil.
 	//
-	// ctx ends when the result does not matter any more: the group took the partition from this
-	// consumer, because its session timed out; or Close does not wait for the handler any longer.
+	// ctx ends when the result does not matter any more: the partition is not this consumer's any
+	// more, because its session timed out, the topic was deleted, or the store was rewound and lost
+	// the group's position; or Close does not wait for the handler any longer.
 	Handler func(ctx context.Context, e Event) error
 	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as
 	// Handler handles one. Return FailedAt to say which event failed. After any other error the
@@ -236,7 +237,8 @@ type Failure struct {
 // if a dead letter is too large for its topic or invalid.
 //
 // Publishing the dead letters and committing the event as handled are one change of the log: each
-// dead letter is there once, also after a crash.
+// dead letter is there once, also after a crash. On a store made of shards they may be two changes,
+// and a dead letter may be there twice after a crash (docs/shards.md).
 type DeadLetter func(ctx context.Context, f Failure) ([]Event, error)
 
 // ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`,

@@ -60,5 +60,5 @@
 //
 // There are three outcomes: done, certainly not done, and unknown. Only ErrUnsure means unknown:
 // the change was sent to the store and the answer was lost. After ErrUnsure it is safe to repeat a
-// call of PublishOnce, and an Append to a stream whose events all have an ID.
+// call of PublishOnce, and an Append of events that all have an ID.
 package weir

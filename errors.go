@@ -12,7 +12,8 @@ import (
 )
 
 // Errors that a caller can act on; errors.Is finds them. All but ErrUnsure mean that certainly
-// nothing happened.
+// nothing happened. But some methods make several changes, one after the other, such as
+// CreateQueue, Seek, RedriveAll and DiscardDead: after an error the earlier ones may have happened.
 var (
 	// ErrUnavailable: the store cannot be reached. Trying again may work.
 	ErrUnavailable = eventlog.ErrUnavailable
@@ -66,7 +67,8 @@ var (
 	// handler returns.
 	ErrHandled = deliver.ErrHandled
 	// ErrNotPostgres: within the caller's transaction, weir can commit, enqueue and acknowledge
-	// only on PostgreSQL. On other databases it can only publish, with PublishSQLTx.
+	// only if the store is one PostgreSQL database. On other databases it can only publish, with
+	// PublishSQLTx. On a store made of shards it can only publish, too (docs/shards.md).
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
 )
 
@@ -90,7 +92,7 @@ func (e *PanicError) Error() string { return (*recovered.Error)(e).Error() }
 // Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error { return (*recovered.Error)(e).Unwrap() }
 
-// outward is an error from below as callers of this package get it.
+// outward converts an error of package recovered to a *PanicError; other errors stay as they are.
 func outward(err error) error {
 	if panicked, is := err.(*recovered.Error); is {
 		return (*PanicError)(panicked)
@@ -99,7 +101,8 @@ func outward(err error) error {
 }
 
 // Permanent marks a handler's error as final: the event is not tried again, and becomes a dead
-// letter immediately. Permanent(nil) is nil.
+// letter immediately. In a batch of several events, mark the error with FailedAt, too: otherwise
+// each event of the batch is tried once more alone. Permanent(nil) is nil.
 func Permanent(err error) error { return retry.Permanent(err) }
 
 // FailedAt marks which event of a batch failed. The events before it count as handled, and are not

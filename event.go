@@ -21,8 +21,9 @@ type Event struct {
 	Partition int32
 	Offset    int64
 
-	// Attempt counts how often this process delivered the event, from 1. After a restart, or when
-	// the partition moves to another process, it starts at 1 again.
+	// Attempt counts how often this process delivered the event, from 1. It starts at 1 again after
+	// a restart of the process, after a Seek, and when the partition is assigned anew, to another
+	// process or to this one.
 	Attempt int
 
 	log  *Log               // the Log whose consumer delivered it
@@ -102,7 +103,7 @@ func headersIn(headers []Header) []batch.RecordHeader {
 	return in
 }
 
-// headersOut are headers of the uses below as callers get them.
+// headersOut converts headers of package batch to those of this package; nil stays nil.
 func headersOut(headers []batch.RecordHeader) []Header {
 	if headers == nil {
 		return nil

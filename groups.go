@@ -14,7 +14,7 @@ type Group struct {
 	Name    string
 	State   string // as Kafka names it: Empty, Stable, …
 	Members []Member
-	Offsets []GroupOffset // the committed offsets, sorted by topic and partition
+	Offsets []GroupOffset // where it has committed an offset, and the other partitions that its members have; sorted by topic and partition
 	Lag     int64         // the sum of the lags in Offsets
 }
 
@@ -26,7 +26,7 @@ type Member struct {
 // GroupOffset is a group's committed offset and lag in one partition.
 type GroupOffset struct {
 	TopicPartition
-	Committed   int64 // offset of the next event to be handled
+	Committed   int64 // offset of the next event to be handled; 0 if nothing is committed
 	First, Next int64 // the partition holds the offsets from First up to, but not including, Next
 	Lag         int64 // how many events are still to be handled
 }

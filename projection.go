@@ -71,8 +71,8 @@ type Projection struct {
 	// its first events are missing when a run begins; that run does not take over while the
 	// partition is halted.
 	SkipMissing bool
-	// Concurrency bounds how many calls of the handler run concurrently in this process. Default 0:
-	// one for each partition.
+	// Concurrency bounds how many calls of the handler run concurrently in this process, for each
+	// run by itself. Default 0: one for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
 	CommitEvery, Session time.Duration
@@ -304,7 +304,7 @@ type ProcessManager struct {
 	// React returns what to append to streams because of an event; nothing: the event is handled.
 	// Calls for one stream come one after the other, in the order of its events; calls for streams
 	// in different partitions run concurrently. If a stream is not at the version that a part
-	// expects, or React fails, it is called again, as Retry says: so let React read the streams
+	// expects, or React fails, React is called again, as Retry says: so let React read the streams
 	// that its decision depends on, and expect the versions that it read.
 	React func(ctx context.Context, e CategoryEvent) ([]StreamPart, error)
 

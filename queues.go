@@ -153,7 +153,7 @@ func conditionOf(c queue.Condition) Condition {
 
 // Browse says which messages BrowseQueue lists.
 type Browse struct {
-	State string    // Ready, Claimed, Waiting, Delayed or Done; "": any of the first three
+	State string    // MessageReady, MessageClaimed, MessageWaiting, MessageDelayed or, with KeepDone, MessageDone; "": any of the first three
 	From  MessageID // the Next of the page before; zero: the beginning
 	Limit int       // how many messages at most: 1 to 1000; 0: 100
 }
@@ -306,8 +306,8 @@ func (l *Log) PurgeQueue(ctx context.Context, name string) error {
 	return l.queues.Purge(ctx, name)
 }
 
-// DeleteQueue deletes a queue and the state of its messages. Its topics stay: they may have other
-// readers.
+// DeleteQueue deletes a queue, its schedules and the state of its messages. Its topics stay: they
+// may have other readers.
 func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "delete queue %q", name)
@@ -317,7 +317,8 @@ func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 
 // Enqueue makes messages durable, all of them or none, and returns their ids, in their order. The
 // caller must not change their bytes afterwards. Errors are those of Publish, and ErrUnknownQueue.
-// After ErrUnsure it is safe to enqueue messages with unique keys again.
+// After ErrUnsure it is safe to enqueue messages with unique keys again, unless a worker may have
+// finished them already.
 func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) (at []Enqueued, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		below := make([]queue.NewMessage, len(messages))
@@ -333,8 +334,9 @@ func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) 
 	return at, err
 }
 
-// QueueStats counts a queue's messages: a few store calls, and one for each partition whose oldest
-// message is not cached.
+// QueueStats counts a queue's messages: a few store calls, and one more for each thousand
+// partitions or 4 MiB of their states. If the age of a partition's oldest message is not cached,
+// the message is read: one store call for each thousand of these or 4 MiB.
 func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		counted, err := q.Stats(ctx)
@@ -345,7 +347,8 @@ func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, er
 }
 
 // FindMessage returns the state of a message. It may have to read a large part of the queue. The
-// state is "unclear" if the message is done, or waits among more messages than one search reads.
+// state is MessageUnclear if FindMessage has read as much as one search may read and has not found
+// the message: then it is done, or among the messages that were not read.
 func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found Condition, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		c, err := q.Find(ctx, queue.MessageID(id))
@@ -395,8 +398,8 @@ func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (mo
 	return moved, err
 }
 
-// RedriveAll moves all dead messages that exist now back into their queue, at most perSecond; 0: no
-// limit. It returns how many it moved.
+// RedriveAll moves all dead messages that exist now back into their queue. perSecond is how many it
+// moves in a second at most; 0: no limit. It returns how many it moved.
 func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		moved, err = q.RedriveAll(ctx, perSecond)

@@ -56,8 +56,7 @@ var (
 // AtOffset is the event with that offset.
 func AtOffset(offset int64) Position { return Position{deliver.AtOffset(offset)} }
 
-// AtTime is the first event that was published at that time or later; if there is none, it is
-// Latest.
+// AtTime is the first event whose Time is t or later; if there is none, it is Latest.
 func AtTime(t time.Time) Position { return Position{deliver.AtTime(t)} }
 
 func (p Position) String() string { return p.at.String() }

@@ -203,7 +203,8 @@ func (e *ConflictError) Error() string { return e.below.Error() }
 // Unwrap returns ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// conflicted is an error from below in which errors.As finds the *ConflictError of this package.
+// conflicted is an error of package stream in which errors.As finds the *ConflictError of this
+// package.
 type conflicted struct {
 	error
 	conflict *ConflictError
@@ -211,7 +212,7 @@ type conflicted struct {
 
 func (e *conflicted) Unwrap() []error { return []error{e.error, e.conflict} }
 
-// conflict lets callers find a *ConflictError in an error from below.
+// conflict lets callers find a *ConflictError in an error of package stream.
 func conflict(err error) error {
 	var below *stream.ConflictError
 	if !errors.As(err, &below) {
@@ -308,10 +309,10 @@ func (c *Category) Name() string {
 // that are there already are recognised by their ids, and StreamAppended.Duplicate is set. This
 // needs an id on every event. ErrEventIDReused: the events there have other content.
 //
-// If expected is a version, events are recognised for ever, unless they were deleted since. With
-// AnyVersion, NoStream and StreamExists the whole list of ids is recognised, for 24 hours: the same
-// events one by one, or with another event, are new events. A list is recognised after a deletion,
-// too: it is a Duplicate, although the stream does not exist.
+// If the parameter expected is a version, events are recognised for ever, unless they were deleted
+// since. With AnyVersion, NoStream and StreamExists the whole list of ids is recognised, for 24
+// hours: the same events one by one, or with another event, are new events. A list is recognised
+// after a deletion, too: it is a Duplicate, although the stream does not exist.
 //
 // These errors also refuse the events for good: *InvalidError, ErrTooLarge
 // (max.message.bytes of the category, for all events of the call), ErrUnknownCategory.
@@ -327,7 +328,7 @@ func (c *Category) Append(ctx context.Context, stream string, expected ExpectedV
 // boundary was read; otherwise it returns ErrBoundary. The events should have these tags, otherwise
 // other decisions do not notice them. Appends of events with the same tag are serialised, in all
 // streams: of appends at the same time the first one is not delayed, and each of the others takes
-// two more store calls for each append before it.
+// three more store calls for each append before it.
 func (c *Category) AppendWithin(ctx context.Context, b TagBoundary, stream string, expected ExpectedVersion, events ...NewStreamEvent) (StreamAppended, error) {
 	return appended(c.below.AppendWithin(ctx, b.below, stream, expected.below(), newEvents(events)...))
 }
@@ -539,16 +540,16 @@ func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, versio
 type Decided[S any] struct {
 	State    S     // the state after the events
 	Version  int64 // the stream's version then
-	Appended int   // how many events there were
+	Appended int   // how many events were appended
 }
 
 // Do loads a stream's state, asks decide which events follow from it, and appends them, if nothing
 // else was appended meanwhile; otherwise it loads and decides again. If decide returns an error,
 // nothing is appended; no events are no error.
 //
-// After a lost answer of the store it appends the same events again, until the outcome is known;
-// ErrUnsure comes only when ctx ends. A *ConflictError comes when other appends were first
-// Attempts times.
+// After a lost answer of the store it appends the same events again, until the outcome is known.
+// ErrUnsure comes when ctx ends before that, or when appending again fails for good, as after
+// Log.Close. A *ConflictError comes when other appends came first, Attempts times.
 func (a *Aggregate[S]) Do(ctx context.Context, name string, decide func(state S) ([]NewStreamEvent, error)) (Decided[S], error) {
 	done, err := a.below().Do(ctx, name, func(state S) ([]stream.NewEvent, error) {
 		events, err := decide(state)

@@ -261,8 +261,9 @@ func checkText(what, text string) error {
 // octets returns bytes as the text of a bytea.
 func octets(b []byte) string { return `\x` + hex.EncodeToString(b) }
 
-// list builds the text of a PostgreSQL array. What is NULL is an empty element there, of which the
-// statements make NULL: with array_nulls = off in the caller's session, NULL would be a text.
+// list builds the text of a PostgreSQL array. It writes an empty element in place of NULL, and the
+// statements turn that into NULL: if the caller's session has array_nulls = off, the word NULL
+// would be read as a text.
 type list struct{ b strings.Builder }
 
 var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

@@ -104,7 +104,7 @@ type Log struct {
 	mu     sync.Mutex // guards work and closed
 	work   map[closer]struct{}
 	closed bool        // no new consumer, worker or projector is accepted
-	over   atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
+	over   atomic.Bool // Close has closed all consumers, workers and projectors, or has stopped waiting for them: methods now return ErrClosed
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE,
