@@ -34,7 +34,8 @@ type Failure struct {
 // error, or panics, the partition halts at the event until Consumer.Resume; so it does if a dead
 // letter is too large for its topic or invalid.
 //
-// Publishing the dead letters and committing the event as handled are one change of the log.
+// Publishing the dead letters and committing the event as handled are one change of the log, except
+// on a store made of shards (Consumer.commitLetters).
 type DeadLetter func(ctx context.Context, f Failure) ([]publish.Event, error)
 
 // ToDeadLetterTopic publishes what Letter returns.
@@ -60,8 +61,8 @@ const (
 
 const (
 	deadLetterSuffix = ".dlt"
-	// reasonMax bounds the reason in a header. letterExtra is how much larger than its event a dead
-	// letter may be.
+	// reasonMax bounds the reason in a header. letterExtra is by how much max.message.bytes of a
+	// dead-letter topic that weir creates exceeds that of the event's topic.
 	reasonMax   = 4 << 10
 	letterExtra = 64 << 10
 )

@@ -6,7 +6,7 @@
 //	what a process has   a member of a group: it follows the             reads, calls the handler,
 //	                     assignment and commits for all partitions       retries, gives up
 //
-// A Partition is in one of these states; its goroutine is in one at a time:
+// The goroutine of a Partition is in one of these states:
 //
 //	          ┌─────────────────────────── handled, failed ◄──────────────┐
 //	          ▼                                                           │
@@ -20,8 +20,9 @@
 //	     └─────────┘ drained,    └─────────┘                 └───────────┘ halts: stopped
 //	                 lost
 //
-// What others want of it (pause, seek, the loss of the partition) is a request: it is noted under
-// the lock, and ends what the goroutine waits for. Three values are under the lock: control (what
-// was requested), progress (how far the events are handled and committed), and transaction (what
-// the running call has committed by itself).
+// What others want of a Partition (pause, seek, the loss of the partition) is a request: it is
+// noted under the lock, Partition.mu, and ends what the goroutine waits for. Values of four types
+// are under the lock: control (what was requested), progress (how far the events are handled and
+// committed), transaction (what the running or last call has committed by itself), and call (which
+// call is running).
 package deliver

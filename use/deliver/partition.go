@@ -86,8 +86,8 @@ func (p *Partition) TopicID() eventlog.TopicID { return p.key.Topic }
 // Number is the partition's number in its topic.
 func (p *Partition) Number() int32 { return p.name.Partition }
 
-// errNotNow: the call was not made, because the partition was paused, got a seek, was lost, or is
-// being closed.
+// errNotNow: the handler was not called, or its dead letters or its reaction were not committed,
+// because the partition was paused, got a seek, was lost, or is being closed.
 var errNotNow = errors.New("not now")
 
 // run works until the context draining ends. Handlers get the context ctx.
@@ -164,7 +164,9 @@ func (p *Partition) gather(ctx, wait context.Context) []Event {
 	return nil
 }
 
-// read waits for more events. It returns false if there are no more for now.
+// read waits for more events, at most for patience. It returns false if gather must not wait for
+// more: because of a request, an error, or a gap or broken batch after the events in the queue,
+// which come first.
 func (p *Partition) read(ctx, wait context.Context, patience time.Duration) bool {
 	outside, err := p.reader.more(wait, patience)
 	var broken *brokenError

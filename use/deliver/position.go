@@ -35,8 +35,7 @@ var (
 // AtOffset is the event with that offset.
 func AtOffset(offset int64) Position { return Position{kind: atOffset, offset: offset} }
 
-// AtTime is the first event that was published at that time or later; if there is none, it is
-// Latest.
+// AtTime is the first event whose timestamp is t or later; if there is none, it is Latest.
 func AtTime(t time.Time) Position { return Position{kind: atTime, time: t} }
 
 func (p Position) String() string {
@@ -113,8 +112,8 @@ func (p Position) resolveIn(ctx context.Context, log *eventlog.Log, places []Pla
 	return offsets, nil
 }
 
-// within returns the position's offset in a partition; for AtTime it is the end, where the
-// partition has no such event.
+// within returns the position's offset in a partition. For AtTime it returns the partition's end,
+// which counts if the partition has no event of that time or later.
 func (p Position) within(b eventlog.Bounds) (eventlog.Offset, error) {
 	switch p.kind {
 	case latest, atTime:

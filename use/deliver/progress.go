@@ -56,8 +56,8 @@ func (p *Partition) advance(to eventlog.Offset) {
 	}
 }
 
-// goBack lowers the handled offset to the end of a store that was rewound, and makes sure that it
-// gets committed, although it is below the committed offset.
+// goBack lowers the handled offset to the end that the partition has after the store was rewound,
+// and makes sure that this offset gets committed, although it is below the committed offset.
 func (p *Partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
 	if g := &p.progress; p.seen == p.control.seeks { // there was no seek meanwhile

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Reaction adds what an event causes to the entry that commits the event as handled. It may be
-// called again after an attempt whose outcome is unknown.
+// Reaction adds what an event causes to the entry that commits the event as handled. It is called
+// again for each attempt to commit the entry, once no earlier attempt can be applied any more.
 type Reaction func(ctx context.Context, e *eventlog.Entry) error
 
 // appendReaction appends what a call of React returned, and commits the event as handled with it.
