@@ -328,7 +328,7 @@ func (c *Category) Append(ctx context.Context, stream string, expected ExpectedV
 // boundary was read; otherwise it returns ErrBoundary. The events should have these tags, otherwise
 // other decisions do not notice them. Appends of events with the same tag are serialised, in all
 // streams: of appends at the same time the first one is not delayed, and each of the others takes
-// three more store calls for each append before it.
+// at least three more store calls for each append before it.
 func (c *Category) AppendWithin(ctx context.Context, b TagBoundary, stream string, expected ExpectedVersion, events ...NewStreamEvent) (StreamAppended, error) {
 	return appended(c.below.AppendWithin(ctx, b.below, stream, expected.below(), newEvents(events)...))
 }

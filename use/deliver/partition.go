@@ -86,8 +86,8 @@ func (p *Partition) TopicID() eventlog.TopicID { return p.key.Topic }
 // Number is the partition's number in its topic.
 func (p *Partition) Number() int32 { return p.name.Partition }
 
-// errNotNow: the handler was not called, or its dead letters or its reaction were not committed,
-// because the partition was paused, got a seek, was lost, or is being closed.
+// errNotNow: the handler was not called, or the commit of its dead letters or of its reaction was
+// given up, because the partition was paused, got a seek, was lost, or is being closed.
 var errNotNow = errors.New("not now")
 
 // run works until the context draining ends. Handlers get the context ctx.

@@ -126,9 +126,9 @@ type Done[S any] struct {
 // else was appended meanwhile; otherwise it loads and decides again. If decide returns an error,
 // nothing is appended; no events are no error.
 //
-// After a lost answer of the store it appends the same events again, until the outcome is known;
-// eventlog.ErrUnsure comes only when ctx ends. A *ConflictError comes when other appends came
-// first, Attempts times.
+// After a lost answer of the store it appends the same events again, until the outcome is known.
+// eventlog.ErrUnsure comes when ctx ends before that, or when appending again fails for good, as
+// after the log was closed. A *ConflictError comes when other appends came first, Attempts times.
 func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
 	done, err := a.do(ctx, stream, decide)
 	if err != nil {
@@ -167,9 +167,10 @@ func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state 
 	return Done[S]{}, conflict
 }
 
-// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict
-// proves that nothing was appended: after any other error the outcome of the earlier try is unknown
-// (eventlog.ErrUnsure).
+// append appends until the outcome is known, ctx ends, or trying again does not help. After a lost
+// answer only ErrConflict and ErrArchived prove that nothing was appended: before Append returns
+// one of them, it has looked for the events in the stream. After any other error the outcome of the
+// earlier try is unknown (eventlog.ErrUnsure).
 func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, events []NewEvent) (Appended, error) {
 	unsure := false
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {

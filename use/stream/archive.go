@@ -26,7 +26,7 @@ func (c *Category) Unarchive(ctx context.Context, stream string) error {
 	return c.edit(ctx, "unarchive", stream, Exists, streamTold{Archived: new(false)}, func(h head) head { h.Archived = false; return h })
 }
 
-// streamTold is what an event says of a change of a stream's head: the part that was changed.
+// streamTold is what an audit event says of a change of a stream: the part that was changed.
 type streamTold struct {
 	Stream    string     `json:"stream"`
 	Archived  *bool      `json:"archived,omitempty"`
@@ -34,8 +34,8 @@ type streamTold struct {
 	Retention *Retention `json:"retention,omitempty"`      // none of these three is set: the stream has its category's retention again
 }
 
-// edit changes only a stream's head, and records who does it. If the head is so already, nothing is
-// written.
+// edit changes only a stream's head, and records who does it. If the function edit leaves the head
+// as it is, nothing is written.
 func (c *Category) edit(ctx context.Context, verb, stream string, expected Expected, after streamTold, edit func(head) head) error {
 	after.Stream = stream
 	same := func(h head) bool {

@@ -20,7 +20,7 @@ type head struct {
 	Deleted   bool               `json:"deleted,omitempty"`
 	Archived  bool               `json:"archived,omitempty"`
 	Retention *Retention         `json:"retention,omitempty"` // applies to this stream alone; nil: that of its category applies
-	Bytes     int64              `json:"bytes,omitempty"`     // the size of all events, to guess how many to read in one call
+	Bytes     int64              `json:"bytes,omitempty"`     // the size of all events that the stream has had, to guess how many to read in one call
 	Largest   int64              `json:"largest,omitempty"`   // bytes of the largest event
 	Memory    int64              `json:"memory,omitempty"`    // the most memory that one decoded event takes
 
@@ -139,9 +139,9 @@ type Named struct {
 	State
 }
 
-// List lists at most limit streams whose names begin with prefix, in the byte order of their
-// escaped names (url.PathEscape), that come after the name after: one store call. Deleted streams
-// are listed, too: their versions go on.
+// List lists at most limit streams whose names begin with prefix and come after the name that is
+// given as after ("": from the first one on), in the byte order of their escaped names
+// (url.PathEscape): one store call. Deleted streams are listed, too: their versions go on.
 func (c *Category) List(ctx context.Context, prefix, after string, limit int) ([]Named, error) {
 	if limit < 1 || limit > eventsMax {
 		return nil, &eventlog.InvalidError{What: "number of streams", Value: fmt.Sprint(limit), Why: fmt.Sprintf("one call lists 1 to %d", eventsMax)}

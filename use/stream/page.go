@@ -35,8 +35,8 @@ const (
 )
 
 // Page reads a page of a range: one store call for the stream's state, and one for each MiB of
-// events, about; at most 17. Each MiB of events with subjects costs one more for each subject, some
-// at the same time. A stream that does not exist has no events. ErrChanged if events were deleted
+// events, about; at most 17. Each MiB that has events with subjects costs one more, for the keys of
+// all its subjects. A stream that does not exist has no events. ErrChanged if events were deleted
 // meanwhile: read the page again.
 func (c *Category) Page(ctx context.Context, stream string, r Range, limit PageLimit) (Page, error) {
 	p, err := c.readPage(ctx, stream, r, limit)

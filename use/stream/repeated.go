@@ -15,7 +15,7 @@ import (
 // if there was none. ErrIDReused: the streams have events with these ids and other content.
 //
 // It costs a store call for all id keys, one for all heads, one for all subjects, one for the first
-// event of each stream, and one for each thousand of the other events and each 4 MiB of them.
+// events of all streams, and one for each thousand of the other events or 4 MiB of them.
 func foundAll(ctx context.Context, parts []Part, ops []*op) ([]Appended, error) {
 	ids, err := readIDs(ctx, parts, ops)
 	if err != nil {

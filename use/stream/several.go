@@ -107,9 +107,10 @@ func (s *Streams) Several(parts ...Part) (*Several, error) {
 }
 
 // AddTo adds the append to an entry, as the streams are now: a store call for all streams, and one
-// for all tags. If the store refuses the entry as stale, or if AddTo returns eventlog.ErrHeld, call
-// AddTo again with another entry. If the same events were appended before, it adds nothing, and all
-// results are Duplicate. *ConflictError: a stream is not as expected.
+// for all tags. If the store refuses the entry with eventlog.ErrStale or eventlog.ErrHeld, or if
+// AddTo returns eventlog.ErrHeld, call AddTo again with another entry. If the same events were
+// appended before, it adds nothing, and all results are Duplicate. *ConflictError: a stream is not
+// as expected.
 func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, error) {
 	if a.tried {
 		if done, err := foundAll(ctx, a.parts, a.ops); done != nil || err != nil {

@@ -46,8 +46,8 @@ func refusedSnapshot(version int64, h head) error {
 	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has the versions [%d, %d): a snapshot must have a version above the first", h.First, h.Next)}
 }
 
-// Snapshot loads the newest snapshot whose version is not above most; false: there is none. Two
-// store calls.
+// Snapshot loads the newest snapshot whose version is not above the version most; false: there is
+// none. Two store calls.
 func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
 	s, is, err := c.snapshot(ctx, stream, most)
 	if err != nil {

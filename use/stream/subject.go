@@ -124,8 +124,8 @@ func (s *Streams) readKeys(ctx context.Context, names []string) (map[string]subj
 }
 
 // keysFor returns subjects' keys for an append, and creates those that are not there: a read for
-// all, and an entry for all that are new. Unless fresh is set, a key may have been destroyed
-// meanwhile: then the append's check fails.
+// all, and an entry for all that are new. Unless fresh is set, it takes the keys that this process
+// remembers, which may have been destroyed meanwhile: then the append's check fails.
 func (s *Streams) keysFor(ctx context.Context, names []string, fresh bool) (map[string]subjectKey, error) {
 	keys := make(map[string]subjectKey, len(names))
 	if !fresh {

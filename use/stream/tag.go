@@ -26,8 +26,9 @@ const (
 	tagMax  = 255 // bytes of a tag
 	tagsMax = 16  // tags of an event, and of a Boundary
 
-	// Of all events of one append, to all its streams. Each tag of an event, each different tag and
-	// each different subject is a key of the entry, and other changes of keys wait meanwhile.
+	// These bound all events of one append together, to all its streams. Each tag of an event, each
+	// different tag and each different subject is a key of the entry, and other changes of keys
+	// wait meanwhile.
 	appendTags      = 10_000
 	appendDifferent = 1000 // different tags; different subjects
 
@@ -184,11 +185,11 @@ func checkTogether(parts []Part, ops []*op) error {
 	return nil
 }
 
-// AppendWithin is Append if no event with one of the boundary's tags was appended since it was read
-// (ErrBoundary). The events should have these tags, otherwise other decisions do not notice them.
-// Appends of events with the same tag are serialised, in all streams: of appends at the same time
-// the first one is not delayed, and each of the others takes two more store calls for each append
-// before it.
+// AppendWithin is Append if no event with one of the boundary's tags was appended since the
+// boundary was read; otherwise it returns ErrBoundary. The events should have these tags, otherwise
+// other decisions do not notice them. Appends of events with the same tag are serialised, in all
+// streams: of appends at the same time the first one is not delayed, and each of the others takes
+// at least three more store calls for each append before it.
 func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, expected Expected, events ...NewEvent) (Appended, error) {
 	return c.append(ctx, b, stream, expected, events)
 }
@@ -367,9 +368,9 @@ func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundar
 	return events, b, err
 }
 
-// TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. grow
-// claims so many bytes more, before they are read; nil: nobody counts them. It also returns how
-// many bytes the events take.
+// TaggedUpTo is Tagged with the limit most for the bytes that the events take in memory. It calls
+// grow with the number of further bytes before the events take them; grow may be nil. It also
+// returns how many bytes the events take.
 func (c *Category) TaggedUpTo(ctx context.Context, most int64, grow func(ctx context.Context, bytes int64) error, tags ...string) (events []Event, b Boundary, take int64, err error) {
 	r := &taggedRoom{most: most, grow: grow}
 	events, b, err = c.tagged(ctx, r, tags)
@@ -526,8 +527,8 @@ func (c *Category) eventsAt(ctx context.Context, r *taggedRoom, places []string)
 	return events, nil
 }
 
-// headsAt returns the heads of the streams with the places, by the streams' escaped names. A stream
-// that does not exist has no events.
+// headsAt returns the heads of the streams with the places, by the streams' escaped names. The head
+// of a stream that does not exist is zero.
 func (c *Category) headsAt(ctx context.Context, places []string) (map[string]head, error) {
 	heads := make(map[string]head)
 	var keys []string

@@ -96,7 +96,7 @@ func (e *examination) visit(x *verify.Exam, topic eventlog.Topic, _ int) verify.
 }
 
 // order reports an event that does not follow the one before it of its stream, unless its category
-// was deleted meanwhile. Records do not change.
+// was deleted meanwhile. Records do not change, so they are not read again.
 func (e *examination) order(ctx context.Context, x *verify.Exam, c *Category, p eventlog.Partition, r batch.Record, before int64, ev Event) error {
 	return x.Confirm(ctx, func(v *verify.View) error {
 		if there, err := c.stillThere(ctx, v); err != nil || !there {

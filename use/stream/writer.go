@@ -141,8 +141,8 @@ func (w *writer) again(ctx context.Context, calls []*call) (left []*call) {
 	return left
 }
 
-// refuse answers operations that the head does not allow. If the head is not proven for all of them
-// (ledger.Op.Proven), it answers none, and eventlog.ErrStale asks for a newer head.
+// refuse answers operations that the head does not allow. If the head is not proven for every one
+// of them (ledger.Op.Proven), it answers none, and eventlog.ErrStale asks for a newer head.
 func (w *writer) refuse(ctx context.Context, h head, refused []*call) error {
 	if slices.ContainsFunc(refused, func(o *call) bool { return !o.Proven }) {
 		return eventlog.ErrStale
