@@ -272,8 +272,9 @@ func (id Identity) May(a Access, topic string) bool {
 	return id.Has(a) && id.key.topics().has(topic) && (topic != eventlog.AuditTopic || id.key.audits())
 }
 
-// audits reports whether a key that is for the topic of the audit may use it. Its events are what
-// else only administrators see, so the key must be one of theirs, or say the topic's whole name.
+// audits reports whether a key that is for the topic of the audit may use it. Its events show what
+// otherwise only administrators see, so the key must be an administrator's, or say the topic's
+// whole name.
 func (k Key) audits() bool {
 	named := func(names []string) bool { return slices.Contains(names, eventlog.AuditTopic) }
 	return (Identity{k}).Administers() || named(k.TopicNames) || named(k.Topics)
@@ -281,7 +282,7 @@ func (k Key) audits() bool {
 
 // Administers reports whether the key is an administrator's: it may do everything to every topic,
 // group and queue, so that no key that it could create may do more. A key for only some queues is
-// none, though it may do what belongs to no single topic or group.
+// not an administrator's, though it may do what belongs to no single topic or group.
 func (id Identity) Administers() bool { return id.May(Admin, "") && id.key.AllQueues }
 
 // MayMetrics reports whether the key may read the metrics of a process.

@@ -1,6 +1,7 @@
 // Package audit records who changed what. Each change of configuration or rights, and each action
 // of an operator that destroys something, is an event of the topic weir.audit, in the same entry as
-// the change: there is none without the other.
+// the change: there is none without the other. Only a change that no single entry can make is
+// recorded before it is made (Log.Record).
 //
 // A door says who its client is (By). A use adds the event to the entry that makes the change
 // (Log.Add). A change without a client in its context is weir's own, and makes no event.

@@ -482,9 +482,9 @@ func AtOneAddress(keys []eventlog.KeyValue) (pairs []string) {
 	return pairs
 }
 
-// Leave deletes this broker's key. If other brokers live, it also removes this one from its own
-// view, so that clients are sent to the others; if none lives, others is false. Run must have
-// ended.
+// Leave deletes this broker's key. If other brokers live whose addresses clients of this one can
+// use, it also removes this one from its own view, so that clients are sent to the others. If there
+// are none, others is false. Run must have ended.
 func (r *Registry) Leave(ctx context.Context) (others bool) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()

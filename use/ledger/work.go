@@ -324,8 +324,8 @@ func (w *Writer[S, O, A]) setHeld(held bool) {
 	w.held = held
 }
 
-// putBack queues the operations that are taken again, before the others, and returns how many.
-// Those whose callers have given up get the error.
+// putBack moves the operations that are taken back to the queue, before those that are queued, and
+// returns how many. Those whose callers have given up get the error instead.
 func (w *Writer[S, O, A]) putBack(err error) int {
 	w.mu.Lock()
 	left := slices.DeleteFunc(slices.Clone(w.taken), func(o *Op[O, A]) bool { return !o.left })
@@ -369,8 +369,8 @@ func (w *Writer[S, O, A]) answer(ops []*Op[O, A], answers []Answer[A]) {
 	w.taken = slices.DeleteFunc(w.taken, func(o *Op[O, A]) bool { return o.answered })
 }
 
-// fail answers operations that are taken with an error. It replaces their own: only a commit proves
-// that the state by which they were judged was not old.
+// fail answers operations that are taken; all get the error err, in place of the answers that Judge
+// gave them: only a commit proves that the state by which they were judged was not old.
 func (w *Writer[S, O, A]) fail(ops []*Op[O, A], err error) {
 	answers := make([]Answer[A], len(ops))
 	for i, o := range ops {

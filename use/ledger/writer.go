@@ -21,8 +21,8 @@ type Rules[S, O, A any] struct {
 	Name     string // the errors of the Writer itself begin with it; "": with nothing
 
 	// Start runs the goroutine that works while there are operations. false: it cannot be started
-	// any more, and the operations fail with eventlog.ErrClosed. The end of its ctx ends calls of
-	// the store, not what was sent.
+	// any more, and the operations fail with eventlog.ErrClosed. The end of the ctx that work gets
+	// ends calls of the store, not what was sent.
 	Start func(work func(ctx context.Context)) bool
 
 	// Read reads the state, and the key that holds it. It also reads again what the entries check
@@ -56,8 +56,8 @@ type Rules[S, O, A any] struct {
 	// returns. A Writer with Prepare gathers early: all operations that are queued are taken, and
 	// no other comes before these are answered. Prepare gets those that are not answered yet. It
 	// answers some (Op.Answer), and returns those that are judged now; the rest comes again, after
-	// them. With an error, the operations in now get the error or, if there are none, all
-	// operations.
+	// them. An error counts as the error of an entry with the operations in now or, if there are
+	// none, with all operations.
 	//
 	// It must not refuse an operation by a state that is not proven (Op.Proven): eventlog.ErrStale
 	// asks for a newer one.
@@ -72,7 +72,7 @@ type Unknown int
 
 const (
 	// Report: the operations are answered with eventlog.ErrUnsure. Operations for which no caller
-	// waits any more are given up: they have no effect later.
+	// waits any more are given up: they are not sent again.
 	Report Unknown = iota
 	// Resolve: the key is read until it tells. If it holds what the entry put, the entry was
 	// committed. If it is unchanged, the same state is put again: then the entry, which may still
@@ -181,8 +181,8 @@ const (
 	// staleMax is how often operations are judged again without a pause, after others changed what
 	// their entry checks.
 	staleMax = 16
-	// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if no other
-	// caller waits for the entry, or a transaction holds a key.
+	// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if a
+	// transaction holds a key; and then as long again if no other caller waits for the entry.
 	giveUpTime = time.Second
 	// heldPause is the first pause before a held key is tried again, heldPauseMax the longest.
 	heldPause    = 2 * time.Millisecond
@@ -200,8 +200,8 @@ func New[S, O, A any](rules Rules[S, O, A]) *Writer[S, O, A] {
 // Do carries out an operation and returns its answer. If ctx ends while the operation is queued, it
 // is withdrawn: eventlog.ErrHeld if a transaction holds a key, else eventlog.ErrUnavailable or
 // eventlog.ErrOverloaded. If ctx ends later, its outcome may be unknown (eventlog.ErrUnsure). With
-// Report, Do then still waits for up to a second if no other caller waits for the entry, or if a
-// transaction holds a key: as a rule the outcome is known then.
+// Report, Do then still waits for up to a second if a transaction holds a key, and for up to a
+// second if no other caller waits for the entry: as a rule the outcome is known then.
 func (w *Writer[S, O, A]) Do(ctx context.Context, do O) (A, error) {
 	if ctx.Err() != nil {
 		return *new(A), w.named(fmt.Errorf("%w: it was not sent (%w)", eventlog.ErrUnavailable, context.Cause(ctx)))

@@ -37,8 +37,8 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	if err != nil || !caughtUp {
 		return err
 	}
-	// From here on AwaitProjection waits for both runs. Earlier calls waited only for the current
-	// run, so the next run must catch up with it again.
+	// From here on Await waits for both runs. Earlier calls waited only for the current run, so the
+	// next run must catch up with it again.
 	if _, err := j.ps.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 // ParseHeaders reads the headers of an event that was published with SQL: a JSON object, whose
 // order they keep. A value is a string or null; of any other value its JSON is taken.
-// *eventlog.InvalidError if it is no object; no bytes are no headers.
+// *eventlog.InvalidError if it is no object; nil: there are no headers.
 func ParseHeaders(object []byte) (headers []batch.RecordHeader, err error) {
 	if object == nil {
 		return nil, nil

@@ -83,8 +83,8 @@ func (e *Enforcer) Mutate(c Client, partitions int, strict bool) (pause time.Dur
 	return e.meters.take(ControllerMutationRate, sharer, limit, float64(partitions), strict)
 }
 
-// Left returns how much a client may use now without a pause; 0 or less: it must pause already.
-// Kafka's brokers take the quota of ten seconds instead, whatever was used before
+// Left returns how much a client may use now without a pause; 0 or less: nothing. Kafka's brokers
+// take the quota of ten seconds instead, whatever was used before
 // (ClientQuotaManager.getMaxValueInQuotaWindow): a consumer may then get half of its quota, because
 // an answer for which too little is left is not sent.
 func (e *Enforcer) Left(k Kind, c Client) float64 {

@@ -36,7 +36,7 @@ type Rules[R, V any] struct {
 	Name    string // of the rows, in the plural, for texts
 	Prefix  string // of the keys
 	Counted string // the rows with this prefix count; "": all do
-	Max     int    // most rows. Callers that do not know of each other may exceed it: then all rows count
+	Max     int    // most rows. Callers that do not know of each other may exceed it: then all rows are used
 	Full    error  // of a row beyond Max
 	Decode  func(key string, value []byte) (R, error)
 	View    func(Rows[R]) V
@@ -105,8 +105,8 @@ func New[R, V any](log Log, logger *slog.Logger, zero V, rules Rules[R, V]) *Tab
 	return t
 }
 
-// Recent returns the rows as they were at most fresh ago, or since this process changed one. See
-// recent.Value.Get.
+// Recent returns the rows as they were at most fresh ago. After this process has changed a row, it
+// reads them again. Package recent says when the rows may be older.
 func (t *Table[R, V]) Recent(ctx context.Context, fresh time.Duration) (*recent.Reading[V], error) {
 	return t.last.Get(ctx, fresh)
 }

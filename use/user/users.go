@@ -115,8 +115,8 @@ type Change struct {
 
 // Change makes changes to different users, durably, each as a whole or not at all, and returns an
 // error, or nil, for each. A user without credentials is deleted. Servers know of a change within
-// freshFor. Then the next request on a connection of a user whose credential changed ends it. See
-// table.Table.Edit.
+// freshFor. If a user's credential changed, the next request on a connection of the user then ends
+// that connection. See table.Table.Edit.
 func (u *Users) Change(ctx context.Context, changes []Change) []error {
 	var some atomic.Bool // at least one change is made
 	edits := make([]table.Edit[scram], len(changes))
