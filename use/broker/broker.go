@@ -396,8 +396,9 @@ func (r *Registry) Healthy() error {
 	return fmt.Errorf("%w: at %s, on %s. Give each an --advertise address of its own", ErrAddressTaken, v.self.shared(other), other.Host)
 }
 
-// sees reports whether clients of b's listeners can use the addresses of other: it has the same
-// listeners, and where these are on loopback, it runs on the same machine.
+// sees reports whether clients of b's listeners can use the addresses of other: both have listeners
+// of the same names, with usable addresses, and where those of other are on loopback, other runs on
+// the same machine.
 func (b Broker) sees(other Broker) bool {
 	if len(b.Addresses) != len(other.Addresses) {
 		return false

@@ -13,7 +13,7 @@ import (
 )
 
 // Rules say what a Writer writes: S is the state that the key holds, O an operation, A what is
-// answered to it. Functions with a ctx may call the store, the others do not.
+// answered to it. Functions with a ctx may call the store, and Missed may; the others do not.
 type Rules[S, O, A any] struct {
 	Log      *eventlog.Log
 	Key      string
@@ -34,8 +34,9 @@ type Rules[S, O, A any] struct {
 	// read: the entry checks that there is no key.
 	New func(o O) bool
 
-	// Judge judges operations, one after the other, by a state. It changes neither: it may be
-	// called again with another state, or with more operations, and its last call counts. next is
+	// Judge judges operations, one after the other, by a state. It does not change a state that
+	// Read or an earlier call made. It may leave results in the operations; if it is called again,
+	// with another state or with more operations, it overwrites them: its last call counts. next is
 	// the version that the key gets. With Resolve it is called without operations, too, and puts
 	// the same state with a new value.
 	Judge func(s S, next eventlog.Version, ops []*Op[O, A]) Judged[S, A]
@@ -63,7 +64,8 @@ type Rules[S, O, A any] struct {
 	// asks for a newer one.
 	Prepare func(ctx context.Context, s S, ops []*Op[O, A]) (with S, now []*Op[O, A], err error)
 
-	// Missed is called when an operation was carried out after its caller had given up.
+	// Missed is called, in a goroutine of Start, when an operation was carried out after its caller
+	// had given up.
 	Missed func(o O, a A)
 }
 

@@ -44,7 +44,8 @@ const (
 // (Category.AppendWithin).
 type Boundary struct {
 	// versions are those of the tags' keys. Of a tag without a key it is the version of
-	// vanishedKey, negative: if the tag's key came and went since, that version is another.
+	// vanishedKey, negative: if the tag's key was created and removed since, vanishedKey has
+	// another version.
 	versions map[string]eventlog.Version
 }
 
