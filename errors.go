@@ -12,8 +12,8 @@ import (
 )
 
 // Errors that a caller can act on; errors.Is finds them. All but ErrUnsure mean that certainly
-// nothing happened. But some methods make several changes, one after the other, such as
-// CreateQueue, Seek, RedriveAll and DiscardDead: after an error the earlier ones may have happened.
+// nothing happened. But some methods make several changes, one after the other, such as Seek,
+// RedriveAll and DiscardDead: after an error the earlier ones may have happened.
 var (
 	// ErrUnavailable: the store cannot be reached. Trying again may work.
 	ErrUnavailable = eventlog.ErrUnavailable

@@ -71,8 +71,8 @@ type Projection struct {
 	// its first events are missing when a run begins; that run does not take over while the
 	// partition is halted.
 	SkipMissing bool
-	// Concurrency bounds how many calls of the handler run concurrently in this process, for each
-	// run by itself. Default 0: one for each partition.
+	// Concurrency bounds how many calls of the handler run concurrently in this process. Default 0:
+	// one for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
 	CommitEvery, Session time.Duration
