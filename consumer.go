@@ -168,8 +168,8 @@ type Assigned struct {
 	Next      int64 // offset of the next event to be handled
 	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	// Halted is why the partition has halted; nil: it has not, or Resume was called since. If it
-	// halted because an event was given up, Halted also wraps the last error of the handler.
+	// Halted is why the partition has halted; nil: it has not, or Resume or Seek was called since.
+	// If it halted because an event was given up, Halted also wraps the last error of the handler.
 	Halted error
 }
 

@@ -13,7 +13,7 @@ type Rights struct {
 	rules      Rules
 
 	principal, host string // of a user, whose rules are in the store; "": the client carries its rules
-	set             *Set   // of which rules are a part; nil: not yet read
+	set             *Set   // that the rules were taken from; nil: not yet read
 }
 
 // Unlimited are the rights of a client that may do everything.

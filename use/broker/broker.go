@@ -77,7 +77,7 @@ type Broker struct {
 	version eventlog.Version
 }
 
-// idOr returns the id that this process was given, or another one.
+// idOr returns the id that this process was given; if it was given none, the parameter other.
 func (c Config) idOr(other int32) int32 {
 	if c.ID == nil {
 		return other

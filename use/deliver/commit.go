@@ -185,8 +185,9 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 
 func (c *Consumer) giveTurn() { <-c.turn }
 
-// positions returns the group's committed offsets in some partitions: one store call. It includes
-// what transactions of handlers committed, whether the mover has moved it into the log or not.
+// positions returns the group's committed offsets in some partitions: one store call for each
+// thousand. It includes what transactions of handlers committed, whether the mover has moved it
+// into the log or not.
 func (c *Consumer) positions(ctx context.Context, partitions ...*Partition) ([]eventlog.Offset, error) {
 	of, at := make([]group.TopicPartition, len(partitions)), make([]eventlog.Offset, len(partitions))
 	for i, p := range partitions {

@@ -14,7 +14,7 @@ type Assigned struct {
 	Next      eventlog.Offset // offset of the next event to be handled
 	Committed eventlog.Offset // the group's committed offset: where another consumer would start
 	Paused    bool
-	Halted    error // why it has halted, until Resume; nil: it has not
+	Halted    error // why it has halted, until Resume or Seek; nil: it has not
 	GaveUp    error // why it gave up the event at which it has halted; nil: it did not
 }
 

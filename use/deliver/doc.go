@@ -22,7 +22,7 @@
 //
 // What others want of a Partition (pause, seek, the loss of the partition) is a request: it is
 // noted under the lock, Partition.mu, and ends what the goroutine waits for. Values of four types
-// are under the lock: control (what was requested), progress (how far the events are handled and
-// committed), transaction (what the running or last call has committed by itself), and call (which
-// call is running).
+// are under the lock: control (what was requested, and whether the Partition has halted), progress
+// (how far the events are handled and committed), transaction (what the running or last call has
+// committed by itself), and call (which call is running).
 package deliver

@@ -54,11 +54,12 @@ type Partition struct {
 	calling  call // the running call of the handler
 }
 
-// control is what was requested of a partition by others than its goroutine.
+// control is what others than its goroutine have requested of a partition, and whether the
+// goroutine has halted it.
 type control struct {
 	seeks  int // how many seeks were requested
 	paused bool
-	halted error              // why it has halted, until Resume; nil: it has not
+	halted error              // why it has halted, until Resume or Seek; nil: it has not
 	gaveUp error              // why it gave up the event at which it has halted; nil: it did not
 	lost   bool               // the group took it from this consumer
 	wake   context.CancelFunc // ends run's wait

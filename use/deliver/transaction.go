@@ -26,8 +26,9 @@ var (
 var errBehind = errors.New("the group's offset was too low, because an earlier transaction of this handler was rolled back; it is correct now: " +
 	"roll this transaction back too and return this error; then the event is delivered again immediately")
 
-// Positions knows the group's offsets that handlers committed in their transactions, whether they
-// were moved into the log or not: one store call.
+// Positions knows the committed offsets of a group, including those that handlers committed in
+// their transactions, whether these were moved into the log or not: one store call for each
+// thousand.
 type Positions interface {
 	Positions(ctx context.Context, group string, of []group.TopicPartition) ([]group.Position, error)
 }
