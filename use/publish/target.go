@@ -14,9 +14,9 @@ import (
 // target is where an event goes, and the record that it becomes.
 type target struct {
 	topic  eventlog.Topic
-	number int32 // of the partition, in the topic
+	number int32 // the number of the partition in the topic
 	record batch.Record
-	size   int // of a batch with only this record
+	size   int // the size of a batch with only this record
 }
 
 // target chooses an event's partition and checks the event against the limits.

@@ -117,8 +117,8 @@ func (a *Aggregate[S]) apply(state S, e Event) (S, error) {
 
 // Done is what became of a decision.
 type Done[S any] struct {
-	State    S     // after the events
-	Version  int64 // of the stream then
+	State    S     // the state after the events
+	Version  int64 // the stream's version then
 	Appended int   // how many events were appended
 }
 

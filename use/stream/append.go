@@ -55,7 +55,7 @@ func (e Expected) allows(h head) bool {
 // Appended says where events were appended.
 type Appended struct {
 	First     int64 // version of the first of them
-	Version   int64 // of the stream after them
+	Version   int64 // the stream's version after them
 	Duplicate bool  // events with these ids were there already
 }
 

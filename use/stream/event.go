@@ -63,7 +63,7 @@ type NewEvent struct {
 // Event is an event of a stream.
 type Event struct {
 	Stream   string
-	Version  int64 // in the stream; the first is 0
+	Version  int64 // the event's version in the stream; the first event has 0
 	ID       string
 	Type     string
 	Data     []byte // nil if it is Erased

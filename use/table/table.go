@@ -33,11 +33,11 @@ type Log interface {
 // Rules say what is in a table. R is a row as its owner reads it, V all rows as servers look at
 // them.
 type Rules[R, V any] struct {
-	Name    string // of the rows, in the plural, for texts
+	Name    string // what the rows are called in texts, in the plural
 	Prefix  string // of the keys
 	Counted string // the rows with this prefix count; "": all do
 	Max     int    // most rows. Callers that do not know of each other may exceed it: then all rows are used
-	Full    error  // of a row beyond Max
+	Full    error  // the error for a row beyond Max
 	Decode  func(key string, value []byte) (R, error)
 	View    func(Rows[R]) V
 	Repair  string // what to do about a row that cannot be read, for the log
