@@ -80,7 +80,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 				continue
 			}
 			parts = append(parts, s.submit(ctx, r, topic, p))
-			p.Records = nil // the log owns them now
+			p.Records = nil // the log has the bytes or a copy of them now, or the batch was refused: the request does not need them any more
 		}
 	}
 	return func(context.Context) kmsg.Response {
@@ -236,8 +236,8 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 }
 
 // applySettings gives a batch the codec and timestamps that the topic's settings ask for.
-// max.message.bytes applies to the stored size, as in Kafka, which checks again after recompression
-// (UnifiedLog.append, messageSizeMaybeChanged).
+// max.message.bytes applies to the size as stored as well as to the size as sent (checkBatch), as
+// in Kafka, which checks again after recompression (UnifiedLog.append, messageSizeMaybeChanged).
 func applySettings(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eventlog.Timestamp, error) {
 	if want, differs := recoded(topic, h); differs {
 		again, err := batch.Recompress(raw, want, decompressedMax, topic.MaxMessageBytes())

@@ -111,11 +111,12 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 // index in that topic.
 type slot struct{ topic, partition int }
 
-// plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to
-// read from the log; known has the client's leader epoch for each span. A partition that the
-// request names more than once is read once: the answer is at the place of the first mention, for
-// what the last mention asks. Kafka's broker does so because it has a map by partition
-// (FetchRequest.fetchData). Mentions that get an error or a nearer broker are answered one by one.
+// plan prepares the answer, and compares the client's leader epochs with the current one, which is
+// epoch. It returns what to read from the log: for each of spans, slots has its place in the
+// answer, and known the leader epoch that the client sent. A partition that the request names more
+// than once is read once: the answer is at the place of the first mention, for what the last
+// mention asks. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
+// Mentions that get an error or a nearer broker are answered one by one.
 func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/use/broker"
 )
 
-// metadata describes the cluster and topics, and creates unknown topics if the client and
-// Config.NoAutoCreate allow it.
+// metadata describes the cluster and topics, and creates unknown topics, unless the client,
+// Config.NoAutoCreate or a log that is read-only forbids it.
 func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	out := in.ResponseKind().(*kmsg.MetadataResponse)
 	view := s.view()

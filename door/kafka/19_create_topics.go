@@ -107,7 +107,8 @@ func (s *Server) createAsked(request *request, in *kmsg.CreateTopicsRequest, ask
 }
 
 // partitionsAsked returns the requested number of partitions. An assignment of replicas is accepted
-// if it assigns all to this broker, the only one.
+// if checkReplicas accepts the replicas of each partition; its partitions are counted, and which
+// broker gets which is ignored.
 func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, error) {
 	if len(asked.ReplicaAssignment) > 0 {
 		if asked.NumPartitions != -1 || asked.ReplicationFactor != -1 {

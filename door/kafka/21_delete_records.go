@@ -18,8 +18,9 @@ import (
 const toHighWatermark = -1
 
 // deleteRecords deletes records below an offset: a store call for the owners of all topics, one for
-// the bounds of all partitions, and one for hundreds of partitions that change. A partition that is
-// named twice is refused, because the offsets may differ.
+// the bounds of all partitions, one for the audit, and one for hundreds of partitions that change.
+// If a partition is named more than once, only its first mention is carried out: the others are
+// refused, because their offsets may differ from the first.
 func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	topics, refused := s.deletable(ctx, r, in.Topics)
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)

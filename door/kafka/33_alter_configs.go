@@ -14,8 +14,8 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// alterConfigs replaces all settings of a topic: settings that the request does not name get their
-// defaults.
+// alterConfigs replaces all settings of topics and groups: settings that the request does not name
+// get their defaults.
 func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
 	var asked []*alteration
@@ -71,14 +71,15 @@ func namesOf[C any](configs []C, name func(C) string) []string {
 type alteration struct {
 	kind     kmsg.ConfigResourceType
 	name     string
-	settings []string // the settings that it would change
+	settings []string // the names of the settings that the request would set
 	change   func(config map[string]string) error
 	err      error // why it is not changed
 }
 
 // alterResources changes settings of topics and groups that were not refused yet, or only validates
-// the request: a few store calls for hundreds of topics, and a few for each group. Settings of
-// other resources cannot be changed while weir runs: the error names the settings.
+// the request: a few store calls for hundreds of topics, and a few for each group. Other resources
+// have no settings, or, if they are brokers, settings that cannot be changed while weir runs:
+// alterNothing answers for them.
 func (s *Server) alterResources(ctx context.Context, r *request, all []*alteration, validateOnly bool) {
 	var changes []eventlog.TopicChange
 	var of []*alteration
@@ -128,10 +129,9 @@ func (s *Server) validate(ctx context.Context, a *alteration) error {
 }
 
 // alterNothing answers for resources whose settings cannot be changed, with Kafka's code:
-// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). A request
-// without changes succeeds, and so does one that deletes settings, whatever their names, as with
-// Kafka 4.4:
-// kafka-reassign-partitions --verify deletes throttles that nobody has set.
+// INVALID_REQUEST for a broker's setting that is not dynamic (ConfigAdminManager). For this broker,
+// a request that sets nothing succeeds, also one that deletes settings, whatever their names, as
+// with Kafka 4.4: kafka-reassign-partitions --verify deletes throttles that nobody has set.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
 	var asked []string
 	for _, setting := range settings[:min(len(settings), 5)] {

@@ -55,7 +55,7 @@ func (s *Server) describeClientQuotas(ctx context.Context, r *request, in *kmsg.
 }
 
 // quotaFilter returns the filter that a client asks for. The conditions are Kafka's
-// (ClientQuotasImage.describe). Without any, strict finds nothing.
+// (ClientQuotasImage.describe). Without a condition, a strict filter finds nothing.
 func quotaFilter(in *kmsg.DescribeClientQuotasRequest) (quota.Filter, error) {
 	filter := quota.All
 	filter.Strict = in.Strict

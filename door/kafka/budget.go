@@ -277,8 +277,8 @@ func (s *shape) add(f field, there bool) {
 func (p prober) field(v reflect.Value) (f field, there bool) {
 	before := reflect.ValueOf(v.Interface())
 	defer v.Set(before)
-	// grew sets the field to from, then to to. It returns by how many bytes the encoded request
-	// grew, and whether its bytes changed.
+	// grew sets the field to the value from, and then to the value of the parameter to. It returns
+	// by how many bytes the encoded request grew, and whether its bytes changed.
 	grew := func(from, to reflect.Value) (int, bool) {
 		v.Set(from)
 		a := p.encode()

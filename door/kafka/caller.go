@@ -13,16 +13,17 @@ import (
 	"github.com/weir-log/weir/use/audit"
 )
 
-// caller is who uses a connection. It does not change; a client that logs in again gets another.
+// caller is who uses a connection. It does not change: a client that logs in again, or whose rights
+// have changed, gets another caller.
 type caller struct {
 	principal string      // as Kafka writes it, such as User:billing
 	key       string      // the id of its API key; "" if it has none
 	mechanism string      // the mechanism with which it logged in; "" if it did not
-	rights    *acl.Rights // what it may do; admit renews them
+	rights    *acl.Rights // what it may do; the function admit renews them
 	until     time.Time   // it must log in again before then (KIP-368); zero: it need not
 	expires   time.Time   // when its credentials say that they expire; zero: they do not
 
-	told time.Duration // after which time it must log in again, as it was told; 0: it need not
+	told time.Duration // how long its login lasts, as it was told; 0: it was told no limit
 
 	still func(context.Context) error // returns an error once its credentials are no longer valid; nil: they stay valid
 }

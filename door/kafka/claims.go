@@ -11,8 +11,8 @@ import (
 const answerFree = 64 << 10
 
 // claimAnswer claims memory for n more bytes of a request's answer, before they are allocated. A
-// negative n gives memory back. It fails when the request's time is over. Then the connection is
-// closed, because a shortened answer would be wrong.
+// negative n gives memory back. It fails when the request's time is over. Most callers then close
+// the connection, because a shortened answer would be wrong; nameOthers leaves out details instead.
 func (r *request) claimAnswer(ctx context.Context, n int) error {
 	before := max(r.answerBytes-answerFree, 0)
 	r.answerBytes += n

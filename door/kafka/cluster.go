@@ -102,9 +102,10 @@ func (s *Server) addressOf(r *request, v *broker.View, b broker.Broker) (host st
 }
 
 // coordinates returns ErrMoved if clients of a group belong to another broker, so that all members
-// of a group meet in one. Offsets are committed and read through any broker. If that broker has
-// this one's address, the client is at the right address and at the wrong process: the connection
-// is closed after the answer, so that the client's next one may reach the right process.
+// of a group meet in one. Offsets are committed and read through any broker. If the group's broker
+// has the same address as this one, the client is at the right address and at the wrong process:
+// the connection is closed after the answer, so that the client's next connection may reach the
+// right process.
 func (s *Server) coordinates(r *request, name string) error {
 	v := s.view()
 	if c := v.Coordinator(name); !v.Is(c) {
@@ -137,8 +138,8 @@ var _ net.Addr = address("")
 func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
 
-// Sets of operations: bit n is the operation with code n in Kafka's AclOperation. Without an
-// authorizer every client may do everything.
+// Sets of operations: bit n is the operation with code n in Kafka's AclOperation. A client that may
+// do everything is told the whole set (request.operations).
 const (
 	opRead            = 1 << 3
 	opWrite           = 1 << 4

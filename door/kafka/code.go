@@ -27,14 +27,15 @@ func deny(kafka *kerr.Error, format string, args ...any) error {
 	return &denial{kafka: kafka, text: fmt.Sprintf(format, args...)}
 }
 
-// denyFor is a denial with the text of cause, an error in the client's own bytes: that text reveals
-// nothing about the server.
+// denyFor is a denial with the text of cause, which must be about what the client sent, or about
+// its group: such a text reveals nothing about the server.
 func denyFor(cause error) error {
 	return &denial{kafka: kafkaError(cause), text: cause.Error(), cause: cause}
 }
 
-// codeOf maps our errors to Kafka's codes, here and nowhere else. The text is for people and never
-// contains the store's error.
+// codeOf maps our errors to Kafka's codes. Only Produce and InitProducerId replace one of these
+// codes, by a code after which producers retry. The text is for people and never contains the
+// store's error.
 //
 // Codes matter more than texts: a client decides by the code whether to retry, to refresh its
 // metadata or to give up, and whether it may assume that nothing happened.

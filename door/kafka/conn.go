@@ -20,7 +20,7 @@ import (
 	"github.com/weir-log/weir/use/audit"
 )
 
-// inFlightMax is how many requests of one connection are read ahead of the one being answered.
+// inFlightMax bounds how many requests of one connection wait between its reader and its writer.
 const inFlightMax = 64
 
 // conn is one client's connection: one reader, one writer, answers in the order of the requests.
@@ -239,7 +239,7 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 	}
 }
 
-// readCall reads the frame after h within its memory budget, and decodes it.
+// readCall reads the frame whose header is h, claims the memory that it takes, and decodes it.
 func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	api, err := c.s.find(h)
 	if err != nil {

@@ -87,7 +87,7 @@ func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *bud
 	return size, err
 }
 
-// pieceMax is the most bytes of one write. It is pieceContended while other clients wait for
+// One write has at most pieceMax bytes. The limit is pieceContended while other clients wait for
 // memory, to notice sooner that this client does not read. It is pieceContended with TLS, too:
 // there the buffers of a piece are copied into one, because crypto/tls has no vectored writes and
 // makes at least one record of each buffer.

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// Bounds before a client has logged in. Kafka's are 512 KiB for a message
-// (sasl.server.max.receive.size) and no time.
+// Bounds before a client has logged in. Kafka bounds a message at 512 KiB
+// (sasl.server.max.receive.size), and does not bound the time.
 const (
 	loginFrameMax = 64 << 10         // largest request
 	loginTimeout  = 10 * time.Second // from the connection to the login, after the TLS handshake
@@ -177,7 +177,8 @@ func (c *conn) loginFailed(err error) error {
 	return err
 }
 
-// errHungUp ends a connection whose client got its answer.
+// errHungUp ends a connection before its client has logged in: after an answer that says why, or
+// without one if the answer could not be sent or its form has no place for an error.
 var errHungUp = errors.New("the connection was closed after an answer that says why")
 
 // step passes a message to the exchange, which ends with success or an error. A failed login is
@@ -216,8 +217,9 @@ func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bo
 	return answer, true, nil
 }
 
-// admit returns an error once the client may no longer use the connection: its credentials are not
-// valid any more, or it must log in again. Otherwise it renews what the client may do.
+// admit returns an error if the client may not use the connection for a request of this key: its
+// credentials are not valid any more, it must log in again first, or the rules that say what it may
+// do cannot be read. Otherwise admit renews what the client may do.
 func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	who := c.who.Load()
 	if who == nil {

@@ -32,7 +32,8 @@ var oauthMessage = regexp.MustCompile(`^n,(?:a=((?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]
 // oauthExchange is a login by OAUTHBEARER (KIP-255, KIP-768): one message, with a token.
 type oauthExchange struct{ c *conn }
 
-// step takes the first message. With errBadLogin it returns an answer, too: the challenge.
+// step takes the first message. If it refuses a token, it returns an answer with errBadLogin: the
+// challenge.
 func (x oauthExchange) step(ctx context.Context, message []byte) ([]byte, *caller, error) {
 	refused := func(err error) ([]byte, *caller, error) {
 		return []byte(badTokenText), nil, fmt.Errorf("%w: %w", errBadLogin, err)

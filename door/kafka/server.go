@@ -52,7 +52,7 @@ type Config struct {
 	Names *certificate.Names // what clients that are known by their certificates are called; default: the subjects of the certificates
 
 	Users      *user.Users   // the users who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
-	ACLs       *acl.ACLs     // what users may do; default: nothing
+	ACLs       *acl.ACLs     // what users may do; default: users may do nothing
 	Quotas     *quota.Quotas // how much clients may use; default: there are no quotas
 	SuperUsers []string      // users that may do everything, such as User:admin (super.users), however they log in; API keys with such a name may not
 

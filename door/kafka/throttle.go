@@ -59,8 +59,9 @@ func (r *request) throttledFor(k quota.Kind, pause time.Duration) {
 }
 
 // mutates counts partitions that a request is about to create or delete, and returns an error if
-// the quota forbids it (KIP-599). Old versions of requests, and requests for Metadata that create
-// topics, are never refused: their clients do not know the error. They are only throttled.
+// the quota forbids it (KIP-599). Old versions of these requests, and other requests that create
+// topics (Metadata, FindCoordinator), are never refused: their clients do not know the error. They
+// are only throttled.
 func (r *request) mutates(partitions int) error {
 	q := r.conn.s.quotas
 	if !q.Active() {

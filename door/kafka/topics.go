@@ -265,8 +265,8 @@ func (n names) refuse(name string) (skip bool, err error) {
 	}
 }
 
-// first reports whether this is a name's first mention in the request. Repeated mentions get no
-// answer of their own, so that an answer does not grow with them.
+// first reports whether this is a name's first mention in the request. In most requests repeated
+// mentions get no answer of their own, so that an answer does not grow with them.
 func first[T comparable](mentions map[T]bool, name T) bool {
 	if mentions[name] {
 		return false
