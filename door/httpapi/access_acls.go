@@ -204,8 +204,8 @@ func parseEffect(text string) (acl.Effect, bool) {
 	return 0, false
 }
 
-// parseACL reads a rule. Package acl checks the rule; parseACL only refuses words that stand for
-// nothing.
+// parseACL reads a rule. Package acl checks the rule; parseACL refuses only words that stand for
+// nothing, and a rule without one of its parts.
 func parseACL(body []byte) (b acl.Binding, err error) {
 	b.Host = acl.Everywhere
 	var effect acl.Effect

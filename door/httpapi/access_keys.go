@@ -135,7 +135,7 @@ func (c *call) answerNewKey(key apikey.Key, secret string, err error) error {
 	return c.json(http.StatusCreated, v)
 }
 
-// revokeKey ends a key. It is listed for a month more.
+// revokeKey ends a key. It is listed for at least another month.
 func (s *Server) revokeKey(c *call) error {
 	keys, err := s.storedKeys()
 	if err != nil {

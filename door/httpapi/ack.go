@@ -25,7 +25,7 @@ func (s *Server) ackMessages(c *call) error {
 	})
 }
 
-// nackMessages returns messages for a retry.
+// nackMessages gives messages back: they are retried, or become dead letters.
 func (s *Server) nackMessages(c *call) error {
 	return s.answerFor(c, (*answers).nackMember, func(ctx context.Context, q *queue.Queue, a *answers) ([]error, error) {
 		return q.Nack(ctx, a.nack, a.receipts...)

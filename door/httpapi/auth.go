@@ -30,7 +30,7 @@ var (
 
 // allow finds out who the caller is, and checks what it may do, before a handler runs. It reports
 // whether the caller may do what the route does to what the path names; if not, it has answered.
-// For the topics and queues that the path does not name the handler asks.
+// Topics and queues that the path does not name are left to the handler, which checks each of them.
 func (s *Server) allow(c *call, n need) bool {
 	c.needs = n
 	if n.access == public {
@@ -88,8 +88,8 @@ func (s *Server) stillQueue(c *call, n need, queue string) error {
 	return s.mayQueue(c.r.Context(), who, n, queue)
 }
 
-// operators allows clients that may see what is about the whole program, and with local all clients
-// on this machine.
+// operators allows clients that may see what is about the whole program and, if local is set, all
+// clients on this machine.
 func (s *Server) operators(local bool, may func(*caller) bool, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if local && s.fromHere(r) {

@@ -41,7 +41,7 @@ type boundsRead struct {
 	begun atomic.Int64  // how many reads began
 	turn  chan struct{} // a lock: has a value while somebody reads. It guards what follows
 
-	number int64 // of the last read that ended, in the order in which they began; 0: there was none
+	number int64 // the number of the last read that ended; reads are numbered in the order in which they begin, from 1. 0: none has ended
 	bounds []eventlog.Slice
 	epoch  int32
 	err    error

@@ -26,7 +26,7 @@ func (c *call) build(ctx context.Context) error {
 	return nil
 }
 
-// buildAs waits for one of some slots, which counts for whoever has the id.
+// buildAs waits for one of the slots in of, and counts it for the client or network with this id.
 func (c *call) buildAs(ctx context.Context, of *slots, id string) error {
 	err := of.acquire(ctx, id)
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 // caller is who makes a request: an API key, a user, or everybody while nobody need show who they
 // are. It does not change; Server.now returns the one for later.
 type caller struct {
-	key    apikey.Identity             // of an API key, and everybody
+	key    apikey.Identity             // the API key, or apikey.Everybody
 	user   string                      // the principal of a user, such as User:billing
 	rights *acl.Rights                 // of a user
 	still  func(context.Context) error // returns an error once its credentials are no longer valid; nil: they stay valid

@@ -132,8 +132,9 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 	return pages, needed, nil
 }
 
-// decoding is a key's turn to decode. One batch per processor is decoded at a time, because the
-// memory of a small decoder is not claimed (package batch bounds the memory of large ones).
+// decoding is a client's turn to decode; the field key is the client's id. One batch per processor
+// is decoded at a time, because the memory of a small decoder is not claimed (package batch bounds
+// the memory of large ones).
 type decoding struct {
 	of  *slots
 	key string
@@ -144,8 +145,8 @@ func (d decoding) release()                          { d.of.release(d.key) }
 
 // acquireHolding waits for the turn while claim holds memory for an answer. If other requests wait
 // for memory longer than budget.SilentMax, it drops the answer, releases the claim and continues to
-// wait, because a key that waits long must not hold memory meanwhile. Then gave is true: read the
-// answer again.
+// wait, because a client that waits long must not hold memory meanwhile. Then gave is true: read
+// the answer again.
 func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop func()) (gave bool, err error) {
 	waiting, give := context.WithCancel(ctx)
 	defer give()

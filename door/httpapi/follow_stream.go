@@ -189,8 +189,8 @@ func (f *followed) run(ctx context.Context) {
 	}
 }
 
-// wait waits for a change of the stream, and sends keep-alives. It returns false when ctx has ended
-// or the client has disconnected.
+// wait waits for a change of the stream, and sends keep-alives. It returns false when ctx has
+// ended, the client has disconnected or has lost its access, or the category was deleted.
 func (f *followed) wait(ctx context.Context) bool {
 	for {
 		_, waiting, stop, err := f.s.streams.refresh(ctx, f.open)
@@ -218,8 +218,9 @@ func (f *followed) wait(ctx context.Context) bool {
 	}
 }
 
-// round sends a page. more: there are further events. An error ends the stream; a client that
-// reconnects gets the reason.
+// round sends a page. more: call round again without waiting for a change, because there are
+// further events, or because the page could not be read or sent. An error ends the stream; a client
+// that reconnects gets the reason.
 func (f *followed) round(ctx context.Context) (more bool, err error) {
 	readCtx, cancel := context.WithTimeout(ctx, storeTimeout)
 	page, claim, err := f.read(readCtx, streamPageMax)

@@ -46,7 +46,7 @@ type (
 	}
 )
 
-// listGroups lists the groups that the caller may read.
+// listGroups lists the groups that the caller may see.
 func (s *Server) listGroups(c *call) error {
 	read := func(ctx context.Context) ([]group.Listed, error) {
 		return s.cfg.Groups.Select(ctx, group.Filter{Prefixes: c.who.groupPrefixes()})
@@ -56,7 +56,7 @@ func (s *Server) listGroups(c *call) error {
 }
 
 // describeGroup returns a group's members, and the partitions of each in topics that the caller may
-// read.
+// describe.
 func (s *Server) describeGroup(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -114,8 +114,8 @@ func (s *Server) groupOffsets(c *call) error {
 // 10,000 partitions.
 const resetShown = 1000
 
-// answerOffsets answers with offsets and lag, with one store call. It lists up to most offsets; the
-// counts are of all.
+// answerOffsets answers with offsets and lag, with one store call. Its totals are of all offsets in
+// topics that the caller may describe; up to most of these are listed.
 func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed, most int) error {
 	lags, err := s.cfg.Groups.Lags(ctx, name, found)
 	if err != nil {

@@ -165,8 +165,9 @@ func (s *Server) anybody(r *http.Request) (*caller, error) {
 // and ICANN (.internal), and Kubernetes' .svc, which is no top-level domain.
 var privateZones = []string{".local", ".internal", ".home.arpa", ".localhost", ".test", ".svc"}
 
-// notRebound reports whether a Host header cannot be that of a web page whose name its owner lets
-// point at us (DNS rebinding): then its script would be one of our own pages'.
+// notRebound reports whether a Host header is an address, or a name that the owner of a web page
+// cannot make point at us (DNS rebinding). A browser would take us for the server of such a page,
+// and let its scripts read our answers.
 func (s *Server) notRebound(host string) bool {
 	if isLocalName(host) {
 		return true
@@ -241,7 +242,8 @@ func noCredentials(detail string) error {
 	return p
 }
 
-// network is where a request comes from, as something that may hold only so much.
+// network is where a request comes from. Limiters and slots count requests by network before they
+// know the caller.
 type network netip.Prefix
 
 func networkOf(r *http.Request) network {

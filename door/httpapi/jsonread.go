@@ -16,7 +16,8 @@ import (
 // no invalid UTF-8, no unpaired surrogate. Nothing is rounded: an integer is exact or an error, and
 // the numbers in a value are kept as they were sent, however large they are.
 //
-// After the first error the reader must not be used: each function returns it to its caller.
+// After the first error the reader must not be used, unless its position is set back (parseItem):
+// each function returns the error to its caller.
 type jsonReader struct {
 	in    []byte
 	pos   int

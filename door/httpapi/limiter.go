@@ -28,8 +28,8 @@ func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter 
 	return &limiter{most: most, mostKey: mostKey, what: what, instead: instead, tooMany: tooMany, ofKey: make(map[string]int)}
 }
 
-// begin counts one more, or returns an error at the limit. Without keys all clients count as one,
-// without a limit per key.
+// begin counts one more, or returns an error at the limit. Callers without an id ("") count as one
+// client, which has only the limit of all clients.
 func (l *limiter) begin(who holder) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,8 +51,8 @@ func (l *limiter) end(who holder) {
 	l.uncount(who)
 }
 
-// move counts one thing for the client to, and no longer for the client from. It returns false if
-// to is at its limit.
+// move takes one thing from the count of its first parameter, and adds it to the count of the
+// second. It returns false, and does nothing, if the second is at its limit.
 func (l *limiter) move(from, to holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ type keyShares struct {
 // take counts n more bytes for a request that holds held bytes. It returns false if the client's
 // requests would hold too much. If it is the client's only request, it may hold any number.
 func (k *keyShares) take(who holder, n, held int64) bool {
-	if who.ID() == "" { // without keys all clients are one
+	if who.ID() == "" { // all callers without an id are one client, which has no limit of its own
 		return true
 	}
 	k.mu.Lock()

@@ -138,8 +138,9 @@ func (p *problem) Unwrap() error { return p.cause }
 // HTTP returns what an answer would say, for the console.
 func (p *problem) HTTP() (status int, title, detail string) { return p.Status, p.Title, p.Detail }
 
-// problemOf maps our errors to problems, here and nowhere else. The store's errors are not shown to
-// clients; only errors about the client's own input are quoted.
+// problemOf maps our errors to problems. A handler that knows more about an outcome returns a
+// problem itself, which problemOf leaves as it is. The store's errors are not shown to clients;
+// only errors about the client's own input are quoted.
 //
 // The status tells a client what it may assume: after 4xx, and after 503 with Weir-Applied: no,
 // certainly nothing happened. After any other 5xx something may have happened.

@@ -37,7 +37,7 @@ func (c *call) viewOfRun(r projection.Run) runView {
 	return runView{r.Number, r.Version, seen, r.Group, r.Lag, r.Behind.Milliseconds()}
 }
 
-// listProjections lists the names of the projections that the caller may read.
+// listProjections lists the names of the projections that the caller may see.
 func (s *Server) listProjections(c *call) error {
 	return answerList(c, "projections", s.cfg.Projections.Names, func(name string) bool { return c.who.mayGroup(toDescribe, stream.GroupsOf(name)) }, asItIs)
 }

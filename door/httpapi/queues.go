@@ -141,9 +141,9 @@ func (s *Server) createQueue(c *call) error {
 
 // mayTakeTopics checks that a client does not gain access to existing topics through a queue:
 // access to a queue is access to the records of its topic, and of the topics of its dead letters
-// and priorities. named is the topic in the request, or "": if the client has no access to it, it
-// is not told whether it exists. A user may have the queue create only topics that it may create
-// itself.
+// and priorities. named is the topic in the request, or "": an API key without access to this topic
+// is refused whether or not the topic exists, and so does not learn which. A user may let the queue
+// create only topics that the user may create.
 func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
 	for _, name := range append(topics, named) {
 		uses, creates := c.who.mayTopic(toRead, name) && c.who.mayTopic(toWrite, name), c.who.user == "" || c.who.mayTopic(toCreate, name)

@@ -243,7 +243,8 @@ func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
 	s.turnDown(w, r, kindMethod.because("this path does not support %s; it supports %s", shorten(r.Method), strings.Join(allowed, ", ")))
 }
 
-// turnDown answers a request that matches no route.
+// turnDown answers a request for which no handler is called: its path is unknown or renamed, or it
+// was refused before.
 func (s *Server) turnDown(w http.ResponseWriter, r *http.Request, p *problem) {
 	c := &call{ResponseWriter: w, s: s, r: r, route: "other", id: w.Header().Get(requestIDHeader), who: stranger}
 	s.answerProblem(c, p)

@@ -73,7 +73,7 @@ type Config struct {
 	Users      *user.Users        // those who log in with a password; nil: none
 	Tokens     *token.Verifier    // checks OAuth tokens; nil: none are taken
 	Names      *certificate.Names // what owners of clients' certificates are called; default: by the certificate's subject. TLS says which certificates are taken
-	ACLs       *acl.ACLs          // what users may do; nil: nothing
+	ACLs       *acl.ACLs          // what users may do; nil: users may do nothing
 	Quotas     *quota.Quotas      // what Kafka clients may use, to be listed and changed; nil: none
 	SuperUsers []string           // users that may do everything, such as User:admin, however they show who they are
 	Insecure   bool               // while nothing asks for credentials, serve all clients, and not only this machine's
@@ -97,7 +97,7 @@ type Config struct {
 
 // limits are bounds that only tests change; 0: the default.
 type limits struct {
-	Conns      int           // most connections; one address may have half of those that the other addresses leave. Default 10,000
+	Conns      int           // most connections; one network (conns.Network) may have half of those that the other networks leave. Default 10,000
 	Requests   int           // most requests in progress; three quarters of them of one client; default 16,384
 	Polls      int           // most requests that wait for events; a quarter of them of one client; default 4,096
 	Streams    int           // most streams; a quarter of them of one client; default 4,096
@@ -112,7 +112,8 @@ type limits struct {
 // Observer receives what the server did, for metrics. Calls may come from many goroutines and must
 // be short.
 type Observer interface {
-	// Answered reports every request. The route is one of the patterns in routes.go, never a
+	// Answered reports a request of the API. The route is one of the patterns in routes.go, or
+	// "other" for a request that was turned down before it reached one of them; it is never a
 	// client's own text.
 	Answered(route string, status int, took time.Duration)
 	// Streaming reports a stream opened (+1) or closed (-1).

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// slots bounds how many requests do something costly at the same time, in all and per key. Other
-// requests wait. A free slot goes to the key with the fewest slots; then to the key that got a slot
-// longest ago; then to the key with the fewest requests waiting. So a key with many requests delays
-// only its own.
+// slots bounds how many requests do something costly at the same time, in all and per key. A key is
+// the id of a caller or of a network. Other requests wait. A free slot goes to the key with the
+// fewest slots; then to the key that got a slot longest ago; then to the key with the fewest
+// requests waiting. So a key with many requests delays only its own.
 type slots struct {
 	most, mostKey int
 
@@ -37,7 +37,7 @@ func newSlots(most int) *slots {
 }
 
 // acquire waits for a slot for the key with this id until ctx ends; then it returns ctx's error.
-// Without keys ("") there is no limit per key.
+// The key "" (callers without an id) has only the limit of all keys.
 func (s *slots) acquire(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -69,7 +69,7 @@ func (ss *streams) close(st *openStream) {
 }
 
 // refresh returns the stream's current topic, and a context for waiting that also ends when the
-// topic changes again.
+// topic is deleted or gets partitions.
 func (ss *streams) refresh(ctx context.Context, st *openStream) (eventlog.Topic, context.Context, context.CancelFunc, error) {
 	waiting, again := context.WithCancel(ctx)
 	ss.mu.Lock()
@@ -102,7 +102,7 @@ func (ss *streams) watch(ctx context.Context) {
 	}
 }
 
-// wakeChanged ends the wait of streams whose topic has changed.
+// wakeChanged ends the wait of streams whose topic was deleted or has more partitions.
 func (ss *streams) wakeChanged() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

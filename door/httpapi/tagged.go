@@ -10,12 +10,12 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// taggedBytes bounds the memory of the events in an answer. As much again is claimed for the
-// batches that they are decoded from, all of it while they are read.
+// taggedBytes bounds the memory of the events in an answer. Each byte is claimed twice, because the
+// batches that the events are decoded from take memory, too.
 const taggedBytes = 8 << 20
 
-// taggedReads is how many reads by tags there are at the same time: what a store call brings is
-// claimed after it.
+// taggedReads bounds the reads by tags at the same time, because the memory of what a store call
+// returns is claimed only after the call.
 const taggedReads = 16
 
 // readTagged answers with the events of a category that have one of the tags, and with the boundary

@@ -38,7 +38,7 @@ func (c *call) viewOf(t eventlog.Topic) topicView {
 	return v
 }
 
-// listTopics lists the topics that the caller may read.
+// listTopics lists the topics that the caller may describe.
 func (s *Server) listTopics(c *call) error {
 	read := func(context.Context) ([]eventlog.Topic, error) { return s.cfg.Log.Topics(), nil }
 	return answerList(c, "topics", read, func(t eventlog.Topic) bool { return c.who.mayTopic(toDescribe, t.Name) }, c.viewOf)

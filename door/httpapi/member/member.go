@@ -28,8 +28,8 @@ type Config struct {
 	// Valid checks whether a caller's credentials are still valid. eventlog.ErrUnavailable: that is
 	// not known.
 	Valid func(context.Context, Caller) error
-	// Move counts a member for the caller to, and no longer for the caller from. It returns false
-	// if to is at its limit.
+	// Move takes a member from the count of its first parameter, and adds it to the count of the
+	// second. It returns false, and does nothing, if the second is at its limit.
 	Move func(from, to Caller) bool
 	// End uncounts a member.
 	End          func(Caller)
@@ -83,7 +83,7 @@ func New(cfg Config) *Members {
 }
 
 // Add runs a member's peer until the client leaves, or is silent for its session, or Close is
-// called. who is whom the member is counted for; Config.End uncounts it. After Close, Add does
+// called. The member is counted for the caller who; Config.End uncounts it. After Close, Add does
 // nothing and returns false.
 func (ms *Members) Add(m *Member, who Caller) bool {
 	ms.mu.Lock()
@@ -282,8 +282,9 @@ type Delivery struct {
 	Events         bool // there are events
 }
 
-// Deliver marks the partitions that have events as busy, and returns which of all the member still
-// owns, as they were assigned then. They are in the order of Assignment.Own.
+// Deliver returns, for each element of all, whether the member still owns the partition by the same
+// assignment. It marks those of them that have events as busy. The elements must be in the order of
+// Assignment.Own.
 func (m *Member) Deliver(all []Delivery) (owned []bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
