@@ -66,7 +66,7 @@ func refusedWith(err error, status int) bool {
 	return is && p.Status == status
 }
 
-// auditTail is the end of a partition, which is looked at from its last event on.
+// auditTail is the end of a partition, which is looked at backwards, from its last event.
 type auditTail struct {
 	held
 	read int64    // the events from here on were read

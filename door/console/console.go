@@ -160,7 +160,8 @@ var pages = map[string]func(*visit) error{
 	"GET /console/access/audit":                  (*visit).audit,
 }
 
-// passedOn are the handlers that pass an answer of the API on, and keep none of it.
+// passedOn are the handlers that pass an answer of the API on without keeping it; download keeps
+// only an error, to show it as a page.
 var passedOn = map[string]func(*visit) error{
 	"GET /console/topics/{topic}/download": (*visit).download,
 	"GET /console/topics/{topic}/live":     (*visit).live,
@@ -290,7 +291,7 @@ func (v *visit) send() {
 	_, _ = v.w.Write(v.made.page) // fails only if the browser has disconnected
 }
 
-// fail shows an error as a page. A reader who must authenticate is sent to the login.
+// fail shows an error as a page. A reader who must authenticate to see a page is sent to the login.
 func (v *visit) fail(err error) {
 	p := problemIn(err)
 	if p == nil {
@@ -304,8 +305,8 @@ func (v *visit) fail(err error) {
 	v.show(p.Status, "problem", "Problem", p)
 }
 
-// problemIn returns what an error says that the API, or a page, answers with; nil if it is another
-// one.
+// problemIn returns what is shown of an error of the API or of a page; nil if the error is of
+// another kind.
 func problemIn(err error) *problem {
 	var p *problem
 	var refused interface {

@@ -69,7 +69,8 @@ func (v *visit) overview() error {
 	return nil
 }
 
-// queueLines are the queues by their dead letters and their ready messages, the most first.
+// queueLines are the queues in the order of the largest number of messages that each has in any one
+// state, the largest first.
 func queueLines(s seen) []queueLine {
 	index := map[string]int{}
 	var all []queueLine
@@ -102,8 +103,8 @@ func queueLines(s seen) []queueLine {
 	return all
 }
 
-// first returns the first elements of all that take accepts, up to most of them. It calls take at
-// most 50 times as often.
+// first returns the first elements of all that take accepts, up to most of them. It calls take for
+// at most 50*most elements.
 func first[T any](most int, all []T, take func(T) bool) (some []T) {
 	for i, x := range all {
 		if len(some) == most || i == 50*most {

@@ -175,7 +175,8 @@ func (a *answer) problem() *problem {
 	return p
 }
 
-// query makes the query part of a URL of pairs; those without a value are left out.
+// query makes the query part of a URL. pairs are names, each followed by its value; a name whose
+// value is empty is left out.
 func query(pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

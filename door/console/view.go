@@ -54,7 +54,7 @@ type record struct {
 // shorten removes what a page does not show of the value, so that a page which waits for more
 // events holds no more than it will show.
 func (r *record) shorten() {
-	const encoded = (shownMax/3 + 1) * 4 // decoded more than shownMax
+	const encoded = (shownMax/3 + 1) * 4 // as many characters of base64 stand for more than shownMax bytes
 	switch {
 	case r.Value != nil && len(*r.Value) > shownMax:
 		r.left = len(*r.Value) - shownMax
@@ -227,7 +227,7 @@ func byteCount(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// age writes a duration in milliseconds with one unit.
+// age writes a duration with one unit. An int64 is in milliseconds, a float64 in seconds.
 func age(ms any) string {
 	var d time.Duration
 	switch v := ms.(type) {
