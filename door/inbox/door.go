@@ -217,9 +217,9 @@ func scripts(dialect string) (all []string) {
 // columns are those of weir_inbox.
 const columns = "id, topic, topic_id, event_key, event_value, headers, partition_number, published_at"
 
-// refusedColumns are columns, for weir_inbox_refused, of rows of weir_inbox, which is i. If there
-// is a refused row with that id already, it is another row, because a row is refused and deleted at
-// once: the new one gets a negative id.
+// refusedColumns returns what to select from rows of weir_inbox, which must have the alias i, for
+// columns of weir_inbox_refused. If there is a refused row with that id already, it is another row,
+// because a row is refused and deleted at once: the new one gets a negative id.
 func refusedColumns(schema string) string {
 	refused := schema + "weir_inbox_refused r"
 	return "CASE WHEN EXISTS (SELECT 1 FROM " + refused + " WHERE r.id = i.id) THEN (SELECT CASE WHEN min(r.id) < 0 THEN min(r.id) - 1 ELSE -1 END FROM " + refused + ") ELSE id END" +

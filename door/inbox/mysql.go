@@ -14,7 +14,7 @@ import (
 const proceduresVersion = 7
 
 // procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A
-// shard has only the first ones.
+// shard has only the first proceduresOnShards of them.
 var procedures = []string{"publish_event", "publish", "is_codeword", "read_events", "events", "consume", "partitions"}
 
 const proceduresOnShards = 2

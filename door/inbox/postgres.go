@@ -52,8 +52,9 @@ func (p postgresTables) read(ctx context.Context, do func(context.Context, *pgxp
 	return err
 }
 
-// eachRow calls each with each row of a statement. failed is an error of each, or one after each
-// was called: it must not get the same rows again.
+// eachRow calls each with each row of a statement. failed is an error after which the statement
+// must not be repeated: one that the function each returned, or any after each was called, because
+// each must not get the same rows again.
 func eachRow(ctx context.Context, conn *pgxpool.Conn, each func([]any) error, statement string) (failed, err error) {
 	rows, err := conn.Query(ctx, statement)
 	if err != nil {

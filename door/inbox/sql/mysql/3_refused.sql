@@ -2,7 +2,7 @@
 CREATE TABLE IF NOT EXISTS weir_inbox_refused (
     id               BIGINT NOT NULL PRIMARY KEY,
     topic            VARCHAR(249) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    topic_id         CHAR(32) CHARACTER SET ascii COLLATE ascii_bin, -- NULL: of the topic that has the name when the row is moved
+    topic_id         CHAR(32) CHARACTER SET ascii COLLATE ascii_bin, -- NULL: the event had only the topic's name
     event_key        LONGBLOB,
     event_value      LONGBLOB,
     headers          LONGTEXT CHARACTER SET utf8mb4,

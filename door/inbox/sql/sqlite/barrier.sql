@@ -1,4 +1,4 @@
--- On a shard: a change of its row is on disk when all is that was committed before.
+-- On a shard: when a change of its row is on disk, all that was committed before is on disk, too.
 CREATE TABLE IF NOT EXISTS weir_inbox_barrier (
     one INTEGER PRIMARY KEY,
     n   INTEGER NOT NULL

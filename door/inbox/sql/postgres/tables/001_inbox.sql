@@ -42,7 +42,7 @@ CREATE TABLE weir.weir_inbox_target (
     partition_id     bigint NOT NULL
 );
 
--- A change of its row is durable when all is that was committed before.
+-- When a change of its row is durable, all that was committed before is durable, too.
 CREATE TABLE weir.weir_inbox_barrier (
     one int    PRIMARY KEY,
     n   bigint NOT NULL
