@@ -187,7 +187,7 @@ func (m *Mover) withTopics(ctx context.Context, rows []row) ([]row, error) {
 	for id, r := range reserved {
 		t, err := m.log.Topic(ctx, r.name)
 		switch {
-		case err == nil && t.Writer != "": // nobody publishes to it, and then not by having asked for its name first
+		case err == nil && t.Writer != "": // SQL may not publish to such a topic, also not because it asked for the name before the topic was created
 			waits[id] = true
 			m.skip("what SQL published waits in weir.inbox, because its topic was not created by this request, and only "+t.Writer+" append to the one that is there", "topic", r.name)
 		case err == nil:

@@ -55,8 +55,8 @@ func runParams(runs []enqueuedRun, e eventlog.Entry) [][]byte {
 
 // Enqueued says where the message is that a transaction enqueued under an id (weir.enqueue_id): one
 // statement. waits: it is still in the inbox, on its way to one of the topics. There is no such
-// message if found is false: its transaction was rolled back, its queue deleted, or its place
-// forgotten, because its records were deleted.
+// message if found is false: its transaction is open or was rolled back, its queue was deleted, or
+// its place was forgotten, because its records were deleted.
 func (d *Door) Enqueued(ctx context.Context, topics []eventlog.TopicID, id int64) (at queue.MessageID, waits, found bool, err error) {
 	err = d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		ids := make([]string, len(topics))

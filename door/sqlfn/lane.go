@@ -53,9 +53,9 @@ func (i *inbox) next() *lane {
 }
 
 // split gives topics that have a large share of a full chunk of the main lane a lane of their own.
-// The chunk was the new lane's first turn. Rows of no topic (acks, requests to create) stay in the
-// main lane, which others wait for. So do those of a topic that is still to be created: later rows
-// of it have its real id, and would pass them.
+// The chunk was the new lane's first turn. Rows of no topic, for which others wait (acks, requests
+// to create), stay in the main lane. So do the rows of a topic that is still to be created: later
+// rows of it have its real id, and would pass them.
 func (i *inbox) split(c *chunk) {
 	_, taken := i.topics(nil)
 	most := laneTopicsMax - len(taken)

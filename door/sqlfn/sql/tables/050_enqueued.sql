@@ -1,6 +1,9 @@
--- enqueued says where messages are that weir.enqueue_id and weir.enqueue_all_ids put into the inbox: the message with the id first is at "offset" of the
--- partition, the next one at the next offset, and so on up to last. A move writes a row for each such run, in the transaction that deletes the messages from
--- the inbox (functions/note_enqueued.sql). While a message is in the inbox it has no row here. The inbox marks these messages: their base is not NULL.
+-- enqueued says where messages are that weir.enqueue_id and weir.enqueue_all_ids put into the
+-- inbox: the message whose id is in the column first is at "offset" of the partition, the next one
+-- at the next offset, and so on up to the id in last. A move writes a row for each such run, in the
+-- transaction that deletes the messages from the inbox (functions/note_enqueued.sql). While a
+-- message is in the inbox it has no row here. The inbox marks these messages: their base is not
+-- NULL.
 CREATE TABLE weir.enqueued (
     first      bigint      PRIMARY KEY, -- weir.inbox.id
     last       bigint      NOT NULL,
