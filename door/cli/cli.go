@@ -1,6 +1,7 @@
 // Package cli is the command line: one file per command. `weir serve` wires the program together.
-// Most other commands speak the Kafka protocol, so they work against any broker; the commands of
-// queues and streams speak HTTP to a server.
+// The commands of topics and groups, and audit, speak the Kafka protocol, so they work against any
+// broker. Those of queues, streams and projections, and cost, speak HTTP to a server. The others
+// that need a store open it themselves.
 package cli
 
 import (

@@ -73,7 +73,8 @@ func (c *completeCmd) Run(ctx context.Context, t *terminal, model *kong.Applicat
 	return nil
 }
 
-// commandIn finds the command that words begin, and its arguments, without flags and their values.
+// commandIn finds the command that the first of words name, and the arguments that follow, without
+// flags and their values.
 func commandIn(node *kong.Node, words []string) (command *kong.Node, arguments []string) {
 	if len(words) > 0 && words[0] == "help" { // of a command
 		words = words[1:]
@@ -179,7 +180,8 @@ func (c *completeCmd) names(ctx context.Context, root *kong.Node, before []strin
 	return found
 }
 
-// complete returns the commands, flags and fixed values that can be the word after those before.
+// complete returns the commands, flags and fixed values that can follow the words in before, and
+// begin with typed.
 func complete(root *kong.Node, before []string, typed string) (found []string) {
 	node, _ := commandIn(root, before)
 	for _, child := range node.Children {

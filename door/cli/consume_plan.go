@@ -168,8 +168,8 @@ func (p *plan) revoked(ctx context.Context, client *kgo.Client, partitions map[s
 	p.giveUp(partitions)
 }
 
-// lost is after the membership is lost: what is left to read is known again once the group has
-// assigned partitions.
+// lost is called when the membership is lost: what is left to read is known again once the group
+// has assigned partitions.
 func (p *plan) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

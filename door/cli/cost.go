@@ -303,7 +303,8 @@ func printCost(t *terminal, l cost.Load, r cost.Requests, p cost.Prices, bills, 
 
 func money(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// number prints three digits that count.
+// number prints a number below 1000 with up to three significant digits, and a larger one rounded
+// to a whole number.
 func number(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

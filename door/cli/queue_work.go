@@ -236,8 +236,8 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// free waits until a slot is free, and takes all free slots; if w.Max is set, it takes at most
-// left.
+// free waits until a slot is free, and takes all free slots; if w.Max is set, it takes at most left
+// of them.
 func (w *worker) free(ctx context.Context, left int) (n int, err error) {
 	select {
 	case w.slots <- struct{}{}:

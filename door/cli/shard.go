@@ -40,7 +40,7 @@ func (c *shardStore) with(ctx context.Context, t *terminal, what string, do func
 }
 
 // read returns the topics, or the one with a name, and where partitions are. deleted are the
-// partitions that moves have left something of, and whose topics were deleted.
+// partitions of deleted topics of which moves have left something on a shard.
 func (c *shardStore) read(ctx context.Context, set *shard.Set, log *eventlog.Log, name string) (topics []eventlog.Topic, placed eventlog.Placements, deleted []eventlog.Partition, err error) {
 	placed, deleted, err = orphans(ctx, set, log)
 	if err != nil {

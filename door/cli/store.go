@@ -51,8 +51,8 @@ func (f *storeFlag) reach() string {
 	return "check that it is running, and that the address in --store " + store.Redact(f.Store) + " is right"
 }
 
-// direct opens the store, which must exist, for a command that works on it without a server. what
-// is what the command writes, for an error.
+// direct opens the store, which must exist, for a command that works on it without a server. The
+// parameter what names what the command writes, for an error.
 func (f *storeFlag) direct(ctx context.Context, t *terminal, what string, do func(eventlog.Store, *slog.Logger) error) error {
 	if store.Missing(f.Store) {
 		return config(fmt.Errorf("the store %s does not exist", f.Store), "give the store of the server with --store")
@@ -84,8 +84,9 @@ type accessStore struct {
 	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
-// onLog opens a log on the store, which must exist, and does something with it: the audit says who.
-// what is what the command writes, for an error.
+// onLog opens a log on the store, which must exist, and does something with it. The audit records
+// changes as made at the command line. The parameter what names what the command writes, for an
+// error.
 func (c *accessStore) onLog(ctx context.Context, t *terminal, what string, do func(context.Context, *audit.Log, *slog.Logger) error, hints ...hint) error {
 	return c.direct(ctx, t, what, c.running(ctx, do, hints))
 }
@@ -108,7 +109,7 @@ func (c *accessStore) running(ctx context.Context, do func(context.Context, *aud
 }
 
 // removeDamaged removes the rows of a table that cannot be read, after somebody confirmed it. many
-// and few name the rows.
+// names the rows in the question, and few in the answer.
 func (c *accessStore) removeDamaged(ctx context.Context, t *terminal, asked consent, many, few string,
 	of func(*audit.Log, *slog.Logger) repairable) error {
 	if err := asked.obtain(t, "remove the "+many+" that cannot be read", "yes"); err != nil {

@@ -23,8 +23,8 @@ import (
 const lastSpans = time.Second
 
 // tracing sends spans to the collector that OpenTelemetry's own variables name:
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or else OTEL_EXPORTER_OTLP_ENDPOINT. Without either of them
-// tracer is nil, and spans cost nothing. stop sends what is left.
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or else OTEL_EXPORTER_OTLP_ENDPOINT. Without either of them,
+// or with OTEL_SDK_DISABLED=true, tracer is nil, and spans cost nothing. stop sends what is left.
 func tracing(ctx context.Context, version buildVersion, logger *slog.Logger) (tracer eventlog.Tracer, stop func(), err error) {
 	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	if endpoint == "" || os.Getenv("OTEL_SDK_DISABLED") == "true" {

@@ -43,7 +43,8 @@ type newPassword struct {
 
 const passwordRead = 1 << 10 // bytes that are read of a password, more than may be used
 
-// credentials reads the password, up to the end of its first line.
+// credentials reads the password: the line that is typed at a terminal; otherwise all of the input
+// or file, without the line end at its end.
 func (p newPassword) credentials(t *terminal) (map[user.Mechanism]user.Credential, error) {
 	from, name := t.in, "standard input"
 	if p.PasswordFile != "" {
