@@ -41,7 +41,8 @@ type API interface {
 	// MayOperate reports whether a client may see what is about the whole process.
 	MayOperate(r *http.Request) bool
 	// Page answers a request with a page, unless its status is 0. It bounds the pages that are made
-	// at a time, and their memory, in all and for the client with the credentials of as.
+	// at a time, and their memory, in all and for the client with the credentials of the request
+	// as.
 	Page(w http.ResponseWriter, as *http.Request, render func() (status int, media string, page []byte)) error
 	// Body reads a request's body, and bounds its memory until release, as Page does.
 	Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error)

@@ -103,8 +103,8 @@ func queueLines(s seen) []queueLine {
 	return all
 }
 
-// first returns the first elements of all that take accepts, up to most of them. It calls take for
-// at most 50*most elements.
+// first returns the first of the elements in all for which take returns true; most bounds their
+// number. It calls take for at most 50*most elements.
 func first[T any](most int, all []T, take func(T) bool) (some []T) {
 	for i, x := range all {
 		if len(some) == most || i == 50*most {

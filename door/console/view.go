@@ -182,7 +182,7 @@ func printable(s string) bool {
 	return true
 }
 
-// short cuts a text that has more than most characters.
+// short cuts a text that has more characters than most says.
 func short(most int, s string) string {
 	n := 0
 	for i := range s {
@@ -278,7 +278,7 @@ func limit(of map[string]float64, name string) string {
 	return "–"
 }
 
-// percent returns how much of all a part is, for a bar.
+// percent returns part as a percentage of all, from 0 to 100, for a bar.
 func percent(part, all int64) int64 {
 	if all <= 0 {
 		return 0

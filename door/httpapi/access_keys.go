@@ -204,7 +204,7 @@ var keyMembers = strings.Fields("name access topics topic_names all_topics group
 // accessesMax bounds the list of a key's accesses, of which there are four.
 const accessesMax = 8
 
-// strings reads an array of up to most strings.
+// strings reads an array of strings; most bounds their number.
 func (r *jsonReader) strings(most int, add func(string)) error {
 	return r.array(func(i int) error {
 		if i >= most {

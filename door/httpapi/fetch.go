@@ -42,10 +42,10 @@ func (p *page) passTrimmed() {
 	}
 }
 
-// fetch returns a page for each span, with up to most events in all. If there are no events it
-// waits, until polls ends at the latest. If not all spans fit, turn decides which comes first.
-// epoch is as in eventlog.Want; after an error it may be raised although nothing was returned. The
-// claim is the pages' memory: release it when they were sent.
+// fetch returns a page for each span; most bounds the events of all pages together. If there are no
+// events it waits as long as wait says, or until polls ends. If not all spans fit, turn decides
+// which comes first. epoch is as in eventlog.Want; after an error it may be raised although nothing
+// was returned. The claim is the pages' memory: release it when they were sent.
 func (s *Server) fetch(ctx, polls context.Context, who *caller, spans []eventlog.Span, turn, most int, wait time.Duration, epoch *int32) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])

@@ -115,7 +115,7 @@ func (s *Server) groupOffsets(c *call) error {
 const resetShown = 1000
 
 // answerOffsets answers with offsets and lag, with one store call. Its totals are of all offsets in
-// topics that the caller may describe; up to most of these are listed.
+// topics that the caller may describe; most bounds how many of these are listed.
 func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed, most int) error {
 	lags, err := s.cfg.Groups.Lags(ctx, name, found)
 	if err != nil {

@@ -79,7 +79,7 @@ func (v *verdict) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Page answers a request with a page that render makes of answers of the API. as is a request with
+// Page answers a request with a page that render makes of answers of the API. The request as has
 // the credentials of the page's client. At most consoleMax pages are made at a time, a quarter of
 // them for one client: others wait for up to consoleWait. Clients that are not known count by their
 // network. The memory of a page counts as an answer's until the client has read it. Status 0 means
@@ -103,9 +103,9 @@ func (i *Inside) Page(w http.ResponseWriter, as *http.Request, render func() (st
 	return c.sendWhole(status, []string{media}, page)
 }
 
-// Body reads the body of a request, which has up to most bytes. Its memory, and the memory for what
-// is parsed from it, counts as that of the API's bodies until release. A client whom the API does
-// not know by the credentials of the request as may send little.
+// Body reads the body of the request r, and refuses one that has more bytes than most says. Its
+// memory, and the memory for what is parsed from it, counts as that of the API's bodies until
+// release. If the request as has no valid credentials, the limit is lower.
 func (i *Inside) Body(w http.ResponseWriter, r, as *http.Request, most int64) (body []byte, release func(), err error) {
 	c := i.call(w, r, as)
 	if c.who == stranger {

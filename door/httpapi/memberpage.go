@@ -38,9 +38,10 @@ func deliver(m *member.Member, pages []memberPage) (kept []memberPage) {
 	return kept
 }
 
-// lookAt fetches up to most events of the member's partitions; it waits for events, or for a change
-// of the assignment. The first partition is random, so that none always comes last. The claim in
-// the parameter waits is enlarged to the memory that a read of so many partitions takes.
+// lookAt fetches events of the member's partitions; most bounds their number. It waits for events,
+// or for a change of the assignment. The first partition is random, so that none always comes last.
+// The claim in the parameter waits is enlarged to the memory that a read of so many partitions
+// takes.
 func (s *Server) lookAt(ctx, polls context.Context, who *caller, m *member.Member, after cursor, most int, wait time.Duration, waits *budget.Claim) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.Changed()
 	own := m.Peer.Assignment().Own

@@ -83,7 +83,7 @@ const (
 
 // readFrame reads the frame that readHeader peeked at and returns the bytes after the header:
 // client id, tags and body. The caller owns the bytes: the batches of a produce request are slices
-// of them. Memory is claimed as bytes arrive, unless the frame is free.
+// of them. Memory is claimed as bytes arrive, unless free is set.
 func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, free bool) ([]byte, error) {
 	if _, err := c.in.Discard(lengthSize + headerMin); err != nil {
 		return nil, err

@@ -259,8 +259,8 @@ func (i *inbox) reserved(ctx context.Context, ids []eventlog.TopicID) (map[event
 	return found, nil
 }
 
-// forgetCreations removes up to most requests that ended long ago, in one trip. It returns how many
-// it removed.
+// forgetCreations removes requests that ended long ago, in one trip; most bounds how many. It
+// returns how many it removed.
 func (i *inbox) forgetCreations(ctx context.Context, most int) (n int, err error) {
 	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.forget_creations($1)`, most).Scan(&n)

@@ -82,8 +82,8 @@ func (d *Door) Enqueued(ctx context.Context, topics []eventlog.TopicID, id int64
 	return at, waits, found, nil
 }
 
-// forgetEnqueued removes up to most rows of weir.enqueued, in one trip: the places of messages
-// whose records are deleted. It returns how many it removed.
+// forgetEnqueued removes rows of weir.enqueued, in one trip: the places of messages whose records
+// are deleted. most bounds how many. It returns how many it removed.
 func (i *inbox) forgetEnqueued(ctx context.Context, most int) (n int, err error) {
 	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.forget_enqueued($1)`, most).Scan(&n)

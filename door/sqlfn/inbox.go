@@ -354,8 +354,8 @@ func notMoved(err error) error {
 	return err
 }
 
-// forgetConsumers removes up to most positions in deleted topics that weir.commit_offset keeps, in
-// one trip. It returns how many it removed.
+// forgetConsumers removes positions in deleted topics that weir.commit_offset keeps, in one trip;
+// most bounds how many. It returns how many it removed.
 func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error) {
 	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.forget_consumers($1)`, most).Scan(&n)
