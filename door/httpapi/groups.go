@@ -90,7 +90,8 @@ func (s *Server) deleteGroup(c *call) error {
 	return nil
 }
 
-// groupOffsets returns a group's committed offsets and lag, with two store calls.
+// groupOffsets returns a group's committed offsets and lag, with a store call for the lag and those
+// of Coordinator.Fetch for the offsets.
 func (s *Server) groupOffsets(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()

@@ -68,8 +68,8 @@ type memberJoined struct {
 	Session int64    `json:"session_ms"`
 }
 
-// missing returns the topics that do not exist. It costs no store call if all exist, otherwise two
-// or more.
+// missing returns the topics that do not exist. It costs no store call if this process knows all of
+// them, otherwise those of Log.RefreshTopics.
 func (s *Server) missing(ctx context.Context, topics []string) []string {
 	lacks := func() (names []string) {
 		there := make(map[string]bool)
