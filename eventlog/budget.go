@@ -7,7 +7,7 @@ type Budget struct {
 	left  int  // how many bytes are left for all spans
 	span  int  // how many bytes are left for the current span
 	ended bool // this span has met a batch that did not fit
-	any   bool // a batch was taken
+	any   bool // a batch was taken, or bytes were set aside for some (Reserve)
 }
 
 // NewBudget returns the budget of an answer of at most maxBytes.

@@ -199,9 +199,9 @@ func (l *Log) rest(ctx context.Context) bool {
 	}
 }
 
-// checkAll returns an error if more partitions would be too many, together with those of the topics
-// that this process knows: every partition takes memory in every process, as long as its topic
-// exists.
+// checkAll returns an error if a change that adds so many partitions (more) would make too many,
+// together with those of the topics that this process knows: every partition takes memory in every
+// process, as long as its topic exists.
 func (l *Log) checkAll(more int) error {
 	if is := len(l.catalog.Load().owner); more > 0 && is+more > l.cfg.TotalPartitions {
 		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(more),

@@ -24,8 +24,8 @@ type Closed struct {
 }
 
 // FindClosed returns why a store is closed, and the version of ClosedKey; the version is 0 if the
-// store is open. No log may use the Store value that is passed to FindClosed, or to a function
-// below: the writes of the log would then belong to the incarnation that FindClosed finds.
+// store is open. No log may use the Store value that is passed to FindClosed, CheckOpen or
+// CloseStore: the writes of the log would then belong to the incarnation that FindClosed finds.
 func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
 	kv, err := lister(store.List).get(ctx, ClosedKey)
 	for range enterMax {

@@ -34,8 +34,8 @@ const (
 	// compactLease is the age of the state's key at which a pass counts as dead: then another
 	// process may begin one.
 	compactLease = time.Minute
-	// compactKeys bounds the keys of a pass, about 60 MiB. A partition with more keys needs several
-	// passes.
+	// compactKeys bounds the keys of a pass, which take about 60 MiB of memory. A partition with
+	// more keys needs several passes.
 	compactKeys = 1_000_000
 	// compactBytes bounds the bytes that one entry replaces, and so how long producers wait for it.
 	compactBytes = 1 << 20

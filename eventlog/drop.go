@@ -11,9 +11,9 @@ import (
 
 // Drop removes records from a partition, as compaction does: the others keep their offsets. It is
 // for a topic that is not compacted, and whose only writer knows that nobody needs these records.
-// It looks at the batches from the one that holds from on, about compactBytes of them, and returns
-// where the next call goes on. It costs two store calls, and one more if there is something to
-// remove.
+// It looks at about compactBytes of batches, beginning with the one that holds the offset from, and
+// returns where the next call goes on. It costs two store calls, and one more if there is something
+// to remove.
 //
 // changed is what IncarnationChanged returned before the caller read what it decides by: if the log
 // has entered another incarnation since, nothing is removed (ErrRewound). ErrStale: another process

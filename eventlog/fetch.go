@@ -45,9 +45,10 @@ type Want struct {
 const smallAnswer = 64 << 10
 
 // Fetch returns one slice per span, in order: the known bounds, and the batches from the one that
-// holds Span.From. Slice.Err is ErrNoPartition, a *RangeError or a *DamagedError. The first spans
-// get MaxBytes first (KIP-74): a caller with many spans should rotate them. All of an answer is of
-// one leader epoch: if a new epoch begins meanwhile, Fetch gathers the answer anew.
+// holds Span.From. Slice.Err is ErrNoPartition, a *RangeError, a *DamagedError, or why this span
+// could not be read, such as ErrUnavailable or ErrCrowded. The first spans get MaxBytes first
+// (KIP-74): a caller with many spans should rotate them. All of an answer is of one leader epoch:
+// if a new epoch begins meanwhile, Fetch gathers the answer anew.
 //
 // Fetch reads from the tail, then from the prefetched spans, then the rest from the store in one
 // call. If that call fails, spans in memory are still returned. Below MinBytes it waits for appends

@@ -18,7 +18,8 @@ import (
 // promoted, or a backup is restored. docs/decisions/a-store-has-an-incarnation.md says how that is
 // noticed, and what is done.
 
-// epochRecord is the value of EpochKey. The version of the key is the epoch, plus one.
+// epochRecord is the value of EpochKey. The version of the key is the newest epoch's number, plus
+// one.
 type epochRecord struct {
 	Store  string  `json:"store"`  // Incarnation.Store when the newest epoch began
 	Epochs []epoch `json:"epochs"` // the oldest first; the first begins at 0 everywhere
@@ -26,8 +27,9 @@ type epochRecord struct {
 	version Version
 }
 
-// epoch says where one leader epoch begins in each partition. A partition that is not in Starts was
-// empty then, or did not exist.
+// epoch says where one leader epoch begins in each partition. In a partition that is not in Starts
+// it begins at 0: the partition was empty then or did not exist, or an earlier epoch that begins at
+// 0 was merged into this one (after).
 type epoch struct {
 	Number int32                `json:"epoch"`
 	Starts map[Partition]Offset `json:"starts,omitempty"`
@@ -109,8 +111,9 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 
 // PlannedEpoch returns the check and the put of EpochKey for an entry that begins a leader epoch
 // without a rewind. After that entry, a process cannot commit before it has noticed the epoch. kv
-// is EpochKey; in and bounds were read before it. If the store was rewound as well, and no process
-// has noticed, the epoch begins only in partitions that are not intact (Sharded.Intact).
+// is what EpochKey holds; the caller has read in and bounds before kv. If the store was rewound as
+// well, and no process has noticed, the epoch begins only in the partitions for which intact, which
+// is Sharded.Intact, returns false.
 func PlannedEpoch(kv KeyValue, in Incarnation, bounds []Bounds, intact func(p Partition, since string) bool) (Check, Put, error) {
 	record, err := parseEpochs(kv)
 	if err != nil {
@@ -501,7 +504,8 @@ func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds, star
 	return l.resetForIncarnation(ctx, before, bounds, mark, next)
 }
 
-// incarnationKey reads EpochKey. If the store is closed, it returns an error that says why.
+// incarnationKey reads EpochKey. If the store is closed, or is a shard that was opened by itself,
+// it returns an error that says so.
 func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 	found := KeyValue{Key: EpochKey}
 	kvs, err := l.store.List(ctx, EpochKey, "", 3) // ClosedKey and ShardKey are the next in order

@@ -242,8 +242,8 @@ func looseSize(records []batch.Record) (n int64) {
 // seekPage is how many goals one store call has at most.
 const seekPage = 1000
 
-// Seek finds, for each goal, the base offset of the batch that the goal describes, or the
-// partition's Next if there is none. It makes one store call for each thousand goals.
+// Seek finds, for each goal, the base offset of the batch that the goal describes. Store.Seek says
+// what it finds if there is none. It makes one store call for each thousand goals.
 func (l *Log) Seek(ctx context.Context, goals []Goal) ([]Found, error) {
 	found := make([]Found, 0, len(goals))
 	for page := range slices.Chunk(goals, seekPage) {
@@ -578,9 +578,9 @@ func (l *Log) getNow(ctx context.Context, keys []string, maxBytes int) (kvs []Ke
 	return kvs, nil
 }
 
-// Get reads one key of a store, in one call; the Version is 0 if there is no such key. It reads the
-// key with List, and only on shards with Store.Get: there List may have to ask all shards which
-// keys begin with the key.
+// Get reads one key of a store, in one call; the Version is 0 if there is no such key. It calls
+// Store.List. If the store is made of shards it calls Store.Get instead: List might have to ask all
+// shards there, because any of them may have keys that begin with this one.
 func Get(ctx context.Context, store Store, key string) (KeyValue, error) {
 	if _, is := As[Sharded](store); !is {
 		return lister(store.List).get(ctx, key)
@@ -615,10 +615,10 @@ func (l *Log) ListPages(ctx context.Context, prefix string, page int, before fun
 }
 
 // ListEach is ListPages of several prefixes, all of which begin with under and none of which begins
-// with another; a key that is a prefix itself is not visited. A store call brings the keys of all
-// prefixes that are next to each other. So ListEach never makes more calls than there are prefixes
-// and pages of their keys together, nor more than there are pages of all keys that begin with
-// under.
+// with another; a key that is a prefix itself is not visited. One store call brings the keys of
+// several prefixes if they follow each other in the store. So ListEach never makes more calls than
+// there are prefixes and pages of their keys together, nor more than there are pages of all keys
+// that begin with under.
 func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, page int, before func() error, visit func(KeyValue) error) error {
 	if len(prefixes) == 1 {
 		return l.ListPages(ctx, prefixes[0], page, before, visit)
@@ -657,9 +657,9 @@ func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, pag
 }
 
 // AllUnder returns every key under prefix from list, which is a store's List, with a store call for
-// each page of keys. It does not stop at a number of keys: a use that counts its keys before it
-// adds one may have more than its limit after several processes have added some at the same time,
-// and all of them count.
+// each page of keys. It has no limit for the number of keys. A use that counts its keys before it
+// adds one may still have more than its limit, because several processes can add one at the same
+// time; the use needs all of them.
 func AllUnder(ctx context.Context, list func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error),
 	prefix string, page int) (all []KeyValue, err error) {
 	err = lister(list).pages(ctx, prefix, page, nil, func(kv KeyValue) error {

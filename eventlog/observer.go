@@ -9,7 +9,8 @@ type Observer interface {
 	Flushed(Flush)
 	// Fetched is called for every partition of an answer that has records.
 	Fetched(bytes int, fromTail bool)
-	// StoreFailed is called with the Store method, in lower case, that returned err.
+	// StoreFailed is called when a Store method returned err, or a damaged batch. op is the method
+	// in lower case; for Changes it is "moved".
 	StoreFailed(op string, err error)
 	// Retried is called before a flush is tried again, because the store was unavailable or may
 	// have been rewound.

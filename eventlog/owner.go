@@ -34,8 +34,8 @@ func (t Topic) needed() bool { return t.Writer != "" || len(t.Owners) > 0 }
 // The owner may not exist yet. Then the entry that makes it must check that the topic is Unchanged:
 // a change of the topic ignores owners that do not exist.
 //
-// now are the versions of keys that the caller read and relies on: ErrStale if one has another
-// version by now.
+// The parameter now has the versions of keys that the caller read and relies on: ErrStale if a key
+// has another version since.
 func (l *Log) OwnTopic(ctx context.Context, t Topic, by Owner, now ...Check) (Topic, error) {
 	if t.Owned(by) {
 		return t, nil
@@ -43,7 +43,7 @@ func (l *Log) OwnTopic(ctx context.Context, t Topic, by Owner, now ...Check) (To
 	return l.changeOwners(ctx, t, by.Key, []Owner{by}, now)
 }
 
-// DisownTopic removes an owner from a topic, durably. now is as in OwnTopic.
+// DisownTopic removes an owner from a topic, durably. The parameter now is that of OwnTopic.
 func (l *Log) DisownTopic(ctx context.Context, t Topic, by Owner, now ...Check) error {
 	if !t.Owned(by) {
 		return nil

@@ -21,7 +21,8 @@ const (
 	retentionShare = 20
 	// sweepEvery is the time between two sweeps of producers that were silent for long.
 	sweepEvery = 10 * time.Minute
-	// catalogKept is how many changes of topics partition 0 keeps.
+	// catalogKept is how many changes of topics partition 0 keeps: once it has more than twice as
+	// many, it is trimmed to that number.
 	catalogKept = 1000
 )
 
@@ -100,7 +101,7 @@ type kept struct {
 
 // keepEach trims partitions, and sets their errors: a few store calls for hundreds of them. If a
 // call fails for a reason that may be one partition's, such as damage, it finds that partition by
-// halves, and keeps the others.
+// halves, and trims the others.
 func (l *Log) keepEach(ctx context.Context, all []kept, now time.Time) {
 	err := l.keep(ctx, all, now)
 	switch {

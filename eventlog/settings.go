@@ -74,8 +74,8 @@ var Settings = []Setting{
 	{"weir.linger.bytes", "1048576", SettingLong, "With weir.linger.ms: when so many bytes of the topic wait, they are written at once.", within(1, math.MaxInt64)},
 	{"weir.linger.ms", "0", SettingLong, "The longest time that records wait to be written and acknowledged together, in milliseconds. An earlier write of any topic takes them along. 0: no wait. A client's request time-out must be longer.", within(0, lingerMax)},
 
-	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it
-	// asks, or if it asks nothing.
+	// Most of these are for Kafka's own files and replicas, and change nothing here; tools set
+	// them. A value is refused if it asks for what weir does not do, such as remote storage.
 	{"compression.gzip.level", "-1", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-1, 9)},
 	{"compression.lz4.level", "9", SettingInt, idle + "weir recompresses batches at one fixed level.", within(1, 17)},
 	{"compression.zstd.level", "3", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-131072, 22)},

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// A store may be made of several, its shards: store/shard. The log and the uses know of that as
-// little as this file says.
+// A store may be made of several stores, its shards: store/shard. The log and the uses know no more
+// of that than this file says.
 
 const (
 	// shardShift is where the number of a partition's shard begins in the partition's number. The
@@ -47,7 +47,7 @@ const MovesMax = 1<<(63-shardShift) - ShardsMax
 // assigned returns the number that the log assigned, without the shard.
 func (p Partition) assigned() Partition { return p & (1<<shardShift - 1) }
 
-// Sharded is an optional interface: a store that is made of several.
+// Sharded is an optional interface: a store that is made of several stores, its shards.
 //
 // An entry of such a store must live on one shard: its checks and puts, its batches with records,
 // and its Replaces. Otherwise its Outcome is ErrSpansShards. Two things may live elsewhere:
@@ -196,7 +196,7 @@ func (l *Log) withoutLost(before *incarnation, bounds []Bounds, record *epochRec
 // something: those that are not Intact, those with a partition in rewound and, if epochs were lost,
 // shard 0. In other partitions the start is notBegun. Other processes append there until they hear
 // of the epoch: any other start would be too low, and clients would read again what they have read.
-// A shard that did not answer and turns out to be rewound begins another epoch.
+// If a shard that did not answer turns out to be rewound, another epoch begins.
 func (l *Log) startsOn(ctx context.Context, bounds []Bounds, rewound []Partition, epochsLost bool, since string) ([]Bounds, []Check, error) {
 	sharded, is := As[Sharded](l.store)
 	if !is {
@@ -237,7 +237,7 @@ type ShardMark struct {
 
 	// Only shard 0 has these.
 	Shards int `json:"shards,omitempty"` // how many there are
-	Homes  int `json:"homes,omitempty"`  // how many share the keys with a rule ByFirst: those that there were at first
+	Homes  int `json:"homes,omitempty"`  // how many shards the set had at first: only these share the keys with a rule ByFirst
 }
 
 // ParseShardMark decodes the value of ShardKey.
@@ -368,8 +368,9 @@ func (l *Log) completeDeletions(ctx context.Context) {
 // lacks the topics that were created since, and their records on other shards must stay.
 const leftPrefix = "left/"
 
-// noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has, and
-// that there may be lists under leftPrefix.
+// noteLeftovers notes the empty partitions whose numbers were assigned and that no topic has. Once
+// something is noted, even that there is none, forgetLeftovers also reads the lists under
+// leftPrefix.
 func (l *Log) noteLeftovers(bounds []Bounds, catalog *catalog) {
 	if _, is := As[Sharded](l.store); !is {
 		return

@@ -152,9 +152,9 @@ type Put struct {
 // batches take exactly these offsets, in order; they may be fewer or more than the stored ones. The
 // partition's bounds stay, except Bytes.
 //
-// The entry is refused with ErrStale unless From is not below the partition's First, a stored batch
-// begins at From, and a stored batch ends at To. So it is refused if these batches were trimmed, or
-// replaced by batches with other boundaries.
+// The entry is refused with ErrStale unless From is at or above the partition's First, a stored
+// batch begins at From, and a stored batch ends at To. So it is refused if these batches were
+// trimmed, or replaced by batches with other boundaries.
 type Replace struct {
 	Partition Partition
 	From, To  Offset
@@ -240,7 +240,7 @@ type Goal struct {
 	// At looks for the first batch whose newest record is not older than At, beginning with the
 	// batch that holds From.
 	At   Timestamp
-	From Offset // if it is below First, First
+	From Offset // an offset below First counts as First
 	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after
 	// it: trimming there never leaves less.
 	Bytes int64

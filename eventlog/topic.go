@@ -21,9 +21,9 @@ type Topic struct {
 	Partitions []Partition       // by number, from 0
 	Config     map[string]string // only what was set; Setting knows the defaults
 	Writer     string            // the only use that appends to it, shown to people; "": any publisher
-	Owners     []Owner           // who needs all its records; some may have ended, see CheckDeletes
+	Owners     []Owner           // who needs all its records; some may not exist any more (checkOwners)
 	Together   bool              // on a store made of shards: all its partitions are on one
-	Version    Version           // the catalog's version when the topic was created or last changed: two topics never have the same
+	Version    Version           // the catalog's version when the topic was created or last changed; topics that one entry changes have the same
 	deleting   bool              // its deletion has begun (deleteOnShards)
 }
 
@@ -93,7 +93,7 @@ type catalog struct {
 	sealing     map[Partition]sealing // the sealing of partitions whose topics do not have defaultSealing
 	lingering   map[Partition]lingering
 	free        Partition           // the next free number
-	owner       map[Partition]int32 // the topic of each partition: an index of sorted
+	owner       map[Partition]int32 // the topic of each partition, as an index into sorted
 	changed     chan struct{}       // closed when a snapshot with other topics takes its place
 }
 
@@ -156,8 +156,8 @@ func (l *Log) lingering(p Partition) (lingering, bool) {
 	return how, lingers
 }
 
-// loadCatalog reads all topics. A change during the read changes partition 0 once more, so the
-// catalog is read again.
+// loadCatalog reads all topics. A change during the read also appends to partition 0, so the
+// follower reads the catalog again.
 //
 // After ErrRewound this process keeps the topics that it knew, although the rewound store may lack
 // some of them. The caller must not conclude that a topic was deleted.
@@ -501,8 +501,8 @@ func (t Topic) checkAudit() error {
 	return nil
 }
 
-// checkWriter refuses compaction of a topic whose only writer needs all records: those of streams,
-// for example.
+// checkWriter refuses compaction of a topic that has a Writer. Such a use needs all records, as
+// streams do.
 func (t Topic) checkWriter() error {
 	if t.Writer != "" && t.Compacted() {
 		return &InvalidError{What: "cleanup.policy", Value: t.Setting("cleanup.policy"), Why: fmt.Sprintf("only %s append to topic %q, and they need all its records; allowed: delete", t.Writer, t.Name)}

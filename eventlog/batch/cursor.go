@@ -368,8 +368,8 @@ func (c *cursor) fail(format string, args ...any) {
 	}
 }
 
-// blame notes that a record which could be read is wrong, once for each. Reading goes on, so that
-// all such records are known.
+// blame notes that a record which could be read is wrong, once for each record. Reading goes on, so
+// that all such records are known.
 func (c *cursor) blame(index int, reason string, is error) {
 	switch {
 	case c.wrong == nil:

@@ -96,7 +96,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checks all that can be checked without decompression: length, magic, CRC, codec, counts,
 // timestamps. It does not allocate unless it fails.
 //
-// The caller decides whether it accepts the attributes control, transactional and append time.
+// The caller decides which of the attributes control, transactional, append time, horizon and own
+// it accepts.
 func Check(raw []byte) (Header, error) {
 	h, err := CheckStored(raw)
 	if err != nil {
