@@ -87,9 +87,10 @@ func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 	return store, nil
 }
 
-// Cached puts a cache into opts.Dir in front of an open store, which belongs to the cache then. Its
-// files are used again by the next process if the store cannot be put back to an earlier state
-// without a new incarnation: if it is a server. address is its URL.
+// Cached puts a cache into opts.Dir in front of an open store, which belongs to the cache then.
+// address is the store's URL. The files of the cache are used again by the next process if the
+// store cannot be put back to an earlier state without a new incarnation: if it is Shared, a server
+// or a bucket.
 func Cached(opened eventlog.Store, address string, opts cache.Options) (*cache.Store, error) {
 	if Shared(address) {
 		opts.Store = Redact(address)
@@ -102,7 +103,8 @@ func Cached(opened eventlog.Store, address string, opts cache.Options) (*cache.S
 }
 
 // Missing reports whether a URL names a store that is not there yet, and that Open would create: a
-// SQLite file. Open never creates a database on a server. Of shards, one may be missing.
+// SQLite file. Open never creates a database on a server. Of a set of shards it reports whether any
+// shard is missing.
 func Missing(address string) bool {
 	scheme, rest := split(address)
 	if scheme == "shard" {

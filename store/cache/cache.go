@@ -270,7 +270,7 @@ type gathering struct {
 	bytes   int             // of batches
 	at      eventlog.Offset // where the next batch begins; at first an offset inside it
 	ended   bool            // no more batches are added
-	err     error           // with no batches
+	err     error           // why there are no batches; nil: nothing failed
 }
 
 // missing is what a span lacks.

@@ -84,7 +84,7 @@ func (s *sweeper) wake() {
 func (s *Store) sweep(ctx context.Context) {
 	for {
 		more, err := s.sweepStep(ctx)
-		told := errors.Is(err, eventlog.ErrUpgraded) || errors.Is(err, eventlog.ErrRewound) // by the log, which polls
+		told := errors.Is(err, eventlog.ErrUpgraded) || errors.Is(err, eventlog.ErrRewound) // the log, which polls, tells of these
 		if err != nil && !told && ctx.Err() == nil {
 			s.logger.Warn("mysql: cannot delete trimmed batches; it is tried again", "store", s.name, "err", err)
 		}

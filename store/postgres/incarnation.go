@@ -64,6 +64,7 @@ func (l *lastIncarnation) now() Incarnation {
 }
 
 // Still returns the three parameters of weir.still: a statement with that condition fails with
-// ErrRewound in another incarnation than Changes returned last. It is for what is compared with
-// reads of the log: a server that is still a standby, for example, may know less.
+// ErrRewound in another incarnation than Changes returned last. It is for statements whose results
+// are compared with reads of the log: without the condition, a server that is still a standby, for
+// example, could answer with less than the log has.
 func (s *Store) Still() []any { return s.lastIncarnation.now().args() }

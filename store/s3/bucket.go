@@ -28,7 +28,8 @@ import (
 var (
 	// errMissing: there is no object with this key.
 	errMissing = errors.New("no such object")
-	// errExists: there is an object with this key already, so that nothing was written.
+	// errExists: there is an object with this key already. This put may have written it: net/http
+	// may have sent the request twice, and this is the answer to the second one.
 	errExists = errors.New("the object exists already")
 	// errRefused: the server understood and refused. Nothing was written.
 	errRefused = errors.New("the S3 server refuses")
@@ -39,8 +40,8 @@ var (
 )
 
 type (
-	// bucket is what the store needs of S3. An error that matches none of those above leaves open
-	// whether a put happened.
+	// bucket is what the store needs of S3. An error of put that matches neither errRefused nor
+	// errBusy leaves open whether the put happened.
 	bucket interface {
 		// put writes an object unless there is one with this key. It is tried once.
 		put(ctx context.Context, key string, body []byte) (answer, error)

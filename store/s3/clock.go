@@ -63,7 +63,7 @@ func lagOf(header http.Header) time.Duration {
 type clock struct {
 	mu       sync.Mutex // guards all below
 	known    bool
-	low, top time.Duration // by how much the server was ahead of us at the time at, at least and at most
+	low, top time.Duration // bounds of how far the server was ahead of us, at the time in the field at
 	at       time.Time     // when the last answer came
 	lag      time.Duration // lagOf the server that gave the last answer
 	trip     time.Duration // how long the last answer took

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-log/weir/internal/chance"
 )
 
-// Commit implements eventlog.Store. It costs one put; more if other processes commit at the same
-// time.
+// Commit implements eventlog.Store. It costs one put, and one get to confirm it; more if other
+// processes commit at the same time.
 func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	size := 0
 	for _, entry := range flush {

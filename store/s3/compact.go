@@ -172,8 +172,8 @@ type pick struct {
 	to  int64  // its place in the segment
 }
 
-// compact gathers the batches of the oldest commits in one segment, if there are at least so many
-// commit objects with batches (least). It reports whether it moved any.
+// compact gathers the batches of the oldest commits in one segment: those that pick chooses, which
+// also says what least means. It reports whether it moved any.
 func (s *Store) compact(ctx context.Context, least int) (bool, error) {
 	picks := s.pick(least)
 	if len(picks) == 0 {

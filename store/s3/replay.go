@@ -18,8 +18,9 @@ import (
 const aheadMax = 16
 
 // fresh returns when this process knows all commits that were there when fresh was called. If the
-// process is alone, it is enough to know those that were there at some time less than verify ago.
-// Callers share requests: a request that began after a call serves this call.
+// process is alone, it is enough to know those that were there at some time less than verify (an
+// option of the URL) ago. Callers share requests: a request that began after a call serves this
+// call.
 func (s *Store) fresh(ctx context.Context) error {
 	if s.alone {
 		s.mu.Lock()

@@ -28,7 +28,8 @@ const (
 	answerMax = 30 * time.Second
 	// requestMax is how long one request may go without progress.
 	requestMax = 20 * time.Second
-	// flushBytes is the default of the option flush_bytes: at 50 ms a PUT, 300 MB/s.
+	// flushBytes is the default of the option flush_bytes: at 50 ms a PUT, 300 MB/s. flushMin is
+	// its lowest value.
 	flushBytes, flushMin = 16 << 20, 64 << 10
 	// commitMax bounds the batches of one commit.
 	commitMax = 256 << 20

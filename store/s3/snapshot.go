@@ -25,7 +25,7 @@ const (
 	// keepTries is how often a put of a part is tried.
 	keepTries = 5
 	// outlineOld is how much of a snapshot of the first format is read for its outline: two ids,
-	// and four short values.
+	// a number, a hash and a time.
 	outlineOld = 4 << 10
 	// listTries is how often the snapshots are listed because some were deleted meanwhile.
 	listTries = 5
@@ -147,9 +147,9 @@ func (s *Store) counted(ctx context.Context, sn snapshot) (outline, bool, error)
 	return o, same, err
 }
 
-// load takes the state from the newest snapshot that counts and can be read; if there is no
-// snapshot, the state is empty. If a call is given up, the next one continues where that call
-// ended. The caller has the turn.
+// load takes the state from the newest snapshot that counts and can be read. If there is none, the
+// state is empty, unless a snapshot is damaged: then load fails. If a call is given up, the next
+// one continues where that call ended. The caller has the turn.
 func (s *Store) load(ctx context.Context) error {
 	gone := map[string]bool{}
 	for {

@@ -46,7 +46,7 @@ func identify(ctx context.Context, members []*member) (have []found, homes int, 
 	return have, homes, err
 }
 
-// found is what a member has under ShardKey; Version 0: nothing.
+// found is what a member has under ShardKey; version 0: nothing.
 type found struct {
 	eventlog.ShardMark
 	version eventlog.Version
@@ -213,8 +213,8 @@ func (m *member) identity(ctx context.Context) (found, error) {
 	return identity(ctx, m.store, m.number)
 }
 
-// identity reads ShardKey of a store in the place of a shard, and refuses a store that is closed by
-// itself.
+// identity reads ShardKey of a store in the place of a shard. It refuses a store that is closed,
+// except in the place of shard 0: there ClosedKey is about the whole set.
 func identity(ctx context.Context, store eventlog.Store, number int) (found, error) {
 	if number > 0 {
 		if closed, version, err := eventlog.FindClosed(ctx, store); err != nil || version > 0 {
@@ -266,7 +266,7 @@ func (m *member) alone(ctx context.Context) error {
 	return nil
 }
 
-// mark puts ShardKey. ErrStale: it is no longer at the version before.
+// mark puts ShardKey. ErrStale: it is no longer at the version before, or the answer was lost.
 func (m *member) mark(ctx context.Context, before eventlog.Version, mark eventlog.ShardMark) (eventlog.Version, error) {
 	value, err := json.Marshal(mark)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // of earlier epochs by itself, so no process commits by an old table.
 //
 //	shard/placed/<partition>   on shard 0: an eventlog.Placement. Whoever moves partitions deletes those of deleted topics first (Unplace):
-//	                           there are never more than partitions that were moved and existed at the last move
+//	                           there are at most as many of these keys as partitions that were moved and existed at the last move
 //	shard/guard/<partition>    on a shard from or to which the partition moves: whoever raises its version last is the one that moves it (store/storecopy)
 //
 // What moves partitions is store/storecopy. Why it is so:
@@ -170,7 +170,7 @@ const placeTries = 16
 // the order of changes: changes[i].To with its version. A change is left out if somebody else has
 // changed the placement of its partition: the version is 0 then, and the other changes are made.
 //
-// If a change says where a partition is, or whether changes of it are refused, Place begins a
+// If a change alters where a partition is, or whether changes of it are refused, Place begins a
 // leader epoch, one for all changes. When Place returns without an error, no process commits to the
 // partitions by the earlier placements any more. It needs every shard. No log may use this Set
 // value.

@@ -1,11 +1,12 @@
 // Package shard is a store that is made of several stores of any kind, its shards.
 //
-// A partition's number has its shard in the high bits, and a key says by its own text where it
-// lives (place.go), so every process finds both without asking anybody. An entry is committed by
-// one shard; one that would need two is refused (commit.go). A shard that does not answer does not
-// fail the calls about others (member.go), and need not answer when a process starts (away.go).
-// Each shard knows which one of which set it is (identity.go). Why it is so:
-// docs/decisions/an-entry-lives-on-one-shard.md; for operators: docs/shards.md.
+// A partition's number has its shard in the high bits, unless the partition was moved
+// (placement.go), and a key says by its own text where it lives (place.go), so every process finds
+// both without asking anybody. An entry is committed by one shard; one that would need two is
+// refused (commit.go). A shard that does not answer does not fail the calls about others
+// (member.go), and need not answer when a process starts (away.go). Each shard knows which one of
+// which set it is (identity.go). Why it is so: docs/decisions/an-entry-lives-on-one-shard.md; for
+// operators: docs/shards.md.
 package shard
 
 import (

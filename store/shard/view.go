@@ -35,14 +35,15 @@ func rename(s *eventlog.Slice, p eventlog.Partition) {
 	}
 }
 
-// view is a shard of which one partition is seen, under the number by which everybody knows it, and
-// all keys.
+// view is a shard of which all keys are seen, and one partition, under the number by which
+// everybody knows it.
 type view struct {
 	shard eventlog.Store
 	p, on eventlog.Partition // the number for everybody, and on the shard
 }
 
-// View returns a shard on which a partition has a number of its own, for what moves the partition.
+// View returns a shard of which all keys are seen, and only the partition p, which has the number
+// on there. It is for what moves the partition.
 func (s *Set) View(shard int, p, on eventlog.Partition) eventlog.Store {
 	return view{s.members[shard].store, p, on}
 }

@@ -71,7 +71,7 @@ func (c *Copy) recopy(ctx context.Context, p eventlog.Partition, at, end eventlo
 			b.Batch.Partition = p
 			replace.Batches = append(replace.Batches, b.Batch)
 			from += eventlog.Offset(b.Records)
-		case to == end: // a batch of the source goes on behind the target's end
+		case to == end: // a batch of the source continues past the target's end
 			fill := eventlog.Batch{Partition: p, Records: int32(from - to), MaxTime: eventlog.NoTimestamp, Bytes: placeholder}
 			if err := c.commit(ctx, eventlog.Entry{Batches: []eventlog.Batch{fill}}); err != nil {
 				return end, fmt.Errorf("write to the target: %w", err)

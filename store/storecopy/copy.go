@@ -10,8 +10,8 @@
 // on. An interrupted copy continues where it ended, because what the target holds says how far it
 // came.
 //
-// A Move copies one partition of a store made of shards from one shard to another in the same way,
-// and then lets the other take its place.
+// Moves copies partitions of a store made of shards from their shards to another one in the same
+// way, and then lets the copies take their place.
 package storecopy
 
 import (
@@ -215,9 +215,9 @@ func (c *Copy) take(ctx context.Context, at eventlog.Version) error {
 }
 
 // Switch completes the copy. It closes the source, copies and compares what is new, and opens the
-// target. From the moment the source is closed until Switch returns, nothing is written to either.
-// If it fails, the source stays closed: call Switch again, or Abandon. Switch calls last before it
-// opens the target. If last fails, the source is opened again.
+// target. From the moment the source is closed until Switch returns, nobody else can write to
+// either. If it fails, the source stays closed: call Switch again, or Abandon. Switch calls last
+// before it opens the target. If last fails, the source is opened again.
 func (c *Copy) Switch(ctx context.Context, last func() error) error {
 	closed, version, err := eventlog.FindClosed(ctx, c.from)
 	if err != nil {

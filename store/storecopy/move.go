@@ -17,8 +17,8 @@ import (
 type Set interface {
 	eventlog.Store
 	eventlog.Sharded
-	// View returns a shard on which a partition has a number of its own; nothing else of its
-	// partitions is seen. ShardName names the shard for people.
+	// View returns a shard of which all keys are seen, and only the partition p, which has the
+	// number on there. ShardName names a shard for people.
 	View(shard int, p, on eventlog.Partition) eventlog.Store
 	ShardName(shard int) string
 	// Placements returns where partitions are. Place changes that for several, with at most one
@@ -120,7 +120,7 @@ type move struct {
 	p      eventlog.Partition
 	at     eventlog.Placement
 	begins eventlog.Placement // with which its move begins or goes on
-	source eventlog.Version   // of the guard on the source
+	source eventlog.Version   // the version of the guard on the source
 
 	took     time.Duration // by the last pass, with its comparison
 	small    bool          // the last pass copied little
@@ -132,8 +132,8 @@ type move struct {
 }
 
 const (
-	// closedGoal and closedMost are the defaults of MoveOptions. lateMost is how often a partition
-	// may exceed ClosedMost.
+	// closedGoal and closedMost are the defaults of MoveOptions. The move of a partition fails when
+	// its copy is not complete within ClosedMost for the lateMost-th time.
 	closedGoal, closedMost, lateMost = 2 * time.Second, 10 * time.Second, 3
 	// groupMost bounds the partitions of a group, and of one change of placements.
 	groupMost = 256
@@ -327,7 +327,7 @@ func (m *Moves) copyOf(one *move) *Copy {
 	}
 }
 
-// plus adds what was done since before.
+// plus adds to p what was done between before and now.
 func (p Progress) plus(now, before Progress) Progress {
 	return Progress{p.Records + now.Records - before.Records, p.Bytes + now.Bytes - before.Bytes, p.Keys + now.Keys - before.Keys, p.Compared + now.Compared - before.Compared}
 }
@@ -740,7 +740,7 @@ func erased(ctx context.Context, store eventlog.Store, guard string, version eve
 	})
 }
 
-// again calls do, and repeats it after ErrRewound or ErrUnsure: tries calls in all.
+// again calls do, and repeats it after ErrRewound or ErrUnsure, until it was called tries times.
 func again(do func() error) (err error) {
 	for range tries {
 		if err = do(); !errors.Is(err, eventlog.ErrUnsure) && !errors.Is(err, eventlog.ErrRewound) {

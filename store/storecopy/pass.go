@@ -47,8 +47,8 @@ func (c *Copy) Pass(ctx context.Context) (Progress, error) {
 	return copied, nil
 }
 
-// again calls do, and repeats it after ErrRewound or ErrUnsure: tries calls in all. Any other error
-// ends it.
+// again calls do, and repeats it after ErrRewound or ErrUnsure, until it was called tries times.
+// Any other error ends it.
 func (c *Copy) again(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -184,8 +184,8 @@ func (c *Copy) copySome(ctx context.Context, some []pair) error {
 	return nil
 }
 
-// append appends to the target what was read of some partitions, and updates in of how far the
-// target has come.
+// append appends to the target what was read of some partitions (the parameter of), and notes in
+// their pairs how far the target has come.
 func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) error {
 	var e eventlog.Entry
 	var want []eventlog.Offset // the base offsets of e's batches
@@ -215,7 +215,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 				continue
 			}
 			fill(b.Base)
-			if b.Base < now[i] && b.Base < read[i].Bounds.First { // as below, but the target cannot replace what is trimmed in part
+			if b.Base < now[i] && b.Base < read[i].Bounds.First { // the target has the first offsets of this batch, and cannot replace what is trimmed in part
 				rest, err := tailOf(b, now[i])
 				if err != nil {
 					return fmt.Errorf("the batch at offset %d of partition %d is damaged in the source: %w", b.Base, p.Partition, err)
@@ -269,8 +269,8 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 	return nil
 }
 
-// notCopied reports whether a key is about the store itself: its epochs, copies of it, how far its
-// partitions are compacted.
+// notCopied reports whether a key is about the store itself: its epochs, whether it is closed,
+// copies of it, how far its partitions are compacted.
 func notCopied(key string) bool {
 	return key == eventlog.EpochKey || key == eventlog.ClosedKey || strings.HasPrefix(key, copyPrefix) || strings.HasPrefix(key, eventlog.CompactPrefix)
 }
@@ -354,7 +354,7 @@ func (c *Copy) compareUnder(ctx context.Context, prefix string, visit func(from,
 	}
 }
 
-// pages reads the keys of a store in order, without those that are not copied.
+// pages reads, in order, the keys of a store that are copied.
 type pages struct {
 	store  eventlog.Store
 	name   string

@@ -271,8 +271,8 @@ func seekReplaced(in Index, id eventlog.Partition, p *Partition, goal int64) (at
 
 // Trim raises the First of each trim's partition to Before, but not past Next. It returns the
 // partitions that changed, in order, and the error of each trim. A partition that is not among
-// partitions does not exist. It calls Holding once, and twice more with Span for each partition in
-// which batches were replaced.
+// partitions does not exist. It calls Holding once. For each partition in which batches were
+// replaced it calls Holding once more, and Span once.
 func Trim(in Index, partitions map[eventlog.Partition]*Partition, trims []eventlog.Trim) (changed []eventlog.Partition, errs []error, err error) {
 	below := make(map[eventlog.Partition]eventlog.Offset, len(trims))
 	for _, t := range trims {
@@ -289,7 +289,7 @@ func Trim(in Index, partitions map[eventlog.Partition]*Partition, trims []eventl
 			}
 		}
 	}
-	first := make(map[eventlog.Partition]Batch, len(places)) // that is held then
+	first := make(map[eventlog.Partition]Batch, len(places)) // the batch that holds the new First
 	if len(places) > 0 {
 		batches, err := in.Holding(places)
 		if err != nil {
@@ -317,7 +317,8 @@ func Trim(in Index, partitions map[eventlog.Partition]*Partition, trims []eventl
 	return changed, errs, nil
 }
 
-// trim raises First to an offset, which the batch first holds, if it is not Next.
+// trim raises First to the offset given. The parameter first is the batch that holds this offset,
+// unless the offset is Next.
 func (p *Partition) trim(in Index, id eventlog.Partition, to eventlog.Offset, first Batch) error {
 	if to == p.Next {
 		p.First, p.FirstByte, p.Removed = to, p.NextByte, 0
