@@ -1,9 +1,10 @@
 // Package postgres keeps the log in PostgreSQL 14 or later, in a schema of its own, weir.
 //
 // The SQL is in the directory sql, and says how the tables are built and why. A flush is one call
-// of weir.commit: one round trip and one wait for the disk. Every transaction locks the rows of
-// partitions and keys in one order, and holds the locks only for that round trip. Nothing in this
-// package waits for a transaction that somebody else left open.
+// of weir.commit, or of weir.commit_one or weir.replace: one round trip and one wait for the disk.
+// Every transaction locks the rows of partitions and keys in one order, and holds the locks only
+// for that round trip. Nothing in this package waits for a transaction that somebody else left
+// open.
 package postgres
 
 import (

@@ -89,9 +89,9 @@ func (c *Session) In(in Incarnation) error {
 }
 
 // Commit commits entries with a statement that does something of its own in the same transaction.
-// The statement calls weir.commit, whose parameters follow params, and weir.still with the last
-// three. It returns one row, whose first column is true if it committed. That is one round trip,
-// and one wait for the disk.
+// The statement calls weir.commit, whose parameters follow params, and weir.still_after with the
+// last three. It returns one row, whose first column is true if it committed. That is one round
+// trip, and one wait for the disk.
 //
 // in is the incarnation in which the caller read what the change depends on: the error is
 // eventlog.ErrRewound if the store, or the log on it, is in another incarnation. If one entry
