@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// hours are in a month, as cloud providers count it.
+// hours is how many hours a month has, as cloud providers count it.
 const hours = 730
 
 const month = hours * time.Hour
@@ -164,9 +164,9 @@ func (b Bucket) Requests(l Load) Requests {
 	return r
 }
 
-// pauses is how often, each second, a process that commits at random times, on average commits
-// times a second, has committed nothing for verifyEvery: once after that time, twice after twice,
-// and so on.
+// pauses is how often, each second, a process has committed nothing for verifyEvery: once after
+// that time, twice after twice that time, and so on. The process commits at random times; the
+// parameter commits says how often it does each second, in the mean.
 func pauses(commits float64) float64 {
 	if commits == 0 {
 		return 1.0 / verifyEvery

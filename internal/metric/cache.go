@@ -11,7 +11,7 @@ type Cache struct {
 	Blocks, Bytes           int64
 }
 
-// WatchCache registers metrics that are read from read at each scrape.
+// WatchCache registers metrics that come from the function read at each scrape.
 func WatchCache(registry prometheus.Registerer, read func() Cache) {
 	registry.MustRegister(&cacheCollector{read})
 }

@@ -17,10 +17,11 @@ type Group struct {
 // groupsTimeout bounds how long one scrape may read from the store.
 const groupsTimeout = 2 * time.Second
 
-// WatchGroups registers metrics that are read from groups at each scrape, so that they disappear
-// with the groups and topics that they name. If groups fails, they are left out: an old number
-// would be worse than none. If it returns groups and an error, their lag is left out, and
-// weir_group_lag_unknown is 1: one client's hundred thousand offsets hide nobody's members.
+// WatchGroups registers metrics that come from the function groups at each scrape, so that they
+// disappear with the groups and topics that they name. If the function fails, they are left out: an
+// old number would be worse than none. If it returns some groups and an error, their lag is left
+// out, and weir_group_lag_unknown is 1: one client's hundred thousand offsets hide nobody's
+// members.
 func WatchGroups(registry prometheus.Registerer, groups func(context.Context) ([]Group, error)) {
 	registry.MustRegister(&groupCollector{groups})
 }

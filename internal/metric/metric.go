@@ -90,7 +90,8 @@ func New(registry prometheus.Registerer, version string) *Set {
 	}
 }
 
-// Why the Kafka door closes a connection, and the methods of a store.
+// The values of labels: why the Kafka door closes a connection, the quotas of clients, and the
+// operations of a store (eventlog.Observer).
 var (
 	refusals = []string{"bad_length", "bad_login", "bad_request", "certificate", "connection_rate", "connections", "connections_per_ip", "http", "idle", "login_ended", "not_logged_in", "slow_frame", "slow_login", "ssh", "tls", "tls_handshake", "too_large", "unknown_key", "unsupported_version"}
 	quotas   = []string{"connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate", "request_percentage"}

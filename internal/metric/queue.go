@@ -14,9 +14,9 @@ type Queue struct {
 	Oldest   time.Duration    // how long the oldest ready message has been ready
 }
 
-// WatchQueues registers metrics that are read from read at each scrape, so that they disappear with
-// the queues that they name. read returns the queues, and how many messages of all of them are
-// delayed. If it fails, they are left out.
+// WatchQueues registers metrics that come from the function read at each scrape, so that they
+// disappear with the queues that they name. read returns the queues, and how many messages of all
+// of them are delayed. If it fails, the metrics are left out.
 func WatchQueues(registry prometheus.Registerer, read func(context.Context) (queues []Queue, delayed int64, err error)) {
 	registry.MustRegister(&queueCollector{read})
 }

@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // are not counted.
 type S3 struct{ Puts, Gets, Lists, Deletes int64 }
 
-// WatchS3 registers metrics that are read from read at each scrape.
+// WatchS3 registers metrics that come from the function read at each scrape.
 func WatchS3(registry prometheus.Registerer, read func() S3) {
 	registry.MustRegister(&s3Collector{read})
 }

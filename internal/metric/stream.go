@@ -13,8 +13,8 @@ type Category struct {
 	Appends map[string]int64 // by outcome
 }
 
-// WatchCategories registers metrics that are read from read at each scrape, so that they disappear
-// with the categories that they name.
+// WatchCategories registers metrics that come from the function read at each scrape, so that they
+// disappear with the categories that they name.
 func WatchCategories(registry prometheus.Registerer, read func() []Category) {
 	registry.MustRegister(&categoryCollector{read})
 }
@@ -49,8 +49,8 @@ type Projection struct {
 	Behind time.Duration // the age of the oldest of them
 }
 
-// WatchProjections registers metrics that are read from read at each scrape. If read fails, they
-// are left out.
+// WatchProjections registers metrics that come from the function read at each scrape. If read
+// fails, they are left out.
 func WatchProjections(registry prometheus.Registerer, read func(context.Context) ([]Projection, error)) {
 	registry.MustRegister(&projectionCollector{read})
 }

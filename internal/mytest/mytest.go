@@ -221,8 +221,9 @@ func connect(address string) (*sql.DB, error) {
 }
 
 // Launch makes a data directory in dir ("": the directory of temporary files), and starts a server
-// on it. It is for a program that is not a test, which may use the methods Admin, Kill, Recover and
-// Close. A watchdog ends the server with this process.
+// on it. It is for a program that is not a test, which may use the methods that return an error
+// instead of ending a test, and Admin, Kill, Stop and Signal. A watchdog ends the server with this
+// process.
 func Launch(dir string, flags ...string) (*Server, error) {
 	server, install, err := commands()
 	if err != nil {

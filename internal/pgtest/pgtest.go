@@ -102,8 +102,9 @@ func Value(t testing.TB, address, sql string) string {
 	return fmt.Sprint(v)
 }
 
-// SetNotifyUsage makes a database report to later sessions that the part usage, from 0 to 1, of the
-// server's notification queue is used. Before PostgreSQL 17 the real queue has 8 GB.
+// SetNotifyUsage makes a database report to later sessions that a part of the server's notification
+// queue is used. The parameter usage is that part, from 0 to 1. Before PostgreSQL 17 the real queue
+// has 8 GB.
 func SetNotifyUsage(t testing.TB, address, usage string) {
 	t.Helper()
 	Exec(t, address, `CREATE OR REPLACE FUNCTION pg_catalog.pg_notification_queue_usage()

@@ -241,8 +241,8 @@ func (s *Server) stop(mode string) error {
 }
 
 // Launch makes a data directory in dir ("": the directory of temporary files), and starts a server
-// on it. It is for a program that is not a test, which may use the methods Admin, Running, Crash,
-// Recover, Backup and Close. A watchdog ends the server with this process.
+// on it. It is for a program that is not a test, which may use the methods that return an error
+// instead of ending a test, and Admin and Running. A watchdog ends the server with this process.
 func Launch(dir string) (*Server, error) { return launch(dir, "on") }
 
 func launch(dir, fsync string, initdb ...string) (*Server, error) {

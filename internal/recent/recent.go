@@ -41,8 +41,9 @@ type Reading[T any] struct {
 	err   error     // of the last try
 }
 
-// New returns a value that read reads. what names it in texts, in the plural. zero stands for the
-// value before the first reading; Get never returns zero without an error.
+// New returns a value that the function read reads. The parameter what names it in texts, in the
+// plural. The parameter zero stands for the value before the first reading; Get never returns it
+// without an error.
 func New[T any](what string, zero T, read func(context.Context) (T, error), logger *slog.Logger) *Value[T] {
 	v := &Value[T]{what: what, read: read, logger: logger}
 	v.last.Store(&Reading[T]{Value: zero})

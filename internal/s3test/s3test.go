@@ -230,8 +230,8 @@ func (s *Server) Leave(to string) error {
 func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
 
 // Launch starts a server on a new directory in dir ("": the directory of temporary files). It is
-// for a program that is not a test, which may use the methods Bucket, Directory, Addr, Kill,
-// Recover, Backup, Copy and Close. A watchdog ends it with this process.
+// for a program that is not a test, which may use the methods that return an error instead of
+// ending a test, and Directory, Addr and Kill. A watchdog ends the server with this process.
 func Launch(dir string) (*Server, error) { return launch(dir, false) }
 
 // LaunchCounting is Launch for a server whose Counts counts its requests.
