@@ -34,7 +34,7 @@ type control struct {
 	listener net.Listener
 	served   sync.WaitGroup
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards what follows
 	clusters map[int]*cluster
 	last     int
 	cases    []kafkaCase

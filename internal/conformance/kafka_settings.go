@@ -28,7 +28,7 @@ func milliseconds(flag string) func(value string) []string {
 
 // kafkaNoMatter are the properties of which weir has no counterpart, and that say only how a broker
 // of Kafka works inside: how it keeps its own topics, elects leaders, replicates, shuts down and
-// deletes files, and how soon it does so. A test says them to be fast, not to see their effect.
+// deletes files, and how soon it does so. A test sets them to be fast, not to see their effect.
 var kafkaNoMatter = []string{
 	"auto.leader.rebalance.enable",
 	"broker.heartbeat.interval.ms",
@@ -61,8 +61,8 @@ var kafkaNoMatter = []string{
 // kafkaSame are properties with the value that weir always has.
 var kafkaSame = map[string]string{"delete.topic.enable": "true"}
 
-// kafkaAside are properties that a class sets for all its cases, and that only those cases see
-// which kafkaNeeds names.
+// kafkaAside are properties that a class sets for all its cases, although they matter only to those
+// that kafkaNeeds names.
 var kafkaAside = map[string][]string{
 	"clients.producer.ProducerFailureHandlingTest": {"message.max.bytes"},
 }

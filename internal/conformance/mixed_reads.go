@@ -144,9 +144,10 @@ func (r *reads) keep() {
 	}
 }
 
-// missing says what is not there yet: all that was acknowledged by since must be read, of each
-// partition something that was acknowledged later, and by each of the members something. A zero
-// since asks for all that was acknowledged, and nothing else.
+// missing says what is not there yet: all that was acknowledged until the time since must have been
+// read, of each partition also something that was acknowledged later, and each of the members must
+// have read something after since. A zero since asks for all that was acknowledged, and nothing
+// else.
 func (r *reads) missing(since time.Time, members []string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,7 +74,7 @@ func (m *Model) Takes(q WorkQueue, verb string, letters []string) *take {
 	for _, id := range letters {
 		l := m.letters[id]
 		l.takes = append(l.takes, t)
-		l.message.purged = 0 // the message may come back; so may all messages of the queue, below
+		l.message.purged = 0 // the message may come back
 	}
 	if len(letters) == 0 {
 		m.sweeps[q.Name] = append(m.sweeps[q.Name], t)

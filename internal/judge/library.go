@@ -12,7 +12,8 @@ import (
 
 // What the Go library answered, in the words of a Model.
 
-// OutcomeOf says what an error means: all but ErrUnsure mean that certainly nothing happened.
+// OutcomeOf says what an error means: all but ErrUnsure, and those that say that a context has
+// ended, mean that certainly nothing happened.
 func OutcomeOf(err error) Word {
 	switch {
 	case err == nil:

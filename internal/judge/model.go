@@ -77,8 +77,8 @@ type Model struct {
 	letters      map[string]*letter // dead letters, by id
 	sweeps       map[string][]*take // by queue: redrives of all letters
 	lettersTaken map[string]int     // by queue: how many were redriven or discarded, as the answers say
-	wrote        map[string]int     // by receipt: how many results a worker had written that acknowledges in its transaction,
-	wroteAt      Moment             // at this time
+	wrote        map[string]int     // by receipt: how many results a worker that acknowledges in its own transaction had written by wroteAt
+	wroteAt      Moment
 
 	streams streams
 }

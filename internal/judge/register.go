@@ -30,8 +30,8 @@ type register struct {
 // registersKept is how many commits of a partition are remembered.
 const registersKept = 2000
 
-// ownerKey is a partition in one generation of a group. Group counts how often it may have been
-// deleted: then its generations begin anew.
+// ownerKey is a partition in one generation of a group. life counts how often the group may have
+// been deleted: with each deletion its generations begin anew.
 type ownerKey struct {
 	group      string
 	life       int

@@ -58,12 +58,12 @@ type client struct {
 
 // holders says who has which partition of which group, and when a heartbeat last told so.
 type holders struct {
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards what follows
 	by    map[holding]time.Time
 	doubt map[holding]doubt
 }
 
-// doubt is that a member has a partition that another one was told of at a time.
+// doubt is about a partition that a member has: another member was told, at a time, that it has it.
 type doubt struct {
 	other *client
 	at    time.Time
@@ -76,9 +76,9 @@ type holding struct {
 }
 
 // tell notes that the member c was told that it has partitions, and returns another member that has
-// one of them, too; nil: none has. That is so if c asked for its answer after the other was told
-// that the partition is its own, and c was told before that it has the partition: a member that is
-// only late to give a partition up loses all of them when it asks again.
+// one of them, too; nil: none has. That is so if first c was told that it has the partition, then
+// the other was told so, and then c asked and was told so again: a member that is only late to give
+// a partition up loses all of them when it asks again.
 func (h *holders) tell(c *client, tps []group.TopicPartition) (other *client, of group.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +121,7 @@ type position struct {
 	behind bool // what it handled is not committed yet
 }
 
-// live is a member until a time.
+// live keeps the client a member of its group until a time.
 func (c *client) live(ctx context.Context, until time.Time) {
 	c.lose()
 	for ctx.Err() == nil && time.Now().Before(until) {
@@ -297,7 +297,7 @@ func (c *client) assign(j group.Joined) map[string][]byte {
 func (c *client) take(ctx context.Context, all []group.TopicPartition) error {
 	found, err := c.p.parts.Groups.Fetch(ctx, c.group, all)
 	if err != nil {
-		return err // the next heartbeat is told again, or the partitions are read then
+		return err // the consumer protocol tells the partitions again; the classic one, after the next rebalance
 	}
 	for i, tp := range all {
 		if topic, err := c.p.parts.Log.TopicByID(tp.Topic); err == nil && c.has[tp] == nil {

@@ -7,7 +7,7 @@
 //	make sim ARGS='-first -history FILE -log'   ends with the first history that breaks something, and keeps it, with what processes logged
 //	make sim ARGS=-mutants                      puts former faults of weir back, and prints how soon each is found
 //
-// A process is a weir.Log, with what stands below it: the log, all uses, consumers, a projector, a
+// A process is a weir.Log with all that it is made of, and in it consumers, a projector and a
 // process manager. Some processes share one store. A plan (plan.go) that the seed decides says what
 // is done to whom and when: processes crash, stand still and start again; the store, or one member
 // of it, for all or for one process, is away, slow, full, or in another incarnation; a copy is put

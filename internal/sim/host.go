@@ -154,7 +154,7 @@ func (h *host) draw(member int) trip {
 		case n < 20:
 			d += time.Duration(h.random.Int64N(int64(300 * time.Millisecond)))
 		}
-		return d // what takes seconds does not take longer still: a call must not outlast what is done at the end
+		return d // the seconds are not multiplied by slow: a call must end while Run waits for that at the end
 	}
 	t := trip{there: way(), back: way(), weather: now, luck: h.random.Float64()}
 	t.later = 50 * t.back

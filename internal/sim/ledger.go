@@ -19,8 +19,8 @@ import (
 // ledger is what is judged where the store, or a member of it, is put back to an earlier state
 // while processes use it. What was acknowledged before may be lost. What was acknowledged to a call
 // that began later is there, once; all processes agree; a group gets everything that is there,
-// although its positions may be of what is lost; and nobody is told that records are lost which are
-// there.
+// although its positions may point to what is lost; and nobody is told that records are lost if
+// they are there.
 type ledger struct {
 	w *world
 
@@ -35,8 +35,8 @@ type ledger struct {
 	parts    map[int32]eventlog.Partition // of the topic, by number
 }
 
-// cut is when a copy of a bucket was put back, the newest leader epoch of any process then, and
-// where the partitions of the topic ended, of what was acknowledged or handled.
+// cut says when a copy of a bucket was put back, what the newest leader epoch of any process was
+// then, and where each partition of the topic ended, as far as acknowledgements and the group tell.
 type cut struct {
 	at    judge.Moment
 	epoch int32
@@ -50,7 +50,7 @@ type note struct {
 	began, ended judge.Moment
 	outcome      judge.Outcome
 	place        judge.Place
-	epoch        int32 // of the process that acknowledged it, then
+	epoch        int32 // the leader epoch, at that time, of the process that acknowledged it
 }
 
 const (
@@ -106,7 +106,7 @@ func (l *ledger) lost(member int) {
 	defer l.mu.Unlock()
 	l.restored, l.members[member] = l.w.now(), true
 	if _, is := l.w.storage.(*bucket); !is {
-		return // no process appends to a store that was put back before it knows of that
+		return // before a process knows that such a store was put back, it cannot append to it
 	}
 	newest := int32(0)
 	for _, p := range l.w.processes {
@@ -123,9 +123,9 @@ func (l *ledger) lost(member int) {
 	l.cuts = append(l.cuts, c)
 }
 
-// blind lists what processes may have written to a bucket that was put back before they knew of
-// that, because they had not read what was lost. A group that had handled what was lost at those
-// offsets passes over it: docs/s3.md.
+// blind lists what may have been written to a bucket after it was put back, by processes that did
+// not know of that because they had not read what was lost. A group passes over such a value if it
+// had handled a lost one at the same offset: docs/s3.md.
 func (l *ledger) blind() map[string]bool {
 	all := map[string]bool{}
 	for _, n := range l.notes {

@@ -12,7 +12,7 @@ import (
 )
 
 // reactions is the category to which the process manager appends: for each event of a stream one
-// event to the stream of that name.
+// event to the stream of the same name.
 const reactions, managerName = "reactions", "reacting"
 
 // manage keeps a process manager in a process.
@@ -95,8 +95,8 @@ const (
 	ticksLate = 2 * time.Minute
 )
 
-// keepSchedule sets the schedule again and again, never differently: that makes no tick come twice,
-// nor go. Its zone has a change of summer time in the middle of the history.
+// keepSchedule sets the schedule again and again, always the same: so no tick may come twice, and
+// none may be missing. Its zone has a change of summer time in the middle of the history.
 func (w *world) keepSchedule(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		if p := w.any(random); p != nil {

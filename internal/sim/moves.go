@@ -21,8 +21,9 @@ func (w *world) movers() {
 	}
 }
 
-// move moves partitions of topics that stay, one after the other, while everybody uses them. Who
-// moves one is a process of its own, which may be killed: then it is begun again, until it is done.
+// move moves partitions of topics that are never deleted, one after the other, while everybody uses
+// them. Each move is made by a process of its own, which may be killed: then the move is begun
+// again, until it is done.
 func (w *world) move(ctx context.Context, random *rand.Rand, s *set) {
 	for n := 0; ctx.Err() == nil; n++ {
 		sleep(ctx, upTo(random, 8*paceOf))
@@ -139,8 +140,8 @@ func (w *world) judgeEpochs(p *life) {
 	}
 }
 
-// sendsBack reports whether a process sends those back who have read a record of a leader epoch,
-// and where to.
+// sendsBack reports whether a process tells those who have read the record at offset, of a leader
+// epoch, to go back to where that epoch ended, before the record; and where that is.
 func (p *life) sendsBack(part eventlog.Partition, offset int64, epoch int32) (end eventlog.Offset, is bool) {
 	b, known := p.parts.Log.Known(part)
 	if !known {

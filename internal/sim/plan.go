@@ -65,7 +65,7 @@ func makePlan(random *rand.Rand, length time.Duration, processes, members, putBa
 	}
 	if putBacks > 0 {
 		for n := range 1 + random.IntN(putBacks) {
-			at := copyOldest + time.Duration(random.Int64N(int64(length*3/4-copyOldest))) // then what is acknowledged counts
+			at := copyOldest + time.Duration(random.Int64N(int64(length*3/4-copyOldest))) // the rest of the time is for what is acknowledged after it, which counts
 			oldest := []time.Duration{500 * time.Millisecond, time.Second, copyOldest}[random.IntN(3)]
 			s := Step{who: -1, member: random.IntN(members), nth: n}
 			copies, puts := s, s
@@ -80,8 +80,8 @@ func makePlan(random *rand.Rand, length time.Duration, processes, members, putBa
 }
 
 // restarts is what whoever puts a copy back does right after it: processes are started again, all,
-// one or none. That takes a second at least: leader epochs are numbered by seconds, so an epoch
-// that begins then has a number that no lost epoch has.
+// one or none. Each is down for a second at least: leader epochs are numbered by seconds, so the
+// epoch that it begins then has a number that no lost epoch has.
 func restarts(random *rand.Rand, from time.Duration, processes int) (plan []Step) {
 	which, one := random.IntN(3), random.IntN(processes)
 	for who := range processes {

@@ -70,8 +70,8 @@ func (o oneMemory) failover(int) { o.store.Backup()(false) }
 
 func (oneMemory) close() {}
 
-// cached is a store in memory, and in front of it a cache of each process, which stays when it is
-// killed.
+// cached is a store in memory, and in front of it a cache of each process, which stays when the
+// process is killed.
 type cached struct {
 	oneMemory
 	dir string
@@ -129,7 +129,7 @@ type bucket struct {
 	memory simbucket.Memory
 }
 
-// A history of minutes on S3 has snapshots, segments and collections.
+// With these, a history of minutes on S3 has snapshots, segments and collections.
 const (
 	bucketURL       = "s3://bucket/weir?linger=20ms&verify=2s"
 	bucketGrace     = 40 * time.Second

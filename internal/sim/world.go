@@ -162,7 +162,7 @@ func (w *world) act(name string, do func(ctx context.Context, random *rand.Rand)
 	})
 }
 
-// sleep waits up to a time, unless ctx ends before.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -176,8 +176,8 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
-// summerTime is when clocks are changed in Europe, in the middle of each history. It is of a year
-// after 2025, from which on leader epochs are numbered by the clock.
+// summerTime is when clocks are changed in Europe, in the middle of each history. It is after 2025
+// began, as leader epochs are numbered by the seconds since then.
 var summerTime = time.Date(2026, time.March, 29, 1, 0, 0, 0, time.UTC)
 
 // Run runs one history. It must be called in a bubble of testing/synctest.

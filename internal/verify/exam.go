@@ -275,7 +275,7 @@ func (v *View) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return list, err
 }
 
-// Read reads batches of a partition, from the one that holds from on.
+// Read reads batches of a partition, beginning with the one that holds the offset from.
 func (v *View) Read(ctx context.Context, p eventlog.Partition, from eventlog.Offset, bytes int) (eventlog.Slice, error) {
 	slices, err := v.x.store.Read(ctx, []eventlog.Span{{Partition: p, From: from, MaxBytes: bytes}}, max(bytes, 1))
 	if err != nil {
