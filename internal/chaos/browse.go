@@ -10,7 +10,7 @@ import (
 )
 
 // What must be true of a list of a queue's messages (QB): it has no message that was acknowledged,
-// and those that stay in their queue while it is read it has once.
+// and it has each message once that stays in the queue while the list is read.
 
 // browseQueues lists the messages of queues.
 func (w *world) browseQueues(ctx context.Context) {

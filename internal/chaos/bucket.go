@@ -16,10 +16,10 @@ import (
 )
 
 // verifyEvery is how often processes look whether the bucket was rewound. What they commit between
-// a restore and that may be lost.
+// a restore and that look may be lost.
 const verifyEvery = time.Second
 
-// bucket is a bucket on a server of S3's protocol of the run's own.
+// bucket is a bucket on a server of the run's own, which speaks S3's protocol.
 type bucket struct {
 	server *s3test.Server
 	url    string
@@ -108,7 +108,7 @@ func (b *bucket) backup(ctx context.Context) (restore func() error, err error) {
 	putBack, err := b.server.Backup()
 	return func() error {
 		err := putBack()
-		pause(ctx, 5*verifyEvery) // docs/s3.md: what is committed before that may be lost
+		pause(ctx, 5*verifyEvery) // docs/s3.md: what is committed before processes have looked may be lost
 		return err
 	}, err
 }

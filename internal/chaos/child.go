@@ -100,7 +100,7 @@ const (
 )
 
 // checkLeft ends the process with exitLeft if the log that is closed left goroutines or memory
-// behind. Besides its own, the child has one that reads orders.
+// behind. The child itself has a goroutine that reads orders, and one for each that is being done.
 func (c *child) checkLeft(before int) {
 	var heap runtime.MemStats
 	for late := time.Now().Add(leftMax); ; time.Sleep(20 * time.Millisecond) {

@@ -58,8 +58,8 @@ func (c *child) work(ctx context.Context, o order) error {
 	return err
 }
 
-// receiptOf reads what a Job keeps for itself: it tells the records of a redriven message apart,
-// and the transactions that acknowledged.
+// receiptOf reads the receipt, which a Job keeps for itself: it tells the records of a redriven
+// message apart, and the transactions that acknowledged.
 func receiptOf(j weir.Job) string {
 	receipt := reflect.ValueOf(j).FieldByName("job").Elem().FieldByName("Receipt")
 	if receipt.Kind() != reflect.String {

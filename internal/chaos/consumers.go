@@ -25,7 +25,8 @@ type group struct {
 
 var everyTopic = append([]string{steady, trimmed}, passing...)
 
-// Kafka's clients name topics, not what has the name: their groups read topics that stay.
+// Kafka's clients know topics by their names, and may take one that was made anew for the one
+// before: their groups read topics that stay.
 var stayingTopics = []string{steady, trimmed}
 
 var groups = []group{
@@ -40,7 +41,8 @@ var groups = []group{
 	{name: "sql", stores: "postgres", topics: stayingTopics, bills: true, run: runSQL},
 }
 
-// has says whether this run's store has something that is for one store alone.
+// hasStore says whether this run's store has something that is for the store only alone; "": for
+// all.
 func (o options) hasStore(only string) bool { return only == "" || only == o.store }
 
 // runGo is a group with a consumer in each of the embedded logs. When its program starts anew, so

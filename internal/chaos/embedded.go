@@ -20,17 +20,17 @@ type order struct {
 	ID      int
 	Do      string
 	Topic   string
-	Key     string // an idempotency key
+	Key     string // an idempotency key, or that of a message
 	Values  []string
-	N       int    // partitions
+	N       int    // partitions; or a message's priority; or a stream's version
 	ID16    []byte // a topic's id
 	Undone  bool   // roll the transaction back
 	Old     bool   // the events have old timestamps
 	Group   string
-	Name    string // of a consumer
+	Name    string // of a consumer, a worker, a stream or a projection; or a message's unique key
 	Topics  []string
-	Mode    string // of a consumer: single, batch or tx
-	Session time.Duration
+	Mode    string        // of a consumer: single, batch or tx
+	Session time.Duration // of a member; or a worker's lease; or a message's delay
 	Config  map[string]string
 	Once    bool // project in transactions
 	Subject string

@@ -94,7 +94,7 @@ func (w *world) crash(ctx context.Context, s server, last time.Duration) error {
 }
 
 // startWithout kills a process and starts it again while a shard is lost. Without shard 0 it would
-// not start: it waits for that.
+// not start: so it is started once that is there again.
 func (w *world) startWithout(ctx context.Context, lost server, p *process, last time.Duration) error {
 	w.history.Add(fmt.Sprintf("%s is lost", lost.address()))
 	if err := lost.crash(); err != nil {

@@ -100,7 +100,7 @@ func (w *world) take(ctx context.Context, b *broker, q judge.WorkQueue, verb str
 	return answer.Until
 }
 
-// sweep redrives all letters, and goes on where one request did not do for that.
+// sweep redrives all letters, and goes on if one request was not enough for that.
 func (w *world) sweep(ctx context.Context, b *broker, q judge.WorkQueue, body map[string]any) {
 	for range 3 {
 		until := w.take(ctx, b, q, "redrive", nil, body)

@@ -72,8 +72,8 @@ func (w *world) look(ctx context.Context, nth int) {
 	}
 }
 
-// holdTransactions keeps transactions of a stranger open that write: nobody waits for them, and
-// what is published meanwhile is told in time.
+// holdTransactions keeps transactions of a stranger open that have written something: nobody may
+// wait for them, and what is published meanwhile must be told in time.
 func (w *world) holdTransactions(ctx context.Context) {
 	random := w.random("stranger")
 	for ctx.Err() == nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // movePartition moves a partition of a topic that stays to another shard, while everybody uses it.
-// Meanwhile nothing else happens, or the command is killed, or a process, or the server of a shard.
-// The command must get to its end when it is run again.
+// Meanwhile nothing else happens; or the command is killed, or a process, or the server of a shard;
+// or a process is cut off from that shard. The command must get to its end when it is run again.
 func (w *world) movePartition(ctx context.Context, random *rand.Rand, p *process, last time.Duration) error {
 	name := stayingTopics[random.IntN(len(stayingTopics))]
 	t, is := w.topicNow(ctx, name)

@@ -14,9 +14,9 @@ import (
 const (
 	startMax = 60 * time.Second // until a process takes requests, on a busy machine
 	stopMax  = 10 * time.Second // B3: SIGTERM to the end, while the store answers
-	// exitCutOff is that of a broker that ended 9 s after SIGTERM with its store still open:
-	// docs/operations.md promises that for a store that does not answer, such as one of S3 to which
-	// a commit was sent.
+	// exitCutOff is the exit code of a broker that ended 9 s after SIGTERM with its store still
+	// open: docs/operations.md promises that for a store that does not answer, such as one of S3 to
+	// which a commit was sent.
 	exitCutOff = 4
 )
 

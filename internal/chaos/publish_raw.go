@@ -36,7 +36,7 @@ func openRaw(w *world, session string, random *rand.Rand) (send, error) {
 	return p.send, nil
 }
 
-// answer of a broker to one batch.
+// produced is the answer of a broker to one batch.
 type produced struct {
 	code int16
 	base int64

@@ -270,7 +270,7 @@ func (h *putBackRun) killSome(ctx context.Context) (killed int) {
 	return killed
 }
 
-// kill kills n processes, from the one with the index from on.
+// kill kills n processes, beginning with the one that has the index from.
 func (h *putBackRun) kill(from, n int) {
 	for _, p := range h.w.processes()[from : from+n] {
 		h.w.counts.add("kills around put-backs")

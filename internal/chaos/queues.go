@@ -393,8 +393,8 @@ func (w *world) finishQueues(ctx context.Context) error {
 	return w.judgeTicks(ctx)
 }
 
-// finishQueue acknowledges messages until each one is done, dead or discarded. What was given out
-// is not counted, for that takes long.
+// finishQueue acknowledges messages until each one is done, dead or discarded. While claims still
+// get messages the letters are not counted, for that takes long.
 func (w *world) finishQueue(ctx context.Context, log *weir.Log, q judge.WorkQueue) error {
 	b := w.brokers[0]
 	least, late := 1<<30, time.Now().Add(drainMax)

@@ -89,8 +89,7 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 	}
 }
 
-// knows says that a broker, and no other one, has heard of a topic, which it is asked for by its
-// id.
+// knows says whether this very broker has heard of a topic, which it is asked for by its id.
 func knows(ctx context.Context, b *broker, l *judge.Life) bool {
 	client, err := b.kafkaClient()
 	if err != nil {
@@ -121,7 +120,7 @@ func (w *world) firstOf(ctx context.Context, b *broker, topic string, partition 
 }
 
 // judgeEnd sees whether somebody who waited for a topic that went away was told so in time. It is
-// asked when the wait has just ended.
+// called right after the wait.
 func (w *world) judgeEnd(b *broker, who string, l *judge.Life, most time.Duration) {
 	now := w.now()
 	if l == nil || l.GoneAt(w.model) == 0 {

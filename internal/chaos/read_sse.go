@@ -33,7 +33,8 @@ func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
 	}
 }
 
-// openStream asks for a topic's events from a place on, or after the event whose id is last.
+// openStream asks for a topic's events: those after the event whose id is last, or if that is empty
+// those that begin at the place from.
 func (b *broker) openStream(ctx context.Context, topic, from, last string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/events?from="+from, nil)
 	if err != nil {

@@ -210,8 +210,8 @@ func (w *world) followAll(ctx context.Context) (all []*follower, err error) {
 // whereLost finds in a refusal from where a stream is to be read on.
 var whereLost = regexp.MustCompile(`from=([^"\s]+)`)
 
-// followSSE resumes by the id of the last event that came, and where it is told that this was lost,
-// where the loss began.
+// followSSE resumes after the last event that came, by its id; and if it is told that this event
+// was lost, where the loss began.
 func followSSE(ctx context.Context, b *broker, f *follower) {
 	from, last := "earliest", ""
 	for ctx.Err() == nil {

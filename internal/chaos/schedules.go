@@ -12,8 +12,8 @@ import (
 // them before the end.
 const scheduled = "scheduled"
 
-// keepSchedule sets the schedule again and again, through both brokers and never differently: that
-// makes no tick come twice, nor go.
+// keepSchedule sets the schedule again and again, through both brokers and always the same: so no
+// tick may come twice, and none may be missing.
 func (w *world) keepSchedule(ctx context.Context) {
 	random := w.random("schedule")
 	w.schedule.tried = time.Now()

@@ -239,7 +239,7 @@ func (w *world) hearProjection(said judge.Word) {
 		panic(err)
 	}
 	for _, s := range said.Handled {
-		if !w.postgres() { // there its transaction may have been committed by a process that was killed before it said so: the table tells
+		if !w.postgres() { // on PostgreSQL its transaction may have been committed by a process that was killed before it said so: the table tells
 			w.model.Projected(said.Consumer, run, s)
 		}
 	}

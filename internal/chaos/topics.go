@@ -166,7 +166,7 @@ func request[R kmsg.Response](ctx context.Context, b *broker, req interface {
 	return req.RequestWith(ctx, client)
 }
 
-// admins are the ways to make, delete and grow topics.
+// topicAdmin is a way to make, delete and grow topics.
 type topicAdmin struct {
 	name                 string
 	create, remove, grow func(ctx context.Context, name string, partitions int) error

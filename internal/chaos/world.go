@@ -38,7 +38,7 @@ type world struct {
 	sql      *pgxpool.Pool // nil unless the store is in PostgreSQL
 	brokers  []*broker
 	embedded []*embedded
-	moved    map[eventlog.Partition]int // the shards of partitions that were moved; of runFaults
+	moved    map[eventlog.Partition]int // the shards of partitions that were moved; used by runFaults alone
 	audit    *eventlog.Log              // asks the store itself, and is never harmed
 	away     atomic.Pointer[process]    // cannot make or delete topics now; nil: all can
 
@@ -164,7 +164,7 @@ func (w *world) atEnd(do func() error) {
 	w.closers = append(w.closers, do)
 }
 
-// close ends everything and removes what is left, unless it is to be kept.
+// close ends everything that the run started.
 func (w *world) close() {
 	w.over.Store(true)
 	w.rest()
