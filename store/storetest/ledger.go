@@ -16,7 +16,7 @@ import (
 // Every batch carries a label that no other batch has, and the rest of its bytes follow from the
 // label. So whoever reads a batch can tell who sent it and that every byte is as it was sent.
 type ledger struct {
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards what follows
 	at    map[place]string
 	where map[string]place
 	high  map[eventlog.Partition]eventlog.Offset // the highest Next that anyone has seen

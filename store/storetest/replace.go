@@ -213,7 +213,7 @@ func testReplaceSeekTrim(t *testing.T, h Harness) {
 	}
 }
 
-// One reader after the other reads the partition while its batches are replaced: each read is
+// Two readers read the partition again and again while its batches are replaced: each read is
 // without gaps. Replacements go forward, so no batch of a read is from a later round than the batch
 // before it.
 func testReplaceConcurrently(t *testing.T, h Harness) {
