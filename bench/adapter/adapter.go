@@ -40,7 +40,7 @@ type Options struct {
 // Result is what came of the checks.
 type Result struct {
 	Held, Failed []string
-	Apart        []string // about what the adapter does not say that it can
+	Apart        []string // were not made: they are about what the adapter does not say that it can
 }
 
 // checkWait bounds a check.
@@ -288,7 +288,7 @@ func short(v string) string {
 	return fmt.Sprintf("%q", v)
 }
 
-// inOrder says which value of a key came too early. Values are KEY/NUMBER.
+// inOrder says which value of a key came too late. Values are KEY/NUMBER.
 func inOrder(values []string) error {
 	last := map[string]int{}
 	for _, v := range values {

@@ -190,8 +190,8 @@ var ofLogs = []Check{
 	}},
 }
 
-// keyed publishes events of ten keys, 20 calls of each, beside each other, to a group that reads,
-// and returns what came and what was sent.
+// keyed publishes events of ten keys to a group that reads, with 20 calls for each key, the keys
+// beside each other. It returns what came and what was sent.
 func (s *session) keyed(ctx context.Context, members int) (came, sent []string, err error) {
 	name := s.prefix + "keyed"
 	if _, err := s.ask(ctx, createLog(name)); err != nil {

@@ -46,8 +46,8 @@ func (l *Lateness) note(d time.Duration) {
 // Run makes the calls, and returns when the last of them was answered or ctx ended.
 //
 // With a rate, call n is due at n / rate, whoever waits: a system that stalls is charged for all
-// that had to wait (no coordinated omission). What is due before the end is made even if its time
-// comes when the end has passed. begin is when the first call is due.
+// that had to wait (no coordinated omission). What is due before the end is made even if its writer
+// gets to it only after the end. begin is when the first call is due.
 func (l Load) Run(ctx context.Context, begin time.Time, call Call) *Lateness {
 	late := &Lateness{all: hdrhistogram.New(1, time.Hour.Microseconds(), 3)}
 	var writers sync.WaitGroup

@@ -91,7 +91,7 @@ func header(s ledger.Stamp, sum uint32) []byte {
 	return b
 }
 
-// Read returns the stamp of a payload, also of a PricePayload, or ledger.ErrCorrupt.
+// Read returns the stamp of a payload, also of one that is a price, or ledger.ErrCorrupt.
 func Read(b []byte) (ledger.Stamp, error) {
 	if s, err := ledger.Read(b); err == nil || !isJSON(b) {
 		return s, err

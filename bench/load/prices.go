@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Prices are the rows that payloads have, in turn: those of a file. Nil makes them.
+// Prices are the rows that payloads have, in turn: those of a file. nil: they are made.
 type Prices struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`

@@ -73,7 +73,7 @@ func (r Row) comparable() bool {
 	return median > 0 && taken(median, offered) == ""
 }
 
-// unflushed reports whether the row is durable by the word of S3, and what stood for it flushed
+// unflushed reports whether the row is durable by the word of S3, and what stood for S3 flushed
 // nothing.
 func (r Row) unflushed() bool {
 	s, err := system.Find(r.System)
@@ -115,7 +115,7 @@ func last(f *run.Figures) *run.Latency {
 	return nil
 }
 
-// Behind writes in which columns a system of others is ahead of every weir.
+// Behind writes at which rates a system of others is ahead of every weir.
 func Behind(w io.Writer, all []run.Result) {
 	var leads []lead
 	compared := 0

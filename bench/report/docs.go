@@ -18,7 +18,7 @@ const (
 )
 
 // Docs writes tables for a page. All results must be of one commit and of one machine: figures of
-// different days or commits do not belong beside each other.
+// different commits or machines do not belong beside each other.
 func Docs(w io.Writer, all []run.Result) error {
 	first := all[0]
 	for _, r := range all {

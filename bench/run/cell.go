@@ -62,7 +62,8 @@ func (c Cell) Problem() string {
 	return ""
 }
 
-// Figures are what was measured. Latencies are from when a call was due, and nil at rate max.
+// Figures are what was measured. Latencies, but for Projected and those of Readings, are from when
+// a call was due, and nil at rate max.
 type Figures struct {
 	PerSecond float64   `json:"events_per_second"`            // acknowledged; of a queue: done
 	Offered   float64   `json:"offered_per_second,omitempty"` // the rate; 0: as many as are taken
@@ -325,8 +326,8 @@ type measurement struct {
 	projectedIn          *times    // by the clock of the service, since the command arrived
 	readings             *Readings // nil: none
 	requests             *Requests // nil: there is no bucket
-	next                 []uint64  // of each key of each writer; the writer's own
-	turn                 []int     // which of its keys is next, of each writer; its own
+	next                 []uint64  // the next sequence number, of each key of each writer; used by the writer alone
+	turn                 []int     // counts the calls of each writer, which take its keys in turn; used by the writer alone
 	once                 bool      // each writer makes one call
 	idle                 bool      // nobody makes one
 	damage               *damage
@@ -338,7 +339,7 @@ type measurement struct {
 	read      atomic.Int64 // deliveries, of all groups; of a queue: done
 	gone      atomic.Int64 // of a queue: messages whose acknowledgement is durable
 	conflicts atomic.Int64
-	mu        sync.Mutex // guards seconds and failure
+	mu        sync.Mutex // guards seconds, last and failure
 	seconds   []int64
 	last      time.Duration // when the last event of seconds was acknowledged
 	failure   error
@@ -479,7 +480,7 @@ func (m *measurement) figures(late *load.Lateness, own, servers meter.Use) *Figu
 	return f
 }
 
-// judgeSpeed tells readers that are slow from events that are lost: something still comes.
+// judgeSpeed tells slow readers from lost events: something still comes to readers that are slow.
 func (m *measurement) judgeSpeed(ctx context.Context, k kind) {
 	if !m.behind(k) {
 		return

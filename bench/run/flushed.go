@@ -34,9 +34,10 @@ func limits(dir string) (l limit.Limits, s sight, err error) {
 	return l, s, nil
 }
 
-// flushes lets one caller send one event at a time. Nobody shares its flushes, so that each answer
-// needs a write to a disk of its own. Where disks do not show writes it needs the time of a flush:
-// a system that answers in less than a quarter of it, beside the way to it, has not flushed.
+// flushes lets one caller send one event at a time. Nobody shares its flushes, so each answer needs
+// a write of its own to a disk. Where disks do not show writes, each answer needs the time of a
+// flush: a system that answers in less than a quarter of that time, not counting the way there and
+// back, has not flushed.
 func (m *measurement) flushes(ctx context.Context, k kind, before limit.Limits, disks sight, dir string) (void string, err error) {
 	var way time.Duration
 	if d, is := m.server.(system.Distant); is && !disks.writes {
@@ -71,8 +72,8 @@ func early(took *Latency, way, flush time.Duration) string {
 	return fmt.Sprintf("acks are not flushed: half of them came within %v, of which the way there and back takes %v, and a flush of this disk takes %v", took.P50, way, flush)
 }
 
-// oneByOne says that there were fewer writes than answers that shared none; "": there were enough,
-// or it is not known.
+// oneByOne says that there were fewer than half as many writes as answers, which shared none; "":
+// there were enough, or it is not known.
 func (s sight) oneByOne(answers, writes int64) string {
 	if !s.writes || writes >= answers/2 {
 		return ""
@@ -80,7 +81,7 @@ func (s sight) oneByOne(answers, writes int64) string {
 	return fmt.Sprintf("acks are not flushed: %d events were acknowledged one after the other, and meanwhile all disks of this machine completed %d writes", answers, writes)
 }
 
-// compressed is by how much a system may have made payloads smaller that are text.
+// compressed is the factor by which a system may have compressed payloads that are text.
 const compressed = 20
 
 // unwritten says that less was written than was acknowledged; "": enough was, or it is not known.

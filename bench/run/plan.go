@@ -132,8 +132,8 @@ type Machine struct {
 
 // Run measures each cell of a plan, and says on progress what it does. The systems take turns, in
 // the other order with every second run, each time on fresh data. A cell that fails is void, and
-// says why. Clean reports whether every promise was kept. If ctx ends, the result has what was
-// measured until then.
+// says why. clean reports whether every promise was kept and no cell is void. If ctx ends, the
+// result has what was measured until then.
 func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool, err error) {
 	r = Result{Schema: Schema, Began: time.Now().UTC(), Command: strings.Join(withoutPasswords(os.Args), " "), Commit: commit(), Plan: p.planned()}
 	if r.Machine, err = machine(); err != nil {
@@ -170,7 +170,7 @@ func (p Plan) Run(ctx context.Context, progress io.Writer) (r Result, clean bool
 	return r, clean, nil
 }
 
-// Judge takes the figures from all runs of a cell of which one broke a promise.
+// Judge removes the figures of all runs of a cell if one of them broke a promise.
 func (r *Result) Judge() {
 	type key struct{ system, build, mode, workload, rate string }
 	of := func(c Cell) key { return key{c.System, c.Build, string(c.Mode), c.Workload, c.Rate} }

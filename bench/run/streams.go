@@ -29,19 +29,20 @@ type latest interface {
 	AppendLatest(ctx context.Context, stream string, values [][]byte) (after int64, conflicts int, err error)
 }
 
-// appends is the load on streams. With fewer streams than writers they share them, and try again
-// after a conflict; otherwise each writer has streams of its own, so that a conflict is a fault.
+// appends is the load on streams. With fewer streams than writers the writers share them, and try
+// again after a conflict; otherwise each writer has streams of its own, so that a conflict is a
+// fault.
 type appends struct {
 	m       *measurement
 	streams system.Streams
 	names   []string
 	at      []atomic.Int64 // the versions that are known to have been acknowledged
-	turn    []int          // of each writer
+	turn    []int          // how many calls each writer has begun
 	filled  []filled
 
 	mu    sync.Mutex // guards all below
 	taken map[taken]bool
-	next  map[string]int64 // versions that the projection is to get
+	next  map[string]int64 // by stream: the version that the projection is to get next
 }
 
 // taken is a version that an append was acknowledged at. Only shared streams note it.
