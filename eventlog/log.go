@@ -151,7 +151,9 @@ func (l *Log) Healthy() error {
 // enter the log in that order. Submit waits while the queue is full, until ctx ends; after it
 // returned only the ctx of Ticket.Wait matters. The batches' bytes belong to the log from here on.
 //
-// A batch of an idempotent producer (Batch.Producer) is an entry by itself.
+// A batch of an idempotent producer (Batch.Producer) is an entry by itself. Such batches are in
+// order among those of their producer, and not with other entries: one may join an earlier batch of
+// its producer that still waits.
 func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 	t := &Ticket{entry: e}
 	if len(e.Batches) == 1 && e.Batches[0].Producer != nil {
@@ -615,10 +617,10 @@ func (l *Log) ListPages(ctx context.Context, prefix string, page int, before fun
 }
 
 // ListEach is ListPages of several prefixes, all of which begin with under and none of which begins
-// with another; a key that is a prefix itself is not visited. One store call brings the keys of
-// several prefixes if they follow each other in the store. So ListEach never makes more calls than
-// there are prefixes and pages of their keys together, nor more than there are pages of all keys
-// that begin with under.
+// with another. A key that is one of the prefixes itself may be visited or not. One store call
+// brings the keys of several prefixes if they follow each other in the store. So ListEach never
+// makes more calls than there are prefixes and pages of their keys together, nor more than there
+// are pages of all keys that begin with under.
 func (l *Log) ListEach(ctx context.Context, under string, prefixes []string, page int, before func() error, visit func(KeyValue) error) error {
 	if len(prefixes) == 1 {
 		return l.ListPages(ctx, prefixes[0], page, before, visit)

@@ -95,7 +95,7 @@ func New(registry prometheus.Registerer, version string) *Set {
 var (
 	refusals = []string{"bad_length", "bad_login", "bad_request", "certificate", "connection_rate", "connections", "connections_per_ip", "http", "idle", "login_ended", "not_logged_in", "slow_frame", "slow_login", "ssh", "tls", "tls_handshake", "too_large", "unknown_key", "unsupported_version"}
 	quotas   = []string{"connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate", "request_percentage"}
-	storeOps = []string{"commit", "list", "moved", "read", "seek", "trim"}
+	storeOps = []string{"commit", "get", "list", "moved", "read", "seek", "trim"}
 )
 
 // Buckets. Latencies range from half a millisecond, a flush on a good disk, to 16 s; sizes from 256

@@ -131,7 +131,7 @@ func spoken(t *testing.T) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
 	for _, c := range []struct{ files, said, metric string }{
-		{"../../eventlog/*.go", `(?:failed|StoreFailed)\("(\w+)"`, `weir_store_errors_total{op="?"}`},
+		{"../../eventlog/*.go", `(?:failed|StoreFailed|called|ofNow)\((?:ctx, )?"(\w+)"`, `weir_store_errors_total{op="?"}`},
 		{"../../door/kafka/*.go", `refuse\("(\w+)"`, `weir_kafka_refused_total{reason="?"}`},
 		{"../../door/kafka/server.go", `return nil, "(\w+)", err`, `weir_kafka_refused_total{reason="?"}`},
 	} {
