@@ -394,3 +394,28 @@ func TestAConsumerThatWasCutOffIsFencedAndComesBack(t *testing.T) {
 	}
 	close(b.go_on)
 }
+
+// A partition that the group took is not assigned any more, although its handler is still running.
+func TestASeekOfALostPartitionIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, "memory")
+		store := &cutOff{Store: s.memory}
+		lame, sound := site{memory: store}.open(t), s.open(t)
+		ensure(t, sound, "orders", 1)
+		publish(t, sound, "orders", "first", "second")
+		release := make(chan struct{})
+		sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(context.Context, weir.Event) error { <-release; return nil }}
+		c := consume(t, lame, sub)
+		assigned(t, 1, c)
+		synctest.Wait()
+		store.away.Store(true)
+		for len(c.Assigned()) > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		store.away.Store(false)
+		if err := c.Seek(t.Context(), weir.AtOffset(1), weir.TopicPartition{Topic: "orders"}); !errors.Is(err, weir.ErrNotAssigned) {
+			t.Errorf("to seek a lost partition: %v, want ErrNotAssigned", err)
+		}
+		close(release)
+	})
+}

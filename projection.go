@@ -71,8 +71,9 @@ type Projection struct {
 	// its first events are missing when a run begins; that run does not take over while the
 	// partition is halted.
 	SkipMissing bool
-	// Concurrency bounds how many calls of the handler run concurrently in this process. Default 0:
-	// one for each partition.
+	// Concurrency bounds how many calls of the handler run concurrently for each run in this
+	// process: while a next run catches up, there may be twice as many. Default 0: one for each
+	// partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
 	CommitEvery, Session time.Duration

@@ -10,7 +10,10 @@ import (
 // partition's end and was read after the state; "": it does not. States that Decode refuses do not
 // get here.
 func (p *Part) Verify(end eventlog.Offset) string {
-	if p.Floor < 0 || p.Next > end {
+	if p.Floor < 0 {
+		return fmt.Sprintf("its floor in partition %d is %d, which is below 0", p.Partition, p.Floor)
+	}
+	if p.Next > end {
 		return fmt.Sprintf("it has messages of partition %d up to offset %d, but the partition ends at %d", p.Partition, p.Next, end)
 	}
 	for i, r := range p.Runs {

@@ -86,7 +86,7 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 	if c.Over() {
 		return fmt.Errorf("seek to %v: %w", to, eventlog.ErrClosed)
 	}
-	all := c.all()
+	all := slices.DeleteFunc(c.all(), (*Partition).isLost) // a lost partition is there until its running call returns
 	partitions := all
 	if len(tps) > 0 {
 		partitions = nil
@@ -116,6 +116,11 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 	if err = c.commit(ctx, partitions...); err != nil {
 		c.wakeCommits()
 		return fmt.Errorf("commit the seek to %v: %w", to, err)
+	}
+	for i, p := range partitions {
+		if p.lostBefore(offsets[i]) { // then commit skipped it
+			return fmt.Errorf("seek %s/%d to %v: %w", p.name.Topic, p.name.Partition, to, ErrNotAssigned)
+		}
 	}
 	return nil
 }

@@ -382,6 +382,13 @@ func (p *Partition) isLost() bool {
 	return p.control.lost
 }
 
+// lostBefore reports whether the partition was lost before an offset was committed.
+func (p *Partition) lostBefore(offset eventlog.Offset) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.control.lost && p.progress.committed != offset
+}
+
 // running returns the running call; false if none is running.
 func (p *Partition) running() (call, bool) {
 	p.mu.Lock()
