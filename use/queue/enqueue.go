@@ -288,7 +288,11 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 		}
 		return out, nil
 	}
-	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
+	changed := "the queue's definition"
+	if len(keys) > 0 {
+		changed += " or its messages' unique keys"
+	}
+	return fail(fmt.Errorf("%w: %s changed %d times meanwhile", eventlog.ErrUnavailable, changed, changesMax))
 }
 
 // publishBound appends messages and puts their unique keys in one entry. first has the first
