@@ -109,7 +109,7 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 	if err := emptyFlag(args); err != nil {
 		return report(ctx, t.err, err)
 	}
-	parsed, err := parser.Parse(joinNegative(args))
+	parsed, err := parser.Parse(joinNegative(parser.Model, args))
 	switch {
 	case helped:
 		return exitOK
@@ -174,19 +174,42 @@ func emptyFlag(args []string) error {
 	return nil
 }
 
-// joinNegative lets `--from -1h` be written with a space: kong takes a word that begins with a
-// hyphen for a flag.
-func joinNegative(args []string) []string {
+// joinNegative lets `--since -1h` be written with a space: kong takes a word that begins with a
+// hyphen for a flag. It joins a flag that takes a value, of whatever command, and a negative number.
+// No flag begins with a digit. What follows -- belongs to another program.
+func joinNegative(model *kong.Application, args []string) []string {
+	valued := map[string]bool{} // by what is typed: --since, -n
+	_ = kong.Visit(model.Node, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok && !flag.IsBool() {
+			valued["--"+flag.Name] = true
+			if flag.Short != 0 {
+				valued["-"+string(flag.Short)] = true
+			}
+		}
+		return next(nil)
+	})
 	var joined []string
 	for i := 0; i < len(args); i++ {
-		if i+1 < len(args) && (args[i] == "--from" || args[i] == "--to") && strings.HasPrefix(args[i+1], "-") {
-			joined = append(joined, args[i]+"="+args[i+1])
+		switch {
+		case args[i] == "--":
+			return append(joined, args[i:]...)
+		case i+1 < len(args) && valued[args[i]] && negative(args[i+1]):
+			equals := "="
+			if !strings.HasPrefix(args[i], "--") {
+				equals = ""
+			}
+			joined = append(joined, args[i]+equals+args[i+1])
 			i++
-			continue
+		default:
+			joined = append(joined, args[i])
 		}
-		joined = append(joined, args[i])
 	}
 	return joined
+}
+
+// negative reports whether a word is a number, or begins with one, that is less than 0.
+func negative(word string) bool {
+	return len(word) > 1 && word[0] == '-' && word[1] >= '0' && word[1] <= '9'
 }
 
 // commandOf names the command that was being parsed: "weir topic create".

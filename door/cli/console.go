@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weir-log/weir/door/console"
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recent"
 	"github.com/weir-log/weir/use/ledger"
 )
 
@@ -22,7 +24,7 @@ func (c *serveCmd) console(p *parts, process, stored prometheus.Gatherer, w wiri
 	if c.Console == consoleOff {
 		return nil
 	}
-	secret := &consoleSecret{log: p.node.Log, turn: make(chan struct{}, 1)}
+	secret := newConsoleSecret(p.node.Log, w.logger)
 	return func(api *httpapi.Inside) http.Handler {
 		p.console = console.New(console.Config{
 			API: api, Version: string(w.version), Process: process, Store: stored, Ready: p.healthy, Secret: secret.get, Logger: w.logger,
@@ -33,41 +35,37 @@ func (c *serveCmd) console(p *parts, process, stored prometheus.Gatherer, w wiri
 }
 
 // consoleSecretKey has the key that seals the sessions of the console. Processes that share a store
-// share it, so that a browser's session goes on at any of them. To end all sessions, delete it.
+// share it, so that a browser's session goes on at any of them. To end all sessions, delete it: each
+// process notices within secretFresh, while the store answers.
 const consoleSecretKey = "console/secret"
 
-// consoleSecret reads that key, and makes it when it is not there. Anybody can make the console ask
-// for it, so a store that does not answer is asked once a second, for 2 s at most.
-type consoleSecret struct {
-	log *eventlog.Log
+// secretFresh is how old the key may be that a page is opened with. Anybody can make the console ask
+// for it, so the store is asked once in this time, whether it answers or not.
+const secretFresh = time.Second
 
-	turn   chan struct{} // has room for one: a lock for the rest
-	known  []byte
-	failed error
-	asked  time.Time // when the store was asked last, and failed
+// consoleSecret reads that key, and makes it when it is not there.
+type consoleSecret struct {
+	log  *eventlog.Log
+	last *recent.Value[[]byte]
 }
 
-const (
-	secretWait  = 2 * time.Second
-	secretAgain = time.Second
-)
+func newConsoleSecret(log *eventlog.Log, logger *slog.Logger) *consoleSecret {
+	s := &consoleSecret{log: log}
+	s.last = recent.New("keys of the console's sessions", nil, s.read, logger)
+	return s
+}
 
 func (s *consoleSecret) get(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, secretWait)
-	defer cancel()
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("read the key of the console's sessions: %w", context.Cause(ctx))
+	r, err := s.last.Get(ctx, secretFresh)
+	if err != nil {
+		return nil, err
 	}
-	if s.known != nil || time.Since(s.asked) < secretAgain {
-		return s.known, s.failed
-	}
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretWait) // it is for all others, too
-	defer cancel()
-	kv, err := ledger.Change(asking, s.log, consoleSecretKey, func(now eventlog.KeyValue) (made []byte, with eventlog.Entry, err error) {
-		if now.Version > 0 {
+	return r.Value, nil
+}
+
+func (s *consoleSecret) read(ctx context.Context) ([]byte, error) {
+	kv, err := ledger.Change(ctx, s.log, consoleSecretKey, func(now eventlog.KeyValue) (made []byte, with eventlog.Entry, err error) {
+		if now.Version > 0 && len(now.Value) > 0 {
 			return nil, with, ledger.ErrUnchanged
 		}
 		made = make([]byte, 32)
@@ -75,9 +73,7 @@ func (s *consoleSecret) get(ctx context.Context) ([]byte, error) {
 		return made, with, nil
 	})
 	if err != nil {
-		s.asked, s.failed = time.Now(), fmt.Errorf("read the key of the console's sessions: %w", err)
-		return nil, s.failed
+		return nil, fmt.Errorf("read the key of the console's sessions: %w", err)
 	}
-	s.known, s.failed = kv.Value, nil
-	return s.known, nil
+	return kv.Value, nil
 }

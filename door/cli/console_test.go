@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recent"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/ledger"
 )
 
 // hanging is a store whose keys cannot be read until it goes on.
@@ -45,7 +48,7 @@ func TestAStoreThatHangsHoldsUpNoPageOfTheConsole(t *testing.T) {
 		running.Go(func() { _ = log.Run(ctx) })
 		defer running.Wait()
 		defer stop()
-		s := &consoleSecret{log: log, turn: make(chan struct{}, 1)}
+		s := newConsoleSecret(log, slog.New(slog.DiscardHandler))
 		store.mu.Lock()
 		store.hang, store.gets = true, 0
 		store.mu.Unlock()
@@ -59,7 +62,7 @@ func TestAStoreThatHangsHoldsUpNoPageOfTheConsole(t *testing.T) {
 			})
 		}
 		pages.Wait()
-		if took := time.Since(began); took > 2*secretWait {
+		if took := time.Since(began); took > 2*recent.AskMax {
 			t.Errorf("they waited %v", took)
 		}
 		store.mu.Lock()
@@ -68,11 +71,23 @@ func TestAStoreThatHangsHoldsUpNoPageOfTheConsole(t *testing.T) {
 		}
 		store.hang = false
 		store.mu.Unlock()
-		time.Sleep(secretAgain)
+		time.Sleep(secretFresh)
 		key, err := s.get(t.Context())
 		again, _ := s.get(t.Context())
 		if err != nil || len(key) != 32 || string(again) != string(key) {
 			t.Errorf("once the store answers: %d bytes, %v", len(key), err)
+		}
+
+		// Whoever deletes it ends all sessions, of running processes, too.
+		if _, err := ledger.Change(t.Context(), log, consoleSecretKey, func(eventlog.KeyValue) ([]byte, eventlog.Entry, error) {
+			return nil, eventlog.Entry{}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(secretFresh)
+		next, err := s.get(t.Context())
+		if err != nil || len(next) != 32 || string(next) == string(key) {
+			t.Errorf("after the key was deleted: %d bytes, the same: %t, %v", len(next), string(next) == string(key), err)
 		}
 	})
 }

@@ -306,7 +306,7 @@ func money(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 // number prints a number below 1000 with up to three significant digits, and a larger one rounded
 // to a whole number.
 func number(v float64) string {
-	if v >= 1000 {
+	if v >= 999.5 { // three digits would be 1e+03
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)

@@ -121,3 +121,11 @@ func countdown(t *testing.T) string {
 	t.Cleanup(server.Close)
 	return server.URL
 }
+
+func TestNumbersAreNeverWrittenWithAnExponentBelowAThousand(t *testing.T) {
+	for v, want := range map[float64]string{999.7: "1000", 999.4: "999", 1000: "1000", 12.34: "12.3", 0.5: "0.5"} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) is %q, want %q", v, got, want)
+		}
+	}
+}

@@ -1,8 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/weir-log/weir/internal/doctor"
 )
@@ -69,8 +72,8 @@ func (v *visit) overview() error {
 	return nil
 }
 
-// queueLines are the queues in the order of the largest number of messages that each has in any one
-// state, the largest first.
+// queueLines are the queues, first what an operator must see first: the most dead letters, then the
+// oldest ready message, then the most ready messages.
 func queueLines(s seen) []queueLine {
 	index := map[string]int{}
 	var all []queueLine
@@ -100,6 +103,9 @@ func queueLines(s seen) []queueLine {
 			all[i].Oldest = n.Value
 		}
 	}
+	slices.SortStableFunc(all, func(a, b queueLine) int {
+		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Oldest, a.Oldest), cmp.Compare(b.Ready, a.Ready), strings.Compare(a.Name, b.Name))
+	})
 	return all
 }
 
@@ -134,4 +140,10 @@ func (v *visit) plots() error {
 func forbidden(err error) bool {
 	var p *problem
 	return errors.As(err, &p) && p.Status == 403
+}
+
+// unknown reports whether what was asked for does not exist.
+func unknown(err error) bool {
+	var p *problem
+	return errors.As(err, &p) && p.Status == 404
 }

@@ -79,7 +79,6 @@ type streamPage struct {
 	Next                  *int64
 	Events                []streamEvent
 	Type                  string
-	Snapshot              *string
 	Backward              bool
 	MayArchive, MayDelete bool
 }
@@ -168,8 +167,10 @@ func (v *visit) projections() error {
 			break
 		}
 		var one projectionInfo
-		if err := v.get(path("/v1/projections/%s", name), &one); err != nil {
+		if err := v.get(path("/v1/projections/%s", name), &one); unknown(err) {
 			continue // deleted meanwhile
+		} else if err != nil {
+			return err
 		}
 		one.May = v.may(http.MethodPost, path("/v1/projections/%s/pause", name))
 		p.Projections = append(p.Projections, one)

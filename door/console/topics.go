@@ -84,7 +84,6 @@ func (v *visit) createTopic() error {
 type topicPage struct {
 	topicInfo
 	MayRead, MayWrite, MayChange, MayDelete bool
-	Readers                                 []named // groups and their lag
 	Change                                  *settingsChange
 }
 

@@ -179,7 +179,7 @@ func (c *conn) loginFailed(err error) error {
 
 // errHungUp ends a connection before its client has logged in: after an answer that says why, or
 // without one if the answer could not be sent or its form has no place for an error.
-var errHungUp = errors.New("the connection was closed after an answer that says why")
+var errHungUp = errors.New("weir closed the connection because of the client's last request")
 
 // step passes a message to the exchange, which ends with success or an error. A failed login is
 // answered late.
