@@ -175,8 +175,8 @@ func emptyFlag(args []string) error {
 }
 
 // joinNegative lets `--since -1h` be written with a space: kong takes a word that begins with a
-// hyphen for a flag. It joins a flag that takes a value, of whatever command, and a negative number.
-// No flag begins with a digit. What follows -- belongs to another program.
+// hyphen for a flag. It joins a flag that takes a value, of whatever command, and a negative
+// number. No flag begins with a digit. What follows -- belongs to another program.
 func joinNegative(model *kong.Application, args []string) []string {
 	valued := map[string]bool{} // by what is typed: --since, -n
 	_ = kong.Visit(model.Node, func(node kong.Visitable, next kong.Next) error {

@@ -35,12 +35,12 @@ func (c *serveCmd) console(p *parts, process, stored prometheus.Gatherer, w wiri
 }
 
 // consoleSecretKey has the key that seals the sessions of the console. Processes that share a store
-// share it, so that a browser's session goes on at any of them. To end all sessions, delete it: each
-// process notices within secretFresh, while the store answers.
+// share it, so that a browser's session goes on at any of them. To end all sessions, delete it:
+// each process notices within secretFresh, while the store answers.
 const consoleSecretKey = "console/secret"
 
-// secretFresh is how old the key may be that a page is opened with. Anybody can make the console ask
-// for it, so the store is asked once in this time, whether it answers or not.
+// secretFresh is how old the key may be that a page is opened with. Anybody can make the console
+// ask for it, so the store is asked once in this time, whether it answers or not.
 const secretFresh = time.Second
 
 // consoleSecret reads that key, and makes it when it is not there.
