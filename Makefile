@@ -45,7 +45,7 @@ versions: ## the PostgreSQL tests on the oldest and the newest version that weir
 	WEIR_TEST_POSTGRES_VERSION=14 go test -timeout 20m ./store/postgres ./door/sqlfn
 	WEIR_TEST_POSTGRES_VERSION=18 go test -timeout 20m ./store/postgres ./door/sqlfn
 
-contract: ## the contract of stores on the oldest and the newest PostgreSQL that weir supports, and that and SQL on MySQL: five minutes
+contract: ## the contract of stores on the oldest and the newest PostgreSQL that weir supports and on MySQL, and SQL on MySQL: five minutes
 	@set -e; for version in 14 18; do \
 		if WEIR_TEST_POSTGRES_VERSION=$$version go test -count=1 -run '^TestEveryTestHasADatabaseOfItsOwn$$' ./internal/pgtest; then \
 			WEIR_TEST_POSTGRES_VERSION=$$version go test -count=1 -timeout 10m -run '^TestStore$$' ./store/postgres; \

@@ -11,11 +11,7 @@ import (
 
 // kong alone takes the number for a flag.
 func TestEachFlagThatTakesAValueTakesANegativeNumberAfterASpace(t *testing.T) {
-	var out bytes.Buffer
-	parser, err := newParser(&terminal{out: &out, err: &out}, "test", func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	parser := commandLine(t)
 	tried := map[string]bool{}
 	for _, leaf := range parser.Model.Leaves(true) {
 		path := strings.Fields(leaf.FullPath())[1:]
@@ -46,7 +42,7 @@ func TestEachFlagThatTakesAValueTakesANegativeNumberAfterASpace(t *testing.T) {
 }
 
 func TestNegativeNumbersOfOtherProgramsStayAsTheyAre(t *testing.T) {
-	model := must(t)
+	model := commandLine(t).Model
 	for _, args := range [][]string{
 		{"queue", "work", "mails", "--", "report", "--from", "-1h"},
 		{"audit", "--follow", "-1"},
@@ -59,12 +55,13 @@ func TestNegativeNumbersOfOtherProgramsStayAsTheyAre(t *testing.T) {
 	weir(t, "", "audit", "--since", "-24x").want(t, exitUsage, "is not a position")
 }
 
-func must(t *testing.T) *kong.Application {
+// commandLine returns the parser of weir's command line.
+func commandLine(t *testing.T) *kong.Kong {
 	t.Helper()
 	var out bytes.Buffer
 	parser, err := newParser(&terminal{out: &out, err: &out}, "test", func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parser.Model
+	return parser
 }

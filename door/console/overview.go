@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -138,12 +139,15 @@ func (v *visit) plots() error {
 
 // forbidden reports whether the reader lacks the right.
 func forbidden(err error) bool {
-	var p *problem
-	return errors.As(err, &p) && p.Status == 403
+	return refusedAs(err, http.StatusForbidden)
 }
 
 // unknown reports whether what was asked for does not exist.
 func unknown(err error) bool {
+	return refusedAs(err, http.StatusNotFound)
+}
+
+func refusedAs(err error, status int) bool {
 	var p *problem
-	return errors.As(err, &p) && p.Status == 404
+	return errors.As(err, &p) && p.Status == status
 }

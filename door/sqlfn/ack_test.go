@@ -42,6 +42,20 @@ func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Se
 func startQueue(t *testing.T, address string, moves bool, spec queue.Spec) (*process, *queue.Queue) {
 	t.Helper()
 	p := open(t, address)
+	qs := p.runQueues(t, moves)
+	_, err := qs.Create(t.Context(), spec)
+	if err != nil && !errors.Is(err, queue.ErrQueueExists) {
+		t.Fatal(err)
+	}
+	q, err := qs.Open(t.Context(), spec.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, q
+}
+
+// runQueues runs the log, its queues and, if moves is set, the mover, until the test ends.
+func (p *process) runQueues(t *testing.T, moves bool) *queue.Queues {
 	qs := queue.New(p.log, publish.New(p.log, publish.Config{}), queue.Config{Beside: p.door})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -57,15 +71,7 @@ func startQueue(t *testing.T, address string, moves bool, spec queue.Spec) (*pro
 		all.Wait()
 		p.store.Close()
 	})
-	_, err := qs.Create(t.Context(), spec)
-	if err != nil && !errors.Is(err, queue.ErrQueueExists) {
-		t.Fatal(err)
-	}
-	q, err := qs.Open(t.Context(), spec.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, q
+	return qs
 }
 
 // claim waits for one message.

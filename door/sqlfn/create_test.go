@@ -1,20 +1,15 @@
 package sqlfn_test
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/use/audit"
-	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
-	"github.com/weir-log/weir/use/stream"
 )
 
 // creations returns the state of each request, and what was refused why.
@@ -196,19 +191,7 @@ func TestTheAuditSaysWhichRoleCreatedWhat(t *testing.T) {
 	address := pgtest.URL(t)
 	p := open(t, address)
 	audit.New(p.log, false, slog.Default())
-	qs := queue.New(p.log, publish.New(p.log, publish.Config{}), queue.Config{Beside: p.door})
-	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	all.Go(func() { p.log.Run(ctx) })
-	all.Go(func() { qs.Run(ctx) })
-	all.Go(func() {
-		sqlfn.New(p.log, p.door, sqlfn.Config{Queues: qs, Streams: stream.New(p.log, stream.Config{})}).Run(ctx)
-	})
-	t.Cleanup(func() {
-		cancel()
-		all.Wait()
-		p.store.Close()
-	})
+	p.runQueues(t, true)
 	own := login(t, address, "weir_creator")
 	conn := connect(t, own)
 	exec(t, conn, `SELECT weir.create_topic('orders'), weir.create_queue('mail'), weir.create_category('account')`)

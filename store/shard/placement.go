@@ -18,9 +18,12 @@ import (
 // epoch, and whoever changes where a partition is begins an epoch. Each shard refuses the commits
 // of earlier epochs by itself, so no process commits by an old table.
 //
-//	shard/placed/<partition>   on shard 0: an eventlog.Placement. Whoever moves partitions deletes those of deleted topics first (Unplace):
-//	                           there are at most as many of these keys as partitions that were moved and existed at the last move
-//	shard/guard/<partition>    on a shard from or to which the partition moves: whoever raises its version last is the one that moves it (store/storecopy)
+//	shard/placed/<partition>   on shard 0: an eventlog.Placement. Whoever moves partitions first
+//	                           deletes those of deleted topics (Unplace): there are at most as many
+//	                           of these keys as partitions that were moved and existed at the last
+//	                           move
+//	shard/guard/<partition>    on a shard from or to which the partition moves: whoever raises its
+//	                           version last is the one that moves it (store/storecopy)
 //
 // What moves partitions is store/storecopy. Why it is so:
 // docs/decisions/a-partition-moves-with-its-number.md.
