@@ -226,8 +226,8 @@ type Queue struct {
 }
 
 // CreateQueue creates a queue, durably, and those of its topics that do not exist. ErrQueueExists
-// if the name is taken, *InvalidError if a value is not allowed. The queue begins with the oldest
-// message in its topic.
+// if the name is taken, *InvalidError if a value is not allowed. After ErrUnsure try again: topics
+// were created, and perhaps the queue. The queue begins with the oldest message in its topic.
 func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "create queue %q", q.Name)
@@ -242,7 +242,8 @@ func (q Queue) spec() queue.Spec {
 
 // EnsureQueue creates the queue if there is none of that name. If there is one it changes nothing:
 // it returns nil if the topic and all settings that q sets are as in q, otherwise an
-// ErrQueueDiffers that lists the differences. So every process may call it when it starts.
+// ErrQueueDiffers that lists the differences. So every process may call it when it starts. Other
+// errors are those of CreateQueue.
 func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "ensure queue %q", q.Name)
@@ -278,7 +279,8 @@ func (l *Log) Queues(ctx context.Context) ([]QueueInfo, error) {
 }
 
 // AlterQueue lets change edit a queue's settings, durably. change may be called more than once. The
-// settings take effect in every process with its next claim or ack.
+// settings take effect in every process with its next claim or ack. After ErrUnsure try again:
+// topics were created, and perhaps the settings changed.
 func (l *Log) AlterQueue(ctx context.Context, name string, change func(*QueueSettings) error) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "alter queue %q", name)

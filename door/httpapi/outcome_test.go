@@ -368,3 +368,43 @@ func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
 		}
 	})
 }
+
+// Wherever the store goes away while a queue is created or altered: who is told that nothing
+// happened can rely on it.
+func TestWhatDidNotHappenToAQueueDidNotHappen(t *testing.T) {
+	for commits := range int64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faltering{Store: memory.New()}
+			store.left.Store(1000)
+			l := newPipes()
+			d := openAt(t, store, httpapi.Config{}, l, l.dial)
+			defer d.stop()
+			if got := d.asJSON("POST", "/v1/queues", `{"name":"other"}`); got.status != 201 {
+				t.Fatalf("%d %s", got.status, got.body)
+			}
+			look := func() string {
+				if err := d.log.RefreshTopics(t.Context()); err != nil {
+					t.Error(err)
+				}
+				text := d.get("/v1/queues").body
+				for _, topic := range d.log.Topics() {
+					text += topic.Name + " "
+				}
+				return text
+			}
+			for _, try := range []struct{ method, path, body string }{
+				{"POST", "/v1/queues", `{"name":"mail","settings":{"keep_done":true,"priorities":2}}`},
+				{"PATCH", "/v1/queues/other", `{"settings":{"keep_done":true,"priorities":2}}`},
+			} {
+				before := look()
+				store.left.Store(commits)
+				got := d.asJSON(try.method, try.path, try.body)
+				store.left.Store(1000)
+				time.Sleep(10 * time.Second) // the log tries again in its own time
+				if nothing, now := got.header.Get("Weir-Applied") == "no", look(); nothing != (now == before) {
+					t.Errorf("%s with %d commits: %d, Weir-Applied %q, and %s became %s", try.method, commits, got.status, got.header.Get("Weir-Applied"), before, now)
+				}
+			}
+		})
+	}
+}

@@ -132,6 +132,11 @@ func (s *Server) createQueue(c *call) error {
 		return err
 	}
 	info, err := s.cfg.Queues.Create(ctx, change.spec)
+	if uncertain(err) {
+		p := kindUnknown.because("the queue was sent to the store, or topics of it were created, but no answer came. GET /v1/queues/%s shows whether it exists. If the answer is unknown_queue, try again: topics that exist do no harm", url.PathEscape(shorten(change.spec.Name)))
+		p.cause = err
+		return p
+	}
 	if err != nil {
 		return err
 	}
@@ -183,6 +188,11 @@ func (s *Server) alterQueue(c *call) error {
 		added := slices.DeleteFunc(queue.TopicsOfSettings(name, *settings), func(topic string) bool { return slices.Contains(before, topic) })
 		return s.mayTakeTopics(ctx, c, "", added)
 	})
+	if uncertain(err) {
+		p := kindUnknown.because("the change was sent to the store, or topics for it were created, but no answer came. GET /v1/queues/%s shows the settings; it is safe to send the request again", url.PathEscape(shorten(name)))
+		p.cause = err
+		return p
+	}
 	if err != nil {
 		return err
 	}

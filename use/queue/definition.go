@@ -361,8 +361,9 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 
 // Create creates a queue, durably, and its topics if they do not exist: those of its messages, also
 // for higher priorities, of its dead letters and, with KeepDone, of its handled messages.
-// ErrQueueExists if the name is taken; *eventlog.InvalidError if something is not allowed. A queue
-// starts with the oldest message in its topic.
+// ErrQueueExists if the name is taken; *eventlog.InvalidError if something is not allowed. After
+// eventlog.ErrUnsure try again: topics were created, and perhaps the queue. A queue starts with the
+// oldest message in its topic.
 func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := checkName(spec.Name); err != nil {
 		return Info{}, err
@@ -376,24 +377,31 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := settings.check(); err != nil {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
-	d := definition{name: spec.Name, settings: settings}
+	d, f := definition{name: spec.Name, settings: settings}, finder{qs: qs}
+	fail := func(err error) (Info, error) {
+		// If the queue exists, it was another call that created it, with these topics.
+		if !errors.Is(err, ErrQueueExists) {
+			err = f.outcome(err, "it may not be a queue yet")
+		}
+		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	}
 	for range changesMax {
-		err := qs.create(ctx, spec, &d)
+		err := qs.create(ctx, spec, &d, &f)
 		if isStale(err) { // another process changed something first, or the store was rewound
 			if err = qs.log.RefreshTopics(ctx); err == nil {
 				continue
 			}
 		}
 		if err != nil {
-			return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+			return fail(err)
 		}
 		return d.info(), nil
 	}
-	return Info{}, fmt.Errorf("create queue %q: %w: other changes of it came first, %d times", spec.Name, eventlog.ErrUnavailable, changesMax)
+	return fail(fmt.Errorf("%w: other changes of it came first, %d times", eventlog.ErrUnavailable, changesMax))
 }
 
 // create is one try to create a queue; ErrStale: try again.
-func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
+func (qs *Queues) create(ctx context.Context, spec Spec, d *definition, f *finder) error {
 	if _, err := qs.read(ctx, spec.Name); !errors.Is(err, ErrUnknownQueue) {
 		if err == nil {
 			err = ErrQueueExists
@@ -401,26 +409,30 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 		return err
 	}
 	messages := cmp.Or(spec.Topic, spec.Name)
-	if _, err := qs.log.Topic(ctx, messages); errors.Is(err, eventlog.ErrUnknownTopic) {
+	there, err := f.check(ctx, append(TopicsOfSettings(d.name, d.settings), messages, d.name+deadSuffix)...)
+	if err != nil {
+		return err
+	}
+	if _, is := there[messages]; !is {
 		if err := checkNew(messages); err != nil {
 			return err
 		}
 	}
 	same := qs.sameEpoch()
-	topic, made, err := qs.makeTopic(ctx, topicSpec(d.owner(), messages, cmp.Or(spec.Partitions, 4), 0))
+	topic, made, err := f.topic(ctx, topicSpec(d.owner(), messages, cmp.Or(spec.Partitions, 4), 0))
 	var letters, handled eventlog.Topic
 	if err == nil {
-		letters, err = qs.topic(ctx, d.ownerOfLetters(), d.name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		letters, _, err = f.topic(ctx, topicSpec(d.ownerOfLetters(), d.name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax))
 	}
 	if err == nil && d.settings.KeepDone {
-		handled, err = qs.topic(ctx, d.ownerOfLetters(), d.name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		handled, _, err = f.topic(ctx, topicSpec(d.ownerOfLetters(), d.name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax))
 	}
 	if err != nil {
 		return err
 	}
 	made = made || d.made && d.topicID == topic.ID // an earlier try created the topic
 	d.id, d.topic, d.topicID, d.made, d.levels = newID(), topic.Name, topic.ID, made, nil
-	levels, err := qs.makeLevels(ctx, d)
+	levels, err := f.makeLevels(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -466,32 +478,47 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 	return nil
 }
 
-// Alter edits a queue's settings with change, durably. change may be called more than once. In each
-// process the settings take effect with its next claim or ack, or earlier if the process hears of
-// the change first, which takes as long as to hear of a new event.
+// Alter edits a queue's settings with change, durably, and creates topics that they need. change may
+// be called more than once. After eventlog.ErrUnsure try again: topics were created, and perhaps
+// the settings changed. In each process the settings take effect with its next claim or ack, or
+// earlier if the process hears of the change first, which takes as long as to hear of a new event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
+	f := finder{qs: qs}
+	fail := func(err error) (Info, error) {
+		return Info{}, fmt.Errorf("alter queue %q: %w", name, f.outcome(err, "its settings may be as before"))
+	}
 	for range changesMax {
 		d, err := qs.read(ctx, name)
+		if err != nil && f.made {
+			return fail(err)
+		}
 		if err != nil {
 			return Info{}, err
 		}
 		was, before, same := d, d.settings, qs.sameEpoch()
-		if err := change(&d.settings); err != nil {
+		if err := change(&d.settings); err != nil && f.made { // the caller may look for its own error, too
+			return Info{}, fmt.Errorf("alter queue %q: %w: its topics exist, but its settings may be as before (%w)", name, eventlog.ErrUnsure, err)
+		} else if err != nil {
 			return Info{}, err
 		}
 		d.settings = d.settings.withDefaults()
 		if err := d.settings.check(); err != nil {
-			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+			return fail(err)
 		}
-		var handled eventlog.Topic
-		if d.settings.KeepDone {
-			if handled, err = qs.topic(ctx, d.ownerOfLetters(), name+doneSuffix, 1, 1<<20+headersMax); err != nil {
-				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+		has := TopicsOfSettings(name, Settings{KeepDone: before.KeepDone, Priorities: len(d.levels) + 1})
+		needs := slices.DeleteFunc(TopicsOfSettings(name, d.settings), func(topic string) bool { return slices.Contains(has, topic) })
+		if len(needs) > 0 {
+			if _, err := f.check(ctx, needs...); err != nil {
+				return fail(err)
 			}
 		}
-		levels, err := qs.makeLevels(ctx, &d)
+		levels, err := f.makeLevels(ctx, &d) // first, because it checks the number of priorities
+		var handled eventlog.Topic
+		if err == nil && d.settings.KeepDone {
+			handled, _, err = f.topic(ctx, topicSpec(d.ownerOfLetters(), name+doneSuffix, 1, 1<<20+headersMax))
+		}
 		if err != nil {
-			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+			return fail(err)
 		}
 		// The check same refuses the entry if the topics may have moved to another shard.
 		e := eventlog.Entry{
@@ -500,7 +527,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		}
 		if d.settings.KeyOrder && !before.KeyOrder {
 			if levels, err = qs.own(ctx, d); err != nil && !isStale(err) {
-				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+				return fail(err)
 			}
 		}
 		addChecks(&e, unchanged(append(levels, handled)...)...)
@@ -519,7 +546,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 			}
 		}
 		if err != nil {
-			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+			return fail(err)
 		}
 		if before.KeyOrder && !d.settings.KeyOrder {
 			d.version = e.Puts[0].Version
@@ -531,7 +558,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		}
 		return d.info(), nil
 	}
-	return Info{}, fmt.Errorf("alter queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
+	return fail(fmt.Errorf("%w: other changes of it came first, %d times", eventlog.ErrUnavailable, changesMax))
 }
 
 // partitionsOf lists all partitions that a queue has in the store now, and returns checks that no
