@@ -478,10 +478,11 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 	return nil
 }
 
-// Alter edits a queue's settings with change, durably, and creates topics that they need. change may
-// be called more than once. After eventlog.ErrUnsure try again: topics were created, and perhaps
-// the settings changed. In each process the settings take effect with its next claim or ack, or
-// earlier if the process hears of the change first, which takes as long as to hear of a new event.
+// Alter edits a queue's settings with change, durably, and creates topics that they need. change
+// may be called more than once. After eventlog.ErrUnsure try again: topics were created, and
+// perhaps the settings changed. In each process the settings take effect with its next claim or
+// ack, or earlier if the process hears of the change first, which takes as long as to hear of a new
+// event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	f := finder{qs: qs}
 	fail := func(err error) (Info, error) {
