@@ -59,6 +59,15 @@ func (c *Certificate) asking(a *Authorities, how tls.ClientAuthType, protocols .
 	return base
 }
 
+// Ended returns an error once a certificate's time is over: TLS checks that only when a client
+// connects.
+func Ended(shown *x509.Certificate) error {
+	if time.Now().After(shown.NotAfter) {
+		return fmt.Errorf("the client's certificate expired at %s", shown.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // now returns the authorities for a new connection. While the file is not valid, they are those
 // that were valid last.
 func (a *Authorities) now() *x509.CertPool {

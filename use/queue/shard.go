@@ -114,8 +114,8 @@ func (c *change) seal() error {
 }
 
 // shard changes the state in one key: the state of a partition, of all partitions of a queue with
-// limits, or of a slot of the wheel of delayed messages (wheel.go). Operations that wait become one
-// change when the log gathers its next flush.
+// limits, or of a slot of the wheel of delayed messages (deliver_delayed.go). Operations that wait
+// become one change when the log gathers its next flush.
 type shard struct {
 	*ledger.Writer[*claims.State, *op, struct{}]
 	owner *Queues

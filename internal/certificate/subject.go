@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -92,13 +91,4 @@ func textOf(v asn1.RawValue) (text string, is bool) {
 		return string(v.Bytes), utf8.Valid(v.Bytes)
 	}
 	return "", false
-}
-
-// Ended returns an error once a certificate's time is over: TLS checks that only when a client
-// connects.
-func Ended(shown *x509.Certificate) error {
-	if time.Now().After(shown.NotAfter) {
-		return fmt.Errorf("the client's certificate expired at %s", shown.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return nil
 }
