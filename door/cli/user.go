@@ -34,17 +34,18 @@ func (c *userStore) with(ctx context.Context, t *terminal, do func(context.Conte
 		hint{user.ErrUnknown, "`weir user list` lists the users"}, hint{user.ErrExists, "`weir user alter` changes a password"}, hint{user.ErrTooMany, ""})
 }
 
-// newPassword says what a user's new password is.
+// newPassword says where a user's new password is read, and how it is hashed.
 type newPassword struct {
 	PasswordFile string   `help:"The file with the password. Default: standard input." env:"-" placeholder:"FILE"`
 	Mechanism    []string `help:"A mechanism with which the user can log in. May be given again. Default: both." enum:"SCRAM-SHA-256,SCRAM-SHA-512" env:"-" placeholder:"NAME" default:"SCRAM-SHA-256,SCRAM-SHA-512"`
 	Iterations   int      `help:"How often the password is hashed, 4096 to 16384. More make a stolen store harder to use, and each login slower for the client. Default: ${default}." default:"8192" env:"-"`
 }
 
-const passwordRead = 1 << 10 // bytes that are read of a password, more than may be used
+const passwordRead = 1 << 10 // bytes: more than a password may have, so that one that is too long is refused, not cut
 
-// credentials reads the password: the line that is typed at a terminal; otherwise all of the input
-// or file, without the line end at its end.
+// credentials reads the password, and makes a credential of it for each mechanism. The password is
+// in the file, if one is given; otherwise it is the line typed at the terminal, or all of standard
+// input. At most passwordRead bytes are read, and a line end at the end is cut off.
 func (p newPassword) credentials(t *terminal) (map[user.Mechanism]user.Credential, error) {
 	from, name := t.in, "standard input"
 	if p.PasswordFile != "" {
@@ -223,11 +224,16 @@ func (c *userDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	})
 }
 
-// checkSuperUsers refuses what is no user's principal.
+// checkSuperUsers refuses what is not the principal of one user. User:* is none: it stands for
+// every user in rules, and would give nobody anything here.
 func checkSuperUsers(all []string) error {
 	for _, principal := range all {
-		if !strings.HasPrefix(principal, "User:") {
-			return usage(fmt.Errorf("--super-users %q does not begin with %q", principal, "User:"), "for the user admin, give User:admin")
+		switch name, ok := strings.CutPrefix(principal, "User:"); {
+		case !ok || name == "":
+			return usage(fmt.Errorf("--super-users %q is not %q and a name", principal, "User:"), "for the user admin, give User:admin")
+		case principal == acl.Everybody:
+			return usage(fmt.Errorf("--super-users %q names no user", principal),
+				"this lets every user do everything: weir acl create --principal 'User:*' --allow --operation all --topic '*' --group '*' --cluster")
 		}
 		if err := acl.CheckPrincipal(principal); err != nil {
 			return usage(fmt.Errorf("--super-users %q: %w", principal, err), "")

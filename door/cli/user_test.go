@@ -37,5 +37,12 @@ func TestUsersAreManaged(t *testing.T) {
 }
 
 func TestSuperUsersAreChecked(t *testing.T) {
-	weir(t, "", "serve", "--super-users", "admin").want(t, exitUsage, "does not begin with")
+	for principal, says := range map[string]string{
+		"admin": `is not "User:" and a name`, "User:": `is not "User:" and a name`, "User:a\x7f": "cannot be printed", "User:*": "names no user",
+	} {
+		if err := checkSuperUsers([]string{"User:admin", principal}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("--super-users %q: %v, want an error that says %q", principal, err, says)
+		}
+	}
+	weir(t, "", "serve", "--super-users", "admin").want(t, exitUsage, "for the user admin, give User:admin")
 }
