@@ -105,6 +105,30 @@ func TestAPageNeedsALoginOnceThereAreKeys(t *testing.T) {
 	}
 }
 
+func TestALoginLeadsToAPageOfTheConsole(t *testing.T) {
+	s := serve(t)
+	_, reader := s.key(apikey.Read)
+	b := s.browser()
+	for next, want := range map[string]string{
+		"/console/topics?prefix=a.b":    "/console/topics?prefix=a.b",
+		"/console/topics/a%2Fb":         "/console/topics/a%2Fb",
+		"/console/groups/~..":           "/console/groups/~..",
+		"/console/queues/../topics":     "/console/topics",
+		"/console/queues/%2e%2E/topics": "/console/topics",
+		"":                              "/",
+		"/console/../v1/topics":         "/",
+		"/console/%2e%2E/v1/topics":     "/",
+		"/console/.%2e/v1/topics":       "/",
+		"/console/.\t./v1/topics":       "/",
+		"//elsewhere.example/console/":  "/",
+		`/\elsewhere.example/`:          "/",
+	} {
+		if p := b.post("/console/login", "key", reader, "next", next); p.location != want {
+			t.Errorf("a login for %q leads to %q, want %q", next, p.location, want)
+		}
+	}
+}
+
 func TestWhoMayOnlyReadSeesNoButtonAndChangesNothing(t *testing.T) {
 	s := serve(t)
 	s.fill()

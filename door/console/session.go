@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -30,7 +31,7 @@ type session struct {
 	Ends          time.Time `json:"e"`
 }
 
-// who names the session's owner for its reader.
+// who returns what a page calls the user: the name, or "API key"; "" without a login.
 func (s session) who() string {
 	switch {
 	case s.Name != "":
@@ -159,10 +160,18 @@ func (v *visit) logout() error {
 	return nil
 }
 
-// localPath returns a path of the console, or / for anything else.
+// escapedDots are what a browser takes for dots, also for those of a step to another path.
+var escapedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
+
+// localPath returns next, with the steps . and .. in its path taken, if that is below /console/;
+// otherwise it returns /, the overview.
 func localPath(next string) string {
-	if next == "/" || strings.HasPrefix(next, "/console/") && !strings.ContainsAny(next, "\\\r\n") {
-		return next
+	u, err := url.Parse(escapedDots.Replace(next))
+	if err != nil || u.Scheme != "" || u.Host != "" {
+		return "/"
+	}
+	if cleaned := u.JoinPath().String(); strings.HasPrefix(cleaned, "/console/") {
+		return cleaned
 	}
 	return "/"
 }
