@@ -22,7 +22,7 @@ type overviewPage struct {
 	Groups   []named
 	Queues   []queueLine
 	Behind   []named
-	Ages     map[string]float64 // of the projections, in seconds
+	Ages     map[string]float64 // how many seconds a run of a projection is behind, by "NAME RUN"
 	Seen     int64
 }
 
@@ -110,10 +110,11 @@ func queueLines(s seen) []queueLine {
 	return all
 }
 
-// first returns the first of the elements in all for which take returns true; most bounds their
-// number. It calls take for at most 50*most elements.
-func first[T any](most int, all []T, take func(T) bool) (some []T) {
-	for i, x := range all {
+// first returns the elements of list for which take returns true, in order, at most so many as most
+// says. It calls take, which checks the reader's rights, for the first 50*most elements only: who
+// may see few of very many may be shown fewer than there are.
+func first[T any](most int, list []T, take func(T) bool) (some []T) {
+	for i, x := range list {
 		if len(some) == most || i == 50*most {
 			break
 		}
@@ -137,7 +138,7 @@ func (v *visit) plots() error {
 	return nil
 }
 
-// forbidden reports whether the reader lacks the right.
+// forbidden reports whether the API refused a request because the user has no right to it.
 func forbidden(err error) bool {
 	return refusedAs(err, http.StatusForbidden)
 }

@@ -51,9 +51,10 @@ func pagePath(format string, names ...string) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
-// segment is a name in a path of the console. A ~ is before names that cannot be a segment by
-// themselves: . and .. are steps to another path for a browser, escaped as well (WHATWG URL, 4.1,
-// double-dot URL path segment), and http.ServeMux takes %2F alone for the end of a path.
+// segment is a name in a path of the console. A ~ is put before names that cannot be a segment by
+// themselves: a browser takes . and .. for steps to another path, even if they are escaped (WHATWG
+// URL, 4.1, double-dot URL path segment), and http.ServeMux takes %2F alone for the end of a path.
+// A name that begins with ~ gets one more, because named removes one.
 func segment(name string) string {
 	if name == "." || name == ".." || name == "/" || strings.HasPrefix(name, "~") {
 		name = "~" + name
@@ -61,7 +62,8 @@ func segment(name string) string {
 	return url.PathEscape(name)
 }
 
-// named returns a name of the page's path that segment made.
+// named returns the name in a wildcard of the page's path, without the ~ that segment may have put
+// before it.
 func (v *visit) named(wildcard string) string {
 	return strings.TrimPrefix(v.r.PathValue(wildcard), "~")
 }
@@ -92,7 +94,7 @@ func (v *visit) do(method, path string, body, into any, headers ...string) error
 	switch {
 	case w.cut:
 		return &problem{Status: http.StatusRequestEntityTooLarge, Title: "The answer is too large for a page", Detail: "Ask for less at a time, or download it."}
-	case w.status >= http.StatusMultipleChoices: // a redirect has done nothing, too
+	case w.status >= http.StatusMultipleChoices: // a redirect is an error here as well: what was asked for was not done
 		return w.problem()
 	case into == nil || w.body.Len() == 0:
 		return nil
@@ -124,7 +126,8 @@ func (v *visit) request(ctx context.Context, method, path string, body []byte) (
 	return r, nil
 }
 
-// may reports whether the reader may do a request: only then has a page its button.
+// may reports whether the user may make a request, by its method and path. Pages show a button only
+// if so, and the overview lists a group, a queue or a projection only if so.
 func (v *visit) may(method, path string) bool {
 	r, err := v.request(v.r.Context(), method, path, nil)
 	return err == nil && v.c.cfg.API.May(r)
@@ -166,7 +169,8 @@ func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 // Flush is for http.ResponseController.
 func (a *answer) Flush() {}
 
-// problem returns what an answer says that is an error.
+// problem returns the problem that the body of an answer describes, if the answer's status is that
+// of an error. If the body has no title, the title is the text of the status.
 func (a *answer) problem() *problem {
 	p := &problem{Status: a.status}
 	if json.Unmarshal(a.body.Bytes(), p) != nil || p.Title == "" {

@@ -33,7 +33,7 @@ type keyView struct {
 
 func viewOfKey(l apikey.Listed) keyView {
 	access := l.Access
-	if access == nil { // it cannot be read
+	if access == nil { // the stored key is damaged
 		access = []apikey.Access{}
 	}
 	return keyView{
@@ -52,7 +52,7 @@ func sinceEpoch(at time.Time) int64 {
 	return at.UnixMilli()
 }
 
-// storedKeys returns the keys, or an error if this server has none.
+// storedKeys returns the API keys in the store, or an error if this server does not use API keys.
 func (s *Server) storedKeys() (*apikey.Keys, error) {
 	if s.cfg.Keys == nil {
 		return nil, kindNotFound.because("this process asks nobody for an API key, and has none")
@@ -150,7 +150,9 @@ func (s *Server) revokeKey(c *call) error {
 	return nil
 }
 
-// sentAgain is the error of a change that may be sent again if nobody knows whether it was made.
+// sentAgain is for the error of a change that does no harm if it is made twice. If the outcome is
+// unknown, sentAgain returns a problem that says to send the request again. Other errors it returns
+// as they are.
 func sentAgain(err error) error {
 	if uncertain(err) {
 		return kindUnknown.because("the change was sent to the store, but no answer came. %s", safeAgain)
@@ -201,7 +203,7 @@ func parseKey(body []byte) (spec apikey.Spec, err error) {
 
 var keyMembers = strings.Fields("name access topics topic_names all_topics groups group_names all_groups queues queue_names all_queues from expires")
 
-// accessesMax bounds the list of a key's accesses, of which there are four.
+// accessesMax bounds the list of a key's accesses. There are four; a list may name one twice.
 const accessesMax = 8
 
 // strings reads an array of strings; most bounds their number.

@@ -145,8 +145,8 @@ func readReceipts(r *jsonReader) (receipts []string, err error) {
 	return receipts, err
 }
 
-// unknownReceipts adds to an unknown outcome that receipts may be sent again. Other errors are
-// returned as they are.
+// unknownReceipts returns, for an error that leaves open whether something happened, a problem that
+// says to send the same receipts again. Other errors it returns as they are.
 func unknownReceipts(err error) error {
 	if !toldUnknown(err) {
 		return err

@@ -66,7 +66,7 @@ func (s *Server) appendAll(c *call) error {
 		}
 		return unknownAppend(all)
 	case errors.As(err, &invalid):
-		return kindInvalidRequest.because("%v. Nothing was appended", err) // it also says which stream
+		return kindInvalidRequest.because("%v. Nothing was appended", err) // err and not invalid: it names the stream, if one stream is to blame
 	case err != nil:
 		return err
 	}

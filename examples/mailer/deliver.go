@@ -18,8 +18,8 @@ const (
 	queue       = "mails" // a message is the id of a mail
 	sendAtOnce  = 8
 	writeWithin = 10 * time.Second // for a change of a mail's row
-	// writeTries and writePause are how often, and after which pause, it is tried to write that a
-	// mail was sent. A mail of which that is not written is sent again.
+	// Once the SMTP server has taken a mail, markSent tries writeTries times to write that, with
+	// writePause in between. If it cannot, the mail may be sent again.
 	writeTries = 20
 	writePause = 500 * time.Millisecond
 )
@@ -45,7 +45,7 @@ func (m *mailer) work(ctx context.Context, s settings) (stop func(context.Contex
 		return stop, err
 	}
 	_, err = m.log.Consume(ctx, weir.Subscription{Group: "mailer", Topics: []string{weir.DeadLetterTopic(queue)}, Session: s.session,
-		Handler: m.giveUp, Retry: weir.Retry{Attempts: -1}}) // it fails only while the database does
+		Handler: m.giveUp, Retry: weir.Retry{Attempts: -1}}) // for ever: giveUp fails only if the database does, or if another process has taken over the partition
 	return worker.Close, err
 }
 
@@ -73,9 +73,9 @@ func (m *mailer) deliver(ctx context.Context, j weir.Job) error {
 	return m.markSent(ctx, j, id)
 }
 
-// markSent writes that a mail was sent, in the transaction that acknowledges its message. The
-// server has the mail: as long as nobody else has the message it is tried again, for otherwise the
-// mail is sent again.
+// markSent writes that a mail was sent, in the transaction that acknowledges its message. The SMTP
+// server has the mail by now, and would get it again if this were not written. So the transaction
+// is repeated, up to writeTries times, unless the claim is lost or ctx ends.
 func (m *mailer) markSent(ctx context.Context, j weir.Job, id int64) error {
 	for try := 1; ; try++ {
 		err := m.write(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -101,8 +101,8 @@ func (m *mailer) markSent(ctx context.Context, j weir.Job, id int64) error {
 	}
 }
 
-// note writes why an attempt failed. It is for people: if it fails, the mail is tried again all the
-// same.
+// note writes why an attempt failed. That is for people: what becomes of the mail does not depend
+// on whether it could be written.
 func (m *mailer) note(ctx context.Context, id int64, attempt int, failed error) {
 	err := m.write(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE mailer.mails SET attempts = $2, error = $3, changed_at = now() WHERE id = $1 AND status = 'scheduled'`, id, attempt, text(failed.Error()))
@@ -153,7 +153,8 @@ func (m *mailer) write(ctx context.Context, do func(context.Context, pgx.Tx) err
 	return pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
 }
 
-// text is what PostgreSQL takes of a server's answer.
+// text makes a string fit for a text column of PostgreSQL: it removes zero bytes, and replaces what
+// is not UTF-8.
 func text(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
 }

@@ -21,8 +21,8 @@ var concurrencyTests = map[string]func(*testing.T, Harness){
 	"TrimAndReadsRunBesideCommits":              testTrimDuringCommits,
 }
 
-// Readers follow all partitions, through the committers' store and through another one, while
-// committers commit.
+// Committers commit to a store that is opened twice. Meanwhile two readers, one through each of the
+// two, follow all partitions.
 func testReadersDuringCommits(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	random := chance(t)
@@ -61,7 +61,8 @@ type committer struct {
 	acked  func(b eventlog.Batch, base, after eventlog.Offset)
 }
 
-// commit makes so many flushes.
+// commit sends as many flushes as the parameter flushes says. A flush is one to five entries in one
+// call of Commit.
 func (c *committer) commit(ctx context.Context, ids []eventlog.Partition, flushes int) error {
 	for range flushes {
 		if err := c.flush(ctx, ids); err != nil {
@@ -118,8 +119,8 @@ func persist(ctx context.Context, store eventlog.Store, flush []eventlog.Entry) 
 }
 
 // follow reads all partitions from the beginning on, until ctx ends, and notes what it sees. It
-// never asks again below what it passed, so the ledger finds at the end whether something appeared
-// there.
+// never reads again what is below the offset that it has reached. If a batch appears there later,
+// settle finds it: it reads all partitions at the end, and compares them with what was noted.
 func follow(ctx context.Context, store eventlog.Store, ids []eventlog.Partition, book *ledger) error {
 	at := map[eventlog.Partition]eventlog.Offset{}
 	for ctx.Err() == nil {
@@ -176,7 +177,7 @@ func testCounter(t *testing.T, h Harness) {
 	}
 }
 
-// count increments the counter so many times; other writers increment it, too.
+// count increments the counter as often as times says; other writers increment it, too.
 func count(ctx context.Context, store eventlog.Store, times int) error {
 	for done := 0; done < times; {
 		list, err := store.List(ctx, "counter", "", 1)
@@ -249,7 +250,7 @@ func testTrimDuringCommits(t *testing.T, h Harness) {
 			}
 		}
 	})
-	book := newLedger() // only for its method known: settle is not called, because trimmed records may be missing
+	book := newLedger() // only for known, which answers from what acked notes: settle would miss the records that were trimmed
 	var committers errgroup.Group
 	for n := range 4 {
 		c := committer{store: r.store, name: fmt.Sprint("c", n), random: rand.New(rand.NewPCG(random.Uint64(), 0)), acked: book.acked, known: book.known}
