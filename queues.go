@@ -300,7 +300,7 @@ func (l *Log) ResumeQueue(ctx context.Context, name string) error {
 }
 
 // PurgeQueue discards all messages that a queue has now: ready, claimed, waiting and delayed ones.
-// Its dead letters stay.
+// Its dead letters stay. After ErrUnsure try again: the messages may be discarded, or not.
 func (l *Log) PurgeQueue(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "purge queue %q", name)

@@ -239,7 +239,8 @@ const (
 )
 
 // CreateCategory creates a category, durably: a topic for streams. ErrCategoryExists if a topic has
-// the name, *InvalidError if a value is not allowed.
+// the name, *InvalidError if a value is not allowed. After ErrUnsure try again: the topic was
+// created, and perhaps the category.
 func (l *Log) CreateCategory(ctx context.Context, spec CategorySpec) (*Category, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "create category %q", spec.Name)

@@ -134,7 +134,7 @@ func (s *Server) createCategory(c *call) error {
 	defer cancel()
 	category, err := s.cfg.Categories.CreateCategory(ctx, spec)
 	if uncertain(err) {
-		return kindUnknown.because("the category was sent to the store, but no answer came. GET /v1/categories/%s shows whether it exists. If the answer is unknown_category but a topic of that name exists, delete the topic and try again", url.PathEscape(shorten(spec.Name)))
+		return kindUnknown.because("the category was sent to the store, or its topic was created, but no answer came. GET /v1/categories/%s shows whether it exists. If the answer is unknown_category, send the request again: if the topic was created, that makes it a category", url.PathEscape(shorten(spec.Name)))
 	}
 	if err != nil {
 		return err

@@ -369,7 +369,7 @@ func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
 	})
 }
 
-// Wherever the store goes away while a queue is created or altered: who is told that nothing
+// Wherever the store goes away while a queue is created, altered or purged: who is told that nothing
 // happened can rely on it.
 func TestWhatDidNotHappenToAQueueDidNotHappen(t *testing.T) {
 	for commits := range int64(8) {
@@ -380,6 +380,9 @@ func TestWhatDidNotHappenToAQueueDidNotHappen(t *testing.T) {
 			d := openAt(t, store, httpapi.Config{}, l, l.dial)
 			defer d.stop()
 			if got := d.asJSON("POST", "/v1/queues", `{"name":"other"}`); got.status != 201 {
+				t.Fatalf("%d %s", got.status, got.body)
+			}
+			if got := d.do("DELETE", "/v1/topics/other.dlt", ""); got.status != 204 {
 				t.Fatalf("%d %s", got.status, got.body)
 			}
 			look := func() string {
@@ -395,6 +398,7 @@ func TestWhatDidNotHappenToAQueueDidNotHappen(t *testing.T) {
 			for _, try := range []struct{ method, path, body string }{
 				{"POST", "/v1/queues", `{"name":"mail","settings":{"keep_done":true,"priorities":2}}`},
 				{"PATCH", "/v1/queues/other", `{"settings":{"keep_done":true,"priorities":2}}`},
+				{"POST", "/v1/queues/other/purge", ""},
 			} {
 				before := look()
 				store.left.Store(commits)
@@ -406,5 +410,47 @@ func TestWhatDidNotHappenToAQueueDidNotHappen(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Wherever the store goes away while a category is created: who is told that nothing happened can
+// rely on it, and who is told that the outcome is unknown has a category after a retry.
+func TestACategoryOfWhichOnlyTheTopicWasCreatedIsCompletedByARetry(t *testing.T) {
+	unknown := 0
+	for commits := range int64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faltering{Store: memory.New()}
+			store.left.Store(1000)
+			l := newPipes()
+			d := openAt(t, store, httpapi.Config{}, l, l.dial)
+			defer d.stop()
+			d.topic("other", 1)
+			store.left.Store(commits)
+			got := d.asJSON("POST", "/v1/categories", `{"name":"accounts"}`)
+			store.left.Store(1000)
+			time.Sleep(10 * time.Second) // the log tries again in its own time
+			if err := d.log.RefreshTopics(t.Context()); err != nil {
+				t.Error(err)
+			}
+			_, err := d.log.Topic(t.Context(), "accounts")
+			if nothing := got.header.Get("Weir-Applied") == "no"; nothing != (err != nil) {
+				t.Errorf("with %d commits: %d, Weir-Applied %q, and the topic: %v", commits, got.status, got.header.Get("Weir-Applied"), err)
+			}
+			if got.status == 201 {
+				return
+			}
+			if got.status == 500 {
+				unknown++
+				if got.refused(500, "outcome_unknown", "send the request again"); d.get("/v1/categories/accounts").status != 404 {
+					t.Errorf("with %d commits there is a category", commits)
+				}
+			}
+			if got := d.asJSON("POST", "/v1/categories", `{"name":"accounts"}`); got.status != 201 {
+				t.Errorf("with %d commits, again: %d %s", commits, got.status, got.body)
+			}
+		})
+	}
+	if unknown == 0 {
+		t.Error("no outcome was unknown")
 	}
 }

@@ -203,7 +203,17 @@ func (s *Server) alterQueue(c *call) error {
 func (s *Server) deleteQueue(c *call) error { return s.queueVerb(c, s.cfg.Queues.Delete) }
 func (s *Server) pauseQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues.Pause) }
 func (s *Server) resumeQueue(c *call) error { return s.queueVerb(c, s.cfg.Queues.Resume) }
-func (s *Server) purgeQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues.Purge) }
+
+// purgeQueue discards a queue's messages.
+func (s *Server) purgeQueue(c *call) error {
+	err := s.queueVerb(c, s.cfg.Queues.Purge)
+	if uncertain(err) {
+		p := kindUnknown.because("the purge was sent to the store, or a topic was created for it, but no answer came. Purge again: that also removes messages that have come meanwhile")
+		p.cause = err
+		return p
+	}
+	return err
+}
 
 // queueVerb is a handler for an action that needs only the queue's name.
 func (s *Server) queueVerb(c *call, do func(context.Context, string) error) error {

@@ -679,10 +679,16 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 }
 
 // Purge discards all messages of the queue: waiting, claimed and delayed ones. Its dead letters
-// stay, and so do the records of its topic. Older receipts are stale.
+// stay, and so do the records of its topic. Older receipts are stale. If the topic of the dead
+// letters was deleted, Purge creates it. After eventlog.ErrUnsure try again: that topic was created,
+// or perhaps the messages are discarded.
 func (qs *Queues) Purge(ctx context.Context, name string) error {
+	f := finder{qs: qs}
+	fail := func(err error) error {
+		return fmt.Errorf("purge queue %q: %w", name, f.outcome(err, "its messages may still be there"))
+	}
 	for range changesMax {
-		old, e, err := qs.purge(ctx, name)
+		old, e, err := qs.purge(ctx, name, &f)
 		if err == nil {
 			err = qs.define(ctx, name, e)
 		}
@@ -690,12 +696,12 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("purge queue %q: %w", name, err)
+			return fail(err)
 		}
 		qs.forgetGone(old)
 		return nil
 	}
-	return fmt.Errorf("purge queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
+	return fail(fmt.Errorf("%w: other changes of it came first, %d times", eventlog.ErrUnavailable, changesMax))
 }
 
 // purge makes the entry that gives the queue a new id, and with it states that start at the end of
@@ -703,7 +709,7 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 //
 // Messages may come after the ends are read, and be claimed and acknowledged before the entry is
 // committed. So the new states name the old id: see addEarlier.
-func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
+func (qs *Queues) purge(ctx context.Context, name string, f *finder) (old string, e eventlog.Entry, err error) {
 	same := qs.sameEpoch()
 	d, err := qs.read(ctx, name)
 	if err != nil {
@@ -746,7 +752,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 	}
 	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters
 	// is checked, also missing ones.
-	letters, err := qs.topic(ctx, d.ownerOfLetters(), name+deadSuffix, 1, 1<<20+headersMax)
+	letters, _, err := f.topic(ctx, topicSpec(d.ownerOfLetters(), name+deadSuffix, 1, 1<<20+headersMax))
 	if err != nil {
 		return old, e, err
 	}

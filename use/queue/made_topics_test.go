@@ -134,6 +134,41 @@ func TestAQueueOfWhichOnlyTopicsWereAddedIsNotCalledUntouched(t *testing.T) {
 	}
 }
 
+// The topic of the dead letters was deleted, and a purge creates it again.
+func TestAPurgeThatOnlyCreatedATopicIsNotCalledUntouched(t *testing.T) {
+	for key, made := range map[string]int{"topic/mail.dlt": 0, "queue/def/mail": 1} {
+		t.Run(key, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &without{Store: newStore(t)}
+				log, qs := startLog(t, store)
+				enqueue(t, create(t, qs, queue.Spec{Name: "mail", Partitions: 1}), "m")
+				if err := log.DeleteTopic(t.Context(), "mail.dlt"); err != nil {
+					t.Fatal(err)
+				}
+				store.key.Store(&key)
+				for try := range 2 {
+					err := qs.Purge(briefly(t), "mail")
+					if made > 0 && try == 0 {
+						wantUnsure(t, "purge", err, "its topics exist, but its messages may still be there: try again")
+					} else {
+						wantUnavailable(t, "purge, when no topic is created", err)
+					}
+					if got := topicsOf(t, log); len(got) != 1+made {
+						t.Errorf("there are topics %v, want %d", got, 1+made)
+					}
+				}
+				store.key.Store(nil)
+				if got := values(claimN(t, open(t, qs, "mail"), 1)); got != "m " {
+					t.Errorf("claimed %q, want the message that was not purged", got)
+				}
+				if err := qs.Purge(t.Context(), "mail"); err != nil {
+					t.Errorf("when the store is back: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // unusable are topics that no queue can have, by what the error says.
 var unusable = map[string]eventlog.TopicSpec{
 	"only streams append": {Partitions: 1, Writer: "streams"},
@@ -238,17 +273,28 @@ func TestAChangeThatIsAbandonedAfterItsTopicWasCreatedIsNotCalledUntouched(t *te
 
 // Another process deletes the queue after the topic for a change was created.
 func TestAChangeOfAQueueThatIsDeletedMeanwhileIsNotCalledUntouched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore(t)
-		turn := &beforePut{Store: store, prefix: "queue/def/"}
-		qs, other := start(t, turn), start(t, store)
-		create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
-		turn.then(sync.OnceFunc(func() {
-			if err := other.Delete(t.Context(), "mail"); err != nil {
-				t.Error(err)
+	for name, change := range map[string]func(context.Context, *queue.Queues) error{
+		"purge": func(ctx context.Context, qs *queue.Queues) error { return qs.Purge(ctx, "mail") },
+		"alter": func(ctx context.Context, qs *queue.Queues) error {
+			_, err := qs.Alter(ctx, "mail", func(s *queue.Settings) error { s.KeepDone = true; return nil })
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore(t)
+			turn := &beforePut{Store: store, prefix: "queue/def/"}
+			log, qs := startLog(t, turn)
+			other := start(t, store)
+			create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+			if err := log.DeleteTopic(t.Context(), "mail.dlt"); err != nil {
+				t.Fatal(err)
 			}
-		}))
-		_, err := qs.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.KeepDone = true; return nil })
-		wantUnsure(t, "alter", err, queue.ErrUnknownQueue.Error())
-	})
+			turn.then(sync.OnceFunc(func() {
+				if err := other.Delete(t.Context(), "mail"); err != nil {
+					t.Error(err)
+				}
+			}))
+			wantUnsure(t, name, change(t.Context(), qs), queue.ErrUnknownQueue.Error())
+		})
+	}
 }

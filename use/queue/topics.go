@@ -9,8 +9,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A finder finds the topics for one call that creates or alters a queue, and creates those that do
-// not exist.
+// A finder finds the topics for one call that creates, alters or purges a queue, and creates those
+// that do not exist.
 type finder struct {
 	qs   *Queues
 	made bool // it created one: an error of the call must not say that nothing happened
