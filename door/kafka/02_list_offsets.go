@@ -39,7 +39,12 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 	now := s.log.LeaderEpoch()
 	bounds := s.listBounds(ctx, in, topics)
 	searched := s.searchOffsets(ctx, in, topics, bounds)
-	asked := make(map[askedPartition]bool, mentions(in))
+	times := make(map[askedPartition]int, mentions(in)) // how often the request names each partition
+	for _, t := range in.Topics {
+		for _, p := range t.Partitions {
+			times[askedPartition{t.Topic, p.Partition}]++
+		}
+	}
 	for i, t := range in.Topics {
 		answer := kmsg.NewListOffsetsResponseTopic()
 		answer.Topic = t.Topic
@@ -47,9 +52,9 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 		for _, p := range t.Partitions {
 			a := kmsg.NewListOffsetsResponseTopicPartition()
 			a.Partition = p.Partition
-			at := askedPartition{t.Topic, p.Partition}
 			found, epoch, err := nowhere, int32(-1), error(nil)
-			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs store calls
+			// Kafka's broker refuses all mentions, too (ListOffsetsRequest.duplicatePartitions).
+			if times[askedPartition{t.Topic, p.Partition}] > 1 {
 				err = deny(kerr.InvalidRequest, "partition %d of topic %q is in this request more than once; name it once", p.Partition, t.Topic)
 			} else {
 				found, epoch, err = s.listOffset(in, topics[i], p, bounds, searched)
@@ -57,7 +62,6 @@ func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffse
 			if err == nil && s.log.LeaderEpoch() != now {
 				err = deny(kerr.NotLeaderForPartition, "a new leader epoch began while weir looked up the offset")
 			}
-			asked[at] = true
 			if err != nil {
 				s.trouble("ListOffsets", err)
 				a.ErrorCode = errorCode(err)

@@ -19,32 +19,41 @@ const toHighWatermark = -1
 
 // deleteRecords deletes records below an offset: a store call for the owners of all topics, one for
 // the bounds of all partitions, one for the audit, and one for hundreds of partitions that change.
-// If a partition is named more than once, only its first mention is carried out: the others are
-// refused, because their offsets may differ from the first.
+// A partition that is named more than once is answered once, at the place of its first mention, for
+// what its last mention asks. Kafka's broker does so because it has a map by partition
+// (KafkaApis.handleDeleteRecordsRequest).
 func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	topics, refused := s.deletable(ctx, r, in.Topics)
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
+	last := make(map[askedPartition]int64) // the offset in the last mention of each partition
+	for _, asked := range in.Topics {
+		for _, ask := range asked.Partitions {
+			last[askedPartition{asked.Topic, ask.Partition}] = ask.Offset
+		}
+	}
 	var ps []eventlog.Partition
+	var before []eventlog.Offset
 	var slots []slot
 	mentions := make(map[askedPartition]bool)
 	for i, asked := range in.Topics {
 		t := kmsg.NewDeleteRecordsResponseTopic()
 		t.Topic = asked.Topic
-		for k, ask := range asked.Partitions {
+		for _, ask := range asked.Partitions {
+			mention := askedPartition{asked.Topic, ask.Partition}
+			if !first(mentions, mention) {
+				continue
+			}
 			p := kmsg.NewDeleteRecordsResponseTopicPartition()
 			p.Partition, p.LowWatermark = ask.Partition, -1
 			partition, err := eventlog.Partition(0), refused[i]
 			if err == nil {
 				partition, err = partitionOf(topics[i], ask.Partition)
 			}
-			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
-				err = deny(kerr.InvalidRequest, "the partition is in this request more than once; name it once")
-			}
 			if err != nil {
 				s.trouble("DeleteRecords", err)
 				p.ErrorCode = errorCode(err)
 			} else {
-				ps, slots = append(ps, partition), append(slots, slot{i, k})
+				ps, before, slots = append(ps, partition), append(before, eventlog.Offset(last[mention])), append(slots, slot{i, len(t.Partitions)})
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
@@ -53,13 +62,10 @@ func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteR
 	if len(ps) == 0 {
 		return out
 	}
-	before := make([]eventlog.Offset, len(ps))
-	for i, at := range slots {
-		before[i] = eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset)
-	}
 	lows, errs := s.deleteBefore(ctx, ps, before, func(i int, first, to eventlog.Offset) audit.Event {
-		partition := in.Topics[slots[i].topic].Partitions[slots[i].partition].Partition
-		return audit.Event{Verb: audit.RecordsDelete, Object: in.Topics[slots[i].topic].Topic, Before: beginning{partition, first}, After: beginning{partition, to}}
+		topic := out.Topics[slots[i].topic]
+		partition := topic.Partitions[slots[i].partition].Partition
+		return audit.Event{Verb: audit.RecordsDelete, Object: topic.Topic, Before: beginning{partition, first}, After: beginning{partition, to}}
 	})
 	for i, at := range slots {
 		p := &out.Topics[at.topic].Partitions[at.partition]

@@ -66,19 +66,18 @@ func TestRepeatedMentionsCostTheStoreNothing(t *testing.T) {
 
 	s.all()
 	listed := ask[*kmsg.ListOffsetsResponse](b, list).Topics[0].Partitions
-	if n := s.all(); n > few || listed[0].ErrorCode != 0 || listed[0].Offset != 0 {
-		t.Errorf("ListOffsets with %d mentions cost %d trips and spans, and says %+v first", mentions, n, listed[0])
+	if n := s.all(); n > few {
+		t.Errorf("ListOffsets with %d mentions cost %d trips and spans", mentions, n)
 	}
-	wantCode(t, "ListOffsets again", listed[1].ErrorCode, kerr.InvalidRequest)
+	wantCode(t, "ListOffsets", listed[0].ErrorCode, kerr.InvalidRequest)
 	ended := ask[*kmsg.OffsetForLeaderEpochResponse](b, epochs).Topics[0].Partitions
 	if n := s.all(); n > few || len(ended) != 1 || ended[0].ErrorCode != 0 || ended[0].EndOffset != 1 {
 		t.Errorf("OffsetForLeaderEpoch with %d mentions cost %d trips and spans, and has %d answers", mentions, n, len(ended))
 	}
 	trimmed := ask[*kmsg.DeleteRecordsResponse](b, trim).Topics[0].Partitions
-	if n := s.all(); n > few || trimmed[0].ErrorCode != 0 || trimmed[0].LowWatermark != 1 {
-		t.Errorf("DeleteRecords with %d mentions cost %d trips and spans, and says %+v first", mentions, n, trimmed[0])
+	if n := s.all(); n > few || len(trimmed) != 1 || trimmed[0].ErrorCode != 0 || trimmed[0].LowWatermark != 1 {
+		t.Errorf("DeleteRecords with %d mentions cost %d trips and spans, and has %d answers", mentions, n, len(trimmed))
 	}
-	wantCode(t, "DeleteRecords again", trimmed[1].ErrorCode, kerr.InvalidRequest)
 }
 
 // Partitions that a second mention of a topic adds are answered, beside those of the first.

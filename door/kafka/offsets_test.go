@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -210,23 +211,55 @@ func TestOffsetForLeaderEpochKnowsOneEpoch(t *testing.T) {
 	}
 }
 
-// Each search by time costs trips to the store, so a partition is searched once for a request.
-func TestListOffsetsAnswersAPartitionOnce(t *testing.T) {
+func TestListOffsetsRefusesAPartitionThatIsNamedMoreThanOnce(t *testing.T) {
 	b := start(t, kafka.Config{})
-	b.createTopic("t", 1, nil)
+	b.createTopic("t", 2, nil)
 	b.mustProduce("t", 0, sealed(t, batch.None, value("a")))
 	req := listRequest("t", 0, 0)
 	for range 1000 {
 		req.Topics[0].Partitions = append(req.Topics[0].Partitions, req.Topics[0].Partitions[0])
 	}
-	req.Topics = append(req.Topics, req.Topics[0])
+	req.Topics = append(req.Topics, req.Topics[0], listRequest("t", 1, 0).Topics[0])
 	for i, rt := range ask[*kmsg.ListOffsetsResponse](b, req).Topics {
 		for k, rp := range rt.Partitions {
-			var want *kerr.Error
-			if i+k > 0 {
-				want = kerr.InvalidRequest
+			want := kerr.InvalidRequest
+			if i == 2 {
+				want = nil // the request names this partition once
 			}
 			wantCode(t, fmt.Sprintf("mention %d of topic %d", k, i), rp.ErrorCode, want)
+		}
+	}
+}
+
+// A partition that is named more than once is answered once, for what the last mention asks.
+func TestDeleteRecordsCarriesOutTheLastMention(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 2, nil)
+	for partition := range int32(2) {
+		b.mustProduce("t", partition, sealed(t, batch.None, value("a"), value("b"), value("c")))
+	}
+	mention := func(partition int32, before ...int64) (t kmsg.DeleteRecordsRequestTopic) {
+		t.Topic = "t"
+		for _, before := range before {
+			t.Partitions = append(t.Partitions, kmsg.DeleteRecordsRequestTopicPartition{Partition: partition, Offset: before})
+		}
+		return t
+	}
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.Version = 2
+	req.Topics = append(req.Topics, mention(0, 7, 3), mention(1, 2), mention(0, -1, 1))
+	var got []string
+	for _, rt := range ask[*kmsg.DeleteRecordsResponse](b, req).Topics {
+		for _, p := range rt.Partitions {
+			got = append(got, fmt.Sprintf("%d: %d, code %d", p.Partition, p.LowWatermark, p.ErrorCode))
+		}
+	}
+	if want := []string{"0: 1, code 0", "1: 2, code 0"}; !slices.Equal(got, want) {
+		t.Errorf("answers %q, want %q", got, want)
+	}
+	for partition, first := range []int64{1, 2} {
+		if p := b.list("t", int32(partition), -2); p.Offset != first {
+			t.Errorf("partition %d begins at %d, want %d", partition, p.Offset, first)
 		}
 	}
 }
