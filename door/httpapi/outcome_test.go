@@ -369,8 +369,8 @@ func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
 	})
 }
 
-// Wherever the store goes away while a queue is created, altered or purged: who is told that nothing
-// happened can rely on it.
+// Wherever the store goes away while a queue is created, altered or purged: who is told that
+// nothing happened can rely on it.
 func TestWhatDidNotHappenToAQueueDidNotHappen(t *testing.T) {
 	for commits := range int64(8) {
 		synctest.Test(t, func(t *testing.T) {

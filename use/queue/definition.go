@@ -680,8 +680,8 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 
 // Purge discards all messages of the queue: waiting, claimed and delayed ones. Its dead letters
 // stay, and so do the records of its topic. Older receipts are stale. If the topic of the dead
-// letters was deleted, Purge creates it. After eventlog.ErrUnsure try again: that topic was created,
-// or perhaps the messages are discarded.
+// letters was deleted, Purge creates it. After eventlog.ErrUnsure try again: that topic was
+// created, or perhaps the messages are discarded.
 func (qs *Queues) Purge(ctx context.Context, name string) error {
 	f := finder{qs: qs}
 	fail := func(err error) error {
