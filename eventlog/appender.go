@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/weir-log/weir/internal/closing"
 )
 
 // appender commits entries in groups: callers queue tickets, and one goroutine commits all queued
@@ -142,16 +144,14 @@ func (a *appender) signal() {
 
 // run flushes until ctx ends, and then drains the queue for at most DrainTimeout.
 func (a *appender) run(ctx context.Context) error {
-	// The end of ctx does not cancel a commit in flight. The end of cut does; cut ends later than
-	// ctx, by DrainTimeout.
-	cut, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// The end of ctx does not cancel a commit in flight. The end of cut does.
+	cut, cancel := closing.Outlive(ctx, a.cfg.DrainTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		a.mu.Lock()
 		a.closed = true
 		a.mu.Unlock()
 		a.signal()
-		time.AfterFunc(a.cfg.DrainTimeout, cancel)
 	})()
 
 	failures := 0

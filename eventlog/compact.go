@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/closing"
 )
 
 // Compaction (cleanup.policy=compact) keeps the newest record of each key, at its offset. A pass
@@ -456,7 +457,9 @@ func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
 	if l.CheckTogether(c.topic, topicPrefix+c.topic.Name, "compaction") == nil {
 		checks = append(checks, c.topic.Unchanged())
 	}
-	outcomes, err := l.store.Commit(context.WithoutCancel(ctx), []Entry{{
+	begun, cancel := closing.Outlive(ctx, l.cfg.DrainTimeout)
+	defer cancel()
+	outcomes, err := l.store.Commit(begun, []Entry{{
 		Checks:   checks,
 		Puts:     []Put{{Key: key, Version: next, Value: value}},
 		Replaces: replaces,

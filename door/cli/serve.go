@@ -42,13 +42,14 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// Stopping takes at most drainDoors and drainLog, and a little for closing the store. If the store
-// does not answer even then, the process exits after stopMost, because docker stop kills after ten
-// seconds.
+// Stopping takes at most leaveBrokers, drainDoors, drainLog and lastSpans, one after the other, and
+// a little for closing the store. If the store does not answer even then, the process exits after stopMost,
+// because docker stop kills after ten seconds.
 const (
-	drainDoors = 3 * time.Second
-	drainLog   = 4 * time.Second
-	stopMost   = 9 * time.Second
+	leaveBrokers = 2 * time.Second // to tell the other brokers, and to serve until they have taken over
+	drainDoors   = 3 * time.Second
+	drainLog     = 2500 * time.Millisecond
+	stopMost     = 9 * time.Second
 )
 
 type serveCmd struct {
@@ -184,7 +185,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	defer lastSpans()
 	metrics := metric.New(registry, string(version))
 	n, err := node.Open(ctx, opened, node.Config{
-		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, Groups: groups, NoAudit: c.Audit == "off", Logger: logger, Observer: metrics, Tracer: tracer,
+		TailBytes: int64(c.Tail), TotalPartitions: c.PartitionsMax, DrainTimeout: drainLog, DrainClaims: drainDoors, Groups: groups, NoAudit: c.Audit == "off", Logger: logger, Observer: metrics, Tracer: tracer,
 	})
 	if err != nil {
 		return c.explain(ctx, err, "")
@@ -261,7 +262,7 @@ func (c *serveCmd) wire(ctx context.Context, n *node.Node, w wiring) (*parts, er
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
 		Projections: n.Projections, Partitions: c.Partitions,
 		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, Quotas: quotas, SuperUsers: c.SuperUsers, Insecure: c.Insecure, Hosts: c.HTTPHosts, TLS: w.tls,
-		Ready: p.healthy, Metrics: prometheus.Gatherers{registry, stored}, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
+		DrainTimeout: drainDoors, Ready: p.healthy, Metrics: prometheus.Gatherers{registry, stored}, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		Console: c.console(p, registry, stored, w),
 	})
 	if p.tokens = w.tokens; p.tokens != nil {
@@ -336,7 +337,8 @@ func (p *parts) healthy() error {
 }
 
 // run runs until ctx ends or a part fails. First the doors and the mover drain, then the log
-// flushes what they handed to it.
+// flushes what they handed to it. The log stops drainDoors after the doors began to drain even if
+// one of them still waits: what it waits for is then answered by the log.
 func (p *parts) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	logCtx, stopLog := context.WithCancel(context.WithoutCancel(ctx))
@@ -349,7 +351,10 @@ func (p *parts) run(ctx context.Context) error {
 		}
 		defer leave()
 		doors, ctx := errgroup.WithContext(ctx)
-		defer context.AfterFunc(ctx, p.node.Log.EndLinger)()
+		defer context.AfterFunc(ctx, func() {
+			p.node.Log.EndLinger()
+			time.AfterFunc(drainDoors, stopLog)
+		})()
 		if p.kafka != nil {
 			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
 		}
@@ -390,9 +395,12 @@ func (p *parts) joinBrokers(ctx context.Context) (serving context.Context, leave
 	var running sync.WaitGroup
 	running.Go(func() {
 		_ = p.brokers.Run(known) // it returns nil
-		if p.brokers.Leave(context.WithoutCancel(ctx)) && ctx.Err() != nil {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveBrokers)
+		defer cancel()
+		if p.brokers.Leave(leaving) && ctx.Err() != nil {
 			select {
 			case <-time.After(broker.HandOver):
+			case <-leaving.Done():
 			case <-serving.Done():
 			}
 		}

@@ -23,9 +23,11 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/everystore"
+	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/mysql"
 )
 
 // server is `weir serve` running in this process.
@@ -609,6 +611,37 @@ func TestStoppingLeavesADeadStoreBehind(t *testing.T) {
 	}
 	if want := fmt.Sprintf("waited=%v", stopMost); !strings.Contains(p.out.String(), "the process ends anyway") || !strings.Contains(p.out.String(), want) {
 		t.Errorf("not because the store is dead, after %v: %s", stopMost, p.out.String())
+	}
+}
+
+// A commit that waits for somebody else's lock is given up in the time for the log: the process
+// ends in order.
+func TestStoppingGivesUpACommitThatWaitsForALock(t *testing.T) {
+	binary := build(t)
+	url := mytest.URL(t)
+	p := start(t, binary, "serve", "--store", url)
+	weir(t, "hello\n", "produce", "greetings", "--bootstrap", p.kafka).want(t, exitOK)
+	database, err := mysql.Open(t.Context(), url, mysql.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close()
+	client := database.Client()
+	defer client.Close()
+	other, err := client.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Rollback()
+	if _, err := other.ExecContext(t.Context(), "SELECT id FROM weir_guard WHERE id = 0 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	if r := weir(t, "hello\n", "produce", "greetings", "--bootstrap", p.kafka, "--timeout", "1s"); r.code == exitOK {
+		t.Fatalf("acknowledged while another transaction has the lock: %+v", r)
+	}
+	p.signal(t, syscall.SIGTERM) // the record is still on its way to the store
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("ended with %v: %s", err, p.out.String())
 	}
 }
 

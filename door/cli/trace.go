@@ -20,7 +20,7 @@ import (
 )
 
 // lastSpans is how long stopping waits for a collector to take the last spans.
-const lastSpans = time.Second
+const lastSpans = 500 * time.Millisecond
 
 // tracing sends spans to the collector that OpenTelemetry's own variables name:
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or else OTEL_EXPORTER_OTLP_ENDPOINT. Without either of them,

@@ -41,7 +41,6 @@ const (
 	headerTimeout  = 5 * time.Second
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = time.Minute
-	drainTimeout   = 3 * time.Second
 	headerBytesMax = 32 << 10 // of a request: enough for the positions of streamPartitions
 	scrapesMax     = 4        // concurrent requests for /metrics; more get 503
 	http2Streams   = 100
@@ -80,7 +79,8 @@ type Config struct {
 	Hosts      []string           // names by which Insecure is served, beside those that public DNS does not have
 	TLS        *tls.Config        // nil: no TLS
 
-	Partitions int // of a topic created without a number; default 1
+	Partitions   int           // of a topic created without a number; default 1
+	DrainTimeout time.Duration // how long requests in progress may take when Serve's context ends; default 3 s
 
 	Ready   func() error        // nil while the store answers, otherwise why it does not
 	Metrics prometheus.Gatherer // for /metrics
@@ -127,6 +127,7 @@ func (nobody) Streaming(int)                       {}
 
 func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 3*time.Second)
 	c.limits.Conns = cmp.Or(c.limits.Conns, 10_000)
 	c.limits.Streams = cmp.Or(c.limits.Streams, 4096)
 	c.limits.Members = cmp.Or(c.limits.Members, 1000)
@@ -225,7 +226,7 @@ func New(cfg Config) *Server {
 }
 
 // Serve answers requests on l until ctx ends. Then it ends streams and long polls, finishes the
-// requests in progress for at most drainTimeout, makes the group members leave, and returns nil.
+// requests in progress for at most Config.DrainTimeout, makes the group members leave, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.members.Close()
 	var watching sync.WaitGroup
@@ -247,7 +248,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
 		defer cancel()
 		if server.Shutdown(drain) != nil {
 			server.Close()

@@ -46,8 +46,6 @@ const (
 	sweepEvery = 10 * time.Second
 	// answerTries bounds the attempts to write an answer while its session has the request locked.
 	answerTries = 3
-	// drainClaims bounds how long claims in progress are waited for when weir stops.
-	drainClaims = 5 * time.Second
 )
 
 // claims serves sessions that CALL weir.claim: it takes all new requests with one statement,
@@ -59,6 +57,7 @@ type claims struct {
 	queues *queue.Queues
 	logger *slog.Logger
 	poll   time.Duration // how often to look for requests without notifications
+	drain  time.Duration // Config.DrainClaims
 	me     string
 
 	rooms    chan struct{} // has a value for each answer with messages, answersMax at most
@@ -113,7 +112,7 @@ type outcome struct {
 
 func newClaims(door *Door, cfg Config) *claims {
 	return &claims{
-		door: door, queues: cfg.Queues, logger: cfg.Logger, poll: cfg.Poll, me: strconv.FormatUint(rand.Uint64(), 16),
+		door: door, queues: cfg.Queues, logger: cfg.Logger, poll: cfg.Poll, drain: cfg.DrainClaims, me: strconv.FormatUint(rand.Uint64(), 16),
 		rooms: make(chan struct{}, answersMax), finished: make(chan outcome), open: make(map[requestID]request), remain: true,
 	}
 }
@@ -161,7 +160,7 @@ func (c *claims) run(ctx context.Context) {
 	for _, r := range c.open {
 		close(r.stop)
 	}
-	defer time.AfterFunc(drainClaims, cancel).Stop()
+	defer time.AfterFunc(c.drain, cancel).Stop()
 	go func() { c.serving.Wait(); close(c.finished) }()
 	for o := range c.finished {
 		c.answer(working, o)

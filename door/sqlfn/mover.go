@@ -40,8 +40,13 @@ type Config struct {
 	Tracer   eventlog.Tracer // default: none
 	Observer Observer        // default: none
 	Poll     time.Duration   // how often the inbox is polled without notifications; default 250 ms
-	Streams  *stream.Streams // appends to streams; nil: what sessions append stays in the inbox
-	Queues   *queue.Queues   // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
+
+	// DrainClaims bounds how long claims in progress are waited for when Run's context has ended;
+	// default 3 s.
+	DrainClaims time.Duration
+
+	Streams *stream.Streams // appends to streams; nil: what sessions append stays in the inbox
+	Queues  *queue.Queues   // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
 
 	partitioner publish.Partitioner // only tests set it; default: publish.Default
 }
@@ -82,6 +87,7 @@ type Mover struct {
 // New returns a mover of door's inbox into log.
 func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 	cfg.Poll = cmp.Or(cfg.Poll, pollEvery)
+	cfg.DrainClaims = cmp.Or(cfg.DrainClaims, 3*time.Second)
 	if cfg.partitioner == nil {
 		cfg.partitioner = publish.Default
 	}

@@ -20,13 +20,19 @@ func Split(ctx context.Context) (calls, rest context.Context, done func()) {
 	if deadline, ok := ctx.Deadline(); ok {
 		calls, cancelCalls = context.WithDeadline(ctx, deadline.Add(-min(Reserve, time.Until(deadline)/4)))
 	}
-	rest, cancelRest := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(Reserve, cancelRest) })
+	rest, cancelRest := Outlive(ctx, Reserve)
 	return calls, rest, func() {
-		stop()
 		cancelCalls()
 		cancelRest()
 	}
+}
+
+// Outlive returns a context that ends the given time after ctx, for work that has begun and should
+// not be cut off at once. Call cancel at the end.
+func Outlive(ctx context.Context, by time.Duration) (_ context.Context, cancel context.CancelFunc) {
+	outlives, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
+	return outlives, func() { stop(); cancel() }
 }
 
 // All closes all elements of work concurrently, and returns their errors.

@@ -24,6 +24,7 @@ type Config struct {
 	TotalPartitions int                 // likewise
 	Poll            time.Duration       // see eventlog.Config; the mover of PostgreSQL has it, too
 	DrainTimeout    time.Duration       // see eventlog.Config
+	DrainClaims     time.Duration       // see sqlfn.Config
 	Partitioner     publish.Partitioner // see publish.Config
 	IdempotencyAge  time.Duration       // see publish.Config
 	Groups          group.Config        // Beside and Logger are the node's
@@ -123,7 +124,9 @@ func (n *Node) use(cfg Config) {
 // move makes the movers of what SQL sessions committed.
 func (n *Node) move(cfg Config) {
 	if n.SQL != nil {
-		moving := sqlfn.Config{Poll: cfg.Poll, Logger: cfg.Logger, Tracer: cfg.Tracer, Queues: n.Queues, Streams: n.Streams}
+		moving := sqlfn.Config{
+			Poll: cfg.Poll, DrainClaims: cfg.DrainClaims, Logger: cfg.Logger, Tracer: cfg.Tracer, Queues: n.Queues, Streams: n.Streams,
+		}
 		if cfg.Observer != nil {
 			moving.Observer = cfg.Observer
 		}

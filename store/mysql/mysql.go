@@ -19,14 +19,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/closing"
 )
 
 const (
 	commitsMax = 3 // connections that commit
 	readersMax = 8 // connections for everything else
 
-	// answerMax is how long a call waits for the server.
-	answerMax = 30 * time.Second
+	// answerMax is how long a call waits for the server, answerGrace how long a transaction goes on
+	// waiting when its caller has given up.
+	answerMax   = 30 * time.Second
+	answerGrace = 500 * time.Millisecond
 	// lockWaitMax is how long a statement waits for a lock (innodb_lock_wait_timeout).
 	lockWaitMax = 5 * time.Second
 	// packetMin is the smallest max_allowed_packet that the store works with: a quarter of
@@ -125,8 +128,18 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// detached returns a context for a transaction that cannot be cancelled safely: it outlives the
-// caller, for at most answerMax.
+// detached returns a context for work that others wait for, too: it outlives the caller, for at
+// most answerMax.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), answerMax)
+}
+
+// concluding returns a context for a transaction that has begun: it outlives the caller, so that
+// the answer is heard, for at most answerGrace. Nobody who must stop can wait for answerMax:
+// MariaDB never answers the rest of a text if KILL QUERY or max_statement_time comes between two of
+// its statements (dispatch_command in sql/sql_parse.cc: `while (!thd->killed && …)`).
+func concluding(ctx context.Context) (context.Context, context.CancelFunc) {
+	outlives, release := closing.Outlive(ctx, answerGrace)
+	bounded, cancel := context.WithTimeout(outlives, answerMax)
+	return bounded, func() { cancel(); release() }
 }

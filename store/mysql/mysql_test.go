@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"os"
 	"testing"
@@ -63,4 +64,23 @@ func backup(t *testing.T, address string) (restore func()) {
 		}
 		copyAll(copied, name)
 	}
+}
+
+// MariaDB never answers what follows in a text when KILL QUERY came between two statements. Who
+// must stop does not wait for answerMax then.
+func TestATransactionThatIsNeverAnsweredEndsSoonAfterItsCaller(t *testing.T) {
+	s := at(t, mytest.URL(t))
+	ctx, leave := context.WithCancel(t.Context())
+	_, err := change(ctx, s.commits, func(tx *transaction) (none struct{}, err error) {
+		var killed text
+		killed.add(nil, "START TRANSACTION")
+		killed.add(nil, "KILL QUERY CONNECTION_ID()")
+		killed.add(ignore, "SELECT 1")
+		leave()
+		return none, tx.run(&killed)
+	})
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("the transaction ended with %v, want one that certainly did not happen, because its caller left", err)
+	}
+	must(t, s, eventlog.Entry{Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}})
 }

@@ -108,7 +108,7 @@ func (c *Session) Exec(ctx context.Context, statement string, args ...any) error
 	if err != nil {
 		return readFailed(err)
 	}
-	ctx, cancel := detached(ctx)
+	ctx, cancel := concluding(ctx)
 	defer cancel()
 	_, err = retry(ctx, rolledBack, func() (none struct{}, err error) {
 		_, err = conn.ExecContext(ctx, statement, args...)

@@ -17,15 +17,15 @@ type transaction struct {
 }
 
 // change runs do, on a connection of db. do begins a transaction and commits it; it is repeated if
-// the server rolled the transaction back, or if the connection broke before COMMIT was sent. ctx
-// ends the wait for a connection, but not the wait for the answer.
+// the server rolled the transaction back, or if the connection broke before COMMIT was sent. When
+// ctx ends, that ends the wait for a connection, and answerGrace later the wait for the answer.
 func change[T any](ctx context.Context, db *sql.DB, do func(t *transaction) (T, error)) (T, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		var none T
 		return none, readFailed(err)
 	}
-	ctx, cancel := detached(ctx)
+	ctx, cancel := concluding(ctx)
 	defer cancel()
 	defer func() { _ = conn.Close() }()
 	again := func(err error) bool { return rolledBack(err) || lost(err) }

@@ -48,8 +48,6 @@ const (
 	leaseBeats = 4
 	// idMax is the highest id that a broker draws by itself.
 	idMax = 1000
-	// leaveTimeout bounds the call by which a broker leaves.
-	leaveTimeout = 2 * time.Second
 )
 
 // HandOver is how long a broker that has left goes on serving, so that the other brokers notice
@@ -483,10 +481,9 @@ func AtOneAddress(keys []eventlog.KeyValue) (pairs []string) {
 
 // Leave deletes this broker's key. If other brokers live whose addresses clients of this one can
 // use, it also removes this one from its own view, so that clients are sent to the others. If there
-// are none, others is false. Run must have ended.
+// are none, others is false. Run must have ended. ctx should have a bound: without a word
+// the other brokers notice when this one's lease ends.
 func (r *Registry) Leave(ctx context.Context) (others bool) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
-	defer cancel()
 	me := *r.View().self
 	known, err := r.list(ctx)
 	if err == nil && known[me.ID].Life == r.life {

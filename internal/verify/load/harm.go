@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"time"
+
+	"github.com/weir-log/weir/internal/closing"
 )
 
 // Harm is a command that is run at random times.
@@ -47,9 +49,8 @@ func (r *run) harm(ctx context.Context) {
 // shell runs a command to its end, and returns its exit code (-1: it did not run, or was killed)
 // and the end of its output.
 func shell(ctx context.Context, command string) (code int, output string) {
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	running, cancel := closing.Outlive(ctx, commandGrace)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(commandGrace, cancel) })()
 	cmd := exec.CommandContext(running, "sh", "-c", command)
 	cmd.WaitDelay = time.Second // its children may hold its output open
 	out, err := cmd.CombinedOutput()
