@@ -47,6 +47,24 @@ func ExampleCategory_Append() {
 	// 1 Deposited 100 <nil>
 }
 
+func ExampleCategory_ForgetSubject() {
+	ctx := context.Background()
+	log, accounts := exampleCategory(ctx)
+	defer log.Close(ctx)
+
+	opened := weir.NewStreamEvent{Type: "Opened", Data: []byte(`{"name": "Ann"}`), Subject: "customer-17"}
+	_, err := accounts.Append(ctx, "account-7", weir.NoStream, opened)
+	fmt.Println(err)
+	fmt.Println(accounts.ForgetSubject(ctx, "customer-17")) // weir stream forget account customer-17
+	for e, err := range accounts.Events(ctx, "account-7", weir.StreamRange{}) {
+		fmt.Println(e.Version, e.Type, e.Erased, e.Data == nil, err) // 0 Opened true true <nil>
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// 0 Opened true true <nil>
+}
+
 func ExampleAggregate() {
 	ctx := context.Background()
 	log, accounts := exampleCategory(ctx)

@@ -98,6 +98,18 @@ func TestTheStreamsPageShowsTheLibrarysCalls(t *testing.T) {
 	}
 }
 
+func TestTheStreamsPageForgetsAPersonAsTheExampleDoes(t *testing.T) {
+	source, err := os.ReadFile("../../example_stream_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fences(t, "../../docs/streams.md") {
+		if strings.Contains(f.text, "accounts.ForgetSubject") && !strings.Contains(string(source), f.text) {
+			t.Errorf("ExampleCategory_ForgetSubject does not have\n%s", f.text)
+		}
+	}
+}
+
 // showsExample compares a page's blocks, by kind, with the files that they are from.
 func showsExample(t *testing.T, page, dir string, files map[string][]string) {
 	t.Helper()
