@@ -43,8 +43,8 @@ import (
 )
 
 // Stopping takes at most leaveBrokers, drainDoors, drainLog and lastSpans, one after the other, and
-// a little for closing the store. If the store does not answer even then, the process exits after stopMost,
-// because docker stop kills after ten seconds.
+// a little for closing the store. If the store does not answer even then, the process exits after
+// stopMost, because docker stop kills after ten seconds.
 const (
 	leaveBrokers = 2 * time.Second // to tell the other brokers, and to serve until they have taken over
 	drainDoors   = 3 * time.Second

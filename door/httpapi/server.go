@@ -226,7 +226,8 @@ func New(cfg Config) *Server {
 }
 
 // Serve answers requests on l until ctx ends. Then it ends streams and long polls, finishes the
-// requests in progress for at most Config.DrainTimeout, makes the group members leave, and returns nil.
+// requests in progress for at most Config.DrainTimeout, makes the group members leave, and
+// returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.members.Close()
 	var watching sync.WaitGroup

@@ -29,10 +29,10 @@ func Split(ctx context.Context) (calls, rest context.Context, done func()) {
 
 // Outlive returns a context that ends the given time after ctx, for work that has begun and should
 // not be cut off at once. Call cancel at the end.
-func Outlive(ctx context.Context, by time.Duration) (_ context.Context, cancel context.CancelFunc) {
-	outlives, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
-	return outlives, func() { stop(); cancel() }
+func Outlive(ctx context.Context, by time.Duration) (outlives context.Context, cancel context.CancelFunc) {
+	outlives, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, end) })
+	return outlives, func() { stop(); end() }
 }
 
 // All closes all elements of work concurrently, and returns their errors.
