@@ -23,6 +23,7 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/certificate"
+	"github.com/weir-log/weir/internal/closing"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/internal/node"
@@ -42,13 +43,14 @@ import (
 	"github.com/weir-log/weir/use/user"
 )
 
-// Stopping takes at most leaveBrokers, drainDoors, drainLog and lastSpans, one after the other, and
+// Stopping takes at most leaveBrokers, drainUses, drainLog and lastSpans, one after the other, and
 // a little for closing the store. If the store does not answer even then, the process exits after
 // stopMost, because docker stop kills after ten seconds.
 const (
-	leaveBrokers = 2 * time.Second // to tell the other brokers, and to serve until they have taken over
-	drainDoors   = 3 * time.Second
-	drainLog     = 2500 * time.Millisecond
+	leaveBrokers = 2 * time.Second                   // to tell the other brokers, and to serve until they have taken over
+	drainDoors   = 3 * time.Second                   // for requests in progress
+	drainUses    = drainDoors + 500*time.Millisecond // then members leave their groups, and the last acks are answered
+	drainLog     = 2 * time.Second
 	stopMost     = 9 * time.Second
 )
 
@@ -337,8 +339,9 @@ func (p *parts) healthy() error {
 }
 
 // run runs until ctx ends or a part fails. First the doors and the mover drain, then the log
-// flushes what they handed to it. The log stops drainDoors after the doors began to drain even if
-// one of them still waits: what it waits for is then answered by the log.
+// flushes what they handed to it. The log stops drainUses after the doors began to drain, even if
+// something still waits for it: what is not in the store within drainLog then is refused, or its
+// outcome is unknown.
 func (p *parts) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	logCtx, stopLog := context.WithCancel(context.WithoutCancel(ctx))
@@ -353,7 +356,7 @@ func (p *parts) run(ctx context.Context) error {
 		doors, ctx := errgroup.WithContext(ctx)
 		defer context.AfterFunc(ctx, func() {
 			p.node.Log.EndLinger()
-			time.AfterFunc(drainDoors, stopLog)
+			time.AfterFunc(drainUses, stopLog)
 		})()
 		if p.kafka != nil {
 			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
@@ -394,9 +397,9 @@ func (p *parts) joinBrokers(ctx context.Context) (serving context.Context, leave
 	known, stopKnown := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = p.brokers.Run(known) // it returns nil
-		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveBrokers)
+		leaving, cancel := closing.Outlive(known, leaveBrokers)
 		defer cancel()
+		_ = p.brokers.Run(known) // it returns nil
 		if p.brokers.Leave(leaving) && ctx.Err() != nil {
 			select {
 			case <-time.After(broker.HandOver):

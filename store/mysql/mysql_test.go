@@ -94,3 +94,29 @@ func TestATransactionThatIsNotAnsweredEndsSoonAfterItsCaller(t *testing.T) {
 	}
 	must(t, s, eventlog.Entry{Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}})
 }
+
+func TestWhoLeavesDoesNotWaitForABarrier(t *testing.T) {
+	s := at(t, mytest.URL(t))
+	if err := s.passBarrier(t.Context()); err != nil { // the row is there now
+		t.Fatal(err)
+	}
+	other, err := s.commits.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Rollback()
+	if _, err := other.ExecContext(t.Context(), "SELECT * FROM weir_barrier FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if err := s.passBarrier(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("for a caller who has left: %v, want that it was cancelled", err)
+	}
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.passBarrier(t.Context()); err != nil {
+		t.Errorf("for the next caller: %v", err)
+	}
+}

@@ -155,28 +155,32 @@ func (s *Store) passBarrier(ctx context.Context) error {
 		d.next = b
 	}
 	d.mu.Unlock()
-	if !first {
-		select {
-		case <-b.done:
-			return b.err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if first {
+		go s.commitBarrier(b) // no caller's end cancels it: others wait for it, too
 	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// commitBarrier commits the change that those wait for who found b in durable.next.
+func (s *Store) commitBarrier(b *barrier) {
+	defer close(b.done)
+	d := &s.durable
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	d.mu.Lock()
 	d.next = nil
 	d.mu.Unlock()
-	// Without the caller's cancellation: others wait for it, too.
-	ctx, cancel := detached(ctx)
+	ctx, cancel := concluding(s.closing)
 	defer cancel()
 	_, b.err = retry(ctx, interrupted, func() (none struct{}, err error) {
 		_, err = s.reads.ExecContext(ctx, "INSERT INTO weir_barrier VALUES (0, 0) ON DUPLICATE KEY UPDATE n = n + 1")
 		return none, err
 	})
-	close(b.done)
-	return b.err
 }
 
 // young reports whether a value of this age may not be durable yet.
