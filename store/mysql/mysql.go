@@ -129,11 +129,11 @@ func (s *Store) Close() error {
 }
 
 // concluding returns a context for a transaction that has begun: it outlives ctx, so that the
-// answer is heard, for at most answerGrace, and waits for at most answerMax in all. Nobody who must
-// stop can wait for answerMax. An answer may never come: when KILL QUERY or max_statement_time comes between
-// two statements of a text, MariaDB says after the first that more answers follow, and sends none
-// (dispatch_command in sql/sql_parse.cc, `while (!thd->killed && …)`; 10.11 did that in 14 of 5,000
-// texts).
+// answer is heard, for at most answerGrace, and waits for at most answerMax in all. Nobody who
+// must stop can wait for answerMax. An answer may never come: when KILL QUERY or
+// max_statement_time comes between two statements of a text, MariaDB says after the first that
+// more answers follow, and sends none (dispatch_command in sql/sql_parse.cc, `while (!thd->killed
+// && …)`; 10.11 did that in 14 of 5,000 texts).
 func concluding(ctx context.Context) (context.Context, context.CancelFunc) {
 	outlives, release := closing.Outlive(ctx, answerGrace)
 	bounded, cancel := context.WithTimeout(outlives, answerMax)
