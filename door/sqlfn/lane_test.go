@@ -164,8 +164,10 @@ func TestLanesKeepTheOrderOfEachTopic(t *testing.T) {
 	}
 	for move() {
 	}
-	if lanes < 2 && in.span > int64(in.most) { // a look into fewer rows than it may take leaves no backlog
-		t.Errorf("there were at most %d lanes at once, with a span of %d", lanes, in.span)
+	// A look into fewer rows than it may take leaves no backlog. One lane beside the main lane is
+	// enough: it may have got all topics at once (WEIR_SEED=15337491596925603292).
+	if lanes == 0 && in.span > int64(in.most) {
+		t.Errorf("there was no lane beside the main lane, with a span of %d", in.span)
 	}
 	at := make(map[string]int)
 	for n, v := range moved {
