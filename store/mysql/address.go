@@ -133,7 +133,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	_, err = conn.(driver.ExecerContext).ExecContext(ctx, sessionSettings(c.isolation), nil)
-	if err != nil && code(err) != errNoVariable { // only the variable that is set last may be unknown to the server
+	if err != nil && code(err) != errNoVariable { // only the variables that are set last may be unknown to the server
 		return nil, errors.Join(fmt.Errorf("%w: set the session's settings: %w", errNotSent, err), conn.Close())
 	}
 	return conn, nil

@@ -18,7 +18,7 @@ import (
 // Whatever a server's defaults for sessions are, they are not those of weir's sessions.
 func TestSettingsOfTheServerDoNotMatter(t *testing.T) {
 	server := mytest.Start(t, "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "--autocommit=0", "--completion-type=CHAIN", "--default-time-zone=+05:30",
-		"--character-set-server=latin1", "--loose-skip-character-set-client-handshake", "--transaction-isolation=SERIALIZABLE", "--loose-innodb-snapshot-isolation=ON")
+		"--character-set-server=latin1", "--loose-skip-character-set-client-handshake", "--transaction-isolation=SERIALIZABLE", "--loose-innodb-snapshot-isolation=ON", "--loose-max-statement-time=100")
 	address := server.URL()
 	wanted := map[string]string{
 		"sql_mode": "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", "autocommit": "1", "completion_type": "NO_CHAIN", "time_zone": "+00:00", "character_set_client": "utf8mb4",
@@ -28,7 +28,7 @@ func TestSettingsOfTheServerDoNotMatter(t *testing.T) {
 	readOnly := "transaction_read_only"
 	if strings.Contains(mytest.Value(t, address, "SELECT VERSION()"), "MariaDB") {
 		readOnly = "tx_read_only"
-		wanted["innodb_snapshot_isolation"] = "0" // MySQL has no such setting
+		wanted["innodb_snapshot_isolation"], wanted["max_statement_time"] = "0", "0" // MySQL has no such settings
 	}
 	wanted[readOnly] = "0"
 	for _, setting := range []string{"sql_select_limit = 1", "sql_safe_updates = 1", "sql_big_selects = 0", "max_join_size = 1", "sql_auto_is_null = 1", readOnly + " = 1"} {
