@@ -66,15 +66,19 @@ func (c *Coordinator) Begun(ctx context.Context, members []Member, committed []C
 
 // measure completes lags, and drops those of topics that were deleted.
 func (c *Coordinator) measure(ctx context.Context, lags []Lag) ([]Lag, error) {
-	var partitions []eventlog.Partition
+	var partitions []eventlog.Partition // each once: many groups may read it
+	at := make(map[eventlog.Partition]int)
 	known := lags[:0]
 	for _, lag := range lags {
 		topic, err := c.log.TopicByID(lag.Topic)
 		if err != nil || int(lag.Partition) >= len(topic.Partitions) {
 			continue
 		}
-		lag.Name = topic.Name
-		partitions = append(partitions, topic.Partitions[lag.Partition])
+		lag.Name, lag.Bounds.Partition = topic.Name, topic.Partitions[lag.Partition]
+		if _, is := at[lag.Bounds.Partition]; !is {
+			at[lag.Bounds.Partition] = len(partitions)
+			partitions = append(partitions, lag.Bounds.Partition)
+		}
 		known = append(known, lag)
 	}
 	if len(known) == 0 {
@@ -84,8 +88,10 @@ func (c *Coordinator) measure(ctx context.Context, lags []Lag) ([]Lag, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, b := range bounds {
-		known[i].Bounds, known[i].Records = b.Bounds, b.Bounds.Lag(known[i].Offset)
+	for i := range known {
+		l := &known[i]
+		l.Bounds = bounds[at[l.Bounds.Partition]].Bounds
+		l.Records = l.Bounds.Lag(l.Offset)
 	}
 	return known, nil
 }
@@ -110,32 +116,14 @@ func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	for i, s := range stats {
 		out[i] = Stat{s.Group, s.State, s.members}
 	}
-	var lags []Lag
-	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
-		name, o, err := parseOffset(kv)
-		if err == nil {
-			lags = append(lags, Lag{Group: name, Committed: o.Committed})
-		}
-		return err
-	})
-	if err != nil {
-		return out, nil, err
-	}
-	committed := make(map[string]map[TopicPartition]bool)
-	note := func(lag Lag) {
-		if committed[lag.Group] == nil {
-			committed[lag.Group] = make(map[TopicPartition]bool)
-		}
-		committed[lag.Group][lag.TopicPartition] = true
-	}
-	for _, lag := range lags {
-		note(lag)
-	}
+	// A partition in which a group began, or which its peers have, counts unless the group has
+	// committed an offset there. Offsets are noted for such groups alone: of very many most have
+	// committed all that they read.
+	var more []Lag
 	err = begun(ctx, c.log, startPrefix, func(name string, began stored) error {
 		for n := range began.ends {
-			if o, is := began.at(int32(n)); is && !committed[name][o.TopicPartition] {
-				lags = append(lags, Lag{Group: name, Committed: o})
-				note(lags[len(lags)-1])
+			if o, is := began.at(int32(n)); is {
+				more = append(more, Lag{Group: name, Committed: o})
 			}
 		}
 		return nil
@@ -143,13 +131,33 @@ func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	if err != nil {
 		return out, nil, err
 	}
-	// In the partitions that peers have and in which nothing is committed, they are behind by all
-	// records.
 	for _, s := range stats {
-		for _, tp := range s.held {
-			if !committed[s.Group][tp] {
-				lags = append(lags, Lag{Group: s.Group, Committed: Committed{TopicPartition: tp}})
+		for _, tp := range s.held { // nothing is committed: they are behind by all records
+			more = append(more, Lag{Group: s.Group, Committed: Committed{TopicPartition: tp}})
+		}
+	}
+	known := make(map[string]map[TopicPartition]bool)
+	for _, lag := range more {
+		known[lag.Group] = make(map[TopicPartition]bool)
+	}
+	var lags []Lag
+	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
+		name, o, err := parseOffset(kv)
+		if err == nil {
+			lags = append(lags, Lag{Group: name, Committed: o.Committed})
+			if known[name] != nil {
+				known[name][o.TopicPartition] = true
 			}
+		}
+		return err
+	})
+	if err != nil {
+		return out, nil, err
+	}
+	for _, lag := range more {
+		if !known[lag.Group][lag.TopicPartition] {
+			known[lag.Group][lag.TopicPartition] = true
+			lags = append(lags, lag)
 		}
 	}
 	if lags, err = c.measure(ctx, lags); err != nil {
