@@ -61,7 +61,7 @@ func TestOnPostgresALeaseEndsByTheStoresClock(t *testing.T) {
 			put(t, q, message("long"), message("short"))
 			began := time.Now().Add(ahead)
 			long := take(t, q, 1)[0]
-			if end := began.Add(30 * time.Minute); long.Until.Before(end.Add(-early)) || long.Until.After(end.Add(limit)) {
+			if end := began.Add(30 * time.Minute); long.Until.Before(end.Add(-limit)) || long.Until.After(end.Add(limit)) {
 				t.Errorf("a lease of half an hour ends at %v, and it began at %v, by the store's clock", long.Until, began)
 			}
 			short := takeSoon(t, q, 1)[0]

@@ -487,7 +487,7 @@ func TestOnPostgresTheLastFailureMakesADeadLetter(t *testing.T) {
 	l := letters[0]
 	same(t, "reason, attempts, error, worker", []string{l.Reason, l.Attempts, l.Error, l.Worker}, "[attempts 3 refused 3 w]")
 	same(t, "key, value and header", string(l.Key)+string(l.Value)+headersOf(l.Headers)["mine"], "kakept")
-	if l.ID != id || !l.Enqueued.Equal(sent) || l.Died.Before(began.Add(-early)) {
+	if l.ID != id || !l.Enqueued.Equal(sent) || l.Died.Before(began.Add(-limit)) {
 		t.Errorf("the dead letter of %v, enqueued %v: %+v", id, sent, l)
 	}
 	same(t, "the message", find(t, q, id).State, "dead")
