@@ -151,9 +151,7 @@ func unknownReceipts(err error) error {
 	if !toldUnknown(err) {
 		return err
 	}
-	p := kindUnknown.because("the change was sent to the store, but no answer came. Send the same receipts again: this is safe, nothing is done twice. If a result is then `stale_receipt` with `done`, the message is done")
-	p.cause = err
-	return p
+	return kindUnknown.because("the change was sent to the store, but no answer came. Send the same receipts again: this is safe, nothing is done twice. If a result is then `stale_receipt` with `done`, the message is done").causedBy(err)
 }
 
 // results writes the outcome of each receipt.

@@ -95,8 +95,7 @@ func unknownClaim(err error, id string) error {
 	if id == "" {
 		p = kindUnknown.because("the claim was sent to the store, but no answer came. Claim again: messages that were claimed come again when their leases end. If you give each claim an `id`, a repeated claim gets them immediately")
 	}
-	p.cause = err
-	return p
+	return p.causedBy(err)
 }
 
 func (b *claimBody) read(r *jsonReader) error {

@@ -101,8 +101,7 @@ func unknownEnqueue(err error, messages []queue.NewMessage) error {
 			break
 		}
 	}
-	p.cause = err
-	return p
+	return p.causedBy(err)
 }
 
 func appendEnqueued(b []byte, at queue.Enqueued) []byte {

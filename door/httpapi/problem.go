@@ -125,6 +125,12 @@ func (k kind) because(format string, args ...any) *problem {
 	return &problem{Type: problemPrefix + k.name, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
 }
 
+// causedBy returns the problem, and has the error that caused it in weir's log.
+func (p *problem) causedBy(err error) *problem {
+	p.cause = err
+	return p
+}
+
 // past returns a problem of this kind with the limit that was exceeded.
 func (k kind) past(limit int64, format string, args ...any) *problem {
 	p := k.because(format, args...)

@@ -133,9 +133,7 @@ func (s *Server) createQueue(c *call) error {
 	}
 	info, err := s.cfg.Queues.Create(ctx, change.spec)
 	if uncertain(err) {
-		p := kindUnknown.because("the queue was sent to the store, or topics of it were created, but no answer came. GET /v1/queues/%s shows whether it exists. If the answer is unknown_queue, try again: topics that exist do no harm", url.PathEscape(shorten(change.spec.Name)))
-		p.cause = err
-		return p
+		return kindUnknown.because("the queue was sent to the store, or topics of it were created, but no answer came. GET /v1/queues/%s shows whether it exists. If the answer is unknown_queue, try again: topics that exist do no harm", url.PathEscape(shorten(change.spec.Name))).causedBy(err)
 	}
 	if err != nil {
 		return err
@@ -189,9 +187,7 @@ func (s *Server) alterQueue(c *call) error {
 		return s.mayTakeTopics(ctx, c, "", added)
 	})
 	if uncertain(err) {
-		p := kindUnknown.because("the change was sent to the store, or topics for it were created, but no answer came. GET /v1/queues/%s shows the settings; it is safe to send the request again", url.PathEscape(shorten(name)))
-		p.cause = err
-		return p
+		return kindUnknown.because("the change was sent to the store, or topics for it were created, but no answer came. GET /v1/queues/%s shows the settings; it is safe to send the request again", url.PathEscape(shorten(name))).causedBy(err)
 	}
 	if err != nil {
 		return err
@@ -208,9 +204,7 @@ func (s *Server) resumeQueue(c *call) error { return s.queueVerb(c, s.cfg.Queues
 func (s *Server) purgeQueue(c *call) error {
 	err := s.queueVerb(c, s.cfg.Queues.Purge)
 	if uncertain(err) {
-		p := kindUnknown.because("the purge was sent to the store, or a topic was created for it, but no answer came. Purge again: that also removes messages that have come meanwhile")
-		p.cause = err
-		return p
+		return kindUnknown.because("the purge was sent to the store, or a topic was created for it, but no answer came. Purge again: that also removes messages that have come meanwhile").causedBy(err)
 	}
 	return err
 }

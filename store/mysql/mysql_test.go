@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/url"
 	"os"
@@ -69,17 +70,10 @@ func backup(t *testing.T, address string) (restore func()) {
 // Who must stop does not wait for answerMax: here another transaction has a lock.
 func TestATransactionThatIsNotAnsweredEndsSoonAfterItsCaller(t *testing.T) {
 	s := at(t, mytest.URL(t))
-	other, err := s.reads.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Rollback()
-	if _, err := other.ExecContext(t.Context(), "SELECT id FROM weir_guard WHERE id = 0 FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	release := lock(t, s.reads, "SELECT id FROM weir_guard WHERE id = 0 FOR UPDATE")
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	_, err = change(ctx, s.commits, func(tx *transaction) (none struct{}, err error) {
+	_, err := change(ctx, s.commits, func(tx *transaction) (none struct{}, err error) {
 		var locking text
 		var now incarnation
 		begin(&locking, &now, false)
@@ -89,9 +83,7 @@ func TestATransactionThatIsNotAnsweredEndsSoonAfterItsCaller(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("the transaction ended with %v, want one that certainly did not happen, because its caller left", err)
 	}
-	if err := other.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	must(t, s, eventlog.Entry{Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}})
 }
 
@@ -100,23 +92,29 @@ func TestWhoLeavesDoesNotWaitForABarrier(t *testing.T) {
 	if err := s.passBarrier(t.Context()); err != nil { // the row is there now
 		t.Fatal(err)
 	}
-	other, err := s.commits.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Rollback()
-	if _, err := other.ExecContext(t.Context(), "SELECT * FROM weir_barrier FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	release := lock(t, s.commits, "SELECT * FROM weir_barrier FOR UPDATE")
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	if err := s.passBarrier(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("for a caller who has left: %v, want that it was cancelled", err)
 	}
-	if err := other.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if err := s.passBarrier(t.Context()); err != nil {
 		t.Errorf("for the next caller: %v", err)
 	}
+}
+
+// lock locks rows in a transaction of its own, until the function that it returns is called.
+func lock(t *testing.T, db *sql.DB, rows string) (release func()) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	release = func() { _ = tx.Rollback() }
+	t.Cleanup(release)
+	return release
 }

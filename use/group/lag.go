@@ -138,7 +138,9 @@ func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
 	}
 	known := make(map[string]map[TopicPartition]bool)
 	for _, lag := range more {
-		known[lag.Group] = make(map[TopicPartition]bool)
+		if known[lag.Group] == nil {
+			known[lag.Group] = make(map[TopicPartition]bool)
+		}
 	}
 	var lags []Lag
 	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
