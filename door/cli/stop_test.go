@@ -15,6 +15,9 @@ func TestTheTimeThatAStopTakesIsTheOneInTheDocs(t *testing.T) {
 	if leaveBrokers+drainUses+drainLog+lastSpans >= stopMost {
 		t.Errorf("leaving the brokers takes %v, doors and uses %v, the log %v and the spans %v: nothing of %v is left for closing the store", leaveBrokers, drainUses, drainLog, lastSpans, stopMost)
 	}
+	if drainUses <= drainDoors {
+		t.Errorf("requests may take %v, and the log stops after %v: members of groups cannot leave in between", drainDoors, drainUses)
+	}
 	doc, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
