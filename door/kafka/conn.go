@@ -165,11 +165,18 @@ func (c *conn) interrupt() {
 	if t, is := socket.(*tls.Conn); is {
 		socket = t.NetConn()
 	}
-	if tcp, is := socket.(*net.TCPConn); is && !c.answered.Load() {
-		tcp.SetLinger(0)
-		tcp.Close() // tls.Conn would send an alert first, which the client takes for a regular end
+	if !c.answered.Load() {
+		reset(socket) // tls.Conn would send an alert first, which the client takes for a regular end
 	}
 	c.nc.Close()
+}
+
+// reset closes a connection without an end of what was sent.
+func reset(nc net.Conn) {
+	if tcp, is := nc.(*net.TCPConn); is {
+		tcp.SetLinger(0)
+	}
+	nc.Close()
 }
 
 // read reads requests until an error or until polls is done, and returns the reason.

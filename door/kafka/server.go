@@ -260,7 +260,7 @@ func (s *Server) accept(ctx context.Context, l Listener, serve func(nc net.Conn,
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				nc.Close()
+				reset(nc) // as conn.interrupt
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):

@@ -3,6 +3,8 @@ package kafka_test
 import (
 	"errors"
 	"io"
+	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/store/memory"
 )
 
 // What began before a suspension ends with it, also if a new connection is the first to notice;
@@ -37,6 +40,38 @@ func TestASuspensionEndsOnlyWhatWasBefore(t *testing.T) {
 	})
 }
 
+// late is a listener that gives its clients away when it is closed.
+type late struct {
+	net.Listener
+	accepted chan struct{} // a client for each value
+	closed   chan struct{}
+	close    func()
+}
+
+func listenLate(t *testing.T) late {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	return late{l, make(chan struct{}, 1), closed, sync.OnceFunc(func() { close(closed) })}
+}
+
+func (l late) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- struct{}{}
+	}
+	<-l.closed
+	return nc, err
+}
+
+func (l late) Close() error {
+	l.close()
+	return l.Listener.Close()
+}
+
 // A server that stops resets a connection that got no answer yet: franz-go takes an end for a
 // refusal and fails, and repeats after a reset.
 func TestAStopResetsWhatWasNotAnswered(t *testing.T) {
@@ -51,5 +86,14 @@ func TestAStopResetsWhatWasNotAnswered(t *testing.T) {
 	}
 	if _, err := silent.nc.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection that was not ends with %v", err)
+	}
+
+	l := listenLate(t)
+	b = startAt(t, memory.New(), l, kafka.Config{})
+	silent = b.dial()
+	<-l.accepted
+	b.stop()
+	if _, err := silent.nc.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection that the server gets when it stops ends with %v", err)
 	}
 }
