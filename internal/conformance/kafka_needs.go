@@ -26,6 +26,7 @@ var kafkaNeeds = map[string]string{
 	"clients.admin.DescribeProducersWithBrokerIdTest#testDescribeProducersFromFollower":                                replicas,
 	"clients.admin.StaticBrokerConfigTest#testInternalConfigsDoNotReturnForCreateTopics":                               "topics have a setting that Kafka does not have: weir.linger.ms",
 	"clients.consumer.ConsumerIntegrationTest#testLeaderEpoch":                                                         "the leader epoch goes up when the store was restored, not when a broker stops",
+	"clients.consumer.PlaintextConsumerTest#testClassicConsumerCloseOnBrokerShutdown":                                  assigned,
 	"clients.producer.ProducerIntegrationTest#testUniqueProducerIds":                                                   "sends a version of InitProducerId that is not final (6, KIP-939)",
 	"clients.producer.ProducerSendWhileDeletionTest#testSendWithTopicReassignmentIsMidWay":                             leaders,
 	"clients.admin.ListOffsetsIntegrationTest#testThreeRecordsInSeparateBatchHavingDifferentCompressionTypeWithServer": leaders,
@@ -47,6 +48,7 @@ var kafkaNeeds = map[string]string{
 
 const (
 	transactions = "next: transactions"
+	assigned     = "passes if the consumer has no partition 200 ms after it subscribed; weir has given it one by then, and a consumer with auto-commit waits in close for a coordinator to commit at (the test of the new protocol turns auto-commit off for that reason)"
 	replicas     = "copies of a partition at several brokers: the store keeps the records safe"
 	leaders      = "moves a partition's leader to a broker of its choice, or ends a reassignment half-way: leaders follow from which brokers live"
 	dynamic      = "settings of a broker that change while it runs, and consumer.assignment.interval.ms: weir assigns partitions at once"
