@@ -46,6 +46,7 @@ type stage struct {
 	named    []string          // what the page names, and what is here in its place, in turns
 	links    map[string]string // what a reader has in the directory, by name
 	saves    bool              // the reader saves the programs of the page
+	samples  []string          // what the page shows as an example: anything may stand there, as for …
 }
 
 // replay types the commands of a page, each after the one before it ended, and compares what they
@@ -67,6 +68,11 @@ func (s stage) replay(t *testing.T) *shell {
 	kafka, http := addresses[0], addresses[1]
 	there := strings.NewReplacer(append([]string{kafkaAddress, kafka, httpAddress, http}, s.named...)...)
 	back := strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
+	var differs []string
+	for _, sample := range s.samples {
+		differs = append(differs, sample, "…")
+	}
+	shown := strings.NewReplacer(differs...)
 	sh := startShell(t, s.examples, append([]string{"WEIR_KAFKA=" + kafka, "WEIR_HTTP=" + http, "WEIR_BOOTSTRAP=" + kafka, "WEIR_SERVER=http://" + http}, s.env...)...)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -88,7 +94,7 @@ func (s stage) replay(t *testing.T) *shell {
 	for _, step := range steps {
 		out, code := sh.run(there.Replace(step.command))
 		out = back.Replace(out)
-		if code != 0 || !matches(out, step.output) {
+		if code != 0 || !matches(out, shown.Replace(step.output)) {
 			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s",
 				s.page, step.line, step.command, step.output, code, out)
 		}
