@@ -49,14 +49,15 @@ func ExampleCategory_Append() {
 
 func ExampleCategory_ForgetSubject() {
 	ctx := context.Background()
-	log, accounts := exampleCategory(ctx)
+	log, category := exampleCategory(ctx)
 	defer log.Close(ctx)
 
 	opened := weir.NewStreamEvent{Type: "Opened", Data: []byte(`{"name": "Ann"}`), Subject: "customer-17"}
-	_, err := accounts.Append(ctx, "account-7", weir.NoStream, opened)
+	_, err := category.Append(ctx, "account-7", weir.NoStream, opened)
 	fmt.Println(err)
-	fmt.Println(accounts.ForgetSubject(ctx, "customer-17")) // weir stream forget account customer-17
-	for e, err := range accounts.Events(ctx, "account-7", weir.StreamRange{}) {
+	err = category.ForgetSubject(ctx, "customer-17") // or: weir stream forget account customer-17
+	fmt.Println(err)
+	for e, err := range category.Events(ctx, "account-7", weir.StreamRange{}) {
 		fmt.Println(e.Version, e.Type, e.Erased, e.Data == nil, err) // 0 Opened true true <nil>
 	}
 	// Output:

@@ -125,6 +125,9 @@ type change struct {
 
 // apply returns the balance after an event.
 func apply(balance int, e weir.StreamEvent) (int, error) {
+	if e.Erased { // its subject was forgotten, and its data with it
+		return balance, nil
+	}
 	var c change
 	err := json.Unmarshal(e.Data, &c)
 	switch e.Type {

@@ -96,6 +96,9 @@ func event(id, kind string, data any) weir.NewStreamEvent {
 
 // apply returns the balance after an event.
 func apply(balance int, e weir.StreamEvent) (int, error) {
+	if e.Erased { // its subject was forgotten, and its data with it
+		return balance, nil
+	}
 	var m money
 	err := json.Unmarshal(e.Data, &m)
 	switch e.Type {
@@ -192,7 +195,7 @@ func (b *bank) manage(ctx context.Context) (*weir.Consumer, error) {
 // decide returns what follows from a transfer: a debit and a credit if the balance allows it, and
 // in any case what was decided. It expects the versions that it has read.
 func (b *bank) decide(ctx context.Context, e weir.CategoryEvent) ([]weir.StreamPart, error) {
-	if e.Deleted || e.Type != "Begun" {
+	if e.Deleted || e.Erased || e.Type != "Begun" {
 		return nil, nil
 	}
 	var t transfer

@@ -105,7 +105,7 @@ func TestTheStreamsPageForgetsAPersonAsTheExampleDoes(t *testing.T) {
 	}
 	shown := 0
 	for _, f := range fences(t, "../../docs/streams.md") {
-		if !strings.Contains(f.text, "accounts.ForgetSubject") {
+		if !strings.Contains(f.text, "category.ForgetSubject") {
 			continue
 		}
 		if shown++; !strings.Contains(string(source), f.text) {
@@ -114,6 +114,18 @@ func TestTheStreamsPageForgetsAPersonAsTheExampleDoes(t *testing.T) {
 	}
 	if shown != 1 {
 		t.Errorf("the page forgets a person %d times, want once", shown)
+	}
+}
+
+func TestTheStreamsPageReactsAsTheExampleDoes(t *testing.T) {
+	source, err := os.ReadFile("../../examples/bank/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range blocks(t, "../../docs/streams.md", "A transfer", "go") {
+		if !strings.Contains(string(source), block+"\n") {
+			t.Errorf("examples/bank does not have\n%s", block)
+		}
 	}
 }
 
