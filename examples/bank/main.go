@@ -123,7 +123,7 @@ func (b *bank) withdraw(ctx context.Context, account string, amount int) (weir.D
 		if balance < amount {
 			return nil, fmt.Errorf("the account has %d, which is less than %d", balance, amount)
 		}
-		return []weir.NewStreamEvent{event("", "Withdrawn", money{amount})}, nil
+		return []weir.NewStreamEvent{event("", "Withdrawn", money{amount})}, nil // no ID: Do gives one
 	})
 }
 
