@@ -89,5 +89,5 @@ site: ## build docs as a site below dist/site; it fails if a link or an anchor l
 deploy: ## check the alert rules of deploy/, and run their tests, with Prometheus' promtool
 	cd deploy/prometheus && go run $(PROMTOOL) check rules weir.rules.yaml && go run $(PROMTOOL) test rules weir.rules.test.yaml
 
-conformance: ## run franz-go's own tests against weir on each store; ARGS=--kafka: Kafka's own (Maven, JDK 17); ARGS='--mixed 200': harm to a group of all kinds of members
+conformance: ## run franz-go's own tests against weir on each store; ARGS=--kafka: Kafka's own (Maven, JDK 17); ARGS=--streams: Kafka Streams' own; ARGS='--mixed 200': harm to a group of all kinds of members
 	go run ./internal/conformance $(ARGS)

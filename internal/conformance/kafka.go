@@ -4,9 +4,13 @@ import (
 	"archive/zip"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"iter"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +26,35 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// kafkaSuite is Kafka's own integration tests, and our classes that give them clusters of weir.
+// kafkaModule is a module of Kafka's own integration tests, whose classes Kafka publishes.
+type kafkaModule struct {
+	flag     string // which runs it
+	artifact string
+	document string
+	title    string // of the document
+	of       string // what it tests
+	class    string // one of its classes
+	method   string // one of that class
+	note     string // in the document
+}
+
+var kafkaClients = &kafkaModule{
+	flag: "--kafka", artifact: "kafka-clients-integration-tests", document: "docs/conformance-kafka.md",
+	title: "Kafka's own integration tests", of: "Kafka's clients",
+	class: "PlaintextConsumerPollTest", method: "testMaxPollRecords",
+	note: "A test that Kafka runs twice, with its controllers inside its brokers and beside them, runs once: weir has no controllers.",
+}
+
+var kafkaStreams = &kafkaModule{
+	flag: "--streams", artifact: "kafka-streams-integration-tests", document: "docs/conformance-streams.md",
+	title: "Kafka Streams' own integration tests", of: "Kafka Streams",
+	class: "GlobalKTableIntegrationTest", method: "shouldKStreamGlobalKTableJoin",
+	note: "A case whose arguments ask for exactly-once or for `group.protocol=streams` is not run; the same case with other arguments is.",
+}
+
+// kafkaSuite is a module of Kafka's tests, and our classes that give them clusters of weir.
 type kafkaSuite struct {
+	*kafkaModule
 	scratch, dir string
 	version      string   // of Kafka
 	classes      []string // of tests, without the package that all share
@@ -32,61 +63,80 @@ type kafkaSuite struct {
 const (
 	kafkaSources = "internal/conformance/kafka"
 	kafkaPackage = "org.apache.kafka."
-	caseMax      = 3 * time.Minute  // time limit of one case
-	classMax     = 20 * time.Minute // time limit of all cases of a class
+	caseMax      = 3 * time.Minute // time limit of one case, unless the test has its own
 )
 
 // fetchKafkaSuite lets Maven fetch Kafka's tests, and compiles our classes.
-func fetchKafkaSuite(ctx context.Context, scratch string) (*kafkaSuite, error) {
-	s := &kafkaSuite{scratch: scratch, dir: filepath.Join(scratch, "kafka")}
+func fetchKafkaSuite(ctx context.Context, module *kafkaModule, scratch string) (*kafkaSuite, error) {
+	s := &kafkaSuite{kafkaModule: module, scratch: scratch, dir: filepath.Join(scratch, "kafka")}
 	if err := os.CopyFS(s.dir, os.DirFS(kafkaSources)); err != nil {
 		return nil, fmt.Errorf("copy %s: %w", kafkaSources, err)
 	}
 	if err := command(ctx, "mvn", "-q", "-B", "-f", filepath.Join(s.dir, "pom.xml"), "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(s.dir, "lib")); err != nil {
 		return nil, err
 	}
-	sources, err := filepath.Glob(filepath.Join(s.dir, "java", "weir", "*.java"))
+	var sources []string
+	err := filepath.WalkDir(s.javaDir(), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".java") {
+			sources = append(sources, path)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	sources = append(sources, filepath.Join(s.dir, "java", "org", "apache", "kafka", "common", "test", "junit", "RaftClusterInvocationContext.java"))
 	if err := command(ctx, "javac", append([]string{"-nowarn", "-cp", filepath.Join(s.dir, "lib", "*"), "-d", s.classDir()}, sources...)...); err != nil {
 		return nil, err
 	}
 	return s, s.list()
 }
 
+func (s *kafkaSuite) javaDir() string  { return filepath.Join(s.dir, "java") }
 func (s *kafkaSuite) classDir() string { return filepath.Join(s.dir, "classes") }
 
-var testJar = regexp.MustCompile(`kafka-clients-integration-tests-(.+)-test\.jar$`)
+// classPath has our classes before those whose place they take, and the list of JUnit's extensions.
+func (s *kafkaSuite) classPath() string {
+	return strings.Join([]string{s.classDir(), s.javaDir(), filepath.Join(s.dir, "lib", "*")}, ":")
+}
+
+// testClass matches the names of classes of tests, and of some that have no case.
+var testClass = regexp.MustCompile(`\.[^.A]\w*Test|\.A[^b]\w*Test`)
 
 // list finds the classes of tests in the jar, and its version.
 func (s *kafkaSuite) list() error {
-	jars, err := filepath.Glob(filepath.Join(s.dir, "lib", "kafka-clients-integration-tests-*-test.jar"))
+	before, after := filepath.Join(s.dir, "lib", s.artifact+"-"), "-test.jar"
+	jars, err := filepath.Glob(before + "*" + after)
 	if err != nil || len(jars) != 1 {
-		return fmt.Errorf("look for Kafka's integration tests: there are %d jars of them; %w", len(jars), err)
+		return fmt.Errorf("look for %s: there are %d jars of them; %w", s.artifact, len(jars), err)
 	}
-	s.version = testJar.FindStringSubmatch(jars[0])[1]
+	s.version = strings.TrimSuffix(strings.TrimPrefix(jars[0], before), after)
 	jar, err := zip.OpenReader(jars[0])
 	if err != nil {
 		return err
 	}
 	defer jar.Close()
 	for _, file := range jar.File {
-		if name, ok := strings.CutSuffix(strings.ReplaceAll(file.Name, "/", "."), "Test.class"); ok {
-			s.classes = append(s.classes, strings.TrimPrefix(name, kafkaPackage)+"Test")
+		if name, ok := strings.CutSuffix(strings.ReplaceAll(file.Name, "/", "."), ".class"); ok && testClass.MatchString(name) {
+			s.classes = append(s.classes, strings.TrimPrefix(name, kafkaPackage))
 		}
 	}
 	slices.Sort(s.classes)
 	return nil
 }
 
+// kafkaClass is what became of one class.
+type kafkaClass struct {
+	Commit string // of weir
+	Took   time.Duration
+	Cases  []kafkaCase // by name
+}
+
 // kafkaCase is what became of one case.
 type kafkaCase struct {
-	name   string // the method, its number when it has several cases, and what sets them apart
-	result verdict
-	reason string // why it failed, or did not run
-	took   time.Duration
+	Name   string // the method, its number when it has several cases, and what sets them apart
+	Result verdict
+	Reason string // why it failed, or did not run
+	Took   time.Duration
 }
 
 // The verdicts that only cases of Kafka's tests have.
@@ -109,23 +159,27 @@ func renumber(cases []kafkaCase) {
 			if len(of) > 1 {
 				with = fmt.Sprintf(" [%d]", n+1)
 			}
-			cases[i].name = number.ReplaceAllString(cases[i].name, with)
+			cases[i].Name = number.ReplaceAllString(cases[i].Name, with)
 		}
 	}
 }
 
-// kafkaResult is one run: the cases of each class, in the order of their names.
+// kafkaResult is one run, with what earlier ones have left in the directory of results.
 type kafkaResult struct {
+	*kafkaModule
 	version string // of Kafka
-	commit  string // of weir
 	mu      sync.Mutex
-	classes map[string][]kafkaCase
-	elapsed time.Duration
+	classes map[string]*kafkaClass // nil: one that was not run yet
 }
 
 // runKafka runs the classes that o.run matches, or one method of one: CLASS#METHOD.
 func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, error) {
-	s, err := fetchKafkaSuite(ctx, scratch)
+	class, method, _ := strings.Cut(o.run, "#")
+	wanted, err := regexp.Compile(class)
+	if err != nil {
+		return nil, fmt.Errorf("--run %s: %w", o.run, err)
+	}
+	s, err := fetchKafkaSuite(ctx, o.kafkaModule(), scratch)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +191,6 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 	if err := command(ctx, "go", "build", "-o", weir, "./cmd/weir"); err != nil {
 		return nil, err
 	}
-	class, method, _ := strings.Cut(o.run, "#")
-	wanted, err := regexp.Compile(class)
-	if err != nil {
-		return nil, fmt.Errorf("--run %s: %w", o.run, err)
-	}
 	server, err := pgtest.Launch("")
 	if err != nil {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
@@ -150,28 +199,74 @@ func runKafka(ctx context.Context, o options, scratch string) (*kafkaResult, err
 	if err := prepare(ctx, server); err != nil {
 		return nil, fmt.Errorf("set PostgreSQL up: %w", err)
 	}
-	r := &kafkaResult{version: s.version, commit: strings.TrimSpace(string(commit)), classes: map[string][]kafkaCase{}}
-	began := time.Now()
+	r := &kafkaResult{kafkaModule: s.kafkaModule, version: s.version, classes: map[string]*kafkaClass{}}
+	var run []string
+	for _, class := range s.classes {
+		if r.classes[class], err = keptResult(o.results, class); err != nil {
+			return nil, err
+		}
+		if need := kafkaNeeds[class]; need != "" {
+			r.classes[class] = &kafkaClass{Cases: []kafkaCase{{Name: wholeClass, Result: notRun, Reason: need}}}
+		} else if wanted.MatchString(class) && (o.run != "" || r.classes[class] == nil) {
+			run = append(run, class)
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(o.parallel)
-	for _, class := range s.classes {
-		if !wanted.MatchString(class) {
-			continue
-		}
+	for _, class := range run {
 		group.Go(func() error {
-			cases, err := s.runClass(ctx, weir, server.Admin(), class, method)
+			began := time.Now()
+			cases, err := s.runClass(ctx, o.timeout, weir, server.Admin(), class, method)
 			if err != nil {
 				return fmt.Errorf("%s: %w", class, err)
 			}
+			done := &kafkaClass{Commit: strings.TrimSpace(string(commit)), Took: time.Since(began).Round(time.Second), Cases: cases}
 			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.classes[class] = cases
-			return nil
+			r.classes[class] = done
+			r.mu.Unlock()
+			if method != "" {
+				return nil
+			}
+			return keepResult(o.results, class, done)
 		})
 	}
-	err = group.Wait()
-	r.elapsed = time.Since(began).Round(time.Second)
-	return r, err
+	return r, group.Wait()
+}
+
+// wholeClass is the name of the only case of a class that is not run.
+const wholeClass = "all"
+
+// keptResult returns what an earlier run left of a class in a directory, or nil.
+func keptResult(dir, class string) (*kafkaClass, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(dir, class+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &kafkaClass{}
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, fmt.Errorf("read the result of %s in %s: %w", class, dir, err)
+	}
+	return c, nil
+}
+
+func keepResult(dir, class string, c *kafkaClass) error {
+	if dir == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(c, "", "\t")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, class+".json"), text, 0o644)
 }
 
 // prepare sets a server up for the connections of several clusters.
@@ -187,13 +282,10 @@ func prepare(ctx context.Context, server *pgtest.Server) error {
 	return errors.Join(server.Crash(), server.Recover())
 }
 
-// runClass runs one class in a JVM of its own. Failing cases are a result; an error means that
-// there is none.
-func (s *kafkaSuite) runClass(ctx context.Context, weir, postgres, class, method string) ([]kafkaCase, error) {
-	if need := kafkaNeeds[class]; need != "" {
-		return []kafkaCase{{name: "all", result: notRun, reason: need}}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, classMax)
+// runClass runs one class in a JVM of its own, for so long at most. Failing cases are a result; an
+// error means that there is none.
+func (s *kafkaSuite) runClass(ctx context.Context, most time.Duration, weir, postgres, class, method string) ([]kafkaCase, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	log, err := os.Create(filepath.Join(s.scratch, class+".log"))
 	if err != nil {
@@ -208,7 +300,7 @@ func (s *kafkaSuite) runClass(ctx context.Context, weir, postgres, class, method
 	if method != "" {
 		name += "#" + method
 	}
-	jvm := exec.CommandContext(ctx, "java", "-Xmx1g", fmt.Sprintf("-Dweir.control=%d", c.port()), "-cp", s.classDir()+":"+filepath.Join(s.dir, "lib", "*"),
+	jvm := exec.CommandContext(ctx, "java", "-Xmx1g", fmt.Sprintf("-Dweir.control=%d", c.port()), "-cp", s.classPath(),
 		"weir.Main", name, fmt.Sprintf("%d s", caseMax/time.Second))
 	jvm.Stdout, jvm.Stderr = log, log
 	ended := jvm.Run()
@@ -220,11 +312,20 @@ func (s *kafkaSuite) runClass(ctx context.Context, weir, postgres, class, method
 		if _, err := fmt.Fprintln(log, "the JVM ended:", ended); err != nil {
 			return nil, err
 		}
-		if len(cases) == 0 {
+		late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+		if len(cases) == 0 && !late {
 			return nil, fmt.Errorf("run the class: %w; see %s", ended, log.Name())
 		}
+		if len(cases) == 0 {
+			cases = []kafkaCase{{Name: simple(class), Result: unfinished}}
+		}
+		for i := range cases {
+			if cases[i].Result == unfinished {
+				cases[i].Reason = fmt.Sprintf("the JVM ended (%v), after %v at most; cases that are not listed did not run", ended, most)
+			}
+		}
 	}
-	slices.SortFunc(cases, func(a, b kafkaCase) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(cases, func(a, b kafkaCase) int { return cmp.Compare(a.Name, b.Name) })
 	renumber(cases)
 	return cases, nil
 }
@@ -232,24 +333,51 @@ func (s *kafkaSuite) runClass(ctx context.Context, weir, postgres, class, method
 // summarizeKafka prints the cases that did not pass and have no reason, and counts them.
 func summarizeKafka(w io.Writer, r *kafkaResult) (bad int) {
 	count := map[verdict]int{}
-	for _, class := range slices.Sorted(classNames(r)) {
-		for _, c := range r.classes[class] {
-			count[c.result]++
+	for class, c := range r.ran() {
+		for _, c := range c.Cases {
+			count[c.Result]++
 			if !c.asItShould(class) {
 				bad++
-				fmt.Fprintf(w, "%s: %s: %s: %s\n", class, c.name, c.result, c.reason)
+				fmt.Fprintf(w, "%s: %s: %s: %s\n", class, c.Name, c.Result, c.Reason)
 			}
 		}
 	}
-	fmt.Fprintf(w, "Kafka %s: %d passed, %d failed, %d of a broker's internals, %d skipped, %d unfinished, %d classes not run, in %v\n",
-		r.version, count[passed], count[failed], count[internals], count[skips], count[unfinished], count[notRun], r.elapsed)
+	fmt.Fprintf(w, "Kafka %s: %d passed, %d failed, %d of a broker's internals, %d skipped, %d unfinished, %d not run, in %v\n",
+		r.version, count[passed], count[failed], count[internals], count[skips], count[unfinished], count[notRun], r.took())
 	return bad
+}
+
+// ran yields the classes that have a result, by name.
+func (r *kafkaResult) ran() iter.Seq2[string, *kafkaClass] {
+	return func(yield func(string, *kafkaClass) bool) {
+		for _, class := range slices.Sorted(maps.Keys(r.classes)) {
+			if c := r.classes[class]; c != nil && !yield(class, c) {
+				return
+			}
+		}
+	}
+}
+
+// took is the time of all classes, one after the other.
+func (r *kafkaResult) took() (all time.Duration) {
+	for _, c := range r.ran() {
+		all += c.Took
+	}
+	return all
+}
+
+// whole reports whether the class as a whole was not run, and why.
+func (c *kafkaClass) whole() (why string, is bool) {
+	if len(c.Cases) == 1 && c.Cases[0].Name == wholeClass && c.Cases[0].Result == notRun {
+		return c.Cases[0].Reason, true
+	}
+	return "", false
 }
 
 // asItShould reports whether a case has the expected result: it passed, it is none that weir can
 // have, or it needs what weir does not have yet.
 func (c kafkaCase) asItShould(class string) bool {
-	return c.result == passed || c.result == internals || c.result == notRun || c.need(class) != ""
+	return c.Result == passed || c.Result == internals || c.Result == notRun || c.need(class) != ""
 }
 
 // need returns what a case needs and weir does not have.
@@ -258,6 +386,6 @@ func (c kafkaCase) need(class string) string {
 }
 
 func (c kafkaCase) method() string {
-	method, _, _ := strings.Cut(c.name, " ")
+	method, _, _ := strings.Cut(c.Name, " ")
 	return method
 }

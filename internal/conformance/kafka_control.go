@@ -48,6 +48,9 @@ type question struct {
 	IsTest                      bool
 	Milliseconds                int64
 
+	Method    string            // can
+	Arguments map[string]string // by the name of the parameter, as text
+
 	Brokers    int // start
 	Security   string
 	Properties map[string]string
@@ -59,7 +62,7 @@ type question struct {
 
 type answer struct {
 	Error   string         `json:"error,omitempty"`
-	Lacks   string         `json:"lacks,omitempty"` // the setting that weir does not have
+	Lacks   string         `json:"lacks,omitempty"` // the setting or the feature that weir does not have
 	Cluster int            `json:"cluster"`
 	Brokers []brokerAnswer `json:"brokers,omitempty"`
 }
@@ -108,6 +111,7 @@ func (c *control) serve(conn net.Conn) {
 	var q question
 	a := answer{}
 	if err = json.Unmarshal(line, &q); err == nil {
+		q.Case = oneLine(q.Case)
 		a, err = c.answer(q)
 	}
 	if err != nil {
@@ -121,10 +125,12 @@ func (c *control) answer(q question) (answer, error) {
 	case "began":
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.cases = append(c.cases, kafkaCase{name: q.Case, result: unfinished})
+		c.cases = append(c.cases, kafkaCase{Name: q.Case, Result: unfinished})
 		return answer{}, nil
 	case "ended":
 		return answer{}, c.note(q)
+	case "can":
+		return answer{Lacks: c.lacking(q)}, nil
 	case "start":
 		return c.start(q)
 	case "stop":
@@ -165,39 +171,44 @@ func (c *control) note(q question) error {
 	if q.Result == "aborted" && q.Reason == "twin" {
 		q.Result = ""
 	}
-	k := kafkaCase{name: q.Case, took: time.Duration(q.Milliseconds) * time.Millisecond, reason: oneLine(q.Reason)}
+	k := kafkaCase{Name: q.Case, Took: time.Duration(q.Milliseconds) * time.Millisecond, Reason: oneLine(q.Reason)}
 	switch q.Result {
 	case "":
 	case "successful":
-		k.result = passed
+		k.Result = passed
 	case "failed":
-		k.result = failed
+		k.Result = failed
 	case "aborted":
-		k.result = internals
+		k.Result = internals
+		if strings.HasPrefix(k.Reason, next) {
+			k.Result = notRun
+		}
 	case "skipped":
-		k.result = skips
+		k.Result = skips
 	default:
 		return fmt.Errorf("there is no result %q", q.Result)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(c.cases); n > 0 && c.cases[n-1].result == unfinished && c.cases[n-1].name == q.Case {
+	if n := len(c.cases); n > 0 && c.cases[n-1].Result == unfinished && c.cases[n-1].Name == q.Case {
 		c.cases = c.cases[:n-1]
 	}
-	if k.result == "" {
+	if k.Result == "" {
 		return nil
 	}
 	c.cases = append(c.cases, k)
-	fmt.Printf("%s: %s: %s in %v %s\n", c.class, k.name, k.result, k.took, k.reason)
-	if k.result != failed {
+	fmt.Printf("%s: %s: %s in %v %s\n", c.class, k.Name, k.Result, k.Took, k.Reason)
+	if k.Result != failed {
 		return nil
 	}
-	return os.WriteFile(c.file(k.name, "stack"), []byte(q.Stack), 0o600)
+	return os.WriteFile(c.file(k.Name, "stack"), []byte(q.Stack), 0o600)
 }
+
+const fileNameMax = 120 // bytes of the name of a case, in that of a file
 
 // file names a file of a case under scratch.
 func (c *control) file(name, what string) string {
-	return filepath.Join(c.scratch, c.class+"."+strings.Map(plain, name)+"."+what)
+	return filepath.Join(c.scratch, c.class+"."+strings.Map(plain, name[:min(len(name), fileNameMax)])+"."+what)
 }
 
 // plain replaces what is awkward in the name of a file.

@@ -2,7 +2,7 @@ package main
 
 // kafkaNeeds says of a class, or of a CLASS#METHOD, which feature it needs that weir does not have
 // yet, or what it expects of Kafka that weir does in another way. Such a class is not run; such a
-// method is, and its result is not counted.
+// method is, unless it needs what comes next, and its result is not counted.
 var kafkaNeeds = map[string]string{
 	"clients.consumer.ShareConsumerTest":                                             "next: share groups",
 	"clients.consumer.ShareConsumerRackAwareTest":                                    "next: share groups",
@@ -12,6 +12,15 @@ var kafkaNeeds = map[string]string{
 	"clients.TransactionsExpirationTest":                                         transactions,
 	"clients.TransactionsWithMaxInFlightOneTest":                                 transactions,
 	"clients.producer.ProducerIntegrationTest#testTransactionWithAndWithoutSend": transactions,
+
+	"streams.integration.EOSUncleanShutdownIntegrationTest":           transactions,
+	"streams.integration.EosIntegrationTest":                          transactions,
+	"streams.integration.GlobalKTableEOSIntegrationTest":              transactions,
+	"streams.integration.StandbyTaskEOSIntegrationTest":               transactions,
+	"streams.integration.StandbyTaskEOSMultiRebalanceIntegrationTest": transactions,
+
+	"streams.integration.RebalanceProtocolMigrationIntegrationTest":                                    streamsGroups,
+	"streams.integration.RebalanceProtocolMigrationIntegrationTest$WithAssignmentBatchingDisabledTest": streamsGroups,
 
 	"clients.MetadataVersionIntegrationTest":         "the feature levels of Kafka's controllers (UpdateFeatures), of which weir has none",
 	"clients.MetricsDuringTopicCreationDeletionTest": "metrics of Kafka's controllers, which the test reads in its own process",
@@ -47,9 +56,11 @@ var kafkaNeeds = map[string]string{
 }
 
 const (
-	transactions = "next: transactions"
-	assigned     = "passes if the consumer has no partition 200 ms after it subscribed; weir has given it one by then, and a consumer with auto-commit waits in close for a coordinator to commit at (the test of the new protocol turns auto-commit off for that reason)"
-	replicas     = "copies of a partition at several brokers: the store keeps the records safe"
-	leaders      = "moves a partition's leader to a broker of its choice, or ends a reassignment half-way: leaders follow from which brokers live"
-	dynamic      = "settings of a broker that change while it runs, and consumer.assignment.interval.ms: weir assigns partitions at once"
+	next          = "next: " // begins what weir is to have: cases that need it are not run
+	transactions  = next + "transactions"
+	streamsGroups = next + "Streams groups (KIP-1071)"
+	assigned      = "passes if the consumer has no partition 200 ms after it subscribed; weir has given it one by then, and a consumer with auto-commit waits in close for a coordinator to commit at (the test of the new protocol turns auto-commit off for that reason)"
+	replicas      = "copies of a partition at several brokers: the store keeps the records safe"
+	leaders       = "moves a partition's leader to a broker of its choice, or ends a reassignment half-way: leaders follow from which brokers live"
+	dynamic       = "settings of a broker that change while it runs, and consumer.assignment.interval.ms: weir assigns partitions at once"
 )

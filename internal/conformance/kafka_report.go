@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"os"
 	"runtime"
@@ -11,71 +11,111 @@ import (
 	"strings"
 )
 
-const kafkaDocument = "docs/conformance-kafka.md"
-
-func classNames(r *kafkaResult) iter.Seq[string] { return maps.Keys(r.classes) }
-
 // writeKafkaDocument lists every case of every class, with its result or why it has none.
 func writeKafkaDocument(path string, r *kafkaResult) error {
 	count := map[verdict]int{}
-	needs := 0
-	for class, cases := range r.classes {
-		for _, c := range cases {
-			if c.result != passed && c.need(class) != "" {
+	needs, whole := 0, 0
+	for class, c := range r.ran() {
+		if _, is := c.whole(); is {
+			whole++
+			continue
+		}
+		for _, c := range c.Cases {
+			if c.Result == notRun || c.Result != passed && c.need(class) != "" {
 				needs++
 				continue
 			}
-			count[c.result]++
+			count[c.Result]++
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `# Kafka's own integration tests
+	fmt.Fprintf(&b, `# %[2]s
 
-This page is written by %[1]smake conformance ARGS=--kafka%[1]s. It runs the integration tests of Kafka's clients
-(the classes that Kafka publishes as %[1]skafka-clients-integration-tests%[1]s, unchanged) against %[1]sweir serve%[1]s. A test of Kafka says
+This page is written by %[1]smake conformance ARGS=%[3]s%[1]s. It runs the integration tests of %[4]s
+(the classes that Kafka publishes as %[1]s%[5]s%[1]s, unchanged) against %[1]sweir serve%[1]s. A test of Kafka says
 which cluster it wants; here it gets processes of weir, as many as it wants, on one new PostgreSQL database, and without an audit topic.
 
 | | |
 | --- | --- |
-| Kafka's tests | %[2]s |
-| weir | %[3]s |
-| Go, machine | %[4]s, %[5]s/%[6]s, %[7]d cores |
-| time | %[8]v |
-| passed | %[9]d |
-| failed | %[10]d |
-| need what weir does not have yet, or expect what it does in another way | %[11]d cases, and %[12]d classes that were not run |
-| look inside a broker of Kafka, or set what weir does not have | %[13]d |
+| Kafka's tests | %[6]s |
+| weir | %[7]s |
+| Go, machine | %[8]s, %[9]s/%[10]s, %[11]d cores |
+| time of all classes, one after the other | %[12]v |
+`, "`", r.title, r.flag, r.of, r.artifact, r.version, r.commits(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.took())
+	fmt.Fprintf(&b, `| passed | %d |
+| failed | %d |
+| need what weir does not have yet, or expect what it does in another way | %d cases, and %d classes that were not run |
+| look inside a broker of Kafka, or set what weir does not have | %d |
+`, count[passed], count[failed]+count[unfinished]+count[skips], needs, whole, count[internals])
+	if ahead := r.ahead(); len(ahead) > 0 {
+		fmt.Fprintf(&b, "| not run yet | %d classes: %s |\n", len(ahead), strings.Join(ahead, ", "))
+	}
+	fmt.Fprintf(&b, `
+Needs Maven and a JDK of version 17 or newer. One class: %[1]sARGS='%[2]s --run %[3]s'%[1]s; one test: %[1]s--run '%[3]s#%[4]s'%[1]s.
 
-Needs Maven and a JDK of version 17 or newer. One class: %[1]sARGS='--kafka --run PlaintextConsumerPollTest'%[1]s; one test: %[1]s--run 'PlaintextConsumerPollTest#testMaxPollRecords'%[1]s.
-
-A test that Kafka runs twice, with its controllers inside its brokers and beside them, runs once: weir has no controllers.
-`, "`", r.version, r.commit, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.elapsed,
-		count[passed], count[failed]+count[unfinished]+count[skips], needs, count[notRun], count[internals])
-	for _, class := range slices.Sorted(classNames(r)) {
-		fmt.Fprintf(&b, "\n## %s\n\n", class[strings.LastIndex(class, ".")+1:])
-		if cases := r.classes[class]; len(cases) == 1 && cases[0].result == notRun {
-			fmt.Fprintf(&b, "Not run: %s.\n", cases[0].reason)
+%[5]s
+`, "`", r.flag, r.class, r.method, r.note)
+	for class, c := range r.ran() {
+		fmt.Fprintf(&b, "\n## %s\n\n", simple(class))
+		if why, is := c.whole(); is {
+			fmt.Fprintf(&b, "Not run: %s.\n", why)
 			continue
 		}
 		fmt.Fprintf(&b, "| case | result |\n| --- | --- |\n")
-		for _, c := range r.classes[class] {
-			fmt.Fprintf(&b, "| %s | %s |\n", escaped(c.name), c.cell(class))
+		for _, c := range c.Cases {
+			fmt.Fprintf(&b, "| %s | %s |\n", escaped(c.Name), c.cell(class))
 		}
 	}
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
+// simple is the name of a class without its package.
+func simple(class string) string { return class[strings.LastIndex(class, ".")+1:] }
+
+// ahead are the classes that were not run yet.
+func (r *kafkaResult) ahead() (names []string) {
+	for _, class := range slices.Sorted(maps.Keys(r.classes)) {
+		if r.classes[class] == nil {
+			names = append(names, simple(class))
+		}
+	}
+	return names
+}
+
+// commits names the commit of weir that most classes ran with, and the others with their classes.
+func (r *kafkaResult) commits() string {
+	of := map[string][]string{}
+	for class, c := range r.ran() {
+		if _, is := c.whole(); !is {
+			of[c.Commit] = append(of[c.Commit], simple(class))
+		}
+	}
+	commits := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(of[b]), len(of[a])), cmp.Compare(a, b))
+	})
+	var said []string
+	for i, commit := range commits {
+		if i > 0 {
+			commit = strings.Join(of[commit], ", ") + ": " + commit
+		}
+		said = append(said, commit)
+	}
+	return strings.Join(said, "; ")
+}
+
 func (c kafkaCase) cell(class string) string {
 	need := c.need(class)
 	switch {
-	case c.result == passed:
+	case c.Result == passed:
 		return string(passed)
-	case c.result == internals:
-		return "internals: " + escaped(strings.TrimPrefix(c.reason, "broker internals: "))
+	case c.Result == notRun:
+		return "not run: " + escaped(c.Reason)
+	case c.Result == internals:
+		return "internals: " + escaped(strings.TrimPrefix(c.Reason, "broker internals: "))
 	case need != "":
 		return "differs: " + escaped(need)
 	}
-	return "**" + string(c.result) + "**: " + escaped(c.reason)
+	return "**" + string(c.Result) + "**: " + escaped(c.Reason)
 }
 
 // escaped keeps the text of a test from ending a cell of a table.

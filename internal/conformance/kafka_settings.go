@@ -39,9 +39,19 @@ var kafkaNoMatter = []string{
 	"group.consumer.assignment.interval.ms",
 	"group.consumer.min.heartbeat.interval.ms",
 	"group.coordinator.append.linger.ms",
+	"group.coordinator.rebalance.protocols",
+	"group.streams.assignment.interval.ms",
+	"group.streams.heartbeat.interval.ms",
+	"group.streams.initial.rebalance.delay.ms",
+	"group.streams.min.heartbeat.interval.ms",
+	"group.streams.min.session.timeout.ms",
+	"group.streams.num.standby.replicas",
+	"group.streams.session.timeout.ms",
+	"log.cleaner.backoff.ms",
 	"log.cleaner.dedupe.buffer.size",
 	"log.cleaner.enable",
 	"log.initial.task.delay.ms",
+	"log.retention.check.interval.ms",
 	"log.retention.ms",
 	"log.segment.delete.delay.ms",
 	"log.unclean.leader.election.enable",
@@ -51,6 +61,7 @@ var kafkaNoMatter = []string{
 	"replica.lag.time.max.ms",
 	"sasl.enabled.mechanisms",
 	"sasl.mechanism.inter.broker.protocol",
+	"transaction.max.timeout.ms",
 	"transaction.state.log.min.isr",
 	"transaction.state.log.num.partitions",
 	"transaction.state.log.replication.factor",
@@ -59,7 +70,12 @@ var kafkaNoMatter = []string{
 }
 
 // kafkaSame are properties with the value that weir always has.
-var kafkaSame = map[string]string{"delete.topic.enable": "true"}
+var kafkaSame = map[string]string{
+	"delete.topic.enable":                "true",
+	"log.message.timestamp.after.max.ms": "9223372036854775807",
+	"log.retention.bytes":                "-1",
+	"log.retention.hours":                "-1",
+}
 
 // kafkaAside are properties that a class sets for all its cases, although they matter only to those
 // that kafkaNeeds names.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestSettingThatWeirLacksIsNamed(t *testing.T) {
@@ -29,9 +30,9 @@ func TestSettingThatWeirLacksIsNamed(t *testing.T) {
 }
 
 func TestCasesOfAMethodAreNumberedFrom1(t *testing.T) {
-	cases := []kafkaCase{{name: "testA [2]"}, {name: "testB [2] tag"}, {name: "testB [4]"}}
+	cases := []kafkaCase{{Name: "testA [2]"}, {Name: "testB [2] tag"}, {Name: "testB [4]"}}
 	renumber(cases)
-	if got := []string{cases[0].name, cases[1].name, cases[2].name}; !slices.Equal(got, []string{"testA", "testB [1] tag", "testB [2]"}) {
+	if got := []string{cases[0].Name, cases[1].Name, cases[2].Name}; !slices.Equal(got, []string{"testA", "testB [1] tag", "testB [2]"}) {
 		t.Errorf("they are called %q", got)
 	}
 }
@@ -41,12 +42,16 @@ func aKafkaRun(t *testing.T) *kafkaResult {
 	t.Helper()
 	kafkaNeeds["clients.ATest#testTransaction"] = "transactions"
 	t.Cleanup(func() { delete(kafkaNeeds, "clients.ATest#testTransaction") })
-	return &kafkaResult{version: "4", classes: map[string][]kafkaCase{
-		"clients.ATest": {
-			{name: "testFails", result: failed, reason: "expected <1>"}, {name: "testInside", result: internals, reason: "broker internals: KafkaBroker.logManager"},
-			{name: "testPasses", result: passed}, {name: "testTransaction [1]", result: failed, reason: "no such request"}, {name: "testTransaction [2]", result: passed},
-		},
-		"clients.ShareTest": {{name: "all", result: notRun, reason: "share groups"}},
+	return &kafkaResult{kafkaModule: kafkaClients, version: "4", classes: map[string]*kafkaClass{
+		"clients.ATest": {Commit: "c1", Took: 2 * time.Second, Cases: []kafkaCase{
+			{Name: "testFails", Result: failed, Reason: "expected <1>"}, {Name: "testInside", Result: internals, Reason: "broker internals: KafkaBroker.logManager"},
+			{Name: "testNext [1] exactly_once_v2", Result: notRun, Reason: "next: transactions"},
+			{Name: "testPasses", Result: passed}, {Name: "testTransaction [1]", Result: failed, Reason: "no such request"}, {Name: "testTransaction [2]", Result: passed},
+		}},
+		"clients.BTest":     {Commit: "c1", Took: time.Second, Cases: []kafkaCase{{Name: "testPasses", Result: passed}}},
+		"clients.CTest":     {Commit: "c2", Took: time.Second, Cases: []kafkaCase{{Name: "testPasses", Result: passed}}},
+		"clients.LaterTest": nil,
+		"clients.ShareTest": {Cases: []kafkaCase{{Name: wholeClass, Result: notRun, Reason: "share groups"}}},
 	}}
 }
 
@@ -66,12 +71,53 @@ func TestKafkaDocumentListsEveryCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| passed | 2 |", "| failed | 1 |", "| 1 cases, and 1 classes that were not run |",
+		"| passed | 4 |", "| failed | 1 |", "| 2 cases, and 1 classes that were not run |", "| not run yet | 1 classes: LaterTest |",
+		"| weir | c1; CTest: c2 |", "| 4s |", "| testNext [1] exactly_once_v2 | not run: next: transactions |",
 		"| testFails | **fail**: expected &lt;1> |", "| testInside | internals: KafkaBroker.logManager |", "| testPasses | pass |",
 		"| testTransaction [1] | differs: transactions |", "| testTransaction [2] | pass |", "## ShareTest\n\nNot run: share groups.",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestResultOfAClassIsKept(t *testing.T) {
+	dir := t.TempDir()
+	if c, err := keptResult(dir, "clients.ATest"); c != nil || err != nil {
+		t.Fatalf("a class that was not run has the result %v, %v", c, err)
+	}
+	ran := aKafkaRun(t).classes["clients.ATest"]
+	if err := keepResult(dir, "clients.ATest", ran); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := keptResult(dir, "clients.ATest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Commit != ran.Commit || kept.Took != ran.Took || !slices.Equal(kept.Cases, ran.Cases) {
+		t.Errorf("kept is %v, want %v", kept, ran)
+	}
+}
+
+func TestCaseThatAsksForWhatIsNextIsNotRun(t *testing.T) {
+	kafkaNeeds["streams.ATest#shouldCommit"] = transactions
+	t.Cleanup(func() { delete(kafkaNeeds, "streams.ATest#shouldCommit") })
+	c := &control{class: "streams.ATest"}
+	for _, test := range []struct {
+		method    string
+		arguments map[string]string
+		want      string
+	}{
+		{"shouldRead", map[string]string{"useNewProtocol": "true"}, streamsGroups},
+		{"shouldRead", map[string]string{"useNewProtocol": "false", "withCache": "true"}, ""},
+		{"shouldRead", map[string]string{"groupProtocol": "streams"}, streamsGroups},
+		{"shouldRead", map[string]string{"groupProtocol": "classic", "guarantee": "at_least_once"}, ""},
+		{"shouldRead", map[string]string{"guarantee": "exactly_once_v2"}, transactions},
+		{"shouldCommit", nil, transactions},
+	} {
+		if got := c.lacking(question{Method: test.method, Arguments: test.arguments}); got != test.want {
+			t.Errorf("%s(%q) lacks %q, want %q", test.method, test.arguments, got, test.want)
 		}
 	}
 }

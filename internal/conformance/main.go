@@ -14,6 +14,13 @@
 //	go run ./internal/conformance --kafka --run PollTest           the classes that match
 //	go run ./internal/conformance --kafka --run 'PollTest#testX'   one test of them
 //
+// With --streams it runs Kafka Streams' own integration tests in the same way, and writes
+// docs/conformance-streams.md. They take hours: with --results DIR each class's result is kept
+// there, and a class that has one is run again only if --run names it.
+//
+//	go run ./internal/conformance --streams --results DIR          the classes that have none, and the document
+//	go run ./internal/conformance --streams --run GlobalKTable     the classes that match
+//
 // With --mixed it does harm to one group of Java, librdkafka, Go and HTTP members at two brokers:
 // kills, stops and freezes members and brokers, as many times as its argument says, while records
 // are published. All that was acknowledged must be read. It prints how long records waited.
@@ -26,6 +33,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -46,6 +54,8 @@ type options struct {
 	store    string
 	broker   string
 	kafka    bool
+	streams  bool
+	results  string
 	rounds   int
 	seed     uint64
 	run      string
@@ -66,17 +76,19 @@ func main() {
 	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, mysql, s3, \"postgres, two brokers\", shards, or all")
 	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
 	flag.BoolVar(&o.kafka, "kafka", false, "run Kafka's own integration tests, on PostgreSQL; needs Maven and a JDK")
+	flag.BoolVar(&o.streams, "streams", false, "run Kafka Streams' own integration tests, as --kafka does")
+	flag.StringVar(&o.results, "results", "", "with --kafka or --streams: directory that keeps the result of each class; default: none")
 	flag.IntVar(&o.rounds, "mixed", 0, "do so many rounds of harm to a group of all kinds of members; needs Maven, a JDK and Python")
 	flag.Uint64Var(&o.seed, "seed", 0, "of the rounds; default: a new one")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
 	flag.IntVar(&o.parallel, "parallel", 0, "number of tests that run at the same time; they wait most of the time; default: 8, of Kafka's classes 2")
-	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "time limit for the tests on one store")
+	flag.DurationVar(&o.timeout, "timeout", 0, "time limit for the tests on one store; default: 15m; for those of one of Kafka's classes 20m")
 	flag.Parse()
-	if o.parallel == 0 && o.kafka {
-		o.parallel = 2
-	} else if o.parallel == 0 {
-		o.parallel = 8
+	if o.kafkaModule() == nil {
+		o.parallel, o.timeout = cmp.Or(o.parallel, 8), cmp.Or(o.timeout, 15*time.Minute)
+	} else {
+		o.parallel, o.timeout = cmp.Or(o.parallel, 2), cmp.Or(o.timeout, 20*time.Minute)
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -85,6 +97,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
+}
+
+// kafkaModule is the module of Kafka's tests that is to run, or nil.
+func (o options) kafkaModule() *kafkaModule {
+	switch {
+	case o.streams:
+		return kafkaStreams
+	case o.kafka:
+		return kafkaClients
+	}
+	return nil
 }
 
 func run(ctx context.Context, o options) error {
@@ -98,7 +121,7 @@ func run(ctx context.Context, o options) error {
 		}
 		return os.RemoveAll(scratch)
 	}
-	if o.kafka {
+	if o.kafkaModule() != nil {
 		return runAndReportKafka(ctx, o, scratch)
 	}
 	s, err := fetchSuite(ctx, scratch)
@@ -148,11 +171,11 @@ func runAndReportKafka(ctx context.Context, o options, scratch string) error {
 		return fmt.Errorf("%w; what there is, is under %s", err, scratch)
 	}
 	bad := summarizeKafka(os.Stdout, r)
-	if o.run == "" {
-		if err := writeKafkaDocument(kafkaDocument, r); err != nil {
+	if o.run == "" || o.results != "" {
+		if err := writeKafkaDocument(r.document, r); err != nil {
 			return err
 		}
-		fmt.Println("wrote", kafkaDocument)
+		fmt.Println("wrote", r.document)
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d cases had another result than expected; their output, and weir's, is under %s", bad, scratch)

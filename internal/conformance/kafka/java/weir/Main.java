@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.discovery.DiscoverySelectors;
+import org.junit.platform.engine.support.descriptor.MethodSource;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
 import org.junit.platform.launcher.TestExecutionListener;
 import org.junit.platform.launcher.TestIdentifier;
@@ -78,7 +79,20 @@ public final class Main {
         }
 
         private static ObjectNode named(String action, TestIdentifier test) {
-            return Control.question(action).put("case", test.getDisplayName()).put("isTest", test.isTest());
+            return Control.question(action).put("case", name(test)).put("isTest", test.isTest());
+        }
+
+        /** Begins with the name of the method, which JUnit leaves out of a case with arguments. */
+        private static String name(TestIdentifier test) {
+            String shown = test.getDisplayName();
+            if (!(test.getSource().orElse(null) instanceof MethodSource source)) {
+                return shown;
+            }
+            String method = source.getMethodName();
+            if (shown.startsWith(method + "(")) {
+                return method;
+            }
+            return shown.startsWith(method) ? shown : method + " " + shown;
         }
     }
 }

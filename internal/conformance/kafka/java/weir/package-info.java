@@ -11,9 +11,11 @@
  * {@link weir.Cluster}          what a case sees of the cluster that its annotation asks for
  * {@link weir.Internals}        stands for a broker's objects: a case that needs more of them than
  *                               any broker can show is aborted, and reported as such
+ * {@link weir.Arguments}        aborts a case whose arguments ask for what weir does not have
  * </pre>
  *
- * One class takes the place of one of Kafka's, and must come first on the class path:
- * {@link org.apache.kafka.common.test.junit.RaftClusterInvocationContext}.
+ * Two classes take the place of Kafka's, and must come first on the class path:
+ * {@link org.apache.kafka.common.test.junit.RaftClusterInvocationContext}, and for Kafka Streams
+ * {@link org.apache.kafka.streams.integration.utils.EmbeddedKafkaCluster}.
  */
 package weir;
