@@ -74,7 +74,6 @@ var kafkaSame = map[string]string{
 	"delete.topic.enable":                "true",
 	"log.message.timestamp.after.max.ms": "9223372036854775807",
 	"log.retention.bytes":                "-1",
-	"log.retention.hours":                "-1",
 }
 
 // kafkaAside are properties that a class sets for all its cases, although they matter only to those

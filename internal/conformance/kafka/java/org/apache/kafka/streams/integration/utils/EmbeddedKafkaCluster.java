@@ -26,6 +26,7 @@ public class EmbeddedKafkaCluster {
     public final MockTime time;
 
     private final Cluster cluster;
+    private final Map<String, String> topicSettings;
 
     public EmbeddedKafkaCluster(int brokers) {
         this(brokers, new Properties());
@@ -44,6 +45,8 @@ public class EmbeddedKafkaCluster {
         // As in Kafka's class: members may ask for short sessions, and the first one does not wait.
         Map<String, String> all = new HashMap<>(Map.of("auto.create.topics.enable", "true", "group.min.session.timeout.ms", "1", "group.initial.rebalance.delay.ms", "0"));
         properties.forEach((name, value) -> all.put(name.toString(), value.toString()));
+        // weir has no such setting of a broker, only that of a topic.
+        topicSettings = "-1".equals(all.remove("log.retention.hours")) ? Map.of("retention.ms", "-1") : Map.of();
         cluster = new Cluster(ClusterConfig.defaultBuilder().setBrokers(brokers).setServerProperties(all).setPerServerProperties(perBroker).build(), false);
         cluster.prepare("the cluster of the class");
     }
@@ -75,7 +78,7 @@ public class EmbeddedKafkaCluster {
     }
 
     public void createTopic(String topic, int partitions, int replicas) throws InterruptedException {
-        cluster.createTopic(topic, partitions, (short) replicas);
+        cluster.createTopic(topic, partitions, (short) replicas, topicSettings);
     }
 
     public void deleteTopic(String topic) {
