@@ -308,6 +308,9 @@ func (s *kafkaSuite) runClass(ctx context.Context, most time.Duration, weir, pos
 	if err != nil {
 		return nil, err
 	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, ctx.Err() // the run was interrupted
+	}
 	if ended != nil {
 		if _, err := fmt.Fprintln(log, "the JVM ended:", ended); err != nil {
 			return nil, err
