@@ -99,8 +99,8 @@ func (s *kafkaSuite) classPath() string {
 	return strings.Join([]string{s.classDir(), s.javaDir(), filepath.Join(s.dir, "lib", "*")}, ":")
 }
 
-// testClass matches the names of classes of tests, and of some that have no case.
-var testClass = regexp.MustCompile(`\.[^.A]\w*Test|\.A[^b]\w*Test`)
+// testClass matches the names of classes of tests, and of a few that have no case.
+var testClass = regexp.MustCompile(`\.([^.A]|A[^b])[\w$]*Test(ImplicitSerdes)?$`)
 
 // list finds the classes of tests in the jar, and its version.
 func (s *kafkaSuite) list() error {
@@ -350,11 +350,11 @@ func summarizeKafka(w io.Writer, r *kafkaResult) (bad int) {
 	return bad
 }
 
-// ran yields the classes that have a result, by name.
+// ran yields the classes that have a result, by name. A class without cases is none of tests.
 func (r *kafkaResult) ran() iter.Seq2[string, *kafkaClass] {
 	return func(yield func(string, *kafkaClass) bool) {
 		for _, class := range slices.Sorted(maps.Keys(r.classes)) {
-			if c := r.classes[class]; c != nil && !yield(class, c) {
+			if c := r.classes[class]; c != nil && len(c.Cases) > 0 && !yield(class, c) {
 				return
 			}
 		}
