@@ -15,10 +15,11 @@ func (c *control) lacking(q question) string {
 		return need
 	}
 	for name, value := range q.Arguments {
+		value = strings.ToLower(value)
 		switch {
-		case name == "groupProtocol" && strings.EqualFold(value, "streams"), slices.Contains(streamsProtocol, name) && value == "true":
+		case strings.HasPrefix(name, "groupProtocol") && strings.Contains(value, "streams"), slices.Contains(streamsProtocol, name) && value == "true":
 			return streamsGroups
-		case strings.HasPrefix(strings.ToLower(value), "exactly_once"):
+		case strings.HasPrefix(value, "exactly_once"):
 			return transactions
 		}
 	}

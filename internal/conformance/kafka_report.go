@@ -62,11 +62,35 @@ Needs Maven and a JDK of version 17 or newer. One class: %[1]sARGS='%[2]s --run 
 			continue
 		}
 		fmt.Fprintf(&b, "| case | result |\n| --- | --- |\n")
-		for _, c := range c.Cases {
-			fmt.Fprintf(&b, "| %s | %s |\n", escaped(c.Name), c.cell(class))
+		for _, r := range c.rows(class) {
+			fmt.Fprintf(&b, "| %s | %s |\n", escaped(r.name), r.cell)
 		}
 	}
 	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// row is a line of the table of a class.
+type row struct{ name, cell string }
+
+// rowsMax is how many cases of a method with the same result have rows of their own.
+const rowsMax = 6
+
+// rows has one row for each case, or one for all cases of a method that have the same result.
+func (c *kafkaClass) rows(class string) (rows []row) {
+	same := map[row]int{}
+	for _, c := range c.Cases {
+		same[row{c.method(), c.cell(class)}]++
+	}
+	for _, c := range c.Cases {
+		r := row{c.Name, c.cell(class)}
+		if n := same[row{c.method(), r.cell}]; n > rowsMax {
+			r.name = fmt.Sprintf("%s, %d cases", c.method(), n)
+		}
+		if !slices.Contains(rows, r) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
 }
 
 // simple is the name of a class without its package.
