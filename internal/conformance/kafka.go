@@ -142,6 +142,7 @@ type kafkaCase struct {
 // The verdicts that only cases of Kafka's tests have.
 const (
 	internals verdict = "internals" // it looks at what is inside a broker of Kafka, or asks for a setting that weir does not have
+	disabled  verdict = "disabled" // by Kafka itself
 	notRun    verdict = "not run"
 )
 
@@ -345,8 +346,8 @@ func summarizeKafka(w io.Writer, r *kafkaResult) (bad int) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "Kafka %s: %d passed, %d failed, %d of a broker's internals, %d skipped, %d unfinished, %d not run, in %v\n",
-		r.version, count[passed], count[failed], count[internals], count[skips], count[unfinished], count[notRun], r.took())
+	fmt.Fprintf(w, "Kafka %s: %d passed, %d failed, %d of a broker's internals, %d disabled by Kafka, %d skipped, %d unfinished, %d not run, in %v\n",
+		r.version, count[passed], count[failed], count[internals], count[disabled], count[skips], count[unfinished], count[notRun], r.took())
 	return bad
 }
 
@@ -378,9 +379,9 @@ func (c *kafkaClass) whole() (why string, is bool) {
 }
 
 // asItShould reports whether a case has the expected result: it passed, it is none that weir can
-// have, or it needs what weir does not have yet.
+// have, it needs what weir does not have yet, or Kafka does not run it either.
 func (c kafkaCase) asItShould(class string) bool {
-	return c.Result == passed || c.Result == internals || c.Result == notRun || c.need(class) != ""
+	return c.Result == passed || c.Result == internals || c.Result == disabled || c.Result == notRun || c.need(class) != ""
 }
 
 // need returns what a case needs and weir does not have.

@@ -185,6 +185,9 @@ func (c *control) note(q question) error {
 		}
 	case "skipped":
 		k.Result = skips
+		if strings.Contains(k.Reason, "@Disabled") {
+			k.Result, k.Reason = disabled, ""
+		}
 	default:
 		return fmt.Errorf("there is no result %q", q.Result)
 	}

@@ -19,6 +19,8 @@ var kafkaNeeds = map[string]string{
 	"streams.integration.StandbyTaskEOSIntegrationTest":               transactions,
 	"streams.integration.StandbyTaskEOSMultiRebalanceIntegrationTest": transactions,
 
+	"streams.integration.KTableSourceTopicRestartIntegrationTest#shouldRestoreAndProgressWhenTopicWrittenToDuringRestorationWithEosV2Enabled": transactions,
+
 	"streams.integration.RebalanceProtocolMigrationIntegrationTest":                                    streamsGroups,
 	"streams.integration.RebalanceProtocolMigrationIntegrationTest$WithAssignmentBatchingDisabledTest": streamsGroups,
 

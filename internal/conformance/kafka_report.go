@@ -47,6 +47,9 @@ which cluster it wants; here it gets processes of weir, as many as it wants, on 
 | need what weir does not have yet, or expect what it does in another way | %d cases, and %d classes that were not run |
 | look inside a broker of Kafka, or set what weir does not have | %d |
 `, count[passed], count[failed]+count[unfinished]+count[skips], needs, whole, count[internals])
+	if n := count[disabled]; n > 0 {
+		fmt.Fprintf(&b, "| disabled by Kafka itself | %d |\n", n)
+	}
 	if ahead := r.ahead(); len(ahead) > 0 {
 		fmt.Fprintf(&b, "| not run yet | %d classes: %s |\n", len(ahead), strings.Join(ahead, ", "))
 	}
@@ -132,6 +135,8 @@ func (c kafkaCase) cell(class string) string {
 	switch {
 	case c.Result == passed:
 		return string(passed)
+	case c.Result == disabled:
+		return "disabled by Kafka"
 	case c.Result == notRun:
 		return "not run: " + escaped(c.Reason)
 	case c.Result == internals:

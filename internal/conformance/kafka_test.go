@@ -48,7 +48,7 @@ func aKafkaRun(t *testing.T) *kafkaResult {
 			{Name: "testNext [1] exactly_once_v2", Result: notRun, Reason: "next: transactions"},
 			{Name: "testMany [1]", Result: passed}, {Name: "testMany [2]", Result: passed}, {Name: "testMany [3]", Result: passed}, {Name: "testMany [4]", Result: failed, Reason: "late"},
 			{Name: "testMany [5]", Result: passed}, {Name: "testMany [6]", Result: passed}, {Name: "testMany [7]", Result: passed}, {Name: "testMany [8]", Result: passed},
-			{Name: "testPasses", Result: passed}, {Name: "testTransaction [1]", Result: failed, Reason: "no such request"}, {Name: "testTransaction [2]", Result: passed},
+			{Name: "testOff", Result: disabled}, {Name: "testPasses", Result: passed}, {Name: "testTransaction [1]", Result: failed, Reason: "no such request"}, {Name: "testTransaction [2]", Result: passed},
 		}},
 		"clients.BTest":     {Commit: "c1", Took: time.Second, Cases: []kafkaCase{{Name: "testPasses", Result: passed}}},
 		"clients.CTest":     {Commit: "c2", Took: time.Second, Cases: []kafkaCase{{Name: "testPasses", Result: passed}}},
@@ -76,6 +76,7 @@ func TestKafkaDocumentListsEveryCase(t *testing.T) {
 		"| passed | 11 |", "| failed | 2 |", "| 2 cases, and 1 classes that were not run |", "| not run yet | 1 classes: LaterTest |",
 		"| weir | c1; CTest: c2 |", "| 4s |", "| testNext [1] exactly_once_v2 | not run: next: transactions |",
 		"| testMany, 7 cases | pass |\n| testMany [4] | **fail**: late |\n",
+		"| disabled by Kafka itself | 1 |", "| testOff | disabled by Kafka |",
 		"| testFails | **fail**: expected &lt;1> |", "| testInside | internals: KafkaBroker.logManager |", "| testPasses | pass |",
 		"| testTransaction [1] | differs: transactions |", "| testTransaction [2] | pass |", "## ShareTest\n\nNot run: share groups.",
 	} {

@@ -48,8 +48,8 @@ public final class Main {
 
         @Override
         public void executionStarted(TestIdentifier test) {
+            began = System.nanoTime();
             if (test.isTest()) {
-                began = System.nanoTime();
                 Control.ask(named("began", test));
             }
         }
