@@ -142,7 +142,7 @@ type kafkaCase struct {
 // The verdicts that only cases of Kafka's tests have.
 const (
 	internals verdict = "internals" // it looks at what is inside a broker of Kafka, or asks for a setting that weir does not have
-	disabled  verdict = "disabled" // by Kafka itself
+	disabled  verdict = "disabled"  // by Kafka itself
 	notRun    verdict = "not run"
 )
 
