@@ -5,13 +5,22 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 
 import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.jupiter.api.extension.InvocationInterceptor;
+import org.junit.jupiter.api.extension.LifecycleMethodExecutionExceptionHandler;
 import org.junit.jupiter.api.extension.ReflectiveInvocationContext;
 import org.opentest4j.TestAbortedException;
 
 import java.lang.reflect.Method;
 
 /** Aborts a case whose arguments, or whose method, ask for a feature that weir does not have. */
-public final class Arguments implements InvocationInterceptor {
+public final class Arguments implements InvocationInterceptor, LifecycleMethodExecutionExceptionHandler {
+    /** Ignores that a case which was aborted has nothing to clean up. */
+    @Override
+    public void handleAfterEachMethodExecutionException(ExtensionContext context, Throwable error) throws Throwable {
+        if (!(context.getExecutionException().orElse(null) instanceof TestAbortedException)) {
+            throw error;
+        }
+    }
+
     @Override
     public void interceptTestMethod(Invocation<Void> invocation, ReflectiveInvocationContext<Method> call, ExtensionContext context) throws Throwable {
         proceedIfWeirCan(invocation, call);
