@@ -13,11 +13,13 @@ var kafkaNeeds = map[string]string{
 	"clients.TransactionsWithMaxInFlightOneTest":                                 transactions,
 	"clients.producer.ProducerIntegrationTest#testTransactionWithAndWithoutSend": transactions,
 
-	"streams.integration.EOSUncleanShutdownIntegrationTest":           transactions,
-	"streams.integration.EosIntegrationTest":                          transactions,
-	"streams.integration.GlobalKTableEOSIntegrationTest":              transactions,
-	"streams.integration.StandbyTaskEOSIntegrationTest":               transactions,
-	"streams.integration.StandbyTaskEOSMultiRebalanceIntegrationTest": transactions,
+	"streams.integration.EOSUncleanShutdownIntegrationTest":                                 transactions,
+	"streams.integration.EosIntegrationTest":                                                transactions,
+	"streams.integration.GlobalKTableEOSIntegrationTest":                                    transactions,
+	"streams.integration.SmokeTestDriverIntegrationTest":                                    transactions,
+	"streams.integration.SmokeTestDriverIntegrationTest$WithAssignmentBatchingDisabledTest": transactions,
+	"streams.integration.StandbyTaskEOSIntegrationTest":                                     transactions,
+	"streams.integration.StandbyTaskEOSMultiRebalanceIntegrationTest":                       transactions,
 
 	"streams.integration.KTableSourceTopicRestartIntegrationTest#shouldRestoreAndProgressWhenTopicWrittenToDuringRestorationWithEosV2Enabled": transactions,
 
