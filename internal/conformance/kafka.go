@@ -49,7 +49,8 @@ var kafkaStreams = &kafkaModule{
 	flag: "--streams", artifact: "kafka-streams-integration-tests", document: "docs/conformance-streams.md",
 	title: "Kafka Streams' own integration tests", of: "Kafka Streams",
 	class: "GlobalKTableIntegrationTest", method: "shouldKStreamGlobalKTableJoin",
-	note: "A case whose arguments ask for exactly-once or for `group.protocol=streams` is not run; the same case with other arguments is.",
+	note: "A case whose arguments ask for exactly-once or for `group.protocol=streams` is not run; the same case with other arguments is. " +
+		"All classes take more than an hour: with `--results DIR` a run goes on where the last one ended.",
 }
 
 // kafkaSuite is a module of Kafka's tests, and our classes that give them clusters of weir.
