@@ -21,7 +21,9 @@ var kafkaNeeds = map[string]string{
 	"streams.integration.StandbyTaskEOSIntegrationTest":                                     transactions,
 	"streams.integration.StandbyTaskEOSMultiRebalanceIntegrationTest":                       transactions,
 
-	"streams.integration.PurgeRepartitionTopicIntegrationTest#shouldRestoreState": "a setting of topics that only Kafka's own tests make (internal.segment.bytes): weir has no segments",
+	"streams.integration.VersionedKeyValueStoreIntegrationTest#shouldManualUpgradeFromNonVersionedNonTimestampedToVersioned": newest,
+	"streams.integration.VersionedKeyValueStoreIntegrationTest#shouldManualUpgradeFromNonVersionedTimestampedToVersioned":    newest,
+	"streams.integration.PurgeRepartitionTopicIntegrationTest#shouldRestoreState":                                            "a setting of topics that only Kafka's own tests make (internal.segment.bytes): weir has no segments",
 
 	"streams.integration.KTableSourceTopicRestartIntegrationTest#shouldRestoreAndProgressWhenTopicWrittenToDuringRestorationWithEosV2Enabled": transactions,
 
@@ -68,5 +70,6 @@ const (
 	assigned      = "passes if the consumer has no partition 200 ms after it subscribed; weir has given it one by then, and a consumer with auto-commit waits in close for a coordinator to commit at (the test of the new protocol turns auto-commit off for that reason)"
 	replicas      = "copies of a partition at several brokers: the store keeps the records safe"
 	leaders       = "moves a partition's leader to a broker of its choice, or ends a reassignment half-way: leaders follow from which brokers live"
+	newest        = "expects that Kafka keeps the newest records of a compacted topic; weir compacts them, too (the test gives min.compaction.lag.ms to Streams without the prefix topic., so the topic does not have it)"
 	dynamic       = "settings of a broker that change while it runs, and consumer.assignment.interval.ms: weir assigns partitions at once"
 )
