@@ -147,21 +147,20 @@ func TestASQLiteBackupIsPutBackAsThePageSays(t *testing.T) {
 	sh.holds("one")
 }
 
+// weir has the user that its page makes, with no other rights.
 func TestAMariaDBDumpIsRestoredAsThePageSays(t *testing.T) {
-	address := mytest.URL(t)
-	u := parsed(t, address)
-	database := strings.TrimPrefix(u.Path, "/")
-	flags := fmt.Sprintf("-h %s -P %s -u %s %s", u.Hostname(), u.Port(), u.User.Username(), database)
-	env := []string{"WEIR_STORE=" + address}
-	if password, has := u.User.Password(); has {
-		env = append(env, "MYSQL_PWD="+password)
-	}
+	server := mytest.Start(t)
+	mytest.Exec(t, server.Admin(), strings.Split(strings.TrimSpace(fencesOf(t, "../../docs/mysql.md", "## The user")[0].text), "\n")...)
+	u := parsed(t, server.Admin())
+	u.User, u.Path = url.UserPassword("weir", "secret"), "/weir"
+	flags := "-h " + u.Hostname() + " -P " + u.Port() + " -u weir weir"
 	sh := stage{
-		page: operationsPage, section: "### Backup: MariaDB and MySQL", env: env, named: append([]string{"-h db.internal -u weir weir", flags}, service...),
+		page: operationsPage, section: "### Backup: MariaDB and MySQL", env: []string{"WEIR_STORE=" + u.String(), "MYSQL_PWD=secret"},
+		named: append([]string{"-h db.internal -u weir weir", flags}, service...),
 		before: map[string]func(*shell){
 			"mariadb-dump":        func(sh *shell) { sh.begins() },
 			"systemctl stop weir": func(sh *shell) { sh.publishes("two") },
-			"mariadb -h":          func(*shell) { mytest.Exec(t, address, "DROP DATABASE "+database, "CREATE DATABASE "+database) },
+			"mariadb -h":          func(*shell) { mytest.Exec(t, server.Admin(), "DROP DATABASE weir", "CREATE DATABASE weir") },
 		},
 	}.replay(t)
 	sh.holds("one")

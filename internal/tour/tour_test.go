@@ -1,5 +1,6 @@
-// Package tour holds docs/tour.md, docs/queue.md, docs/streams.md and the pages for who begins to
-// the truth: it types what a page shows into a shell, and compares what comes back.
+// Package tour holds docs/tour.md, docs/queue.md, docs/streams.md, the pages for who begins and the
+// commands for operators to the truth: it types what a page shows into a shell, and compares what
+// comes back.
 package tour
 
 import (
