@@ -102,6 +102,9 @@ func words(line string) (all []string) {
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote, some = c, true
 		case quote == 0 && (strings.ContainsRune("|<>&;)\\", c) || c == '#' && !some):
+			if strings.ContainsRune("<>", c) && strings.Trim(word, "0123456789") == "" {
+				some = false // the number of a file, as in 2>&1
+			}
 			end()
 			return all
 		case quote == 0 && c == ' ':

@@ -330,7 +330,7 @@ func TestACopyOfABucketIsRestoredAsThePageSays(t *testing.T) {
 		"--endpoint-url https://fsn1.your-objectstorage.com --region fsn1", elsewhere}, service...)...)
 	restored := *bucket
 	restored.Path = "/restored"
-	sh, _, _ := stage{env: []string{"WEIR_STORE=" + bucket.String() + "&alone=true", "RESTORED=" + restored.String() + "&alone=true"}}.start(t)
+	sh, _, _ := stage{env: []string{"WEIR_STORE=" + bucket.String() + "&alone=true", "RESTORED=" + restored.String()}}.start(t)
 	sh.must("aws() { PYTHONPATH=" + aws + ` python3 -m awscli "$@"; }`)
 	sh.begins()
 	sh.must(there.Replace(backup))
