@@ -58,7 +58,7 @@ var forPlaceholders = strings.NewReplacer("POSITION", "latest", "TIME", "2026-01
 
 // typed returns the command lines of weir of a page, without the name of the program.
 func typed(page string) (lines []string) {
-	command := regexp.MustCompile("(?:^|[;|&(] *|exec )(?:[A-Z_]+=[^ ]* )*(?:\\./)?weir ([a-z-].*)")
+	command := regexp.MustCompile(`(?:^|[;|&(] *|exec )(?:[A-Z_]+=[^ ]* )*(?:\./)?weir ([a-z-].*)`)
 	add := func(code string) {
 		if m := command.FindStringSubmatch(code); m != nil && !strings.HasPrefix(m[1], "has ") { // a message begins so
 			lines = append(lines, m[1])
