@@ -78,6 +78,25 @@ func TestTheKubernetesPageHasTheAlertsThatWakeSomebody(t *testing.T) {
 	}
 }
 
+// The pages make a PrometheusRule of the rules with a command: it holds them as they are.
+func TestThePagesMakeAPrometheusRuleOfTheRules(t *testing.T) {
+	rules := read(t, "prometheus/weir.rules.yaml")
+	for page, dir := range map[string]string{"README.md": ".", "../docs/start-kubernetes.md": "kubernetes"} {
+		command := regexp.MustCompile(`(?s)\{ printf 'apiVersion: monitoring.*?kubectl apply -f -\n`).FindString(read(t, page))
+		cmd := exec.Command("bash", "-c", "set -eo pipefail; kubectl() { cat; }\n"+command)
+		cmd.Dir = dir
+		made, err := cmd.CombinedOutput()
+		if err != nil || command == "" {
+			t.Fatalf("%s: %v: %q printed %s", page, err, command, made)
+		}
+		header, indented, _ := strings.Cut(string(made), "\nspec:\n")
+		if !strings.HasPrefix(header, "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: weir, ") ||
+			strings.ReplaceAll("\n"+indented, "\n  ", "\n") != "\n"+rules {
+			t.Errorf("%s makes\n%s", page, made)
+		}
+	}
+}
+
 // The rules' own tests are run where Prometheus' promtool is; `make deploy` brings it.
 func TestPromtoolFindsTheRulesRight(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")

@@ -27,14 +27,20 @@ type fence struct {
 }
 
 // fences returns all blocks of a page, in order.
-func fences(t *testing.T, page string) (all []fence) {
+func fences(t *testing.T, page string) []fence {
+	t.Helper()
+	return fencesOf(t, page, "")
+}
+
+// fencesOf returns the blocks of a section of a page; "": of all.
+func fencesOf(t *testing.T, page, section string) (all []fence) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	inside := false
-	for i, line := range strings.Split(string(text), "\n") {
+	for i, line := range strings.Split(sectionOf(string(text), section), "\n") {
 		kind, fenced := strings.CutPrefix(line, "```")
 		switch {
 		case fenced && inside:
@@ -46,7 +52,7 @@ func fences(t *testing.T, page string) (all []fence) {
 		}
 	}
 	if inside || len(all) == 0 {
-		t.Fatalf("%s has no blocks, or one that does not end", page)
+		t.Fatalf("%s %s has no blocks, or one that does not end", page, section)
 	}
 	return all
 }
@@ -159,20 +165,40 @@ func showsExample(t *testing.T, page, dir string, files map[string][]string) {
 // database is a primary with TLS, and a standby that has each commit.
 func database(t *testing.T) (primary, standby *pgtest.Server, authority []byte) {
 	t.Helper()
+	primary, authority = encrypted(t)
+	standby = primary.Standby()
+	set(t, primary, `synchronous_standby_names = '*'`)
+	return primary, standby, authority
+}
+
+// encrypted is a server with TLS.
+func encrypted(t *testing.T) (server *pgtest.Server, authority []byte) {
+	t.Helper()
 	signer := certtest.New(t)
 	cert, key := signer.Issue(t, "db", time.Hour)
-	primary = pgtest.Start(t)
+	server = pgtest.Start(t)
 	for file, text := range map[string][]byte{"server.crt": cert, "server.key": key} { // in its data directory
-		pgtest.Exec(t, primary.Admin(), `COPY (SELECT '`+base64.StdEncoding.EncodeToString(text)+`') TO PROGRAM 'umask 077; base64 -d > `+file+`'`)
+		pgtest.Exec(t, server.Admin(), `COPY (SELECT '`+base64.StdEncoding.EncodeToString(text)+`') TO PROGRAM 'umask 077; base64 -d > `+file+`'`)
 	}
-	set := func(setting string) {
-		pgtest.Exec(t, primary.Admin(), `ALTER SYSTEM SET `+setting)
-		pgtest.Exec(t, primary.Admin(), `SELECT pg_reload_conf()`)
+	set(t, server, `ssl = on`)
+	return server, signer.PEM()
+}
+
+// set changes a setting of a server.
+func set(t *testing.T, server *pgtest.Server, setting string) {
+	t.Helper()
+	pgtest.Exec(t, server.Admin(), `ALTER SYSTEM SET `+setting)
+	pgtest.Exec(t, server.Admin(), `SELECT pg_reload_conf()`)
+}
+
+// byName returns a server's address as a certificate for localhost needs it.
+func byName(t *testing.T, server *pgtest.Server) string {
+	t.Helper()
+	u, err := url.Parse(server.Admin())
+	if err != nil {
+		t.Fatal(err)
 	}
-	set(`ssl = on`)
-	standby = primary.Standby()
-	set(`synchronous_standby_names = '*'`)
-	return primary, standby, signer.PEM()
+	return "localhost:" + u.Port()
 }
 
 // The page's commands are typed as they are, but for names of machines, and for systemd. The two
@@ -191,32 +217,12 @@ func TestTheStartInPlaceOfKafkaShowsWhatHappens(t *testing.T) {
 			}
 		}
 	})
-	must := func(command string) string {
-		t.Helper()
-		out, code := sh.run(command)
-		if code != 0 {
-			t.Fatalf("$ %s\nended with %d, and printed\n%s", command, code, out)
-		}
-		return out
-	}
-	for _, name := range []string{"openssl", "pg_dump", "pg_restore"} {
-		program, err := pgtest.Program(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		must(`PATH="$PATH:` + filepath.Dir(program) + `"`)
-	}
-	host := func(address string) string {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "localhost:" + u.Port()
-	}
+	must := sh.must
+	sh.has("openssl", "pg_dump", "pg_restore")
 	settings := func(machine int) []string { // of the settings' file
 		kafka, http := addresses[2*machine], addresses[2*machine+1]
 		return []string{"0.0.0.0:9093", kafka, "weir-1.example.org:9093", kafka, "0.0.0.0:8443", http,
-			"db-1.example.org,db-2.example.org", host(primary.Admin()) + "," + host(standby.Admin()), "/etc/weir", sh.dir + "/etc"}
+			"db-1.example.org,db-2.example.org", byName(t, primary) + "," + byName(t, standby), "/etc/weir", sh.dir + "/etc"}
 	}
 	there := strings.NewReplacer(
 		"DNS:$host", "IP:127.0.0.1", "weir-1.example.org:9093", addresses[0], "weir-2.example.org:9093", addresses[2], "weir-1.example.org:8443", addresses[1],

@@ -1,5 +1,6 @@
-// Package tour holds docs/tour.md, docs/queue.md, docs/streams.md and the pages for who begins to
-// the truth: it types what a page shows into a shell, and compares what comes back.
+// Package tour holds docs/tour.md, docs/queue.md, docs/streams.md, the pages for who begins and the
+// commands for operators to the truth: it types what a page shows into a shell, and compares what
+// comes back.
 package tour
 
 import (
@@ -7,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/proctest"
@@ -41,12 +44,17 @@ func replay(t *testing.T, page string, examples ...string) *shell {
 // stage is a page, and what it is replayed on.
 type stage struct {
 	page     string
+	section  string            // only this section: its heading, with its marks
 	examples []string          // that are in the PATH
 	env      []string          // beside the addresses of weir
 	named    []string          // what the page names, and what is here in its place, in turns
 	links    map[string]string // what a reader has in the directory, by name
 	saves    bool              // the reader saves the programs of the page
 	samples  []string          // what the page shows as an example: anything may stand there, as for …
+
+	// before is what happens before a command, by how the page's command begins: what the page
+	// takes for granted, and the trouble that it is about.
+	before map[string]func(sh *shell)
 }
 
 // replay types the commands of a page, each after the one before it ended, and compares what they
@@ -57,28 +65,16 @@ func (s stage) replay(t *testing.T) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := transcript(string(text))
-	if len(steps) < 8 {
-		t.Fatalf("%s has %d commands: a tour is longer, or its blocks are not marked ```console", s.page, len(steps))
+	steps := transcript(sectionOf(string(text), s.section))
+	if len(steps) < 8 && s.section == "" || len(steps) == 0 {
+		t.Fatalf("%s %s has %d commands: a tour is longer, or its blocks are not marked ```console", s.page, s.section, len(steps))
 	}
-	addresses, err := proctest.FreeAddresses(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kafka, http := addresses[0], addresses[1]
-	there := strings.NewReplacer(append([]string{kafkaAddress, kafka, httpAddress, http}, s.named...)...)
-	back := strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
 	var differs []string
 	for _, sample := range s.samples {
 		differs = append(differs, sample, "…")
 	}
 	shown := strings.NewReplacer(differs...)
-	sh := startShell(t, s.examples, append([]string{"WEIR_KAFKA=" + kafka, "WEIR_HTTP=" + http, "WEIR_BOOTSTRAP=" + kafka, "WEIR_SERVER=http://" + http}, s.env...)...)
-	t.Cleanup(func() {
-		if t.Failed() {
-			sh.logFiles()
-		}
-	})
+	sh, there, back := s.start(t)
 	for name, to := range s.links {
 		if err := os.Symlink(to, filepath.Join(sh.dir, name)); err != nil {
 			t.Fatal(err)
@@ -91,7 +87,14 @@ func (s stage) replay(t *testing.T) *shell {
 			}
 		}
 	}
+	before := maps.Clone(s.before)
 	for _, step := range steps {
+		for begins, happens := range before {
+			if strings.HasPrefix(step.command, begins) {
+				delete(before, begins)
+				happens(sh)
+			}
+		}
 		out, code := sh.run(there.Replace(step.command))
 		out = back.Replace(out)
 		if code != 0 || !matches(out, shown.Replace(step.output)) {
@@ -99,7 +102,50 @@ func (s stage) replay(t *testing.T) *shell {
 				s.page, step.line, step.command, step.output, code, out)
 		}
 	}
+	for begins := range before {
+		t.Errorf("%s %s has no command that begins with %s", s.page, s.section, begins)
+	}
 	return sh
+}
+
+// start starts a shell with addresses for weir that are free. The first replacer writes what is
+// here in the place of what the page names, and the second writes the page's addresses.
+func (s stage) start(t *testing.T) (sh *shell, there, back *strings.Replacer) {
+	t.Helper()
+	addresses, err := proctest.FreeAddresses(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kafka, http := addresses[0], addresses[1]
+	sh = startShell(t, s.examples, append([]string{"WEIR_KAFKA=" + kafka, "WEIR_HTTP=" + http, "WEIR_BOOTSTRAP=" + kafka, "WEIR_SERVER=http://" + http}, s.env...)...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			sh.logFiles()
+		}
+	})
+	there = strings.NewReplacer(append([]string{kafkaAddress, kafka, httpAddress, http}, s.named...)...)
+	return sh, there, strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
+}
+
+// sectionOf returns a page with all lines empty that are not in a section, so that the others keep
+// their numbers. The section ends at the next heading. "" is the whole page.
+func sectionOf(text, heading string) string {
+	if heading == "" {
+		return text
+	}
+	fenced, inside := false, false
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		} else if strings.HasPrefix(line, "#") && !fenced {
+			inside = line == heading
+		}
+		if !inside {
+			lines[i] = ""
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 var namedProgram = regexp.MustCompile("(?ms)^`([a-z]+\\.[a-z]+)`[^\n]*:\n\n```[a-z]+\n(.*?)^```$")
@@ -267,13 +313,36 @@ func (s *shell) run(command string) (out string, code int) {
 	}
 }
 
+// must is run for a command that has to succeed.
+func (s *shell) must(command string) (out string) {
+	s.t.Helper()
+	out, code := s.run(command)
+	if code != 0 {
+		s.t.Fatalf("$ %s\nended with %d, and printed\n%s", command, code, out)
+	}
+	return out
+}
+
+// has puts programs into the shell's PATH.
+func (s *shell) has(names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		program, err := pgtest.Program(name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.must(`PATH="$PATH:` + filepath.Dir(program) + `"`)
+	}
+}
+
 // logFiles logs what the commands have written into the shell's directory.
 func (s *shell) logFiles() {
 	files, _ := filepath.Glob(filepath.Join(s.dir, "*"))
 	for _, file := range files {
 		if name := filepath.Base(file); !strings.HasPrefix(name, "step-") {
-			text, _ := os.ReadFile(file)
-			s.t.Logf("--- %s\n%s", name, text)
+			if text, err := os.ReadFile(file); err == nil && utf8.Valid(text) {
+				s.t.Logf("--- %s\n%s", name, text)
+			}
 		}
 	}
 }
