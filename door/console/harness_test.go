@@ -25,6 +25,7 @@ import (
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/user"
 )
@@ -36,6 +37,7 @@ type server struct {
 	keys   *apikey.Keys
 	store  eventlog.Store
 	logger *slog.Logger
+	groups *group.Coordinator
 	plot   func() // lets the console measure
 }
 
@@ -89,7 +91,7 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 		}
 	})
 	t.Cleanup(func() { stop(); doors.Wait(); stopLog(); below.Wait() })
-	return &server{t: t, at: "http://" + listener.Addr().String(), keys: keys, store: store, logger: logger, plot: func() {
+	return &server{t: t, at: "http://" + listener.Addr().String(), keys: keys, store: store, logger: logger, groups: n.Groups, plot: func() {
 		doors.Go(func() { _ = pages.Run(ctx) })
 	}}
 }

@@ -187,6 +187,7 @@ func TestHeartbeatsOfTheNewProtocolGetKafkasCodes(t *testing.T) {
 		"no partitions":        {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.Topics = nil }, kerr.InvalidRequest},
 		"an epoch that is not": {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = -3 }, kerr.InvalidRequest},
 		"empty instance":       {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.InstanceID = new(string) }, kerr.InvalidRequest},
+		"empty rack":           {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.RackID = new(string) }, kerr.InvalidRequest},
 		"another assignor":     {func(r *kmsg.ConsumerGroupHeartbeatRequest) { s := "best"; r.ServerAssignor = &s }, kerr.UnsupportedAssignor},
 		"bad pattern":          {func(r *kmsg.ConsumerGroupHeartbeatRequest) { s := "("; r.SubscribedTopicRegex = &s }, kerr.InvalidRegularExpression},
 		"newer epoch":          {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = one.epoch + 1 }, kerr.FencedMemberEpoch},
@@ -296,14 +297,16 @@ func TestOffsetsAreJudgedByTheMemberEpoch(t *testing.T) {
 		got := ask[*kmsg.OffsetCommitResponse](b, req)
 		wantCode(t, "commit of "+m.id, got.Topics[0].Partitions[0].ErrorCode, want)
 	}
-	fetch := func(m *consumerMember, epoch int32, want *kerr.Error) {
+	fetch := func(m *consumerMember, epoch int32, want *kerr.Error) kmsg.OffsetFetchResponseGroup {
 		t.Helper()
 		req := kmsg.NewPtrOffsetFetchRequest()
 		req.Version = 9
 		g := kmsg.NewOffsetFetchRequestGroup()
 		g.Group, g.MemberID, g.MemberEpoch = "g", &m.id, epoch
 		req.Groups = append(req.Groups, g)
-		wantCode(t, "fetch of "+m.id, ask[*kmsg.OffsetFetchResponse](b, req).Groups[0].ErrorCode, want)
+		got := ask[*kmsg.OffsetFetchResponse](b, req).Groups[0]
+		wantCode(t, "fetch of "+m.id, got.ErrorCode, want)
+		return got
 	}
 	one.join()
 	commit(one, one.epoch, 3, nil)
@@ -314,7 +317,9 @@ func TestOffsetsAreJudgedByTheMemberEpoch(t *testing.T) {
 	version = 9
 	commit(b.member(t, "who"), 1, 3, kerr.UnknownMemberID)
 	commit(b.member(t, ""), -1, 3, kerr.UnknownMemberID)
-	fetch(one, one.epoch, nil)
+	if all := fetch(one, one.epoch, nil).Topics; len(all) != 1 || all[0].Topic != "t" || len(all[0].Partitions) != 1 || all[0].Partitions[0].Partition != 3 || all[0].Partitions[0].Offset != 5 {
+		t.Errorf("it has committed offset 5 of partition 3 of t, and fetches %+v", all)
+	}
 	fetch(one, one.epoch+1, kerr.StaleMemberEpoch)
 	fetch(b.member(t, "who"), 1, kerr.UnknownMemberID)
 	fetch(b.member(t, ""), -1, kerr.UnknownMemberID)

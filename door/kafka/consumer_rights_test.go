@@ -47,7 +47,7 @@ func TestAConsumerGetsOnlyWhatItsUserMaySee(t *testing.T) {
 		}
 		describe := func() kmsg.ConsumerGroupDescribeResponseGroup {
 			req := kmsg.NewPtrConsumerGroupDescribeRequest()
-			req.Version, req.Groups = 1, []string{"g"}
+			req.Version, req.Groups, req.IncludeAuthorizedOperations = 1, []string{"g"}, true
 			return tells[*kmsg.ConsumerGroupDescribeResponse](w, req).Groups[0]
 		}
 		wantCode(t, "join without rights", join("", "orders").ErrorCode, kerr.GroupAuthorizationFailed)
@@ -63,6 +63,8 @@ func TestAConsumerGetsOnlyWhatItsUserMaySee(t *testing.T) {
 		}
 		if d := describe(); d.ErrorCode != 0 || len(d.Members) != 1 || !slices.Equal(d.Members[0].SubscribedTopics, []string{"orders"}) {
 			t.Errorf("it is shown %+v", d)
+		} else if d.AuthorizedOperations != 1<<3|1<<8 { // read, and with it describe
+			t.Errorf("it may do %b to the group", d.AuthorizedOperations)
 		}
 		r.create(acl.Rule{Kind: acl.Topic, Name: "orders", Operation: acl.Describe, Deny: true})
 		time.Sleep(2 * time.Second)

@@ -107,6 +107,12 @@ func startListening(t testing.TB, store eventlog.Store, cfg kafka.Config, at ...
 // startJoined starts a broker that the others on its store know, unless as is nil.
 func startJoined(t testing.TB, store eventlog.Store, cfg kafka.Config, as *registry.Config, at ...kafka.Listener) *broker {
 	t.Helper()
+	return startGrouped(t, store, cfg, group.Config{}, as, at...)
+}
+
+// startGrouped starts a broker whose groups have other limits.
+func startGrouped(t testing.TB, store eventlog.Store, cfg kafka.Config, of group.Config, as *registry.Config, at ...kafka.Listener) *broker {
+	t.Helper()
 	var err error
 	b := &broker{t: t, addr: at[0].Addr().String(), said: new(said)}
 	b.here, _ = at[0].Listener.(*pipes)
@@ -122,7 +128,8 @@ func startJoined(t testing.TB, store eventlog.Store, cfg kafka.Config, as *regis
 			t.Error(err)
 		}
 	})
-	groups := group.New(b.log, group.Config{InitialDelay: -1, ConsumerHeartbeat: 200 * time.Millisecond, Logger: cfg.Logger})
+	of.InitialDelay, of.ConsumerHeartbeat, of.Logger = -1, 200*time.Millisecond, cfg.Logger
+	groups := group.New(b.log, of)
 	b.groups = groups
 	running.Go(func() {
 		if err := groups.Run(logCtx); err != nil {

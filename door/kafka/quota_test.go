@@ -312,6 +312,17 @@ func TestWaitingIsNoWork(t *testing.T) {
 		if wantCode(t, "join", got.ErrorCode, nil); got.ThrottleMillis > 0 || time.Since(began) < time.Second || first.ErrorCode != 0 {
 			t.Errorf("a join that waited %v is throttled for %d ms", time.Since(began), got.ThrottleMillis)
 		}
+		hold := make(chan struct{})
+		m.store.set(func(s *troubled) { s.hold = hold })
+		beat := m.member(t, "one").full()
+		beat.Group = "h"
+		w.send(frame(beat, 1))
+		time.Sleep(time.Second)
+		m.store.set(func(s *troubled) { s.hold = nil })
+		close(hold)
+		if got := w.receive(beat, 1).(*kmsg.ConsumerGroupHeartbeatResponse); got.ErrorCode != 0 || got.ThrottleMillis > 0 {
+			t.Errorf("a heartbeat that waited for the store is answered with %+v", got)
+		}
 	})
 }
 
@@ -324,7 +335,9 @@ func TestRequestTimeIsThrottled(t *testing.T) {
 	}
 	b := startOn(t, store, kafka.Config{Quotas: quotas})
 	b.createTopic("t", 1, nil)
-	for _, req := range []kmsg.Request{kmsg.NewPtrMetadataRequest(), produceRequest("t", 0, sealed(t, batch.None, value("v"))), fetchRequest("t", 0, 0), kmsg.NewPtrApiVersionsRequest(), kmsg.NewPtrListGroupsRequest()} {
+	described := &kmsg.ConsumerGroupDescribeRequest{Version: 1, Groups: []string{"g"}}
+	for _, req := range []kmsg.Request{kmsg.NewPtrMetadataRequest(), produceRequest("t", 0, sealed(t, batch.None, value("v"))), fetchRequest("t", 0, 0), kmsg.NewPtrApiVersionsRequest(), kmsg.NewPtrListGroupsRequest(),
+		b.member(t, "one").full(), described} {
 		if req.GetVersion() == 0 {
 			req.SetVersion(3)
 		}
@@ -337,6 +350,9 @@ func TestRequestTimeIsThrottled(t *testing.T) {
 			t.Errorf("%s is throttled for %d ms, not for a second, the most", kmsg.NameForKey(req.Key()), ms)
 		}
 		w.nc.Close()
+	}
+	if d := describeConsumer(b, "g"); len(d.Members) != 1 {
+		t.Errorf("the heartbeat was not served: %+v", d)
 	}
 }
 

@@ -25,12 +25,16 @@ type kafkaMember struct {
 	has   []group.TopicPartition
 
 	assignor *string
+	topics   []string // nil: orders
 }
 
 func (m *kafkaMember) beat(ctx context.Context) error {
 	req := group.ConsumerBeat{
 		Group: "g", Member: m.id, Epoch: m.epoch, ClientID: m.id, Rebalance: time.Minute, Assignor: m.assignor,
 		Topics: []string{"orders"}, Owned: append([]group.TopicPartition{}, m.has...),
+	}
+	if m.topics != nil {
+		req.Topics = m.topics
 	}
 	got, err := m.b.ConsumerHeartbeat(ctx, req)
 	if err == nil {

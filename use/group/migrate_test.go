@@ -2,7 +2,9 @@ package group_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -469,5 +471,83 @@ func TestPeersThatUpgradeAGroupAtTheSameTimeAllJoin(t *testing.T) {
 			s.after = func() error { return nil }
 		})
 		joinPeer(t, other, group.PeerConfig{})
+	})
+}
+
+// If the members of the consumer protocol ask for range, those of other kinds, which cannot ask,
+// get their block of each topic, too, and the same one of topics of the same size.
+func TestRangeGivesMembersOfEveryKindTheSameBlockOfEachTopic(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{InitialDelay: -1})
+		both, blocks := []string{"orders", "payments"}, "range"
+		for _, topic := range both {
+			b.topic(t, topic, 6)
+		}
+		next, classic := &kafkaMember{b: b, id: "next", assignor: &blocks, topics: both}, newClassic(b, "classic")
+		classic.join.Protocols[0].Metadata = subscription(both...)
+		check(t, next.beat(t.Context()))
+		check(t, classic.rejoin(t.Context()))
+		p := joinPeer(t, b, group.PeerConfig{Topics: both, Client: "peer"}) // of the Go library, or over HTTP
+		for range 5 {
+			yield(t, p)
+			classic.live(t, 3*time.Second)
+			next.live(t, 3*time.Second)
+		}
+		d, err := b.Describe(t.Context(), "g")
+		check(t, err)
+		var blocksOf []string
+		for _, m := range d.Members {
+			for _, share := range m.Has {
+				blocksOf = append(blocksOf, fmt.Sprint(share.Topic, share.Partitions))
+			}
+		}
+		slices.Sort(blocksOf)
+		want := []string{"orders[0 1]", "orders[2 3]", "orders[4 5]", "payments[0 1]", "payments[2 3]", "payments[4 5]"}
+		if d.Assignor != "range" || d.State != group.Stable || len(d.Members) != 3 || !slices.Equal(blocksOf, want) {
+			t.Fatalf("described %+v", d)
+		}
+		for _, m := range d.Members {
+			if !slices.Equal(m.Has[0].Partitions, m.Has[1].Partitions) {
+				t.Errorf("%s, a client of %q, has %v", m.ID, m.ClientID, m.Has)
+			}
+		}
+	})
+}
+
+// A classic group that an older weir stored, which knew no members of another kind, goes on when
+// one joins: its members keep their ids, their generation, their partitions and their offsets.
+func TestAStoredGroupOfAnOlderWeirGoesOnWithConsumers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{InitialDelay: -1})
+		orders := b.topic(t, "orders", 4)
+		assigned := kmsg.ConsumerMemberAssignment{Topics: []kmsg.ConsumerMemberAssignmentTopic{{Topic: "orders", Partitions: []int32{0, 1, 2, 3}}}}
+		state := fmt.Sprintf(`{"generation":3,"protocol_type":"consumer","protocol":"range","leader":"old-1","members":[{"id":"old-1","client_id":"old","client_host":"/10.0.0.7",`+
+			`"session_ms":10000,"rebalance_ms":30000,"partitions":{"orders":[0,1,2,3]},"subscription":%q,"assignment":%q}]}`,
+			base64.StdEncoding.EncodeToString(subscription("orders")), base64.StdEncoding.EncodeToString(assigned.AppendTo(nil)))
+		_, err := b.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{
+			{Key: group.StateKey("g"), Version: 1, Value: []byte(state)},
+			{Key: "group/owner/g", Version: 1, Value: []byte(`{"host":"before","pid":7}`)},
+			{Key: group.OffsetKey("g", orders[2].TopicPartition), Version: 1, Value: []byte(`{"topic":"orders","partition":2,"offset":41,"leader_epoch":-1}`)},
+		}})
+		check(t, err)
+
+		next := &kafkaMember{b: b, id: "next"}
+		check(t, next.beat(t.Context()))
+		if next.epoch <= 3 {
+			t.Errorf("the group's generation was 3, and is %d", next.epoch)
+		}
+		old := newClassic(b, "old")
+		old.join.Member, old.joined.Generation = "old-1", 3
+		check(t, old.commit(t.Context(), at(orders[0], 7)))
+		wantErr(t, old.beat(t.Context()), group.ErrRebalancing)
+		for range 4 {
+			old.live(t, 3*time.Second)
+			check(t, next.beat(t.Context()))
+		}
+		if old.join.Member != "old-1" || len(old.has) != 2 || len(next.has) != 2 {
+			t.Errorf("%q has %v, and the new member %v", old.join.Member, old.has, next.has)
+		}
+		wantOffset(t, b, "g", orders[0].TopicPartition, 7)
+		wantOffset(t, b, "g", orders[2].TopicPartition, 41)
 	})
 }

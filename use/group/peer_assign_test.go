@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -18,11 +19,19 @@ type crowd struct {
 	members []peerMember
 	topics  []topicSize
 	names   int
+	wishes  []string // the assignors that members ask for, or "" for none; nil: all are of other kinds
 }
 
 func (c *crowd) join(topics ...string) {
 	c.names++
-	c.members = append(c.members, peerMember{id: fmt.Sprintf("m%03d", c.names), info: storedPeer{Topics: topics}})
+	m := peerMember{id: fmt.Sprintf("m%03d", c.names), info: storedPeer{Topics: topics}}
+	if c.wishes != nil {
+		m.kafka.assignor = c.wishes[c.r.IntN(len(c.wishes))]
+		if c.r.IntN(3) == 0 {
+			m.kafka.instance = fmt.Sprintf("i%03d", 999-c.names) // in another order than the ids
+		}
+	}
+	c.members = append(c.members, m)
 }
 
 func (c *crowd) someTopics() (out []string) {
@@ -51,14 +60,15 @@ func TestArrangementsAreSafeBalancedAndStay(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range uint64(60) {
 		t.Run(fmt.Sprint(seed, round), func(t *testing.T) { arrangeAtRandom(t, seed, round) })
+		t.Run(fmt.Sprint(seed, round, " with assignors"), func(t *testing.T) { arrangeAtRandom(t, seed, round, rangeAssignor, rangeAssignor, uniformAssignor, "") })
 	}
 	// Which partition a member was to give up once depended on which ones it had been asked for:
 	// two answers took turns for ever.
 	t.Run("14969619096253598056 45", func(t *testing.T) { arrangeAtRandom(t, 14969619096253598056, 45) })
 }
 
-func arrangeAtRandom(t *testing.T, seed, round uint64) {
-	c := &crowd{r: rand.New(rand.NewPCG(seed, round))}
+func arrangeAtRandom(t *testing.T, seed, round uint64, wishes ...string) {
+	c := &crowd{r: rand.New(rand.NewPCG(seed, round)), wishes: wishes}
 	for i := range 1 + c.r.IntN(5) {
 		c.topics = append(c.topics, topicOf(fmt.Sprint("t", i), byte(i+1), 1+c.r.IntN(12)))
 	}
@@ -83,7 +93,15 @@ func arrangeAtRandom(t *testing.T, seed, round uint64) {
 		c.release(true)
 		c.step(t)
 	}
-	c.wantBalance(t)
+	votes := 0
+	for _, m := range c.members {
+		votes += map[string]int{rangeAssignor: 1, uniformAssignor: -1}[m.kafka.assignor]
+	}
+	if votes > 0 {
+		c.wantBlocks(t)
+	} else {
+		c.wantBalance(t)
+	}
 }
 
 func (c *crowd) step(t *testing.T) {
@@ -174,6 +192,75 @@ func (c *crowd) wantBalance(t *testing.T) {
 				t.Fatalf("%s/%d is shared out: %v, and somebody reads it: %v", topic.name, n, ok, wanted)
 			}
 		}
+	}
+}
+
+// wantBlocks sees that each topic's readers have one block of it each, in the order of their names,
+// and the first ones the larger ones. So topics of the same size and readers are assigned alike.
+func (c *crowd) wantBlocks(t *testing.T) {
+	t.Helper()
+	for _, topic := range c.topics {
+		var readers []string
+		has := make(map[string][]int32)
+		for _, m := range c.members {
+			name := cmp.Or(m.kafka.instance, m.id)
+			if slices.Contains(m.info.Topics, topic.name) {
+				readers = append(readers, name)
+			}
+			for _, tp := range m.own {
+				if tp.Topic == topic.id {
+					has[name] = append(has[name], tp.Partition)
+				}
+			}
+			if len(m.revoking) > 0 {
+				t.Fatalf("%s is still asked for %v", m.id, m.revoking)
+			}
+		}
+		slices.Sort(readers)
+		next := int32(0)
+		for i, name := range readers {
+			var want []int32
+			for range (topic.partitions + len(readers) - 1 - i) / len(readers) {
+				want, next = append(want, next), next+1
+			}
+			if !slices.Equal(has[name], want) {
+				t.Fatalf("%s has %v of %s, which has %d partitions and the readers %v; want %v", name, has[name], topic.name, topic.partitions, readers, want)
+			}
+			delete(has, name)
+		}
+		if len(has) > 0 {
+			t.Fatalf("of %s, which they do not read, %v have partitions", topic.name, has)
+		}
+	}
+}
+
+// By range a member has the same partitions of two topics that can be joined, and a static member
+// that comes back under another id has its old ones: nobody gives up anything for that.
+func TestRangeKeepsTopicsTogetherAndStaticMembersWhereTheyWere(t *testing.T) {
+	c := &crowd{topics: []topicSize{topicOf("orders", 1, 8), topicOf("payments", 2, 8)}, r: rand.New(rand.NewPCG(1, 2)), wishes: []string{rangeAssignor}}
+	for range 3 {
+		c.join("orders", "payments")
+		c.members[len(c.members)-1].kafka.instance = fmt.Sprint("i", len(c.members))
+		c.step(t)
+		c.release(true)
+		c.step(t)
+		c.wantBlocks(t)
+		for _, m := range c.members {
+			half := len(m.own) / 2
+			for i, tp := range m.own[:half] {
+				if other := m.own[half+i]; tp.Topic == other.Topic || tp.Partition != other.Partition {
+					t.Errorf("of %d members %s has %v", len(c.members), m.id, m.own)
+				}
+			}
+		}
+	}
+	had := slices.Clone(c.members[0].own)
+	c.members[0].id = "z"
+	slices.SortFunc(c.members, byMemberID)
+	c.step(t)
+	c.wantBlocks(t)
+	if back := c.members[len(c.members)-1]; !slices.Equal(back.own, had) {
+		t.Errorf("it had %v, and has %v when it is back", had, back.own)
 	}
 }
 
