@@ -156,6 +156,7 @@ func (a *appender) run(ctx context.Context) error {
 
 	failures := 0
 	for a.wait() {
+		a.awaitStore(cut)
 		a.yieldForMore()
 		retry := a.flush(cut)
 		a.failing.Store(retry)
@@ -172,6 +173,20 @@ func (a *appender) run(ctx context.Context) error {
 		Pause(cut, failures)
 	}
 	return nil
+}
+
+// awaitStore waits until the store lets a commit begin: what is submitted meanwhile goes with it.
+func (a *appender) awaitStore(ctx context.Context) {
+	store, is := As[Costly](a.store)
+	if !is {
+		return
+	}
+	if wait := time.Until(store.NextCommit()); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // yieldForMore yields the processor, at most 200 µs, so that callers answered by the last flush can

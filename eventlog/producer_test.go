@@ -415,10 +415,12 @@ func TestAProducersBatchIsAloneInItsEntry(t *testing.T) {
 	}
 }
 
-// costly says how large flushes may be, and holds the first until gate is closed.
+// costly says how large flushes may be and when one may begin, and holds the first until gate is
+// closed.
 type costly struct {
 	eventlog.Store
 	most  atomic.Int64
+	next  time.Time
 	gate  chan struct{}
 	mu    sync.Mutex
 	sizes []int // of the flushes with batches
@@ -426,6 +428,7 @@ type costly struct {
 
 func (s *costly) HeartbeatEvery() time.Duration { return 0 }
 func (s *costly) FlushBytes() int               { return int(s.most.Load()) }
+func (s *costly) NextCommit() time.Time         { return s.next }
 
 func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	if len(flush[0].Batches) > 0 && flush[0].Batches[0].Records > 0 {
@@ -435,6 +438,28 @@ func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 		<-s.gate
 	}
 	return s.Store.Commit(ctx, flush)
+}
+
+// What is submitted while the store lets no commit begin goes with the commit that was due.
+func TestAFlushHasWhatCameBeforeTheStoreLetItBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), gate: make(chan struct{})}
+		close(store.gate)
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		store.sizes, store.next = nil, time.Now().Add(time.Second)
+		first := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		time.Sleep(900 * time.Millisecond)
+		second := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		for _, ticket := range []*eventlog.Ticket{first, second} {
+			if _, err := ticket.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(store.sizes, []int{2}) || time.Now().Before(store.next) {
+			t.Errorf("flushes of %v entries, %v before the store lets one begin", store.sizes, time.Until(store.next))
+		}
+	})
 }
 
 func TestAFlushIsAsLargeAsACostlyStoreAsksFor(t *testing.T) {

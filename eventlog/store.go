@@ -377,6 +377,9 @@ type Costly interface {
 	// ones are faster. 0: as for other stores. The log asks before each flush. When it is opened,
 	// it sizes its queue for two flushes of the first answer.
 	FlushBytes() int
+	// NextCommit returns when the store lets the next commit begin; one before that waits in
+	// Commit. The log waits before it gathers a flush, so that what comes meanwhile is part of it.
+	NextCommit() time.Time
 }
 
 // Replica is an optional interface: a store that this process may only read. Then Commit and Trim

@@ -296,6 +296,13 @@ func (s *Store) FlushBytes() int { return s.flush }
 // HeartbeatEvery implements eventlog.Costly.
 func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }
 
+// NextCommit implements eventlog.Costly: see pace.
+func (s *Store) NextCommit() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nextPut
+}
+
 // Stats is how many requests a store has made, by kind. Repeats that the AWS SDK makes by itself
 // are not counted.
 type Stats struct{ Puts, Gets, Lists, Deletes int64 }

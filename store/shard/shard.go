@@ -455,6 +455,20 @@ func (s *Set) FlushBytes() (least int) {
 	return least
 }
 
+// NextCommit implements eventlog.Costly: as for the shard that waits the least.
+func (s *Set) NextCommit() (first time.Time) {
+	for i, m := range s.members {
+		var at time.Time // a shard whose commits cost nothing does not wait
+		if costly, is := eventlog.As[eventlog.Costly](m.store); is {
+			at = costly.NextCommit()
+		}
+		if i == 0 || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
 // Close closes all shards.
 func (s *Set) Close() error {
 	s.cancel()

@@ -681,6 +681,7 @@ type costly struct {
 
 func (c costly) HeartbeatEvery() time.Duration { return 0 }
 func (c costly) FlushBytes() int               { return c.most }
+func (c costly) NextCommit() time.Time         { return time.Time{} }
 func (c costly) Close() error                  { return nil }
 
 // A shard that is lost at the start does not say how large flushes may be. It does when it is open.

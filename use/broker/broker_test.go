@@ -345,6 +345,7 @@ type costly struct {
 
 func (s *costly) HeartbeatEvery() time.Duration { return s.every }
 func (s *costly) FlushBytes() int               { return 0 }
+func (s *costly) NextCommit() time.Time         { return time.Time{} }
 
 func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	for _, e := range flush {
