@@ -360,6 +360,7 @@ func (l *Log) enter(ctx context.Context) error {
 	defer l.gate.Unlock()
 	l.gate.shut, l.gate.upgraded = true, nil // until all is done
 	before := l.incarnation.Load()
+	begun := false // by this call
 	for range enterMax {
 		l.tail.beginCheck()
 		bounds, mark, err := l.movedToNow(ctx)
@@ -406,6 +407,9 @@ func (l *Log) enter(ctx context.Context) error {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
 			l.gate.shut = false
+			if rewound && !begun { // what this process knew, the one that began the epoch may not have known
+				l.sayBegun(true, true, "epoch", record.newest(), "store", mark.Incarnation.Store)
+			}
 			return nil
 		}
 		// The store lacks an epoch that this process knows, or has another one under its number.
@@ -442,6 +446,7 @@ func (l *Log) enter(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
+			begun = true
 			if record.version > 0 {
 				l.sayBegun(before != nil, rewound || epochsLost, "epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store)
 			}

@@ -473,6 +473,32 @@ func TestKeysAreReadWhenTheLogHasEnteredTheIncarnation(t *testing.T) {
 	})
 }
 
+// Each process warns that what it knew is lost: the one that began the epoch may not have known it.
+func TestEachProcessThatKnowsOfALossLogsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said [2]strings.Builder // each is written by its log's follower, and read while that waits
+		store := memory.New()
+		var logs [2]*eventlog.Log
+		for i := range logs {
+			logs[i] = open(t, store, eventlog.Config{Logger: slog.New(slog.NewTextHandler(&said[i], nil))})
+		}
+		p := topic(t, logs[0], "t", 1).Partitions[0]
+		restore := store.Backup()
+		publish(t, logs[0], p, "lost")
+		time.Sleep(time.Second) // both know of it
+		changed := [2]<-chan struct{}{logs[0].IncarnationChanged(), logs[1].IncarnationChanged()}
+		restore(false)
+		<-changed[0]
+		<-changed[1]
+		synctest.Wait()
+		for i := range said {
+			if strings.Count(said[i].String(), "level=WARN msg=\"the store has lost acknowledged records") != 1 {
+				t.Errorf("process %d logs %s", i, said[i].String())
+			}
+		}
+	})
+}
+
 // A clean restart of the store's server is no warning, and no line or error shows how weir keeps
 // what it names.
 func TestOnlyALossIsLoggedAsALoss(t *testing.T) {
