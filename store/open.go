@@ -154,6 +154,7 @@ func ReadOnly(address string) (string, error) {
 		return address, nil // Open says what is wrong
 	}
 	options := u.Query()
+	options.Del("alone") // it is said of a process that writes
 	options.Set("read_only", "true")
 	u.RawQuery = options.Encode()
 	return u.String(), nil

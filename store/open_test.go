@@ -56,6 +56,7 @@ func TestOnlyBucketsCanBeFollowedReadOnly(t *testing.T) {
 	for address, want := range map[string]string{
 		"s3://bucket/prefix":                    "s3://bucket/prefix?read_only=true",
 		"s3://bucket?poll=2s":                   "s3://bucket?poll=2s&read_only=true",
+		"s3://bucket?alone=true":                "s3://bucket?read_only=true",
 		"s3://bucket?read_only=false":           "s3://bucket?read_only=true",
 		"sqlite:weir.db":                        "",
 		"postgres://weir:secret@db.internal/db": "",
