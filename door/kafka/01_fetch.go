@@ -140,7 +140,7 @@ func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, ou
 				continue
 			}
 			if near, is := view.Nearest(partition, in.Rack); is && near != view.Self() && in.Rack != view.Rack() { // KIP-392
-				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, nearest: near})
+				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, elsewhere: true, nearest: near})
 				out.atOnce = true
 				continue
 			}

@@ -237,3 +237,25 @@ func TestGroupsWorkBehindOneAddress(t *testing.T) {
 		}
 	}
 }
+
+// A reader is sent to the broker in its rack (KIP-392), which may have the number 0.
+func TestAReaderIsSentToTheBrokerOfItsRackWhateverItsNumber(t *testing.T) {
+	store, racks := memory.New(), []string{"east", "west"}
+	var all []*broker
+	for i, rack := range racks {
+		l, id := listenHere(t), int32(i)
+		as := &registry.Config{ID: &id, Host: "here", Rack: rack, Addresses: map[string]string{"p": l.Addr().String()}}
+		all = append(all, startJoined(t, store, kafka.Config{}, as, kafka.Listener{Listener: l, Name: "p"}))
+	}
+	for _, b := range all {
+		b.awaitBrokers(len(racks))
+	}
+	all[0].createTopic("t", 1, nil)
+	for i, rack := range racks {
+		req := fetchRequest("t", 0, 0)
+		req.Rack, req.MaxWaitMillis = rack, 10
+		if got := ask[*kmsg.FetchResponse](all[1-i], req).Topics[0].Partitions[0]; got.PreferredReadReplica != int32(i) {
+			t.Errorf("in rack %s: %+v", rack, got)
+		}
+	}
+}

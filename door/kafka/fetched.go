@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"net"
@@ -37,7 +36,8 @@ type fetchedPartition struct {
 	code   int16
 	slice  eventlog.Slice
 
-	nearest int32 // the broker to read from instead; 0: this one
+	elsewhere bool  // the client is to read from the broker nearest
+	nearest   int32 // which may have the number 0
 }
 
 const (
@@ -190,7 +190,11 @@ func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 	e.int32(p.number)
 	e.int16(p.code)
 	next, first := int64(p.slice.Bounds.Next), int64(p.slice.Bounds.First)
-	if p.code != 0 || p.nearest != 0 {
+	preferred := int32(-1)
+	if p.elsewhere {
+		preferred = p.nearest
+	}
+	if p.code != 0 || p.elsewhere {
 		next, first = -1, -1
 	}
 	e.int64(next) // high watermark
@@ -204,7 +208,7 @@ func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 		e.length(0)
 	}
 	if e.version >= 11 {
-		e.int32(cmp.Or(p.nearest, -1)) // preferred read replica
+		e.int32(preferred) // preferred read replica
 	}
 	size := 0
 	for _, b := range p.slice.Batches {
