@@ -49,6 +49,12 @@ func (s *Server) consumerGroupHeartbeat(ctx context.Context, r *request, in *kms
 	if err := s.coordinates(r, in.Group); err != nil {
 		return refuse(err)
 	}
+	if in.MemberEpoch >= 0 { // a client that has gone is not to join, nor is its member to move here; that it leaves is done all the same
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer context.AfterFunc(r.conn.gone, cancel)()
+		defer cancel()
+	}
 	done := r.waits()
 	beaten, err := s.groups.ConsumerHeartbeat(ctx, beat)
 	done()

@@ -40,6 +40,7 @@ type conn struct {
 	in    *bufio.Reader
 	calls chan *call
 	awake context.Context // ends when the process was suspended
+	gone  context.Context // ends when the client has disconnected; set by serve
 
 	justWoke bool        // the connection may have waited until a suspended process went on
 	answered atomic.Bool // an answer was sent
@@ -125,6 +126,9 @@ func (c *conn) serve(ctx, drain context.Context) {
 	// Long polls end when the client has disconnected, and when the server drains.
 	polls, endPolls := context.WithCancel(ctx)
 	defer endPolls()
+	gone, leave := context.WithCancel(ctx)
+	defer leave()
+	c.gone = gone
 	defer context.AfterFunc(drain, func() {
 		endPolls()
 		c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader may set a later deadline, so it checks polls after setting one
@@ -150,6 +154,7 @@ func (c *conn) serve(ctx, drain context.Context) {
 	close(c.calls)
 	if drain.Err() == nil {
 		endPolls()
+		leave()
 	}
 	writer.Wait()
 	if drain.Err() == nil {

@@ -186,6 +186,7 @@ func TestHeartbeatsOfTheNewProtocolGetKafkasCodes(t *testing.T) {
 		"no topics":            {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicNames = nil }, kerr.InvalidRequest},
 		"no partitions":        {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.Topics = nil }, kerr.InvalidRequest},
 		"an epoch that is not": {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = -3 }, kerr.InvalidRequest},
+		"to be back, unnamed":  {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = -2 }, kerr.InvalidRequest},
 		"empty instance":       {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.InstanceID = new(string) }, kerr.InvalidRequest},
 		"empty rack":           {func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.RackID = new(string) }, kerr.InvalidRequest},
 		"another assignor":     {func(r *kmsg.ConsumerGroupHeartbeatRequest) { s := "best"; r.ServerAssignor = &s }, kerr.UnsupportedAssignor},
@@ -407,6 +408,37 @@ func TestALateHeartbeatGivesUpNothingThatCameAfterIt(t *testing.T) {
 	}
 	one.send(one.full(one.has...), nil)
 	two.settle(2)
+}
+
+// A member does not name what it was told of by an answer that was lost. When it goes on with the
+// epoch before, it has not that answer, and gives nothing up that it does not have.
+func TestAMemberWasNotToldWhatALostAnswerSaid(t *testing.T) {
+	b := start(t, kafka.Config{})
+	createTopic(t, b)
+	one, two := b.member(t, "one"), b.member(t, "two")
+	one.join()
+	two.join()
+	one.settle(2)
+	two.settle(2)
+	had, epoch := slices.Sorted(slices.Values(one.has)), one.epoch
+	leave := two.short()
+	leave.MemberEpoch = -1
+	two.send(leave, nil)
+	one.send(one.short(), nil)
+	if len(one.has) != 4 {
+		t.Fatalf("it has %v", one.has)
+	}
+	one.has, one.epoch = had, epoch // the answer was lost
+	two.join()
+	one.send(one.full(had...), nil)
+	one.hasNow(had...)
+	one.send(one.short(), nil) // Java and franz-go name partitions again when these change
+	one.hasNow(had...)
+	two.settle(2)
+	one.send(one.short(), nil)
+	if two.epoch != one.epoch {
+		t.Errorf("one has epoch %d, two has %d", one.epoch, two.epoch)
+	}
 }
 
 func TestAPatternIsMatchedAgainstWholeNames(t *testing.T) {

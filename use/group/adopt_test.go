@@ -138,6 +138,44 @@ func TestAnAdoptedMemberKeepsWhatItsOldHostToldItLast(t *testing.T) {
 	})
 }
 
+// A heartbeat that comes late, and to a broker that adopts its member for it, names nothing that
+// came after it. That is not given up.
+func TestALateHeartbeatAtAnotherBrokerGivesNothingUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		p := joinPeer(t, b, group.PeerConfig{})
+		one.live(t, 20*time.Second)
+		if len(one.has) != 2 {
+			t.Fatalf("it has %v", one.has)
+		}
+		late := group.ConsumerBeat{Group: "g", Member: "one", Epoch: one.epoch, ClientID: "one", Rebalance: time.Minute, Topics: []string{"orders"}, Owned: slices.Clone(one.has)}
+		p.stop()
+		time.Sleep(2 * time.Second)
+		check(t, one.beat(t.Context()))
+		reads := slices.Clone(one.has)
+		if len(reads) != 4 {
+			t.Fatalf("it has %v", reads)
+		}
+		p = joinPeer(t, b, group.PeerConfig{})
+		if _, err := other.ConsumerHeartbeat(t.Context(), late); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if both := overlap(own(p), reads); len(both) > 0 {
+			t.Errorf("two members at once: %v", both)
+		}
+		one.has = reads
+		one.live(t, 20*time.Second)
+		if len(one.has) != 2 || len(own(p)) != 2 {
+			t.Errorf("they have %v and %v", one.has, own(p))
+		}
+	})
+}
+
 var errLost = fmt.Errorf("the answer was lost: %w", eventlog.ErrUnsure)
 
 // The client that caused the adoption goes while it is written, and another request waits for it.
@@ -259,6 +297,21 @@ func TestAPatternThatCostsMuchIsRefused(t *testing.T) {
 			wantErr(t, join(p), group.ErrInvalidPattern)
 		}
 		check(t, join("orders|([a-z0-9._-]{1,200}[.]){0,4}eu"))
+	})
+}
+
+func TestAPatternThatMatchesTooManyTopicsIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		for i := range 1001 {
+			b.topic(t, fmt.Sprint("t", i), 1)
+		}
+		join := func(pattern string) error {
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "one", ClientID: "one", Rebalance: time.Minute, Pattern: &pattern, Owned: []group.TopicPartition{}})
+			return err
+		}
+		wantErr(t, join("t[0-9]+"), group.ErrInvalidRequest)
+		check(t, join("t[0-9]{1,3}"))
 	})
 }
 

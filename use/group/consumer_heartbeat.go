@@ -98,6 +98,8 @@ func (b ConsumerBeat) check() error {
 		return invalid("the rack id is empty")
 	case b.Epoch < epochStaticLeave:
 		return invalid("the member epoch is %d", b.Epoch)
+	case b.Epoch == epochStaticLeave && b.Instance == nil:
+		return invalid("a member that leaves for a while must give its instance id")
 	case b.Epoch == epochJoin && b.Rebalance < 0:
 		return invalid("a member that joins must give its rebalance time-out")
 	case b.Epoch == epochJoin && (b.Owned == nil || len(b.Owned) > 0):
@@ -313,6 +315,7 @@ func (h *host) entitled(b ConsumerBeat) error {
 		known.epoch = b.Epoch
 	case b.Epoch > known.epoch:
 		return fmt.Errorf("%w: %d is newer than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
+	case b.Epoch == known.repeated && known.repeated > 0:
 	case b.Epoch < known.epoch && !(b.Epoch == known.previous && b.Owned != nil && !slices.ContainsFunc(b.Owned, func(tp TopicPartition) bool { return !me.has(tp) })):
 		// Only the previous epoch is accepted, and only with an Owned that has nothing but the
 		// member's partitions: the answer with the new epoch may have been lost.
@@ -343,9 +346,12 @@ func (r membership) instance(id string) (peerMember, bool) {
 // wants returns the change of the group that a heartbeat asks for: the member joins, or comes back
 // as a static member; it subscribes to other topics; it gives up partitions.
 func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, error) {
-	topics := h.subscription(b)
-	held := h.heldAt(b)
+	topics, tooMany := h.subscription(b)
+	later, neverTold := h.toldLater(b)
 	return func(members []peerMember) ([]peerMember, bool, error) {
+		if tooMany != nil {
+			return nil, false, tooMany
+		}
 		i := slices.IndexFunc(members, func(m peerMember) bool { return m.id == b.Member })
 		if i >= 0 && members[i].kafka.host == "" {
 			return nil, false, fmt.Errorf("%w: %q is a member that does not speak Kafka's protocol", ErrUnknownMember, b.Member)
@@ -400,11 +406,14 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 		if topics != nil {
 			me.info.Topics = topics
 		}
-		if b.Owned != nil && len(me.revoking) > 0 {
+		if len(me.revoking) > 0 {
 			owned := slices.SortedFunc(slices.Values(b.Owned), byPlace)
 			me.revoking = slices.DeleteFunc(slices.Clone(me.revoking), func(tp TopicPartition) bool {
+				if later(tp) {
+					return neverTold
+				}
 				_, named := slices.BinarySearch(b.ownedNames[me.names[tp.Topic]], tp.Partition)
-				return held(tp) && !holds(owned, tp) && !named
+				return b.Owned != nil && !holds(owned, tp) && !named
 			})
 		}
 		members[i] = me
@@ -412,19 +421,32 @@ func (h *host) wants(b ConsumerBeat) func([]peerMember) ([]peerMember, bool, err
 	}
 }
 
-// heldAt reports which partitions the member had been told of when it sent a heartbeat. If the
-// heartbeat was late on its way, it does not name partitions that the member was told of later; the
-// member has not given those up.
-func (h *host) heldAt(b ConsumerBeat) func(TopicPartition) bool {
+// toldLater reports of which partitions the member may have been told after it sent a heartbeat, by
+// this host or by the one before. If the heartbeat was late on its way, the member has them, and
+// does not name them. If it is repeated because an answer was lost, the member does not know of
+// them. So it is answered with the epoch that it sent (answer). Its next heartbeat has that epoch
+// only if it got this answer and not the other one: then it was never told.
+func (h *host) toldLater(b ConsumerBeat) (later func(TopicPartition) bool, neverTold bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	later := make(map[TopicPartition]bool)
-	if k := h.members[b.Member]; k != nil && b.Epoch != epochJoin {
-		for tp, epoch := range k.toldAt {
-			later[tp] = epoch > b.Epoch
-		}
+	k := h.members[b.Member]
+	if k == nil || b.Epoch == epochJoin {
+		return func(TopicPartition) bool { return false }, false
 	}
-	return func(tp TopicPartition) bool { return !later[tp] }
+	after := make(map[TopicPartition]bool)
+	me, _ := h.group.find(b.Member)
+	for _, tp := range me.revoking {
+		after[tp] = k.later(tp, b.Epoch)
+	}
+	return func(tp TopicPartition) bool { return after[tp] }, b.Epoch == k.repeated
+}
+
+// later reports whether the member may have been told of a partition with an epoch above this one.
+func (k *hosted) later(tp TopicPartition, epoch int32) bool {
+	if at, told := k.toldAt[tp]; told {
+		return at > epoch
+	}
+	return k.since[tp] > epoch && k.since[tp] <= k.from // by the host before
 }
 
 // text is a client's id as the group's state can hold it.
@@ -434,8 +456,10 @@ func text(s string) string {
 }
 
 // subscription returns the topics that a member reads now; nil: they are as before. What a pattern
-// matches is found again at every heartbeat. As in Kafka, it may match internal topics.
-func (h *host) subscription(b ConsumerBeat) []string {
+// matches is found again at every heartbeat. As in Kafka, it may match internal topics. A pattern
+// that is new and matches too many topics is an error. If one comes to match too many, the member
+// keeps what it can have, and the log says so.
+func (h *host) subscription(b ConsumerBeat) ([]string, error) {
 	h.mu.Lock()
 	me, _ := h.group.find(b.Member)
 	h.mu.Unlock()
@@ -447,18 +471,27 @@ func (h *host) subscription(b ConsumerBeat) []string {
 	named := b.Topics
 	switch {
 	case now == nil && named == nil && b.Pattern == nil:
-		return nil
+		return nil, nil
 	case named == nil: // those that it named before
 		named = slices.DeleteFunc(slices.Clone(me.info.Topics), func(name string) bool { return before != nil && before.MatchString(name) })
 	}
 	found := append(make([]string, 0, len(named)), named...)
 	for _, t := range h.log.Topics() {
-		if now != nil && now.MatchString(t.Name) && (b.Sees == nil || b.Sees(t.Name)) && len(found) < peerTopicsMax {
+		if now != nil && now.MatchString(t.Name) && (b.Sees == nil || b.Sees(t.Name)) {
 			found = append(found, t.Name)
 		}
 	}
 	slices.Sort(found)
-	return slices.Compact(found)
+	found = slices.Compact(found)
+	switch isNew := b.Epoch == epochJoin || b.Pattern != nil && *b.Pattern != me.kafka.pattern; {
+	case len(found) <= peerTopicsMax:
+		return found, nil
+	case isNew:
+		return nil, fmt.Errorf("%w: the member's topics, with those that its regular expression matches, are %d; the limit is %d", ErrInvalidRequest, len(found), peerTopicsMax)
+	case len(me.info.Topics) < peerTopicsMax:
+		h.logger.Warn("a regular expression has come to match more topics than a member may have; the others are not read by it", "member", b.Member, "topics", len(found), "most", peerTopicsMax)
+	}
+	return found[:peerTopicsMax], nil
 }
 
 // answer ends a heartbeat of a member that is in the group.
@@ -485,17 +518,21 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 		k.giveUpBy, k.giveUp = now.Add(me.kafka.rebalance), slices.Clone(me.revoking)
 	}
 	a = ConsumerBeaten{Member: b.Member, Epoch: k.epoch, Interval: b.interval}
+	k.repeated = 0
+	if b.Epoch != epochJoin && slices.ContainsFunc(me.revoking, func(tp TopicPartition) bool { return k.later(tp, b.Epoch) }) {
+		a.Epoch, k.repeated = b.Epoch, b.Epoch // see toldLater
+	}
 	may := me.own
 	if len(me.revoking) > 0 {
 		// As in Kafka, new partitions come with the next epoch, after the old ones were given
 		// up: with this one the member could not commit offsets of them.
-		may = slices.DeleteFunc(slices.Clone(may), func(tp TopicPartition) bool { return k.since[tp] > k.epoch })
+		may = slices.DeleteFunc(slices.Clone(may), func(tp TopicPartition) bool { return k.since[tp] > a.Epoch })
 	}
 	if a.Tells = b.complete() || !slices.Equal(k.told, may); a.Tells {
 		a.Assigned, k.told = may, may
 		for _, tp := range may {
 			if _, told := k.toldAt[tp]; !told {
-				k.toldAt[tp] = k.epoch
+				k.toldAt[tp] = a.Epoch
 			}
 		}
 	}
@@ -616,7 +653,7 @@ func (c *Coordinator) CheckEpoch(ctx context.Context, group, member string, epoc
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err = h.judgeEpoch(member, epoch, nil)
-	if current := h.members[member]; err == nil && current.epoch != 0 && epoch != current.epoch {
+	if current := h.members[member]; err == nil && current.epoch != 0 && epoch != current.epoch && epoch != current.repeated {
 		err = fmt.Errorf("%w: %d; the member has %d", ErrStaleEpoch, epoch, current.epoch)
 	}
 	return err

@@ -47,6 +47,7 @@ type host struct {
 type hosted struct {
 	epoch    int32 // the member epoch of the last answer; 0: not known yet
 	previous int32 // the epoch before, in case the answer was lost
+	repeated int32 // the lower epoch that the last answer said, see hosted.later; 0: it said epoch
 	told     []TopicPartition
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
 	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: not known
@@ -104,7 +105,7 @@ func (c *Coordinator) hostOf(group, by string) (h *host, done func(), err error)
 	return h, func() {
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
-		if h.users--; h.users == 0 {
+		if h.users--; h.users == 0 && !h.hasMembers() {
 			poke(h.wake) // it may end
 		}
 	}, nil
@@ -463,12 +464,12 @@ func (h *host) makeThatFit(ctx context.Context, wishes []*wish) []error {
 // make makes changes in one write, and returns an error or nil for each. The caller has the turn.
 func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	h.mu.Lock()
-	r, had := h.group, len(h.members) > 0
+	r, had, trusted := h.group, len(h.members) > 0, h.trusted()
 	h.mu.Unlock()
 	errs := make([]error, len(wishes))
 	var puts []eventlog.Put
 	sent := time.Now()
-	if !had { // the heartbeat's key comes with the first member
+	if !had || !trusted { // the key comes with the first member; after a long silence others may have deleted it
 		puts = h.beatPuts()
 	}
 	err := h.change(ctx, r, func(members []peerMember) ([]peerMember, bool, error) {
@@ -485,7 +486,7 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	if errors.Is(err, eventlog.ErrUnsure) { // asking for any of these changes again is safe
 		err = fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, err)
 	}
-	if err == nil && !had {
+	if err == nil && len(puts) > 0 {
 		h.trust(sent)
 	}
 	if err == nil && !h.hasMembers() && had {

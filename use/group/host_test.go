@@ -471,6 +471,28 @@ func TestAHostThatWasCutOffTellsNobodyWhatHeHad(t *testing.T) {
 	})
 }
 
+// A host whose members others have taken meanwhile has no heartbeat in the store: who joins there
+// next brings it back.
+func TestWhoJoinsAHostThatWasCutOffIsNotTakenForAMemberOfADeadOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		cut := &faulty{Store: store}
+		b, other := startBroker(t, cut, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		check(t, (&kafkaMember{b: b, id: "one"}).beat(t.Context()))
+		p := joinPeer(t, other, group.PeerConfig{})
+		cut.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(2 * time.Minute)
+		if len(p.Assignment().Own) != 4 {
+			t.Fatalf("the peer has %v: the member of the host that is cut off was not evicted", p.Assignment().Own)
+		}
+		cut.fail(nil, nil)
+		next := &kafkaMember{b: b, id: "next"}
+		check(t, next.beat(t.Context()))
+		next.live(t, 30*time.Second)
+	})
+}
+
 // One change that is too large is refused alone, not with all that go into the same write.
 func TestAChangeThatIsTooLargeIsRefusedAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
