@@ -3,6 +3,7 @@ package sqlfn_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/use/queue"
@@ -105,7 +107,7 @@ func TestAnIDOfAMessageSaysWhatBecameOfIt(t *testing.T) {
 	comesTo(t, conn, q, 1<<40, "unknown")
 	m := claim(t, q)
 	comesTo(t, conn, q, open, "claimed 1 until")
-	nack(t, q, queue.Nack{Error: "no route", SetDelay: true, Delay: 30 * time.Second}, m.Receipt)
+	nack(t, q, queue.Nack{Error: "no route", SetDelay: true, Delay: time.Minute}, m.Receipt)
 	comesTo(t, conn, q, open, "waiting 1 no route until")
 
 	urgent := number(t, conn, `'mail', 'urgent', 'key', priority => 1, headers => '{"a": "b"}'`)
@@ -130,6 +132,18 @@ func TestAnIDOfAMessageSaysWhatBecameOfIt(t *testing.T) {
 	m = claim(t, q)
 	nack(t, q, queue.Nack{Error: "later", SetDelay: true, Delay: time.Hour}, m.Receipt)
 	comesTo(t, conn, q, long, "delayed 1 until")
+	// So is one that came out of the wheel before, or back from the dead letters.
+	returned := number(t, conn, `'mail', 'returned', delay => '200 milliseconds'`)
+	m = claim(t, q)
+	nack(t, q, queue.Nack{Error: "later", SetDelay: true, Delay: time.Hour}, m.Receipt)
+	comesTo(t, conn, q, returned, "delayed 1 until")
+	redriven := number(t, conn, `'mail', 'redriven'`)
+	m = claim(t, q)
+	nack(t, q, queue.Nack{Error: "wrong", Reject: true}, m.Receipt)
+	redrive(t, q, "redriven")
+	m = claim(t, q)
+	nack(t, q, queue.Nack{Error: "later", SetDelay: true, Delay: time.Hour}, m.Receipt)
+	comesTo(t, conn, q, redriven, "delayed 1 until")
 
 	delayed := number(t, conn, `'mail', 'delayed', delay => '1 hour', unique_key => 'u'`)
 	comesTo(t, conn, q, delayed, "delayed 0 until")
@@ -159,6 +173,34 @@ func TestAnIDOfAMessageSaysWhatBecameOfIt(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `SELECT weir.message_state('none', 1)`); stateOf(err) != "WE007" {
 		t.Errorf("the state of a message of no queue: %v", err)
 	}
+}
+
+// An older weir named the queue twice in a record that it put off again.
+func TestAMessageThatAnOlderWeirPutOffAgainIsDelayed(t *testing.T) {
+	address := pgtest.URL(t)
+	p, q := startQueues(t, address, true)
+	conn := connect(t, address)
+	id := number(t, conn, `'mail', 'put off'`)
+	m := claim(t, q)
+	ack(t, q, m)
+	comesTo(t, conn, q, id, "done")
+	other := number(t, conn, `'mail', 'delayed', delay => '1 hour'`) // this makes the topic
+	comesTo(t, conn, q, other, "delayed 0 until")
+	wheel, err := p.log.Topic(t.Context(), "__weir_later")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := batch.RecordHeader{Key: "weir.queue.to", Value: []byte("mail/" + q.Info().ID)}
+	due := time.Now().Add(30 * 24 * time.Hour).UnixMilli() // long after the slot is read again, so that it stays there
+	b, err := wheel.Seal(wheel.Partitions[2*64], []batch.Record{{Value: []byte("put off"), Timestamp: time.Now().UnixMilli(), Headers: []batch.RecordHeader{
+		to, {Key: "weir.queue.tried", Value: []byte("1")}, {Key: "weir.queue.id", Value: []byte(m.ID.String())}, to, {Key: "weir.queue.due", Value: strconv.AppendInt(nil, due, 10)}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.log.Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{b}}); err != nil {
+		t.Fatal(err)
+	}
+	comesTo(t, conn, q, id, "delayed 1 until")
 }
 
 // What is enqueued under an id is found under it, whoever enqueues beside it, and to whichever

@@ -673,30 +673,13 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 	if m.gone {
 		return none, nil
 	}
-	var to string
-	headers := make([]batch.RecordHeader, 0, len(m.rec.Headers)+1)
-	hasID, hasTime, wasAvailable := false, false, false
-	for _, h := range m.rec.Headers {
-		switch h.Key {
-		case headerTo:
-			to = string(h.Value)
-			continue
-		case headerDue:
-			continue
-		case HeaderID:
-			hasID = true
-		case HeaderEnqueued:
-			hasTime = true
-		case headerAvailable:
-			wasAvailable = true
-		}
-		headers = append(headers, h)
+	to := headerText(m.rec, headerTo)
+	var added []batch.RecordHeader
+	if _, has := header(m.rec, HeaderID); !has {
+		added = append(added, batch.RecordHeader{Key: HeaderID, Value: []byte(MessageID{s.partition, m.at}.String())})
 	}
-	if !hasID {
-		headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(MessageID{s.partition, m.at}.String())})
-	}
-	if !hasTime && m.rec.Timestamp >= 0 {
-		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(time.UnixMilli(m.rec.Timestamp))})
+	if _, has := header(m.rec, HeaderEnqueued); !has && m.rec.Timestamp >= 0 {
+		added = append(added, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(time.UnixMilli(m.rec.Timestamp))})
 	}
 	name, id, _ := strings.Cut(to, "/")
 	if w.deleted[to] {
@@ -718,9 +701,9 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 	queues[name] = q
 	// The timestamp is the time of this move: the topic's retention counts from it, not from when
 	// the message was enqueued.
-	rec := batch.Record{Timestamp: int64(now), Key: m.rec.Key, Value: m.rec.Value, Headers: headers}
+	rec := batch.Record{Timestamp: int64(now), Key: m.rec.Key, Value: m.rec.Value}
 	if m.due > now { // on to a slot of a shorter span
-		rec.Headers = append(rec.Headers, q.delayHeaders(m.due)...)
+		rec.Headers = headersWith(m.rec, nil, append(added, q.delayHeaders(m.due)...)...)
 		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now+openBefore, m.due)], record: rec}, nil
 	}
 	topic, err := q.topicBack(ctx, priorityOf(m.rec))
@@ -731,11 +714,11 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		w.owner.logger.Info("dropping a delayed message: its topic was deleted", "queue", name, "message", MessageID{s.partition, m.at}.String())
 		return none, nil
 	}
-	rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerTo, Value: []byte(to)}) // for purges: see wasPurged
-
-	if !wasAvailable && m.due > 0 { // this move may be late
-		rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(int64(m.due)))})
+	if _, was := header(m.rec, headerAvailable); !was && m.due > 0 { // this move may be late
+		added = append(added, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(int64(m.due)))})
 	}
+	added = append(added, batch.RecordHeader{Key: headerTo, Value: []byte(to)}) // for purges: see wasPurged
+	rec.Headers = headersWith(m.rec, []string{headerDue}, added...)
 	n := publish.Default(&publish.Event{Key: rec.Key}, len(topic.Partitions))
 	return preparation{topic: topic, partition: topic.Partitions[n], record: rec}, nil
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weir-log/weir/eventlog/batch"
@@ -30,6 +31,20 @@ func tellsPast(h batch.RecordHeader) bool {
 		return true
 	}
 	return false
+}
+
+// headersWith returns the headers of the record that a message moves to: those of rec, without the
+// ones named in drop, and the added ones. An added header replaces those of its name: one that came
+// twice would be a list in SQL, which reads it as one text.
+func headersWith(rec batch.Record, drop []string, added ...batch.RecordHeader) []batch.RecordHeader {
+	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(added))
+	for _, h := range rec.Headers {
+		replaced := slices.ContainsFunc(added, func(a batch.RecordHeader) bool { return a.Key == h.Key })
+		if !replaced && !slices.Contains(drop, h.Key) {
+			all = append(all, h)
+		}
+	}
+	return append(all, added...)
 }
 
 // headerTo names the queue of a record that is in the wheel, or that came back from the wheel or

@@ -118,27 +118,20 @@ func (q *Queue) putOffRecord(ctx context.Context, g claims.Grant, rec batch.Reco
 	if err != nil {
 		return none, err
 	}
-	headers := make([]batch.RecordHeader, 0, len(rec.Headers)+5)
-	key, token := q.uniqueNamed(rec)
-	for _, h := range rec.Headers {
-		if h.Key == headerUnique && key != "" && q.isEarlier(key) {
-			h.Value = []byte(q.currentKey(key) + " " + token)
-		}
-		if h.Key != HeaderPriorAttempts {
-			headers = append(headers, h)
-		}
+	added := []batch.RecordHeader{{Key: HeaderPriorAttempts, Value: []byte(strconv.Itoa(attempts))}}
+	if key, token := q.uniqueNamed(rec); key != "" && q.isEarlier(key) {
+		added = append(added, batch.RecordHeader{Key: headerUnique, Value: []byte(q.currentKey(key) + " " + token)})
 	}
-	headers = append(headers, batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte(strconv.Itoa(attempts))})
 	if _, is := header(rec, headerAvailable); !is && rec.Timestamp >= 0 {
-		headers = append(headers, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(rec.Timestamp))})
+		added = append(added, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(rec.Timestamp))})
 	}
 	if _, moved := header(rec, HeaderID); !moved {
-		headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())})
+		added = append(added, batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())})
 		if at := enqueued(rec); !at.IsZero() {
-			headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
+			added = append(added, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 		}
 	}
-	headers = append(headers, q.delayHeaders(due)...)
+	headers := headersWith(rec, nil, append(added, q.delayHeaders(due)...)...)
 	return preparation{
 		topic: topic, partition: topic.Partitions[slotOf(now, due)], names: q.names(rec, g, false),
 		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers},
@@ -243,29 +236,22 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g claims.Grant, last 
 	if err != nil {
 		return preparation{}, err
 	}
-	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
-	for _, h := range rec.Headers {
-		switch h.Key {
-		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderPriorAttempts, headerAvailable: // dropped, or added again below
-		default:
-			all = append(all, h)
-		}
-	}
-	all = append(append(all, headers...),
+	headers = append(headers,
 		batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())},
 		batch.RecordHeader{Key: HeaderQueue, Value: []byte(q.name)},
 		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(last.Attempt)))},
 		batch.RecordHeader{Key: HeaderWorker, Value: []byte(last.Worker)})
 	if at := enqueued(rec); !at.IsZero() {
-		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
+		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 	}
 	_, now, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return preparation{}, err
 	}
+	headers = headersWith(rec, []string{headerUnique, headerTo, HeaderPriorAttempts, headerAvailable}, headers...)
 	return preparation{
 		topic: topic, partition: topic.Partitions[0], names: q.names(rec, g, true),
-		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: all},
+		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers},
 	}, nil
 }
 

@@ -414,14 +414,9 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 // again returns the message that a dead letter becomes: it keeps its id and its time, and starts
 // with its first attempt. Other queues that read the topic skip it.
 func (q *Queue) again(l DeadLetter, now claims.Time) batch.Record {
-	r := batch.Record{Timestamp: int64(now), Key: l.Key, Value: l.Value}
-	for _, h := range l.rec.Headers {
-		switch h.Key {
-		case HeaderReason, HeaderError, HeaderAttempts, HeaderQueue, HeaderWorker:
-		default:
-			r.Headers = append(r.Headers, h)
-		}
+	return batch.Record{
+		Timestamp: int64(now), Key: l.Key, Value: l.Value,
+		Headers: headersWith(l.rec, []string{HeaderReason, HeaderError, HeaderAttempts, HeaderQueue, HeaderWorker},
+			q.headerTo(), batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte("0")}),
 	}
-	r.Headers = append(r.Headers, q.headerTo(), batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte("0")})
-	return r
 }

@@ -32,7 +32,8 @@ BEGIN
         SELECT e."offset", e.headers INTO find_moved."offset", find_moved.headers
         FROM weir.span_events(0, find_moved.partition, greatest(b.base_offset, from_offset), b.base_offset + b.records) AS e
         WHERE e.headers ->> 'weir.queue.id' = message
-          AND (e.headers ->> 'weir.queue.to' = mine OR NOT in_wheel AND NOT e.headers ? 'weir.queue.tried')
+          AND (coalesce(e.headers -> 'weir.queue.to' ->> -1, e.headers ->> 'weir.queue.to') = mine -- an older weir wrote this header twice into records that it put off again
+               OR NOT in_wheel AND NOT e.headers ? 'weir.queue.tried')
         ORDER BY e."offset" DESC LIMIT 1;
         EXIT WHEN FOUND;
     END LOOP;
