@@ -129,6 +129,8 @@ const (
 	searchLetters = 100_000
 	// searchDone bounds the copies of finished messages that Find reads in a partition.
 	searchDone = 100_000
+	// looksMax bounds how often one Find searches for a message that moves meanwhile.
+	looksMax = 5
 )
 
 // FindEnqueued is Find for a message that an SQL transaction enqueued, by the id that it got there.
@@ -151,8 +153,8 @@ func (q *Queue) FindEnqueued(ctx context.Context, id int64) (Condition, error) {
 
 // Find returns the state of a message. A message that left its first partition is searched for
 // among delayed messages, messages that came back from the wheel and dead letters. Done means that
-// the message is in none of these. If there are more of these than Find reads, and the message was
-// not found, it is Unclear.
+// the message is in none of these, whichever process moved it. If there are more of these than Find
+// reads, or the message moves each time that it is searched for, it is Unclear.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	c := Condition{ID: id, State: Unknown}
 	partitions, err := q.partitions(ctx)
@@ -187,9 +189,26 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	}
 	s := q.owner.searches
 	s.id = id
-	c, found, err := q.findMoved(ctx, c, &s)
-	if found || err != nil {
-		return c, err
+	for looks := 1; ; looks++ {
+		ends, err := q.ends(ctx)
+		if err != nil {
+			return c, err
+		}
+		at, found, err := q.findMoved(ctx, c, &s)
+		if found || err != nil {
+			return at, err
+		}
+		came, err := q.cameSince(ctx, ends, &s)
+		if err != nil {
+			return c, err
+		}
+		if !came {
+			break
+		}
+		if looks == looksMax {
+			s.cut = true
+			break
+		}
 	}
 	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
 		c, err = q.findDone(ctx, c)
@@ -268,6 +287,55 @@ func (c Condition) as(r claims.Run, now claims.Time) Condition {
 		c.Until = time.UnixMilli(int64(r.Until))
 	}
 	return c
+}
+
+// ends returns where each partition ends that a message may move to: those of the wheel, of the
+// queue and of its dead letters. It is one store call, and two more for a topic that this process
+// does not know. Afterwards this process knows what others had appended there before the call.
+func (q *Queue) ends(ctx context.Context) (map[eventlog.Partition]eventlog.Offset, error) {
+	partitions, err := q.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{wheelTopic, q.name + deadSuffix} {
+		topic, err := q.log.Topic(ctx, name)
+		if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
+			return nil, err
+		}
+		partitions = append(partitions, topic.Partitions...)
+	}
+	held, err := q.log.Bounds(ctx, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	ends := make(map[eventlog.Partition]eventlog.Offset)
+	for i, p := range partitions {
+		if held[i].Err == nil { // otherwise its topic was deleted
+			ends[p] = held[i].Bounds.Next
+		}
+	}
+	return ends, nil
+}
+
+// cameSince reports whether a message came into one of these partitions after they had the ends in
+// before. If it did, findMoved may have missed it, as it was where that had not searched yet, and
+// went where that had searched. If it did not, it stayed where it was meanwhile.
+func (q *Queue) cameSince(ctx context.Context, before map[eventlog.Partition]eventlog.Offset, s *search) (bool, error) {
+	ends, err := q.ends(ctx)
+	if err != nil {
+		return false, err
+	}
+	for p, end := range ends {
+		if end <= before[p] {
+			continue
+		}
+		since := &claims.Part{Partition: p, Floor: before[p], Next: before[p]}
+		m, err := q.scanPartition(ctx, since, end, s, func(batch.Record, MessageID) bool { return true })
+		if m != nil || err != nil {
+			return m != nil, err
+		}
+	}
+	return false, nil
 }
 
 // findMoved looks for a message in the wheel, among messages that came back from there, and among

@@ -114,6 +114,9 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 			states[id.Partition] = &claims.Part{}
 		}
 	}
+	if _, err := q.log.Bounds(ctx, partitions...); err != nil { // from now on this process knows the letters that others made
+		return nil, err
+	}
 	err = q.deadParts(ctx, partitions, func(p eventlog.Partition, mine *claims.Part) error { states[p] = mine; return nil })
 	if err != nil {
 		return nil, err

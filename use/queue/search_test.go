@@ -1,11 +1,15 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -52,6 +56,82 @@ func TestAMessageThatWaitsIsNeverToldAsDone(t *testing.T) {
 		find(ms[0].ID, queue.Done) // there is a copy of it
 		find(ms[1].ID, queue.Unclear)
 		find(queue.MessageID{Partition: ms[1].ID.Partition, Offset: 2 * behind}, queue.Unknown)
+	})
+}
+
+// A process that has not heard of it finds what another one put off, made a dead letter or moved
+// out of the wheel.
+func TestWhatAnotherProcessMovedIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		p := begin(t, store, 20*time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		due, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("due"), Delay: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, q, "put off", "rejected")
+		ms := claimN(t, q, 2)
+		asked := make([]*queue.Queue, 4) // each hears of what it is asked for, and of the rest
+		for i := range asked {
+			asked[i] = open(t, asking(t, store), "mail")
+		}
+		nack(t, q, queue.Nack{SetDelay: true, Delay: 2 * time.Hour}, ms[0])
+		nack(t, q, queue.Nack{Reject: true}, ms[1])
+		time.Sleep(10 * time.Second) // of fake time
+		for i, want := range []queue.Condition{{ID: ms[0].ID, State: queue.Delayed}, {ID: ms[1].ID, State: queue.Dead}, {ID: due[0].ID, State: queue.Ready}} {
+			if got := find(t, asked[i], want.ID); got.State != want.State {
+				t.Errorf("what is %s is %s to a process that has not heard of it", want.State, got.State)
+			}
+		}
+		letters, err := asked[3].Letters(t.Context(), deadLetters(t, q)[0].Letter)
+		if err != nil || len(letters) != 1 {
+			t.Errorf("%d letters are found by the id of one: %v", len(letters), err)
+		}
+	})
+}
+
+// beforeGet is a store that lets something happen once, ahead of a read of keys that begin with a
+// prefix.
+type beforeGet struct {
+	eventlog.Store
+	prefix string
+	then   atomic.Pointer[func()]
+}
+
+func (s *beforeGet) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(keys[0], s.prefix) {
+		if then := s.then.Swap(nil); then != nil {
+			(*then)()
+		}
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+// The wheel is searched before the queue's partitions.
+func TestAMessageThatIsPutOffWhileItIsSearchedForIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under := newStore(t)
+		p := begin(t, under, 20*time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		id, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("v"), Delay: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second) // of fake time
+		m := claimN(t, q, 1)[0]
+		store := &beforeGet{Store: under, prefix: "queue/state/"}
+		asked := open(t, asking(t, store), "mail")
+		putOff := func() { nack(t, q, queue.Nack{SetDelay: true, Delay: 2 * time.Hour}, m) }
+		store.then.Store(&putOff)
+		if c := find(t, asked, id[0].ID); c.State != queue.Delayed {
+			t.Errorf("a message that was put off meanwhile is %s", c.State)
+		}
+		if store.then.Load() != nil {
+			t.Error("it was not put off while it was searched for")
+		}
 	})
 }
 
