@@ -2,6 +2,7 @@ package sqlfn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,7 +120,7 @@ const enqueueAtOnce = 500
 
 // moveMessages enqueues the delayed and unique messages of a chunk through their queues, up to
 // enqueueAtOnce of a queue in one transaction. Messages of deleted queues are dropped, like events
-// of deleted topics.
+// of deleted topics. Those that a queue refuses stay in the inbox.
 func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	type target struct {
 		queue string
@@ -153,22 +154,8 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	}
 	for _, at := range order {
 		for some := range slices.Chunk(shares[at], enqueueAtOnce) {
-			some = slices.DeleteFunc(some, func(p pending) bool { return p.message.At.IsZero() && m.holds(p.row) })
-			if len(some) == 0 {
-				continue
-			}
-			err := m.enqueue(ctx, at.queue, at.topic, some)
-			if isTransient(err) {
+			if err := m.enqueueSome(ctx, at.queue, at.topic, some); err != nil {
 				return err
-			}
-			if err != nil {
-				for _, p := range some {
-					if p.message.At.IsZero() {
-						m.hold(p.row)
-					}
-				}
-				m.skip("a queue refuses messages enqueued by SQL; they stay in weir.inbox, and later messages with the same keys wait for them; trying again later",
-					"queue", at.queue, "messages", len(some), "err", err)
 			}
 		}
 	}
@@ -180,6 +167,51 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 type pending struct {
 	row     *row
 	message queue.NewMessage
+}
+
+func (p pending) inOrder() bool { return p.message.At.IsZero() }
+
+// enqueueSome enqueues messages of a queue, without those that have to wait for a skipped one of
+// their key. If the queue refuses them together, it enqueues each by itself; those that are refused
+// then stay in the inbox.
+func (m *Mover) enqueueSome(ctx context.Context, name string, topic eventlog.TopicID, some []pending) error {
+	waits := func(p pending) bool { return p.inOrder() && m.holds(p.row) }
+	some = slices.DeleteFunc(some, waits)
+	if len(some) == 0 {
+		return nil
+	}
+	err := m.enqueue(ctx, name, topic, some)
+	if err == nil || isTransient(err) {
+		return err
+	}
+	var refused []pending
+	var why error // of the first one
+	for _, p := range some {
+		if waits(p) { // for one that was refused just now
+			continue
+		}
+		if len(some) > 1 {
+			err = m.enqueue(ctx, name, topic, []pending{p})
+		}
+		if isTransient(err) {
+			break
+		}
+		if err == nil {
+			continue
+		}
+		refused, why = append(refused, p), cmp.Or(why, err)
+		if p.inOrder() {
+			m.hold(p.row)
+		}
+	}
+	if len(refused) > 0 { // also if the loop ended early: without skip nothing would end the wait of held keys
+		m.skip("a queue refuses messages enqueued by SQL; they stay in weir.inbox, and later messages with the same keys wait for them; trying again later",
+			"queue", name, "messages", len(refused), "row", refused[0].row.id, "err", why)
+	}
+	if isTransient(err) {
+		return err
+	}
+	return nil
 }
 
 // enqueue enqueues messages, and deletes their rows from the inbox in the same transaction.

@@ -1,9 +1,12 @@
 package sqlfn_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -73,6 +76,43 @@ func TestMessagesOfAKeyAreMovedInOrderWhetherUniqueOrNot(t *testing.T) {
 	slices.SortStableFunc(want, func(a, b string) int { return int(a[0]) - int(b[0]) })
 	if !slices.Equal(got, want) {
 		t.Errorf("messages came as %q; each key's order is %q", got, want)
+	}
+}
+
+// One message that its queue refuses keeps no others out that are moved with it, except those of
+// its key, and the log says which one it is.
+func TestAMessageThatItsQueueRefusesHoldsUpOnlyItsKey(t *testing.T) {
+	address := pgtest.URL(t)
+	p, q := startQueues(t, address, false)
+	c := startCarrier(t, p)
+	limit := func(most string) {
+		t.Helper()
+		if _, err := p.log.AlterTopic(t.Context(), "mail", func(config map[string]string) error { config["max.message.bytes"] = most; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn := connect(t, address)
+	exec(t, conn, `SELECT weir.enqueue('mail', repeat('x', 10000), key => 'a', unique_key => '1')`)
+	exec(t, conn, `SELECT weir.enqueue('mail', 'behind it', key => 'a', unique_key => '2')`)
+	exec(t, conn, `SELECT weir.enqueue('mail', 'of another key', key => 'b', unique_key => '3')`)
+	exec(t, conn, `SELECT weir.enqueue('mail', 'delayed', key => 'a', delay => '10 ms')`)
+	large := pgtest.Value(t, address, `SELECT min(id) FROM weir.inbox`)
+	limit("5000")
+	var logged bytes.Buffer
+	stop := c.run(t, sqlfn.New(c.log, c.door, sqlfn.Config{Queues: c.queues, Logger: slog.New(slog.NewTextHandler(&logged, nil))}).Run)
+	got := next(t, q, 2)
+	slices.Sort(got)
+	if want := []string{"delayed", "of another key"}; !slices.Equal(got, want) {
+		t.Errorf("%q came; want %q", got, want)
+	}
+	stop()
+	if text := logged.String(); !strings.Contains(text, "messages=1 row="+large+" ") {
+		t.Errorf("the log does not name row %s:\n%s", large, text)
+	}
+	limit("1000000")
+	c.move(t)
+	if got := next(t, q, 2); len(got[0]) != 10000 || got[1] != "behind it" {
+		t.Errorf("then messages of %d and %d bytes came", len(got[0]), len(got[1]))
 	}
 }
 
