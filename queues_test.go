@@ -120,6 +120,30 @@ func TestAQueueIsInspectedAndRepairedInGo(t *testing.T) {
 	})
 }
 
+// Messages of one key are in one partition of the queue, whatever partitioner the program has that
+// enqueues them: otherwise they had no order.
+func TestMessagesOfAKeyAreInOnePartitionWhateverThePartitioner(t *testing.T) {
+	s := newSite(t, "memory")
+	plain, choosy := s.open(t), s.open(t, weir.Options{Partitioner: func(*weir.Event, int) int32 { return 3 }})
+	if err := plain.CreateQueue(t.Context(), weir.Queue{Name: "mail", Partitions: 4, Settings: weir.QueueSettings{KeyOrder: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 16 {
+		m := weir.NewMessage{Key: fmt.Append(nil, i), Value: []byte("v")}
+		one, err := plain.Enqueue(t.Context(), "mail", m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := choosy.Enqueue(t.Context(), "mail", m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one[0].ID.Partition != other[0].ID.Partition {
+			t.Errorf("messages of key %d are in partitions %d and %d", i, one[0].ID.Partition, other[0].ID.Partition)
+		}
+	}
+}
+
 // What cannot be is refused with the name or the bound that matters, and leaves nothing behind. A
 // queue beside it is worked on.
 func TestWhatQueuesRefuseInGoHarmsNobody(t *testing.T) {

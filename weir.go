@@ -38,7 +38,7 @@ import (
 type Options struct {
 	// Partitioner chooses the partitions of events that are published. The default is that of
 	// Kafka's clients, so that all doors agree: the murmur2 hash of the key. Events without a key
-	// go to one partition for a while, then to another.
+	// go to one partition for a while, then to another. Queues always have the default.
 	Partitioner Partitioner
 	// IdempotencyAge is how long PublishOnce remembers a key. Default 24 h.
 	IdempotencyAge time.Duration

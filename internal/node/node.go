@@ -116,7 +116,10 @@ func (n *Node) use(cfg Config) {
 	groups := cfg.Groups
 	groups.Beside, groups.Logger = offsets, cfg.Logger
 	n.Groups = group.New(n.Log, groups)
-	n.Queues = queue.New(n.Log, n.Publisher, queue.Config{Logger: cfg.Logger, Tracer: cfg.Tracer, Beside: acks})
+	// Queues do not have the caller's partitioner: what comes back from the wheel and from the dead
+	// letters, and what SQL or another program enqueues, must be in the partition of its key.
+	enqueuer := publish.New(n.Log, publish.Config{Logger: cfg.Logger, Tracer: cfg.Tracer})
+	n.Queues = queue.New(n.Log, enqueuer, queue.Config{Logger: cfg.Logger, Tracer: cfg.Tracer, Beside: acks})
 	n.Streams = stream.New(n.Log, stream.Config{Logger: cfg.Logger})
 	n.Projections = projection.New(n.Log, n.Streams, n.Groups, positions, cfg.Logger)
 }

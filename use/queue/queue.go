@@ -63,7 +63,8 @@ type Queues struct {
 	workers sync.WaitGroup
 }
 
-// New returns the queues of a log. Messages are enqueued with the publisher.
+// New returns the queues of a log. Messages are enqueued with the publisher, which must have the
+// default partitioner: messages that come back to a queue go where that one says.
 func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
