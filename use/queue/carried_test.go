@@ -127,6 +127,37 @@ func TestAMessageThatATransactionAcknowledgedIsNotDeliveredAfterAnAttemptThatDoe
 	}
 }
 
+func TestARepeatedClaimLeavesOutWhatATransactionAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sql := &inSQL{committed: map[eventlog.Offset]bool{}}
+		qs := beginBeside(t, newStore(t), time.Second, sql)
+		synctest.Wait()
+		q := create(t, qs.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a", "b")
+		claim := func() []queue.Message {
+			t.Helper()
+			got, err := q.Claim(t.Context(), queue.Claim{Max: 2, ID: "once", Worker: "w"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		first := claim()
+		if values(first) != "a b " {
+			t.Fatalf("claimed %q", values(first))
+		}
+		sql.committed[first[0].Offset] = true
+		if got := claim(); values(got) != "b " {
+			t.Errorf("the repeated claim got %q, want only the message that was not acknowledged", values(got))
+		}
+		sql.committed[first[1].Offset] = true
+		enqueue(t, q, "c")
+		if got := claim(); values(got) != "c " {
+			t.Errorf("after all was acknowledged, the claim got %q", values(got))
+		}
+	})
+}
+
 func TestAFirstClaimDoesNotAskSQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sql := &inSQL{}

@@ -226,9 +226,10 @@ func (q *Queue) inTime(ctx context.Context, c Claim, messages []Message) (kept [
 	return kept, err
 }
 
-// repeated returns the messages that an earlier claim with the same ID got and still has. It costs
-// one store call per thousand partitions or 4 MiB of states, and a commit for each partition that
-// has such messages.
+// repeated returns the messages that an earlier claim with the same ID got and still has, without
+// those that an SQL transaction has acknowledged. It costs one store call per thousand partitions
+// or 4 MiB of states, and, for each partition that has such messages, a commit and what
+// withoutAcked reads.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
 	earliest, latest, err := q.owner.clock.Now(ctx)
 	if err != nil {
@@ -266,9 +267,12 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		}}); err != nil {
 			return nil, err
 		}
+		c.owns(some, true)
+		if some, err = q.withoutAcked(ctx, p, some); err != nil {
+			return nil, err
+		}
 		got = append(got, some...)
 	}
-	c.owns(got, true)
 	if ended, err := q.overBefore(ctx, got); ended || err != nil {
 		return nil, err
 	}
