@@ -220,6 +220,7 @@ var knownErrors = []struct {
 	{eventlog.ErrHeld, kindUnavailable, "a transaction that appends with SQL holds the stream. Nothing happened; try again"},
 	{eventlog.ErrBusy, kindOverloaded, "topics are changed faster than that is possible. Nothing happened; try again"},
 	{eventlog.ErrOverloaded, kindOverloaded, "the time for the request was over before weir could carry it out, while the store answered other requests. Nothing happened; try again later, or ask for less in one request"},
+	{queue.ErrLeaseEnded, kindUnavailable, "the store took longer than the lease, which has ended again. Extend it again: that works unless another worker got the message"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrSpansShards, kindSpansShards, "nothing happened; docs/shards.md says what is possible: for example, send the events of each partition by themselves"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again at another process, or here in a moment"},

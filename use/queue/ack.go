@@ -28,7 +28,7 @@ func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
 }
 
 // endClaim makes the message of a claim done.
-func endClaim(e *claims.Edit, g claims.Grant, _ preparation) error {
+func endClaim(e *claims.Edit, g claims.Grant, _ preparation, _ *change) error {
 	_, err := e.Held(g)
 	if err == nil {
 		e.Put(g.Offset, claims.Run{Fate: claims.Done})
@@ -36,32 +36,80 @@ func endClaim(e *claims.Edit, g claims.Grant, _ preparation) error {
 	return err
 }
 
-// Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack. A
-// lease that has ended is extended unless another worker got the message, or as many other messages
-// are claimed as Settings.Concurrency allows.
+// Extend makes leases last for lease from now on, by the store's clock; that may be shorter than
+// before. Errors are those of Ack, and ErrLeaseEnded. A lease that has ended is extended unless
+// another worker got the message, or as many other messages are claimed as Settings.Concurrency
+// allows.
+//
+// A lease is counted from when its extension is made, which may be long after the call, and after
+// its caller has given up. If the outcome of a first attempt is unknown, the lease does not become
+// shorter: its worker may have extended it again meanwhile, through another process.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...string) ([]error, error) {
 	if lease < leaseMin || lease > leaseMax {
 		return nil, &eventlog.InvalidError{What: "lease", Value: lease.String(), Why: fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax)}
 	}
-	earliest, latest, err := q.owner.clock.Now(ctx)
+	length := claims.Time(lease.Milliseconds())
+	asked, askedLatest, err := q.owner.clock.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("extend leases of queue %q: %w", q.name, err)
 	}
-	until := latest + claims.Time(lease.Milliseconds())
-	return q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, _ preparation) error {
+	began := time.Now()
+	// The store's time, without a call of the store.
+	clock := func() (earliest, latest claims.Time) {
+		since := time.Since(began)
+		return asked + claims.Time(since.Milliseconds()), askedLatest + claims.Time((since + time.Millisecond - 1).Milliseconds())
+	}
+	// The ends of leases that became longer: for a claims.Grant its claims.Time. An operation may
+	// still write here after ctx has ended.
+	var ends sync.Map
+	errs, err := q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, _ preparation, c *change) error {
 		r, err := e.Held(g)
 		if err != nil {
 			return err
 		}
+		earliest, latest := clock()
 		limit := q.def.Load().settings.Concurrency
 		if limit > 0 && r.Until <= latest && e.ClaimsBeside(g.Offset, earliest) >= limit {
 			return &StaleReceiptError{Why: "its lease ended, and as many other messages are claimed as the queue's concurrency allows"}
+		}
+		until := latest + length
+		if c.maybeDone {
+			until = max(until, r.Until)
+		}
+		ends.Delete(g)
+		if until > r.Until {
+			ends.Store(g, until)
 		}
 		r.Until = until
 		e.Put(g.Offset, r)
 		return nil
 	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	now, _, err := q.owner.clock.Now(ctx)
+	if err != nil { // the change was made
+		now, _ = clock()
+	}
+	if now < askedLatest+length {
+		return errs, nil
+	}
+	// The change was stored late, as can happen while the store is unavailable: see overBefore.
+	for i, text := range receipts {
+		g, bad := q.parse(text)
+		if errs[i] != nil || bad != nil {
+			continue
+		}
+		if end, longer := ends.Load(g); longer && end.(claims.Time) <= now {
+			errs[i] = ErrLeaseEnded
+		}
+	}
+	return errs, nil
 }
+
+// verdict changes the message of a receipt, or refuses the receipt. It may be called again, on a
+// newer state.
+type verdict func(*claims.Edit, claims.Grant, preparation, *change) error
 
 // answered is a receipt of a call, and what its change appends.
 type answered struct {
@@ -73,7 +121,7 @@ type answered struct {
 // answer applies one change to each receipt's message; a receipt that is repeated gets the answer
 // of the first. prepare may read what a message's change needs. Messages of one partition share
 // operations.
-func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*claims.Edit, claims.Grant, preparation) error, prepare func(context.Context, claims.Grant) (preparation, error)) ([]error, error) {
+func (q *Queue) answer(ctx context.Context, receipts []string, apply verdict, prepare func(context.Context, claims.Grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
 		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes at most %d", AnswersMax)}
 	}
@@ -129,7 +177,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*claim
 // answerSome answers the first receipts of a partition in one operation: at most opsMax, and no
 // more once their records have opBytesMax. It returns how many receipts it answered, and the error
 // of their operation.
-func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*claims.Edit, claims.Grant, preparation) error,
+func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply verdict,
 	prepare func(context.Context, claims.Grant) (preparation, error)) (n int, err error) {
 	var some []answered
 	o, holds := &op{}, false
@@ -178,7 +226,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 	o.apply = func(s *claims.State, c *change) (bool, error) {
 		e := claims.Edit{Part: s.Part(p), All: s}
 		for i, it := range some {
-			results[i] = c.unsureIfResent(apply(&e, it.grant, it.preparation))
+			results[i] = c.unsureIfResent(apply(&e, it.grant, it.preparation, c))
 			c.refused = c.refused || errors.Is(results[i], ErrStaleReceipt)
 			if results[i] == nil {
 				it.append(c)

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/claims"
 )
 
@@ -22,6 +24,9 @@ var (
 	// ErrBadReceipt: the text is not a receipt, or it names a partition that the queue does not
 	// have.
 	ErrBadReceipt = errors.New("bad receipt")
+	// ErrLeaseEnded: a lease ended again before its extension was stored. Extend it again: that
+	// works unless another worker got the message.
+	ErrLeaseEnded = fmt.Errorf("%w: the lease ended again before its extension was stored", eventlog.ErrUnavailable)
 )
 
 // StaleReceiptError says why a receipt changes nothing.

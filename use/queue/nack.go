@@ -57,7 +57,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		return nil, fmt.Errorf("nack messages of queue %q: %w", q.name, err)
 	}
 	n.Error = shorten(n.Error, errorMax)
-	return q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, instead preparation) error {
+	return q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, instead preparation, _ *change) error {
 		r, err := e.Held(g)
 		if err != nil {
 			return err

@@ -70,7 +70,7 @@ func TestAReceiptThatIsNamedOftenIsWorkOnce(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		calls, prepared := 0, 0
-		errs, err := q.answer(ctx, slices.Repeat([]string{got[0].Receipt, "forged"}, 5000), func(e *claims.Edit, g claims.Grant, _ preparation) error {
+		errs, err := q.answer(ctx, slices.Repeat([]string{got[0].Receipt, "forged"}, 5000), func(e *claims.Edit, g claims.Grant, _ preparation, _ *change) error {
 			calls++
 			_, err := e.Held(g)
 			e.Put(g.Offset, claims.Run{Fate: claims.Done})

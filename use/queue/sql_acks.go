@@ -44,7 +44,7 @@ func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ..
 	for i, r := range receipts {
 		current[i] = q.current(r)
 	}
-	return q.answer(ctx, current, func(e *claims.Edit, g claims.Grant, _ preparation) error {
+	return q.answer(ctx, current, func(e *claims.Edit, g claims.Grant, _ preparation, _ *change) error {
 		if err := unchanged(); err != nil {
 			return err
 		}
