@@ -1,12 +1,17 @@
 package console_test
 
 import (
+	"bytes"
+	"context"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -229,6 +234,73 @@ func TestADeadLetterIsEditedAndRedriven(t *testing.T) {
 	}
 	if p := b.post("/console/queues/mails/redrive", "letter", letters[0]); p.status != http.StatusSeeOther || len(s.letters()) != 0 {
 		t.Errorf("redrive: %d, and %d letters are left", p.status, len(s.letters()))
+	}
+}
+
+func TestAnEditedMessageKeepsItsPriority(t *testing.T) {
+	s := serve(t)
+	s.api("POST", "/v1/queues", `{"name": "mails", "partitions": 1, "settings": {"attempts": 1, "priorities": 3}}`)
+	s.api("POST", "/v1/queues/mails/batch", `{"messages": [{"value": "urgent", "priority": 2}]}`)
+	claim := func() string { return s.api("POST", "/v1/queues/mails/claim", `{"max": 1, "worker": "w1"}`) }
+	receipt := regexp.MustCompile(`"receipt":"([^"]+)"`).FindStringSubmatch(claim())
+	if receipt == nil {
+		t.Fatal("nothing can be claimed")
+	}
+	s.api("POST", "/v1/queues/mails/nack", `{"receipts": ["`+receipt[1]+`"], "error": "no"}`)
+	letters := s.letters()
+	if len(letters) != 1 {
+		t.Fatalf("there are %d dead letters", len(letters))
+	}
+	if p := s.browser().post("/console/queues/mails/edit", "letter", letters[0], "value", "edited"); p.status != http.StatusSeeOther {
+		t.Fatalf("edit: %d %s", p.status, p.text)
+	}
+	if got := claim(); !strings.Contains(got, "edited") || !strings.Contains(got, `"weir.queue.priority","value":"2"`) {
+		t.Errorf("the edited message has not the priority 2: %s", got)
+	}
+}
+
+// overtaken is a store that lets something happen once an edited message is stored, before its dead
+// letter is looked for again.
+type overtaken struct {
+	eventlog.Store
+	edited []byte // the edited value
+	stored atomic.Bool
+	then   atomic.Pointer[func()]
+}
+
+func (s *overtaken) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	out, err := s.Store.Commit(ctx, flush)
+	for _, e := range flush {
+		for _, b := range e.Batches {
+			if bytes.Contains(b.Bytes, s.edited) {
+				s.stored.Store(true)
+			}
+		}
+	}
+	return out, err
+}
+
+func (s *overtaken) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(keys[0], "queue/dead/") && s.stored.Swap(false) {
+		(*s.then.Load())()
+	}
+	return s.Store.Get(ctx, keys, maxBytes)
+}
+
+func TestAnEditSaysThatItsLetterWasRedrivenMeanwhile(t *testing.T) {
+	store := &overtaken{Store: memory.New(), edited: []byte("new@example.org")}
+	s := serveOn(t, store)
+	s.fill()
+	b := s.browser()
+	letter := s.letters()[1]
+	redrive := func() { s.api("POST", "/v1/queues/mails/dead/redrive", `{"letters": ["`+letter+`"]}`) }
+	store.then.Store(&redrive)
+	if p := b.post("/console/queues/mails/edit", "letter", letter, "value", "to: new@example.org"); p.status != http.StatusConflict || !strings.Contains(p.text, "had been redriven or discarded before") {
+		t.Errorf("edit of a letter that was redriven meanwhile: %d, to %q", p.status, p.location)
+	}
+	p := b.get("/console/queues/mails/messages?state=ready")
+	if !strings.Contains(p.text, "new@example.org") || !strings.Contains(p.text, "user1@example.org") {
+		t.Error("the queue has not both messages")
 	}
 }
 

@@ -347,7 +347,7 @@ func (l letter) Editable() bool {
 		return false
 	}
 	for _, h := range l.Headers {
-		if strings.HasPrefix(h.Name, "weir.") {
+		if isWeirs(h.Name) {
 			continue
 		}
 		if h.Name == "" || h.Value == nil {
@@ -361,11 +361,27 @@ func (l letter) Editable() bool {
 	return true
 }
 
+// isWeirs reports whether a header is weir's own, so that a new message cannot have it. It can have
+// those of a schedule.
+func isWeirs(header string) bool {
+	return strings.HasPrefix(header, "weir.") && header != "weir.queue.schedule" && header != "weir.queue.tick"
+}
+
+// priority returns the message's level; 0 if it has none, or one that is no number.
+func (l letter) priority() (level int) {
+	for _, h := range l.Headers {
+		if h.Name == "weir.queue.priority" && h.Value != nil {
+			level, _ = strconv.Atoi(*h.Value)
+		}
+	}
+	return level
+}
+
 // headerLines writes headers as headersOf reads them. Those of weir itself are left out.
 func headerLines(headers []pair) string {
 	var lines []string
 	for _, h := range headers {
-		if h.Name != "" && h.Value != nil && !strings.HasPrefix(h.Name, "weir.") {
+		if h.Name != "" && h.Value != nil && !isWeirs(h.Name) {
 			lines = append(lines, h.Name+": "+*h.Value)
 		}
 	}
@@ -422,12 +438,27 @@ func (v *visit) editAndRedrive() error {
 	if !l.Editable() {
 		return &problem{Status: http.StatusConflict, Title: "This message cannot be edited as text", Detail: "Its key, its value or a header has bytes that a form would lose. Nothing was changed."}
 	}
+	if level := l.priority(); level > 0 { // as a redrive has it: the highest level, if the queue has fewer
+		var q queueInfo
+		if err := v.get(path("/v1/queues/%s", name), &q); err != nil {
+			return err
+		}
+		levels, _ := strconv.Atoi(string(q.Settings["priorities"]))
+		edited["priority"] = min(level, max(levels-1, 0))
+	}
 	enqueued, err := v.enqueueOne(name, edited)
 	if err != nil {
 		return err
 	}
-	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead/discard", name), map[string]any{"letters": []string{id}}, nil); err != nil {
-		return &problem{Status: http.StatusConflict, Title: "The edited message was enqueued, and the dead letter is still there", Detail: "Discard it; redriving it would enqueue the message as it was. Why it was not discarded: " + err.Error()}
+	var swept struct{ Taken int64 }
+	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead/discard", name), map[string]any{"letters": []string{id}}, &swept); err != nil {
+		return &problem{Status: http.StatusConflict, Title: "The edited message was enqueued, and the dead letter may still be there", Detail: "Discard it; redriving it would enqueue the message as it was. Why it was not discarded: " + err.Error()}
+	}
+	if swept.Taken == 0 {
+		return &problem{
+			Status: http.StatusConflict, Title: "The edited message was enqueued, and its dead letter had been redriven or discarded before",
+			Detail: "If it was redriven, the message as it was comes, too. The edited one is " + enqueued + ".",
+		}
 	}
 	return v.done(pagePath("/console/queues/%s/dead", name), "The edited message was enqueued as "+enqueued+", and its dead letter discarded.")
 }
