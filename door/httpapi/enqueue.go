@@ -94,10 +94,10 @@ func (s *Server) enqueue(c *call, messages ...queue.NewMessage) (at []queue.Enqu
 
 // unknownEnqueue says what may be sent again: queues take no Idempotency-Key.
 func unknownEnqueue(err error, messages []queue.NewMessage) error {
-	p := kindUnknown.because("the messages were sent to the store, but no answer came. Enqueue them again: because of their unique keys no message is enqueued twice, and the answer has the ids of those that were already enqueued")
+	p := kindUnknown.because("the messages were sent to the store, but no answer came. Enqueue them again: because of their unique keys no message is enqueued twice, unless a worker has finished it meanwhile, and the answer has the ids of those that were already enqueued")
 	for _, m := range messages {
 		if m.Unique == "" {
-			p = kindUnknown.because("the messages were sent to the store, but no answer came. GET …/messages shows the messages that are ready, claimed or waiting, and with state=delayed those that are delayed. If you enqueue them again, those without a unique key (`unique`) may be there twice; those with one can be sent again safely")
+			p = kindUnknown.because("the messages were sent to the store, but no answer came. GET …/messages shows the messages that are ready, claimed or waiting, and with state=delayed those that are delayed. If you enqueue them again, those without a unique key (`unique`) may be there twice; those with one only if a worker has finished them meanwhile")
 			break
 		}
 	}

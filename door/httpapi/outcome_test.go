@@ -347,7 +347,9 @@ func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
 		for _, c := range []struct{ path, body, says string }{
 			{"/messages", `"c"`, "may be there twice"},
 			{"/batch", `{"messages":[{"value":1,"unique":"u"},{"value":2}]}`, "may be there twice"},
+			{"/batch", `{"messages":[{"value":1,"unique":"u"},{"value":2}]}`, "only if a worker has finished them meanwhile"},
 			{"/batch", `{"messages":[{"value":1,"unique":"u"}]}`, "Enqueue them again"},
+			{"/batch", `{"messages":[{"value":1,"unique":"u"}]}`, "unless a worker has finished it meanwhile"},
 			{"/claim", `{"id":"mine"}`, "Claim again with the same id"},
 			{"/claim", `{}`, "If you give each claim an `id`"},
 			{"/claim", fmt.Sprintf(`{"ack":[%q]}`, got.Messages[0].Receipt), "Send the same receipts again"},
