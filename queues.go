@@ -390,8 +390,8 @@ func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, li
 }
 
 // Redrive moves dead messages back into their queue, each in one change. They have all their
-// attempts again. It returns how many it moved: messages that were already moved or discarded do
-// not count.
+// attempts again. It returns how many it certainly moved: messages that were already moved or
+// discarded do not count. After ErrUnsure it may have moved more. To repeat it is safe.
 func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		moved, err = q.Redrive(ctx, lettersOf(dead)...)
@@ -410,7 +410,8 @@ func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (m
 	return moved, err
 }
 
-// DiscardDead drops dead messages, and returns how many it dropped.
+// DiscardDead drops dead messages, and returns how many it dropped. What is true of Redrive's errors
+// is true of its own.
 func (l *Log) DiscardDead(ctx context.Context, name string, dead ...DeadMessage) (dropped int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		dropped, err = q.Discard(ctx, lettersOf(dead)...)

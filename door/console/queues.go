@@ -409,13 +409,17 @@ func (v *visit) sweep(action, did string) error {
 		return &problem{Status: http.StatusBadRequest, Title: "Nothing was chosen", Detail: "Choose dead letters, or all."}
 	}
 	var swept struct {
-		Taken int64
-		Until string
+		Taken   int64
+		Until   string
+		Problem *problem // why not all
 	}
 	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead", name)+"/"+action, body, &swept); err != nil {
 		return err
 	}
 	said := fmt.Sprintf("%d dead letters were %s.", swept.Taken, did)
+	if swept.Problem != nil {
+		said += " What happened to the others: " + swept.Problem.Error() + "."
+	}
 	if swept.Until != "" {
 		said += " There are more: do it again."
 	}

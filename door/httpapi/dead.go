@@ -261,6 +261,9 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 	defer cancel()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		done, err := asked.do(ctx, c, q)
+		if toldUnknown(err) {
+			err = kindUnknown.because("the change was sent to the store, but no answer came. Send the request again: this is safe, no dead letter is taken twice. It counts only those that it takes itself").causedBy(err)
+		}
 		if err != nil && done.Taken == 0 {
 			return err
 		}

@@ -570,8 +570,8 @@ func TestARepeatedClaimThatWaitsGetsWhatTheFirstGot(t *testing.T) {
 	})
 }
 
-// lostAnswer is a store that loses the answer of one commit of a queue's state, after something
-// else has happened.
+// lostAnswer is a store that loses the answer of one commit of what became of messages or dead
+// letters, after something else has happened.
 type lostAnswer struct {
 	eventlog.Store
 	then atomic.Pointer[func()]
@@ -580,7 +580,9 @@ type lostAnswer struct {
 func (s *lostAnswer) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	out, err := s.Store.Commit(ctx, flush)
 	changes := slices.ContainsFunc(flush, func(e eventlog.Entry) bool {
-		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, "queue/state/") })
+		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool {
+			return strings.HasPrefix(p.Key, "queue/state/") || strings.HasPrefix(p.Key, "queue/dead/")
+		})
 	})
 	if err != nil || !changes {
 		return out, err
@@ -618,6 +620,42 @@ func TestAClaimWhoseAnswerWasLostHasWhatItGot(t *testing.T) {
 			t.Errorf("the next one got %+v", rest)
 		}
 	})
+}
+
+// The answer to a redrive or a discard is lost, and another process takes another letter before it
+// can be found out what became of it. Nobody is told that nothing was taken.
+func TestALetterWhoseAnswerWasLostIsPerhapsTaken(t *testing.T) {
+	for name, take := range map[string]func(*queue.Queue, context.Context, ...queue.DeadLetter) (int, error){
+		"redrive": (*queue.Queue).Redrive, "discard": (*queue.Queue).Discard,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := newStore(t)
+				store := &lostAnswer{Store: memory}
+				q := create(t, start(t, store), queue.Spec{Name: "mail", Partitions: 1})
+				other := open(t, start(t, memory), "mail")
+				enqueue(t, q, "a", "b", "c")
+				nack(t, q, queue.Nack{Reject: true}, claimN(t, q, 3)...)
+				letters := deadLetters(t, q)
+				if n, err := q.Discard(t.Context(), letters[1]); n != 1 || err != nil {
+					t.Fatalf("%d letters are discarded, %v", n, err)
+				}
+				then := func() {
+					if n, err := other.Discard(t.Context(), letters[2]); n != 1 || err != nil {
+						t.Errorf("the other process discards %d letters, %v", n, err)
+					}
+				}
+				store.then.Store(&then)
+				n, err := take(q, t.Context(), letters[0], letters[1])
+				if n != 0 || !errors.Is(err, eventlog.ErrUnsure) || !strings.Contains(fmt.Sprint(err), "1 were taken") {
+					t.Errorf("the answer is lost: %d letters, %v; want an unknown outcome of one", n, err)
+				}
+				if n, err := take(q, t.Context(), letters[0]); n != 0 || err != nil {
+					t.Errorf("again: %d letters, %v; want none, as it is taken", n, err)
+				}
+			})
+		})
+	}
 }
 
 // An answer joins a change whose state was read before the message was claimed, in another process.

@@ -206,13 +206,15 @@ func (q *Queue) deadShard(p eventlog.Partition) *shard {
 }
 
 // Redrive moves dead letters back into the queue, each in one change, as new messages that have all
-// their attempts. It returns how many it moved; letters that were already moved or discarded do not
-// count.
+// their attempts. It returns how many it certainly moved; letters that were already moved or
+// discarded do not count. After eventlog.ErrUnsure it may have moved more of them. To repeat it is
+// safe.
 func (q *Queue) Redrive(ctx context.Context, letters ...DeadLetter) (moved int, err error) {
 	return q.takeLetters(ctx, letters, true)
 }
 
-// Discard drops dead letters, and returns how many.
+// Discard drops dead letters, and returns how many. What is true of Redrive's errors is true of its
+// own.
 func (q *Queue) Discard(ctx context.Context, letters ...DeadLetter) (dropped int, err error) {
 	return q.takeLetters(ctx, letters, false)
 }
@@ -372,6 +374,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	if err := q.tellTaken(ctx, letters, back); err != nil {
 		return 0, fmt.Errorf("take dead letters: %w", err)
 	}
+	defer q.wakeClaims() // also for those that were moved before an error
 	for len(letters) > 0 {
 		p := letters[0].partition
 		n, bytes := 0, int64(0)
@@ -381,8 +384,10 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 		}
 		some := letters[:n]
 		letters = letters[n:]
-		changed := 0
+		changed, unknown := 0, 0
+		tried := make(map[eventlog.Offset]bool)
 		err := q.deadShard(p).do(ctx, &op{bytes: bytes, apply: func(st *claims.State, c *change) (bool, error) {
+			unknown = 0
 			mine := st.Part(p)
 			bounds, _ := q.log.Known(p)
 			mine.Trimmed(bounds.First)
@@ -393,8 +398,12 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 					return false, fmt.Errorf("%w: this id may be another letter now; list the dead letters again", eventlog.ErrRewound)
 				}
 				if r, there := e.At(l.offset); !there || r.Fate == claims.Done {
+					if was, is := mine.At(l.offset); c.maybeDone && tried[l.offset] && (!is || was.Fate == claims.Done) {
+						unknown++ // the earlier attempt took it, or somebody else did
+					}
 					continue
 				}
+				tried[l.offset] = true
 				e.Put(l.offset, claims.Run{Fate: claims.Done})
 				if back {
 					topic := topics[priorityOf(l.rec)]
@@ -408,9 +417,10 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 		if err != nil {
 			return taken, fmt.Errorf("take dead letters of queue %q: %w", q.name, err)
 		}
-		taken += changed
+		if taken += changed; unknown > 0 {
+			return taken, fmt.Errorf("take dead letters of queue %q: %w: %d were taken by a first attempt whose answer was lost, or by somebody else", q.name, eventlog.ErrUnsure, unknown)
+		}
 	}
-	q.wakeClaims()
 	return taken, nil
 }
 
