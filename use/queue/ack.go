@@ -24,7 +24,27 @@ const AnswersMax = 100_000
 // repeated ack of one claim is a *StaleReceiptError with Done; a receipt that is twice in one call
 // has one answer. If the second result is an error, the whole call was refused.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
-	return q.answer(ctx, receipts, endClaim, q.keepDone)
+	errs, err := q.answer(ctx, receipts, endClaim, q.keepDone)
+	return q.staleIfPurged(ctx, receipts, errs), err
+}
+
+// staleIfPurged returns the results of receipts as a process gives them that has heard of a purge:
+// ErrStaleReceipt in place of ErrUnknownQueue. It costs store calls only if there are such results.
+func (q *Queue) staleIfPurged(ctx context.Context, receipts []string, errs []error) []error {
+	gone := func(err error) bool { return errors.Is(err, ErrUnknownQueue) && !errors.Is(err, eventlog.ErrUnsure) }
+	if !slices.ContainsFunc(errs, gone) {
+		return errs
+	}
+	now, err := q.owner.Open(ctx, q.name)
+	if err != nil { // there is no such queue any more, or nobody knows
+		return errs
+	}
+	for i, receipt := range receipts {
+		if _, stale := now.parse(receipt); gone(errs[i]) && stale != nil {
+			errs[i] = stale
+		}
+	}
+	return errs
 }
 
 // endClaim makes the message of a claim done.
@@ -87,6 +107,7 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 	if err != nil {
 		return nil, err
 	}
+	errs = q.staleIfPurged(ctx, receipts, errs)
 	now, _, err := q.owner.clock.Now(ctx)
 	if err != nil { // the change was made
 		now, _ = clock()

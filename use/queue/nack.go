@@ -57,7 +57,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		return nil, fmt.Errorf("nack messages of queue %q: %w", q.name, err)
 	}
 	n.Error = shorten(n.Error, errorMax)
-	return q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, instead preparation, _ *change) error {
+	errs, err := q.answer(ctx, receipts, func(e *claims.Edit, g claims.Grant, instead preparation, _ *change) error {
 		r, err := e.Held(g)
 		if err != nil {
 			return err
@@ -105,6 +105,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		}
 		return q.putOffRecord(ctx, g, rec, attempts, now, here.until)
 	})
+	return q.staleIfPurged(ctx, receipts, errs), err
 }
 
 // holdMax is the longest wait of a message in its own partition. For longer waits it moves to the

@@ -188,6 +188,51 @@ func TestKeepDoneCountsFromTheNextAck(t *testing.T) {
 	})
 }
 
+// A process that has not heard of a purge, or of a deletion, answers as one that has.
+func TestAReceiptFromBeforeAPurgeElsewhereIsStale(t *testing.T) {
+	for name, answer := range map[string]func(context.Context, *queue.Queue, string) ([]error, error){
+		"ack": func(ctx context.Context, q *queue.Queue, receipt string) ([]error, error) { return q.Ack(ctx, receipt) },
+		"nack": func(ctx context.Context, q *queue.Queue, receipt string) ([]error, error) {
+			return q.Nack(ctx, queue.Nack{Error: "no"}, receipt)
+		},
+		"extend": func(ctx context.Context, q *queue.Queue, receipt string) ([]error, error) {
+			return q.Extend(ctx, time.Minute, receipt)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore(t)
+				a, b := begin(t, store, time.Hour), begin(t, store, time.Hour)
+				synctest.Wait()
+				for _, mail := range []string{"purged", "deleted"} {
+					create(t, a.Queues, queue.Spec{Name: mail, Partitions: 1})
+					q := open(t, b.Queues, mail)
+					enqueue(t, q, "m")
+					m := claimN(t, q, 1)[0]
+					end, want := a.Purge, queue.ErrStaleReceipt
+					if mail == "deleted" {
+						end, want = a.Delete, queue.ErrUnknownQueue
+					}
+					if err := end(t.Context(), mail); err != nil {
+						t.Fatal(err)
+					}
+					var errs []error
+					err := b.With(t.Context(), mail, func(q *queue.Queue) (err error) {
+						errs, err = answer(t.Context(), q, m.Receipt)
+						return err
+					})
+					if err == nil {
+						err = one(t, errs, nil)
+					}
+					if !errors.Is(err, want) {
+						t.Errorf("after the queue was %s: %v, want %v", mail, err, want)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestDeadLettersStayDiscardedAfterAPurgeElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
