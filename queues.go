@@ -410,8 +410,8 @@ func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (m
 	return moved, err
 }
 
-// DiscardDead drops dead messages, and returns how many it dropped. What is true of Redrive's errors
-// is true of its own.
+// DiscardDead drops dead messages, and returns how many it dropped. Its errors mean what those of
+// Redrive mean.
 func (l *Log) DiscardDead(ctx context.Context, name string, dead ...DeadMessage) (dropped int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		dropped, err = q.Discard(ctx, lettersOf(dead)...)

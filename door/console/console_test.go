@@ -281,7 +281,7 @@ func (s *overtaken) Commit(ctx context.Context, flush []eventlog.Entry) ([]event
 }
 
 func (s *overtaken) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
-	if strings.HasPrefix(keys[0], "queue/dead/") && s.stored.Swap(false) {
+	if len(keys) > 0 && strings.HasPrefix(keys[0], "queue/dead/") && s.stored.Swap(false) {
 		(*s.then.Load())()
 	}
 	return s.Store.Get(ctx, keys, maxBytes)

@@ -165,7 +165,8 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	if err != nil {
 		return c, err
 	}
-	if slices.Contains(partitions, id.Partition) {
+	isMine := slices.Contains(partitions, id.Partition)
+	if isMine {
 		ends, err := q.log.Bounds(ctx, id.Partition)
 		if err != nil {
 			return c, err
@@ -198,6 +199,9 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 		if found || err != nil {
 			return at, err
 		}
+		if isMine = isMine || q.wasMine(ctx, id); !isMine {
+			break // it is not done, but unknown
+		}
 		came, err := q.cameSince(ctx, ends, &s)
 		if err != nil {
 			return c, err
@@ -210,7 +214,7 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 			break
 		}
 	}
-	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
+	if isMine {
 		c, err = q.findDone(ctx, c)
 	}
 	if s.cut && c.Done.IsZero() {

@@ -213,8 +213,7 @@ func (q *Queue) Redrive(ctx context.Context, letters ...DeadLetter) (moved int, 
 	return q.takeLetters(ctx, letters, true)
 }
 
-// Discard drops dead letters, and returns how many. What is true of Redrive's errors is true of its
-// own.
+// Discard drops dead letters, and returns how many. Its errors mean what those of Redrive mean.
 func (q *Queue) Discard(ctx context.Context, letters ...DeadLetter) (dropped int, err error) {
 	return q.takeLetters(ctx, letters, false)
 }

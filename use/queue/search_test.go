@@ -101,7 +101,7 @@ type beforeGet struct {
 }
 
 func (s *beforeGet) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.KeyValue, error) {
-	if strings.HasPrefix(keys[0], s.prefix) {
+	if len(keys) > 0 && strings.HasPrefix(keys[0], s.prefix) {
 		if then := s.then.Swap(nil); then != nil {
 			(*then)()
 		}

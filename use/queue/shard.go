@@ -52,8 +52,8 @@ type change struct {
 	refused   bool // set by apply: it refused a receipt
 }
 
-// unsureIfResent turns an error into ErrUnsure if the operation was sent before: the earlier attempt
-// may have succeeded, and may itself have used the receipt.
+// unsureIfResent turns an error into ErrUnsure if the operation was sent before: the earlier
+// attempt may have succeeded, and may itself have used the receipt.
 func (c *change) unsureIfResent(err error) error {
 	if c.maybeDone && err != nil && !errors.Is(err, eventlog.ErrUnsure) {
 		return fmt.Errorf("%w: the operation was sent twice, and the first attempt may have succeeded (%w)", eventlog.ErrUnsure, err)
