@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -44,28 +43,6 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return outcomes, nil
 }
 
-// Trim implements eventlog.Store.
-func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
-	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
-		below := make(map[eventlog.Partition]eventlog.Offset, len(trims))
-		for _, t := range trims {
-			if p := st.partitions[t.Partition]; p != nil {
-				below[t.Partition] = max(p.first, below[t.Partition], min(t.Before, p.next))
-			}
-		}
-		for _, id := range slices.Sorted(maps.Keys(below)) {
-			if first := below[id]; first > st.partitions[id].first {
-				e.trims = append(e.trims, trim{id, first})
-			}
-		}
-		return e, nil, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), err)
-	}
-	return make([]error, len(trims)), nil
-}
-
 // change makes one commit of the effects that decide returns. Whenever another process committed
 // first, it calls decide again, with the newer state. The last call of decide is what counts.
 func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
@@ -83,9 +60,6 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 		return err
 	}
 	if err := s.pace(ctx); err != nil {
-		return err
-	}
-	if err := s.turn.take(ctx); err != nil {
 		return err
 	}
 	defer s.turn.give()
@@ -122,8 +96,11 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 		}
 		c := s.compose(e)
 		before := s.st.end
-		s.mu.Unlock()
 		began := time.Now()
+		if !e.none() {
+			s.nextPut = began.Add(s.linger)
+		}
+		s.mu.Unlock()
 		if !e.none() {
 			done, won, err := s.create(ctx, sent, c, payload)
 			if err != nil {
@@ -154,8 +131,9 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	return fmt.Errorf("%w: other processes were faster %d times", eventlog.ErrUnavailable, roundsMax)
 }
 
-// pace waits so that puts begin at least linger (an option of the URL) apart. The first put after a
-// pause is made at once.
+// pace takes the turn once the next put may begin (nextPut), so that puts begin at least linger (an
+// option of the URL) apart. The first put after a pause is made at once. Only a put takes a slot
+// (changeNow): a caller that finds nothing to put, or gives up, delays nobody.
 //
 // A process that commits again and again without a pause would keep all others out: it knows its
 // own commit at once, and they have to read it before they can try the next number. So after some
@@ -172,17 +150,22 @@ func (s *Store) pace(ctx context.Context) error {
 			s.nextPut = until
 		}
 	}
-	wait := time.Until(s.nextPut)
-	s.nextPut = time.Now().Add(max(wait, 0) + s.linger)
 	s.mu.Unlock()
-	if wait <= 0 {
-		return nil
-	}
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+	for {
+		if wait := time.Until(s.NextCommit()); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+			}
+		}
+		if err := s.turn.take(ctx); err != nil {
+			return err
+		}
+		if !s.NextCommit().After(time.Now()) {
+			return nil
+		}
+		s.turn.give() // another caller has put meanwhile
 	}
 }
 

@@ -81,7 +81,7 @@ type Store struct {
 	synced   time.Time       // the server's clock when st was last known to be no older than the newest snapshot that can be read
 	asked    time.Time       // this machine's clock at the last request for the next commit that found none
 	verified time.Time       // when the newest known commit was last read again
-	nextPut  time.Time       // see pace
+	nextPut  time.Time       // no put of a change begins before; see pace
 	streak   int             // commits of this process since another's, or since it waited for others
 	won      time.Time       // when this process last made a commit
 	lost     time.Time       // when this process last read a commit of another
@@ -93,6 +93,9 @@ type Store struct {
 	mover    *mover          // a finished segment whose moves wait for a commit; nil: none
 
 	loading *loading // guarded by turn
+
+	trimTurn  turn               // held by the call of Trim that makes a commit for all that wait
+	trimmings map[*trimming]bool // guarded by mu
 
 	probing turn // guards probed
 	probes  atomic.Int64
@@ -153,6 +156,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	s := &Store{
 		place: at, logger: opts.Logger, bucket: b, clock: clock, writer: random(),
 		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
+		trimTurn: make(turn, 1), trimmings: map[*trimming]bool{},
 	}
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
 	// begin has no time-out, because it reads all commits since the newest snapshot. Each of its
