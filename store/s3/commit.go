@@ -134,23 +134,7 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 // pace takes the turn once the next put may begin (nextPut), so that puts begin at least linger (an
 // option of the URL) apart. The first put after a pause is made at once. Only a put takes a slot
 // (changeNow): a caller that finds nothing to put, or gives up, delays nobody.
-//
-// A process that commits again and again without a pause would keep all others out: it knows its
-// own commit at once, and they have to read it before they can try the next number. So after some
-// commits in a row it leaves them the time for that, if linger does not.
 func (s *Store) pace(ctx context.Context) error {
-	s.mu.Lock()
-	inRow := streakMax
-	if time.Since(s.lost) < rivalFor {
-		inRow = streakRival
-	}
-	if s.streak >= inRow && !s.alone {
-		s.streak = 0
-		if until := s.won.Add(yieldRounds * s.round); until.After(s.nextPut) {
-			s.nextPut = until
-		}
-	}
-	s.mu.Unlock()
 	for {
 		if wait := time.Until(s.NextCommit()); wait > 0 {
 			select {
@@ -171,12 +155,26 @@ func (s *Store) pace(ctx context.Context) error {
 
 // wins notes that this process made a commit, in a round (create, confirm) that began at the time
 // began.
+//
+// A process that commits again and again without a pause would keep all others out: it knows its
+// own commit at once, and they have to read it before they can try the next number. So after some
+// commits in a row it leaves them the time for that, if linger does not.
 func (s *Store) wins(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streak++
-	s.won = time.Now()
-	s.round = s.won.Sub(began)
+	inRow := streakMax
+	if time.Since(s.lost) < rivalFor {
+		inRow = streakRival
+	}
+	if s.streak < inRow || s.alone {
+		return
+	}
+	s.streak = 0
+	now := time.Now()
+	if until := now.Add(min(yieldRounds*now.Sub(began), yieldMost)); until.After(s.nextPut) {
+		s.nextPut = until
+	}
 }
 
 // compose makes the next commit. The caller holds mu and has the turn.

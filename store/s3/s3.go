@@ -37,10 +37,11 @@ const (
 	roundsMax = 1000
 	// After streakMax commits in a row a process waits for others; after streakRival, if one of
 	// them made a commit within rivalFor. It waits yieldRounds times as long as its last commit
-	// took. A process that lost has to read the winner's commit, check that it is on the chain, and
-	// find the next number free: five requests, where the winner makes two.
+	// took, at most yieldMost: a commit whose answer was lost takes long, and that says nothing
+	// about others. A process that lost has to read the winner's commit, check that it is on the
+	// chain, and find the next number free: five requests, where the winner makes two.
 	streakMax, streakRival, yieldRounds = 16, 2, 4
-	rivalFor                            = 10 * time.Second
+	rivalFor, yieldMost                 = 10 * time.Second, 2 * time.Second
 	// headGuess is how much of a commit is read at first. The heads of most commits are smaller.
 	headGuess = 64 << 10
 )
@@ -82,10 +83,8 @@ type Store struct {
 	asked    time.Time       // this machine's clock at the last request for the next commit that found none
 	verified time.Time       // when the newest known commit was last read again
 	nextPut  time.Time       // no put of a change begins before; see pace
-	streak   int             // commits of this process since another's, or since it waited for others
-	won      time.Time       // when this process last made a commit
+	streak   int             // commits of this process since another's, or since it left others time
 	lost     time.Time       // when this process last read a commit of another
-	round    time.Duration   // how long the commit at won took
 	newest   int64           // the newest known snapshot
 	floor    int64           // the log goes at least to this commit, because a snapshot covers it
 	sent     []tip           // commits that this process wrote, or may have written, and that are void if the bucket was rewound
@@ -300,7 +299,7 @@ func (s *Store) FlushBytes() int { return s.flush }
 // HeartbeatEvery implements eventlog.Costly.
 func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }
 
-// NextCommit implements eventlog.Costly: see pace.
+// NextCommit implements eventlog.Costly: see pace and wins.
 func (s *Store) NextCommit() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
