@@ -73,6 +73,11 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	if err := s.anchor(ctx); err != nil {
 		return failed(err)
 	}
+	if s.clock.old() { // the machine may have been suspended: the commit's time would be too early
+		if s.askTime(ctx); s.clock.old() {
+			return fmt.Errorf("%w: the server does not say what its time is", eventlog.ErrUnavailable)
+		}
+	}
 	for range roundsMax {
 		s.mu.Lock()
 		if s.rewound(s.told) {
