@@ -695,6 +695,25 @@ func (c costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	}
 }
 
+// A flush is gathered once one of the shards lets a commit begin: the entries of that shard need
+// not wait for the others.
+func TestTheShardThatWaitsTheLeastSaysWhenACommitMayBegin(t *testing.T) {
+	a, b, c := &costly{Store: memory.New()}, &costly{Store: memory.New()}, &costly{Store: memory.New()}
+	both, one := openSet(t, Shard{"a", a}, Shard{"b", b}), openSet(t, Shard{"c", c}, Shard{"free", memory.New()})
+	soon := time.Now().Add(time.Minute)
+	late := soon.Add(time.Minute)
+	c.next = late
+	for _, next := range [][2]time.Time{{soon, late}, {late, soon}} {
+		a.next, b.next = next[0], next[1]
+		if got := both.NextCommit(); !got.Equal(soon) {
+			t.Errorf("the shards let a commit begin at %v, and the set at %v, want %v", next, got, soon)
+		}
+	}
+	if got := one.NextCommit(); !got.IsZero() {
+		t.Errorf("one shard lets a commit begin at any time, and the set at %v", got)
+	}
+}
+
 // A shard that makes commits wait on purpose, as a bucket does with a long linger, is not lost.
 func TestAShardIsWaitedForFromWhenItLetsACommitBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
