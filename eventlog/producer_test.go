@@ -486,6 +486,29 @@ func TestAnEntryIsWithdrawnWhileTheStoreLetsNoCommitBegin(t *testing.T) {
 	})
 }
 
+// An entry that is submitted for its effect happens, though its caller does not wait for that.
+func TestAnEntryThatStaysIsNotWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), gate: make(chan struct{})}
+		close(store.gate)
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		store.next = time.Now().Add(time.Second)
+		hasty, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer leave()
+		entry := sealed(t, p, 1, -1, 0, 0)
+		entry.Stays = true
+		if _, err := log.Append(hasty, entry); !errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("who gave up was told %v, want ErrUnsure", err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := values(t, log, p); len(got) != 1 {
+			t.Errorf("the log has %v, want the record", got)
+		}
+	})
+}
+
 // A log that is stopped while the store lets no commit begin waits as long as it drains, and no
 // longer: what it could not commit until then is certainly not done.
 func TestALogThatStopsWaitsForTheStoreAsLongAsItDrains(t *testing.T) {
