@@ -67,6 +67,7 @@ func newAppender(store Store, tail *tail, sealing func(Partition) sealing, linge
 
 func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	t.done = make(chan struct{})
+	t.stays = t.entry.Stays
 	t.trace = a.cfg.Tracer.Inject(ctx)
 	if a.readOnly {
 		t.resolve(Outcome{}, fmt.Errorf("append: %w", ErrReadOnly))

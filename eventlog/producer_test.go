@@ -462,6 +462,94 @@ func TestAFlushHasWhatCameBeforeTheStoreLetItBegin(t *testing.T) {
 	})
 }
 
+// An entry that is withdrawn before the store lets a commit begin is in none, and the others are.
+func TestAnEntryIsWithdrawnWhileTheStoreLetsNoCommitBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), gate: make(chan struct{})}
+		close(store.gate)
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		store.sizes, store.next = nil, time.Now().Add(time.Second)
+		hasty, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer leave()
+		gone := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		stays := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		if _, err := gone.Wait(hasty); !errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) {
+			t.Errorf("who gave up was told %v, want ErrUnavailable", err)
+		}
+		if out, err := stays.Wait(t.Context()); err != nil || out.Base[0] != 0 {
+			t.Errorf("who waited was told %+v, %v", out, err)
+		}
+		if !slices.Equal(store.sizes, []int{1}) {
+			t.Errorf("flushes of %v entries, want one of 1", store.sizes)
+		}
+	})
+}
+
+// An entry that is submitted for its effect happens, though its caller does not wait for that.
+func TestAnEntryThatStaysIsNotWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), gate: make(chan struct{})}
+		close(store.gate)
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		store.next = time.Now().Add(time.Second)
+		hasty, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer leave()
+		entry := sealed(t, p, 1, -1, 0, 0)
+		entry.Stays = true
+		if _, err := log.Append(hasty, entry); !errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("who gave up was told %v, want ErrUnsure", err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := values(t, log, p); len(got) != 1 {
+			t.Errorf("the log has %v, want the record", got)
+		}
+	})
+}
+
+// A log that is stopped while the store lets no commit begin waits as long as it drains, and no
+// longer: what it could not commit until then is certainly not done.
+func TestALogThatStopsWaitsForTheStoreAsLongAsItDrains(t *testing.T) {
+	const drains = 5 * time.Second
+	for _, c := range []struct {
+		begins, ends time.Duration
+		want         error
+	}{
+		{3 * time.Second, 3 * time.Second, nil},
+		{time.Hour, drains, eventlog.ErrClosed},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &costly{Store: memory.New(), gate: make(chan struct{})}
+			close(store.gate)
+			log, err := eventlog.Open(t.Context(), store, eventlog.Config{DrainTimeout: drains})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			done := make(chan error, 1)
+			go func() { done <- log.Run(ctx) }()
+			p := topic(t, log, "orders", 1).Partitions[0]
+			began := time.Now()
+			store.next = began.Add(c.begins)
+			ticket := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+			synctest.Wait() // it waits for the store
+			stop()
+			if _, err := ticket.Wait(t.Context()); !errors.Is(err, c.want) || errors.Is(err, eventlog.ErrUnsure) {
+				t.Errorf("the store lets a commit begin after %v: %v, want %v", c.begins, err, c.want)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took != c.ends {
+				t.Errorf("the store lets a commit begin after %v, and the log ended after %v, want %v", c.begins, took, c.ends)
+			}
+		})
+	}
+}
+
 func TestAFlushIsAsLargeAsACostlyStoreAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &costly{Store: memory.New()}

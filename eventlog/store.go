@@ -120,6 +120,11 @@ type Entry struct {
 	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has
 	// few records and frees space.
 	UsesReserve bool
+
+	// Stays: the log does not withdraw the entry when its caller stops waiting (Ticket.Wait). It is
+	// for an entry whose effect counts more than its answer, such as one by which a process leaves.
+	// Stores and SubmitLate ignore it.
+	Stays bool
 }
 
 // Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key

@@ -22,6 +22,7 @@ type Ticket struct {
 	size   int64                // its share of budget, in bytes
 	budget *semaphore.Weighted  // the budget of the queue that it is in
 	upkeep bool                 // it goes before other tickets (Log.SubmitUpkeep)
+	stays  bool                 // its caller cannot withdraw it (Entry.Stays)
 	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
 
 	due   time.Time // flush it at this time at the latest; the zero value: at once
@@ -53,7 +54,7 @@ const (
 // entry. ErrUnavailable and ErrClosed mean that it certainly did not happen, ErrUnsure that it may
 // have. If ctx ends first, an entry that was not sent yet is withdrawn and the error is
 // ErrOverloaded if the store committed others' entries meanwhile, otherwise ErrUnavailable; if it
-// was sent, the error is ErrUnsure.
+// was sent, or Stays, the error is ErrUnsure.
 func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	select {
 	case <-t.done:
@@ -65,7 +66,7 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 		return t.out, t.err
 	default:
 	}
-	if t.state.CompareAndSwap(queued, withdrawn) {
+	if !t.stays && t.state.CompareAndSwap(queued, withdrawn) {
 		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", t.late(), context.Cause(ctx))
 	}
 	if t.built != nil { // wait for build: once Wait has returned, the caller may read what build wrote

@@ -1,9 +1,11 @@
 package s3
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,4 +205,38 @@ func TestAProcessThatIsAloneAsksForTheTime(t *testing.T) {
 			t.Errorf("after a day without requests, the bounds of the store's time are %d ms apart", apart)
 		}
 	})
+}
+
+// The machine is suspended: the server's clock goes on, and its own stands still. The first commit
+// afterwards does not go by what was known before.
+func TestTheFirstCommitAfterASuspensionHasTheServersTime(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f, at := newFake(), quick
+			at.alone, at.verify = alone, time.Hour // so that nothing else asks the server before a put
+			s, err := f.open(t.Context(), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			var silent atomic.Pointer[string] // the object of which the server says nothing
+			s.bucket = deafTo{s.bucket, &silent}
+			commitOne(t, s, 1)
+			time.Sleep(2 * clockOld)
+			f.pass(10 * time.Minute)
+			format := "format"
+			silent.Store(&format)
+			if _, err := publish(t, s, "without a time"); !errors.Is(err, eventlog.ErrUnavailable) {
+				t.Errorf("alone %v: a commit while nobody knows the time was told %v", alone, err)
+			}
+			silent.Store(nil)
+			commitOne(t, s, 2)
+			s.mu.Lock()
+			put, _ := s.st.keys.Get("k")
+			s.mu.Unlock()
+			if late := time.Now().Add(f.Ahead).UnixMilli() - int64(put.putAt); late > 0 {
+				t.Errorf("alone %v: the commit has a time that is %d ms before the server's", alone, late)
+			}
+		})
+	}
 }

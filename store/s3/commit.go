@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -44,28 +43,6 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return outcomes, nil
 }
 
-// Trim implements eventlog.Store.
-func (s *Store) Trim(ctx context.Context, trims []eventlog.Trim) ([]error, error) {
-	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
-		below := make(map[eventlog.Partition]eventlog.Offset, len(trims))
-		for _, t := range trims {
-			if p := st.partitions[t.Partition]; p != nil {
-				below[t.Partition] = max(p.first, below[t.Partition], min(t.Before, p.next))
-			}
-		}
-		for _, id := range slices.Sorted(maps.Keys(below)) {
-			if first := below[id]; first > st.partitions[id].first {
-				e.trims = append(e.trims, trim{id, first})
-			}
-		}
-		return e, nil, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("trim %d partitions: %w", len(trims), err)
-	}
-	return make([]error, len(trims)), nil
-}
-
 // change makes one commit of the effects that decide returns. Whenever another process committed
 // first, it calls decide again, with the newer state. The last call of decide is what counts.
 func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
@@ -85,9 +62,6 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	if err := s.pace(ctx); err != nil {
 		return err
 	}
-	if err := s.turn.take(ctx); err != nil {
-		return err
-	}
 	defer s.turn.give()
 	if err := alive(ctx); err != nil {
 		return err
@@ -98,6 +72,11 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	defer stop()
 	if err := s.anchor(ctx); err != nil {
 		return failed(err)
+	}
+	if s.clock.old() { // the machine may have been suspended: the commit's time would be too early
+		if s.askTime(ctx); s.clock.old() {
+			return fmt.Errorf("%w: the server does not say what its time is", eventlog.ErrUnavailable)
+		}
 	}
 	for range roundsMax {
 		s.mu.Lock()
@@ -122,8 +101,11 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 		}
 		c := s.compose(e)
 		before := s.st.end
-		s.mu.Unlock()
 		began := time.Now()
+		if !e.none() {
+			s.nextPut = began.Add(s.linger)
+		}
+		s.mu.Unlock()
 		if !e.none() {
 			done, won, err := s.create(ctx, sent, c, payload)
 			if err != nil {
@@ -154,46 +136,50 @@ func (s *Store) changeNow(ctx context.Context, fresh bool, decide func(*state) (
 	return fmt.Errorf("%w: other processes were faster %d times", eventlog.ErrUnavailable, roundsMax)
 }
 
-// pace waits so that puts begin at least linger (an option of the URL) apart. The first put after a
-// pause is made at once.
-//
-// A process that commits again and again without a pause would keep all others out: it knows its
-// own commit at once, and they have to read it before they can try the next number. So after some
-// commits in a row it leaves them the time for that, if linger does not.
+// pace takes the turn once the next put may begin (nextPut), so that puts begin at least linger (an
+// option of the URL) apart. The first put after a pause is made at once. Only a put takes a slot
+// (changeNow): a caller that finds nothing to put, or gives up, delays nobody.
 func (s *Store) pace(ctx context.Context) error {
-	s.mu.Lock()
-	inRow := streakMax
-	if time.Since(s.lost) < rivalFor {
-		inRow = streakRival
-	}
-	if s.streak >= inRow && !s.alone {
-		s.streak = 0
-		if until := s.won.Add(yieldRounds * s.round); until.After(s.nextPut) {
-			s.nextPut = until
+	for {
+		if wait := time.Until(s.NextCommit()); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+			}
 		}
-	}
-	wait := time.Until(s.nextPut)
-	s.nextPut = time.Now().Add(max(wait, 0) + s.linger)
-	s.mu.Unlock()
-	if wait <= 0 {
-		return nil
-	}
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+		if err := s.turn.take(ctx); err != nil {
+			return err
+		}
+		if !s.NextCommit().After(time.Now()) {
+			return nil
+		}
+		s.turn.give() // another caller has put meanwhile
 	}
 }
 
 // wins notes that this process made a commit, in a round (create, confirm) that began at the time
 // began.
+//
+// A process that commits again and again without a pause would keep all others out: it knows its
+// own commit at once, and they have to read it before they can try the next number. So after some
+// commits in a row it leaves them the time for that, if linger does not.
 func (s *Store) wins(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streak++
-	s.won = time.Now()
-	s.round = s.won.Sub(began)
+	inRow := streakMax
+	if time.Since(s.lost) < rivalFor {
+		inRow = streakRival
+	}
+	if s.streak < inRow || s.alone {
+		return
+	}
+	s.streak = 0
+	now := time.Now()
+	if until := now.Add(min(yieldRounds*now.Sub(began), yieldMost)); until.After(s.nextPut) {
+		s.nextPut = until
+	}
 }
 
 // compose makes the next commit. The caller holds mu and has the turn.

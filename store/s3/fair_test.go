@@ -1,68 +1,111 @@
 package s3
 
 import (
-	"context"
-	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
 
+// aPut and aGet are how long requests take.
+const aPut, aGet = 50 * time.Millisecond, 37 * time.Millisecond
+
+func slowPut(_ string, do func() error) error {
+	time.Sleep(aPut)
+	return do()
+}
+
 // A process that lost the race for a commit needs five requests to try again, one that won needs
-// two: so a process that never pauses would keep all others out.
+// two: so a process that never pauses would keep all others out. It says when it goes on before a
+// flush is gathered (NextCommit).
 func TestAProcessThatCommitsWithoutPauseLeavesRoomForOthers(t *testing.T) {
-	f := newFake()
-	s, err := f.open(t.Context(), quick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	waits := func() bool {
-		t.Helper()
-		s.mu.Lock()
-		s.round = time.Hour // so that a wait does not end before the test looks
-		s.mu.Unlock()
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		err := s.pace(gone)
-		s.mu.Lock()
-		s.nextPut = time.Time{}
-		s.mu.Unlock()
-		if err != nil && !errors.Is(err, context.Canceled) {
+	synctest.Test(t, func(t *testing.T) {
+		inRow := func(s *Store) int {
+			t.Helper()
+			for n := 1; n < 100; n++ {
+				commitOne(t, s, eventlog.Version(n))
+				if wait := time.Until(s.NextCommit()); wait > 0 {
+					if wait != yieldRounds*aPut {
+						t.Errorf("after %d commits of %v a process waits for %v, want %v", n, aPut, wait, yieldRounds*aPut)
+					}
+					time.Sleep(wait)
+					return n
+				}
+			}
+			return 100
+		}
+		f, alone := newFake(), quick
+		f.answerPuts(slowPut)
+		alone.alone = true
+		only, err := f.open(t.Context(), alone)
+		if err != nil {
 			t.Fatal(err)
 		}
-		return err != nil
-	}
-	inRow := func(alone bool) int {
-		t.Helper()
-		s.alone = alone
-		defer func() { s.alone = false }()
-		for n := range 100 {
-			if waits() {
-				return n
-			}
-			commitOne(t, s, eventlog.Version(n+1))
+		defer only.Close()
+		if n := inRow(only); n != 100 {
+			t.Errorf("a process that is alone waits after %d commits", n)
 		}
-		return 100
-	}
-	if n := inRow(true); n != 100 {
-		t.Errorf("a process that is alone waited after %d commits", n)
-	}
-	waits()
-	if n := inRow(false); n != streakMax {
-		t.Errorf("a process waited after %d commits in a row, want %d", n, streakMax)
-	}
-	other, err := f.open(t.Context(), quick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	commitOne(t, other, 1000)
-	commitOne(t, s, 1001) // it reads the other's first
-	if n := inRow(false) + 1; n != streakRival {
-		t.Errorf("a process waited after %d commits in a row, want %d, because there is another", n, streakRival)
-	}
+
+		f = newFake()
+		f.answerPuts(slowPut)
+		s := opened(t, f)
+		for range 2 {
+			if n := inRow(s); n != streakMax {
+				t.Errorf("a process waits after %d commits in a row, want %d", n, streakMax)
+			}
+		}
+		commitOne(t, opened(t, f), 1000)
+		commitOne(t, s, 1001) // it reads the other's first
+		if n := 1 + inRow(s); n != streakRival {
+			t.Errorf("a process waits after %d commits in a row, want %d, because there is another", n, streakRival)
+		}
+	})
+}
+
+// A process that commits without a pause does not keep another one from its turn.
+func TestARivalGetsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		busy, rival := opened(t, f), opened(t, f)
+		f.answerPuts(slowPut)
+		f.answerGets(func(string) { time.Sleep(aGet) })
+		told := make(chan error, 1)
+		go func() {
+			_, err := rival.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: "rival", Version: 1, Value: []byte("v")}}}})
+			told <- err
+		}()
+		for n := 0; ; n++ {
+			select {
+			case err := <-told:
+				if err != nil || n > 2*streakMax {
+					t.Errorf("the rival was told %v after %d commits", err, n)
+				}
+				return
+			default:
+				commitOne(t, busy, eventlog.Version(n+1))
+			}
+		}
+	})
+}
+
+// A commit may be slow because an answer was late, which says nothing about how long a rival needs.
+func TestTheTimeForOthersIsShortAfterASlowCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := opened(t, f)
+		for n := 1; n < streakMax; n++ {
+			commitOne(t, s, eventlog.Version(n))
+		}
+		f.answerPuts(func(_ string, do func() error) error {
+			time.Sleep(requestMax)
+			return do()
+		})
+		commitOne(t, s, streakMax)
+		if wait := time.Until(s.NextCommit()); wait != yieldMost {
+			t.Errorf("after a commit that took %v the process waits for %v, want %v", requestMax, wait, yieldMost)
+		}
+	})
 }
 
 func commitOne(t *testing.T, s *Store, v eventlog.Version) {

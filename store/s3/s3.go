@@ -37,10 +37,11 @@ const (
 	roundsMax = 1000
 	// After streakMax commits in a row a process waits for others; after streakRival, if one of
 	// them made a commit within rivalFor. It waits yieldRounds times as long as its last commit
-	// took. A process that lost has to read the winner's commit, check that it is on the chain, and
-	// find the next number free: five requests, where the winner makes two.
+	// took, at most yieldMost: a commit whose answer was lost takes long, and that says nothing
+	// about others. A process that lost has to read the winner's commit, check that it is on the
+	// chain, and find the next number free: five requests, where the winner makes two.
 	streakMax, streakRival, yieldRounds = 16, 2, 4
-	rivalFor                            = 10 * time.Second
+	rivalFor, yieldMost                 = 10 * time.Second, 2 * time.Second
 	// headGuess is how much of a commit is read at first. The heads of most commits are smaller.
 	headGuess = 64 << 10
 )
@@ -81,11 +82,9 @@ type Store struct {
 	synced   time.Time       // the server's clock when st was last known to be no older than the newest snapshot that can be read
 	asked    time.Time       // this machine's clock at the last request for the next commit that found none
 	verified time.Time       // when the newest known commit was last read again
-	nextPut  time.Time       // see pace
-	streak   int             // commits of this process since another's, or since it waited for others
-	won      time.Time       // when this process last made a commit
+	nextPut  time.Time       // no put of a change begins before; see pace
+	streak   int             // commits of this process since another's, or since it left others time
 	lost     time.Time       // when this process last read a commit of another
-	round    time.Duration   // how long the commit at won took
 	newest   int64           // the newest known snapshot
 	floor    int64           // the log goes at least to this commit, because a snapshot covers it
 	sent     []tip           // commits that this process wrote, or may have written, and that are void if the bucket was rewound
@@ -93,6 +92,9 @@ type Store struct {
 	mover    *mover          // a finished segment whose moves wait for a commit; nil: none
 
 	loading *loading // guarded by turn
+
+	trimTurn  turn               // held by the call of Trim that makes a commit for all that wait
+	trimmings map[*trimming]bool // guarded by mu
 
 	probing turn // guards probed
 	probes  atomic.Int64
@@ -153,6 +155,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	s := &Store{
 		place: at, logger: opts.Logger, bucket: b, clock: clock, writer: random(),
 		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
+		trimTurn: make(turn, 1), trimmings: map[*trimming]bool{},
 	}
 	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
 	// begin has no time-out, because it reads all commits since the newest snapshot. Each of its
@@ -296,7 +299,7 @@ func (s *Store) FlushBytes() int { return s.flush }
 // HeartbeatEvery implements eventlog.Costly.
 func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }
 
-// NextCommit implements eventlog.Costly: see pace.
+// NextCommit implements eventlog.Costly: see pace and wins.
 func (s *Store) NextCommit() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

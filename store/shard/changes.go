@@ -312,7 +312,7 @@ func (s *Set) catchUp(ctx context.Context, m *member, epoch eventlog.Version) er
 		return eventlog.ErrRewound
 	}
 	before := m.in().Incarnation
-	err = m.call(ctx, commitPatience, func(ctx context.Context) error {
+	err = m.write(ctx, func(ctx context.Context) error {
 		return m.copyEpoch(ctx, before.Epoch, eventlog.Put{Key: kv.Key, Version: kv.Version, Value: kv.Value})
 	})
 	if err != nil && !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrRewound) {

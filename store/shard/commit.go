@@ -329,7 +329,7 @@ func (s *Set) commitOn(ctx context.Context, m *member, parts []part, indexes []i
 	return err
 }
 
-// commit is Commit of the shard, for at most commitPatience. PostgreSQL and MySQL wait longer for
+// commit is Commit of the shard, for as long as write waits. PostgreSQL and MySQL wait longer for
 // the answer to a commit that was sent, whatever becomes of ctx. Then commit returns ErrUnsure, and
 // the shard's commit goes on.
 func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes []eventlog.Outcome, err error) {
@@ -337,7 +337,7 @@ func (m *member) commit(ctx context.Context, entries []eventlog.Entry) (outcomes
 		outcomes []eventlog.Outcome
 		err      error
 	}
-	err = m.call(ctx, commitPatience, func(ctx context.Context) error {
+	err = m.write(ctx, func(ctx context.Context) error {
 		answered := make(chan answer, 1)
 		m.commits.Add(1)
 		m.running.Go(func() {
@@ -386,7 +386,7 @@ func (s *Set) finish(ctx context.Context, p part) error {
 		closes = closes || put.Key == eventlog.ClosedKey
 	}
 	for _, m := range s.members[1:] {
-		err := m.call(ctx, commitPatience, func(ctx context.Context) error {
+		err := m.write(ctx, func(ctx context.Context) error {
 			before := m.in().Incarnation.Epoch
 			if m.in() == (eventlog.Mark{}) {
 				kv, err := eventlog.Get(ctx, m.store, eventlog.EpochKey)

@@ -84,6 +84,16 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 	return fmt.Errorf("%v: %w", m, err)
 }
 
+// write is call for what the shard commits, for at most commitPatience from when the shard lets a
+// commit begin: what it makes wait on purpose, such as a bucket with a linger, is not lost.
+func (m *member) write(ctx context.Context, ask func(context.Context) error) error {
+	patience := commitPatience
+	if costly, is := eventlog.As[eventlog.Costly](m.store); is {
+		patience += max(0, time.Until(costly.NextCommit()))
+	}
+	return m.call(ctx, patience, ask)
+}
+
 // out returns why calls do not try the shard; nil: they do.
 func (m *member) out() error {
 	m.mu.Lock()

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// commitPatience bounds how long a commit waits for one shard. The entries of other shards wait
-	// as long.
+	// commitPatience bounds how long a commit waits for one shard (write). The entries of other
+	// shards wait as long.
 	commitPatience = 10 * time.Second
 	// commitGrace is how long a shard may take to give up a commit.
 	commitGrace = 250 * time.Millisecond
@@ -315,7 +315,7 @@ func (s *Set) trimIn(ctx context.Context, where place, m *member, trims []eventl
 		own[i] = eventlog.Trim{Partition: where.id(trims[at].Partition), Before: trims[at].Before}
 	}
 	var each []error
-	err := m.call(ctx, commitPatience, func(ctx context.Context) (err error) {
+	err := m.write(ctx, func(ctx context.Context) (err error) {
 		each, err = m.store.Trim(ctx, own)
 		return err
 	})

@@ -673,21 +673,66 @@ func TestConcurrentProcessesMakeOneSet(t *testing.T) {
 	opening.Wait()
 }
 
-// costly is a store that says how large flushes may be. The set does not close it.
+// costly is a store that says how large flushes may be, and when the next one may begin. The set
+// does not close it.
 type costly struct {
 	eventlog.Store
 	most int
+	next time.Time
 }
 
 func (c costly) HeartbeatEvery() time.Duration { return 0 }
 func (c costly) FlushBytes() int               { return c.most }
-func (c costly) NextCommit() time.Time         { return time.Time{} }
+func (c costly) NextCommit() time.Time         { return c.next }
 func (c costly) Close() error                  { return nil }
+
+func (c costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	select {
+	case <-time.After(time.Until(c.next)):
+		return c.Store.Commit(ctx, flush)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+	}
+}
+
+// A flush is gathered once one of the shards lets a commit begin: the entries of that shard need
+// not wait for the others.
+func TestTheShardThatWaitsTheLeastSaysWhenACommitMayBegin(t *testing.T) {
+	a, b, c := &costly{Store: memory.New()}, &costly{Store: memory.New()}, &costly{Store: memory.New()}
+	both, one := openSet(t, Shard{"a", a}, Shard{"b", b}), openSet(t, Shard{"c", c}, Shard{"free", memory.New()})
+	soon := time.Now().Add(time.Minute)
+	late := soon.Add(time.Minute)
+	c.next = late
+	for _, next := range [][2]time.Time{{soon, late}, {late, soon}} {
+		a.next, b.next = next[0], next[1]
+		if got := both.NextCommit(); !got.Equal(soon) {
+			t.Errorf("the shards let a commit begin at %v, and the set at %v, want %v", next, got, soon)
+		}
+	}
+	if got := one.NextCommit(); !got.IsZero() {
+		t.Errorf("one shard lets a commit begin at any time, and the set at %v", got)
+	}
+}
+
+// A shard that makes commits wait on purpose, as a bucket does with a long linger, is not lost.
+func TestAShardIsWaitedForFromWhenItLetsACommitBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lingers := &costly{Store: memory.New()}
+		s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lingers})
+		one, two := eventlog.Partition(1), eventlog.Partition(2).On(1)
+		do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: one}, {Partition: two}}})
+		lingers.next = time.Now().Add(6 * commitPatience)
+		out := do(t, s, eventlog.Entry{Batches: []eventlog.Batch{records(one, 1)}}, eventlog.Entry{Batches: []eventlog.Batch{records(two, 1)}})
+		if out[0].Err != nil || out[1].Err != nil {
+			t.Errorf("a shard lets a commit begin after %v, and the answers are %+v", 6*commitPatience, out)
+		}
+	})
+}
 
 // A shard that is lost at the start does not say how large flushes may be. It does when it is open.
 func TestALostShardSaysLaterHowLargeFlushesMayBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stores := []eventlog.Store{costly{memory.New(), 300}, costly{memory.New(), 200}}
+		stores := []eventlog.Store{costly{Store: memory.New(), most: 300}, costly{Store: memory.New(), most: 200}}
 		members := []Shard{{"0", stores[0]}, {"1", stores[1]}}
 		whole, err := Open(t.Context(), members, Options{Rules: eventlog.KeyRules()})
 		if err != nil {

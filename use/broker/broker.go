@@ -482,7 +482,8 @@ func AtOneAddress(keys []eventlog.KeyValue) (pairs []string) {
 // Leave deletes this broker's key. If other brokers live whose addresses clients of this one can
 // use, it also removes this one from its own view, so that clients are sent to the others. If there
 // are none, others is false. Run must have ended. ctx should have a bound: without a word
-// the other brokers notice when this one's lease ends.
+// the other brokers notice when this one's lease ends. If ctx ends while the store lets no commit
+// begin, the key is deleted later, as long as the log runs.
 func (r *Registry) Leave(ctx context.Context) (others bool) {
 	me := *r.View().self
 	known, err := r.list(ctx)
@@ -490,10 +491,11 @@ func (r *Registry) Leave(ctx context.Context) (others bool) {
 		_, err = r.log.Append(ctx, eventlog.Entry{
 			Checks: []eventlog.Check{{Key: keyOf(me.ID), Version: known[me.ID].version}},
 			Puts:   []eventlog.Put{{Key: keyOf(me.ID), Version: known[me.ID].version.Next()}},
+			Stays:  true,
 		})
 	}
 	if err != nil {
-		r.cfg.Logger.Info("cannot tell the other brokers that this one stops; they notice when its lease ends", "lease", me.lease(), "err", err)
+		r.cfg.Logger.Info("cannot tell the other brokers yet that this one stops; they notice when its lease ends at the latest", "lease", me.lease(), "err", err)
 	}
 	if err != nil {
 		known = make(map[int32]found)

@@ -340,12 +340,19 @@ func TestWhoIsNamedCanBeReached(t *testing.T) {
 type costly struct {
 	eventlog.Store
 	every time.Duration
+	next  atomic.Pointer[time.Time] // when it lets a commit begin; nil: at any time
 	puts  atomic.Int64
 }
 
 func (s *costly) HeartbeatEvery() time.Duration { return s.every }
 func (s *costly) FlushBytes() int               { return 0 }
-func (s *costly) NextCommit() time.Time         { return time.Time{} }
+
+func (s *costly) NextCommit() (at time.Time) {
+	if next := s.next.Load(); next != nil {
+		at = *next
+	}
+	return at
+}
 
 func (s *costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	for _, e := range flush {
@@ -384,6 +391,28 @@ func TestAStoreSaysHowOftenABrokerPutsItsKey(t *testing.T) {
 		often.stop()
 		time.Sleep(leaseEnds)
 		wantIDs(t, "after the other's lease ended", seldom, 1)
+	})
+}
+
+// A broker stops while the store lets no commit begin, and does not wait that long. Its key goes
+// all the same, with the last commit of its process.
+func TestABrokerThatStopsIsNamedNoMoreThoughTheStoreMadeItWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &costly{Store: memory.New(), every: 5 * time.Second}
+		a, b := start(t, store.Store, on("a", 9092)), start(t, store, on("b", 9092))
+		time.Sleep(noticed)
+		wantIDs(t, "both live", a, 1, 2)
+		b.away()
+		next := time.Now().Add(5 * time.Second)
+		store.next.Store(&next)
+		leaving, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if !b.Leave(leaving) {
+			t.Error("b knows of no other broker")
+		}
+		b.stop()
+		time.Sleep(noticed)
+		wantIDs(t, "b stopped", a, 1)
 	})
 }
 

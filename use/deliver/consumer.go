@@ -137,7 +137,7 @@ func (c *Consumer) rejoin(ctx context.Context) {
 				leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing.Reserve)
 				defer cancel()
 				if err := peer.Leave(leave); err != nil {
-					c.logger.Warn("cannot leave the group; other members take over when the session times out", "group", c.sub.Group, "err", err)
+					c.logger.Warn("cannot leave the group yet; other members take over when the session times out at the latest", "group", c.sub.Group, "err", err)
 				}
 			}
 			return

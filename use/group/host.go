@@ -467,10 +467,10 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	r, had, trusted := h.group, len(h.members) > 0, h.trusted()
 	h.mu.Unlock()
 	errs := make([]error, len(wishes))
-	var puts []eventlog.Put
+	var with eventlog.Entry
 	sent := time.Now()
 	if !had || !trusted { // the key comes with the first member; after a long silence others may have deleted it
-		puts = h.beatPuts()
+		with.Puts = h.beatPuts()
 	}
 	err := h.change(ctx, r, func(members []peerMember) ([]peerMember, bool, error) {
 		changed := false
@@ -482,11 +482,11 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 		}
 		slices.SortFunc(members, byMemberID)
 		return members, changed, nil
-	}, h.adopt, puts...)
+	}, h.adopt, with)
 	if errors.Is(err, eventlog.ErrUnsure) { // asking for any of these changes again is safe
 		err = fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, err)
 	}
-	if err == nil && len(puts) > 0 {
+	if err == nil && len(with.Puts) > 0 {
 		h.trust(sent)
 	}
 	if err == nil && !h.hasMembers() && had {

@@ -231,7 +231,7 @@ func (p *Peer) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := p.Leave(ctx); err != nil {
-		p.logger.Warn("the member could not leave the group; its partitions are reassigned when its session times out", "err", err)
+		p.logger.Warn("the member could not leave the group yet; its partitions are reassigned when its session times out at the latest", "err", err)
 	}
 	p.finish(errLeft)
 }
@@ -407,7 +407,9 @@ func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
 	return nil
 }
 
-// Leave gives everything back and leaves the group. Run returns. To leave twice is harmless.
+// Leave gives everything back and leaves the group. Run returns. To leave twice is harmless. If ctx
+// ends while the store lets no commit begin, the error is eventlog.ErrUnsure, and the peer leaves
+// later unless others change the group before.
 func (p *Peer) Leave(ctx context.Context) error {
 	if err := p.take(ctx); err != nil {
 		return err

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -65,5 +66,42 @@ func TestAnAssignmentThatComesBackWithALateAnswerIsTold(t *testing.T) {
 		if last != has(p) {
 			t.Errorf("the peer has %q, and was told of %q last", has(p), last)
 		}
+	})
+}
+
+// seldomStore lets no commit begin before a time.
+type seldomStore struct {
+	eventlog.Store
+	next atomic.Pointer[time.Time]
+}
+
+func (s *seldomStore) HeartbeatEvery() time.Duration { return 0 }
+func (s *seldomStore) FlushBytes() int               { return 0 }
+func (s *seldomStore) NextCommit() time.Time         { return *s.next.Load() }
+
+// A peer leaves while the store lets no commit begin, and does not wait that long. It has left when
+// the store lets one begin, not when its session ends.
+func TestAPeerThatDoesNotWaitForItsLeaveLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &seldomStore{Store: memory.New()}
+		store.next.Store(new(time.Time))
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 2)
+		q := joinPeer(t, startBroker(t, store.Store, group.Config{}), group.PeerConfig{})
+		p, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Session: time.Minute, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // q looks
+		wantHas(t, q, "orders:0 revoking orders:1")
+		next := time.Now().Add(5 * time.Second)
+		store.next.Store(&next)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Leave(ctx); !errors.Is(err, eventlog.ErrUnsure) {
+			t.Errorf("who did not wait was told %v, want ErrUnsure", err)
+		}
+		time.Sleep(time.Until(next) + 2*time.Second) // q looks
+		wantHas(t, q, "orders:0,1")
 	})
 }

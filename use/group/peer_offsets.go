@@ -372,7 +372,7 @@ func (p *Peer) fence(ctx context.Context) error {
 
 // raise increments the group's version if needed returns true. The caller has the turn.
 func (p *Peer) raise(ctx context.Context, needed func() bool) error {
-	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) { return members, needed() })
+	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) { return members, needed() }, eventlog.Entry{})
 	if errors.Is(err, ErrFenced) {
 		p.finish(ErrFenced)
 	}

@@ -137,7 +137,7 @@ func (p *Peer) membership() membership {
 }
 
 // change is roster.change for a peer that is still a member; ErrFenced: it is none any more.
-func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember, bool), puts ...eventlog.Put) error {
+func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember, bool), with eventlog.Entry) error {
 	err := p.roster.change(ctx, p.membership(), func(members []peerMember) ([]peerMember, bool, error) {
 		if !slices.ContainsFunc(members, func(s peerMember) bool { return s.id == p.id }) {
 			return nil, false, ErrFenced
@@ -148,7 +148,7 @@ func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember
 		if _, member := r.find(p.id); member {
 			p.adopt(r)
 		}
-	}, puts...)
+	}, with)
 	if errors.Is(err, ErrInconsistentProtocol) {
 		return ErrFenced
 	}
@@ -156,11 +156,12 @@ func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember
 }
 
 func (p *Peer) leave(ctx context.Context) error {
+	gone := eventlog.Entry{Puts: []eventlog.Put{{Key: memberKey(p.cfg.Group, p.id)}}, Stays: true}
 	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) {
 		return slices.DeleteFunc(members, func(s peerMember) bool { return s.id == p.id }), true
-	}, eventlog.Put{Key: memberKey(p.cfg.Group, p.id)})
+	}, gone)
 	if errors.Is(err, ErrFenced) { // not a member: delete its heartbeat key, which may still be there
-		_, err = p.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: memberKey(p.cfg.Group, p.id)}}})
+		_, err = p.log.Append(ctx, gone)
 	}
 	return err
 }
@@ -183,7 +184,7 @@ func (p *Peer) release(ctx context.Context, tps []TopicPartition) error {
 		needed := len(me.own) < len(members[i].own) || len(me.revoking) < len(members[i].revoking)
 		members[i] = me
 		return members, needed
-	})
+	}, eventlog.Entry{})
 	switch {
 	case errors.Is(err, ErrFenced):
 		p.finish(ErrFenced)

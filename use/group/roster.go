@@ -61,8 +61,9 @@ func (o *roster) giveTurn() { o.turn <- struct{}{} }
 
 // change applies edit, reassigns and commits: one store call if r, the known state, is current;
 // otherwise it reads and tries again. edit returns false if there is nothing to do; its error ends
-// the attempts. known is told each state that was read or written. The caller has the turn.
-func (o *roster) change(ctx context.Context, r membership, edit func([]peerMember) (next []peerMember, needed bool, err error), known func(membership), puts ...eventlog.Put) error {
+// the attempts. known is told each state that was read or written. with is committed together with
+// the change. The caller has the turn.
+func (o *roster) change(ctx context.Context, r membership, edit func([]peerMember) (next []peerMember, needed bool, err error), known func(membership), with eventlog.Entry) error {
 	for range peerTries {
 		next := r
 		members, needed, err := edit(slices.Clone(r.members))
@@ -78,7 +79,7 @@ func (o *roster) change(ctx context.Context, r membership, edit func([]peerMembe
 			return err
 		}
 		next.members = assignStable(members, topics)
-		next, err = o.write(ctx, next, eventlog.Entry{Puts: puts})
+		next, err = o.write(ctx, next, with)
 		if err == nil {
 			known(next)
 			return nil
