@@ -307,6 +307,7 @@ func (h *host) adopt(r membership) {
 			k.from = r.generation
 		}
 	}
+	before := h.group
 	h.group = r
 	mine := make(map[string]bool)
 	for _, m := range r.members {
@@ -316,7 +317,8 @@ func (h *host) adopt(r membership) {
 		mine[m.id] = true
 		known := h.members[m.id]
 		if known == nil {
-			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32), from: r.generation}
+			was, _ := before.find(m.id)
+			known = &hosted{deadline: time.Now().Add(h.sessionLeft(m, was.kafka.host)), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32), from: r.generation}
 			h.members[m.id] = known
 		}
 		known.note(m, r.generation)
@@ -335,6 +337,14 @@ func (h *host) adopt(r membership) {
 	if len(h.members) == 0 {
 		poke(h.wake) // it may end
 	}
+}
+
+// sessionLeft returns how long a member that this host has taken over may stay silent. Whoever asks
+// this host has its whole session from then on. A member of a dead host that has not asked has been
+// silent about as long as its host, or has asked it in vain: a third of the session is time enough
+// to ask another broker. The caller has the turn.
+func (h *host) sessionLeft(m peerMember, before string) time.Duration {
+	return max(m.session()-h.dead[before], m.session()/3)
 }
 
 // note remembers in k.since which generation gave the member each of its partitions. Among these
@@ -576,16 +586,24 @@ func (h *host) adoptOfDeadHosts(ctx context.Context, r membership) error {
 	if err != nil {
 		return fmt.Errorf("%w (%w)", ErrUnavailable, err)
 	}
-	dead := make(map[string]bool)
+	dead := make(map[string]time.Duration) // 0: its key is gone
 	for _, m := range r.members {
 		if h.isElsewhere(m) {
-			dead[m.kafka.host] = !slices.ContainsFunc(beats, func(s heartbeat) bool { return s.id == m.kafka.host && !s.dead() })
+			dead[m.kafka.host] = 0
 		}
 	}
-	if !slices.ContainsFunc(r.members, func(m peerMember) bool { return dead[m.kafka.host] }) {
+	for _, s := range beats {
+		if _, is := dead[s.id]; is && s.dead() {
+			dead[s.id] = s.age
+		} else {
+			delete(dead, s.id)
+		}
+	}
+	if len(dead) == 0 {
 		return nil
 	}
-	w := h.wish(h.adopting(func(m peerMember) bool { return dead[m.kafka.host] }))
+	h.dead = dead
+	w := h.wish(h.adopting(func(m peerMember) bool { _, is := dead[m.kafka.host]; return is }))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // it is for all members, as in submit
 	defer cancel()
 	h.fulfil(ctx)
