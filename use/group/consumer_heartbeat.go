@@ -539,7 +539,8 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	return a, nil
 }
 
-// leave removes a member; a static member that leaves for a while keeps its partitions.
+// leave removes a member. A static member that leaves for a while keeps its partitions, but not
+// those that it was to give up.
 func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
 	return h.submit(ctx, func(members []peerMember) ([]peerMember, bool, error) {
 		i := slices.IndexFunc(members, func(m peerMember) bool { return m.kafka.host != "" && m.id == b.Member })
@@ -555,9 +556,10 @@ func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
 			return nil, false, fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
 		}
 		if b.Epoch == epochStaticLeave && members[i].kafka.instance != "" {
-			was := members[i].kafka.away
-			members[i].kafka.away = true
-			return members, !was, nil
+			// As in Kafka (consumerGroupStaticMemberGroupLeave): who is away does not give them up.
+			changes := !members[i].kafka.away || len(members[i].revoking) > 0
+			members[i].kafka.away, members[i].revoking = true, nil
+			return members, changes, nil
 		}
 		return slices.Delete(members, i, i+1), true, nil
 	})

@@ -322,6 +322,9 @@ func (h *host) adopt(r membership) {
 			h.members[m.id] = known
 		}
 		known.note(m, r.generation)
+		if m.kafka.away { // it can give nothing up: only its session counts
+			known.giveUpBy, known.giveUp = time.Time{}, nil
+		}
 		if news && known.untold(m) != nil {
 			poke(h.wake)
 		}

@@ -108,6 +108,38 @@ func TestAMemberThatIsBeingEvictedIsToldSo(t *testing.T) {
 	})
 }
 
+// A static member that leaves for a while gives nothing up any more: others get at once what it was
+// to give up, and it keeps the rest until its session ends.
+func TestAStaticMemberThatLeavesForAWhileKeepsOnlyWhatItIsToKeep(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		name := "instance"
+		beat := func(member string, epoch int32, has []group.TopicPartition) group.ConsumerBeaten {
+			t.Helper()
+			got, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: member, Epoch: epoch, Instance: &name, ClientID: member,
+				Rebalance: 20 * time.Second, Topics: []string{"orders"}, Owned: append([]group.TopicPartition{}, has...)})
+			check(t, err)
+			return got
+		}
+		joined, two := beat("before", 0, nil), &kafkaMember{b: b, id: "two"}
+		check(t, two.beat(t.Context()))
+		asked := beat("before", joined.Epoch, joined.Assigned)
+		if len(joined.Assigned) != 4 || len(asked.Assigned) != 2 || len(two.has) != 0 {
+			t.Fatalf("it had %v and is to keep %v; the other has %v", joined.Assigned, asked.Assigned, two.has)
+		}
+		beat("before", -2, joined.Assigned)
+		check(t, two.beat(t.Context()))
+		if len(two.has) != 2 {
+			t.Errorf("the other has %v", two.has)
+		}
+		two.live(t, 30*time.Second) // longer than the time that it had to give them up
+		if back := beat("after", 0, nil); !slices.Equal(back.Assigned, asked.Assigned) {
+			t.Errorf("it comes back and has %v, and was to keep %v", back.Assigned, asked.Assigned)
+		}
+	})
+}
+
 // A process that dies takes its members with it only when nobody asks for them for a session.
 func TestMembersOfADeadHostAreEvictedOrAdopted(t *testing.T) {
 	for _, asked := range []bool{true, false} {
