@@ -294,7 +294,7 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 	return edit, needed, err
 }
 
-// entitled checks the member's id, instance and epoch. h.mu is held.
+// entitled notes that the member is heard, and checks its id, instance and epoch. h.mu is held.
 func (h *host) entitled(b ConsumerBeat) error {
 	known := h.member(b.Member)
 	me, _ := h.group.find(b.Member)
@@ -306,9 +306,11 @@ func (h *host) entitled(b ConsumerBeat) error {
 			return fmt.Errorf("%w: the instance id %q is that of member %q now", ErrFencedInstance, *b.Instance, owner.id)
 		}
 	}
-	switch {
-	case known == nil:
+	if known == nil {
 		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
+	}
+	known.deadline = time.Now().Add(me.session()) // it is heard, also if it cannot be answered
+	switch {
 	case !h.trusted():
 		return h.mistrust()
 	case known.epoch == 0 && b.Epoch <= h.group.generation: // another host told it that epoch

@@ -503,6 +503,65 @@ func TestAHostThatWasCutOffTellsNobodyWhatHeHad(t *testing.T) {
 	})
 }
 
+// stallingStore takes so long for a commit as it is told to.
+type stallingStore struct {
+	eventlog.Store
+	by atomic.Int64
+}
+
+func (s *stallingStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	time.Sleep(time.Duration(s.by.Load()))
+	return s.Store.Commit(ctx, flush)
+}
+
+// A host whose heartbeats are stored too late cannot say what its members have, and hears them all
+// the same: they are members still when it can.
+func TestMembersThatAreHeardAndCannotBeAnsweredStay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &stallingStore{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		one, old := &kafkaMember{b: b, id: "one"}, newClassic(b, "old")
+		old.join.Session = 45 * time.Second
+		check(t, one.beat(t.Context()))
+		check(t, old.rejoin(t.Context()))
+		for range 4 {
+			check(t, one.beat(t.Context()))
+			old.live(t, 3*time.Second)
+		}
+		if len(one.has) != 2 || len(old.has) != 2 {
+			t.Fatalf("they have %v and %v", one.has, old.has)
+		}
+		unanswered := 0
+		ask := func() {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			for _, err := range []error{one.beat(t.Context()), old.beat(t.Context())} {
+				if err != nil {
+					wantErr(t, err, group.ErrUnavailable)
+					unanswered++
+				}
+			}
+		}
+		store.by.Store(int64(6 * time.Second))
+		for range 36 {
+			ask()
+		}
+		if unanswered < 40 {
+			t.Fatalf("in three minutes they were not answered %d times: the test tests nothing", unanswered)
+		}
+		store.by.Store(0)
+		for range 3 {
+			ask()
+		}
+		check(t, one.beat(t.Context()))
+		check(t, old.beat(t.Context()))
+		if len(one.has) != 2 || len(old.has) != 2 {
+			t.Errorf("they have %v and %v", one.has, old.has)
+		}
+	})
+}
+
 // A host whose members others have taken meanwhile has no heartbeat in the store: who joins there
 // next brings it back.
 func TestWhoJoinsAHostThatWasCutOffIsNotTakenForAMemberOfADeadOne(t *testing.T) {
