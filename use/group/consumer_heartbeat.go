@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -318,12 +319,17 @@ func (h *host) entitled(b ConsumerBeat) error {
 	case b.Epoch > known.epoch:
 		return fmt.Errorf("%w: %d is newer than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
 	case b.Epoch == known.repeated && known.repeated > 0:
-	case b.Epoch < known.epoch && !(b.Epoch == known.previous && b.Owned != nil && !slices.ContainsFunc(b.Owned, func(tp TopicPartition) bool { return !me.has(tp) })):
-		// Only the previous epoch is accepted, and only with an Owned that has nothing but the
-		// member's partitions: the answer with the new epoch may have been lost.
+	case b.Epoch < known.epoch && !(known.previous > 0 && b.Epoch >= known.previous && me.hasAll(b.Owned)):
+		// Only epochs from the previous one on are accepted, and only with an Owned that has
+		// nothing but the member's partitions: the answers with the newer ones may have been lost.
 		return fmt.Errorf("%w: %d is older than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
 	}
 	return nil
+}
+
+// hasAll reports whether a heartbeat names partitions, if only none, and no other than the member's.
+func (s peerMember) hasAll(owned []TopicPartition) bool {
+	return owned != nil && !slices.ContainsFunc(owned, func(tp TopicPartition) bool { return !s.has(tp) })
 }
 
 // trusted reports whether it is certain that no other process has taken this host's members because
@@ -514,7 +520,7 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	case len(me.revoking) == 0:
 		k.giveUpBy, k.giveUp = time.Time{}, nil
 		if k.epoch != h.group.generation {
-			k.previous, k.epoch = k.epoch, h.group.generation
+			k.previous, k.epoch = cmp.Or(b.Epoch, k.epoch), h.group.generation
 		}
 	case !slices.ContainsFunc(k.giveUp, func(tp TopicPartition) bool { return holds(me.revoking, tp) }):
 		k.giveUpBy, k.giveUp = now.Add(me.kafka.rebalance), slices.Clone(me.revoking)

@@ -46,7 +46,7 @@ type host struct {
 // hosted is what a host remembers of one of its members. A new host remembers nothing.
 type hosted struct {
 	epoch    int32 // the member epoch of the last answer; 0: not known yet
-	previous int32 // the epoch before, in case the answer was lost
+	previous int32 // the epoch that the member showed when it was told epoch: the answers since then may be lost
 	repeated int32 // the lower epoch that the last answer said, see hosted.later; 0: it said epoch
 	told     []TopicPartition
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition

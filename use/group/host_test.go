@@ -364,6 +364,74 @@ func TestAPartitionThatItsMemberNeverKnewOfIsGivenUp(t *testing.T) {
 	})
 }
 
+// lost is a heartbeat whose answer does not come.
+func (m *kafkaMember) lost(t *testing.T) {
+	t.Helper()
+	sent := *m
+	check(t, sent.beat(t.Context()))
+}
+
+// Between two lost answers another member gives a partition up, so that they have different epochs.
+func TestAMemberGoesOnAfterTwoLostAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 8)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		check(t, one.beat(t.Context()))
+		all := one.has
+		check(t, two.beat(t.Context()))
+		check(t, one.beat(t.Context()))
+		if len(one.has) != 4 {
+			t.Fatalf("it is to keep %v of %v", one.has, all)
+		}
+		for _, tp := range all { // it gives up two first
+			if !slices.Contains(one.has, tp) && len(one.has) < 6 {
+				one.has = append(slices.Clip(one.has), tp)
+			}
+		}
+		check(t, one.beat(t.Context()))
+		two.lost(t)
+		check(t, one.beat(t.Context()))
+		two.lost(t)
+		check(t, two.beat(t.Context()))
+		if len(one.has) != 4 || len(two.has) != 4 {
+			t.Errorf("they have %v and %v", one.has, two.has)
+		}
+	})
+}
+
+// A member that is told its old epoch again, since it may not know of what it is to give up, goes on
+// with that epoch also if the next answer is lost.
+func TestAMemberGoesOnAfterALostAnswerToItsOldEpoch(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		for _, m := range []*kafkaMember{one, two, one, one, two} {
+			check(t, m.beat(t.Context()))
+		}
+		kept, epoch := slices.Clone(one.has), one.epoch
+		if len(kept) != 2 || len(two.has) != 2 {
+			t.Fatalf("they have %v and %v", kept, two.has)
+		}
+		two.epoch = -1
+		check(t, two.beat(t.Context()))
+		one.lost(t) // it has all four now
+		three := &kafkaMember{b: b, id: "three"}
+		check(t, three.beat(t.Context()))
+		check(t, one.beat(t.Context()))
+		if one.epoch != epoch || !slices.Equal(one.has, kept) {
+			t.Fatalf("it is told epoch %d and %v; it has epoch %d and %v", one.epoch, one.has, epoch, kept)
+		}
+		one.lost(t)
+		check(t, one.beat(t.Context()))
+		check(t, three.beat(t.Context()))
+		if !slices.Equal(one.has, kept) || len(three.has) != 2 {
+			t.Errorf("they have %v and %v", one.has, three.has)
+		}
+	})
+}
+
 // What another process gives to a member, and takes back before the member's host looks, the member
 // has never had.
 func TestAPartitionGivenAndTakenBetweenTwoLooksIsGivenUp(t *testing.T) {
