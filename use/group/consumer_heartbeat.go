@@ -536,8 +536,9 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 		// up: with this one the member could not commit offsets of them.
 		may = slices.DeleteFunc(slices.Clone(may), func(tp TopicPartition) bool { return k.since[tp] > a.Epoch })
 	}
-	if a.Tells = b.complete() || !slices.Equal(k.told, may); a.Tells {
-		a.Assigned, k.told = may, may
+	if a.Tells = b.complete() || k.told == nil || !slices.Equal(k.told, may); a.Tells {
+		k.told = append([]TopicPartition{}, may...) // not nil: that it has nothing is told once, too
+		a.Assigned = k.told
 		for _, tp := range may {
 			if _, told := k.toldAt[tp]; !told {
 				k.toldAt[tp] = a.Epoch

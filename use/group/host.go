@@ -45,10 +45,10 @@ type host struct {
 
 // hosted is what a host remembers of one of its members. A new host remembers nothing.
 type hosted struct {
-	epoch    int32 // the member epoch of the last answer; 0: not known yet
-	previous int32 // the epoch that the member showed when it was told epoch: the answers since then may be lost
-	repeated int32 // the lower epoch that the last answer said, see hosted.later; 0: it said epoch
-	told     []TopicPartition
+	epoch    int32                    // the member epoch of the last answer; 0: not known yet
+	previous int32                    // the epoch that the member showed when it was told epoch: the answers since then may be lost
+	repeated int32                    // the lower epoch that the last answer said, see hosted.later; 0: it said epoch
+	told     []TopicPartition         // what this host has told the member that it has; nil: nothing yet
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
 	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: not known
 	from     int32                    // the generation in which this host first saw the member: another host may have told the member of the partitions that it had then

@@ -243,6 +243,37 @@ func TestAnAdoptedMemberHasNothingThatItsEpochDidNotGive(t *testing.T) {
 	})
 }
 
+// A member that is to give everything up, and whose broker ends before it could say so, hears it from
+// the next broker, also if its heartbeats only say that it lives.
+func TestAnAdoptedMemberIsToldThatItHasNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store, blocks := memory.New(), "range"
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 1)
+		first, last := &kafkaMember{b: b, id: "first", assignor: &blocks}, &kafkaMember{b: b, id: "last", assignor: &blocks}
+		check(t, last.beat(t.Context()))
+		if len(last.has) != 1 {
+			t.Fatalf("alone it has %v", last.has)
+		}
+		check(t, first.beat(t.Context())) // the partition is to be its own
+		b.stop()
+		for _, tells := range []bool{true, false} {
+			got, err := other.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "last", Epoch: last.epoch, Rebalance: -1})
+			check(t, err)
+			if got.Tells != tells || len(got.Assigned) > 0 {
+				t.Errorf("it is answered %+v; want that it says what the member has: %v", got, tells)
+			}
+		}
+		last.b, last.has = other, nil
+		check(t, last.beat(t.Context()))
+		first.b = other
+		check(t, first.beat(t.Context()))
+		if len(first.has) != 1 {
+			t.Errorf("the other has %v", first.has)
+		}
+	})
+}
+
 // A host's members cost the store no more than one does, however many they are.
 func TestIdleConsumersCostTheStoreWhatOneDoes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
