@@ -485,8 +485,9 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	if !had || !trusted { // the key comes with the first member; after a long silence others may have deleted it
 		puts = h.beatPuts()
 	}
+	changed := false // by the last attempt: without an error it was written
 	err := h.change(ctx, r, func(members []peerMember) ([]peerMember, bool, error) {
-		changed := false
+		changed = false
 		for i, w := range wishes {
 			next, did, err := w.edit(slices.Clone(members))
 			if errs[i] = err; err == nil && did {
@@ -499,7 +500,7 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	if errors.Is(err, eventlog.ErrUnsure) { // asking for any of these changes again is safe
 		err = fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, err)
 	}
-	if err == nil && len(puts) > 0 {
+	if err == nil && changed && len(puts) > 0 {
 		h.trust(sent)
 	}
 	if err == nil && !h.hasMembers() && had {

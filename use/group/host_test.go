@@ -602,6 +602,33 @@ func TestAHostThatWasCutOffTellsNobodyWhatHeHad(t *testing.T) {
 	})
 }
 
+// A request for which there is nothing to write proves nothing about the store.
+func TestAHostThatWasCutOffIsNotTrustedForWhatItDidNotWrite(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		name := "instance"
+		static := func(epoch int32) {
+			t.Helper()
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "static", Epoch: epoch, Instance: &name, ClientID: "static",
+				Rebalance: time.Minute, Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+			check(t, err)
+		}
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		static(0)
+		static(-2)
+		one.live(t, 10*time.Second)
+		store.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(50 * time.Second)
+		wantErr(t, one.beat(t.Context()), group.ErrUnavailable)
+		static(-2) // it has left for a while already
+		wantErr(t, one.beat(t.Context()), group.ErrUnavailable)
+		store.fail(nil, nil)
+	})
+}
+
 // stallingStore takes so long for a commit as it is told to.
 type stallingStore struct {
 	eventlog.Store
