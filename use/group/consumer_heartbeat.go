@@ -234,8 +234,23 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 	return h.answer(b)
 }
 
-// grant makes the change of the group that a heartbeat asks for, if any.
+// grant makes the change of the group that a heartbeat asks for, if any. Before it refuses a join
+// because of other members it reads the group: what the host knows of them may be a second old.
 func (h *host) grant(ctx context.Context, b ConsumerBeat) error {
+	h.mu.Lock()
+	seen := h.group.version
+	h.mu.Unlock()
+	err := h.tryGrant(ctx, b)
+	if b.Epoch != epochJoin || !errors.Is(err, ErrUnreleasedInstance) && !errors.Is(err, ErrFull) {
+		return err
+	}
+	if err := h.readAgain(ctx, seen); err != nil {
+		return err
+	}
+	return h.tryGrant(ctx, b)
+}
+
+func (h *host) tryGrant(ctx context.Context, b ConsumerBeat) error {
 	next, needed, err := h.judge(b)
 	if err != nil || !needed {
 		return err

@@ -536,8 +536,8 @@ func (h *host) forgetBeat(ctx context.Context) {
 // host and no peer of the group is alive, nobody else ends their sessions: they could fill the
 // group, or keep the instance id that the client wants.
 //
-// A member that joins needs no read if the host has other members: its write finds out what is new.
-// Many members that ask at once need one read.
+// A member that joins needs no read if the host has other members: its write, or grant before it
+// refuses the member, finds out what is new. Many members that ask at once need one read.
 func (h *host) load(ctx context.Context, member string, joins bool) error {
 	came := time.Now()
 	loaded := func() bool { return h.knows(member) || h.isReadSince(came) || joins && h.hasMembers() }

@@ -333,6 +333,38 @@ func TestAFullGroupTakesNoConsumer(t *testing.T) {
 	})
 }
 
+// Whoever left through another broker a moment ago is no reason to refuse a join.
+func TestAJoinIsNotRefusedBecauseOfAMemberThatHasLeft(t *testing.T) {
+	name := "instance"
+	for why, instance := range map[string]*string{"its instance id": &name, "the limit of members": nil} {
+		t.Run(why, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store, cfg := memory.New(), group.Config{}
+				if instance == nil {
+					cfg = cfg.With(group.Limits{MembersMax: 2})
+				}
+				b, other := startBroker(t, store, cfg), startBroker(t, store, cfg)
+				b.topic(t, "orders", 4)
+				send := func(b *broker, member string, epoch int32) error {
+					_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: member, Epoch: epoch, Instance: instance, ClientID: member,
+						Rebalance: time.Minute, Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+					return err
+				}
+				check(t, (&kafkaMember{b: other, id: "one"}).beat(t.Context()))
+				check(t, send(b, "before", 0))
+				time.Sleep(2 * time.Second) // the other broker has heard of it
+				want := group.ErrFull
+				if instance != nil {
+					want = group.ErrUnreleasedInstance
+				}
+				wantErr(t, send(other, "after", 0), want)
+				check(t, send(b, "before", -1))
+				check(t, send(other, "after", 0))
+			})
+		})
+	}
+}
+
 // To a weir that knows no hosts the group has members with a coordinator that lives: it leaves it
 // alone.
 func TestAnOlderWeirTakesConsumersForMembersWithACoordinator(t *testing.T) {
