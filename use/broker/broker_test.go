@@ -344,6 +344,7 @@ type costly struct {
 }
 
 func (s *costly) HeartbeatEvery() time.Duration { return s.every }
+func (s *costly) CommitEvery() time.Duration    { return 0 }
 func (s *costly) FlushBytes() int               { return 0 }
 func (s *costly) NextCommit() time.Time         { return time.Time{} }
 
