@@ -72,7 +72,8 @@ type Subscription struct {
 	CommitEvery time.Duration
 	// Session is how long a consumer may be silent before other members of the group take over its
 	// partitions. After a consumer's process was killed, nobody works on its partitions for about
-	// this long. A handler may run for longer. Default 10 s, at least 1 s.
+	// this long. A handler may run for longer. Default 10 s, at least 1 s. On a bucket it is at
+	// least five times the linger of its URL.
 	Session time.Duration
 }
 

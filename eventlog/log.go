@@ -348,6 +348,15 @@ func (l *Log) HeartbeatEvery(usual time.Duration) time.Duration {
 	return usual
 }
 
+// CommitEvery returns the least time from one commit to the next on this store; 0: there is none.
+// What must be written within a time, such as a heartbeat within a session, may wait so long first.
+func (l *Log) CommitEvery() time.Duration {
+	if store, is := As[Costly](l.store); is {
+		return store.CommitEvery()
+	}
+	return 0
+}
+
 // TrimFound is Trim of any number of partitions, below offsets that the caller found by reading. It
 // returns the error of each trim, and makes one store call for hundreds of them. changed is what
 // IncarnationChanged returned before that read: if the log has entered another incarnation since,

@@ -427,6 +427,7 @@ type costly struct {
 }
 
 func (s *costly) HeartbeatEvery() time.Duration { return 0 }
+func (s *costly) CommitEvery() time.Duration    { return 0 }
 func (s *costly) FlushBytes() int               { return int(s.most.Load()) }
 func (s *costly) NextCommit() time.Time         { return s.next }
 

@@ -375,8 +375,12 @@ type Waker interface {
 
 // Costly is an optional interface: a store of which each commit costs money.
 type Costly interface {
-	// HeartbeatEvery returns how often a process may put a key only to say that it lives.
+	// HeartbeatEvery returns how often a process may put a key only to say that it lives. It is not
+	// more often than CommitEvery.
 	HeartbeatEvery() time.Duration
+	// CommitEvery returns the least time from one commit to the next, which is how long an entry
+	// may wait until the store lets it be sent.
+	CommitEvery() time.Duration
 	// FlushBytes returns how many bytes of batches one commit should have at most; its last entry
 	// may exceed that. One larger commit costs less than two, and where commits take long, larger
 	// ones are faster. 0: as for other stores. The log asks before each flush. When it is opened,

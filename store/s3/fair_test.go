@@ -16,6 +16,16 @@ func slowPut(_ string, do func() error) error {
 	return do()
 }
 
+// With a long linger a process cannot say more often than that that it lives.
+func TestHeartbeatsAreNoMoreOftenThanCommits(t *testing.T) {
+	for linger, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 250 * time.Millisecond: 5 * time.Second, 7 * time.Second: 7 * time.Second} {
+		s := &Store{place: place{linger: linger}}
+		if got := s.HeartbeatEvery(); got != want || s.CommitEvery() != linger {
+			t.Errorf("linger %v: a heartbeat every %v, want %v; a commit every %v", linger, got, want, s.CommitEvery())
+		}
+	}
+}
+
 // A process that lost the race for a commit needs five requests to try again, one that won needs
 // two: so a process that never pauses would keep all others out. It says when it goes on before a
 // flush is gathered (NextCommit).

@@ -297,7 +297,10 @@ const heartbeatEvery = 5 * time.Second
 func (s *Store) FlushBytes() int { return s.flush }
 
 // HeartbeatEvery implements eventlog.Costly.
-func (s *Store) HeartbeatEvery() time.Duration { return heartbeatEvery }
+func (s *Store) HeartbeatEvery() time.Duration { return max(heartbeatEvery, s.CommitEvery()) }
+
+// CommitEvery implements eventlog.Costly: see pace.
+func (s *Store) CommitEvery() time.Duration { return s.linger }
 
 // NextCommit implements eventlog.Costly: see pace and wins.
 func (s *Store) NextCommit() time.Time {

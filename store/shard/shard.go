@@ -428,10 +428,15 @@ func (s *Set) Writable(ctx context.Context) (refusal, err error) {
 }
 
 // HeartbeatEvery implements eventlog.Costly: as for the costliest shard.
-func (s *Set) HeartbeatEvery() (longest time.Duration) {
+func (s *Set) HeartbeatEvery() time.Duration { return s.longest(eventlog.Costly.HeartbeatEvery) }
+
+// CommitEvery implements eventlog.Costly: as for the shard whose commits are farthest apart.
+func (s *Set) CommitEvery() time.Duration { return s.longest(eventlog.Costly.CommitEvery) }
+
+func (s *Set) longest(of func(eventlog.Costly) time.Duration) (longest time.Duration) {
 	for _, m := range s.members {
 		if costly, is := eventlog.As[eventlog.Costly](m.store); is {
-			longest = max(longest, costly.HeartbeatEvery())
+			longest = max(longest, of(costly))
 		}
 	}
 	return longest

@@ -682,6 +682,7 @@ type costly struct {
 }
 
 func (c costly) HeartbeatEvery() time.Duration { return 0 }
+func (c costly) CommitEvery() time.Duration    { return 0 }
 func (c costly) FlushBytes() int               { return c.most }
 func (c costly) NextCommit() time.Time         { return c.next }
 func (c costly) Close() error                  { return nil }

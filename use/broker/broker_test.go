@@ -345,6 +345,7 @@ type costly struct {
 }
 
 func (s *costly) HeartbeatEvery() time.Duration { return s.every }
+func (s *costly) CommitEvery() time.Duration    { return 0 }
 func (s *costly) FlushBytes() int               { return 0 }
 
 func (s *costly) NextCommit() (at time.Time) {

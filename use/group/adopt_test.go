@@ -463,6 +463,31 @@ func TestAMemberOfADeadHostHasItsWholeSession(t *testing.T) {
 	})
 }
 
+// A broker and a consumer die together, for example with their machine. Nobody reads the consumer's
+// partitions for about a session, not for two.
+func TestAMemberThatDiesWithItsBrokerIsGoneAfterASession(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		dies, one := &kafkaMember{b: b, id: "dies"}, &kafkaMember{b: other, id: "one"}
+		for range 8 {
+			check(t, dies.beat(t.Context()))
+			check(t, one.beat(t.Context()))
+			time.Sleep(3 * time.Second)
+		}
+		b.stop()
+		one.live(t, 35*time.Second)
+		if len(one.has) != 2 {
+			t.Errorf("one has %v before the other's session has ended", one.has)
+		}
+		one.live(t, 45*time.Second) // 50 s until the host is found dead, and a third of the session
+		if len(one.has) != 4 {
+			t.Errorf("one has %v", one.has)
+		}
+	})
+}
+
 // A commit that was sent before the member's broker ended does not say which epoch the member has.
 func TestALateCommitDoesNotSayAMembersEpoch(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

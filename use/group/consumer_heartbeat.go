@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -233,8 +234,23 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, b ConsumerBeat) (a 
 	return h.answer(b)
 }
 
-// grant makes the change of the group that a heartbeat asks for, if any.
+// grant makes the change of the group that a heartbeat asks for, if any. Before it refuses a join
+// because of other members it reads the group: what the host knows of them may be a second old.
 func (h *host) grant(ctx context.Context, b ConsumerBeat) error {
+	h.mu.Lock()
+	seen := h.group.version
+	h.mu.Unlock()
+	err := h.tryGrant(ctx, b)
+	if b.Epoch != epochJoin || !errors.Is(err, ErrUnreleasedInstance) && !errors.Is(err, ErrFull) {
+		return err
+	}
+	if err := h.readAgain(ctx, seen); err != nil {
+		return err
+	}
+	return h.tryGrant(ctx, b)
+}
+
+func (h *host) tryGrant(ctx context.Context, b ConsumerBeat) error {
 	next, needed, err := h.judge(b)
 	if err != nil || !needed {
 		return err
@@ -294,7 +310,7 @@ func (h *host) judge(b ConsumerBeat) (edit func([]peerMember) ([]peerMember, boo
 	return edit, needed, err
 }
 
-// entitled checks the member's id, instance and epoch. h.mu is held.
+// entitled notes that the member is heard, and checks its id, instance and epoch. h.mu is held.
 func (h *host) entitled(b ConsumerBeat) error {
 	known := h.member(b.Member)
 	me, _ := h.group.find(b.Member)
@@ -306,9 +322,11 @@ func (h *host) entitled(b ConsumerBeat) error {
 			return fmt.Errorf("%w: the instance id %q is that of member %q now", ErrFencedInstance, *b.Instance, owner.id)
 		}
 	}
-	switch {
-	case known == nil:
+	if known == nil {
 		return fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
+	}
+	known.deadline = time.Now().Add(me.session()) // it is heard, also if it cannot be answered
+	switch {
 	case !h.trusted():
 		return h.mistrust()
 	case known.epoch == 0 && b.Epoch <= h.group.generation: // another host told it that epoch
@@ -316,12 +334,17 @@ func (h *host) entitled(b ConsumerBeat) error {
 	case b.Epoch > known.epoch:
 		return fmt.Errorf("%w: %d is newer than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
 	case b.Epoch == known.repeated && known.repeated > 0:
-	case b.Epoch < known.epoch && !(b.Epoch == known.previous && b.Owned != nil && !slices.ContainsFunc(b.Owned, func(tp TopicPartition) bool { return !me.has(tp) })):
-		// Only the previous epoch is accepted, and only with an Owned that has nothing but the
-		// member's partitions: the answer with the new epoch may have been lost.
+	case b.Epoch < known.epoch && !(known.previous > 0 && b.Epoch >= known.previous && me.hasAll(b.Owned)):
+		// Only epochs from the previous one on are accepted, and only with an Owned that has
+		// nothing but the member's partitions: the answers with the newer ones may have been lost.
 		return fmt.Errorf("%w: %d is older than that of the group, %d. Give up all partitions, and join again", ErrFencedEpoch, b.Epoch, known.epoch)
 	}
 	return nil
+}
+
+// hasAll reports whether a heartbeat names partitions, if only none, and no other than the member's.
+func (s peerMember) hasAll(owned []TopicPartition) bool {
+	return owned != nil && !slices.ContainsFunc(owned, func(tp TopicPartition) bool { return !s.has(tp) })
 }
 
 // trusted reports whether it is certain that no other process has taken this host's members because
@@ -512,7 +535,7 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	case len(me.revoking) == 0:
 		k.giveUpBy, k.giveUp = time.Time{}, nil
 		if k.epoch != h.group.generation {
-			k.previous, k.epoch = k.epoch, h.group.generation
+			k.previous, k.epoch = cmp.Or(b.Epoch, k.epoch), h.group.generation
 		}
 	case !slices.ContainsFunc(k.giveUp, func(tp TopicPartition) bool { return holds(me.revoking, tp) }):
 		k.giveUpBy, k.giveUp = now.Add(me.kafka.rebalance), slices.Clone(me.revoking)
@@ -528,8 +551,9 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 		// up: with this one the member could not commit offsets of them.
 		may = slices.DeleteFunc(slices.Clone(may), func(tp TopicPartition) bool { return k.since[tp] > a.Epoch })
 	}
-	if a.Tells = b.complete() || !slices.Equal(k.told, may); a.Tells {
-		a.Assigned, k.told = may, may
+	if a.Tells = b.complete() || k.told == nil || !slices.Equal(k.told, may); a.Tells {
+		k.told = append([]TopicPartition{}, may...) // not nil: that it has nothing is told once, too
+		a.Assigned = k.told
 		for _, tp := range may {
 			if _, told := k.toldAt[tp]; !told {
 				k.toldAt[tp] = a.Epoch
@@ -539,7 +563,8 @@ func (h *host) answer(b ConsumerBeat) (a ConsumerBeaten, err error) {
 	return a, nil
 }
 
-// leave removes a member; a static member that leaves for a while keeps its partitions.
+// leave removes a member. A static member that leaves for a while keeps its partitions, but not
+// those that it was to give up.
 func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
 	return h.submit(ctx, func(members []peerMember) ([]peerMember, bool, error) {
 		i := slices.IndexFunc(members, func(m peerMember) bool { return m.kafka.host != "" && m.id == b.Member })
@@ -555,9 +580,10 @@ func (h *host) leave(ctx context.Context, b ConsumerBeat) error {
 			return nil, false, fmt.Errorf("%w: member %q is not in group %q", ErrUnknownMember, b.Member, h.name)
 		}
 		if b.Epoch == epochStaticLeave && members[i].kafka.instance != "" {
-			was := members[i].kafka.away
-			members[i].kafka.away = true
-			return members, !was, nil
+			// As in Kafka (consumerGroupStaticMemberGroupLeave): who is away does not give them up.
+			changes := !members[i].kafka.away || len(members[i].revoking) > 0
+			members[i].kafka.away, members[i].revoking = true, nil
+			return members, changes, nil
 		}
 		return slices.Delete(members, i, i+1), true, nil
 	})

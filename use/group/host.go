@@ -45,10 +45,10 @@ type host struct {
 
 // hosted is what a host remembers of one of its members. A new host remembers nothing.
 type hosted struct {
-	epoch    int32 // the member epoch of the last answer; 0: not known yet
-	previous int32 // the epoch before, in case the answer was lost
-	repeated int32 // the lower epoch that the last answer said, see hosted.later; 0: it said epoch
-	told     []TopicPartition
+	epoch    int32                    // the member epoch of the last answer; 0: not known yet
+	previous int32                    // the epoch that the member showed when it was told epoch: the answers since then may be lost
+	repeated int32                    // the lower epoch that the last answer said, see hosted.later; 0: it said epoch
+	told     []TopicPartition         // what this host has told the member that it has; nil: nothing yet
 	toldAt   map[TopicPartition]int32 // the epoch of the first answer that told it of a partition
 	since    map[TopicPartition]int32 // the generation that gave it each partition that it has; 0: not known
 	from     int32                    // the generation in which this host first saw the member: another host may have told the member of the partitions that it had then
@@ -307,6 +307,7 @@ func (h *host) adopt(r membership) {
 			k.from = r.generation
 		}
 	}
+	before := h.group
 	h.group = r
 	mine := make(map[string]bool)
 	for _, m := range r.members {
@@ -316,10 +317,14 @@ func (h *host) adopt(r membership) {
 		mine[m.id] = true
 		known := h.members[m.id]
 		if known == nil {
-			known = &hosted{deadline: time.Now().Add(m.session()), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32), from: r.generation}
+			was, _ := before.find(m.id)
+			known = &hosted{deadline: time.Now().Add(h.sessionLeft(m, was.kafka.host)), since: make(map[TopicPartition]int32), toldAt: make(map[TopicPartition]int32), from: r.generation}
 			h.members[m.id] = known
 		}
 		known.note(m, r.generation)
+		if m.kafka.away { // it can give nothing up: only its session counts
+			known.giveUpBy, known.giveUp = time.Time{}, nil
+		}
 		if news && known.untold(m) != nil {
 			poke(h.wake)
 		}
@@ -335,6 +340,14 @@ func (h *host) adopt(r membership) {
 	if len(h.members) == 0 {
 		poke(h.wake) // it may end
 	}
+}
+
+// sessionLeft returns how long a member that this host has taken over may stay silent. Whoever asks
+// this host has its whole session from then on. A member of a dead host that has not asked has been
+// silent about as long as its host, or has asked it in vain: a third of the session is time enough
+// to ask another broker. The caller has the turn.
+func (h *host) sessionLeft(m peerMember, before string) time.Duration {
+	return max(m.session()-h.dead[before], m.session()/3)
 }
 
 // note remembers in k.since which generation gave the member each of its partitions. Among these
@@ -472,8 +485,9 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	if !had || !trusted { // the key comes with the first member; after a long silence others may have deleted it
 		with.Puts = h.beatPuts()
 	}
+	changed := false // by the last attempt: without an error it was written
 	err := h.change(ctx, r, func(members []peerMember) ([]peerMember, bool, error) {
-		changed := false
+		changed = false
 		for i, w := range wishes {
 			next, did, err := w.edit(slices.Clone(members))
 			if errs[i] = err; err == nil && did {
@@ -486,7 +500,7 @@ func (h *host) make(ctx context.Context, wishes []*wish) []error {
 	if errors.Is(err, eventlog.ErrUnsure) { // asking for any of these changes again is safe
 		err = fmt.Errorf("group %q: %w (%w)", h.name, ErrUnavailable, err)
 	}
-	if err == nil && len(with.Puts) > 0 {
+	if err == nil && changed && len(with.Puts) > 0 {
 		h.trust(sent)
 	}
 	if err == nil && !h.hasMembers() && had {
@@ -522,8 +536,8 @@ func (h *host) forgetBeat(ctx context.Context) {
 // host and no peer of the group is alive, nobody else ends their sessions: they could fill the
 // group, or keep the instance id that the client wants.
 //
-// A member that joins needs no read if the host has other members: its write finds out what is new.
-// Many members that ask at once need one read.
+// A member that joins needs no read if the host has other members: its write, or grant before it
+// refuses the member, finds out what is new. Many members that ask at once need one read.
 func (h *host) load(ctx context.Context, member string, joins bool) error {
 	came := time.Now()
 	loaded := func() bool { return h.knows(member) || h.isReadSince(came) || joins && h.hasMembers() }
@@ -576,16 +590,24 @@ func (h *host) adoptOfDeadHosts(ctx context.Context, r membership) error {
 	if err != nil {
 		return fmt.Errorf("%w (%w)", ErrUnavailable, err)
 	}
-	dead := make(map[string]bool)
+	dead := make(map[string]time.Duration) // 0: its key is gone
 	for _, m := range r.members {
 		if h.isElsewhere(m) {
-			dead[m.kafka.host] = !slices.ContainsFunc(beats, func(s heartbeat) bool { return s.id == m.kafka.host && !s.dead() })
+			dead[m.kafka.host] = 0
 		}
 	}
-	if !slices.ContainsFunc(r.members, func(m peerMember) bool { return dead[m.kafka.host] }) {
+	for _, s := range beats {
+		if _, is := dead[s.id]; is && s.dead() {
+			dead[s.id] = s.age
+		} else {
+			delete(dead, s.id)
+		}
+	}
+	if len(dead) == 0 {
 		return nil
 	}
-	w := h.wish(h.adopting(func(m peerMember) bool { return dead[m.kafka.host] }))
+	h.dead = dead
+	w := h.wish(h.adopting(func(m peerMember) bool { _, is := dead[m.kafka.host]; return is }))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // it is for all members, as in submit
 	defer cancel()
 	h.fulfil(ctx)

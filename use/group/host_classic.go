@@ -164,7 +164,6 @@ func (h *host) syncClassic(r Sync) (Synced, error) {
 	if err != nil {
 		return Synced{}, fmt.Errorf("sync with group %q as %q: %w", h.name, r.Member, err)
 	}
-	k.deadline = time.Now().Add(me.session())
 	k.told = slices.DeleteFunc(slices.Clone(k.told), func(tp TopicPartition) bool { return !holds(me.own, tp) })
 	has := reading{}
 	for _, tp := range k.told {
@@ -181,14 +180,12 @@ func (h *host) beatClassic(r Beat) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat of %q in group %q: %w", r.Member, h.name, err)
 	}
-	now := time.Now()
-	k.deadline = now.Add(me.session())
 	if h.settled(me, k) {
 		k.giveUpBy = time.Time{}
 		return nil
 	}
 	if k.giveUpBy.IsZero() {
-		k.giveUpBy = now.Add(me.kafka.rebalance)
+		k.giveUpBy = time.Now().Add(me.kafka.rebalance)
 	}
 	return ErrRebalancing
 }
@@ -199,8 +196,8 @@ func (h *host) settled(me peerMember, k *hosted) bool {
 		(k.epoch == h.group.generation || !h.group.allClassic(h.id))
 }
 
-// classic finds a member of the classic protocol, and checks the instance id and the generation of
-// its request. h.mu is held.
+// classic finds a member of the classic protocol, notes that it is heard, and checks the instance id
+// and the generation of its request. h.mu is held.
 func (h *host) classic(member, instance string, generation int32) (me peerMember, k *hosted, err error) {
 	if instance != "" {
 		switch owner, is := h.group.instance(instance); {
@@ -212,9 +209,11 @@ func (h *host) classic(member, instance string, generation int32) (me peerMember
 	}
 	me, _ = h.group.find(member)
 	k = h.member(member)
-	switch {
-	case k == nil || !me.kafka.classic:
+	if k == nil || !me.kafka.classic {
 		return me, nil, ErrUnknownMember
+	}
+	k.deadline = time.Now().Add(me.session()) // it is heard, also if it cannot be answered
+	switch {
 	case !h.trusted():
 		return me, nil, h.mistrust()
 	case k.epoch == 0 && generation > 0 && generation <= h.group.generation: // another host told it that generation

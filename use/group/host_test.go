@@ -108,6 +108,38 @@ func TestAMemberThatIsBeingEvictedIsToldSo(t *testing.T) {
 	})
 }
 
+// A static member that leaves for a while gives nothing up any more: others get at once what it was
+// to give up, and it keeps the rest until its session ends.
+func TestAStaticMemberThatLeavesForAWhileKeepsOnlyWhatItIsToKeep(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		name := "instance"
+		beat := func(member string, epoch int32, has []group.TopicPartition) group.ConsumerBeaten {
+			t.Helper()
+			got, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: member, Epoch: epoch, Instance: &name, ClientID: member,
+				Rebalance: 20 * time.Second, Topics: []string{"orders"}, Owned: append([]group.TopicPartition{}, has...)})
+			check(t, err)
+			return got
+		}
+		joined, two := beat("before", 0, nil), &kafkaMember{b: b, id: "two"}
+		check(t, two.beat(t.Context()))
+		asked := beat("before", joined.Epoch, joined.Assigned)
+		if len(joined.Assigned) != 4 || len(asked.Assigned) != 2 || len(two.has) != 0 {
+			t.Fatalf("it had %v and is to keep %v; the other has %v", joined.Assigned, asked.Assigned, two.has)
+		}
+		beat("before", -2, joined.Assigned)
+		check(t, two.beat(t.Context()))
+		if len(two.has) != 2 {
+			t.Errorf("the other has %v", two.has)
+		}
+		two.live(t, 30*time.Second) // longer than the time that it had to give them up
+		if back := beat("after", 0, nil); !slices.Equal(back.Assigned, asked.Assigned) {
+			t.Errorf("it comes back and has %v, and was to keep %v", back.Assigned, asked.Assigned)
+		}
+	})
+}
+
 // A process that dies takes its members with it only when nobody asks for them for a session.
 func TestMembersOfADeadHostAreEvictedOrAdopted(t *testing.T) {
 	for _, asked := range []bool{true, false} {
@@ -211,6 +243,37 @@ func TestAnAdoptedMemberHasNothingThatItsEpochDidNotGive(t *testing.T) {
 	})
 }
 
+// A member that is to give everything up, and whose broker ends before it could say so, hears it from
+// the next broker, also if its heartbeats only say that it lives.
+func TestAnAdoptedMemberIsToldThatItHasNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store, blocks := memory.New(), "range"
+		b, other := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 1)
+		first, last := &kafkaMember{b: b, id: "first", assignor: &blocks}, &kafkaMember{b: b, id: "last", assignor: &blocks}
+		check(t, last.beat(t.Context()))
+		if len(last.has) != 1 {
+			t.Fatalf("alone it has %v", last.has)
+		}
+		check(t, first.beat(t.Context())) // the partition is to be its own
+		b.stop()
+		for _, tells := range []bool{true, false} {
+			got, err := other.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "last", Epoch: last.epoch, Rebalance: -1})
+			check(t, err)
+			if got.Tells != tells || len(got.Assigned) > 0 {
+				t.Errorf("it is answered %+v; want that it says what the member has: %v", got, tells)
+			}
+		}
+		last.b, last.has = other, nil
+		check(t, last.beat(t.Context()))
+		first.b = other
+		check(t, first.beat(t.Context()))
+		if len(first.has) != 1 {
+			t.Errorf("the other has %v", first.has)
+		}
+	})
+}
+
 // A host's members cost the store no more than one does, however many they are.
 func TestIdleConsumersCostTheStoreWhatOneDoes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -268,6 +331,38 @@ func TestAFullGroupTakesNoConsumer(t *testing.T) {
 		wantErr(t, (&kafkaMember{b: b, id: "three"}).beat(t.Context()), group.ErrFull)
 		check(t, (&kafkaMember{b: b, id: "two"}).beat(t.Context()))
 	})
+}
+
+// Whoever left through another broker a moment ago is no reason to refuse a join.
+func TestAJoinIsNotRefusedBecauseOfAMemberThatHasLeft(t *testing.T) {
+	name := "instance"
+	for why, instance := range map[string]*string{"its instance id": &name, "the limit of members": nil} {
+		t.Run(why, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store, cfg := memory.New(), group.Config{}
+				if instance == nil {
+					cfg = cfg.With(group.Limits{MembersMax: 2})
+				}
+				b, other := startBroker(t, store, cfg), startBroker(t, store, cfg)
+				b.topic(t, "orders", 4)
+				send := func(b *broker, member string, epoch int32) error {
+					_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: member, Epoch: epoch, Instance: instance, ClientID: member,
+						Rebalance: time.Minute, Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+					return err
+				}
+				check(t, (&kafkaMember{b: other, id: "one"}).beat(t.Context()))
+				check(t, send(b, "before", 0))
+				time.Sleep(2 * time.Second) // the other broker has heard of it
+				want := group.ErrFull
+				if instance != nil {
+					want = group.ErrUnreleasedInstance
+				}
+				wantErr(t, send(other, "after", 0), want)
+				check(t, send(b, "before", -1))
+				check(t, send(other, "after", 0))
+			})
+		})
+	}
 }
 
 // To a weir that knows no hosts the group has members with a coordinator that lives: it leaves it
@@ -328,6 +423,74 @@ func TestAPartitionThatItsMemberNeverKnewOfIsGivenUp(t *testing.T) {
 			check(t, err)
 			one.epoch = got.Epoch
 			check(t, three.beat(t.Context()))
+		}
+	})
+}
+
+// lost is a heartbeat whose answer does not come.
+func (m *kafkaMember) lost(t *testing.T) {
+	t.Helper()
+	sent := *m
+	check(t, sent.beat(t.Context()))
+}
+
+// Between two lost answers another member gives a partition up, so that they have different epochs.
+func TestAMemberGoesOnAfterTwoLostAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 8)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		check(t, one.beat(t.Context()))
+		all := one.has
+		check(t, two.beat(t.Context()))
+		check(t, one.beat(t.Context()))
+		if len(one.has) != 4 {
+			t.Fatalf("it is to keep %v of %v", one.has, all)
+		}
+		for _, tp := range all { // it gives up two first
+			if !slices.Contains(one.has, tp) && len(one.has) < 6 {
+				one.has = append(slices.Clip(one.has), tp)
+			}
+		}
+		check(t, one.beat(t.Context()))
+		two.lost(t)
+		check(t, one.beat(t.Context()))
+		two.lost(t)
+		check(t, two.beat(t.Context()))
+		if len(one.has) != 4 || len(two.has) != 4 {
+			t.Errorf("they have %v and %v", one.has, two.has)
+		}
+	})
+}
+
+// A member that is told its old epoch again, since it may not know of what it is to give up, goes on
+// with that epoch also if the next answer is lost.
+func TestAMemberGoesOnAfterALostAnswerToItsOldEpoch(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		b.topic(t, "orders", 4)
+		one, two := &kafkaMember{b: b, id: "one"}, &kafkaMember{b: b, id: "two"}
+		for _, m := range []*kafkaMember{one, two, one, one, two} {
+			check(t, m.beat(t.Context()))
+		}
+		kept, epoch := slices.Clone(one.has), one.epoch
+		if len(kept) != 2 || len(two.has) != 2 {
+			t.Fatalf("they have %v and %v", kept, two.has)
+		}
+		two.epoch = -1
+		check(t, two.beat(t.Context()))
+		one.lost(t) // it has all four now
+		three := &kafkaMember{b: b, id: "three"}
+		check(t, three.beat(t.Context()))
+		check(t, one.beat(t.Context()))
+		if one.epoch != epoch || !slices.Equal(one.has, kept) {
+			t.Fatalf("it is told epoch %d and %v; it has epoch %d and %v", one.epoch, one.has, epoch, kept)
+		}
+		one.lost(t)
+		check(t, one.beat(t.Context()))
+		check(t, three.beat(t.Context()))
+		if !slices.Equal(one.has, kept) || len(three.has) != 2 {
+			t.Errorf("they have %v and %v", one.has, three.has)
 		}
 	})
 }
@@ -468,6 +631,92 @@ func TestAHostThatWasCutOffTellsNobodyWhatHeHad(t *testing.T) {
 		store.fail(nil, nil)
 		time.Sleep(10 * time.Second)
 		check(t, again.beat(t.Context()))
+	})
+}
+
+// A request for which there is nothing to write proves nothing about the store.
+func TestAHostThatWasCutOffIsNotTrustedForWhatItDidNotWrite(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		name := "instance"
+		static := func(epoch int32) {
+			t.Helper()
+			_, err := b.ConsumerHeartbeat(t.Context(), group.ConsumerBeat{Group: "g", Member: "static", Epoch: epoch, Instance: &name, ClientID: "static",
+				Rebalance: time.Minute, Topics: []string{"orders"}, Owned: []group.TopicPartition{}})
+			check(t, err)
+		}
+		one := &kafkaMember{b: b, id: "one"}
+		check(t, one.beat(t.Context()))
+		static(0)
+		static(-2)
+		one.live(t, 10*time.Second)
+		store.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(50 * time.Second)
+		wantErr(t, one.beat(t.Context()), group.ErrUnavailable)
+		static(-2) // it has left for a while already
+		wantErr(t, one.beat(t.Context()), group.ErrUnavailable)
+		store.fail(nil, nil)
+	})
+}
+
+// stallingStore takes so long for a commit as it is told to.
+type stallingStore struct {
+	eventlog.Store
+	by atomic.Int64
+}
+
+func (s *stallingStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	time.Sleep(time.Duration(s.by.Load()))
+	return s.Store.Commit(ctx, flush)
+}
+
+// A host whose heartbeats are stored too late cannot say what its members have, and hears them all
+// the same: they are members still when it can.
+func TestMembersThatAreHeardAndCannotBeAnsweredStay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &stallingStore{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		b.topic(t, "orders", 4)
+		one, old := &kafkaMember{b: b, id: "one"}, newClassic(b, "old")
+		old.join.Session = 45 * time.Second
+		check(t, one.beat(t.Context()))
+		check(t, old.rejoin(t.Context()))
+		for range 4 {
+			check(t, one.beat(t.Context()))
+			old.live(t, 3*time.Second)
+		}
+		if len(one.has) != 2 || len(old.has) != 2 {
+			t.Fatalf("they have %v and %v", one.has, old.has)
+		}
+		unanswered := 0
+		ask := func() {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			for _, err := range []error{one.beat(t.Context()), old.beat(t.Context())} {
+				if err != nil {
+					wantErr(t, err, group.ErrUnavailable)
+					unanswered++
+				}
+			}
+		}
+		store.by.Store(int64(6 * time.Second))
+		for range 36 {
+			ask()
+		}
+		if unanswered < 40 {
+			t.Fatalf("in three minutes they were not answered %d times: the test tests nothing", unanswered)
+		}
+		store.by.Store(0)
+		for range 3 {
+			ask()
+		}
+		check(t, one.beat(t.Context()))
+		check(t, old.beat(t.Context()))
+		if len(one.has) != 2 || len(old.has) != 2 {
+			t.Errorf("they have %v and %v", one.has, old.has)
+		}
 	})
 }
 

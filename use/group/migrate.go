@@ -42,6 +42,11 @@ func (h *host) upgrade(ctx context.Context) error {
 	if g.owned && g.version == kv.Version { // members have left since the state was written
 		l.state.Members = slices.DeleteFunc(l.state.Members, func(m storedMember) bool { return g.members[m.ID] == nil })
 	}
+	// The members may read a topic, or partitions of it, of which this process has not heard: what
+	// it does not know of they would lose, and others would get it while they read it.
+	if err := h.log.RefreshTopics(ctx); err != nil {
+		return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+	}
 	r, err := h.fromClassic(l)
 	if err != nil {
 		return fmt.Errorf("group %q: %w: it is of the classic protocol, and cannot change to the consumer protocol: %w", h.name, ErrNotConsumerGroup, err)

@@ -150,6 +150,37 @@ func TestAMemberOfTheConsumerProtocolJoinsAClassicGroup(t *testing.T) {
 	})
 }
 
+// A broker that has not heard of a topic yet, or of its new partitions, gives them to nobody while
+// the members of the classic group read them.
+func TestAGroupChangesAtABrokerThatHasNotHeardOfItsPartitions(t *testing.T) {
+	for name, heard := range map[string]int{"of a topic": 0, "of new partitions": 2} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store := memory.New()
+				b, other := startBroker(t, store, group.Config{InitialDelay: -1}), startBroker(t, store, group.Config{InitialDelay: -1})
+				if heard > 0 {
+					b.topic(t, "orders", heard)
+					check(t, other.log.RefreshTopics(t.Context()))
+					_, err := b.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 4})
+					check(t, err)
+				} else {
+					b.topic(t, "orders", 4)
+				}
+				old := newClassic(b, "old")
+				check(t, old.rejoin(t.Context()))
+				next := &kafkaMember{b: other, id: "next"}
+				check(t, next.beat(t.Context()))
+				check(t, other.log.RefreshTopics(t.Context())) // it hears of them now
+				time.Sleep(2 * time.Second)
+				check(t, next.beat(t.Context()))
+				if len(old.has) != 4 || len(next.has) > 0 {
+					t.Errorf("the old member reads %v, and the new one has %v", old.has, next.has)
+				}
+			})
+		})
+	}
+}
+
 // A member whose assignor is cooperative keeps what it reads while it joins, and gives up only what
 // another one gets.
 func TestACooperativeMemberKeepsItsPartitionsWhileTheGroupChanges(t *testing.T) {

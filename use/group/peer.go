@@ -36,8 +36,8 @@ type PeerConfig struct {
 	By         string        // as Join.By
 	FromLatest bool          // where nothing is committed, begin at the end, except in partitions that are added later; default: at the beginning
 	FromZero   bool          // where nothing is committed, begin at offset 0, also where the partition no longer has it
-	Session    time.Duration // after so long without a heartbeat the other peers take over; 1 s to 30 min, default 10 s
-	Heartbeat  time.Duration // between two heartbeats, at most a third of Session; default 3 s, or that third
+	Session    time.Duration // after so long without a heartbeat the other peers take over; 1 s to 30 min, default 10 s; see spaced
+	Heartbeat  time.Duration // between two heartbeats, at most a third of Session; default 3 s, or that third; see spaced
 	Look       time.Duration // between two polls for what other processes changed in the group; default 1 s
 	Logger     *slog.Logger  // default: the coordinator's
 }
@@ -48,6 +48,15 @@ func (c PeerConfig) withDefaults() PeerConfig {
 	c.Look = cmp.Or(c.Look, time.Second)
 	c.Topics = slices.Compact(slices.Sorted(slices.Values(c.Topics)))
 	c.Client = strings.ReplaceAll(c.Client, "\x00", "\ufffd") // SQL reads what is stored, and PostgreSQL's text cannot hold it
+	return c
+}
+
+// spaced returns the configuration for a store that takes one commit in so long a time: heartbeats
+// are at least that far apart, and a session has time for five. A join alone takes three commits
+// after its heartbeat was sent, and the next heartbeat one. Others, older weirs among them, judge a
+// peer by the session that its heartbeats name.
+func (c PeerConfig) spaced(every time.Duration) PeerConfig {
+	c.Heartbeat, c.Session = max(c.Heartbeat, every), max(c.Session, 5*every)
 	return c
 }
 
@@ -98,7 +107,8 @@ type Peer struct {
 
 	before map[eventlog.TopicID]int // how many partitions its topics had when it joined
 
-	heartbeatVersion eventlog.Version // of the last heartbeat; used only by Run
+	heartbeatVersion eventlog.Version // of the last heartbeat; used only by JoinPeer and Run
+	heartbeatTaken   time.Time        // when this process heard that the store took the last heartbeat; used likewise
 
 	mu            sync.Mutex                          // guards what follows
 	group         membership                          // as last read from the store; version 0: not a member yet
@@ -160,6 +170,7 @@ func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, erro
 	if err := c.mayChange(cfg.Group); err != nil {
 		return nil, err
 	}
+	cfg = cfg.spaced(c.log.CommitEvery())
 	p := &Peer{
 		roster: c.newRoster(cfg.Group, cmp.Or(cfg.Client, "peer")+"-"+rand.Text(), cfg.By),
 		beside: c.cfg.Beside, fetch: c.Fetch, cfg: cfg,
@@ -198,7 +209,7 @@ func (p *Peer) enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.heartbeat(ctx); err != nil {
+	if err := p.heartbeat(ctx, peerSessionMax); err != nil { // as long as the caller waits
 		return err
 	}
 	for try := 1; ; try++ {
@@ -273,16 +284,18 @@ func (p *Peer) Run(ctx context.Context) error {
 }
 
 // step sends a heartbeat if one is due, and polls the group. Errors are logged at most once per
-// heartbeat. The next step tries again; meanwhile the peer keeps its partitions.
+// heartbeat. The next step tries again; meanwhile the peer keeps its partitions. A heartbeat that
+// waits, since commits are far apart or slow, is not given up for another one, which would wait as
+// well. A poll is: it must leave time for the next heartbeat.
 func (p *Peer) step(ctx context.Context, due bool) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Heartbeat)
-	defer cancel()
 	var err error
 	if due {
-		err = p.heartbeat(ctx)
+		err = p.heartbeat(ctx, p.cfg.Session)
 	}
 	if err == nil {
-		err = p.look(ctx, due)
+		polling, cancel := context.WithTimeout(ctx, p.cfg.Session/3)
+		defer cancel()
+		err = p.look(polling, due)
 	}
 	if err != nil && due && p.ended() == nil && !errors.Is(err, context.Canceled) {
 		p.logger.Warn("the member could not send its heartbeat or read the group; trying again", "err", err)

@@ -14,17 +14,21 @@ import (
 // peerTries bounds the attempts at one change: a change of another peer makes an attempt stale.
 const peerTries = 100
 
-// heartbeat writes this peer's heartbeat key. If the key is gone, the group has evicted this peer
-// (ErrFenced).
-func (p *Peer) heartbeat(ctx context.Context) error {
+// heartbeat writes this peer's heartbeat key, and waits so long for the store at most. If the key is
+// gone, the group has evicted this peer (ErrFenced).
+func (p *Peer) heartbeat(ctx context.Context, most time.Duration) error {
 	key, sent := memberKey(p.cfg.Group, p.id), time.Now()
-	_, err := p.log.SubmitUpkeep(ctx, eventlog.Entry{
+	writing, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	_, err := p.log.SubmitUpkeep(writing, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: key, Version: p.heartbeatVersion}},
 		Puts:   []eventlog.Put{{Key: key, Version: p.heartbeatVersion + 1, Value: p.self.encode()}},
-	}).Wait(ctx)
+	}).Wait(writing)
 	if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
+		reading, cancel := context.WithTimeout(ctx, p.cfg.Session/3) // the time of the write may be over
+		defer cancel()
 		asked := time.Now()
-		kv, readErr := p.log.Get(ctx, key)
+		kv, readErr := p.log.Get(reading, key)
 		switch {
 		case readErr != nil:
 			return fmt.Errorf("heartbeat: %w (%w)", err, readErr)
@@ -43,19 +47,19 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 		return fmt.Errorf("heartbeat: %w (%w)", ErrUnavailable, err)
 	}
 	p.heartbeatVersion++
+	now := time.Now()
 	p.mu.Lock()
-	silent := sent.Sub(p.lastHeartbeat)
-	expired := time.Since(p.lastHeartbeat) >= p.cfg.Session // by now, not when the new heartbeat was stored: Assignment was empty until its answer came
+	expired := now.Sub(p.lastHeartbeat) >= p.cfg.Session // by now, not when the new heartbeat was stored: Assignment was empty until its answer came
 	if expired {
 		clear(p.held) // fill must read all positions again: those committed with SQL, and those whose commit has an unknown outcome
 	}
 	switch {
 	case p.lastHeartbeat.IsZero():
 		p.graceFrom = sent
-	case silent > p.cfg.Session/2:
-		p.graceFrom, p.grace = sent, p.cfg.Session
+	case now.Sub(p.heartbeatTaken) > p.cfg.Session/2: // those of others may still be on their way
+		p.graceFrom, p.grace = now, p.cfg.Session
 	}
-	p.lastHeartbeat = sent
+	p.lastHeartbeat, p.heartbeatTaken = sent, now
 	p.mu.Unlock()
 	if expired {
 		p.notify()

@@ -31,7 +31,8 @@ type roster struct {
 	graceFrom time.Time     // when the grace period began: since then heartbeats have been in time; used only by JoinPeer, Peer.Run and host.run
 	grace     time.Duration // how long after graceFrom nobody is evicted; used likewise
 
-	silent eventlog.Silence // of the group's heartbeats; guarded by turn
+	silent eventlog.Silence         // of the group's heartbeats; guarded by turn
+	dead   map[string]time.Duration // how long the hosts were silent that are to lose their members, by id; guarded by turn
 
 	plannedVersion eventlog.Version // the version of the state that was last found to need no change for plannedTopics; guarded by turn
 	plannedTopics  []topicSize      // guarded by turn
@@ -166,6 +167,7 @@ func (o *roster) liveMembers(members []peerMember, beats []heartbeat) (alive []p
 	// good.
 	full := len(beats) > peersMax
 	dead := func(s heartbeat) bool { return s.dead() && s.id != o.id && (full || o.graceElapsed(s)) }
+	o.dead = make(map[string]time.Duration)
 	last := make(map[string]heartbeat)
 	for _, s := range beats {
 		last[s.id] = s
@@ -180,8 +182,8 @@ func (o *roster) liveMembers(members []peerMember, beats []heartbeat) (alive []p
 		if m.kafka.host != "" { // its heartbeats are its host's
 			s, there = last[m.kafka.host]
 			switch {
-			case there && dead(s) && o.hosts: // its session begins anew here: its broker's end is no reason for its own
-				m.kafka.host = o.id
+			case there && dead(s) && o.hosts: // its broker's end is no reason for its own, see host.sessionLeft
+				m.kafka.host, o.dead[s.id] = o.id, s.age
 				alive = append(alive, m)
 			case there && dead(s):
 				o.logger.Warn("evicting a member: the broker that it spoke to sent no heartbeat within its session timeout", "other", m.id, "silent", s.age, "partitions", len(m.own)+len(m.revoking))
