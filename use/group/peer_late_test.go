@@ -76,6 +76,7 @@ type seldomStore struct {
 }
 
 func (s *seldomStore) HeartbeatEvery() time.Duration { return 0 }
+func (s *seldomStore) CommitEvery() time.Duration    { return 0 }
 func (s *seldomStore) FlushBytes() int               { return 0 }
 func (s *seldomStore) NextCommit() time.Time         { return *s.next.Load() }
 
