@@ -342,7 +342,8 @@ func (h *host) entitled(b ConsumerBeat) error {
 	return nil
 }
 
-// hasAll reports whether a heartbeat names partitions, if only none, and no other than the member's.
+// hasAll reports whether a heartbeat has a list of partitions, which may be empty, and all in it
+// are the member's.
 func (s peerMember) hasAll(owned []TopicPartition) bool {
 	return owned != nil && !slices.ContainsFunc(owned, func(tp TopicPartition) bool { return !s.has(tp) })
 }

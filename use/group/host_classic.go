@@ -196,8 +196,8 @@ func (h *host) settled(me peerMember, k *hosted) bool {
 		(k.epoch == h.group.generation || !h.group.allClassic(h.id))
 }
 
-// classic finds a member of the classic protocol, notes that it is heard, and checks the instance id
-// and the generation of its request. h.mu is held.
+// classic finds a member of the classic protocol, notes that it is heard, and checks the instance
+// id and the generation of its request. h.mu is held.
 func (h *host) classic(member, instance string, generation int32) (me peerMember, k *hosted, err error) {
 	if instance != "" {
 		switch owner, is := h.group.instance(instance); {

@@ -14,8 +14,8 @@ import (
 // peerTries bounds the attempts at one change: a change of another peer makes an attempt stale.
 const peerTries = 100
 
-// heartbeat writes this peer's heartbeat key, and waits so long for the store at most. If the key is
-// gone, the group has evicted this peer (ErrFenced).
+// heartbeat writes this peer's heartbeat key, and waits for the store for at most the time `most`.
+// If the key is gone, the group has evicted this peer (ErrFenced).
 func (p *Peer) heartbeat(ctx context.Context, most time.Duration) error {
 	key, sent := memberKey(p.cfg.Group, p.id), time.Now()
 	writing, cancel := context.WithTimeout(ctx, most)
