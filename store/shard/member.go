@@ -85,11 +85,13 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 }
 
 // write is call for what the shard commits, for at most commitPatience from when the shard lets a
-// commit begin: what it makes wait on purpose, such as a bucket with a linger, is not lost.
+// commit begin: what it makes wait on purpose, such as a bucket with a linger, is not lost. The
+// next commit may be another caller's, such as one that trims: then this one waits for the one
+// after it.
 func (m *member) write(ctx context.Context, ask func(context.Context) error) error {
 	patience := commitPatience
 	if costly, is := eventlog.As[eventlog.Costly](m.store); is {
-		patience += max(0, time.Until(costly.NextCommit()))
+		patience += max(0, time.Until(costly.NextCommit())) + costly.CommitEvery()
 	}
 	return m.call(ctx, patience, ask)
 }

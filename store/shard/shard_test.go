@@ -677,19 +677,20 @@ func TestConcurrentProcessesMakeOneSet(t *testing.T) {
 // does not close it.
 type costly struct {
 	eventlog.Store
-	most int
-	next time.Time
+	most  int
+	next  time.Time
+	every time.Duration // not 0: the next commit is another caller's
 }
 
 func (c costly) HeartbeatEvery() time.Duration { return 0 }
-func (c costly) CommitEvery() time.Duration    { return 0 }
+func (c costly) CommitEvery() time.Duration    { return c.every }
 func (c costly) FlushBytes() int               { return c.most }
 func (c costly) NextCommit() time.Time         { return c.next }
 func (c costly) Close() error                  { return nil }
 
 func (c costly) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	select {
-	case <-time.After(time.Until(c.next)):
+	case <-time.After(time.Until(c.next.Add(c.every))):
 		return c.Store.Commit(ctx, flush)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
@@ -715,19 +716,22 @@ func TestTheShardThatWaitsTheLeastSaysWhenACommitMayBegin(t *testing.T) {
 	}
 }
 
-// A shard that makes commits wait on purpose, as a bucket does with a long linger, is not lost.
+// A shard that makes commits wait on purpose, as a bucket does with a long linger, is not lost. Nor
+// is it if another caller makes the next commit.
 func TestAShardIsWaitedForFromWhenItLetsACommitBegin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lingers := &costly{Store: memory.New()}
-		s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lingers})
-		one, two := eventlog.Partition(1), eventlog.Partition(2).On(1)
-		do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: one}, {Partition: two}}})
-		lingers.next = time.Now().Add(6 * commitPatience)
-		out := do(t, s, eventlog.Entry{Batches: []eventlog.Batch{records(one, 1)}}, eventlog.Entry{Batches: []eventlog.Batch{records(two, 1)}})
-		if out[0].Err != nil || out[1].Err != nil {
-			t.Errorf("a shard lets a commit begin after %v, and the answers are %+v", 6*commitPatience, out)
-		}
-	})
+	for _, every := range []time.Duration{0, 4 * commitPatience} {
+		synctest.Test(t, func(t *testing.T) {
+			lingers := &costly{Store: memory.New()}
+			s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lingers})
+			one, two := eventlog.Partition(1), eventlog.Partition(2).On(1)
+			do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: one}, {Partition: two}}})
+			lingers.next, lingers.every = time.Now().Add(6*commitPatience), every
+			out := do(t, s, eventlog.Entry{Batches: []eventlog.Batch{records(one, 1)}}, eventlog.Entry{Batches: []eventlog.Batch{records(two, 1)}})
+			if out[0].Err != nil || out[1].Err != nil {
+				t.Errorf("a shard lets a commit begin after %v, the next after %v, and the answers are %+v", 6*commitPatience, every, out)
+			}
+		})
+	}
 }
 
 // A shard that is lost at the start does not say how large flushes may be. It does when it is open.
