@@ -350,10 +350,10 @@ func (s peerMember) hasAll(owned []TopicPartition) bool {
 
 // trusted reports whether it is certain that no other process has taken this host's members because
 // of its silence. h.mu is held.
-func (h *host) trusted() bool { return time.Since(h.beaten) < hostSession }
+func (h *host) trusted() bool { return time.Since(h.beaten) < h.session() }
 
 func (h *host) mistrust() error {
-	return fmt.Errorf("group %q: %w: the store has taken no heartbeat of this broker for %v", h.name, ErrUnavailable, hostSession)
+	return fmt.Errorf("group %q: %w: the store has taken no heartbeat of this broker for %v", h.name, ErrUnavailable, h.session())
 }
 
 // hostOfClient is a client's address without the slash that Kafka shows it with.

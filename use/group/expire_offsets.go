@@ -369,7 +369,7 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 // forgetOffsets deletes offsets of a group that stays.
 func (g *group) forgetOffsets(ctx context.Context, offsets []Committed) error {
 	g.c.logger.Info("expired offsets deleted", "group", g.name, "offsets", len(offsets))
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience(g.c.log))
 	defer cancel()
 	ch := change{offsets: offsets, gone: true}
 	g.submit(ctx, &ch)

@@ -159,7 +159,7 @@ func (g *group) tick() {
 
 	<-g.slot
 	g.wake = time.Time{}
-	ctx, cancel := context.WithTimeout(context.Background(), renewalTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience(g.c.log))
 	defer cancel()
 	now := time.Now()
 	g.expireSessions(context.Background(), now)

@@ -66,7 +66,7 @@ type wish struct {
 }
 
 const (
-	hostSession   = 45 * time.Second // after so long without a heartbeat of a host, others adopt or evict its members
+	hostSession   = 45 * time.Second // at least: see session
 	hostHeartbeat = 5 * time.Second
 	hostLook      = time.Second
 )
@@ -173,9 +173,13 @@ func (h *host) run() {
 	}
 }
 
+// session returns after how long without a heartbeat of this host others adopt or evict its
+// members. Where the store takes a commit only once in a while it has time for five, as spaced says.
+func (h *host) session() time.Duration { return max(hostSession, 5*h.log.CommitEvery()) }
+
 // step is one turn of run.
 func (h *host) step(due bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), hostHeartbeat)
+	ctx, cancel := context.WithTimeout(context.Background(), patience(h.log))
 	defer cancel()
 	if err := h.take(ctx); err != nil {
 		return err
@@ -212,7 +216,7 @@ func (h *host) hasMembers() bool {
 // checked: a host whose members were evicted finds that in the group's state.
 func (h *host) beatPuts() []eventlog.Put {
 	h.lastBeat = h.lastBeat.Next()
-	info := storedPeer{Client: "kafka", Host: ownerHost(), SessionMS: hostSession.Milliseconds(), Hosts: true, KnowsHosts: true}
+	info := storedPeer{Client: "kafka", Host: ownerHost(), SessionMS: h.session().Milliseconds(), Hosts: true, KnowsHosts: true}
 	return []eventlog.Put{
 		{Key: memberKey(h.name, h.id), Version: h.lastBeat, Value: info.encode()},
 		{Key: ownerKey(h.name), Version: eventlog.Version(0).Next(), Value: ownerInfo},
@@ -235,8 +239,8 @@ func (h *host) beat(ctx context.Context) (sent time.Time, err error) {
 	switch {
 	case h.graceFrom.IsZero():
 		h.graceFrom = sent
-	case silent > hostSession/2:
-		h.graceFrom, h.grace = sent, hostSession
+	case silent > h.session()/2:
+		h.graceFrom, h.grace = sent, h.session()
 	}
 	return sent, nil
 }
@@ -434,7 +438,7 @@ func (h *host) submit(ctx context.Context, edit func([]peerMember) ([]peerMember
 		return err
 	case <-h.turn:
 		// The write also has other members' changes: it must not stop when this context ends.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience(h.log))
 		defer cancel()
 		func() {
 			defer h.giveTurn()
@@ -608,7 +612,7 @@ func (h *host) adoptOfDeadHosts(ctx context.Context, r membership) error {
 	}
 	h.dead = dead
 	w := h.wish(h.adopting(func(m peerMember) bool { _, is := dead[m.kafka.host]; return is }))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // it is for all members, as in submit
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience(h.log)) // it is for all members, as in submit
 	defer cancel()
 	h.fulfil(ctx)
 	return <-w.done

@@ -15,10 +15,6 @@ import (
 	"github.com/weir-log/weir/use/audit"
 )
 
-// commitTimeout bounds the wait for the store when offsets are committed; Kafka's
-// offsets.commit.timeout.ms.
-const commitTimeout = 5 * time.Second
-
 type (
 	// TopicPartition is a partition by its topic's id and its index in the topic.
 	TopicPartition struct {
@@ -96,7 +92,7 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 		})
 	}
 	// A client that disconnects does not end the wait, as in change.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience(c.log))
 	defer cancel()
 	return errs, c.atHost(ctx, r.Group, r.Member, func(h *host) error { return h.commit(ctx, r, fit) }, classic)
 }
@@ -308,7 +304,7 @@ type change struct {
 func (c *Coordinator) change(ctx context.Context, name string, trusted trust, decide func(context.Context, *group) (change, error)) error {
 	// A client that disconnects does not end the wait: an unknown outcome would cost the group a
 	// reload.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience(c.log))
 	defer cancel()
 	return retryMoved(ctx, func() error { return c.changeOnce(ctx, name, trusted, decide) })
 }

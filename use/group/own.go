@@ -26,9 +26,6 @@ import (
 
 const (
 	ownerPrefix = "group/owner/"
-	// renewalTimeout bounds the wait for the store when the owner writes its heartbeat. Requests
-	// are served meanwhile.
-	renewalTimeout = 5 * time.Second
 	// retriesMax bounds the retries of a request while other processes change the group.
 	retriesMax = 20
 )

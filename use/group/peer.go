@@ -20,9 +20,8 @@ import (
 const (
 	peerSessionMin = time.Second
 	peerSessionMax = 30 * time.Minute
-	peersMax       = 2000            // peers of one group
-	peerTopicsMax  = 1000            // topics of one peer
-	leaveTimeout   = 5 * time.Second // how long Run tries to leave after its context ended
+	peersMax       = 2000 // peers of one group
+	peerTopicsMax  = 1000 // topics of one peer
 )
 
 // PeerSession is the session of a peer whose PeerConfig has none.
@@ -239,7 +238,7 @@ func (p *Peer) lookAround(ctx context.Context) error {
 // withdraw leaves the group, also when ctx has ended. If that fails, the other peers evict this
 // peer when its session ends.
 func (p *Peer) withdraw(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience(p.log))
 	defer cancel()
 	if err := p.Leave(ctx); err != nil {
 		p.logger.Warn("the member could not leave the group yet; its partitions are reassigned when its session times out at the latest", "err", err)

@@ -92,3 +92,34 @@ func TestSessionsAreLongEnoughForAStoreThatTakesACommitSeldom(t *testing.T) {
 		}
 	})
 }
+
+// A store that takes a commit every twelve seconds serves members of Kafka's new protocol as well:
+// no write of theirs is given up before its turn, and none of them loses what it has.
+func TestKafkaMembersStayOnAStoreThatTakesACommitSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		seldom := startBroker(t, &pacedStore{Store: store, every: 12 * time.Second}, group.Config{})
+		often := startBroker(t, store, group.Config{})
+		often.topic(t, "orders", 2)
+		one, two := &kafkaMember{b: seldom, id: "one"}, &kafkaMember{b: often, id: "two"}
+		check(t, one.beat(t.Context()))
+		check(t, two.beat(t.Context()))
+		for range 12 {
+			check(t, one.beat(t.Context()))
+			check(t, two.beat(t.Context()))
+			time.Sleep(5 * time.Second)
+		}
+		for minute := range 3 {
+			if len(one.has) != 1 || len(two.has) != 1 {
+				t.Fatalf("in minute %d one has %v and two has %v, want one partition each", minute, one.has, two.has)
+			}
+			_, err := seldom.Commit(t.Context(), group.Commit{Group: "g", Member: one.id, Generation: one.epoch, Offsets: []group.Committed{at(one.has[0], 0)}})
+			check(t, err)
+			for range 12 {
+				check(t, one.beat(t.Context()))
+				check(t, two.beat(t.Context()))
+				time.Sleep(5 * time.Second)
+			}
+		}
+	})
+}

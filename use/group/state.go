@@ -27,10 +27,14 @@ const (
 	stateMax = 8 << 20
 	// loadTimeout bounds the wait for the store when a group is read.
 	loadTimeout = 10 * time.Second
-	// saveTimeout bounds the wait for the store when a group's state changes. The group is locked
-	// meanwhile.
+	// saveTimeout bounds the wait for the store when something of a group is written, and its waits
+	// for others' commits (patience). Kafka's offsets.commit.timeout.ms is 5 s by default, too.
 	saveTimeout = 5 * time.Second
 )
+
+// patience returns how long a write of a group is waited for: longer on a store that takes a commit
+// only once in a while.
+func patience(log *eventlog.Log) time.Duration { return saveTimeout + log.CommitEvery() }
 
 // KeyRules say where the keys of groups live on a store made of shards: those of one group on one
 // shard.
@@ -197,7 +201,7 @@ func (g *group) forgetGhosts(e *eventlog.Entry) {
 // function that it returns waits for it. The time that the store takes extends the members'
 // sessions, since their heartbeats wait for the lock meanwhile.
 func (g *group) writeLater(ctx context.Context, e eventlog.Entry) (finish func() error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience(g.c.log))
 	start := time.Now()
 	e.Checks = append(e.Checks, eventlog.Check{Key: StateKey(g.name), Version: g.version})
 	ticket := g.c.log.Submit(ctx, e)
