@@ -113,7 +113,7 @@ func TestKafkaMembersStayOnAStoreThatTakesACommitSeldom(t *testing.T) {
 			if len(one.has) != 1 || len(two.has) != 1 {
 				t.Fatalf("in minute %d one has %v and two has %v, want one partition each", minute, one.has, two.has)
 			}
-			_, err := seldom.Commit(t.Context(), group.Commit{Group: "g", Member: one.id, Generation: one.epoch, Offsets: []group.Committed{at(one.has[0], 0)}})
+			_, err := seldom.Commit(t.Context(), group.Commit{Group: "g", Member: one.id, Generation: one.epoch, Offsets: []group.Committed{{TopicPartition: one.has[0], Offset: 0}}})
 			check(t, err)
 			for range 12 {
 				check(t, one.beat(t.Context()))
