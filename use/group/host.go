@@ -174,7 +174,7 @@ func (h *host) run() {
 }
 
 // session returns after how long without a heartbeat of this host others adopt or evict its
-// members. Where the store takes a commit only once in a while it has time for five, as spaced says.
+// members. Where the store takes a commit only once in a while, it has time for five (spaced).
 func (h *host) session() time.Duration { return max(hostSession, 5*h.log.CommitEvery()) }
 
 // step is one turn of run.
